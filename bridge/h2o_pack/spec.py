@@ -8,11 +8,12 @@ package holds it whole.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from h2o_pack.config_errors import OF_RECALL
 from h2o_pack.errors import ExitCode, UserError
@@ -81,6 +82,11 @@ class ModelSpec:
     adapter: Path | None = None
 
     @property
+    def folder(self) -> Path | None:
+        """The folder that `model` is the path of, by its whole path; None if it is none."""
+        return None if self.model is None else local_folder(self.model)
+
+    @property
     def is_open(self) -> bool:
         """Whether the model or its rows are to be chosen."""
         return self.model is None or self.cache.max_kv is None
@@ -96,16 +102,67 @@ class ModelSpec:
 class DeliverySpec:
     """How the models reach a device, in the app if nothing is given.
 
-    asset_pack: Apple hosts them. download: the address from which the app fetches them.
+    asset_pack: Apple hosts them. download: the address from which the app fetches them, without
+    a last `/`.
+
+    Raises:
+        UserError: both are given, or the address is none that an app should have.
+
     """
 
     asset_pack: bool = False
     download: str = ""
 
+    def __post_init__(self) -> None:
+        """Check the address."""
+        if self.download and self.asset_pack:
+            raise UserError(
+                "--asset-pack and --download are two ways for one model to reach the device",
+                remedy="Give one of them.",
+                code=ExitCode.USAGE,
+            )
+        if self.download:
+            object.__setattr__(self, "download", check_server(self.download))
+
     @property
     def apart(self) -> bool:
         """Whether the models reach the device apart from the app."""
         return self.asset_pack or bool(self.download)
+
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+PLAIN = re.compile(r"[A-Za-z0-9._~:/%\[\]@!$&'()*+,;=-]+")
+"""What a URL may consist of, but for a query and a fragment."""
+ADDRESS_REMEDY = "Give the folder's address, such as https://models.example.com/chat/1."
+
+
+def check_server(url: str) -> str:
+    """Return the address of the folder under which the model's files lie, without a last `/`.
+
+    Raises:
+        UserError: it is not https, has a user, a password, a query or a fragment, or is no
+            address. http is for trials on this machine only.
+
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise refused_address("is no address") from error
+    if "@" in parts.netloc:
+        raise refused_address("has a user or a password, which every app would contain")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
+        raise refused_address("does not begin with https://, and iOS refuses anything else")
+    if not host or not PLAIN.fullmatch(url):
+        raise refused_address(
+            "is not the plain address of a folder, without a query or a fragment"
+        )
+    return url.rstrip("/")
+
+
+def refused_address(what: str) -> UserError:
+    """Make the error for an address, which may contain a secret and is not repeated."""
+    return UserError(f"--download {what}", remedy=ADDRESS_REMEDY, code=ExitCode.USAGE)
 
 
 @dataclass(frozen=True)
@@ -200,11 +257,10 @@ def to_document(spec: PackageSpec, source: str) -> dict[str, Any]:
 
 def lockable(spec: ModelSpec, source: str) -> ModelSpec:
     """Return a model whose folder is a whole path, with budgets that `source` holds."""
-    folder = None if spec.model is None else local_folder(spec.model)
     budgets = spec.cache.budgets and replace(spec.cache.budgets, source=source)
     return replace(
         spec,
-        model=spec.model if folder is None else path_as_text(folder),
+        model=spec.model if spec.folder is None else path_as_text(spec.folder),
         cache=replace(spec.cache, budgets=budgets),
     )
 

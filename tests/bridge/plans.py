@@ -7,12 +7,13 @@ from typing import Any
 
 from h2o_pack.devices.catalogue import catalogue, named_devices
 from h2o_pack.model import Model
+from h2o_pack.package.prepare import plan_package
 from h2o_pack.plan.device_fit import (
     PlanResult,
     one_of_each_kind,
     plan_models,
 )
-from h2o_pack.plan.package_plan import ModelSource, PackagePlan, plan_package
+from h2o_pack.plan.package_plan import ModelSource, PackagePlan
 from h2o_pack.plan.workload import Workload, workload_of
 from h2o_pack.spec import AppSpec, CacheSpec, DevicesSpec, ModelSpec, PackageSpec
 

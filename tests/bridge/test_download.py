@@ -10,13 +10,13 @@ import pytest
 from h2o_pack import assets
 from h2o_pack.bundling import bundle as bundling
 from h2o_pack.bundling import manifest
-from h2o_pack.bundling.delivery import check_app_size, check_server
+from h2o_pack.bundling.delivery import check_app_size
 from h2o_pack.coexistence.app import read_openstep
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.render import render
-from h2o_pack.spec import CacheSpec, DeliverySpec
+from h2o_pack.spec import CacheSpec, DeliverySpec, check_server
 from tests.bridge import schemas
 from tests.bridge.plans import plan_of
 from tests.bridge.test_app import PROJECT, catalog_and_texts, of_kind, references

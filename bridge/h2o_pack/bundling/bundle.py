@@ -22,9 +22,10 @@ from h2o_pack.files.digests import (
     in_parallel,
     sha256_of,
 )
-from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER, local_file
+from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER
 from h2o_pack.model import Model, ModelFile
 from h2o_pack.models.adapter import WEIGHTS, Adapter
+from h2o_pack.models.files import local_file
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.sizes import disk_size
 

@@ -1,12 +1,10 @@
-"""How models reach a device: the app's size, Apple's limits, the address of a server."""
+"""How models reach a device: the app's size, and Apple's limits."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import Limit, app_file, store_limits
@@ -106,51 +104,3 @@ def check_app_size(names: Sequence[str], models: int, delivery: DeliverySpec) ->
         remedy=f"{another}{remedy}" if another else remedy.capitalize(),
         code=ExitCode.USAGE,
     )
-
-
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-PLAIN = re.compile(r"[A-Za-z0-9._~:/%\[\]@!$&'()*+,;=-]+")
-"""What a URL may consist of, but for a query and a fragment."""
-ADDRESS_REMEDY = "Give the folder's address, such as https://models.example.com/chat/1."
-
-
-def checked_delivery(spec: DeliverySpec) -> DeliverySpec:
-    """Check the address from which the app fetches its model; no asset pack brings it too."""
-    if not spec.download:
-        return spec
-    if spec.asset_pack:
-        raise UserError(
-            "--asset-pack and --download are two ways for one model to reach the device",
-            remedy="Give one of them.",
-            code=ExitCode.USAGE,
-        )
-    return DeliverySpec(download=check_server(spec.download))
-
-
-def check_server(url: str) -> str:
-    """Return the address of the folder under which the model's files lie, without a last `/`.
-
-    Raises:
-        UserError: it is not https, has a user, a password, a query or a fragment, or is no
-            address. http is for trials on this machine only.
-
-    """
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise refused_address("is no address") from error
-    if "@" in parts.netloc:
-        raise refused_address("has a user or a password, which every app would contain")
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
-        raise refused_address("does not begin with https://, and iOS refuses anything else")
-    if not host or not PLAIN.fullmatch(url):
-        raise refused_address(
-            "is not the plain address of a folder, without a query or a fragment"
-        )
-    return url.rstrip("/")
-
-
-def refused_address(what: str) -> UserError:
-    """Make the error for an address, which may contain a secret and is not repeated."""
-    return UserError(f"--download {what}", remedy=ADDRESS_REMEDY, code=ExitCode.USAGE)

@@ -120,6 +120,24 @@ def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> 
             f"ten minutes; {choice.margin:.0%} of each limit stay free.",
             console,
         )
+    print_flags(choice, console)
+
+
+def print_chosen(choice: Choice, console: Console, *, verbose: bool = False) -> None:
+    """Show below a plan what was chosen for it; verbose: all candidates too."""
+    if verbose:
+        print_choice(choice, console, verbose=True)
+        return
+    caption(
+        f"chosen among {len(choice.models)} models for {' and '.join(choice.devices)}, "
+        f"{choice.context:,} tokens; --verbose shows why not the others.",
+        console,
+    )
+    print_flags(choice, console)
+
+
+def print_flags(choice: Choice, console: Console) -> None:
+    """Show options that say what was chosen, on one line to be copied."""
     taken = choice.chosen
     if taken is not None and taken.cache is not None:
         console.print(f"the same: {flags(choice, taken, taken.cache)}", markup=False)

@@ -26,8 +26,13 @@ from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
-from h2o_pack.plan.device_fit import TIGHT, plan_result, planned_model
-from h2o_pack.plan.package_plan import devices_of_each, holders
+from h2o_pack.plan.device_fit import (
+    TIGHT,
+    devices_of_each,
+    holders,
+    plan_result,
+    planned_model,
+)
 from h2o_pack.plan.speed import estimate, floor, recall_plan, with_recalls
 from h2o_pack.plan.workload import ROWS, Workload, largest, workload_of
 from h2o_pack.progress import ProgressReporter

@@ -309,7 +309,7 @@ def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
     """Take a spec out of a command's options; files that they name are read.
 
     What is given on the command line goes before what the file of --policy says. problems:
-    gets what is wrong with the files of --budgets and --system.
+    gets what is wrong with --download and the files of --budgets and --system.
 
     Raises:
         UserError: the file of --policy cannot be used.
@@ -323,11 +323,14 @@ def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
         from h2o_pack.plan.policy import read_policy
 
         merge(options, read_policy(options["policy"]))
-    budgets, system = None, ""
+    budgets, system, delivery = None, "", DeliverySpec()
     with problems.caught():
         budgets = read_budgets(options["budgets"])
     with problems.caught():
         system = read_system(options.get("system"))
+    with problems.caught():
+        ways = options.get("asset_pack", False), options.get("download", "")
+        delivery = DeliverySpec(*ways)
     cache = CacheSpec(
         budgets=budgets,
         **{name: options[name] for name in OF_CACHE if name in options},
@@ -344,7 +347,7 @@ def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
             )
             for model in options.get("models", (options.get("model"),)) or (None,)
         ),
-        delivery=DeliverySpec(options.get("asset_pack", False), options.get("download", "")),
+        delivery=delivery,
         app=AppSpec(
             options.get("name"),
             options.get("bundle_id", ""),

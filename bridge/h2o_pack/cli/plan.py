@@ -26,6 +26,7 @@ from h2o_pack.cli.options import (
 )
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import ExitCode, Problems
+from h2o_pack.spec import CacheSpec, ModelSpec
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +64,7 @@ def plan(
     their app loads on each device. Without --model it chooses, as `h2o-pack choose` does, and
     plans what it chose.
     """
-    from h2o_pack.choice.choice import ChosenPlan, print_choice
+    from h2o_pack.choice.choice import ChosenPlan, print_chosen
     from h2o_pack.choice.choose import Criteria, chosen_plan
     from h2o_pack.plan.device_fit import PlanResult, plan_on_devices
     from h2o_pack.plan.plan_tables import print_plan, write_page
@@ -81,9 +82,9 @@ def plan(
         write_page(result, html)
 
     def people(console: Console) -> None:
-        if isinstance(result, ChosenPlan):
-            print_choice(result.choice, console, verbose=out.verbose)
         print_plan(result, console, verbose=out.verbose)
+        if isinstance(result, ChosenPlan):
+            print_chosen(result.choice, console, verbose=out.verbose)
 
     out.show(result, people)
 
@@ -169,7 +170,7 @@ def models(
     NAME is one of the list, a folder, or an id on the hub, of which only the metadata is
     read.
     """
-    from h2o_pack.hub.resolve import listed, resolve
+    from h2o_pack.hub.resolve import find_model, listed
     from h2o_pack.models import model_tables as report
 
     if name is None:
@@ -177,13 +178,8 @@ def models(
         out.show(known, lambda console: report.print_catalogue(known.models, console))
         return
     with out.progress() as say:
-        say(f"reading what describes {name}")
-        model = resolve(
-            name,
-            revision=revision,
-            assume_full_attention=assume_full_attention,
-            own=own,
-        )
+        spec = ModelSpec(name, CacheSpec(), revision, assume_full_attention)
+        model = find_model(spec, say, own=own)
     out.show(report.model_result(model), lambda console: report.print_model(model, console))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from h2o_pack.doctor.machine import Surroundings
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import identity
-from h2o_pack.files.paths import read_file
+from h2o_pack.files.text import read_file
 from h2o_pack.vendoring.vendor import RESOLVED
 
 Version = tuple[int, ...]

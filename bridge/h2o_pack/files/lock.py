@@ -11,7 +11,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.files.paths import MODEL_FOLDER, read_file
+from h2o_pack.files.paths import MODEL_FOLDER
+from h2o_pack.files.text import read_file
 from h2o_pack.results import Count, doc
 
 NAME = "h2o-pack.lock.json"

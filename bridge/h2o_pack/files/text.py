@@ -5,14 +5,16 @@ JSON that others wrote is read with bounds, and never as code.
 
 from __future__ import annotations
 
+import errno
 import json
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from h2o_pack.errors import ExitCode, UserError, unreadable
-from h2o_pack.files.paths import read_file, reason
+from h2o_pack.files.paths import reason
 
 _T = TypeVar("_T")
 CONFIG_BYTES = 1 << 20
@@ -24,6 +26,32 @@ SHORT_JSON = 200
 def usage_error(what: str, remedy: str) -> UserError:
     """Make the error for an option or a file that cannot be used."""
     return UserError(what, remedy=remedy, code=ExitCode.USAGE)
+
+
+MOST_BYTES = 64 << 20
+"""Of a file of settings, records or text."""
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Read a file of at most `most` bytes.
+
+    A pipe or a device may have no end, or no beginning: of those only what a shell hands over,
+    below /dev, is read.
+
+    Raises:
+        OSError: it cannot be read, is no file, or is longer; `strerror` says which.
+
+    """
+    mode = path.stat().st_mode
+    # Opening a folder is the system's error.
+    ordinary = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    if not ordinary and not path.is_relative_to("/dev"):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
+    return data
 
 
 def read_text(path: Path, remedy: str) -> str:

@@ -23,7 +23,8 @@ from filelock import FileLock, Timeout
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
-from h2o_pack.files.paths import APP_FOLDER, MODEL_MANIFEST, read_file
+from h2o_pack.files.paths import APP_FOLDER, MODEL_MANIFEST
+from h2o_pack.files.text import read_file
 
 Content = str | bytes
 

@@ -14,7 +14,7 @@ from h2o_pack.errors import Problems, shown
 from h2o_pack.files.text import read_object
 from h2o_pack.model import Model, Tensor
 from h2o_pack.models.config import BITS
-from h2o_pack.models.files import read_tensors, require_regular, total
+from h2o_pack.models.files import read_tensors, total
 from h2o_pack.results import Count, doc
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapters.safetensors"
@@ -57,13 +57,17 @@ class Adapter:
         return json.dumps(document, indent=2) + "\n"
 
 
-def adapted(model: Model, folder: Path) -> tuple[Model, Adapter]:
+def adapted(model: Model, folder: Path | None) -> tuple[Model, Adapter | None]:
     """Return a model with the bytes of an adapter among those of its weights, and the adapter.
+
+    folder: of the adapter; without one the model is as it was.
 
     Raises:
         UserError: all that is wrong with the adapter, or why it does not fit the model.
 
     """
+    if folder is None:
+        return model, None
     weights = None if model.headers is None else shapes_of(total(model.headers.tensors))
     adapter = read_adapter(folder, len(model.config.layers), weights, model.id)
     loaded = replace(
@@ -95,7 +99,6 @@ def read_adapter(
         problems.fail("the adapter is not a folder", REMEDY)
     config: dict[str, Any] = {}
     with problems.caught():
-        require_regular(folder / CONFIG)
         config = read_object(folder / CONFIG)
     tensors: tuple[Tensor, ...] = ()
     with problems.caught():

@@ -42,11 +42,63 @@ ANOTHER_FAMILY = "Choose a model of another family."
 
 @dataclass(frozen=True)
 class Described:
-    """A configuration; assumed: its architecture is unknown. remarks: for the user."""
+    """A configuration: what it says, its shapes, and what is known of mlx-swift-lm's model."""
 
+    document: Mapping[str, Any]
     config: ModelConfig
-    assumed: bool = False
-    remarks: tuple[str, ...] = ()
+    swift: SwiftModel | None
+
+    @property
+    def assumed(self) -> bool:
+        """Whether nothing is known of the architecture."""
+        return self.swift is None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know: where mlx-swift-lm does otherwise than mlx_lm."""
+        document, config, swift = self.document, self.config, self.swift
+        if swift is None:
+            assumed = (
+                f"nothing is known of model_type {shown(config.model_type)}: all its layers "
+                "were taken for layers that attend to the whole context, as asked."
+            )
+            return (assumed,)
+        wrapped = isinstance(document.get("text_config"), dict)
+        text = document["text_config"] if wrapped else document
+        where = "text_config of config.json" if wrapped else "config.json"
+        remarks = []
+        defaults = [
+            f"{key} (mlx_lm takes {ours}, mlx-swift-lm {theirs})"
+            for key, (ours, theirs) in swift.defaults.items()
+            if text.get(key) is None
+        ]
+        if defaults:
+            remarks.append(
+                f"{where} lacks {' and '.join(defaults)}: add them, or the package cannot load "
+                "the weights."
+            )
+        remarks += [
+            f"{where} lacks {key}: add it with the value of {other}, or the package cannot "
+            "load the weights."
+            for key, other in swift.needs.items()
+            if text.get(key) is None
+        ]
+        give = "give `h2o-pack ios` --upstream-version."
+        if swift.experts and config.experts:
+            remarks.append(
+                f"of mlx-swift-lm, only {swift.experts} has the experts of this model: {give}"
+            )
+        if not swift.scores:
+            remarks.append(
+                f"mlx-swift-lm's {swift.swift}.swift attends outside of the cache, so no "
+                "scores arrive on the device: novelty and recency alone decide what stays."
+            )
+        if swift.upstream_versions:
+            remarks.append(
+                f"of mlx-swift-lm, only {' and '.join(swift.upstream_versions)} has models of "
+                f"this type: {give}"
+            )
+        return tuple(remarks)
 
 
 def read_config(path: Path, *, assume_full_attention: bool = False) -> ModelConfig:
@@ -92,9 +144,6 @@ def describe(
         )
     problems.refuse()
     text = text_of(document, swift, problems)
-    listed = text.get("layer_types")  # mlx_lm may have plain caches for layers that slide
-    if isinstance(listed, list) and "sliding_attention" in listed:
-        refuse_windows(model_type, problems)
     bits, group_size = read_quantization(document, text, problems)
     dtype = stored_dtype or read_dtype(document, text, problems)
     shapes = known_shapes().get(digest(document, dtype))
@@ -102,19 +151,22 @@ def describe(
         with problems.caught():
             arguments = {"config": document, "dtype": dtype, "assume": swift is None}
             shapes = attempt("describe", where, **arguments, fill=partial)
-    problems.refuse()
-    own = {"model_type": model_type, "dtype": dtype, "bits": bits, "group_size": group_size}
-    config = msgspec.convert({**(shapes or {}), **own}, ModelConfig)
-    if "sliding" in config.kinds():
-        refuse_windows(model_type, problems)
-    if not config.evicting:
+    # mlx_lm may have plain caches for layers that slide
+    listed = [layer["kind"] for layer in (shapes or {}).get("layers", ())]
+    listed += text["layer_types"] if isinstance(text.get("layer_types"), list) else []
+    windows = refused_windows().get(model_type)
+    if windows is not None and {"sliding", "sliding_attention"}.intersection(listed):
+        what = f"this model has sliding-window layers, {windows.reason}"
+        problems.add(what, ANOTHER_FAMILY)
+    if shapes is not None and "full" not in listed:
         problems.add(
             f'no layer of this "{model_type}" model attends to the whole context, so there '
             "is nothing for H2O to bound",
             "Choose a model with full-attention layers.",
         )
     problems.refuse()
-    return Described(config, swift is None, remarks_on(config, document, swift))
+    own = {"model_type": model_type, "dtype": dtype, "bits": bits, "group_size": group_size}
+    return Described(document, msgspec.convert({**(shapes or {}), **own}, ModelConfig), swift)
 
 
 @cache
@@ -131,54 +183,6 @@ def digest(document: Mapping[str, Any], dtype: str) -> str:
     """Return the key of a configuration among the known shapes."""
     text = json.dumps([document, dtype], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def remarks_on(
-    config: ModelConfig, document: Mapping[str, Any], swift: SwiftModel | None
-) -> tuple[str, ...]:
-    """Return what a user should know: where mlx-swift-lm does otherwise than mlx_lm."""
-    if swift is None:
-        assumed = (
-            f"nothing is known of model_type {shown(config.model_type)}: all its layers were "
-            "taken for layers that attend to the whole context, as asked."
-        )
-        return (assumed,)
-    wrapped = isinstance(document.get("text_config"), dict)
-    text = document["text_config"] if wrapped else document
-    where = "text_config of config.json" if wrapped else "config.json"
-    remarks = []
-    defaults = [
-        f"{key} (mlx_lm takes {ours}, mlx-swift-lm {theirs})"
-        for key, (ours, theirs) in swift.defaults.items()
-        if text.get(key) is None
-    ]
-    if defaults:
-        remarks.append(
-            f"{where} lacks {' and '.join(defaults)}: add them, or the package cannot load "
-            "the weights."
-        )
-    remarks += [
-        f"{where} lacks {key}: add it with the value of {other}, or the package cannot load "
-        "the weights."
-        for key, other in swift.needs.items()
-        if text.get(key) is None
-    ]
-    give = "give `h2o-pack ios` --upstream-version."
-    if swift.experts and config.experts:
-        remarks.append(
-            f"of mlx-swift-lm, only {swift.experts} has the experts of this model: {give}"
-        )
-    if not swift.scores:
-        remarks.append(
-            f"mlx-swift-lm's {swift.swift}.swift attends outside of the cache, so no scores "
-            "arrive on the device: novelty and recency alone decide what stays."
-        )
-    if swift.upstream_versions:
-        remarks.append(
-            f"of mlx-swift-lm, only {' and '.join(swift.upstream_versions)} has models of this "
-            f"type: {give}"
-        )
-    return tuple(remarks)
 
 
 def refuse_unknown(model_type: str, problems: Problems, *, assume_full_attention: bool) -> None:
@@ -208,13 +212,6 @@ def why_refused(model_type: str) -> str:
             f"mlx-swift-lm {next(iter(upstream_versions()))} has no language model of this type"
         )
     return ""
-
-
-def refuse_windows(model_type: str, problems: Problems) -> None:
-    """Note that a model has layers with a window that mlx-swift-lm would not serve."""
-    if model_type in refused_windows():
-        reason = refused_windows()[model_type].reason
-        problems.add(f"this model has sliding-window layers, {reason}", ANOTHER_FAMILY)
 
 
 @cache

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import os
+import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.errors import Problems, shown
-from h2o_pack.files.paths import why_bad_link, why_unsafe
-from h2o_pack.files.text import INDEX_BYTES, parse_object, read_object
+from h2o_pack.errors import ExitCode, Problems, UserError, shown, unreadable
+from h2o_pack.files.paths import reason, why_unsafe
+from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object, read_object
 from h2o_pack.model import DTYPES, Headers, Model, ModelFile, Tensor, Weights
 from h2o_pack.models.config import describe
 
@@ -24,20 +26,26 @@ INDEX = "model.safetensors.index.json"
 CONFIG = "config.json"
 WEIGHTS = "model*.safetensors"
 TOKENIZER = "tokenizer.json"
+TEMPLATE_FILE, TEMPLATE_JSON, TOKENIZER_CONFIG = TEMPLATE_FILES = (
+    "chat_template.jinja",
+    "chat_template.json",
+    "tokenizer_config.json",
+)
+SAMPLING_FILE = "generation_config.json"
+TEMPLATE_BYTES = 16 << 20  # of a file; some tokenizer_config.json list a vocabulary
+NOTICE_BYTES = 1 << 20
 NEEDED = (
     CONFIG,
-    "generation_config.json",
+    SAMPLING_FILE,
     WEIGHTS,
     INDEX,
     TOKENIZER,
+    *TEMPLATE_FILES,
     "tokenizer.model",
-    "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
     "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
 )
 CARD = "readme.md"
 NOTICES = (CARD, "license*", "licence*", "copying*", "notice*", "use_policy*")
@@ -52,6 +60,16 @@ def belongs(name: str) -> bool:
 def is_notice(name: str) -> bool:
     """Tell whether a file is the model card, or the text of a license or notice."""
     return any(fnmatch.fnmatchcase(name.lower(), each) for each in NOTICES) and "/" not in name
+
+
+def text_files(files: Iterable[ModelFile]) -> dict[str, int]:
+    """Return the most bytes of each file in which makers say something of a model, by name."""
+    notices = [f.path for f in files if is_notice(f.path) and f.size <= NOTICE_BYTES]
+    return {
+        **dict.fromkeys(TEMPLATE_FILES, TEMPLATE_BYTES),
+        SAMPLING_FILE: CONFIG_BYTES,
+        **dict.fromkeys(notices, NOTICE_BYTES),
+    }
 
 
 def inference_needs(name: str) -> bool:
@@ -178,23 +196,17 @@ def whole(value: object) -> bool:
     )
 
 
-def require_regular(path: Path) -> None:
-    """Refuse what is there and no file: a pipe may have no end, or no beginning."""
-    if path.exists() and not path.is_file():
-        Problems(str(path)).fail(f"{path.name} is not a regular file")
-
-
 def read_tensors(path: Path) -> tuple[Tensor, ...]:
     """Read the header of a file on this machine; UserError when it is not one."""
-    problems = Problems(str(path))
+    if path.exists() and not path.is_file():  # a pipe may have no end, or no beginning
+        raise unreadable(path, f"{path.name} is not a regular file")
     try:
-        require_regular(path)
         size = path.stat().st_size
         with path.open("rb") as file:
             length = header_length(file.read(LENGTH), size, path.name, str(path))
             header = file.read(length)
     except OSError as error:
-        problems.fail(f"{path.name} cannot be read: {error.strerror}")
+        raise unreadable(path, f"{path.name} cannot be read: {error.strerror}") from error
     return parse_header(header, size, path.name, str(path))
 
 
@@ -233,19 +245,33 @@ def check_files(
 
 
 def check_tensors(
-    mapping: Mapping[str, str],
+    mapping: Mapping[str, str] | None,
     weights: Mapping[str, tuple[Tensor, ...]],
     problems: Problems,
 ) -> None:
-    """Note tensors that are not where the index says, and those that it does not name."""
-    where = {tensor.name: file for file, tensors in weights.items() for tensor in tensors}
-    missing = [name for name in mapping if name not in where]
+    """Note tensors that two files have, or that are not where the index says.
+
+    mapping: the file of each tensor by the index, None without one.
+    """
+    files: dict[str, list[str]] = {}
+    for file, tensors in sorted(weights.items()):
+        for tensor in tensors:
+            files.setdefault(tensor.name, []).append(file)
+    if not files:
+        problems.add("the files with weights have no tensors")
+    twice = [name for name, places in files.items() if len(places) > 1]
+    if twice:  # which one is loaded would be chance
+        first, second, *_ = files[twice[0]]
+        problems.add(f"{first} and {second} both have {some(twice, 'tensor', 'tensors')}")
+    if mapping is None:
+        return
+    missing = [name for name in mapping if name not in files]
     moved = [
         name
         for name, file in mapping.items()
-        if name in where and file in weights and where[name] != file
+        if name in files and file in weights and file not in files[name]
     ]
-    unnamed = [name for name in where if name not in mapping]
+    unnamed = [name for name in files if name not in mapping]
     for names, what in (
         (missing, "names {names}, which no file has"),
         (moved, "names another file than the one that has {names}"),
@@ -254,19 +280,6 @@ def check_tensors(
         if names:
             said = what.format(names=some(names, "tensor", "tensors"))
             problems.add(f"{INDEX} is stale: it {said}")
-
-
-def check_apart(weights: Mapping[str, tuple[Tensor, ...]], problems: Problems) -> None:
-    """Note tensors that two files have: which one is loaded would be chance."""
-    files: dict[str, list[str]] = {}
-    for file, tensors in sorted(weights.items()):
-        for tensor in tensors:
-            files.setdefault(tensor.name, []).append(file)
-    twice = {name: found for name, found in files.items() if len(found) > 1}
-    if twice:
-        first, second, *_ = next(iter(twice.values()))
-        names = some(list(twice), "tensor", "tensors")
-        problems.add(f"{first} and {second} both have {names}")
 
 
 def some(names: list[str], one: str, many: str) -> str:
@@ -370,7 +383,7 @@ class Contents:
 
 def inspect(
     contents: Contents,
-    where: str,
+    problems: Problems,
     *,
     folder: Path | None = None,
     assume_full_attention: bool = False,
@@ -379,34 +392,32 @@ def inspect(
 
     Args:
         contents: what the files say.
-        where: the model, for messages.
+        problems: where the model is, and what is wrong already.
         folder: where all files lie, None if they must be downloaded.
         assume_full_attention: take an unknown architecture for a plain one.
 
     """
-    problems = Problems(where)
+    whole = not problems.found
     if contents.index is not None:
-        check_files(contents.index, contents.tensors, problems)
+        names = filter(holds_weights, (file.path for file in contents.files))
+        check_files(contents.index, dict.fromkeys(names), problems)
+    if whole:
         check_tensors(contents.index, contents.tensors, problems)
-    check_apart(contents.tensors, problems)
-    if not total(contents.tensors):
-        problems.add("the files with weights have no tensors")
-    weights = weigh(total(contents.tensors))
-    with problems.caught():
-        found = describe(
-            contents.config,
-            f"{where}/config.json",
-            assume_full_attention=assume_full_attention,
-            stored_dtype=weights.dtype if weights.dtype in DTYPES else "",
-        )
+    tensors = total(contents.tensors)
+    weights = weigh(tensors)
+    if contents.config or whole:
+        with problems.caught():
+            described = describe(
+                contents.config,
+                f"{problems.where}/{CONFIG}",
+                assume_full_attention=assume_full_attention,
+                stored_dtype=weights.dtype if weights.dtype in DTYPES else "",
+            )
     problems.refuse()
-    config = found.config
+    config = described.config
     if config.experts:
-        weights = weigh(
-            total(contents.tensors),
-            experts=config.experts,
-            experts_per_token=config.experts_per_token,
-        )
+        chosen = config.experts_per_token
+        weights = weigh(tensors, experts=config.experts, experts_per_token=chosen)
     return Model(
         id=contents.id,
         commit=contents.commit,
@@ -414,8 +425,8 @@ def inspect(
         weights=weights,
         files=contents.files,
         folder=folder,
-        assumed=found.assumed,
-        remarks=found.remarks,
+        assumed=described.assumed,
+        remarks=described.remarks,
         headers=Headers(contents.config, contents.tensors),
     )
 
@@ -434,33 +445,21 @@ def from_folder(
     """
     problems = Problems(str(folder))
     listed = list_files(folder, problems)
-    check_complete({each.path for each in listed}, problems)
-    config = {}
+    config, index = dict[str, Any](), None
     with problems.caught():
         config = read_object(folder / CONFIG)
-    mapping = None
-    if any(each.path == INDEX for each in listed):
-        with problems.caught():
-            mapping = weight_map(read_object(folder / INDEX, INDEX_BYTES), problems)
+    with problems.caught():
+        if any(file.path == INDEX for file in listed):
+            index = read_object(folder / INDEX, INDEX_BYTES)
     tensors = {}
-    for each in listed:
-        if holds_weights(each.path):
-            with problems.caught():
-                tensors[each.path] = read_tensors(folder / each.path)
-    if problems.found and config:
+    for name in (file.path for file in listed if holds_weights(file.path)):
         with problems.caught():
-            describe(
-                config,
-                str(folder / CONFIG),
-                assume_full_attention=assume_full_attention,
-            )
-    if problems.found and mapping is not None:
-        names = {each.path for each in listed if holds_weights(each.path)}
-        check_files(mapping, dict.fromkeys(names), problems)
-    problems.refuse()
+            tensors[name] = read_tensors(folder / name)
+    check_complete({file.path for file in listed}, problems)
+    mapping = None if index is None else weight_map(index, problems)
     contents = Contents(model_id, commit, config, mapping, tensors, listed)
     return inspect(
-        contents, str(folder), folder=folder, assume_full_attention=assume_full_attention
+        contents, problems, folder=folder, assume_full_attention=assume_full_attention
     )
 
 
@@ -486,3 +485,53 @@ def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:
         elif path.is_file():
             found.append(ModelFile(path.name, path.stat().st_size))
     return tuple(found)
+
+
+def why_bad_link(path: Path, folder: Path) -> str | None:
+    """Say why a link in a model folder is not followed; None if it may be.
+
+    A snapshot in the hub's cache links into the blobs of its repository, or through them
+    into those that all repositories share.
+    """
+    allowed = [folder.resolve()]
+    if allowed[0].parent.name == "snapshots":
+        repository = allowed[0].parent.parent
+        allowed += [repository / "blobs", repository.parent / "blobs"]
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: a loop, before Python 3.13
+        return "is a link that leads nowhere"
+    if any(real.is_relative_to(each) for each in allowed):
+        return None
+    return f"is a link to {shown(str(real))}, outside of the folder"
+
+
+def local_file(folder: Path, path: str) -> Path:
+    """Return the real file that `path` in a model's folder is, links followed.
+
+    UserError when it is not a regular file, or lies outside the folder.
+    """
+    place = folder / path
+    try:
+        real = place.resolve(strict=True)
+        regular = stat.S_ISREG(real.stat().st_mode)
+    except (OSError, RuntimeError) as error:
+        raise unusable(place, f"cannot be read: {reason(error)}") from error
+    bad = why_bad_link(place, folder)  # of the file, or of a folder on the way to it
+    if bad is not None:
+        raise unusable(place, bad)
+    if not regular:
+        raise unusable(place, "is not a regular file")
+    if not os.access(real, os.R_OK):
+        raise unusable(place, "cannot be read: Permission denied")
+    return real
+
+
+def unusable(place: Path, what: str) -> UserError:
+    """Make the error for a file of a model that cannot be bundled."""
+    return UserError(
+        f"{place.name} {what}",
+        where=str(place),
+        remedy="Put the file itself into the model's folder, or give another --model.",
+        code=ExitCode.MODEL,
+    )

@@ -13,25 +13,25 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from h2o_pack.errors import Problems, shown, unreadable
+from h2o_pack.errors import ExitCode, Problems, UserError, shown, unreadable
 from h2o_pack.facts import FOLDER
-from h2o_pack.files.text import CONFIG_BYTES, parse_object
+from h2o_pack.files.text import parse_object
 from h2o_pack.files.toml import read_rows
 from h2o_pack.model import Model
-from h2o_pack.models.files import CARD, is_notice
+from h2o_pack.models.files import (
+    CARD,
+    SAMPLING_FILE,
+    TEMPLATE_BYTES,
+    TEMPLATE_FILE,
+    TEMPLATE_JSON,
+    TOKENIZER_CONFIG,
+    is_notice,
+)
 from h2o_pack.naming import one_line
 
 if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-TEMPLATE_FILE, TEMPLATE_JSON, TOKENIZER_CONFIG = TEMPLATE_FILES = (
-    "chat_template.jinja",
-    "chat_template.json",
-    "tokenizer_config.json",
-)
-SAMPLING_FILE = "generation_config.json"
-TEMPLATE_BYTES = 16 << 20  # of a file; some tokenizer_config.json list a vocabulary
-NOTICE_BYTES = 1 << 20
 KEY = "chat_template"
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "cls_token", "sep_token")
 GIVEN = {
@@ -128,8 +128,7 @@ def find_template(files: Mapping[str, bytes], where: str) -> ChatTemplate | None
 
     """
     documents = {
-        name: parse_object(files[name], name, where, TEMPLATE_BYTES) if name in files else {}
-        for name in (TEMPLATE_JSON, TOKENIZER_CONFIG)
+        name: document_of(files, name, where) for name in (TEMPLATE_JSON, TOKENIZER_CONFIG)
     }
     tokens = documents[TOKENIZER_CONFIG]
     special = {name: text for name in SPECIAL if (text := token_text(tokens.get(name)))}
@@ -146,6 +145,11 @@ def find_template(files: Mapping[str, bytes], where: str) -> ChatTemplate | None
         if given is not None:
             raise unreadable(where, f"{KEY} in {name} is neither a text nor named texts")
     return None
+
+
+def document_of(files: Mapping[str, bytes], name: str, where: str) -> dict[str, Any]:
+    """Return what a file of JSON says; {} where the model has none of the name."""
+    return parse_object(files[name], name, where, TEMPLATE_BYTES) if name in files else {}
 
 
 def default_of(value: Any) -> str | None:
@@ -230,11 +234,11 @@ RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 """What a setting of sampling should be. -1 and 0 turn top_k off."""
 
 
-def check_sampling(data: bytes, vocabulary: int, where: str) -> None:
+def check_sampling(files: Mapping[str, bytes], vocabulary: int, where: str) -> None:
     """Check what a session takes from generation_config.json.
 
     Args:
-        data: its bytes.
+        files: the model's by their names, among which it may be.
         vocabulary: the model's tokens.
         where: the model, for messages.
 
@@ -243,7 +247,7 @@ def check_sampling(data: bytes, vocabulary: int, where: str) -> None:
 
     """
     problems = Problems(f"{where}/{SAMPLING_FILE}")
-    document = parse_object(data, SAMPLING_FILE, where)
+    document = document_of(files, SAMPLING_FILE, where)
     for name, (expected, fits) in RANGES.items():
         value = document.get(name)
         if value is not None and not fits(value):
@@ -383,18 +387,6 @@ class ModelTexts:
         return self.template is not None and self.template.drops_thoughts
 
 
-def text_files(model: Model) -> dict[str, int]:
-    """Return the most bytes of each file that `read_texts` reads, by its name."""
-    notices = [
-        file.path for file in model.files if is_notice(file.path) and file.size <= NOTICE_BYTES
-    ]
-    return {
-        **dict.fromkeys(TEMPLATE_FILES, TEMPLATE_BYTES),
-        SAMPLING_FILE: CONFIG_BYTES,
-        **dict.fromkeys(notices, NOTICE_BYTES),
-    }
-
-
 def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
     """Read and check what a model's files say of it.
 
@@ -409,8 +401,7 @@ def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
     with problems.caught():
         template = find_template(files, where)
     with problems.caught():
-        if SAMPLING_FILE in files:
-            check_sampling(files[SAMPLING_FILE], model.config.vocabulary, where)
+        check_sampling(files, model.config.vocabulary, where)
     problems.refuse()
     license_ = read_license({name: data for name, data in files.items() if is_notice(name)})
     remarks = tuple(filter(None, [license_remark(license_)]))
@@ -423,3 +414,76 @@ def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
             None, unusable, license_, (f"{unusable}. {CORRECT_TEMPLATE}", *remarks)
         )
     return ModelTexts(template, license=license_, remarks=remarks)
+
+
+USERS = ("a", "0")
+"""What users say in two first turns that have nothing in common; PromptFormat has the same."""
+DATES = ("1", "2")
+NEEDLESS = "Leave --system out: the app reads its system prompt in the first turn, as ever."
+
+
+def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
+    """Return the texts of first turns, all of which begin with the system prompt.
+
+    where: the model, for messages.
+
+    Raises:
+        UserError: the template cannot be used, refuses such a turn, leaves the prompt out, or
+            writes the date before its end.
+
+    """
+    from jinja2 import TemplateError
+
+    template = texts.template
+    if texts.unusable:
+        remedy = "Leave --system out, or correct the template in a local copy of the model."
+        raise UserError(texts.unusable, where=where, remedy=remedy, code=ExitCode.MODEL)
+    if template is None:
+        return plain_turns(system)
+
+    def rendered(user: str, date: str) -> str:
+        return template.render(conversation(system, user), lambda _format: date)
+
+    try:
+        turns = [rendered(user, DATES[0]) for user in USERS]
+        tomorrow = rendered(USERS[0], DATES[1])
+    except TemplateError as error:
+        raise refused_template(template, f"refuses a system prompt: {error}") from error
+    always = common(turns)
+    if system not in "".join(always):
+        raise refused_template(template, "leaves out what the system says")
+    if len(common([turns[0], tomorrow])) < len(always):
+        raise refused_template(
+            template, "writes the date, so that each day's turns begin otherwise"
+        )
+    return turns
+
+
+def plain_turns(system: str) -> list[str]:
+    """Return the texts of first turns without a template, and that of the prompt alone."""
+    return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
+
+
+def conversation(system: str, user: str) -> list[dict[str, str]]:
+    """Return the messages of a first turn."""
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+
+def common(sequences: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the elements with which all sequences begin."""
+    found = []
+    for elements in zip(*sequences, strict=False):
+        if len(set(elements)) > 1:
+            break
+        found.append(elements[0])
+    return found
+
+
+def refused_template(template: ChatTemplate, what: str) -> UserError:
+    """Make the error for a template with which nothing can be prepared."""
+    return UserError(
+        f"the chat template {what}",
+        where=template.file,
+        remedy=NEEDLESS,
+        code=ExitCode.USAGE,
+    )

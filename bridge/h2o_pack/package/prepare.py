@@ -1,28 +1,42 @@
-"""Finds the models that a package is asked for, and plans it; nothing is written."""
+"""From a spec with nothing open to the plan of its package; nothing is written.
+
+`prepare` checks what the spec says, finds its models and reads what their files say;
+`plan_package` plans them. All that is wrong is told together.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from h2o_pack import naming
-from h2o_pack.bundling.delivery import checked_delivery
-from h2o_pack.devices.catalogue import named_devices
+from h2o_pack.bundling.delivery import check_app_size
+from h2o_pack.bundling.manifest import RESERVED, folded
+from h2o_pack.config_errors import flag
+from h2o_pack.devices.catalogue import Device, named_devices
 from h2o_pack.errors import Problems
 from h2o_pack.facts import pins, refuse_missing_type
 from h2o_pack.files import lock
-from h2o_pack.hub.resolve import find_model, read_small
-from h2o_pack.model import Model
+from h2o_pack.files.paths import MODEL_FOLDER
+from h2o_pack.hub.contents import read_small
+from h2o_pack.hub.resolve import find_model
 from h2o_pack.models.adapter import adapted
+from h2o_pack.models.files import text_files
 from h2o_pack.models.loading import check_loads
-from h2o_pack.models.texts import ModelTexts, read_texts, text_files
+from h2o_pack.models.texts import ModelTexts, first_turns, read_texts
 from h2o_pack.package.system_prompt import check_system
-from h2o_pack.plan.package_plan import ModelSource, PackagePlan, plan_package, title_of
-from h2o_pack.plan.workload import cache_config
+from h2o_pack.plan.advice import advice
+from h2o_pack.plan.device_fit import devices_of_each, refuse_twice
+from h2o_pack.plan.package_plan import ModelPlan, ModelSource, PackagePlan
+from h2o_pack.plan.workload import cache_config, workload_of
 from h2o_pack.progress import ProgressReporter
-from h2o_pack.spec import ModelSpec, PackageSpec, refuse_with_several
+from h2o_pack.spec import PackageSpec, refuse_with_several
+
+BACKENDS = {"phone": "iphone", "tablet": "ipad"}
+"""Where a package may run, by the names of Swift's arguments."""
 
 
 def prepare(
@@ -31,7 +45,7 @@ def prepare(
     output: Path | None = None,
     problems: Problems | None = None,
 ) -> PackagePlan:
-    """Find the models and plan the package; nothing is written.
+    """Find the models and plan the package.
 
     output: the package's folder, where an earlier one may have the app's identifier. problems:
     those found already, which are raised with the others.
@@ -43,12 +57,8 @@ def prepare(
     refuse_with_several(spec)
     problems = problems or Problems()
     with problems.caught():
-        spec = replace(spec, delivery=checked_delivery(spec.delivery))
-    with problems.caught():
         if spec.app.bundle_id:
             naming.check_bundle_id(spec.app.bundle_id)
-    with problems.caught():
-        pins(spec.upstream)
     with problems.caught():
         cache_config(spec.models[0].cache)
     with problems.caught():
@@ -57,64 +67,132 @@ def prepare(
     for wanted in spec.models:
         with problems.caught():
             models.append(find_model(wanted, say))
+    with problems.caught():
+        pins(spec.upstream)
+        for model in models:
+            refuse_missing_type(model.config.model_type, spec.upstream, model.id)
     problems.refuse()
     sources, of_files = [], Problems()
-    for wanted, model in zip(spec.models, models, strict=True):
+    for wanted, found in zip(spec.models, models, strict=True):
+        texts, turns = ModelTexts(), list[str]()
+        with of_files.caught():
+            files = read_small(found, text_files(found.files))
+            texts = ModelTexts() if files is None else read_texts(files, found)
+        with of_files.caught():
+            turns = first_turns(texts, spec.app.system, found.id) if spec.app.system else []
+        with of_files.caught():
+            if found.headers is not None and not found.assumed:
+                say(f"checking that {found.id} loads")
+                check_loads(found.headers, found.id)
         with problems.caught():
-            sources.append(read_source(wanted, model, spec.upstream, of_files, say))
-    if len(sources) < len(models):
-        problems.refuse()
-    largest = max((source.model for source in sources), key=lambda model: model.weights.bytes)
-    app = replace(spec.app, bundle_id=bundle_id_of(spec, largest, output))
-    with problems.caught():
-        plan = plan_package(replace(spec, app=app), sources, devices)
-        if spec.app.system:
+            model, adapter = adapted(found, wanted.adapter)
+            sources.append(ModelSource(model, texts, adapter, tuple(turns)))
+    if len(sources) == len(models):
+        with problems.caught():
+            maker = f"{platform.node()}:{os.path.expanduser('~')}"  # noqa: PTH111 - that may fail
+            plan = plan_package(spec, sources, devices, output, maker)
             for model_plan in plan.models:
-                check_system(model_plan, spec.app.system)
+                if model_plan.source.turns:
+                    check_system(model_plan)
     problems.found += of_files.found
     problems.refuse()
     return plan
 
 
-def bundle_id_of(spec: PackageSpec, largest: Model, output: Path | None) -> str:
+def plan_package(
+    spec: PackageSpec,
+    sources: Sequence[ModelSource],
+    devices: Sequence[Device] = (),
+    output: Path | None = None,
+    maker: str = "",
+) -> PackagePlan:
+    """Check a spec against its models and its devices.
+
+    spec: with nothing open. sources: of each model of it. devices: those that the spec names.
+    output: see `prepare`. maker: tells those apart who package the same model; "" leaves the
+    app's identifier open.
+
+    Raises:
+        UserError: names the flag, the file or the device; all that is wrong together.
+
+    """
+    refuse_twice([source.model for source in sources])
+    pairs = sorted(
+        zip((model.filled() for model in spec.models), sources, strict=True),
+        key=lambda pair: pair[1].model.weights.bytes,
+        reverse=True,
+    )
+    names = [source.model.id for _, source in pairs]
+    folders = folders_of(names)
+    title = spec.app.name or naming.model_display_name(names[0])
+    app = replace(spec.app, bundle_id=bundle_id_of(spec, title, output, maker))
+    problems, workloads = Problems(), []
+    for wanted, source in pairs:
+        with problems.caught():
+            drops = source.texts.drops_thoughts
+            workloads.append(workload_of(source.model, wanted.cache, drops_thoughts=drops))
+    problems.refuse()
+    holding: Sequence[Sequence[Device]] = [()] * len(pairs)
+    with problems.caught():
+        holding = devices_of_each(workloads, devices)
+    models = []
+    for (wanted, source), workload, holders, folder in zip(
+        pairs, workloads, holding, folders, strict=True
+    ):
+        backends = {device.backend for device in holders} or {"iphone"}
+        unwise = [each for each in workload.warnings if each.code != "short_recent_window"]
+        models.append(
+            ModelPlan(
+                spec=wanted,
+                source=source,
+                workload=workload,
+                memory=max(map(workload.plan, sorted(backends)), key=lambda plan: plan.total),
+                memory_of={name: workload.plan(backend) for name, backend in BACKENDS.items()},
+                warnings=(
+                    *source.model.remarks,
+                    *(each.text(flag) for each in unwise),
+                    *advice(workload),
+                    *naming.name_remarks(title),
+                    *source.texts.remarks,
+                ),
+                folder=folder,
+            )
+        )
+    chosen = tuple(model for model, _ in pairs)
+    plan = PackagePlan(replace(spec, models=chosen, app=app), tuple(models))
+    with problems.caught():
+        check_app_size(names, plan.size, spec.delivery)
+    problems.refuse()
+    return plan
+
+
+def bundle_id_of(spec: PackageSpec, title: str, output: Path | None, maker: str) -> str:
     """Return the app's identifier: as asked for, as it was before, or the maker's own.
 
-    Two people who package the same model get two identifiers.
+    title: the package's name.
     """
-    package = naming.package_name(title_of(spec, largest))
+    package = naming.package_name(title)
     folder = output or Path(package)
     earlier = ""
     if os.path.lexists(folder / lock.NAME):
         app = lock.read(folder).spec.get("app", {})
         earlier = str(app.get("bundle_id", "")) if isinstance(app, dict) else ""
-    maker = f"{platform.node()}:{os.path.expanduser('~')}"  # noqa: PTH111 - that may fail
-    return spec.app.bundle_id or earlier or naming.bundle_id(package, maker)
+    own = naming.bundle_id(package, maker) if maker else ""
+    return spec.app.bundle_id or earlier or own
 
 
-def read_source(
-    spec: ModelSpec,
-    model: Model,
-    upstream: str,
-    problems: Problems,
-    say: ProgressReporter,
-) -> ModelSource:
-    """Read what a package takes of a model, and check that mlx_lm can load it.
-
-    problems: gets what is wrong with the model's texts and tensors.
-
-    Raises:
-        UserError: the upstream version lacks its type, or the adapter does not fit it.
-
-    """
-    refuse_missing_type(model.config.model_type, upstream, model.id)
-    adapter, texts = None, ModelTexts()
-    if spec.adapter is not None:
-        model, adapter = adapted(model, spec.adapter)
-    with problems.caught():
-        files = read_small(model, text_files(model))
-        texts = ModelTexts() if files is None else read_texts(files, model)
-    with problems.caught():
-        if model.headers is not None and not model.assumed:
-            say(f"checking that {model.id} loads")
-            check_loads(model.headers, model.id)
-    return ModelSource(model, texts, adapter)
+def folders_of(models: Sequence[str]) -> list[str]:
+    """Return a folder in the package for each model; Apple's disks keep their names apart."""
+    if len(models) == 1:
+        return [MODEL_FOLDER]
+    taken = {folded(RESERVED)}
+    folders = []
+    for model in models:
+        wanted = name = naming.package_name(naming.model_display_name(model))
+        number = 1
+        while folded(name) in taken:
+            number += 1
+            name = f"{wanted}-{number}"
+        taken.add(folded(name))
+        folders.append(f"{MODEL_FOLDER}/{name}")
+    return folders

@@ -23,19 +23,15 @@ from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.lock import PreparedPrompt
 from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.files.text import read_text, usage_error
+from h2o_pack.hub.contents import read_small
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.models.files import TOKENIZER
 from h2o_pack.models.loading import LARGEST, load_tokenizer
-from h2o_pack.models.texts import ChatTemplate
+from h2o_pack.models.texts import USERS, common, conversation, plain_turns
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
-
-USERS = ("a", "0")
-"""What users say in two first turns that have nothing in common; PromptFormat has the same."""
-DATES = ("1", "2")
-NEEDLESS = "Leave --system out: the app reads its system prompt in the first turn, as ever."
 
 
 def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]:
@@ -56,11 +52,6 @@ def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]
     return common([tokenizer.encode(text) for text in plain_turns(system)])
 
 
-def plain_turns(system: str) -> list[str]:
-    """Return the texts of first turns without a template, and that of the prompt alone."""
-    return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
-
-
 def opening_length(tokenizer: Any, turns: Sequence[str], *, templated: bool) -> int:
     """Return the number of tokens with which every first turn begins.
 
@@ -76,61 +67,6 @@ def ids_of(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
         messages, add_generation_prompt=True, tokenize=True, return_dict=False
     )
     return ids
-
-
-def checked_turns(template: ChatTemplate | None, system: str) -> list[str]:
-    """Return the texts of first turns, all of which begin with the system prompt.
-
-    Raises:
-        UserError: the template refuses one, leaves it out, or writes the date before its end.
-
-    """
-    from jinja2 import TemplateError
-
-    if template is None:
-        return plain_turns(system)
-
-    def rendered(user: str, date: str) -> str:
-        return template.render(conversation(system, user), lambda _format: date)
-
-    try:
-        turns = [rendered(user, DATES[0]) for user in USERS]
-        tomorrow = rendered(USERS[0], DATES[1])
-    except TemplateError as error:
-        raise refused_template(template, f"refuses a system prompt: {error}") from error
-    always = common(turns)
-    if system not in "".join(always):
-        raise refused_template(template, "leaves out what the system says")
-    if len(common([turns[0], tomorrow])) < len(always):
-        raise refused_template(
-            template, "writes the date, so that each day's turns begin otherwise"
-        )
-    return turns
-
-
-def conversation(system: str, user: str) -> list[dict[str, str]]:
-    """Return the messages of a first turn."""
-    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
-
-
-def common(sequences: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the elements with which all sequences begin."""
-    found = []
-    for elements in zip(*sequences, strict=False):
-        if len(set(elements)) > 1:
-            break
-        found.append(elements[0])
-    return found
-
-
-def refused_template(template: ChatTemplate, what: str) -> UserError:
-    """Make the error for a template with which nothing can be prepared."""
-    return UserError(
-        f"the chat template {what}",
-        where=template.file,
-        remedy=NEEDLESS,
-        code=ExitCode.USAGE,
-    )
 
 
 CONTAINER = Path("/sys/fs/cgroup/memory.max")
@@ -154,39 +90,27 @@ def read_system(file: Path | None) -> str:
     return text
 
 
-def check_system(plan: ModelPlan, system: str) -> None:
-    """Check that a model's caches of the system prompt can be computed, and then used.
+def check_system(plan: ModelPlan) -> None:
+    """Check that a model's caches of the system prompt can pin it, and be computed here.
+
+    Nothing is known of the tokens of a model whose tokenizer the hub has and cannot be asked
+    for.
 
     Raises:
-        UserError: the template has no place for it, the caches cannot pin it, or this machine
-            has too little memory.
+        UserError: they cannot pin it, or this machine has too little memory.
 
     """
-    template, unusable = plan.source.texts.template, plan.source.texts.unusable
-    if unusable:
-        remedy = "Leave --system out, or correct the template in a local copy of the model."
-        raise UserError(unusable, where=plan.model.id, remedy=remedy, code=ExitCode.MODEL)
-    turns = checked_turns(template, system)
-    check_length(plan, turns, templated=template is not None)
     check_memory(plan.memory)
-
-
-def check_length(plan: ModelPlan, turns: Sequence[str], *, templated: bool) -> None:
-    """Refuse a prompt that the caches cannot pin, before the model's weights are fetched.
-
-    turns: the texts of first turns. Nothing is known of a model whose tokenizer the hub has and
-    cannot be asked for.
-    """
+    turns = plan.source.turns
     most = max(len(text.encode()) for text in turns)
-    with suppress(UserError):  # a text has no more tokens than bytes, but for marks around it
+    try:  # a text has no more tokens than bytes, but for marks around it
         check_pinned(plan, most + MARKS)
-        return
-    from h2o_pack.hub.resolve import read_small
-
-    files = read_small(plan.model, {TOKENIZER: LARGEST})
-    if files:
-        tokenizer = load_tokenizer(files[TOKENIZER], plan.model.id)
-        check_pinned(plan, opening_length(tokenizer, turns, templated=templated))
+    except UserError:
+        files = read_small(plan.model, {TOKENIZER: LARGEST})
+        if files:
+            tokenizer = load_tokenizer(files[TOKENIZER], plan.model.id)
+            templated = plan.source.texts.template is not None
+            check_pinned(plan, opening_length(tokenizer, turns, templated=templated))
 
 
 def check_pinned(plan: ModelPlan, tokens: int) -> None:

@@ -512,3 +512,42 @@ def refusal(
         + " `h2o-pack plan` shows what takes how much.",
         code=ExitCode.MEMORY,
     )
+
+
+def devices_of_each(
+    workloads: Sequence[Workload], devices: Sequence[Device]
+) -> list[tuple[Device, ...]]:
+    """Return the devices that can hold each of a package's models.
+
+    Raises:
+        UserError: a device can hold none of them, or a model is for none of the devices.
+
+    """
+    known = model_catalogue()
+    refusals = [
+        [refusal(workload, known, device) for device in devices] for workload in workloads
+    ]
+    return holders(devices, refusals)
+
+
+def holders(
+    devices: Sequence[Device], refusals: Sequence[Sequence[UserError | None]]
+) -> list[tuple[Device, ...]]:
+    """Return the devices that do not refuse each model.
+
+    refusals: for each model, why each device cannot hold it; None where it can.
+
+    Raises:
+        UserError: why a device holds no model, or why no device holds a model.
+
+    """
+    lines = (*refusals, *zip(*refusals, strict=True))
+    problems = Problems()
+    for line in lines:
+        if line and all(line):
+            problems.found += [error for error in line if error not in problems.found]
+    problems.refuse()
+    return [
+        tuple(device for device, error in zip(devices, row, strict=True) if error is None)
+        for row in refusals
+    ]

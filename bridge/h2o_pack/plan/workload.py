@@ -13,7 +13,7 @@ from h2o_pack.config_errors import OF_RECALL, config_warnings, flag, user_errors
 from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.facts import KnownModel
-from h2o_pack.files.paths import read_file
+from h2o_pack.files.text import read_file
 from h2o_pack.memory.estimate import plan_memory
 from h2o_pack.memory.storages import Storage, archive_bits, storage_of
 from h2o_pack.memory.terms import MemoryPlan

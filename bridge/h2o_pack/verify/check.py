@@ -24,9 +24,9 @@ from h2o_pack.files.paths import (
     MODEL_MANIFEST,
     VENDOR_FOLDER,
     VENDOR_MANIFEST,
-    read_file,
     why_unsafe,
 )
+from h2o_pack.files.text import read_file
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import disk_size

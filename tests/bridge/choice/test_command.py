@@ -46,6 +46,19 @@ def test_plan_plans_what_it_chose(run):
     assert model["devices"][0]["entitled"]["verdict"] == "fits"
 
 
+def test_what_plan_chose_fits_a_screen_that_begins_with_the_verdict(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("plan", *PHONE).stdout.splitlines()
+    assert lines[0].endswith(" fits on iPhone 15")
+    assert len(lines) <= 40
+    *shown, flags = lines
+    assert flags.startswith("the same: --model ")
+    assert max(map(len, shown)) <= 80
+    verbose = run("plan", *PHONE, "--verbose").stdout
+    assert "larger than 4.00 GB" in verbose
+    assert "larger than 4.00 GB" not in "".join(lines)
+
+
 def test_ios_makes_what_was_chosen_for_a_model(run, tmp_path):
     output = tmp_path / "Demo"
     options = ("--device", "iPhone 15", "--output", output, "--no-vendor", "--json")

@@ -12,7 +12,7 @@ from h2o_pack.bundling.bundle import bundle
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.hub import client as answers
 from h2o_pack.hub.client import Listed, Repository
-from h2o_pack.hub.resolve import needed
+from h2o_pack.hub.contents import needed
 from tests.bridge.bundling.sources import remote
 from tests.bridge.refusals import refused
 from tests.hub import faults

@@ -9,12 +9,13 @@ import pytest
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import known_models
-from h2o_pack.hub.resolve import resolve
+from h2o_pack.hub.resolve import find_model, resolve
 from h2o_pack.memory.kept import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, ModelConfig
 from h2o_pack.models import trial
 from h2o_pack.models.catalogue import as_model, catalogue, config_folder, find
 from h2o_pack.models.files import weigh
+from h2o_pack.spec import ModelSpec
 from h2o_py import H2OConfig, make_h2o_cache
 from tests.bridge import schemas
 from tests.bridge.models.catalogue_models import quantized
@@ -64,7 +65,7 @@ def test_the_weights_of_an_entry_are_those_of_mlx_lms_model(known):
 def test_a_model_of_the_catalogue_is_planned_without_the_hub_and_mlx_lm(run, hub, monkeypatch):
     monkeypatch.setattr(trial.Worker, "ask", None)
     for known in HUB:
-        assert resolve(known.name, stated=True) == as_model(known)
+        assert find_model(ModelSpec(known.name), stated=True) == as_model(known)
     result = run("plan", "--model", "Qwen3.5-2B-4bit", *PHONE)
     document = schemas.check(json.loads(result.stdout), "plan")
     assert document["models"][0]["model"] == "mlx-community/Qwen3.5-2B-4bit"

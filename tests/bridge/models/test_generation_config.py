@@ -11,8 +11,8 @@ from tests.bridge.refusals import refused
 from tests.messages import says
 
 
-def data(**values) -> bytes:
-    return json.dumps(values).encode()
+def data(**values) -> dict[str, bytes]:
+    return {"generation_config.json": json.dumps(values).encode()}
 
 
 refusal = partial(refused, check_sampling, code=ExitCode.MODEL)

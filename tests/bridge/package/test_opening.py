@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 
 from h2o_pack.errors import ExitCode
-from h2o_pack.models.texts import ChatTemplate
-from h2o_pack.package.system_prompt import checked_turns, common, opening_tokens
+from h2o_pack.models.texts import ChatTemplate, ModelTexts, common, first_turns
+from h2o_pack.package.system_prompt import opening_tokens
 from tests.bridge.refusals import refused
 
 MARKS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
@@ -44,7 +44,8 @@ def test_what_all_begin_with_may_be_nothing_or_all():
 
 
 def test_a_template_that_writes_the_date_after_the_user_has_spoken_is_no_problem():
-    checked_turns(ChatTemplate(MARKS + "{{ strftime_now('%d') }}", "x"), "Be brief.")
+    template = ChatTemplate(MARKS + "{{ strftime_now('%d') }}", "x")
+    assert len(first_turns(ModelTexts(template), "Be brief.", "m")) == 2
 
 
 @pytest.mark.parametrize(
@@ -56,5 +57,6 @@ def test_a_template_that_writes_the_date_after_the_user_has_spoken_is_no_problem
     ],
 )
 def test_a_template_with_which_nothing_can_be_prepared_is_refused(source, what):
-    said = partial(refused, checked_turns, code=ExitCode.USAGE)
-    assert f"the chat template {what}" in said(ChatTemplate(source, "x.jinja"), "Be brief.")
+    said = partial(refused, first_turns, code=ExitCode.USAGE)
+    texts = ModelTexts(ChatTemplate(source, "x.jinja"))
+    assert f"the chat template {what}" in said(texts, "Be brief.", "m")

@@ -10,7 +10,7 @@ from h2o_pack.bundling import delivery
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import Limit, store_limits
 from h2o_pack.files import lock
-from h2o_pack.plan.package_plan import folders_of
+from h2o_pack.package.prepare import folders_of
 from h2o_pack.verify.check import verify
 from tests.bridge import schemas
 from tests.bridge.trees import names, tree, write_model

@@ -23,9 +23,9 @@ from h2o_pack.files import lock
 from h2o_pack.files.paths import SYSTEM_PROMPT
 from h2o_pack.measure import models
 from h2o_pack.models.loading import load_tokenizer
-from h2o_pack.models.texts import ChatTemplate
+from h2o_pack.models.texts import ChatTemplate, ModelTexts, first_turns
 from h2o_pack.package import system_prompt as prepared
-from h2o_pack.package.system_prompt import check_kinds, checked_turns, opening_length
+from h2o_pack.package.system_prompt import check_kinds, opening_length
 from h2o_py import H2OConfig, H2OKVCache
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import routed
@@ -261,7 +261,8 @@ def test_the_tokens_that_are_counted_beforehand_are_those_that_are_read(
     build_tree(folder, {} if template is None else {"chat_template.jinja": template})
     package(model=folder, max_kv=96)
     tokenizer = load_tokenizer((folder / "tokenizer.json").read_bytes(), "here")
-    turns = checked_turns(template and ChatTemplate(template, "here", {}), TEXT)
+    texts = ModelTexts(template and ChatTemplate(template, "here", {}))
+    turns = first_turns(texts, TEXT, "here")
     counted = opening_length(tokenizer, turns, templated=template is not None)
     prompt = manifest.read(tmp_path / "Demo").system_prompt
     assert prompt is not None

@@ -12,8 +12,7 @@ import mlx.core as mx
 import mlx.utils as mlx_utils
 import numpy as np
 
-from h2o_pack.files.paths import read_file
-from h2o_pack.files.text import read_text
+from h2o_pack.files.text import read_file, read_text
 from h2o_pack.measure.evaluation.contenders import (
     SINKS,
     BudgetsFor,

@@ -1,0 +1,276 @@
+"""What the Hugging Face hub says of a model, without its weights: asked for once, then kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
+
+from h2o_pack.errors import ExitCode, Problems, UserError, shown, unreadable
+from h2o_pack.files.paths import metadata_folder, why_unsafe
+from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object
+from h2o_pack.model import Model, ModelFile
+from h2o_pack.models import files
+from h2o_pack.models.config import describe
+from h2o_pack.models.files import (
+    INDEX,
+    LENGTH,
+    Contents,
+    check_files,
+    header_length,
+    local_file,
+    parse_header,
+    weight_map,
+)
+
+if TYPE_CHECKING:
+    from h2o_pack.hub.client import Listed, Repository
+
+REVISION = re.compile(r"[\w.+-]+(/[\w.+-]+)*", re.ASCII)
+
+
+def hub_contents(
+    hub_id: str, revision: str, *, assume_full_attention: bool = False
+) -> Contents | Path:
+    """Return what describes a model of the hub, pinned to a commit.
+
+    What was fetched once is kept; then one small request tells whether the branch has
+    moved, and none if `revision` is a commit. Where the hub cannot be asked, what is kept
+    serves, or the folder of what huggingface_hub has downloaded.
+
+    Raises:
+        UserError: no revision can be called so, the hub refuses or cannot be asked, or all
+            that is wrong with the model.
+
+    """
+    from h2o_pack.hub.client import COMMIT, Repository, UnreachableError
+
+    if not REVISION.fullmatch(revision) or ".." in revision:
+        raise UserError(
+            f"{revision!r} is no revision",
+            remedy="Give a branch, a tag or a commit id.",
+            code=ExitCode.USAGE,
+        )
+    try:
+        is_commit = COMMIT.fullmatch(revision)
+        commit = revision if is_commit else Repository(hub_id, revision).commit()
+        contents = load_contents(hub_id, commit)
+        if contents is None:
+            contents = fetch(hub_id, commit, assume_full_attention=assume_full_attention)
+            store_contents(contents)
+    except UnreachableError:
+        kept = kept_contents(hub_id, revision)
+        if kept is None:
+            raise
+        return kept
+    if commit not in (revision, last_commit(hub_id, revision)):
+        write_if_possible(branch_path(hub_id, revision), commit.encode())
+    return contents
+
+
+def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
+    """Return what this machine has of a model without asking the hub.
+
+    Returns:
+        What was kept; or the folder of what huggingface_hub has downloaded; or None.
+
+    """
+    from huggingface_hub import constants  # which alone takes no time
+
+    folder = Path(constants.HF_HUB_CACHE, f"models--{hub_id.replace('/', '--')}")
+    if not folder.is_dir() and not metadata_folder(hub_id).is_dir():
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    from h2o_pack.hub.client import COMMIT
+
+    commit = revision if COMMIT.fullmatch(revision) else ""
+    for each in (commit, last_commit(hub_id, revision)):
+        contents = load_contents(hub_id, each) if each else None
+        if contents is not None:
+            return contents
+    kept = try_to_load_from_cache(hub_id, files.CONFIG, revision=revision)
+    return Path(kept).parent if isinstance(kept, str) else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The JSON of an entry."""
+
+    contents: Contents
+    format: Literal[4] = 4
+
+
+def load_contents(hub_id: str, commit: str) -> Contents | None:
+    """Return what is kept of a model at a commit, None if it is not or is damaged."""
+    import msgspec
+
+    try:
+        first, _, body = entry_path(hub_id, commit).read_bytes().partition(b"\n")
+        if hashlib.sha256(body).hexdigest().encode() != first:
+            return None
+        given = msgspec.convert(json.loads(body), Entry).contents
+    except (OSError, ValueError):
+        return None
+    return given if (given.id, given.commit) == (hub_id, commit) else None
+
+
+def store_contents(contents: Contents) -> None:
+    """Keep what describes a model. A cache that cannot be written is no error."""
+    import msgspec
+
+    # By json, as a configuration may have Infinity.
+    body = json.dumps(msgspec.to_builtins(Entry(contents)), separators=(",", ":")).encode()
+    digest = hashlib.sha256(body).hexdigest().encode()
+    write_if_possible(entry_path(contents.id, contents.commit), digest + b"\n" + body)
+
+
+def last_commit(hub_id: str, revision: str) -> str:
+    """Return the commit that a branch was at when it was last asked for, or ""."""
+    from h2o_pack.hub.client import COMMIT
+
+    try:
+        commit = branch_path(hub_id, revision).read_text("ascii")
+    except (OSError, ValueError):
+        return ""
+    return commit if COMMIT.fullmatch(commit) else ""
+
+
+def entry_path(hub_id: str, commit: str) -> Path:
+    """Return the file of a model at a commit."""
+    return metadata_folder(hub_id) / f"{commit}.json"
+
+
+def branch_path(hub_id: str, revision: str) -> Path:
+    """Return the file with the commit of a branch."""
+    return metadata_folder(hub_id) / "branches" / quote(revision, safe="")
+
+
+def write_if_possible(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; nothing happens where it cannot be written."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
+    """Ask the hub for all that describes a model at a commit."""
+    from h2o_pack.hub.client import Repository
+
+    repository = Repository(hub_id, commit)
+    problems = Problems(f"{hub_id}@{commit[:12]}")
+    listed = needed(repository.listing(), problems)
+    files.check_complete(listed, problems)
+    problems.refuse()
+    config = parse_object(
+        small(repository, listed[files.CONFIG], CONFIG_BYTES, problems),
+        files.CONFIG,
+        f"{problems.where}/{files.CONFIG}",
+    )
+    with problems.caught():  # refused before headers are asked for
+        describe(
+            config,
+            f"{problems.where}/{files.CONFIG}",
+            assume_full_attention=assume_full_attention,
+        )
+    mapping = None
+    if INDEX in listed:
+        with problems.caught():
+            data = small(repository, listed[INDEX], INDEX_BYTES, problems)
+            document = parse_object(data, INDEX, problems.where, INDEX_BYTES)
+            mapping = weight_map(document, problems)
+            names = {name for name in listed if files.holds_weights(name)}
+            check_files(mapping, dict.fromkeys(names), problems)
+    problems.refuse()
+    headers = {
+        file: header(repository, file, problems)
+        for file in listed.values()
+        if files.holds_weights(file.path)
+    }
+    tensors = {}
+    for file, data in headers.items():
+        if not data:  # its problem was noted
+            continue
+        with problems.caught():
+            tensors[file.path] = parse_header(data, file.size, file.path, problems.where)
+    problems.refuse()
+    return Contents(hub_id, commit, config, mapping, tensors, tuple(listed.values()))
+
+
+def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFile]:
+    """Return what packages need of a listing, by path; impossible entries are noted."""
+    from h2o_pack.hub.client import SHA256
+
+    found = {}
+    for each in listing:
+        reason = why_unsafe(each.path)
+        if reason is not None:
+            problems.add(
+                f"the hub lists a file {shown(each.path)}, which {reason}",
+                "Choose another model; nothing of this one was downloaded.",
+            )
+        elif files.belongs(each.path):
+            if isinstance(each.size, bool) or not isinstance(each.size, int) or each.size < 0:
+                problems.add(f"the hub lists {each.path} without a size")
+            elif each.sha256 and not SHA256.fullmatch(str(each.sha256)):
+                problems.add(f"the hub lists {each.path} with something else than a sha256")
+            else:
+                found[each.path] = ModelFile(each.path, each.size, each.sha256)
+    return dict(sorted(found.items()))
+
+
+def small(repository: Repository, file: ModelFile, most: int, problems: Problems) -> bytes:
+    """Read a whole file of at most `most` bytes."""
+    if file.size > most:
+        problems.fail(f"{file.path} is larger than {most >> 20} MiB")
+    return repository.read(file.path, 0, file.size) if file.size else b""
+
+
+def header(repository: Repository, file: ModelFile, problems: Problems) -> bytes:
+    """Read the header of a safetensors file by two ranges of it, b"" if it has none."""
+    first = repository.read(file.path, 0, LENGTH) if file.size >= LENGTH else b""
+    length = 0
+    with problems.caught():
+        length = header_length(first, file.size, file.path, problems.where)
+    return repository.read(file.path, LENGTH, length) if length else b""
+
+
+def read_small(model: Model, largest: Mapping[str, int]) -> dict[str, bytes] | None:
+    """Read those files that a model has; None where the hub would know and cannot be asked.
+
+    Args:
+        model: in a folder, or on the hub.
+        largest: the bytes that a file may have, by its name.
+
+    Raises:
+        UserError: one is larger, or cannot be read.
+
+    """
+    sizes = {file.path: file.size for file in model.files if file.path in largest}
+    for name, size in sizes.items():
+        if size > largest[name]:
+            raise unreadable(model.id, f"{name} is larger than {largest[name] >> 20} MiB")
+    if model.folder is not None:
+        return {name: local_file(model.folder, name).read_bytes() for name in sizes}
+    from h2o_pack.hub.client import Repository, UnreachableError
+
+    repository = Repository(model.id, model.commit)
+    try:
+        return {name: repository.read(name, 0, n) if n else b"" for name, n in sizes.items()}
+    except UnreachableError:
+        return None
