@@ -243,8 +243,10 @@ void check_contents(const SavedCache& saved, const Ledger& given) {
       refuse_content(cache_codes::victim, "victim");
     }
     if (given.held) {
-      const bool* held = arrays[5].data<bool>() + int64_t(head) * size;
-      if (std::count(held, held + size, true) > most_recall_rows(saved.config)) {
+      // A file may have other bytes than those of false and true.
+      const uint8_t* held = arrays[5].data<uint8_t>() + int64_t(head) * size;
+      if (std::any_of(held, held + size, [](uint8_t byte) { return byte > 1; }) ||
+          std::count(held, held + size, 1) > most_recall_rows(saved.config)) {
         refuse_content(cache_codes::numbers, "held");
       }
     }

@@ -191,7 +191,7 @@ public final class H2OChat {
         messages = before + [question]
         let known = await session.messages
         keep(known.prefix(index ?? known.count) + [.user(text)], .cut)
-        let parts = session.streamResponse(to: .user(text), at: index, options: replyOptions)
+        let parts = session.stream(replyOptions) { _ in (.user(text), index) }
         await receive(parts, of: session, into: Message(id: nextID, isUser: false, text: "")) {
             if draft.isEmpty { (draft, editing) = (text, index) }
         }

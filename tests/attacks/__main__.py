@@ -46,7 +46,7 @@ def main() -> None:
     run = passes if options.of == "core" else command_passes
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(options.seed, options.seed + options.count):
-            if time.monotonic() > end:
+            if seed > options.seed and time.monotonic() > end:
                 break
             say(seed)
             if not run(seed, Path(folder)):

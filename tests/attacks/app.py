@@ -57,13 +57,16 @@ def built() -> Program:
 
 
 def attacks(program: Program, seeds: range, end: float) -> Iterator[tuple[int, str]]:
-    """Attack with seeds until a time; yield each with "", or what the process said last."""
+    """Attack with seeds until a time, but with one batch at least.
+
+    Yield each seed with "", or with what the process said last.
+    """
     with tempfile.TemporaryDirectory() as name:
         saved, folder = Path(name, "first"), Path(name, "attacks")
         turns = replace(program, settings={"H2O_CONVERSATION_TURNS": "3"})
         turns.run(KILLED, saved)
         for start in range(0, len(seeds), BATCH):
-            if time.monotonic() > end:
+            if start > 0 and time.monotonic() > end:
                 return
             batch = seeds[start : start + BATCH]
             shutil.rmtree(folder, ignore_errors=True)

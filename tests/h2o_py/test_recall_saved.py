@@ -124,6 +124,7 @@ def test_a_damaged_archive_is_refused():
     damaged.append((arrays, [*header[:4], json.dumps(no_recall), *header[5:]]))
     for at, other in (
         (6, mx.ones(arrays[6].shape, mx.bool_)),  # all held
+        (6, changed(arrays[6].view(mx.uint8), 0, 63).view(mx.bool_)),  # found by `make fuzz`
         (6, arrays[6].astype(mx.int32)),
         (6, arrays[6][:, :, :-1]),
         (7, arrays[7][:, :, :-1]),

@@ -292,7 +292,6 @@ def make_caches(model: Any, plan: ModelPlan, tokens: int) -> list[Any]:
             kv=plan.storage.name,
             group_size=plan.storage.group_size,
             budgets=plan.budgets,
-            one_choice=False,
         )
 
 

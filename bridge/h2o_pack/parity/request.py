@@ -83,7 +83,6 @@ class TokenCase:
                 kv=self.kv,
                 group_size=self.group_size,
                 budgets=self.budgets,
-                one_choice=False,
             )
 
 

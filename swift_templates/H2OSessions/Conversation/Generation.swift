@@ -28,8 +28,16 @@ extension Conversation {
         reply.usage.readTokens = unread.count
         reply.usage.promptTokens = tokensSeen + unread.count
         let mayThink = reply.canThink && options.thinking != false
+        // Tokens at the end of the prompt that only begin the reply, if its thoughts will go.
         let begin = try mayThink && format.dropsThoughts() ? format.replyBegin() : 0
-        reply.usage.stop = try await generate(&reply, begin, chain, options, emit)
+        do {
+            defer { loaded.platform.background.drain() }
+            try await read()
+            if begin > 0 { try await readBeforeThoughts(begin, chain) }
+            reply.usage.stop = try await write(&reply, options, emit)
+        } catch is CancellationError {
+            reply.usage.stop = .cancelled
+        }
         noteText(of: transcript.count, reply)
         reply.finish().forEach(emit)
         if !reply.response.toolCalls.isEmpty, reply.usage.stop == .endOfTurn {
@@ -45,23 +53,6 @@ extension Conversation {
 
     /// Tokens at the end of a prompt that may begin a thought.
     static let promptEnd = 16
-
-    /// - Parameter begin: how many tokens at the end of the prompt only begin the reply, if its
-    ///   thoughts will be taken back; 0 if not
-    /// - Returns: why the reply ended
-    private func generate(
-        _ reply: inout Reply, _ begin: Int, _ chain: TranscriptChain,
-        _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
-    ) async throws -> H2OSession.Stop {
-        defer { loaded.platform.background.drain() }
-        do {
-            try await read()
-            if begin > 0 { try await readBeforeThoughts(begin, chain) }
-            return try await write(&reply, options, emit)
-        } catch is CancellationError {
-            return .cancelled
-        }
-    }
 
     /// Reads all unread tokens except the last chunk into the caches, one chunk per step. A
     /// chunk ends with the system prompt, wherever the prompt ends; the last chunk has all
@@ -113,12 +104,23 @@ extension Conversation {
         state?.unread.removeFirst(count)
     }
 
-    /// Generates the reply, one token per step.
+    /// Reads the rest of the prompt at once and generates the reply, one token per step.
     private func write(
         _ reply: inout Reply, _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Stop {
         let stops = loaded.stops.union(reply.stopTokens)
-        var loop = try await startLoop(options)
+        let parameters = options.sampling.parameters(defaults: loaded.facts.sampling)
+        let processors: [(any LogitProcessor)?] = [
+            parameters.processor(), try loaded.schemaProcessor(for: options),
+        ]
+        let unread = state?.unread ?? []
+        var loop = try await onGPU(isLong: unread.count > 1) {
+            TokenLoop(
+                reading: unread, loaded.context.model, caches: caches,
+                sampler: parameters.sampler(), processors: processors.compactMap { $0 })
+        }
+        state?.read.append(unread)
+        state?.unread = []
         while reply.usage.generatedTokens < options.maxTokens ?? .max {
             let token = try await onGPU { loop.next() }
             if let failure = loop.failure { throw failure }
@@ -138,23 +140,6 @@ extension Conversation {
             await Task.yield()
         }
         return .length
-    }
-
-    private func startLoop(_ options: H2OSession.Options) async throws -> TokenLoop {
-        let parameters = options.sampling.parameters(defaults: loaded.facts.sampling)
-        let processors: [(any LogitProcessor)?] = [
-            parameters.processor(), try loaded.schemaProcessor(for: options),
-        ]
-        let unread = state?.unread ?? []
-        let loop = try await onGPU(isLong: unread.count > 1) {
-            TokenLoop(
-                reading: unread, loaded.context.model, caches: caches,
-                sampler: parameters.sampler(),
-                processors: processors.compactMap { $0 })
-        }
-        state?.read.append(unread)
-        state?.unread = []
-        return loop
     }
 }
 

@@ -49,7 +49,9 @@ public actor H2OSession {
     public func respond(
         to message: H2OMessage, options: Options? = nil
     ) async throws -> Response {
-        let task = try start(options, emit: { _ in }, turn: { _ in (message, nil) })
+        let task = try replies.begin { [options = options ?? self.options] in
+            try await self.generate({ _ in (message, nil) }, options, { _ in })
+        }
         return try await withTaskCancellationHandler {
             try await task.value
         } onCancel: {
@@ -75,7 +77,7 @@ public actor H2OSession {
     public nonisolated func streamResponse(
         to message: H2OMessage, options: Options? = nil
     ) -> AsyncThrowingStream<Part, any Error> {
-        streamResponse(to: message, at: nil, options: options)
+        stream(options) { _ in (message, nil) }
     }
 
     /// Goes on with the last reply, which was cut off: by ``cancel()``, by its limit of tokens, or
@@ -107,20 +109,15 @@ public actor H2OSession {
         return [.user, .tool].contains(messages.dropLast().last?.role)
     }
 
-    /// - Parameter index: of the message that this one takes the place of, and of all that
-    ///   follow it; nil after the last message
-    package nonisolated func streamResponse(
-        to message: H2OMessage, at index: Int?, options: Options?
-    ) -> AsyncThrowingStream<Part, any Error> {
-        stream(options) { _ in (message, index) }
-    }
-
-    private nonisolated func stream(
+    /// Streams the reply to the message that a turn has, at its place in the conversation.
+    package nonisolated func stream(
         _ options: Options?, _ turn: @escaping Turn
     ) -> AsyncThrowingStream<Part, any Error> {
         let parts = PartBuffer()
         do {
-            let task = try start(options, emit: { parts.add($0) }, turn: turn)
+            let task = try replies.begin { [options = options ?? self.options] in
+                try await self.generate(turn, options, parts.add)
+            }
             Task { parts.finish(await task.result.map { _ in }) }
             return parts.stream(canceling: task)
         } catch {
@@ -183,18 +180,10 @@ public actor H2OSession {
     /// Whether a reply is being generated that was not canceled; another prompt is refused then.
     public nonisolated var isResponding: Bool { replies.isResponding }
 
-    /// The message to answer, and the index of the one that it takes the place of, if any.
-    private typealias Turn =
+    /// The message to answer, and the index of the one that it takes the place of with all that
+    /// follow it; nil after the last message.
+    package typealias Turn =
         @Sendable (isolated H2OSession) throws -> (message: H2OMessage, index: Int?)
-
-    /// Begins a reply after the link before, unless there is one that goes on.
-    private nonisolated func start(
-        _ options: Options?, emit: @escaping @Sendable (Part) -> Void, turn: @escaping Turn
-    ) throws -> Task<Response, any Error> {
-        try replies.begin { [options = options ?? self.options] in
-            try await self.generate(turn, options, emit)
-        }
-    }
 
     /// Appends a link to the chain, and waits for it.
     func afterReplies<Value: Sendable>(
@@ -203,21 +192,50 @@ public actor H2OSession {
         try await replies.append { try await work(self) }.value
     }
 
+    /// Lets the model answer a message. While it calls tools, it gets their answers and goes on.
+    ///
+    /// - Throws: ``H2OSessionError/tooManyToolRounds(_:)``, or an error of the conversation. The
+    ///   messages are as before then
     private func generate(
         _ turn: Turn, _ options: Options, _ emit: @Sendable (Part) -> Void
     ) async throws -> Response {
         let before = messages
-        var options = options
         let (message, index) = try turn(self)
+        var isAnswered = false
+        defer { if !isAnswered { messages = before } }
+        var options = options
         if options.goesOn { options.beginning = messages.last }
         if let index { messages.removeSubrange(index...) }
         messages.append(message)
-        do {
-            return try await completeTurn(options, emit)
-        } catch {
-            messages = before
-            throw error
+        var whole = Response()
+        for round in 0... {
+            let response = try await conversation.respond(
+                to: messages, tools: tools.map(\.definition), options: options
+            ) { part in
+                if case .usage = part { return }
+                emit(part)
+            }
+            messages.append(response.message(after: options.beginning))
+            options.beginning = nil
+            whole.add(response)
+            let isCalling = !response.toolCalls.isEmpty
+            guard isCalling, round < options.maxToolRounds || response.isCancelled else {
+                if isCalling { throw H2OSessionError.tooManyToolRounds(options.maxToolRounds) }
+                break
+            }
+            for call in response.toolCalls {
+                let answer = await answer(call)
+                messages.append(answer)
+                emit(.toolResult(answer))
+            }
+            guard !response.isCancelled, !Task.isCancelled else {
+                whole.usage.stop = .cancelled
+                break
+            }
         }
+        isAnswered = true
+        emit(.usage(whole.usage))
+        return whole
     }
 }
 
@@ -278,44 +296,6 @@ private final class ReplyChain: @unchecked Sendable {
 }
 
 extension H2OSession {
-    /// Lets the model answer the last message. While it calls tools, it gets their answers and
-    /// goes on.
-    ///
-    /// - Throws: ``H2OSessionError/tooManyToolRounds(_:)``, or an error of the conversation
-    func completeTurn(
-        _ options: Options, _ emit: @Sendable (Part) -> Void
-    ) async throws -> Response {
-        var whole = Response()
-        var options = options
-        for round in 0... {
-            let response = try await conversation.respond(
-                to: messages, tools: tools.map(\.definition), options: options
-            ) { part in
-                if case .usage = part { return }
-                emit(part)
-            }
-            messages.append(response.message(after: options.beginning))
-            options.beginning = nil
-            whole.add(response)
-            let isCalling = !response.toolCalls.isEmpty
-            guard isCalling, round < options.maxToolRounds || response.isCancelled else {
-                if isCalling { throw H2OSessionError.tooManyToolRounds(options.maxToolRounds) }
-                break
-            }
-            for call in response.toolCalls {
-                let answer = await answer(call)
-                messages.append(answer)
-                emit(.toolResult(answer))
-            }
-            guard !response.isCancelled, !Task.isCancelled else {
-                whole.usage.stop = .cancelled
-                break
-            }
-        }
-        emit(.usage(whole.usage))
-        return whole
-    }
-
     /// What a tool answers, or the text of its error.
     private func answer(_ call: H2OToolCall) async -> H2OMessage {
         var text = "There is no tool named \(call.name)."
