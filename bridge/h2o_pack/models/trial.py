@@ -21,6 +21,7 @@ from typing import Any
 from h2o_pack.errors import ExitCode, Problems, UserError, in_one_line, unreadable
 
 SECONDS = 60.0
+"""Of the processor: a busy machine refuses no model."""
 BYTES = 4 << 30
 TASKS = {
     "describe": ("mlx_lm", "config.json", "h2o_pack.models.built"),
@@ -106,8 +107,9 @@ def attempt(task: str, where: str, **arguments: Any) -> Any:
     """
     answer = worker.ask({"task": task, "arguments": arguments, "seconds": SECONDS})
     library, files, _ = TASKS[task]
-    if answer == -signal.SIGALRM:
-        raise unreadable(where, f"{library} takes more than {SECONDS:g} s with {files}")
+    if answer == -signal.SIGPROF:
+        too_long = f"{library} takes more than {SECONDS:g} s of the processor with {files}"
+        raise unreadable(where, too_long)
     if isinstance(answer, int):
         raise unreadable(where, f"{library} fails with {files}")
     problems = Problems()
@@ -126,9 +128,9 @@ def serve() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, request.pop("seconds"))
+        signal.setitimer(signal.ITIMER_PROF, request.pop("seconds"))
         answers.write(json.dumps(run(**request)).encode() + b"\n")
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         answers.flush()
 
 
