@@ -103,7 +103,7 @@ void LayerCache::join(std::shared_ptr<PromptChoice> choice, int layer) {
 void LayerCache::write(
     const mx::array& keys, const mx::array& values, bool copy, mx::StreamOrDevice s) {
   check_tokens_fit(keys, values);
-  if (before_) {
+  if (waiting() > 0) {
     if (expects_queries) {
       notices_.push_back({notice_codes::not_routed});
     }
@@ -117,9 +117,8 @@ void LayerCache::write(
   bring_back(s);
   const int asking = this->asking(keys.shape(2));
   is_replaced_ = false;
-  if (asking > 0) { // `attend` writes them
-    deferred_ = {keys, values, asking};
-    advance(keys.shape(2));
+  if (asking > 0) {
+    deferred_ = {keys, values, asking}; // `attend` writes them
   } else {
     put(keys, values, s);
   }
@@ -138,7 +137,7 @@ mx::array LayerCache::attend(
 
 void LayerCache::settle(mx::StreamOrDevice s) {
   finish(s);
-  if (before_) {
+  if (unattended_ > 0) {
     if (archive_) {
       end_recall({notice_codes::recall_not_asked});
     }
@@ -187,26 +186,23 @@ void LayerCache::put(const mx::array& keys, const mx::array& values, mx::StreamO
   }
   rows_ = std::move(written);
   is_shared_ = false;
-  advance(keys.shape(2));
+  unattended_ = keys.shape(2);
+  length_ = length_after(unattended_);
+  offset_ += unattended_;
 }
 
-/// Counts tokens whose attention is outstanding.
-void LayerCache::advance(int tokens) {
-  before_ = {offset_, length_};
-  offset_ += tokens;
-  if (tokens > 1 || length_ < config_.max_size) {
-    length_ += tokens;
-  }
+/// Rows in use once as many tokens were written.
+int LayerCache::length_after(int tokens) const {
+  return tokens > 1 || length_ < config_.max_size ? length_ + tokens : length_;
 }
 
 std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
-  const int waiting = deferred_ ? 0 : this->waiting();
   if (deferred_ && !rows_) {
     return {deferred_->keys, deferred_->values};
   }
-  const int before = offset_ - this->waiting();
+  const int key_dim = ledger_->key_sum.shape(2);
   auto fetched =
-      cache_fetch(*rows_, ledger_->key_sum.shape(2), before, waiting, config_, s);
+      cache_fetch(*rows_, key_dim, offset_ - unattended_, unattended_, config_, s);
   if (deferred_) {
     auto behind = [&](const mx::array& rows, const mx::array& fresh) {
       return mx::concatenate({rows, mx::astype(fresh, rows.dtype(), s)}, 2, s);
@@ -226,20 +222,11 @@ std::pair<mx::array, mx::array> LayerCache::views(mx::StreamOrDevice s) {
   return fetch(s);
 }
 
-LayerCache::Deferred LayerCache::take_deferred() {
-  Deferred deferred = *std::exchange(deferred_, std::nullopt);
-  const Before before = *std::exchange(before_, std::nullopt);
-  offset_ = before.offset;
-  length_ = before.length;
-  return deferred;
-}
-
 void LayerCache::finish(mx::StreamOrDevice s) {
   bring_back(s);
-  if (deferred_) {
-    const Deferred tokens = take_deferred();
+  if (const auto tokens = std::exchange(deferred_, std::nullopt)) {
     end_recall({notice_codes::recall_not_asked});
-    put(tokens.keys, tokens.values, s);
+    put(tokens->keys, tokens->values, s);
   }
 }
 
@@ -248,15 +235,14 @@ std::optional<mx::array> LayerCache::attend_rows(
     const Attention& attention,
     const Mask& mask,
     mx::StreamOrDevice s) {
-  if (!before_) {
+  if (unattended_ == 0) {
     throw CacheError(cache_codes::attend_before_write, {});
   }
-  const AttendArguments arguments{queries,   *rows_,          *ledger_,
-                                  waiting(), before_->offset, attention.scale,
-                                  mask,      attention.sinks};
+  const CacheStep step{config_, offset_ - unattended_, unattended_};
+  const AttendArguments arguments{queries,     *rows_,          *ledger_, step.tokens,
+                                  step.offset, attention.scale, mask,     attention.sinks};
   auto attended = in_operations_ ? fallback::cache_attend(arguments, config_, s)
                                  : cache_attend(arguments, config_, s);
-  const CacheStep step{config_, before_->offset, waiting()};
   if (step.rearranges()) {
     is_replaced_ = true; // nobody else has these rows
     is_shared_ = false;
@@ -264,7 +250,7 @@ std::optional<mx::array> LayerCache::attend_rows(
   rows_ = std::move(attended.rows);
   ledger_ = std::move(attended.ledger);
   length_ = std::min(length_, config_.max_size);
-  before_.reset();
+  unattended_ = 0;
   return attended.out;
 }
 
@@ -279,8 +265,8 @@ mx::array LayerCache::attend_in_parts(
   check_new_queries("attend", queries, deferred_->keys.shape(2));
   const int tokens = queries.shape(2), size = config_.max_size;
   const auto parts = layer_caches::parts_of(
-      mask, tokens, deferred_->asking, std::min(before_->length, size), size, s);
-  const Deferred deferred = take_deferred();
+      mask, tokens, deferred_->asking, std::min(length_, size), size, s);
+  const Deferred deferred = *std::exchange(deferred_, std::nullopt);
   const int before = tokens - deferred.asking;
   std::vector<mx::array> outs;
   auto part = [&](const mx::array& a, int begin, int end) {
@@ -314,7 +300,7 @@ mx::array LayerCache::attend_in_parts(
 
 bool LayerCache::is_trimmable() const {
   const bool is_whole = !archive_ || archive_->first() == 0;
-  return is_whole && !config_.format.has_ring() && offset_ <= config_.max_size;
+  return is_whole && !config_.format.has_ring() && offset() <= config_.max_size;
 }
 
 int LayerCache::trim(int n, mx::StreamOrDevice s) {
@@ -362,7 +348,7 @@ std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
   }
   is_shared_ = true;
   // Saves no unused rows, so that a file contains no leftover memory.
-  const CacheStep step{config_, offset_ - waiting(), waiting()};
+  const CacheStep step{config_, offset_ - unattended_, unattended_};
   std::vector<mx::array> arrays{layer_caches::used_rows(rows_->pool, step.pool_used(), s)};
   if (rows_->ring) {
     arrays.push_back(layer_caches::used_rows(*rows_->ring, step.ring_used(), s));

@@ -168,19 +168,19 @@ class LayerCache {
   }
   /// Whether no token was written, or all were trimmed.
   bool is_empty() const {
-    return !rows_ || offset_ == 0;
+    return !rows_ || offset() == 0;
   }
   /// Tokens seen so far: the position of the next one.
   int offset() const {
-    return offset_;
+    return offset_ + deferred_tokens();
   }
   /// Rows in use, above C only between a chunk's write and its attention.
   int length() const {
-    return length_;
+    return deferred_ ? length_after(deferred_tokens()) : length_;
   }
   /// Tokens written whose attention is outstanding.
   int waiting() const {
-    return before_ ? offset_ - before_->offset : 0;
+    return unattended_ + deferred_tokens();
   }
   /// Number of single-token steps since the last recall.
   int since() const {
@@ -233,9 +233,6 @@ class LayerCache {
   }
 
  private:
-  struct Before { // the tokens that were written last
-    int offset, length;
-  };
   struct Deferred { // tokens that `attend` writes, because the last of them ask first
     mx::array keys, values;
     int asking;
@@ -248,10 +245,10 @@ class LayerCache {
   CacheConfig config_;
   std::optional<Recall> recall_;
   bool in_operations_;
-  int offset_ = 0, length_ = 0;
+  int offset_ = 0, length_ = 0; // without deferred tokens
   std::optional<Rows> rows_;
   std::optional<Ledger> ledger_;
-  std::optional<Before> before_;
+  int unattended_ = 0;       // the newest of the tokens written to rows
   bool is_shared_ = false;   // the next write copies the rows
   bool is_replaced_ = false; // new buffers came since the last write
 
@@ -270,8 +267,10 @@ class LayerCache {
   void check_tokens_fit(const mx::array& keys, const mx::array& values) const;
   void start(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
-  void advance(int tokens);
-  Deferred take_deferred();
+  int length_after(int tokens) const;
+  int deferred_tokens() const {
+    return deferred_ ? deferred_->keys.shape(2) : 0;
+  }
   std::optional<mx::array> attend_rows(
       const std::optional<mx::array>& queries,
       const Attention& attention,

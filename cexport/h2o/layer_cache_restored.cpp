@@ -335,10 +335,7 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
   cache.is_shared_ = true;
   cache.offset_ = int(saved.offset);
   cache.length_ = int(saved.length);
-  if (saved.pending > 0) {
-    const int before = int(saved.offset - saved.pending);
-    cache.before_ = {before, std::min(before, saved.config.max_size)};
-  }
+  cache.unattended_ = int(saved.pending);
   return cache;
 }
 

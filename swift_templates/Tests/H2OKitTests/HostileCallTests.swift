@@ -17,11 +17,11 @@ final class HostileCallTests: XCTestCase {
         _ cache: MLXFast.H2OLayerCache, _ queries: MLXArray, _ keys: MLXArray?,
         _ values: MLXArray?, mask: MLXFast.ScaledDotProductAttentionMaskMode = .causal
     ) throws -> [Float] {
-        try withError {
+        let out = try withError {
             cache.attend(
-                queries: queries, keys: keys, values: values, scale: Heads.scale, mask: mask
-            ).asArray(Float.self)
+                queries: queries, keys: keys, values: values, scale: Heads.scale, mask: mask)
         }
+        return out.asArray(Float.self)
     }
 
     /// Tokens that are not like those before, each in one way.
