@@ -113,7 +113,7 @@ class CompletionResult(Result):
 def error_entries(errors: Iterable[UserError]) -> tuple[ErrorEntry, ...]:
     """Return errors as results have them."""
     return tuple(
-        ErrorEntry(int(each.code), each.what, each.where, each.remedy) for each in errors
+        ErrorEntry(int(error.code), error.what, error.where, error.remedy) for error in errors
     )
 
 

@@ -50,7 +50,7 @@ def walk(context: click.Context) -> Iterator[click.Context]:
 def help_of(context: click.Context) -> str:
     """Return a command's help, with the options too that it leaves out."""
     command = copy.copy(context.command)
-    command.params = [copy.copy(each) for each in command.params]
+    command.params = [copy.copy(param) for param in command.params]
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             parameter.hidden = False

@@ -12,7 +12,10 @@ def sections() -> str:
 
     source = read()
     settings, of_recall = (
-        [(code(each.name), kind(each), default(each), plain(each.meaning)) for each in fields]
+        [
+            (code(field.name), kind(field), default(field), plain(field.meaning))
+            for field in fields
+        ]
         for fields in (source.fields, source.recall_fields)
     )
     scores = [(code(each.name), plain(each.meaning)) for each in source.policy.score]

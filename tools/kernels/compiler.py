@@ -265,9 +265,9 @@ def is_of_language(finding: Finding) -> bool:
 def check_language(translation: Translation, prepared: Prepared) -> list[Finding]:
     """Return what a library uses that Metal lacks."""
     found = {
-        Finding(each.file, each.line, OPENCL.sub("Metal", each.message))
-        for each in translation.errors
-        if is_of_language(each)
+        Finding(error.file, error.line, OPENCL.sub("Metal", error.message))
+        for error in translation.errors
+        if is_of_language(error)
     }
     places: dict[str, tuple[str, int]] = {}
     for node in walk(translation.tree):
@@ -307,7 +307,7 @@ NOT_THREAD = "the method is one of objects in thread memory: say `{}` behind its
 
 def check_address_spaces(translation: Translation, prepared: Prepared) -> list[Finding]:
     """Return what Metal refuses about the pointers and references of a library."""
-    found = {each for each in translation.errors if not is_of_language(each)}
+    found = {error for error in translation.errors if not is_of_language(error)}
     for node in walk(translation.tree):
         if node.implicit or prepared.inside(node.file) not in prepared.own:
             continue

@@ -95,7 +95,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
     drifted: list[Drift] = []
     texts = read_rows(RELIED_ON, "text", ReliedOn)
     for name, folder in python.items():
-        mine = [each for each in texts if each.package == name]
+        mine = [text for text in texts if text.package == name]
         classes = dict(attention(folder / MODELS)) if name == "mlx-lm" else {}
         drifted += [drift for each in mine if (drift := drift_of(folder, each))]
         drifted += unknown_attention(classes)
@@ -211,7 +211,7 @@ def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
         with problems.caught():
             apply_all(text, edits.applying(*case).edits)
     expected = f"the text of {edits.edits[0].package} {edits.edits[0].version}"
-    for each in (each for found in problems.found for each in found.errors):
+    for each in (error for found in problems.found for error in found.errors):
         yield Drift(str(path), expected, each.what, EDITS_FOLDER)
 
 

@@ -52,7 +52,7 @@ class RequiredReason:
     @property
     def pattern(self) -> re.Pattern[str]:
         """What a use looks like."""
-        names = [rf"\b{each}\b" for each in self.symbols]
+        names = [rf"\b{symbol}\b" for symbol in self.symbols]
         names += [rf"(?<![\w.>]){each}(?=\s*\()" for each in self.calls]
         return re.compile("|".join(names))
 
@@ -138,9 +138,9 @@ def is_stated(text: str, components: Sequence[Component]) -> bool:
     """Whether a license is that of one of the components."""
     said = words(text)
     if OWNER.search(text):
-        lines = (line for each in components for line in each.copyright)
+        lines = (line for component in components for line in component.copyright)
         return any(words(line) in said for line in lines)
-    texts = (license_text(name) for each in components for name in each.texts)
+    texts = (license_text(name) for component in components for name in component.texts)
     return any(words(each) in said for each in texts)
 
 

@@ -75,7 +75,7 @@ class LossTable(Result):
 
     def least_share(self, kv: str) -> float | None:
         """Return the fewest rows of a storage that were measured; None if it never was."""
-        return min((each.share for each in self.caches if each.kv == kv), default=None)
+        return min((cache.share for cache in self.caches if cache.kv == kv), default=None)
 
     def loss(self, kv: str, share: float) -> Loss | None:
         """Return the loss of a storage that keeps a share of the rows.
@@ -83,7 +83,7 @@ class LossTable(Result):
         Between two measured shares KL is on a line over the logarithm of the share, and facts
         are those of the smaller share. None where so few rows were never measured.
         """
-        points = {each.share: each.loss for each in self.caches if each.kv == kv}
+        points = {cache.share: cache.loss for cache in self.caches if cache.kv == kv}
         if kv == "dense":
             points[WHOLE] = NOTHING
         if share in points:

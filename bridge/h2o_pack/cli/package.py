@@ -153,7 +153,7 @@ def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str,
     tables = document.get("package")
     if set(document) != {"package"} or not isinstance(tables, list):
         raise refused("the file should have [[package]] tables, and nothing else", str(path))
-    flags = [flag for each in command.params for flag in (*each.opts, *each.secondary_opts)]
+    flags = [flag for param in command.params for flag in (*param.opts, *param.secondary_opts)]
     known = {flag.lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--")}
     problems = Problems()
     # Tables in one line, `package = [{...}]`, have no lines of their own.

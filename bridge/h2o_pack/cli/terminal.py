@@ -232,7 +232,7 @@ def with_plain_text(console: Console) -> Console:
         def process_renderables(
             self, renderables: list[ConsoleRenderable]
         ) -> list[ConsoleRenderable]:
-            return [PlainRenderable(each) for each in renderables]
+            return [PlainRenderable(renderable) for renderable in renderables]
 
     console.push_render_hook(PlainText())
     return console

@@ -166,19 +166,19 @@ def dependencies(entry: Table) -> Iterator[Dependency]:
         yield Dependency(
             name, location, wanted_by_manifest(table(table(each).get("requirement")))
         )
-    for each in rows(entry.get("fileSystem")):
-        path = text(each, "path")
-        yield Dependency(text(each, "identity"), path, folder=Path(path))
+    for row in rows(entry.get("fileSystem")):
+        path = text(row, "path")
+        yield Dependency(text(row, "identity"), path, folder=Path(path))
 
 
 def wanted_by_manifest(requirement: Table) -> Requirement:
     """Return the versions that a manifest takes."""
-    for each in rows(requirement.get("range")):
-        return between(text(each, "lowerBound"), text(each, "upperBound"))
-    for each in rows(requirement.get("exact")):
-        return exactly(str(each))
-    for each in rows(requirement.get("branch")):
-        return Requirement(f"branch {each}")
+    for row in rows(requirement.get("range")):
+        return between(text(row, "lowerBound"), text(row, "upperBound"))
+    for row in rows(requirement.get("exact")):
+        return exactly(str(row))
+    for row in rows(requirement.get("branch")):
+        return Requirement(f"branch {row}")
     return Requirement(f"commit {''.join(map(str, rows(requirement.get('revision'))))[:12]}")
 
 
@@ -238,7 +238,7 @@ def read_project(folder: Path, project: Path) -> App:
     return App(
         folder,
         (name,),
-        tuple(each for entry in every for each in packages(entry, project.parent)),
+        tuple(package for entry in every for package in packages(entry, project.parent)),
         tuple(text(each, "name") for each in every if text(each, "isa") in TARGETS),
     )
 
@@ -328,7 +328,7 @@ def read_app(folder: Path, machine: Surroundings, *, may_run: bool) -> App:
         app = App(folder, unread={manifest.name: NOT_RUN})
     for project in projects:
         app += read_project(folder, project)
-    for path in (folder / RESOLVED, *(each / IN_WORKSPACE for each in workspaces)):
+    for path in (folder / RESOLVED, *(workspace / IN_WORKSPACE for workspace in workspaces)):
         if path.is_file():
             app += read_resolved(folder, path)
     return app

@@ -53,7 +53,7 @@ class AppCheckup(Result):
     findings: Annotated[tuple[Finding, ...], doc("What meets something of the package's.")]
 
     def __post_init__(self) -> None:
-        problems = any(each.status == "problem" for each in self.findings)
+        problems = any(finding.status == "problem" for finding in self.findings)
         object.__setattr__(self, "collides", problems)
 
 
@@ -72,13 +72,13 @@ def check_app(folder: Path, machine: Surroundings, *, may_run: bool) -> AppCheck
         read=app.read,
         dependencies=tuple(
             AppDependency(
-                identity=each.identity,
-                location=each.location,
-                requirement=each.requirement.text if each.requirement else "",
-                resolved=each.resolved,
-                direct=each.direct,
+                identity=dependency.identity,
+                location=dependency.location,
+                requirement=dependency.requirement.text if dependency.requirement else "",
+                resolved=dependency.resolved,
+                direct=dependency.direct,
             )
-            for each in app.dependencies
+            for dependency in app.dependencies
         ),
         findings=tuple(collisions(app)),
     )
@@ -106,20 +106,19 @@ def collisions(app: App) -> Iterator[Finding]:
     replaced = {each.name for each in known.replaced}
     shared = {each.name: between(each.low, each.high) for each in known.shared}
     refused = {each.name: each for each in known.refused}
-    for each in app.dependencies:
-        if each.identity in replaced:
-            yield taken_over(each, pinned[each.identity].version)
-        elif wanted := shared.get(each.identity):
-            if each.requirement and not each.requirement.allows(wanted):
-                what = (
-                    f"the app asks for {each.requirement.text}, the package for {wanted.text}"
-                )
+    for dependency in app.dependencies:
+        if dependency.identity in replaced:
+            yield taken_over(dependency, pinned[dependency.identity].version)
+        elif wanted := shared.get(dependency.identity):
+            if dependency.requirement and not dependency.requirement.allows(wanted):
+                theirs = dependency.requirement.text
+                what = f"the app asks for {theirs}, the package for {wanted.text}"
                 remedy = "Widen what the app asks for: SwiftPM needs a version that suits both."
-                yield problem(each.identity, what, remedy)
+                yield problem(dependency.identity, what, remedy)
             else:
-                yield ok(each.identity, f"SwiftPM chooses one version from {wanted.text}")
-        elif refusal := refused.get(each.identity):
-            yield problem(each.identity, refusal.what, refusal.remedy)
+                yield ok(dependency.identity, f"SwiftPM chooses one version from {wanted.text}")
+        elif refusal := refused.get(dependency.identity):
+            yield problem(dependency.identity, refusal.what, refusal.remedy)
     yield from second_packages(ours)
     yield from modules_in(app)
 
@@ -152,7 +151,11 @@ def made_by_us(folder: Path) -> bool:
 
 def packages_of_ours(app: App) -> list[Dependency]:
     """Return the generated packages that the app has already."""
-    return [each for each in app.dependencies if each.folder and made_by_us(each.folder)]
+    return [
+        dependency
+        for dependency in app.dependencies
+        if dependency.folder and made_by_us(dependency.folder)
+    ]
 
 
 def pins_of(ours: list[Dependency]) -> Mapping[str, Pin]:

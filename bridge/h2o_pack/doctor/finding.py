@@ -46,7 +46,7 @@ class Checkup(Result):
     findings: Annotated[tuple[Finding, ...], doc("One per check, in a fixed order.")]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blocked", any(each.blocks for each in self.findings))
+        object.__setattr__(self, "blocked", any(finding.blocks for finding in self.findings))
 
 
 def ok(name: str, what: str) -> Finding:
@@ -84,17 +84,17 @@ def print_findings(findings: Iterable[Finding], console: Console) -> None:
     from rich.text import Text
 
     table = Table("check", "", "finding", box=None, pad_edge=False)
-    for each in findings:
-        said = Text(each.what)
-        if each.remedy:
-            said.append(f"\n{each.remedy}", style="italic")
-        table.add_row(each.name, Text(each.status, style=STYLES[each.status]), said)
+    for finding in findings:
+        said = Text(finding.what)
+        if finding.remedy:
+            said.append(f"\n{finding.remedy}", style="italic")
+        table.add_row(finding.name, Text(finding.status, style=STYLES[finding.status]), said)
     console.print(table)
 
 
 def counted(findings: Iterable[Finding]) -> str:
     """Return how many findings there are of each kind, as a sentence; nothing for none."""
-    counts: Counter[str] = Counter(each.status for each in findings)
+    counts: Counter[str] = Counter(finding.status for finding in findings)
     kinds = ", ".join(f"{counts[status]} {status}" for status in STYLES if counts[status])
     return f"{kinds}. " if kinds else ""
 
@@ -102,7 +102,7 @@ def counted(findings: Iterable[Finding]) -> str:
 def summary(checkup: Checkup) -> str:
     """Return how many findings there are of each kind, and what they mean."""
     kinds = counted(checkup.findings)
-    blocking = [each.name for each in checkup.findings if each.blocks]
+    blocking = [finding.name for finding in checkup.findings if finding.blocks]
     if blocking:
         named = ", ".join(blocking)
         return f"{kinds}h2o-pack ios cannot work here until this is put right: {named}."

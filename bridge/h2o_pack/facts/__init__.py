@@ -189,7 +189,7 @@ Fact = TypeVar("Fact")
 
 def by(field: str, facts: Iterable[Fact]) -> Mapping[str, Fact]:
     """Return facts by one of their fields."""
-    return MappingProxyType({getattr(each, field): each for each in facts})
+    return MappingProxyType({getattr(fact, field): fact for fact in facts})
 
 
 def upstream_file() -> UpstreamFile:

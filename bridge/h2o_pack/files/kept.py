@@ -161,7 +161,7 @@ def is_same(entry: Path, target: Path) -> bool:
 
 def is_taken(folder: Path, path: str) -> bool:
     """Whether a folder has something at a path, or in the way to it."""
-    above = [folder / each for each in PurePosixPath(path).parents]
+    above = [folder / parent for parent in PurePosixPath(path).parents]
     return os.path.lexists(folder / path) or any(
         os.path.lexists(each) and not is_folder(each) for each in above
     )

@@ -92,7 +92,7 @@ def rows_of(
     found: dict[str, tuple[Any, ...]] = {}
     for key, rows in document.items():
         if key not in kinds:
-            known = ", ".join(f"[[{each}]]" for each in kinds)
+            known = ", ".join(f"[[{kind}]]" for kind in kinds)
             what = f"unknown key {key!r}: the file has {known}"
             problems.found.append(blame.error(what, path, nearest(key, kinds)))
             continue

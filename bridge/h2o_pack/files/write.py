@@ -276,7 +276,7 @@ def refuse_foreign(output: Path) -> None:
     """Refuse to replace anything but an empty folder or a package of ours."""
     if not output.exists():
         return
-    names = [each.name for each in output.iterdir()] if output.is_dir() else []
+    names = [path.name for path in output.iterdir()] if output.is_dir() else []
     if lock.NAME in names:
         written(output)
         return
@@ -317,7 +317,7 @@ def written_of_model(package: Path, folder: str) -> dict[str, str]:
     if manifest.exists():
         try:
             files = json.loads(read_file(manifest))["files"]
-            own |= {f"{folder}/{each['path']}": each["sha256"] for each in files}
+            own |= {f"{folder}/{file['path']}": file["sha256"] for file in files}
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise lock.damaged(manifest) from error
     return own

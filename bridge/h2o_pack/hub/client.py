@@ -180,7 +180,7 @@ def explained(hub_id: str, revision: str) -> Iterator[None]:
     except DisabledRepoError as error:
         raise refused(hub_id, "was disabled on the hub", "Choose another model.") from error
     except RepositoryNotFoundError as error:
-        names = [each.hub for each in known_models().values() if each.hub]
+        names = [model.hub for model in known_models().values() if model.hub]
         raise refused(
             hub_id,
             "is not on the hub, or is private",

@@ -139,7 +139,7 @@ def measure(model: Any, run: HeldRun) -> Held:
     for _ in steps:
         pass
     peak, parameters = mx.get_peak_memory(), model.parameters()
-    ours = [each for each in caches if isinstance(each, h2o_py.H2OKVCache)]
+    ours = [cache for cache in caches if isinstance(cache, h2o_py.H2OKVCache)]
     ledger = sum(
         array.nbytes for each in ours if each.ledger is not None for array in each.ledger.arrays
     )

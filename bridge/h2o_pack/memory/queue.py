@@ -106,8 +106,8 @@ class Graph:
         again = Buffer(len(self.sizes) + made - start.buffers)
         self.sizes += self.sizes[part]
         self.terms += self.terms[part]
-        self.births += [each + later for each in self.births[part]]
-        self.deaths += [each + later for each in self.deaths[part]]
+        self.births += [birth + later for birth in self.births[part]]
+        self.deaths += [death + later for death in self.deaths[part]]
         self.deaths[read] = self.deaths[was_read] + later
         self.dispatches += end.dispatches - start.dispatches
         self.elements += end.elements - start.elements

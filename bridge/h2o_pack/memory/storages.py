@@ -78,7 +78,7 @@ def storage_of(
     if found.is_dense and archive_bits == DENSE_BITS:
         return found
     layers = [config.layers[index] for index in config.evicting]
-    dims = sorted({dim for each in layers for dim in (each.key_dim, each.value_dim)})
+    dims = sorted({dim for layer in layers for dim in (layer.key_dim, layer.value_dim)})
     if archive_bits == DENSE_BITS or all(dim % ARCHIVE_GROUP == 0 for dim in dims):
         if found.is_dense:
             return found
@@ -96,5 +96,5 @@ def storage_of(
 
 def archive_bits(caches: tuple[H2OConfig | None, ...]) -> int:
     """Return the bits of the archives; 16 where there are none."""
-    bits = [each.recall.archive_bits for each in caches if each and each.recall]
+    bits = [cache.recall.archive_bits for cache in caches if cache and cache.recall]
     return min(bits, default=DENSE_BITS)

@@ -165,13 +165,13 @@ def cast(model: Module, dtype: mx.Dtype) -> None:
 def layer_of(cache: Any) -> Layer:
     """Describe what a cache holds for one sequence after a token."""
     members = list(cache.caches) if isinstance(cache, CacheList) else [cache]
-    states = [each for each in members if isinstance(each, ArraysCache)]
+    states = [member for member in members if isinstance(member, ArraysCache)]
     arrays: list[Any] = [array for each in states for array in each.cache if array is not None]
     state = sum(array.nbytes for array in arrays)
-    rows = [each for each in members if not isinstance(each, ArraysCache)]
+    rows = [member for member in members if not isinstance(member, ArraysCache)]
     if not rows:
         return Layer("recurrent", state_bytes=state)
-    kinds = [type(each) for each in rows]
+    kinds = [type(row) for row in rows]
     if kinds not in ([KVCache], [RotatingKVCache]):
         names = " and ".join(kind.__name__ for kind in kinds)
         raise unreadable(CONFIG, f"mlx_lm keeps a {names} for a layer, which cannot evict")
@@ -375,14 +375,14 @@ def fits(value: Any, hint: Any, name: str) -> bool:
     kind = typing.get_origin(hint) or hint
     number = type(value) in (int, float)
     if kind in (typing.Union, UnionType):
-        return any(fits(value, each, name) for each in typing.get_args(hint))
+        return any(fits(value, arg, name) for arg in typing.get_args(hint))
     if kind is int:  # some that mlx_lm declares so are fractions
         least = -1 if name.endswith("_id") else 0
         return number and least <= value <= (MAX_LAYERS if "layer" in name else MAX_COUNT)
     if kind is float:
         return number and abs(value) < LARGE
     if kind in (list, tuple):
-        inner = [each for each in typing.get_args(hint) if each is not ...] or [Any]
+        inner = [arg for arg in typing.get_args(hint) if arg is not ...] or [Any]
         listed = isinstance(value, (list, tuple, str)) and len(value) <= MAX_LAYERS
         return listed and all(any(fits(each, kind, "") for kind in inner) for each in value)
     return kind not in (bool, str, dict, NoneType) or isinstance(value, kind)
@@ -390,7 +390,7 @@ def fits(value: Any, hint: Any, name: str) -> bool:
 
 def wanted(hint: Any, name: str) -> str:
     """Say what a value should be."""
-    kinds = [each for each in typing.get_args(hint) if each is not NoneType]
+    kinds = [arg for arg in typing.get_args(hint) if arg is not NoneType]
     if typing.get_origin(hint) in (typing.Union, UnionType) and kinds:
         return wanted(kinds[0], name)
     kind = typing.get_origin(hint) or hint

@@ -44,7 +44,7 @@ def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
         UserError: the file cannot be read or an entry does not fit the schema.
 
     """
-    models = {each.name.lower(): each for each in known_models().values()}
+    models = {model.name.lower(): model for model in known_models().values()}
     path = own or users_file()
     if path is not None:
         models |= {each.name.lower(): each for each in read_own(path)}

@@ -221,7 +221,7 @@ def types_of_mlx_lm() -> tuple[str, ...]:
 
     spec = find_spec("mlx_lm")
     folders = (spec.submodule_search_locations or ()) if spec else ()
-    files = (path for each in folders for path in Path(each, "models").glob("*.py"))
+    files = (path for folder in folders for path in Path(folder, "models").glob("*.py"))
     return tuple(sorted(f.stem for f in files if "\nclass Model(" in f.read_text("utf-8")))
 
 

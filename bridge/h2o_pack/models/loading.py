@@ -57,11 +57,11 @@ def write_hollow(path: Path, tensors: tuple[Tensor, ...]) -> None:
     """Write a safetensors file of these tensors that takes no room: all elements are 0."""
     header: dict[str, Any] = {}
     end = 0
-    for each in tensors:
-        begin, end = end, end + each.bytes
-        header[each.name] = {
-            "dtype": each.dtype,
-            "shape": each.shape,
+    for tensor in tensors:
+        begin, end = end, end + tensor.bytes
+        header[tensor.name] = {
+            "dtype": tensor.dtype,
+            "shape": tensor.shape,
             "data_offsets": (begin, end),
         }
     text = json.dumps(header).encode()

@@ -94,7 +94,7 @@ def catalogue_result(
     models: Iterable[tuple[KnownModel, Model | None]],
 ) -> CatalogueResult:
     """Return the catalogue as --json prints it."""
-    return CatalogueResult(models=tuple(entry(*each) for each in models))
+    return CatalogueResult(models=tuple(entry(*model) for model in models))
 
 
 def entry(known: KnownModel, model: Model | None) -> CatalogueEntry:
@@ -153,8 +153,8 @@ def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     if wide:
         table.add_column("where it is", no_wrap=True)
-    for each in models:
-        row = (*short_row(each), *(more_of(each) if wide else ()))
+    for model in models:
+        row = (*short_row(model), *(more_of(model) if wide else ()))
         table.add_row(*row)
     console.print(table)
     console.print(

@@ -60,7 +60,7 @@ def of_model(plan: ModelPlan) -> Acknowledgement:
 
 def shared_texts(works: tuple[Acknowledgement, ...]) -> Mapping[str, str]:
     """Return {name in Swift: text} of the texts that several works have."""
-    files = {text for each in components() for text in each.texts} | set(CARRIED)
+    files = {text for component in components() for text in component.texts} | set(CARRIED)
     texts = {swift_name(file): file for file in sorted(files)}
     used = {name for each in works for name in each.texts}
     return {name: license_text(file) for name, file in texts.items() if name in used}

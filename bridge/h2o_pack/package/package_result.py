@@ -185,7 +185,7 @@ def packaged(plan: ModelPlan, manifest: Manifest | None, choices: Choices) -> Pa
         group_size=plan.storage.group_size,
         archive=plan.archive,
         memory=plan.memory,
-        files=tuple(PackagedFile(each.path, each.size) for each in files),
+        files=tuple(PackagedFile(file.path, file.size) for file in files),
         license=StatedLicense.of(plan.source.texts.license),
         system_prompt=None if manifest is None else manifest.system_prompt,
         adapter=plan.source.adapter,
@@ -224,13 +224,13 @@ def print_made(made: PackageResult, choices: Choices, console: Console) -> None:
             markup=False,
             soft_wrap=False,
         )
-    for note in common_first([(each.model.id, each.warnings) for each in made.plan.models]):
+    for note in common_first([(model.model.id, model.warnings) for model in made.plan.models]):
         console.print(f"note: {note}", markup=False, soft_wrap=False)
     if made.verification is None:
         console.print("nothing was written: this was a dry run")
         return
-    for each in made.verification.differences:
-        console.print(f"differs: {each}", markup=False, soft_wrap=False)
+    for difference in made.verification.differences:
+        console.print(f"differs: {difference}", markup=False, soft_wrap=False)
     folder = shlex.quote(str(made.folder))
     project = shlex.quote(f"{made.folder}/App/Chat.xcodeproj")
     steps = f"h2o-pack parity {folder}; open {project}"

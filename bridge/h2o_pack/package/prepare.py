@@ -140,7 +140,9 @@ def plan_package(
         pairs, workloads, holding, folders, strict=True
     ):
         backends = {device.backend for device in holders} or {"iphone"}
-        unwise = [each for each in workload.warnings if each.code != "short_recent_window"]
+        unwise = [
+            warning for warning in workload.warnings if warning.code != "short_recent_window"
+        ]
         models.append(
             ModelPlan(
                 spec=wanted,

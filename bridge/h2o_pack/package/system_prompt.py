@@ -303,9 +303,13 @@ def check_kinds(caches: list[Any], family: str) -> None:
 
     known = (H2OKVCache, KVCache, RotatingKVCache, ArraysCache)
     members = [
-        m for each in caches for m in (each.caches if isinstance(each, CacheList) else [each])
+        m
+        for cache in caches
+        for m in (cache.caches if isinstance(cache, CacheList) else [cache])
     ]
-    other = sorted({type(each).__name__ for each in members if not isinstance(each, known)})
+    other = sorted(
+        {type(member).__name__ for member in members if not isinstance(member, known)}
+    )
     if other:
         raise UserError(
             f"models of the type {family} keep {' and '.join(other)}, which H2OKit does not "

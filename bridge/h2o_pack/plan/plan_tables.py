@@ -55,7 +55,7 @@ def print_verdict(plan: PlanResult, console: Console) -> None:
     """Say on which devices it fits, of which the smallest, and what keeps every token."""
     names = " or ".join(model_display_name(model.model) for model in plan.models)
     held = [loaded for loaded in plan.loaded if loaded.verdict in HELD]
-    fits = {each.identifier: each for each in plan.models[-1].devices}
+    fits = {device.identifier: device for device in plan.models[-1].devices}
     said = f"{names} fits on {len(held)} of {len(plan.loaded)} devices"
     if len(plan.loaded) == 1:
         [only] = plan.loaded
@@ -349,7 +349,7 @@ def print_speed_rule(report: PlannedModel, console: Console) -> None:
         console,
     )
     sources = (number for row in report.devices for number in row.sources)
-    names = dict.fromkeys(f"{each.source} ({each.kind})" for each in sources)
+    names = dict.fromkeys(f"{source.source} ({source.kind})" for source in sources)
     if names:
         caption(f"Limits and bandwidths: {'; '.join(names)}.", console)
 

@@ -226,7 +226,7 @@ def speed_of(name: str, max_kv: int, say: ProgressReporter) -> tuple[ProvenSpeed
 
     caches = bench(models.loadable(name), max_kv, GENERATED, quick=True, say=say).caches
     return (
-        *(ProvenSpeed(f"decode, {each.title}", each.tokens_per_second) for each in caches),
+        *(ProvenSpeed(f"decode, {cache.title}", cache.tokens_per_second) for cache in caches),
         *(ProvenSpeed(f"prefill, {e.title}", e.prompt_tokens_per_second) for e in caches),
     )
 

@@ -289,8 +289,8 @@ class CacheFactory:
         if contender.recall is None:
             return 0
         archived = [
-            LayerArchive(each, contender.recall.archive_bits, self._element)
-            for each in self._layers.values()
+            LayerArchive(layer, contender.recall.archive_bits, self._element)
+            for layer in self._layers.values()
         ]
         return length * sum(each.token_bytes for each in archived)
 

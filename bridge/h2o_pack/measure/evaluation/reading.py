@@ -315,7 +315,7 @@ def run_prompts(
         for way in ways:
             values = _ask_in_way(lane, tokens, way, asked[way], full)
             metrics = [known | new for known, new in zip(metrics, values, strict=True)]
-        outcomes.append([Outcome(each) for each in metrics])
+        outcomes.append([Outcome(metric) for metric in metrics])
         advance(ids.shape[1] * (n + 1) // len(contenders) - ids.shape[1] * n // len(contenders))
     return outcomes
 

@@ -199,7 +199,9 @@ def is_lower_better(metric: str) -> bool:
 
 def metric_values(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
     """Return each metric's values, one per sample or run."""
-    return {name: [each.metrics[name] for each in outcomes] for name in outcomes[0].metrics}
+    return {
+        name: [outcome.metrics[name] for outcome in outcomes] for name in outcomes[0].metrics
+    }
 
 
 def baseline_of(key: CellKey, group: Group, keys: Sequence[CellKey]) -> CellKey | None:
@@ -346,7 +348,9 @@ def measured_loss(cell: Cell, full: Cell) -> MeasuredLoss:
 
 def with_recall(report: Report) -> list[MeasuredRecall]:
     """Return the caches that were measured with recall and without."""
-    prompts = [each.id for each in report.experiments if each.task == "prompts"]
+    prompts = [
+        experiment.id for experiment in report.experiments if experiment.task == "prompts"
+    ]
     cells = {place: cell for place, cell in report.cells().items() if place[0] in prompts}
     measured = []
     for place, cell in cells.items():

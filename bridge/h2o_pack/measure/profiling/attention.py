@@ -338,7 +338,7 @@ def attention_caches(caches: list[Any]) -> dict[int, Any]:
     found = {}
     for index, cache in enumerate(caches):
         members = cache.caches if isinstance(cache, CacheList) else [cache]
-        attending = [each for each in members if hasattr(each, "update_and_fetch")]
+        attending = [member for member in members if hasattr(member, "update_and_fetch")]
         if len(attending) == 1:
             found[index] = attending[0]
     return found

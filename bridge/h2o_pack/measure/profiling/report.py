@@ -53,9 +53,9 @@ def summarize(received: Array) -> Accumulated:
 def mean(parts: Sequence[Accumulated]) -> Accumulated:
     """Return the mean of each figure."""
     return Accumulated(
-        tuple(np.mean([each.top for each in parts], axis=0).tolist()),
-        float(np.mean([each.exponent for each in parts])),
-        float(np.mean([each.r_squared for each in parts])),
+        tuple(np.mean([part.top for part in parts], axis=0).tolist()),
+        float(np.mean([part.exponent for part in parts])),
+        float(np.mean([part.r_squared for part in parts])),
     )
 
 

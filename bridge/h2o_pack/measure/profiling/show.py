@@ -119,7 +119,7 @@ def _recall(profile: Profile) -> Table:
     sizes = [max(1, profile.tokens // part) for part in RECALL_PARTS]
     columns = []
     for size in sizes:
-        rows = dict.fromkeys((each.index for each in layers), size)
+        rows = dict.fromkeys((layer.index for layer in layers), size)
         chosen = recalling_layers(layers, rows)
         shares = lost_shares(layers, rows)
         total = sum(shares.values()) or 1.0
@@ -130,7 +130,7 @@ def _recall(profile: Profile) -> Table:
             }
         )
     rows_of = tuple(
-        (str(each.index), *(column[each.index] for column in columns)) for each in layers
+        (str(layer.index), *(column[layer.index] for column in columns)) for layer in layers
     )
     note = (
         "Each layer's part of all attention that is older than a window of so many rows. "

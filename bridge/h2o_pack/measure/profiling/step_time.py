@@ -170,4 +170,4 @@ def _evaluation() -> Callable[[], None]:
 
 def _evicting(cache: Any) -> H2OKVCache | None:
     members = cache.caches if isinstance(cache, CacheList) else [cache]
-    return next((each for each in members if isinstance(each, H2OKVCache)), None)
+    return next((member for member in members if isinstance(member, H2OKVCache)), None)
