@@ -49,8 +49,9 @@ package enum ModelFolder {
     /// Only in debug builds, so that a release contains no path of the developer's machine.
     private static var fromSources: URL? {
         #if DEBUG
-            URL(filePath: #filePath).appending(path: "../../../Model", directoryHint: .isDirectory)
-                .standardized
+            // This file is in Sources/H2OKit/Bundle.
+            URL(filePath: #filePath)
+                .appending(path: "../../../../Model", directoryHint: .isDirectory).standardized
         #else
             nil
         #endif

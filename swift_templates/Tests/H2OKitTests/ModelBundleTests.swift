@@ -144,6 +144,17 @@ final class TokenizerTests: XCTestCase {
         }
     }
 
+    func testAModelIsLookedForNextToSources() {
+        XCTAssertThrowsError(try ModelFolder.find("none")) { error in
+            guard case H2OLoadingError.notFound(let searched)? = error as? H2OLoadingError else {
+                return XCTFail("\(error)")
+            }
+            let sources = searched.map { $0.appending(path: "../../Sources/H2OKit").standardized }
+            XCTAssertTrue(
+                sources.contains { FileManager.default.fileExists(atPath: $0.path) }, "\(searched)")
+        }
+    }
+
     func testAFolderWithoutATokenizerIsAnError() async throws {
         let empty = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
         do {
