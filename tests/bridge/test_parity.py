@@ -41,47 +41,53 @@ CASES = [*FIRST, *trace.RECALL, "float16", "bfloat16"]
 PROBES: list[str] = json.loads(request.PROBES.read_text("utf-8"))
 needs_swift = [pytest.mark.swift, pytest.mark.slow]
 
-# Copies that are wrong on purpose: the file, what is in it, and what takes its place. The files
-# in Swift come last: each next build makes a broken module again, and all that import it.
-BROKEN = {
+# Ways to be wrong on purpose: the file, what is in it, and what takes its place where FAULT
+# holds. All are compiled at once; the variable chooses one while the tests run.
+CHOICE = "H2O_FAULT"
+FAULTS = {
     "wrong tie rule": (
         "cexport/h2o/policy.cpp",
         "return ledger.positions[a] < ledger.positions[b];",
-        "return ledger.positions[a] > ledger.positions[b];",
+        "return FAULT != (ledger.positions[a] < ledger.positions[b]);",
     ),
     "score not averaged over the group": (
         "cexport/h2o/policy.cpp",
         "query.normalizers[g] / group",
-        "query.normalizers[g]",
+        "query.normalizers[g] / (FAULT ? 1 : group)",
     ),
     "the ring has the precision of the pool": (
         "cexport/c/h2o.cpp",
-        "dtype_of(config.dtype), config.recent_bits, config.rotated};",
-        "dtype_of(config.dtype), config.recent_bits ? config.key_bits : 0,\n"
-        "                   config.rotated};",
+        "config.recent_bits, config.rotated};",
+        "FAULT && config.recent_bits ? config.key_bits : config.recent_bits, config.rotated};",
     ),
     "offset reset at eviction": (
         "cexport/h2o/layer_cache.cpp",
         "  length_ = std::min(length_, config_.max_size);\n",
         "  length_ = std::min(length_, config_.max_size);\n"
-        "  offset_ = std::min(offset_, config_.max_size);\n",
+        "  offset_ = FAULT ? std::min(offset_, config_.max_size) : offset_;\n",
     ),
     "the whole chunk asks": (
         "cexport/h2o/layer_cache_recall.cpp",
         "const int asking = std::min(recall_->ask, tokens);",
-        "const int asking = tokens;",
+        "const int asking = FAULT ? tokens : std::min(recall_->ask, tokens);",
     ),
     "each layer chooses alone": (
         "Sources/H2OKit/H2OCaches.swift",
         ".layer.core.join(choice, layer: layer)",
-        ".layer.core.join(MLXFast.H2OPromptChoice(), layer: layer)",
+        ".layer.core.join(FAULT ? MLXFast.H2OPromptChoice() : choice, layer: layer)",
     ),
     "attention without its mask": (
         "Sources/H2OKit/H2OKVCache.swift",
         "values: values, scale: scale, mask: mask)",
-        "values: values, scale: scale, mask: .none)",
+        "values: values, scale: scale, mask: FAULT ? .none : mask)",
     ),
 }
+IN_CXX = (
+    f'([] {{ static const char* const chosen = ::getenv("{CHOICE}");'
+    ' return chosen && !::strcmp(chosen, "NAME"); }())'
+)
+CXX_HEAD = "#include <stdlib.h>\n#include <string.h>\n"
+IN_SWIFT = f'(ProcessInfo.processInfo.environment["{CHOICE}"] == "NAME")'
 
 
 def parity(package: Path, *arguments: str) -> Result:
@@ -321,37 +327,50 @@ def refusal(host: Host, name: str, folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
-class TestBrokenCopies:
-    """Last of those that build: what a copy breaks compiles all that stands on it."""
+@pytest.fixture(scope="class")
+def faulty(demo_package, tmp_path_factory) -> Iterator[Path]:
+    """Put every fault into a copy of the sources that the package is built from."""
+    copy = tmp_path_factory.mktemp("faulty")
+    source = assets.root()
+    shutil.copytree(source / "cexport", copy / "cexport")
+    for rest in ("swift_templates", "metal", assets.MARKER):
+        (copy / rest).symlink_to(source / rest)
+    originals = {}
+    for fault, (name, text, instead) in FAULTS.items():
+        swift = name.startswith("Sources/")
+        path = (demo_package if swift else copy) / name
+        before = path.read_text("utf-8")
+        originals.setdefault(path, before)
+        assert before.count(text) == 1, f"{name} has changed: break it in another way"
+        condition = (IN_SWIFT if swift else IN_CXX).replace("NAME", fault)
+        after = before.replace(text, instead.replace("FAULT", condition))
+        head = "import Foundation\n" if swift else CXX_HEAD
+        path.write_text(after if after.startswith(head) else head + after, "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assets, "root", lambda: copy)
+        yield demo_package
+    for path, before in originals.items():
+        path.write_text(before, "utf-8")
+
+
+class TestFaults:
+    """Last of those that build: a fault's file compiles all that stands on it."""
 
     pytestmark = needs_swift
 
-    @pytest.fixture
-    def broken_copy(self, request, package, tmp_path, monkeypatch) -> Iterator[Path]:
-        """Break a copy of the sources that the package is built from."""
-        name, text, instead = BROKEN[request.param]
-        if name.startswith("Sources/"):
-            path = package / name
-        else:
-            source = assets.root()
-            copy = tmp_path / "assets"
-            shutil.copytree(source / "cexport", copy / "cexport")
-            for rest in ("swift_templates", "metal", assets.MARKER):
-                (copy / rest).symlink_to(source / rest)
-            monkeypatch.setattr(assets, "root", lambda: copy)
-            path = copy / name
-        original = path.read_text("utf-8")
-        assert original.count(text) == 1, f"{name} has changed: break it in another way"
-        path.write_text(original.replace(text, instead), encoding="utf-8")
-        yield package
-        path.write_text(original, encoding="utf-8")
-
-    @pytest.mark.parametrize("broken_copy", BROKEN, indirect=True)
-    def test_a_broken_copy_is_found_and_its_layer_and_step_are_named(self, broken_copy):
-        result = parity(broken_copy, "--level", "trace")
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_a_fault_is_found_and_its_layer_and_step_are_named(
+        self, faulty, fault, monkeypatch
+    ):
+        monkeypatch.setenv(CHOICE, fault)
+        result = parity(faulty, "--level", "trace")
         assert result.exit_code == ExitCode.DIFFERENT, result.output
         assert "differs" in result.stdout
         assert ": first difference at layer 0, step " in result.stdout
+
+    def test_faults_that_are_not_chosen_change_nothing(self, faulty):
+        result = parity(faulty, "--level", "trace")
+        assert result.exit_code == ExitCode.OK, result.output
 
 
 def test_a_build_that_fails_ends_parity_before_a_trace_is_recorded(
