@@ -152,7 +152,7 @@ def test_the_name_of_a_layer_is_all_that_counts_of_a_folder_that_is_named(tmp_pa
         ("layer-003/..", str(tmp_path)),
     ):
         settings = config(named)
-        assert saved_header._given_folder(settings, str(tmp_path)) == wanted
+        assert saved_header._layer_folder(settings, str(tmp_path)) == wanted
 
 
 def test_an_archive_without_arrays_that_tell_its_shape_is_refused(tmp_path):
