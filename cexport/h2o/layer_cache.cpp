@@ -149,7 +149,7 @@ void LayerCache::settle(mx::StreamOrDevice s) {
 void LayerCache::check_tokens_fit(const mx::array& keys, const mx::array& values) const {
   constexpr const char* function = "write";
   check_tokens_of(function, keys, values);
-  check_tokens(function, offset_, keys.shape(2), 1);
+  check_tokens(function, offset(), keys.shape(2), 1);
   if (!rows_) {
     return;
   }
