@@ -185,11 +185,11 @@ def read_budgets(document: Any, source: str) -> Budgets:
 def _recall(indices: Any, layers: int, source: str) -> tuple[int, ...] | None:
     if indices is None:
         return None
-    known = range(layers)
+    valid = range(layers)
     if (
         not isinstance(indices, list)
         or not all(
-            isinstance(index, int) and not isinstance(index, bool) and index in known
+            isinstance(index, int) and not isinstance(index, bool) and index in valid
             for index in indices
         )
         or any(one >= other for one, other in itertools.pairwise(indices))
@@ -201,8 +201,8 @@ def _recall(indices: Any, layers: int, source: str) -> tuple[int, ...] | None:
 def _layer_budget(entry: Any, where: str) -> LayerBudget | None:
     if entry is None:
         return None
-    needed = set(_LEAST) - {"max_size"}
-    if not isinstance(entry, dict) or not needed <= set(entry) <= set(_LEAST):
+    required = set(_LEAST) - {"max_size"}
+    if not isinstance(entry, dict) or not required <= set(entry) <= set(_LEAST):
         raise H2OBudgetsError("not_a_budget", where=where)
     for name, value in entry.items():
         least = _LEAST[name]

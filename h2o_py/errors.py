@@ -239,8 +239,8 @@ class _Message(Exception):  # noqa: N818  errors and warnings share it
     def remedy(self, name: Naming = plain) -> str:
         """What to do, a sentence; "" if there is nothing to suggest."""
         template = WORDING[self.code].remedy
-        used = {key for _, key, _, _ in string.Formatter().parse(template) if key}
-        if not template or not all(self.values.get(key, True) for key in used):
+        keys = {key for _, key, _, _ in string.Formatter().parse(template) if key}
+        if not template or not all(self.values.get(key, True) for key in keys):
             return ""
         text = _filled(template, self.values, name)
         return text if text.endswith(("?", ".")) else f"{text}."
@@ -340,10 +340,10 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
     A name that begins with `name` is preferred, the shortest of them first.
     """
-    wanted = str(name).lower()
+    text = str(name).lower()
     folded = {candidate.lower(): candidate for candidate in known}
-    longer = sorted((key for key in folded if wanted and key.startswith(wanted)), key=len)
-    close = longer or difflib.get_close_matches(wanted, folded, n=1, cutoff=0.6)
+    longer = sorted((key for key in folded if text and key.startswith(text)), key=len)
+    close = longer or difflib.get_close_matches(text, folded, n=1, cutoff=0.6)
     return folded[close[0]] if close else ""
 
 

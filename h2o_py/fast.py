@@ -205,7 +205,7 @@ def cache_attend(
         row_format: how the rows are stored.
 
     """
-    out, kept, state = ext.cache_attend(
+    out, rows_after, state = ext.cache_attend(
         queries,
         rows,
         ledger,
@@ -216,7 +216,7 @@ def cache_attend(
         mask=mask,
         sinks=sinks,
     )
-    return Attended(out, Rows(*kept), Ledger(*state))
+    return Attended(out, Rows(*rows_after), Ledger(*state))
 
 
 def layer_cache(config: H2OConfig, row_format: RowFormat) -> ext.LayerCache:

@@ -183,10 +183,10 @@ def _check_recall(
     """Refuse recall if no queries will arrive, or if `layers` lists one that evicts nothing."""
     if without_scores is not None:
         raise H2OModelError("recall_needs_scores", family=family, reason=without_scores)
-    known = [layer for layer, evicts in enumerate(evicting) if evicts]
+    layers = [layer for layer, evicts in enumerate(evicting) if evicts]
     for layer in recall.layers or ():
-        if layer not in known:
-            names = ", ".join(map(str, known))
+        if layer not in layers:
+            names = ", ".join(map(str, layers))
             raise H2OModelError("recall_layers", layer=layer, known=names, family=family)
 
 

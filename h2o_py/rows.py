@@ -85,12 +85,12 @@ class RowFormat:
         if self.is_dense:
             return max(0, width - key_dim)
         both = 2 * 8 * self.dtype.size  # bits of a scale and a bias
-        left = 32 * width - key_dim // self.group_size * (
+        bits = 32 * width - key_dim // self.group_size * (
             self.key_bits * self.group_size + both
         )
         group = self.value_bits * self.group_size + both
-        fits = key_dim % self.group_size == 0 and left > 0 and left % group == 0
-        return left // group * self.group_size if fits else 0
+        fits = key_dim % self.group_size == 0 and bits > 0 and bits % group == 0
+        return bits // group * self.group_size if fits else 0
 
 
 def check_choice(name: str, value: object, choices: tuple[int, ...]) -> None:

@@ -90,11 +90,11 @@ def load_cache(
     folder = None if store is None else str(store)
     caches = []
     for i, described in enumerate(_described(str(path), header)):
-        known = ", ".join(_CLASSES)
+        names = ", ".join(_CLASSES)
         form = described[0].removesuffix(RECALL)
         if form not in _CLASSES:
             raise H2OFileError(
-                "unknown_cache_class", where=str(path), found=described[0], known=known
+                "unknown_cache_class", where=str(path), found=described[0], known=names
             )
         state = list(_state(arrays, i))
         try:

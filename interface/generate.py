@@ -101,12 +101,14 @@ def _through(text: str, program: str, *arguments: str) -> str:
     command = str(beside) if beside.exists() else shutil.which(program)
     if command is None:
         raise GeneratorError(f"{program} is missing. Install the dev dependencies.")
-    done = subprocess.run(  # noqa: S603
+    process = subprocess.run(  # noqa: S603
         [command, *arguments], input=text, capture_output=True, text=True, check=False, cwd=ROOT
     )
-    if done.returncode != 0:
-        raise GeneratorError(f"{program} refuses {arguments[-1]}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    if process.returncode != 0:
+        raise GeneratorError(
+            f"{program} refuses {arguments[-1]}:\n{process.stdout}{process.stderr}"
+        )
+    return process.stdout
 
 
 def _environment() -> Environment:

@@ -187,9 +187,9 @@ def _contradictions(source: Source) -> Any:
                 "not a setting."
             )
     for case in (*source.errors.error, *source.errors.warning):
-        named = set(re.findall(r"\{name\.(\w+)\}", case.what + case.remedy)) - {"field"}
+        fields_named = set(re.findall(r"\{name\.(\w+)\}", case.what + case.remedy)) - {"field"}
         filled = set(re.findall(r"\{(\w+)(?:!r)?\}", case.what + case.remedy))
-        for name in sorted((filled - set(case.values)) | (named - fields)):
+        for name in sorted((filled - set(case.values)) | (fields_named - fields)):
             yield (
                 f"interface/errors.toml: {case.code} is worded with {name!r}, which it "
                 "does not have."

@@ -91,8 +91,8 @@ def problem_value(name: str, kind: str) -> str:
     """Return the expression that reads one value of such a problem."""
     if name == "allowed":
         return "H2OCacheError.allowed(problem)"
-    read = f'problem.{"integer" if kind == "integer" else "text"}("{name}")'
-    return f'{read}.components(separatedBy:\0", ")' if kind == "names" else read
+    expression = f'problem.{"integer" if kind == "integer" else "text"}("{name}")'
+    return f'{expression}.components(separatedBy:\0", ")' if kind == "names" else expression
 
 
 def allowed(template: str) -> str:

@@ -31,17 +31,17 @@ def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
     in_rules = set().union(*(_members(path) for path in _files(root, RULES, skipped)))
     problems = []
     for field in source.fields:
-        missing = [
+        places = [
             place
-            for place, used in (
+            for place, names in (
                 ("the oracle (h2o_pack.parity.reference)", oracle),
                 ("the core", core),
             )
-            if field.name not in used
+            if field.name not in names
         ]
-        if missing and field.name not in in_rules:
+        if places and field.name not in in_rules:
             problems.append(
-                f"interface/policy.toml: {field.name} is stated, but {' and '.join(missing)} "
+                f"interface/policy.toml: {field.name} is stated, but {' and '.join(places)} "
                 "never uses it. Use it there or remove it."
             )
     caches = set().union(*(_attributes(path) for path in _files(root, CACHES, skipped)))

@@ -233,7 +233,7 @@ def card(name: str) -> str:
     record, measured = (
         figures(f"tiny-lm/{part}.json") for part in ("training", "measurements")
     )
-    found = measured["models"][name]
+    entry = measured["models"][name]
     recipe = record["recipe"]
     packed = f"{recipe['bits']} bits, groups of {recipe['group_size']} (mlx_lm.convert)"
     original = name == "demo"
@@ -249,31 +249,31 @@ def card(name: str) -> str:
         "minutes": record["curve"]["minutes"],
         "stages": stages(record["recipe"]["stages"]),
         "commit": TRAINED_BY,
-        "bytes": found["bytes"],
-        "sha256": found["sha256"],
+        "bytes": entry["bytes"],
+        "sha256": entry["sha256"],
         "facts": measured["facts"],
         "ngram": measured["order"],
         "window": measured["window"],
-        "recall": recall_table(found["recall"], measured["facts"]),
-        "losses": "\n".join(loss_rows(found["losses"], measured["ngram"])),
+        "recall": recall_table(entry["recall"], measured["facts"]),
+        "losses": "\n".join(loss_rows(entry["losses"], measured["ngram"])),
     }
     return CARD.format(**facts)
 
 
-def stages(given: list[dict[str, int]]) -> str:
+def stages(parts: list[dict[str, int]]) -> str:
     """Say how long sequences were for how many tokens."""
     return ", ".join(
-        f"{each['total'] / 1e6:g} M at length {each['length']:,}" for each in given
+        f"{stage['total'] / 1e6:g} M at length {stage['length']:,}" for stage in parts
     )
 
 
 def recall_table(recalls: Iterable[dict[str, int]], facts: int) -> str:
     """Return one row per trial."""
     rows = ["| Tokens between | Other facts between | Cache | Recall |", "|---|---|---|---|"]
-    for each in recalls:
-        cache = f"`RotatingKVCache({each['window']}, keep=4)`" if each["window"] else "full"
-        share = each["right"] / facts
-        rows.append(f"| {each['distance']:,} | {each['others']} | {cache} | {share:.2f} |")
+    for trial in recalls:
+        cache = f"`RotatingKVCache({trial['window']}, keep=4)`" if trial["window"] else "full"
+        share = trial["right"] / facts
+        rows.append(f"| {trial['distance']:,} | {trial['others']} | {cache} | {share:.2f} |")
     return "\n".join(rows)
 
 

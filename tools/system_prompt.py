@@ -53,7 +53,7 @@ class Measured:
 
 def measure(model: Any, ids: list[int], length: int, scratch: Path) -> Measured:
     """Measure first turns with and without prepared caches, and check that they agree."""
-    system, said = ids[:length], ids[length : length + USER]
+    system, user = ids[:length], ids[length : length + USER]
     file = scratch / f"{length}.safetensors"
     config = H2OConfig(ROWS, pinned=((0, length),))
     caches = make_h2o_cache(model, config)
@@ -64,16 +64,16 @@ def measure(model: Any, ids: list[int], length: int, scratch: Path) -> Measured:
         own = make_h2o_cache(model, config)
         begun = time.process_time()
         read(model, own, system, CHUNK, silent)
-        expected = first_token(model, own, said)
+        expected = first_token(model, own, user)
         whole.append(microseconds(begun))
         begun = time.process_time()
         loaded = load_prompt_cache(str(file))
         mx.eval([cache.state for cache in loaded])
         loading.append(microseconds(begun))
         begun = time.process_time()
-        found = first_token(model, loaded, said)
+        token = first_token(model, loaded, user)
         prepared.append(microseconds(begun))
-        if not mx.array_equal(found, expected):
+        if not mx.array_equal(token, expected):
             raise AssertionError(f"after {length} prepared tokens the logits differ")
     size = file.stat().st_size
     return Measured(length, Timing.of(whole), Timing.of(prepared), Timing.of(loading), size)
@@ -98,19 +98,19 @@ def page() -> str:
     model, tokenizer = load("demo")
     ids = tokenizer.encode(held_out("prose").documents[0])
     with tempfile.TemporaryDirectory() as scratch:
-        found = [measure(model, ids, length, Path(scratch)) for length in LENGTHS]
+        measurements = [measure(model, ids, length, Path(scratch)) for length in LENGTHS]
     rows = tuple(
         (
-            f"{each.tokens} tokens",
-            f"{each.tokens + USER}",
+            f"{turn.tokens} tokens",
+            f"{turn.tokens + USER}",
             f"{USER}",
-            f"{each.whole.median / 1e3:.1f}",
-            f"{each.prepared.median / 1e3:.1f}",
-            f"{each.whole.over(each.prepared):.1f}",
-            f"{each.loading.median / 1e3:.1f}",
-            f"{each.size / 1e3:,.0f}",
+            f"{turn.whole.median / 1e3:.1f}",
+            f"{turn.prepared.median / 1e3:.1f}",
+            f"{turn.whole.over(turn.prepared):.1f}",
+            f"{turn.loading.median / 1e3:.1f}",
+            f"{turn.size / 1e3:,.0f}",
         )
-        for each in found
+        for turn in measurements
     )
     header = (
         "System prompt",

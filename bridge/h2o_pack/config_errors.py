@@ -59,4 +59,6 @@ def user_error(error: H2OError, command: str = "ios") -> UserError:
 
 def config_warnings(caught: Iterable[WarningMessage]) -> tuple[H2OConfigWarning, ...]:
     """Return the warnings about settings among those that were recorded."""
-    return tuple(each.message for each in caught if isinstance(each.message, H2OConfigWarning))
+    return tuple(
+        record.message for record in caught if isinstance(record.message, H2OConfigWarning)
+    )

@@ -80,7 +80,7 @@ class CombinedError(UserError):
     """Several errors, printed one per line; the exit code is the first one's."""
 
     def __init__(self, errors: Sequence[UserError]) -> None:
-        self._errors = tuple(each for error in errors for each in error.errors)
+        self._errors = tuple(part for error in errors for part in error.errors)
         first = self._errors[0]
         super().__init__(first.what, code=first.code, remedy=first.remedy, where=first.where)
 
@@ -171,5 +171,5 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
     A longer name that starts with `name` comes before one that is spelled alike.
     """
-    found = closest(name, names)
-    return f'Did you mean "{found}"? ' if found else ""
+    match = closest(name, names)
+    return f'Did you mean "{match}"? ' if match else ""

@@ -32,11 +32,11 @@ def name_remarks(name: str) -> tuple[str, ...]:
     package = package_name(name)
     if package != FALLBACK or name.startswith(FALLBACK):
         return ()
-    said = (
+    remark = (
         f"the name {shown(name)} has no letter or digit of ASCII, which SwiftPM and Xcode "
         f"need: the package is called {package}. Give another one with --name."
     )
-    return (said,)
+    return (remark,)
 
 
 def module_name(package: str) -> str:
@@ -95,8 +95,8 @@ def asset_pack_id(package: str) -> str:
 
 def one_line(value: str) -> str:
     """Write any string as one line of readable text; what cannot be shown is U+FFFD."""
-    shown = (c if c.isprintable() or c.isspace() else REPLACEMENT for c in value)
-    return " ".join("".join(shown).split())
+    characters = (c if c.isprintable() or c.isspace() else REPLACEMENT for c in value)
+    return " ".join("".join(characters).split())
 
 
 def readable(value: str) -> str:

@@ -168,8 +168,8 @@ def complete(part: dict[str, Any]) -> None:
     required = set(part.get("required", ()))
     part["required"] = [key for key in ordered if key in required or "default" in keys[key]]
     part["properties"] = {
-        key: {name: value for name, value in each.items() if name != "default"}
-        for key, each in ordered.items()
+        key: {name: value for name, value in entry.items() if name != "default"}
+        for key, entry in ordered.items()
     }
     part["additionalProperties"] = False
 

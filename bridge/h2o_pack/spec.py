@@ -221,7 +221,7 @@ def refuse_with_several(spec: PackageSpec, *, measured: bool = False) -> None:
     """Refuse options that are for one model where several are given."""
     if len(spec.models) <= 1:
         return
-    given = {
+    by_flag = {
         "--revision": any(model.revision for model in spec.models),
         "--adapter": any(model.adapter for model in spec.models),
         "--budgets": any(model.cache.budgets for model in spec.models),
@@ -229,7 +229,7 @@ def refuse_with_several(spec: PackageSpec, *, measured: bool = False) -> None:
         "--download": spec.delivery.download,
         "--measured": measured,
     }
-    for flag, value in given.items():
+    for flag, value in by_flag.items():
         if value:
             raise UserError(
                 f"{flag} is for a package with one model, and {len(spec.models)} are given",
@@ -292,17 +292,17 @@ def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
 
 
 def refuse_unknown(
-    document: Mapping[str, Any], known: Mapping[str, Any], spec: PackageSpec
+    document: Mapping[str, Any], written: Mapping[str, Any], spec: PackageSpec
 ) -> None:
     """Refuse keys, settings and policies that a lock has and this version lacks.
 
-    known: the document as this version writes it.
+    written: the document as this version writes it.
 
     Raises:
         ValueError: names one of them.
 
     """
-    unknown = [*keys_beside(document, known)]
+    unknown = [*keys_beside(document, written)]
     for model in spec.models:
         unknown += model.cache.settings.keys() - {field.name for field in FIELDS}
         unknown += {model.cache.policy} - POLICIES.keys()
@@ -312,15 +312,15 @@ def refuse_unknown(
         raise ValueError("a model is missing")
 
 
-def keys_beside(value: Any, known: Any) -> Iterator[str]:
+def keys_beside(value: Any, other: Any) -> Iterator[str]:
     """Yield the keys of a JSON value, at any depth, that another value lacks."""
-    if isinstance(value, dict) and isinstance(known, dict):
-        yield from value.keys() - known.keys()
-        for key in value.keys() & known.keys():
-            yield from keys_beside(value[key], known[key])
-    if isinstance(value, (list, tuple)) and isinstance(known, (list, tuple)):
-        for part, part_known in zip(value, known, strict=False):
-            yield from keys_beside(part, part_known)
+    if isinstance(value, dict) and isinstance(other, dict):
+        yield from value.keys() - other.keys()
+        for key in value.keys() & other.keys():
+            yield from keys_beside(value[key], other[key])
+    if isinstance(value, (list, tuple)) and isinstance(other, (list, tuple)):
+        for part, other_part in zip(value, other, strict=False):
+            yield from keys_beside(part, other_part)
 
 
 def path_as_text(path: Path) -> str:

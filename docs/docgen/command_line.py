@@ -31,7 +31,9 @@ def sections() -> str:
     contexts = list(walk(root))
     names = [context.command_path for context in contexts[1:]]
     index = ", ".join(f"[{name}](#{name.replace(' ', '-')})" for name in names) + "."
-    commands = [f"## {each.command_path}\n\n{fence(help_of(each))}" for each in contexts]
+    commands = [
+        f"## {context.command_path}\n\n{fence(help_of(context))}" for context in contexts
+    ]
     rows = [(code(str(int(number))), plain(meaning)) for number, meaning in MEANINGS.items()]
     codes = table(["code", "meaning"], rows)
     return "\n\n".join([index, COMMON, *commands, EXIT_CODES, codes])
@@ -54,5 +56,5 @@ def help_of(context: click.Context) -> str:
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             parameter.hidden = False
-    shown = click.Context(command, context.parent, context.info_name, terminal_width=WIDTH)
-    return command.get_help(shown)
+    wide = click.Context(command, context.parent, context.info_name, terminal_width=WIDTH)
+    return command.get_help(wide)

@@ -88,7 +88,7 @@ def cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}" if value >= 100_000 else str(value)  # noqa: PLR2004
     if isinstance(value, list):
-        return ", ".join(cell(each) for each in value)
+        return ", ".join(cell(element) for element in value)
     if isinstance(value, dict):
         return ", ".join(f"{plain(str(k))}: {cell(v)}" for k, v in value.items())
     text = str(value)

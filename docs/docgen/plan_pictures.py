@@ -75,8 +75,8 @@ def planned() -> Memory:
     bounded = [plan(context, "--max-kv", str(MAX_KV)) for context in CONTEXTS]
     unbounded = [plan(context) for context in CONTEXTS]
     return Memory(
-        bounded=tuple(needed for needed, _ in bounded),
-        unbounded=tuple(needed for needed, _ in unbounded),
+        bounded=tuple(size for size, _ in bounded),
+        unbounded=tuple(size for size, _ in unbounded),
         limit=bounded[0][1],
     )
 

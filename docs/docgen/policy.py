@@ -18,10 +18,10 @@ def sections() -> str:
         ]
         for fields in (source.fields, source.recall_fields)
     )
-    scores = [(code(each.name), plain(each.meaning)) for each in source.policy.score]
+    scores = [(code(score.name), plain(score.meaning)) for score in source.policy.score]
     policies = [
-        (code(each.name), plain(f"{each.title} {each.meaning}".strip()), changes(each))
-        for each in source.policy.policy
+        (code(policy.name), plain(f"{policy.title} {policy.meaning}".strip()), changes(policy))
+        for policy in source.policy.policy
     ]
     parts = [
         "## Settings",
@@ -70,12 +70,18 @@ def changes(policy: Policy) -> str:
 def storages(source: Source) -> list[tuple[str, ...]]:
     """Write each way to store rows with its bits."""
     return [
-        (code(each.name), str(each.key), str(each.value), str(each.recent or "-"), each.meaning)
-        for each in source.storages.storage
+        (
+            code(storage.name),
+            str(storage.key),
+            str(storage.value),
+            str(storage.recent or "-"),
+            storage.meaning,
+        )
+        for storage in source.storages.storage
     ]
 
 
 def cases(source: Source) -> list[tuple[str, str]]:
     """Write each error and warning of a configuration."""
-    found = [*source.errors.error, *source.errors.warning]
-    return [(code(each.code), plain(each.meaning)) for each in found]
+    messages = [*source.errors.error, *source.errors.warning]
+    return [(code(message.code), plain(message.meaning)) for message in messages]

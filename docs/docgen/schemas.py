@@ -33,8 +33,8 @@ def section(name: str, schema: Mapping[str, Any]) -> str:
     """Describe one document."""
     stem = name.removesuffix(".json")
     rows = [
-        (code(path), kind(each, schema), yes(needed), plain(each.get("description", "")))
-        for path, each, needed in members(schema, schema)
+        (code(path), kind(member, schema), yes(required), plain(member.get("description", "")))
+        for path, member, required in members(schema, schema)
     ]
     parts = [
         f"## {stem}",
@@ -51,11 +51,11 @@ def members(
     """Yield the path, the schema and whether it is required, of all keys below a schema."""
     schema = resolved(schema, root)
     required = schema.get("required", ())
-    for name, each in schema.get("properties", {}).items():
-        found = resolved(each, root)
+    for name, entry in schema.get("properties", {}).items():
+        member = resolved(entry, root)
         place = f"{path}.{name}" if path else name
-        yield place, found, name in required
-        yield from members(found, root, place)
+        yield place, member, name in required
+        yield from members(member, root, place)
     for key, mark in (("items", "[]"), ("additionalProperties", ".*")):
         if isinstance(schema.get(key), dict):
             yield from members(schema[key], root, path + mark)
@@ -79,12 +79,12 @@ def kind(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     if "const" in schema:
         return code(json.dumps(schema["const"]))
     if "enum" in schema:
-        return ", ".join(code(json.dumps(each)) for each in schema["enum"])
+        return ", ".join(code(json.dumps(value)) for value in schema["enum"])
     choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
     if choices:
         return " or ".join(dict.fromkeys(kind(resolved(e, root), root) for e in choices))
-    given = schema.get("type", "any")
-    names = given if isinstance(given, list) else [given]
+    stated = schema.get("type", "any")
+    names = stated if isinstance(stated, list) else [stated]
     words = []
     for name in names:
         if name == "array" and isinstance(schema.get("items"), dict):

@@ -74,8 +74,8 @@ def types(paths: Iterable[Path]) -> Iterator[str]:
 def section(entry: TypeEntry) -> str:
     """Describe a type."""
     parts = [f"### {entry.name}"]
-    for each in ([entry.declared] if entry.declared else []) + entry.members:
-        parts += [fence(each.text, "swift"), each.comment]
+    for member in ([entry.declared] if entry.declared else []) + entry.members:
+        parts += [fence(member.text, "swift"), member.comment]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -111,11 +111,11 @@ def unconditional(text: str) -> str:
 def opened(text: str, indent: int) -> list[Scope]:
     """Return the scope that a declaration opens, if it is a type's with a body."""
     head = bare(text).strip()
-    found = TYPE.search(head.partition("{")[0].partition(":")[0])
-    if found is None or not head.endswith("{"):
+    match = TYPE.search(head.partition("{")[0].partition(":")[0])
+    if match is None or not head.endswith("{"):
         return []
     is_public, words = bool(PUBLIC.match(head)), f" {head}"
-    return [Scope(found[1], indent, is_public, " enum " in words, " protocol " in words)]
+    return [Scope(match[1], indent, is_public, " enum " in words, " protocol " in words)]
 
 
 def whole(text: str, lines: Iterator[str]) -> str:
@@ -140,10 +140,10 @@ def declare(
     is_requirement = outer is not None and outer.is_protocol
     if not (PUBLIC.match(head) or ((is_case or is_requirement) and outer and outer.is_public)):
         return
-    found = TYPE.search(head.partition(":")[0])
+    match = TYPE.search(head.partition(":")[0])
     declaration = Declaration(head, documentation(comment))
-    if found and "extension" not in head:
-        name = full_name(scopes, found[1])
+    if match and "extension" not in head:
+        name = full_name(scopes, match[1])
         entries.setdefault(name, TypeEntry(name)).declared = declaration
     else:
         name = full_name(scopes)

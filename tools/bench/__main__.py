@@ -120,13 +120,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions and tokens")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
     parser.add_argument("--recall", type=Path, help="measure what recall costs, into this file")
-    given = parser.parse_args()
-    options = Options(quick=given.quick, tokens=64 if given.quick else 256)
-    if given.recall:
-        given.recall.write_text(recall_page(options, "float32"), encoding="utf-8")
+    arguments = parser.parse_args()
+    options = Options(quick=arguments.quick, tokens=64 if arguments.quick else 256)
+    if arguments.recall:
+        arguments.recall.write_text(recall_page(options, "float32"), encoding="utf-8")
         return
     text = performance_page(options)
-    if given.write:
+    if arguments.write:
         PAGE.write_text(text + kept(PAGE.read_text("utf-8")), encoding="utf-8")
     else:
         print(text)

@@ -40,14 +40,14 @@ def multiply_adds_per_second(instruction_set: str) -> float:
         kernels.append({"OPENBLAS_CORETYPE": "SkylakeX"})
     rates = []
     for choice in kernels:
-        done = subprocess.run(  # noqa: S603  this module, by this interpreter
+        process = subprocess.run(  # noqa: S603  this module, by this interpreter
             [sys.executable, "-m", __name__],
             env={**environment, **choice},
             capture_output=True,
             text=True,
             check=True,
         )
-        rates.append(float(done.stdout))
+        rates.append(float(process.stdout))
     return max(rates)
 
 

@@ -165,7 +165,7 @@ def token_row(
 ) -> tuple[str, ...]:
     """Return a row of the table of tokens."""
     more = "-" if rest is None else f"{rest.median / 1e3:,.3f}"
-    times = (f"{each.median / 1e3:,.3f}" for each in (other, own))
+    times = (f"{timing.median / 1e3:,.3f}" for timing in (other, own))
     return (what, *times, f"{ratio:.3f}", more)
 
 
@@ -181,8 +181,8 @@ def new_layer(options: Options, dtype: mx.Dtype, recall: H2ORecall | None) -> La
 
 def read(layer: Layer, tokens: int) -> None:
     """Read random tokens with attention until so many were seen, in chunks."""
-    while (left := tokens - layer.cache.offset) > 0:
-        layer.attend(layer.chunk(min(left, _READ)))
+    while (rest := tokens - layer.cache.offset) > 0:
+        layer.attend(layer.chunk(min(rest, _READ)))
 
 
 def full_attention(options: Options, dtype: mx.Dtype, chunk: Chunk, tokens: int) -> Burst:
@@ -270,9 +270,9 @@ def archive_writing(options: Options, dtype: str, rest: Timing) -> Section:
     """
     rows, claims = [], []
     for store in ("memory", "files"):
-        row, found = measure_writing(options, dtype, rest, store)
+        row, row_claims = measure_writing(options, dtype, rest, store)
         rows.append(row)
-        claims += found
+        claims += row_claims
     title = f"Steps one by one, {dtype}, microseconds by the clock"
     table = Table(title, _WRITING_HEADER, tuple(rows), _WRITING_NOTE)
     return Section(table, tuple(claims))
@@ -289,17 +289,17 @@ def measure_writing(
         read(layer, 2 * options.capacity)
         archive = layer.cache.archive
         spent, worked = np.zeros(steps), np.zeros(steps)
-        held: dict[int, int] = {}
+        bytes_by_step: dict[int, int] = {}
         for step in range(steps):
             begun, start = time.process_time_ns(), time.perf_counter_ns()
             layer.run()
             spent[step] = (time.perf_counter_ns() - start) / 1e3
             worked[step] = (time.process_time_ns() - begun) / 1e3
             if step in (_SETTLED - 1, steps - 1):
-                held[step] = settled_memory(layer, store)
+                bytes_by_step[step] = settled_memory(layer, store)
         size = int(archive.nbytes)
         del layer, archive
-    before, after = held.values()
+    before, after = bytes_by_step.values()
     at = (np.arange(steps) + 1) % STEPS
     packing = (at == 0) | (at == 1)
     others, packed = float(np.median(spent[~packing])), float(np.median(spent[packing]))
@@ -312,7 +312,7 @@ def measure_writing(
     row = (
         f"archive in {store}",
         f"{steps:,}",
-        *(f"{each:,.0f}" for each in times),
+        *(f"{time:,.0f}" for time in times),
         f"{ratio:.3f}",
         f"{growth / 1e6:.2f}",
         f"{size / 1e6:.1f}",
@@ -339,11 +339,11 @@ def settled_memory(layer: Layer, store: str) -> int:
         for _ in range(STEPS):
             layer.run()
         active = active_memory()
-        kept = int(archive.nbytes)
+        waiting = int(archive.nbytes)
         if store == "files":
-            kept = kept * (archive.length % SEGMENT_TOKENS) // archive.length
-        held = active - kept
-        if held >= least:
+            waiting = waiting * (archive.length % SEGMENT_TOKENS) // archive.length
+        size = active - waiting
+        if size >= least:
             break
-        least = held
+        least = size
     return least

@@ -147,13 +147,13 @@ def pipelining(options: Options, dtype: str, name: str) -> Section:
     layer = steady(BY_NAME[name], options, getattr(mx, dtype))
     bursts = {"alone": timed(layer.run), "queued": queued(layer.step)}
     times = interleave(bursts, options.repetitions)
-    allocated, kept = allocated_bytes(layer)
+    allocated, held = allocated_bytes(layer)
     size = layer.cache.nbytes
     ratio = times["queued"].over(times["alone"])
     memory = f"{name}: memory allocated in {COUNTED_STEPS:,} steps / size of the cache"
     claims = (
         Claim(f"{name} step queued one ahead / alone", dtype, ratio, "at most", 1.1),
-        Claim(memory, dtype, max(allocated, kept) / size, "below", 1.0),
+        Claim(memory, dtype, max(allocated, held) / size, "below", 1.0),
     )
     row = (
         BY_NAME[name].title,
@@ -198,8 +198,8 @@ def allocated_bytes(layer: Layer) -> tuple[int, int]:
     before = active_memory()
     mx.reset_peak_memory()
     burst(COUNTED_STEPS)
-    kept = active_memory() - before
-    return mx.get_peak_memory() - before, kept
+    size = active_memory() - before
+    return mx.get_peak_memory() - before, size
 
 
 CAPACITIES = (128, 256, 512, 1024, 2048, 4096)
@@ -213,7 +213,7 @@ def growth(options: Options, dtype: str) -> Section:
         str(size): steady(dense, dataclasses.replace(options, capacity=size), kind)
         for size in CAPACITIES
     }
-    seen = {
+    read_layers = {
         str(times): steady(dense, options, kind, tokens=times * options.capacity)
         for times in TIMES_SEEN
     }
@@ -221,7 +221,7 @@ def growth(options: Options, dtype: str) -> Section:
         interleave(
             {name: timed(layer.run) for name, layer in layers.items()}, options.repetitions
         )
-        for layers in (sized, seen)
+        for layers in (sized, read_layers)
     )
     times = {int(size): timing.median for size, timing in by_rows.items()}
     start, slope = fit(times)

@@ -61,12 +61,12 @@ def translate(prepared: Prepared, library: str, clang: str) -> Translation:
         raise CompilerError(clang, dumped.stderr)
     ir = ""
     if not errors:
-        made = run(
+        process = run(
             [*command, *("-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-o", "-")]
         )
-        if made.returncode != 0:
-            raise CompilerError(clang, made.stderr)
-        ir = made.stdout
+        if process.returncode != 0:
+            raise CompilerError(clang, process.stderr)
+        ir = process.stdout
     return Translation(library, errors, json.loads(dumped.stdout), ir)
 
 
@@ -77,13 +77,13 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 def diagnostics(text: str, prepared: Prepared) -> tuple[Finding, ...]:
     """Return the errors in the compiler's words, without repetitions."""
-    found: dict[Finding, None] = {}
+    findings: dict[Finding, None] = {}
     for line in text.splitlines():
         match = DIAGNOSTIC.match(line)
         if match:
             file = prepared.shown(match["file"])
-            found[Finding(file, int(match["line"]), metal(match["text"]))] = None
-    return tuple(found)
+            findings[Finding(file, int(match["line"]), metal(match["text"]))] = None
+    return tuple(findings)
 
 
 def metal(text: str) -> str:
@@ -133,7 +133,7 @@ class Node:
     def parts(self) -> list[dict[str, Any]]:
         """What it consists of."""
         inner: list[dict[str, Any]] = self.data.get("inner", [])
-        return [each for each in inner if each]
+        return [part for part in inner if part]
 
 
 class Walk:
@@ -147,7 +147,7 @@ class Walk:
         self, data: dict[str, Any], function: str = "", *, implicit: bool = False
     ) -> Iterator[Node]:
         """Yield a node and all below it."""
-        written = self.place(data["loc"]) if data.get("loc") else None
+        location = self.place(data["loc"]) if data.get("loc") else None
         begins = self.file, self.line
         if "range" in data:
             begins = self.place(data["range"].get("begin", {}))
@@ -155,19 +155,19 @@ class Walk:
         if data.get("kind") in FUNCTIONS:
             function = str(data.get("mangledName", function))
         implicit = implicit or bool(data.get("isImplicit", False))
-        yield Node(data, *(written or begins), function, implicit)
+        yield Node(data, *(location or begins), function, implicit)
         for part in data.get("inner", ()):
             yield from self.nodes(part, function, implicit=implicit)
 
     def place(self, place: dict[str, Any]) -> tuple[str, int]:
         """Read a place as clang printed it; a macro's is where it was expanded."""
         result = self.file, self.line
-        for each in (place.get("spellingLoc"), place.get("expansionLoc"), place):
-            if each is None:
+        for source in (place.get("spellingLoc"), place.get("expansionLoc"), place):
+            if source is None:
                 continue
-            self.file = each.get("file", self.file)
-            self.line = each.get("line", self.line)
-            if "offset" in each:
+            self.file = source.get("file", self.file)
+            self.line = source.get("line", self.line)
+            if "offset" in source:
                 result = self.file, self.line
         return result
 
@@ -194,23 +194,23 @@ def read_calls(ir: str) -> dict[str, tuple[str, ...]]:
 
 def reachable(calls: Mapping[str, tuple[str, ...]], name: str) -> set[str]:
     """Return a function and all that it calls, directly or not."""
-    found = {name}
+    names = {name}
     waiting = [name]
     while waiting:
-        new = set(calls.get(waiting.pop(), ())) - found
-        found |= new
+        new = set(calls.get(waiting.pop(), ())) - names
+        names |= new
         waiting.extend(new)
-    return found
+    return names
 
 
 def cycles(calls: Mapping[str, tuple[str, ...]]) -> Iterator[set[str]]:
     """Yield the sets of functions that call each other, or one that calls itself."""
     reached = {name: set().union(*(reachable(calls, c) for c in calls[name])) for name in calls}
-    done: set[str] = set()
+    counted: set[str] = set()
     for name in calls:
-        if name in reached[name] and name not in done:
+        if name in reached[name] and name not in counted:
             cycle = {other for other in reached[name] if name in reached.get(other, ())}
-            done |= cycle
+            counted |= cycle
             yield cycle
 
 
@@ -218,8 +218,8 @@ def read_names(ir: str) -> dict[str, str]:
     """Return {name of the kernel: name of its function}."""
     texts = dict(STRING.findall(ir))
     listed = re.search(r"^@llvm\.global\.annotations = .*$", ir, re.MULTILINE)
-    found = ANNOTATION.findall(listed[0]) if listed else ()
-    return {texts[text]: function for function, text in found}
+    pairs = ANNOTATION.findall(listed[0]) if listed else ()
+    return {texts[text]: function for function, text in pairs}
 
 
 def threadgroup_bytes(calls: Mapping[str, tuple[str, ...]], kernel: str) -> int:
@@ -264,7 +264,7 @@ def is_of_language(finding: Finding) -> bool:
 
 def check_language(translation: Translation, prepared: Prepared) -> list[Finding]:
     """Return what a library uses that Metal lacks."""
-    found = {
+    findings = {
         Finding(error.file, error.line, OPENCL.sub("Metal", error.message))
         for error in translation.errors
         if is_of_language(error)
@@ -276,12 +276,12 @@ def check_language(translation: Translation, prepared: Prepared) -> list[Finding
         place = prepared.shown(node.file), node.line
         if any(part.get("kind") == "CompoundStmt" for part in node.parts) and node.function:
             places.setdefault(node.function, place)
-        found.update(Finding(*place, text) for text in missing(node))
+        findings.update(Finding(*place, text) for text in missing(node))
     for names in cycles(read_calls(translation.ir)):
         for name in names:
             where = places.get(name, (translation.library, 0))
-            found.add(Finding(*where, "Metal has no recursion: this function calls itself"))
-    return sorted(found)
+            findings.add(Finding(*where, "Metal has no recursion: this function calls itself"))
+    return sorted(findings)
 
 
 def missing(node: Node) -> Iterator[str]:
@@ -307,14 +307,14 @@ NOT_THREAD = "the method is one of objects in thread memory: say `{}` behind its
 
 def check_address_spaces(translation: Translation, prepared: Prepared) -> list[Finding]:
     """Return what Metal refuses about the pointers and references of a library."""
-    found = {error for error in translation.errors if not is_of_language(error)}
+    findings = {error for error in translation.errors if not is_of_language(error)}
     for node in walk(translation.tree):
         if node.implicit or prepared.inside(node.file) not in prepared.own:
             continue
-        found.update(
+        findings.update(
             Finding(prepared.shown(node.file), node.line, text) for text in broken_rules(node)
         )
-    return sorted(found)
+    return sorted(findings)
 
 
 def broken_rules(node: Node) -> Iterator[str]:
@@ -351,31 +351,31 @@ def check_limits(translation: Translation, prepared: Prepared) -> list[Finding]:
     """Return the kernels of a library that ask for more than Metal has."""
     source = prepared.shown(str(prepared.folder / translation.library))
     calls = read_calls(translation.ir)
-    found = []
+    findings = []
     for name, function in read_names(translation.ir).items():
-        taken = threadgroup_bytes(calls, function)
-        if taken > THREADGROUP_BYTES:
-            text = f"{name} takes {taken} bytes of threadgroup memory, of {THREADGROUP_BYTES}"
-            found.append(Finding(source, 0, text))
-    return sorted(found)
+        size = threadgroup_bytes(calls, function)
+        if size > THREADGROUP_BYTES:
+            text = f"{name} takes {size} bytes of threadgroup memory, of {THREADGROUP_BYTES}"
+            findings.append(Finding(source, 0, text))
+    return sorted(findings)
 
 
 def check_buffers(prepared: Prepared) -> list[Finding]:
     """Return the buffers whose index Metal does not have, or that are two's at once."""
-    found = []
-    for inside, shown in prepared.own.items():
+    findings = []
+    for inside, path in prepared.own.items():
         text = (prepared.folder / inside).read_text("utf-8")
         for kernel, buffers in kernels_of(text).items():
-            always = [each.index for each in buffers if not each.gate]
+            always = [buffer.index for buffer in buffers if not buffer.gate]
             for buffer in buffers:
                 line = line_of(text, kernel, buffer.index)
                 if buffer.index > LAST_BUFFER:
                     words = f"{kernel}: buffer {buffer.index}, but the last is {LAST_BUFFER}"
-                    found.append(Finding(shown, line, words))
+                    findings.append(Finding(path, line, words))
                 if always.count(buffer.index) > 1 or (buffer.gate and buffer.index in always):
                     words = f"{kernel}: {buffer.name} shares the index {buffer.index}"
-                    found.append(Finding(shown, line, words))
-    return sorted(found)
+                    findings.append(Finding(path, line, words))
+    return sorted(findings)
 
 
 def line_of(text: str, kernel: str, index: int) -> int:

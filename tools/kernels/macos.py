@@ -170,10 +170,10 @@ def compile_host(
     options = compile_options(mlx.parent, mlx, target)
 
     def compile_one(unit: Path) -> list[Finding]:
-        done = run([compiler, *options, "-c", str(unit), "-o", str(unit.with_suffix(".o"))])
-        findings = read_errors(done.stderr)
-        if done.returncode != 0 and not findings:
-            raise CompilerError(compiler, done.stderr)
+        process = run([compiler, *options, "-c", str(unit), "-o", str(unit.with_suffix(".o"))])
+        findings = read_errors(process.stderr)
+        if process.returncode != 0 and not findings:
+            raise CompilerError(compiler, process.stderr)
         return findings
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -188,12 +188,12 @@ def units(folder: Path, sources: Sequence[Path]) -> list[Path]:
     none of them and stay apart, as in the module's own build.
     """
     apart = [source for source in sources if source.name == "kernels.cpp"]
-    written = []
+    unit_files = []
     for name, parts in (("kernels", apart), ("all", [s for s in sources if s not in apart])):
         if parts:
-            written.append(folder / f"{name}.cpp")
-            written[-1].write_text("".join(f'#include "{part}"\n' for part in parts))
-    return written
+            unit_files.append(folder / f"{name}.cpp")
+            unit_files[-1].write_text("".join(f'#include "{part}"\n' for part in parts))
+    return unit_files
 
 
 def read_errors(text: str) -> list[Finding]:
@@ -212,11 +212,11 @@ def find_nm() -> str | None:
 
 def check_symbols(mlx: Path, objects: Path, nm: str) -> list[Finding]:
     """Return the undefined symbols that libmlx.dylib and Metal do not export."""
-    needed: set[str] = set()
+    undefined: set[str] = set()
     defined: set[str] = set()
     for path in sorted(objects.glob("*.o")):
         for kind, name in symbols(path, nm):
-            (needed if kind == "U" else defined).add(name)
+            (undefined if kind == "U" else defined).add(name)
     library = symbols(mlx / LIBRARY, nm)
     exported = {name for kind, name in library if kind.isupper() and kind != "U"}
     hidden = {name for kind, name in library if kind.islower()}
@@ -227,17 +227,17 @@ def check_symbols(mlx: Path, objects: Path, nm: str) -> list[Finding]:
             f"{readable(name, nm)} is "
             + ("only for libmlx itself" if name in hidden else "not there"),
         )
-        for name in sorted(needed - defined - exported)
+        for name in sorted(undefined - defined - exported)
         if NEEDED.match(name)
     ]
 
 
 def symbols(path: Path, nm: str) -> list[tuple[str, str]]:
     """Return (kind, name) of a file's symbols; kinds of local ones are lower case."""
-    done = run([nm, "--format=posix", str(path)])
-    if done.returncode != 0:
-        raise CompilerError(nm, done.stderr)
-    lines = (line.split() for line in done.stdout.splitlines())
+    process = run([nm, "--format=posix", str(path)])
+    if process.returncode != 0:
+        raise CompilerError(nm, process.stderr)
+    lines = (line.split() for line in process.stdout.splitlines())
     return [(parts[1], parts[0]) for parts in lines if len(parts) > 1]
 
 

@@ -157,13 +157,13 @@ def prepare(folder: Path, kernels: Path | None = None) -> Prepared:
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder_of_sources = kernels or ROOT / kernel_text.FOLDER
-    shown = kernel_text.FOLDER if kernels is None else str(kernels)
+    root = kernel_text.FOLDER if kernels is None else str(kernels)
     sources = {
         path.name: path.read_text("utf-8")
         for path in sorted(folder_of_sources.iterdir())
         if path.suffix in {".h", ".metal"}
     }
-    own = {name: f"{shown}/{name}" for name in sources}
+    own = {name: f"{root}/{name}" for name in sources}
     if kernels is None:
         for header in kernel_text.libraries():
             name = header.replace(".h", ".metal")

@@ -97,10 +97,10 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
     for name, folder in python.items():
         mine = [text for text in texts if text.package == name]
         classes = dict(attention(folder / MODELS)) if name == "mlx-lm" else {}
-        drifted += [drift for each in mine if (drift := drift_of(folder, each))]
+        drifted += [drift for expectation in mine if (drift := drift_of(folder, expectation))]
         drifted += unknown_attention(classes)
-        found = "" if upstream else metadata.version(name)
-        looked.append(Looked(name, str(folder), found, len(mine) + len(classes)))
+        installed_version = "" if upstream else metadata.version(name)
+        looked.append(Looked(name, str(folder), installed_version, len(mine) + len(classes)))
     absent = [name for name in ("mlx", "mlx-lm") if name not in python]
     if upstream:
         edits = edits_of(assets.root(), version)
@@ -131,12 +131,13 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
 
 def installed() -> dict[str, Path]:
     """Return the folders that the installed packages' files are relative to."""
-    found = {}
+    folders = {}
     for name, module, inside in (("mlx", "mlx", "include"), ("mlx-lm", "mlx_lm", "..")):
         spec = util.find_spec(module)
         if spec is not None and spec.submodule_search_locations:
-            found[name] = (Path(next(iter(spec.submodule_search_locations))) / inside).resolve()
-    return found
+            root = Path(next(iter(spec.submodule_search_locations)))
+            folders[name] = (root / inside).resolve()
+    return folders
 
 
 def clones(upstream: Path) -> dict[str, Path]:
@@ -199,8 +200,8 @@ def other_licenses(upstream: Path, edits: EditSet, version: str) -> Iterator[Dri
     for copy in edits.copies:
         clone = upstream / copy.package
         if clone.is_dir():
-            for path, found in drifted_licenses(clone, copy, version):
-                yield Drift(str(path), "what components.toml states", found, "acknowledgements")
+            for path, what in drifted_licenses(clone, copy, version):
+                yield Drift(str(path), "what components.toml states", what, "acknowledgements")
 
 
 def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
@@ -211,8 +212,8 @@ def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
         with problems.caught():
             apply_all(text, edits.applying(*case).edits)
     expected = f"the text of {edits.edits[0].package} {edits.edits[0].version}"
-    for each in (error for found in problems.found for error in found.errors):
-        yield Drift(str(path), expected, each.what, EDITS_FOLDER)
+    for lost in (error for problem in problems.found for error in problem.errors):
+        yield Drift(str(path), expected, lost.what, EDITS_FOLDER)
 
 
 def lost_files(folder: Path, guard: Guard) -> Iterator[Drift]:

@@ -26,7 +26,7 @@ def copied_files(clone: Path, copy: CopiedPath) -> Iterator[Path]:
         for parent, folders, files in os.walk(root):
             without = unwanted(copy, parent, [*folders, *files])
             folders[:] = sorted(set(folders) - without)
-            yield from (Path(parent, each) for each in sorted(set(files) - without))
+            yield from (Path(parent, name) for name in sorted(set(files) - without))
 
 
 NAME = "PrivacyInfo.xcprivacy"
@@ -53,7 +53,7 @@ class RequiredReason:
     def pattern(self) -> re.Pattern[str]:
         """What a use looks like."""
         names = [rf"\b{symbol}\b" for symbol in self.symbols]
-        names += [rf"(?<![\w.>]){each}(?=\s*\()" for each in self.calls]
+        names += [rf"(?<![\w.>]){call}(?=\s*\()" for call in self.calls]
         return re.compile("|".join(names))
 
 
@@ -84,8 +84,8 @@ def declared(manifest: Path) -> Mapping[str, tuple[str, ...]]:
     """Return {category: reasons} of a privacy manifest."""
     document = plistlib.loads(manifest.read_bytes())
     return {
-        each["NSPrivacyAccessedAPIType"]: tuple(each["NSPrivacyAccessedAPITypeReasons"])
-        for each in document["NSPrivacyAccessedAPITypes"]
+        use["NSPrivacyAccessedAPIType"]: tuple(use["NSPrivacyAccessedAPITypeReasons"])
+        for use in document["NSPrivacyAccessedAPITypes"]
     }
 
 
@@ -101,12 +101,12 @@ def uses(path: Path) -> Iterator[tuple[str, str]]:
 
 def undeclared(clone: Path, copy: CopiedPath, manifest: Path) -> Iterator[tuple[Path, str]]:
     """Yield (file, symbol) for uses, in what Vendor gets of a clone, that need declaring."""
-    known = declared(manifest)
-    unlinked = {each.file for each in privacy().unlinked if each.package == copy.package}
+    categories = declared(manifest)
+    unlinked = {part.file for part in privacy().unlinked if part.package == copy.package}
     for path in copied_files(clone, copy):
         if path.relative_to(clone).as_posix() not in unlinked:
             yield from (
-                (path, symbol) for category, symbol in uses(path) if category not in known
+                (path, symbol) for category, symbol in uses(path) if category not in categories
             )
 
 
@@ -118,30 +118,32 @@ def drifted_licenses(clone: Path, copy: CopiedPath, version: str) -> Iterator[tu
 
     version: the upstream version whose components are stated.
     """
-    stated = [each for each in components(version) if each.package == copy.package]
-    for component in stated:
+    of_package = [
+        candidate for candidate in components(version) if candidate.package == copy.package
+    ]
+    for component in of_package:
         path = clone / component.file
-        said = words(path.read_text("utf-8")) if path.is_file() else ""
+        license_text = words(path.read_text("utf-8")) if path.is_file() else ""
         yield from (
             (path, f"does not say {line!r}")
             for line in component.copyright
-            if words(line) not in said
+            if words(line) not in license_text
         )
     for path in copied_files(clone, copy):
         if is_notice(path.name) and path.name.lower() != CARD and path.suffix != ".swift":
             text = path.read_text("utf-8", errors="replace")
-            if not is_stated(text, stated):
+            if not is_stated(text, of_package):
                 yield path, "is the license of a work that components.toml does not name"
 
 
 def is_stated(text: str, components: Sequence[Component]) -> bool:
     """Whether a license is that of one of the components."""
-    said = words(text)
+    text_words = words(text)
     if OWNER.search(text):
         lines = (line for component in components for line in component.copyright)
-        return any(words(line) in said for line in lines)
+        return any(words(line) in text_words for line in lines)
     texts = (license_text(name) for component in components for name in component.texts)
-    return any(words(each) in said for each in texts)
+    return any(words(statement) in text_words for statement in texts)
 
 
 def words(text: str) -> str:

@@ -55,15 +55,15 @@ def check_space(needs: Iterable[Need]) -> None:
 
 def check_disk(needs: list[Need]) -> None:
     """Refuse needs of one disk that it has no room for."""
-    wanted = [need for need in needs if need.size]
-    total = sum(need.size for need in wanted)
+    occupied = [need for need in needs if need.size]
+    total = sum(need.size for need in occupied)
     free = shutil.disk_usage(existing(needs[0].folder)).free
     if not total or total + RESERVE <= free:
         return
-    purposes = " and ".join(f"{disk_size(need.size)} for {need.purpose}" for need in wanted)
+    purposes = " and ".join(f"{disk_size(need.size)} for {need.purpose}" for need in occupied)
     raise UserError(
         f"the disk has {disk_size(free)} free, and {purposes} are needed",
-        where=str(wanted[0].folder),
+        where=str(occupied[0].folder),
         remedy=f"Free {disk_size(total + RESERVE - free)}, or choose folders on another disk "
         "(--output for the package, HF_HUB_CACHE for the hub's cache).",
         code=ExitCode.OUTPUT,
@@ -78,7 +78,7 @@ def device(folder: Path) -> int:
 def existing(folder: Path) -> Path:
     """Return the nearest folder above (or at) a path that exists."""
     absolute = folder.absolute()
-    return next(each for each in (absolute, *absolute.parents) if each.exists())
+    return next(parent for parent in (absolute, *absolute.parents) if parent.exists())
 
 
 TAKEN_OVER = ".safetensors"  # what is large; a copy of the others takes no time
@@ -104,11 +104,13 @@ class Placing:
         if self.earlier is None or not self.path.endswith(TAKEN_OVER):
             return False
         try:
-            found = self.earlier.lstat()
+            status = self.earlier.lstat()
         except OSError:
             return False
         return (
-            stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size == self.size
+            stat.S_ISREG(status.st_mode)
+            and status.st_nlink == 1
+            and status.st_size == self.size
         )
 
 
@@ -120,16 +122,16 @@ def place_all(
     advance: told the bytes of each piece, by one thread at a time.
     """
 
-    def put(file: Placing, told: Callable[[int], None], stop: threading.Event) -> BundledFile:
+    def put(file: Placing, add: Callable[[int], None], stop: threading.Event) -> BundledFile:
         place = target / file.path
         place.parent.mkdir(parents=True, exist_ok=True)
-        digest = taken_over(file, place, told, stop) or copy(file.source, place, told, stop)
+        digest = linked(file, place, add, stop) or copy(file.source, place, add, stop)
         return BundledFile(file.path, place.stat().st_size, digest)
 
     return tuple(in_parallel(put, files, advance))
 
 
-def taken_over(
+def linked(
     file: Placing, target: Path, advance: Callable[[int], None], stop: threading.Event
 ) -> str:
     """Link the earlier package's file if it is the same; return its sha256, or "".
@@ -138,15 +140,15 @@ def taken_over(
     """
     if file.earlier is None or not file.may_be_taken_over:
         return ""
-    wanted = file.sha256 or sha256_of(file.source, stop=stop)
-    if sha256_of(file.earlier, stop=stop) != wanted:
+    digest = file.sha256 or sha256_of(file.source, stop=stop)
+    if sha256_of(file.earlier, stop=stop) != digest:
         return ""
     try:
         os.link(file.earlier, target)
     except OSError:
         return ""
     advance(file.size)
-    return wanted
+    return digest
 
 
 PIECE_SIZE = 16 << 20
@@ -159,10 +161,10 @@ def add_pieces(package: Path, bundled: Manifest, say: ProgressReporter) -> Manif
     folder = package / MODEL_FOLDER
 
     def with_pieces(
-        file: BundledFile, told: Callable[[int], None], stop: threading.Event
+        file: BundledFile, add: Callable[[int], None], stop: threading.Event
     ) -> BundledFile:
-        found = tuple(digests(folder / file.path, PIECE_SIZE, told, stop))
-        return replace(file, pieces=found)
+        pieces = tuple(digests(folder / file.path, PIECE_SIZE, add, stop))
+        return replace(file, pieces=pieces)
 
     with say.bar("digesting pieces", bundled.size) as advance:
         files = tuple(in_parallel(with_pieces, bundled.files, advance))
@@ -244,8 +246,8 @@ def bundle(
         folder = download(model, absent, say)
     else:
         folder = model.folder
-        needed = copied_bytes(model, folder, package, earlier)
-        check_space([Need(package, needed, "the package")])
+        size = copied_bytes(model, folder, package, earlier)
+        check_space([Need(package, size, "the package")])
     sources = {file.path: local_file(folder, file.path) for file in model.files}
     files = [
         replace(placed_from(file, folder, earlier), source=sources[file.path])
@@ -289,17 +291,17 @@ def compare(
 ) -> None:
     """Refuse files that are not as `model` says; remove such a file from the hub's cache."""
     problems = Problems()
-    for wanted, found in zip(model.files, placed, strict=True):
+    for expected, actual in zip(model.files, placed, strict=True):
         with problems.caught():
-            blob = sources[wanted.path] if model.commit else None
-            difference = differs(wanted, found, blob)
+            blob = sources[expected.path] if model.commit else None
+            difference = differs(expected, actual, blob)
             if not difference:
                 continue
             if blob is None:
-                raise changed(model, wanted, difference)
+                raise changed(model, expected, difference)
             blob.unlink(missing_ok=True)
-            (folder / wanted.path).unlink(missing_ok=True)
-            raise damaged(model, wanted, difference)
+            (folder / expected.path).unlink(missing_ok=True)
+            raise damaged(model, expected, difference)
     problems.refuse()
 
 

@@ -64,7 +64,7 @@ def model_bytes(model: Model) -> int:
     """Return the bytes of a model's files; an estimate where they are not listed."""
     if model.files:
         return model.size
-    per_token = sum(each.bytes_per_token for each in app_file().unlisted)
+    per_token = sum(file.bytes_per_token for file in app_file().unlisted)
     return model.weights.bytes + per_token * model.config.vocabulary
 
 

@@ -36,20 +36,20 @@ def check_paths(paths: Iterable[str]) -> None:
     without regard to how accents are composed, so two names that differ only so are one.
     """
     problems = Problems()
-    taken: dict[tuple[str, ...], str] = {(folded(MODEL_MANIFEST),): MODEL_MANIFEST}
+    files: dict[tuple[str, ...], str] = {(folded(MODEL_MANIFEST),): MODEL_MANIFEST}
     folders: dict[tuple[str, ...], str] = {}
     for path in paths:
         with problems.caught():
             check_path(path)
             key = tuple(folded(part) for part in path.split("/"))
             above = [key[:end] for end in range(1, len(key))]
-            other = taken.get(key) or folders.get(key)
-            other = other or next((taken[each] for each in above if each in taken), None)
+            others = (files.get(key), folders.get(key), *map(files.get, above))
+            other = next(filter(None, others), None)
             if other is not None:
                 raise refused_path(
                     path, f"is the same place as {printable(other)} on Apple's disks"
                 )
-            taken[key] = path
+            files[key] = path
             folders |= dict.fromkeys(above, path)
     problems.refuse()
 
@@ -118,10 +118,10 @@ class Manifest:
 
     def __post_init__(self) -> None:
         """Fill in the digest; ValueError for one that is not of these files."""
-        found = model_digest(self.files)
-        if self.digest not in {"", found}:
+        digest = model_digest(self.files)
+        if self.digest not in {"", digest}:
             raise ValueError("the digest is not that of the files")
-        object.__setattr__(self, "digest", found)
+        object.__setattr__(self, "digest", digest)
 
     @property
     def size(self) -> int:
@@ -148,9 +148,9 @@ def model_digest(files: Iterable[BundledFile]) -> str:
     Of a line for each of the files that decide that, in the order of their paths, as
     sha256sum writes them. A chat template and the defaults of sampling are not of them.
     """
-    deciding = [each for each in files if any(fnmatchcase(each.path, n) for n in DECIDING)]
+    deciding = [file for file in files if any(fnmatchcase(file.path, n) for n in DECIDING)]
     ordered = sorted(deciding, key=lambda file: file.path)
-    lines = "".join(f"{each.sha256}  {each.path}\n" for each in ordered)
+    lines = "".join(f"{file.sha256}  {file.path}\n" for file in ordered)
     return hashlib.sha256(lines.encode()).hexdigest()
 
 

@@ -110,8 +110,8 @@ def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> 
     console.print(
         f"for {' and '.join(choice.devices)}, {choice.context:,} tokens", markup=False
     )
-    for said in full_caches(choice):
-        console.print(said, style="bold", markup=False, soft_wrap=False)
+    for sentence in full_caches(choice):
+        console.print(sentence, style="bold", markup=False, soft_wrap=False)
     print_models(choice, console, verbose=verbose)
     if choice.caches:
         print_caches(choice, console)
@@ -138,34 +138,34 @@ def print_chosen(choice: Choice, console: Console, *, verbose: bool = False) -> 
 
 def print_flags(choice: Choice, console: Console) -> None:
     """Show options that say what was chosen, on one line to be copied."""
-    taken = choice.chosen
-    if taken is not None and taken.cache is not None:
-        console.print(f"the same: {flags(choice, taken, taken.cache)}", markup=False)
+    model = choice.chosen
+    if model is not None and model.cache is not None:
+        console.print(f"the same: {flags(choice, model, model.cache)}", markup=False)
 
 
 def full_caches(choice: Choice) -> Iterator[str]:
     """Say which cache of the chosen model keeps every token, if one of them fits."""
-    taken = choice.chosen
+    model = choice.chosen
     whole = [cache for cache in choice.caches if cache.share >= 1]
-    if taken is None or taken.cache is None or not whole:
+    if model is None or model.cache is None or not whole:
         return
-    if taken.cache.share >= 1:
+    if model.cache.share >= 1:
         yield (
-            f"{taken.model} keeps all {choice.context:,} tokens (kv {taken.cache.kv}): it "
+            f"{model.model} keeps all {choice.context:,} tokens (kv {model.cache.kv}): it "
             "forgets nothing"
         )
     else:
         yield (
-            f"a cache of {taken.model} that keeps all {choice.context:,} tokens fits too and "
-            f"forgets nothing: {flags(choice, taken, whole[0])}"
+            f"a cache of {model.model} that keeps all {choice.context:,} tokens fits too and "
+            f"forgets nothing: {flags(choice, model, whole[0])}"
         )
 
 
-def flags(choice: Choice, taken: ModelCandidate, cache: CacheCandidate) -> str:
+def flags(choice: Choice, model: ModelCandidate, cache: CacheCandidate) -> str:
     """Write what was chosen as options."""
     recall = " --recall --archive files" if cache.recall else ""
     return (
-        f"--model {taken.model} --context {choice.context} --max-kv {cache.max_kv} "
+        f"--model {model.model} --context {choice.context} --max-kv {cache.max_kv} "
         f"--kv {cache.kv}{recall}"
     )
 
@@ -186,9 +186,9 @@ def print_models(choice: Choice, console: Console, *, verbose: bool) -> None:
     console.print(table)
     if smaller:
         caption(f"{smaller} smaller models are left out; --verbose shows them.", console)
-    taken = choice.chosen
-    if taken is not None and taken.size is not None:
-        caption(f"app: GB to download; of the chosen one {size_sentence(taken.size)}", console)
+    best = choice.chosen
+    if best is not None and best.size is not None:
+        caption(f"app: GB to download; of the chosen one {size_sentence(best.size)}", console)
 
 
 def print_caches(choice: Choice, console: Console) -> None:

@@ -70,14 +70,14 @@ class Question:
 
     def filled(self, rows: int, kv: str, *, recall: bool) -> CacheSpec:
         """Return the cache with so many rows; if recall is chosen, its archive is in files."""
-        chosen = recall and self.cache.recall is None
+        is_choice = recall and self.cache.recall is None
         return replace(
             self.cache,
             max_kv=rows,
             kv=kv,
             context=self.tokens,
             recall=recall,
-            archive="files" if chosen else self.cache.archive,
+            archive="files" if is_choice else self.cache.archive,
         )
 
 
@@ -209,18 +209,18 @@ def by_loss(candidate: CacheCandidate) -> tuple[bool, float, int]:
 
 def candidate(question: Question, model: Model, kv: str, table: LossTable) -> CacheCandidate:
     """Return the largest cache of a storage that serves, or why none does."""
-    tokens, least, given = question.tokens, table.least_share(kv), question.cache
-    if given.max_kv is None and least is None and kv != "dense":
+    tokens, least, cache = question.tokens, table.least_share(kv), question.cache
+    if cache.max_kv is None and least is None and kv != "dense":
         return refused(kv, "not measured", f"was not measured on {table.model}")
     few = tokens if least is None else math.ceil(least * tokens)
-    search = Search(question, model, kv, recall=bool(given.recall))
+    search = Search(question, model, kv, recall=bool(cache.recall))
     try:
-        rows = given.max_kv or search.most_rows(few)
-        if given.max_kv and not search.serves(rows):
+        rows = cache.max_kv or search.most_rows(few)
+        if cache.max_kv and not search.serves(rows):
             few, rows = rows, 0
         if not rows:
             return too_large(search, few)
-        if rows < tokens and given.recall is None and table.recall_pays(rows / tokens):
+        if rows < tokens and cache.recall is None and table.recall_pays(rows / tokens):
             search, rows = with_recall(search, rows, few)
         cache_fit = search.fit(rows)
     except UserError as error:
@@ -252,8 +252,8 @@ def too_large(search: Search, rows: int) -> CacheCandidate:
     """Explain why a storage does not serve even with the fewest rows."""
     cache_fit, least = search.fit(rows), search.question.min_speed
     if not cache_fit.has_room:
-        needed = gigabytes(cache_fit.needed)
-        says = f"{needed} GB with {rows:,} rows, {room_on(cache_fit.device)}"
+        need = gigabytes(cache_fit.needed)
+        says = f"{need} GB with {rows:,} rows, {room_on(cache_fit.device)}"
         return refused(search.kv, "memory", says)
     speed = "unknown" if cache_fit.sustained is None else f"{cache_fit.sustained:.0f}"
     where = cache_fit.slowest.title
@@ -330,13 +330,13 @@ def choose(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> Chos
     choices: dict[str, Choice] = {}
     say("choosing")
     for question in questions:
-        wanted = question.spec.models[0]
-        if not wanted.is_open:
-            models.append(wanted.filled())
+        model_spec = question.spec.models[0]
+        if not model_spec.is_open:
+            models.append(model_spec.filled())
             continue
         choice = candidates_of(question, model_catalogue(), table)
         models.append(chosen_model(question, choice))
-        choices[wanted.model or ""] = choice
+        choices[model_spec.model or ""] = choice
     return Chosen(replace(spec, models=tuple(models)), choices)
 
 
@@ -355,12 +355,12 @@ def for_their_devices(questions: Sequence[Question], table: LossTable) -> list[Q
 
 def refusal_on(question: Question, table: LossTable) -> UserError | None:
     """Return why the one device cannot hold a model, whatever is open of its cache."""
-    [wanted] = question.spec.models
+    [model] = question.spec.models
     try:
-        if wanted.is_open:
+        if model.is_open:
             chosen_model(question, candidates_of(question, model_catalogue(), table))
         elif question.model is not None:
-            workload = workload_of(question.model, wanted.cache)
+            workload = workload_of(question.model, model.cache)
             devices_of_each([workload], question.devices)
     except UserError as error:
         if error.code != ExitCode.MEMORY:
@@ -390,10 +390,10 @@ def chosen_plan(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) ->
     """
     devices = devices_for(spec)
     chosen = choose(spec, criteria, say)
-    [wanted], [choice] = chosen.spec.models, chosen.choices.values()
-    workload = workload_of(find_model(wanted, say, stated=True), wanted.cache)
-    known = device_catalogue(spec.devices.file)
-    plan = plan_result([planned_model(workload, devices, known, model_catalogue())])
+    [model], [choice] = chosen.spec.models, chosen.choices.values()
+    workload = workload_of(find_model(model, say, stated=True), model.cache)
+    catalogue = device_catalogue(spec.devices.file)
+    plan = plan_result([planned_model(workload, devices, catalogue, model_catalogue())])
     return ChosenPlan(models=plan.models, loaded=plan.loaded, size=plan.size, choice=choice)
 
 
@@ -427,11 +427,12 @@ def questions_of(
     with problems.caught():
         devices = devices_for(spec)
     questions = []
-    for wanted in spec.models:
+    for model_spec in spec.models:
         with problems.caught():
-            model = find_model(wanted, say, stated=True) if wanted.model and devices else None
+            is_named = model_spec.model and devices
+            model = find_model(model_spec, say, stated=True) if is_named else None
             speed = criteria.min_speed or 0.0
-            questions.append(Question(spec.of(wanted), devices, model, speed))
+            questions.append(Question(spec.of(model_spec), devices, model, speed))
     problems.refuse()
     return questions
 
@@ -472,9 +473,9 @@ def candidates_of(question: Question, models: Sequence[KnownModel], table: LossT
         candidates = [of_model(question, question.model.id, question.model, table)]
     else:
         candidates = of_catalogue(question, models, table)
-    chosen = next((own for model, own in candidates if model.refused is None), None)
-    if chosen is None:
-        chosen = candidates[0][1] if len(candidates) == 1 else []
+    own_caches = next((own for model, own in candidates if model.refused is None), None)
+    if own_caches is None:
+        own_caches = candidates[0][1] if len(candidates) == 1 else []
     return Choice(
         devices=tuple(device.title for device in question.devices),
         context=question.tokens,
@@ -482,7 +483,7 @@ def candidates_of(question: Question, models: Sequence[KnownModel], table: LossT
         margin=TIGHT,
         losses_of=table.model,
         models=tuple(model for model, _ in candidates),
-        caches=tuple(chosen),
+        caches=tuple(own_caches),
     )
 
 
@@ -491,20 +492,20 @@ def of_catalogue(
 ) -> list[Candidates]:
     """Look at the catalogue from the largest model down; the first that fits is taken."""
     candidates: list[Candidates] = []
-    taken = False
-    for known in sorted(models, key=lambda model: model.weights_bytes, reverse=True):
-        model = as_model(known)
+    has_fit = False
+    for entry in sorted(models, key=lambda model: model.weights_bytes, reverse=True):
+        model = as_model(entry)
         size = None
         if model is None:
             refusal = Refusal("no shapes", "not stated: name it with --model")
-        elif taken:
+        elif has_fit:
             refusal = Refusal("smaller", "smaller")
             size = app_size(model_bytes(model), apart=question.spec.delivery.apart)
         else:
-            candidates.append(of_model(question, known.name, model, table))
-            taken = candidates[-1][0].refused is None
+            candidates.append(of_model(question, entry.name, model, table))
+            has_fit = candidates[-1][0].refused is None
             continue
-        refused = ModelCandidate(known.name, known.weights_bytes, size, None, refusal)
+        refused = ModelCandidate(entry.name, entry.weights_bytes, size, None, refusal)
         candidates.append((refused, []))
     return candidates
 
@@ -530,8 +531,8 @@ def unsuitable(question: Question, model: Model) -> Refusal | None:
     config, weights = model.config, model.weights.bytes
     if question.tokens > config.context:
         return Refusal("context", f"attends to {config.context:,} tokens")
-    known = swift_models().get(config.model_type)
-    if known and not known.is_in(question.spec.upstream):
+    family = swift_models().get(config.model_type)
+    if family and not family.is_in(question.spec.upstream):
         version = question.spec.upstream or next(iter(upstream_versions()))
         return Refusal("upstream", f"mlx-swift-lm {version} has no {config.model_type}")
     limit = limit_exceeded(model_bytes(model), question.spec.delivery)
@@ -552,12 +553,12 @@ def chosen_model(question: Question, choice: Choice) -> ModelSpec:
         UserError: nothing fits; names the smallest model that was looked at, and why.
 
     """
-    [wanted] = question.spec.models
-    taken = choice.chosen
-    if taken is not None and taken.cache is not None:
-        cache = taken.cache
+    [open_model] = question.spec.models
+    best = choice.chosen
+    if best is not None and best.cache is not None:
+        cache = best.cache
         filled = question.filled(cache.max_kv, cache.kv, recall=cache.recall)
-        return replace(wanted, model=wanted.model or taken.model, cache=filled)
+        return replace(open_model, model=open_model.model or best.model, cache=filled)
     looked_at = [model for model in choice.models if model.refused is not None]
     last = next((model for model in reversed(looked_at) if model.weights), looked_at[-1])
     why = last.refused.says if last.refused else ""

@@ -97,7 +97,7 @@ class LossTable(Result):
 
     def recall_pays(self, share: float) -> bool:
         """Whether recall answers more at the measured share that is nearest."""
-        nearest = min(self.recall, key=lambda each: abs(each.share - share), default=None)
+        nearest = min(self.recall, key=lambda row: abs(row.share - share), default=None)
         return nearest is not None and nearest.better
 
 

@@ -50,9 +50,9 @@ def doctor(*, app: Path | None, output: Path, run_manifest: bool, out: Terminal)
         may_run = run_manifest or may_run_manifest(app, out)
         with out.progress() as say:
             say(f"reading {app}")
-            found = check_app(app, machine, may_run=may_run)
-        out.show(found, lambda console: print_app(found, console))
-        if found.collides:
+            collisions = check_app(app, machine, may_run=may_run)
+        out.show(collisions, lambda console: print_app(collisions, console))
+        if collisions.collides:
             sys.exit(ExitCode.DIFFERENT)
         return
     with out.progress() as say:
@@ -85,9 +85,9 @@ def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
     from h2o_pack.verify.check import verify as check
 
     with out.progress() as say:
-        found = check(package, quick=quick, say=say)
-    out.show(found, lambda console: print_verification(found, console))
-    if found.differences or (strict and found.users):
+        verification = check(package, quick=quick, say=say)
+    out.show(verification, lambda console: print_verification(verification, console))
+    if verification.differences or (strict and verification.users):
         sys.exit(ExitCode.DIFFERENT)
 
 

@@ -63,7 +63,11 @@ class Commands(click.Group):
             commands = ((name, self.get_command(ctx, name)) for name in names)
             with formatter.section(title):
                 formatter.write_dl(
-                    [(name, each.get_short_help_str(width)) for name, each in commands if each]
+                    [
+                        (name, entry.get_short_help_str(width))
+                        for name, entry in commands
+                        if entry
+                    ]
                 )
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -74,20 +78,20 @@ class Commands(click.Group):
         """Import a command."""
         if cmd_name not in self.modules:
             return None
-        found = getattr(import_module(self.modules[cmd_name]), cmd_name)
-        if not isinstance(found, click.Command):
+        command = getattr(import_module(self.modules[cmd_name]), cmd_name)
+        if not isinstance(command, click.Command):
             raise TypeError(f"{self.modules[cmd_name]}.{cmd_name} is not a command")
-        return found
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that was asked for, or name the nearest one."""
-        asked = click.utils.make_str(args[0])
-        if asked not in self.modules and not asked.startswith("-"):
-            near = nearest(asked, self.modules)
-            known = ", ".join(self.modules)
-            raise click.UsageError(f'No such command "{asked}". {near}Commands: {known}.', ctx)
+        name = click.utils.make_str(args[0])
+        if name not in self.modules and not name.startswith("-"):
+            near = nearest(name, self.modules)
+            names = ", ".join(self.modules)
+            raise click.UsageError(f'No such command "{name}". {near}Commands: {names}.', ctx)
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -148,13 +152,13 @@ def ended_by(*signals: signal.Signals) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = [each for each in signals if signal.getsignal(each) != signal.SIG_IGN]
-    before = {each: signal.signal(each, signal.default_int_handler) for each in heard}
+    heard = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in heard}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def usage(error: click.UsageError) -> UserError:
@@ -186,8 +190,8 @@ def fail(ctx: click.Context, error: UserError) -> NoReturn:
         import traceback
 
         click.echo(traceback.format_exc(), err=True)
-    for each in error.errors:
-        click.echo(f"error: {each}", err=True)
+    for entry in error.errors:
+        click.echo(f"error: {entry}", err=True)
     if ctx.meta[JSON]:
         from h2o_pack.results import ErrorResult, error_entries, to_json
 
@@ -209,10 +213,10 @@ def command(
             del debug  # the group has read it
             function(*args, out=Terminal(as_json, quiet, verbose), **options)
 
-        made = with_terminal
+        with_options = with_terminal
         for names, text in reversed(COMMON.items()):
-            made = click.option(*names, is_flag=True, help=text)(made)
-        return click.command(name=name, epilog=f"Example: {example}")(made)
+            with_options = click.option(*names, is_flag=True, help=text)(with_options)
+        return click.command(name=name, epilog=f"Example: {example}")(with_options)
 
     return decorate
 

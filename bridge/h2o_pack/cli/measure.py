@@ -88,30 +88,30 @@ def eval(  # noqa: A001  the command's name
     from h2o_pack.measure.models import loadable
 
     share = join()
-    given = {name: value for name, value in changes.items() if value is not None}
+    settings = {name: value for name, value in changes.items() if value is not None}
     with user_errors("eval"), out.progress() as say:
-        given["models"] = tuple(map(loadable, models or ()))
+        settings["models"] = tuple(map(loadable, models or ()))
         options = Options(
-            load_preset(preset).changed(**given),
+            load_preset(preset).changed(**settings),
             text,
             LayerBudgetsSource(layer_budgets, profile),
             output,
             not no_pictures,
             compare,
         )
-        found, unlike = evaluate(options, share, say)
+        evaluation, unlike = evaluate(options, share, say)
 
     def people(console: Any) -> None:
-        for report in found.reports:
+        for report in evaluation.reports:
             print_report(report, console)
-        for each in unlike:
-            console.print(each, markup=False)
+        for sentence in unlike:
+            console.print(sentence, markup=False)
         if compare is not None:
             verdict = "does not reproduce" if unlike else "reproduces within the intervals"
             console.print(f"{compare} {verdict}", markup=False)
 
     if share.leads:
-        out.show(found, people)
+        out.show(evaluation, people)
     if unlike:
         sys.exit(ExitCode.DIFFERENT)
 
@@ -140,9 +140,9 @@ def profile(
     from h2o_pack.measure.profiling.show import print_profile, profile_and_write
 
     with user_errors("profile"), out.progress() as say:
-        chosen = Options(model=loadable(model), time_steps=not no_timing, **options)
-        found = profile_and_write(output, chosen, say)
-    out.show(found, lambda console: print_profile(found, console))
+        settings = Options(model=loadable(model), time_steps=not no_timing, **options)
+        profile = profile_and_write(output, settings, say)
+    out.show(profile, lambda console: print_profile(profile, console))
 
 
 @command(example="h2o-pack budgets --profile build/profile/profile.json --max-kv 256")
@@ -216,8 +216,8 @@ def budgets(
         raise click.UsageError("Give --profile FILE or --model NAME: budgets need one profile.")
     with user_errors("budgets"), out.progress() as say:
         options = Options(loadable(model or "demo"), text, tokens, samples, time_steps=False)
-        made = make_budgets(profile, options, BudgetsRequest(**request), say)
-    out.show(made, lambda console: print_budgets(made, console))
+        result = make_budgets(profile, options, BudgetsRequest(**request), say)
+    out.show(result, lambda console: print_budgets(result, console))
 
 
 LEAST_ROWS = 128

@@ -395,8 +395,8 @@ def setting(field: Field) -> Decorator:
 
 def settings(*names: str) -> Decorator:
     """Return the options of these settings, or of all but max_size."""
-    chosen = [f for f in FIELDS if (f.name in names if names else f is not MAX_KV)]
-    return together(*(setting(field) for field in chosen))
+    fields = [f for f in FIELDS if (f.name in names if names else f is not MAX_KV)]
+    return together(*(setting(field) for field in fields))
 
 
 def given_settings(options: dict[str, Any]) -> dict[str, Any]:

@@ -59,19 +59,19 @@ def make_packages(ctx: click.Context) -> bool:
         UserError: the file is not one, or has an option that the command does not take.
 
     """
-    given = [
+    names = [
         name
         for name in ctx.params
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     path = Path(NAME)
-    if set(given) - set(PASSED_ON) or not path.is_file():
+    if set(names) - set(PASSED_ON) or not path.is_file():
         return False
-    shared = [PASSED_ON[name] for name in given]
+    shared = [PASSED_ON[name] for name in names]
     tables = packages(ctx.command, path)
     parsed = []
     for where, table in tables:
-        own = [each for key in table for each in option(key, table[key], where)]
+        own = [argument for key in table for argument in option(key, table[key], where)]
         try:
             package = ctx.command.make_context(ctx.info_name, own + shared, ctx.parent)
         except click.UsageError as error:
@@ -79,7 +79,7 @@ def make_packages(ctx: click.Context) -> bool:
         if not ctx.params[OUTSIDE]:
             refuse_outside(package, where)
         parsed.append(package)
-    with together(ctx) if "as_json" in given else nullcontext():
+    with together(ctx) if "as_json" in names else nullcontext():
         for package in parsed:
             with package:
                 package.command.invoke(package)
@@ -116,13 +116,13 @@ def together(ctx: click.Context) -> Iterator[None]:
     from h2o_pack.package.package_result import PackagesResult
     from h2o_pack.results import to_json
 
-    made: list[IosResult] = ctx.meta.setdefault(RESULTS, [])
+    results: list[IosResult] = ctx.meta.setdefault(RESULTS, [])
     try:
         yield
     except SystemExit:
-        echo_json(to_json(PackagesResult(packages=tuple(made))))
+        echo_json(to_json(PackagesResult(packages=tuple(results))))
         raise
-    echo_json(to_json(PackagesResult(packages=tuple(made))))
+    echo_json(to_json(PackagesResult(packages=tuple(results))))
 
 
 def collected(result: IosResult) -> bool:
@@ -132,10 +132,10 @@ def collected(result: IosResult) -> bool:
         False where the command makes one package, whose result is the document.
 
     """
-    made: list[IosResult] | None = click.get_current_context().meta.get(RESULTS)
-    if made is None:
+    results: list[IosResult] | None = click.get_current_context().meta.get(RESULTS)
+    if results is None:
         return False
-    made.append(result)
+    results.append(result)
     return True
 
 
@@ -154,15 +154,15 @@ def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str,
     if set(document) != {"package"} or not isinstance(tables, list):
         raise refused("the file should have [[package]] tables, and nothing else", str(path))
     flags = [flag for param in command.params for flag in (*param.opts, *param.secondary_opts)]
-    known = {flag.lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--")}
+    keys = {flag.lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--")}
     problems = Problems()
     # Tables in one line, `package = [{...}]`, have no lines of their own.
     lines = lines_of(text, "package") or [1] * len(tables)
     for line, table in zip(lines, tables, strict=True):
         for key in table:
-            if key.replace("-", "_") not in known:
+            if key.replace("-", "_") not in keys:
                 where = f"{path}:{line_of(text, key, line)}"
-                near = nearest(key, sorted(known))
+                near = nearest(key, sorted(keys))
                 problems.found.append(blame.error(f"unknown key {shown(key)}", where, near))
     problems.refuse()
     return [(f"{path}:{line}", table) for line, table in zip(lines, tables, strict=True)]
@@ -174,7 +174,7 @@ def option(key: str, value: Any, where: str) -> list[str]:
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag[2:]}"]
     if isinstance(value, list):
-        return [part for each in value for part in option(key, each, where)]
+        return [part for element in value for part in option(key, element, where)]
     if isinstance(value, str | int | float):
         return [flag, str(value)]
     raise refused(f"{key} = {shown(value)} is no value of an option", where)
@@ -292,24 +292,24 @@ def ios(
     spec = spec_of(options, problems)
     origin = (upstream or Origin(cache, mirror)) if vendor else None
     with out.progress() as say:
-        chosen = choose(spec, Criteria(min_speed, losses), say)
-        plan = prepare(chosen.spec, say, output, problems)
+        choice = choose(spec, Criteria(min_speed, losses), say)
+        plan = prepare(choice.spec, say, output, problems)
         if dry_run:
-            made = pipeline.dry_run(plan, output, new_app=app)
+            outcome = pipeline.dry_run(plan, output, new_app=app)
         else:
-            made = pipeline.build(plan, output, origin, say, new_app=app)
-    result = ios_result(made, chosen.choices)
+            outcome = pipeline.build(plan, output, origin, say, new_app=app)
+    result = ios_result(outcome, choice.choices)
     if not collected(result):
-        out.show(result, lambda console: print_made(made, chosen.choices, console))
-    end(made)
+        out.show(result, lambda console: print_made(outcome, choice.choices, console))
+    end(outcome)
 
 
-def end(made: PackageResult) -> None:
+def end(result: PackageResult) -> None:
     """End with the exit code of what could not be had, or of what differs."""
-    if made.not_vendored is not None:
-        click.echo(f"error: {made.not_vendored}", err=True)
-        sys.exit(made.not_vendored.code)
-    if made.verification is not None and made.verification.differences:
+    if result.not_vendored is not None:
+        click.echo(f"error: {result.not_vendored}", err=True)
+        sys.exit(result.not_vendored.code)
+    if result.verification is not None and result.verification.differences:
         sys.exit(ExitCode.DIFFERENT)
 
 
@@ -341,17 +341,17 @@ def update(
     from h2o_pack.package.update import UpdateResult, planned, print_changes, print_update
     from h2o_pack.vendoring.fetch import Origin
 
-    made = None
+    outcome = None
     with out.progress() as say:
-        found = planned(package, upstream or Origin(cache, mirror), say, new_app=app)
-        out.tell(lambda console: print_changes(found, console, dry_run=dry_run))
-        if not dry_run and found.needed:
-            made = found.make(say)
-    told = None if made is None else ios_result(made)
-    result = UpdateResult(package=found.package, changes=found.changes, made=told)
-    out.show(result, lambda console: print_update(made, console))
-    if made is not None:
-        end(made)
+        plan = planned(package, upstream or Origin(cache, mirror), say, new_app=app)
+        out.tell(lambda console: print_changes(plan, console, dry_run=dry_run))
+        if not dry_run and plan.needed:
+            outcome = plan.make(say)
+    made = None if outcome is None else ios_result(outcome)
+    result = UpdateResult(package=plan.package, changes=plan.changes, made=made)
+    out.show(result, lambda console: print_update(outcome, console))
+    if outcome is not None:
+        end(outcome)
 
 
 @command(example="h2o-pack vendor build/Demo --host linux")

@@ -137,11 +137,11 @@ def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
     """
     from h2o_pack.devices.catalogue import DevicesResult, catalogue, print_devices
 
-    known = catalogue(own)
-    found = known.find(name) if name else known.all_devices()
+    entries = catalogue(own)
+    devices = entries.find(name) if name else entries.all_devices()
     out.show(
-        DevicesResult(files=known.files, devices=found),
-        lambda console: print_devices(found, console, sources=bool(name)),
+        DevicesResult(files=entries.files, devices=devices),
+        lambda console: print_devices(devices, console, sources=bool(name)),
     )
 
 
@@ -174,8 +174,8 @@ def models(
     from h2o_pack.models import model_tables as report
 
     if name is None:
-        known = report.catalogue_result(listed(own))
-        out.show(known, lambda console: report.print_catalogue(known.models, console))
+        result = report.catalogue_result(listed(own))
+        out.show(result, lambda console: report.print_catalogue(result.models, console))
         return
     with out.progress() as say:
         spec = ModelSpec(name, CacheSpec(), revision, assume_full_attention)
@@ -194,8 +194,8 @@ def show(*, name: str, out: Terminal) -> None:
     """Print a policy as a file with every key, to be changed and given as --policy FILE."""
     from h2o_pack.plan.policy import show as shown_policy
 
-    found = shown_policy(name)
-    out.show(found, lambda console: console.print(found.text, end="", markup=False))
+    policy = shown_policy(name)
+    out.show(policy, lambda console: console.print(policy.text, end="", markup=False))
 
 
 policy.add_command(show)
@@ -227,10 +227,10 @@ def completion(ctx: click.Context, *, shell: str, out: Terminal) -> None:
 
     from h2o_pack.results import CompletionResult
 
-    made = get_completion_class(shell)
-    if made is None:
+    kind = get_completion_class(shell)
+    if kind is None:
         raise click.UsageError(f"click cannot complete for {shell}", ctx)
     root = ctx.find_root()
-    script = made(root.command, {}, "h2o-pack", "_H2O_PACK_COMPLETE").source()
+    script = kind(root.command, {}, "h2o-pack", "_H2O_PACK_COMPLETE").source()
     result = CompletionResult(shell=shell, script=script)
     out.show(result, lambda _console: click.echo(script))

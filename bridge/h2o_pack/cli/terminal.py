@@ -112,9 +112,9 @@ class Reporter:
             return
         self.status.stop()
         try:
-            with bars(self.screen, unit) as shown:
-                task = shown.add_task(plain(text), total=total)
-                yield lambda amount: shown.advance(task, amount)
+            with bars(self.screen, unit) as progress:
+                task = progress.add_task(plain(text), total=total)
+                yield lambda amount: progress.advance(task, amount)
         finally:
             self.status.start()
 
@@ -203,7 +203,7 @@ def plain_output() -> Iterator[None]:
 
 def echo_json(text: str) -> None:
     """Print JSON, in which what a terminal obeys is written as an escape."""
-    click.echo(OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    click.echo(OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def with_plain_text(console: Console) -> Console:

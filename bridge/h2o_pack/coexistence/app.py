@@ -22,8 +22,8 @@ NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 def version(text: str) -> Version:
     """Return "602.0.0-beta" as (602, 0, 0); () where there is no number."""
-    found = NUMBERS.match(text.removeprefix("v"))
-    return tuple(int(part[:9]) for part in found[0].split(".")) if found else ()
+    match = NUMBERS.match(text.removeprefix("v"))
+    return tuple(int(part[:9]) for part in match[0].split(".")) if match else ()
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Requirement:
 
     def allows(self, other: Requirement) -> bool:
         """Whether a version suits both; nothing is known of a branch."""
-        known = self.high and other.high
-        return not known or max(self.low, other.low) < min(self.high, other.high)
+        have_limits = self.high and other.high
+        return not have_limits or max(self.low, other.low) < min(self.high, other.high)
 
 
 def between(low: str, high: str) -> Requirement:
@@ -50,8 +50,8 @@ def between(low: str, high: str) -> Requirement:
 
 def exactly(text: str) -> Requirement:
     """Parse an exact version; a branch name gives an empty range."""
-    known = version(text)
-    return Requirement(text, known, (*known, 0) if known else ())
+    parsed = version(text)
+    return Requirement(text, parsed, (*parsed, 0) if parsed else ())
 
 
 def compatible(text: str) -> Requirement:
@@ -98,18 +98,19 @@ class App:
         )
 
 
-def joined(found: Iterable[Dependency]) -> tuple[Dependency, ...]:
-    """Join what was found of the same package: a requirement first, then what was resolved."""
+def joined(dependencies: Iterable[Dependency]) -> tuple[Dependency, ...]:
+    """Join entries of one package: its requirement first, then its resolved version."""
     by_identity: dict[str, Dependency] = {}
-    for each in found:
-        known = by_identity.get(each.identity)
-        if known is None:
-            by_identity[each.identity] = each
-        elif each.direct and known.direct:  # two projects: the second may ask for another
-            by_identity[f"{each.identity} {each.location} {each.requirement}"] = each
+    for dependency in dependencies:
+        earlier = by_identity.get(dependency.identity)
+        if earlier is None:
+            by_identity[dependency.identity] = dependency
+        elif dependency.direct and earlier.direct:  # two projects may ask for two versions
+            key = f"{dependency.identity} {dependency.location} {dependency.requirement}"
+            by_identity[key] = dependency
         else:
-            first, second = (known, each) if known.direct else (each, known)
-            by_identity[each.identity] = replace(first, resolved=second.resolved)
+            first, second = (earlier, dependency) if earlier.direct else (dependency, earlier)
+            by_identity[dependency.identity] = replace(first, resolved=second.resolved)
     return tuple(by_identity.values())
 
 
@@ -141,9 +142,9 @@ def read_manifest(folder: Path, machine: Surroundings) -> App:
         ran = machine.run("swift", "package", *where, "dump-package", most=MOST_BYTES)
     if ran is None:
         return App(folder, unread={name: "Swift, which reads it, is missing"})
-    start = ran.said.find("\n{") + 1 if not ran.said.startswith("{") else 0
+    start = ran.output.find("\n{") + 1 if not ran.output.startswith("{") else 0
     try:
-        manifest = json.loads(ran.said[start:])
+        manifest = json.loads(ran.output[start:])
     except (ValueError, RecursionError):
         return App(folder, unread={name: f"Swift cannot read it: {ran.line}"})
     entries = rows(table(manifest).get("dependencies"))
@@ -151,27 +152,27 @@ def read_manifest(folder: Path, machine: Surroundings) -> App:
     return App(
         folder,
         (name,),
-        tuple(each for entry in entries for each in dependencies(table(entry))),
+        tuple(dependency for entry in entries for dependency in dependencies(table(entry))),
         tuple(filter(None, (text(target, "name") for target in targets))),
     )
 
 
 def dependencies(entry: Table) -> Iterator[Dependency]:
     """Yield what one entry of a manifest asks for, as `swift package dump-package` has it."""
-    for each in (*rows(entry.get("sourceControl")), *rows(entry.get("registry"))):
-        name = text(each, "identity")
-        places = table(table(each).get("location")).values()
+    for source in (*rows(entry.get("sourceControl")), *rows(entry.get("registry"))):
+        name = text(source, "identity")
+        places = table(table(source).get("location")).values()
         place = next((at for listed in places for at in rows(listed)), name)
         location = text(place, "urlString") if isinstance(place, dict) else str(place)
         yield Dependency(
-            name, location, wanted_by_manifest(table(table(each).get("requirement")))
+            name, location, manifest_requirement(table(table(source).get("requirement")))
         )
     for row in rows(entry.get("fileSystem")):
         path = text(row, "path")
         yield Dependency(text(row, "identity"), path, folder=Path(path))
 
 
-def wanted_by_manifest(requirement: Table) -> Requirement:
+def manifest_requirement(requirement: Table) -> Requirement:
     """Return the versions that a manifest takes."""
     for row in rows(requirement.get("range")):
         return between(text(row, "lowerBound"), text(row, "upperBound"))
@@ -239,7 +240,7 @@ def read_project(folder: Path, project: Path) -> App:
         folder,
         (name,),
         tuple(package for entry in every for package in packages(entry, project.parent)),
-        tuple(text(each, "name") for each in every if text(each, "isa") in TARGETS),
+        tuple(text(entry, "name") for entry in every if text(entry, "isa") in TARGETS),
     )
 
 
@@ -248,14 +249,14 @@ def packages(entry: object, parent: Path) -> Iterator[Dependency]:
     kind = text(entry, "isa")
     if kind == "XCRemoteSwiftPackageReference":
         where = text(entry, "repositoryURL")
-        wanted = wanted_by_project(table(entry).get("requirement"))
-        yield Dependency(identity(where), where, wanted)
+        requirement = project_requirement(table(entry).get("requirement"))
+        yield Dependency(identity(where), where, requirement)
     elif kind == "XCLocalSwiftPackageReference":
         place = (parent / text(entry, "relativePath")).resolve()
         yield Dependency(identity(place.name), str(place), folder=place)
 
 
-def wanted_by_project(requirement: object) -> Requirement:
+def project_requirement(requirement: object) -> Requirement:
     """Return the versions that a reference of a project takes."""
     kind, least = text(requirement, "kind"), text(requirement, "minimumVersion")
     major, minor, *_ = (*version(least), 0, 0)
@@ -289,8 +290,8 @@ def read_resolved(folder: Path, path: Path) -> App:
 def dependency(pin: Table) -> Dependency:
     """Return one package of Package.resolved; KeyError or TypeError where it is none."""
     where, state = str(pin.get("location") or pin["repositoryURL"]), pin["state"]
-    chosen = state.get("version") or state.get("branch") or (state.get("revision") or "")[:12]
-    return Dependency(identity(where), where, resolved=str(chosen), direct=False)
+    resolved = state.get("version") or state.get("branch") or (state.get("revision") or "")[:12]
+    return Dependency(identity(where), where, resolved=str(resolved), direct=False)
 
 
 NOT_RUN = "it is a program, which runs only with --run-manifest or after a question"
@@ -311,7 +312,7 @@ def read_app(folder: Path, machine: Surroundings, *, may_run: bool) -> App:
     projects = sorted(folder.glob("*.xcodeproj"))
     workspaces = [
         *sorted(folder.glob("*.xcworkspace")),
-        *(each / "project.xcworkspace" for each in projects),
+        *(project / "project.xcworkspace" for project in projects),
     ]
     manifest = folder / "Package.swift"
     if not (manifest.is_file() or projects or workspaces):

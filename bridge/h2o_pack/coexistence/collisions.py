@@ -86,14 +86,15 @@ def check_app(folder: Path, machine: Surroundings, *, may_run: bool) -> AppCheck
 
 def print_app(checkup: AppCheckup, console: Console) -> None:
     """Show what was read and what was found."""
-    read = ", ".join(checkup.read) or "nothing"
-    console.print(f"{checkup.app}: read {read}", markup=False, soft_wrap=True)
+    files = ", ".join(checkup.read) or "nothing"
+    console.print(f"{checkup.app}: read {files}", markup=False, soft_wrap=True)
     if checkup.findings:
         print_findings(checkup.findings, console)
-    said = "A package of h2o-pack can be added to this app"
+    verdict = "can be added to this app"
     if checkup.collides:
-        said = "A package of h2o-pack cannot be added to this app until its problems are solved"
-    console.print(f"{counted(checkup.findings)}{said}.", markup=False, soft_wrap=True)
+        verdict = "cannot be added to this app until its problems are solved"
+    text = f"{counted(checkup.findings)}A package of h2o-pack {verdict}."
+    console.print(text, markup=False, soft_wrap=True)
 
 
 def collisions(app: App) -> Iterator[Finding]:
@@ -101,45 +102,47 @@ def collisions(app: App) -> Iterator[Finding]:
     for name, why in app.unread.items():
         note = warning if app.read else problem
         yield note(name, f"not read: {why}", "Put it right and run this again.")
-    known, ours = coexistence(), packages_of_ours(app)
+    facts, ours = coexistence(), packages_of_ours(app)
     pinned = pins_of(ours)
-    replaced = {each.name for each in known.replaced}
-    shared = {each.name: between(each.low, each.high) for each in known.shared}
-    refused = {each.name: each for each in known.refused}
+    replaced = {package.name for package in facts.replaced}
+    shared = {package.name: between(package.low, package.high) for package in facts.shared}
+    refused = {package.name: package for package in facts.refused}
     for dependency in app.dependencies:
         if dependency.identity in replaced:
-            yield taken_over(dependency, pinned[dependency.identity].version)
-        elif wanted := shared.get(dependency.identity):
-            if dependency.requirement and not dependency.requirement.allows(wanted):
+            yield replacement(dependency, pinned[dependency.identity].version)
+        elif versions := shared.get(dependency.identity):
+            if dependency.requirement and not dependency.requirement.allows(versions):
                 theirs = dependency.requirement.text
-                what = f"the app asks for {theirs}, the package for {wanted.text}"
+                what = f"the app asks for {theirs}, the package for {versions.text}"
                 remedy = "Widen what the app asks for: SwiftPM needs a version that suits both."
                 yield problem(dependency.identity, what, remedy)
             else:
-                yield ok(dependency.identity, f"SwiftPM chooses one version from {wanted.text}")
+                what = f"SwiftPM chooses one version from {versions.text}"
+                yield ok(dependency.identity, what)
         elif refusal := refused.get(dependency.identity):
             yield problem(dependency.identity, refusal.what, refusal.remedy)
     yield from second_packages(ours)
     yield from modules_in(app)
 
 
-def taken_over(found: Dependency, pinned: str) -> Finding:
-    """Tell what becomes of a package of which the copy in Vendor takes the place."""
-    name = found.identity
+def replacement(package: Dependency, pinned: str) -> Finding:
+    """Report what becomes of a package that the copy in Vendor replaces."""
+    name = package.identity
     instead = f"SwiftPM builds the package's edited copy of {pinned} for the whole app"
-    if found.folder is not None:
-        if made_by_us(found.folder.parent.parent) and found.folder.parent.name == VENDOR_FOLDER:
+    if package.folder is not None:
+        vendor = package.folder.parent
+        if made_by_us(vendor.parent) and vendor.name == VENDOR_FOLDER:
             return ok(name, "it is the copy in the package's Vendor folder")
-        what = f"the copy in {found.folder} would be built, without the edits for the cache"
+        what = f"the copy in {package.folder} would be built, without the edits for the cache"
         return problem(name, what, f"Use {VENDOR_FOLDER}/{name} of the package instead.")
-    wanted = found.requirement
-    if wanted is None and version(found.resolved):
-        wanted = compatible(found.resolved)
-    if wanted is not None and not wanted.allows(exactly(pinned)):
-        what = f"{instead}, which asks for {wanted.text}"
+    requirement = package.requirement
+    if requirement is None and version(package.resolved):
+        requirement = compatible(package.resolved)
+    if requirement is not None and not requirement.allows(exactly(pinned)):
+        what = f"{instead}, which asks for {requirement.text}"
         return problem(name, what, f"Update the app to {name} {pinned}, or remove it there.")
     remedy = "This works."
-    if found.direct:
+    if package.direct:
         remedy += f" To end the warning, use the folder {VENDOR_FOLDER}/{name} of the package."
     return warning(name, f"{instead}, and warns of a conflicting identity", remedy)
 
@@ -160,26 +163,28 @@ def packages_of_ours(app: App) -> list[Dependency]:
 
 def pins_of(ours: list[Dependency]) -> Mapping[str, Pin]:
     """Return the pins of the app's package, or of one that would be made now."""
-    for each in ours:
+    for package in ours:
         with suppress(UserError):
-            return pins(lock.read(Path(each.location)).upstream_version)
+            return pins(lock.read(Path(package.location)).upstream_version)
     return pins()
 
 
 def second_packages(ours: list[Dependency]) -> Iterator[Finding]:
     """Yield what generated packages the app has: one is well, more are not."""
-    for each in ours[:1]:
-        yield ok(each.identity, f"a package of h2o-pack, in {each.location}")
-    for each in ours[1:]:
-        what = f"a second package of h2o-pack, in {each.location}: both have the module H2OKit"
+    for package in ours[:1]:
+        yield ok(package.identity, f"a package of h2o-pack, in {package.location}")
+    for package in ours[1:]:
+        what = (
+            f"a second package of h2o-pack, in {package.location}: both have the module H2OKit"
+        )
         remedy = "Add one of them, and put the other's model folder into the app."
-        yield problem(each.identity, what, remedy)
+        yield problem(package.identity, what, remedy)
 
 
 def modules_in(app: App) -> Iterator[Finding]:
     """Yield the app's own modules that are named like one that comes with ours."""
-    known = coexistence()
-    for package in (*known.own, *known.replaced, *known.shared):
+    facts = coexistence()
+    for package in (*facts.own, *facts.replaced, *facts.shared):
         for name in sorted(set(package.modules) & set(app.modules)):
             what = f"a target of the app has the name of a module of {package.name}"
             yield problem(name, what, "Rename the app's target, or set PRODUCT_MODULE_NAME.")

@@ -73,7 +73,7 @@ class Device:
 
 def first(numbers: tuple[Number, ...], what: What) -> Number | None:
     """Return the first number of a kind, which is the one that counts."""
-    return next((each for each in numbers if each.what == what), None)
+    return next((number for number in numbers if number.what == what), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,14 +136,14 @@ class Catalogue:
             UserError: there is none.
 
         """
-        every, asked = self.all_devices(), name.casefold().strip()
-        exact = tuple(each for each in every if asked in each.names)
+        every, text = self.all_devices(), name.casefold().strip()
+        exact = tuple(device for device in every if text in device.names)
         if exact:
             return exact
-        partly = tuple(each for each in every if asked and asked in each.title.casefold())
+        partly = tuple(device for device in every if text and text in device.title.casefold())
         if partly:
             return partly
-        names = [each.name for each in every] + [each.identifier for each in every]
+        names = [device.name for device in every] + [device.identifier for device in every]
         raise UserError(
             f'no device is called "{name}"',
             where=", ".join(self.files),
@@ -179,49 +179,53 @@ def catalogue(own: Path | None = None) -> Catalogue:
     devices: dict[tuple[str, str], DeviceFacts] = {}
     numbers: dict[tuple[str, str], tuple[Number, ...]] = {}
     for file in files:
-        read = read_tables(file, DevicesFile, BLAME)
-        chips.update({each.name: each for each in read.chip})
-        memories.update({each.name: each for each in read.memory})
+        tables = read_tables(file, DevicesFile, BLAME)
+        chips.update({chip.name: chip for chip in tables.chip})
+        memories.update({memory.name: memory for memory in tables.memory})
         devices.update(
-            {(one, each.storage): each for each in read.device for one in each.identifiers}
+            {
+                (name, entry.storage): entry
+                for entry in tables.device
+                for name in entry.identifiers
+            }
         )
         fresh: dict[tuple[str, str], tuple[Number, ...]] = {}
-        for number in read.number:
+        for number in tables.number:
             key = (number.of, number.what)
             fresh[key] = (*fresh.get(key, ()), number)
         numbers.update(fresh)
-        found = Catalogue(chips, memories, devices, numbers, tuple(map(str, files)))
-        refuse_unknown_names(found, read, file)
-    return found
+        merged = Catalogue(chips, memories, devices, numbers, tuple(map(str, files)))
+        refuse_unknown_names(merged, tables, file)
+    return merged
 
 
-def named_devices(spec: DevicesSpec, known: Catalogue | None = None) -> tuple[Device, ...]:
+def named_devices(spec: DevicesSpec, entries: Catalogue | None = None) -> tuple[Device, ...]:
     """Find the devices that are named.
 
     Raises:
         UserError: all names that are unknown, together.
 
     """
-    known = known or catalogue(spec.file)
+    entries = entries or catalogue(spec.file)
     problems = Problems()
     devices: list[Device] = []
     for name in spec.names:
         with problems.caught():
-            devices += known.find(name)
+            devices += entries.find(name)
     problems.refuse()
     return tuple(dict.fromkeys(devices))
 
 
 def own_files(own: Path | None) -> list[Path]:
     """Find the user's file; one that was named must be there."""
-    named = own or (Path(os.environ[ENVIRONMENT]) if os.environ.get(ENVIRONMENT) else None)
-    if named:
-        return [named]
+    path = own or (Path(os.environ[ENVIRONMENT]) if os.environ.get(ENVIRONMENT) else None)
+    if path:
+        return [path]
     usual = config_folder() / OWN_FILE
     return [usual] if usual.is_file() else []
 
 
-def refuse_unknown_names(found: Catalogue, read: DevicesFile, file: Path) -> None:
+def refuse_unknown_names(merged: Catalogue, tables: DevicesFile, file: Path) -> None:
     """Refuse chips, memories and backends that no entry has."""
     problems = Problems()
 
@@ -231,16 +235,16 @@ def refuse_unknown_names(found: Catalogue, read: DevicesFile, file: Path) -> Non
             what = f'{place}: {key} = "{value}" is none of {", ".join(names)}'
             problems.found.append(BLAME.error(what, file, nearest(value, names)))
 
-    for chip in read.chip:
+    for chip in tables.chip:
         known(chip.backend, backends(), f"[[chip]] {chip.name}", "backend")
-    for device in read.device:
+    for device in tables.device:
         place = f"[[device]] {device.name}"
-        known(device.chip, found.chips, place, "chip")
-        known(device.memory, found.memories, place, "memory")
-    identifiers = [identifier for identifier, _ in found.devices]
-    for number in read.number:
+        known(device.chip, merged.chips, place, "chip")
+        known(device.memory, merged.memories, place, "memory")
+    identifiers = [identifier for identifier, _ in merged.devices]
+    for number in tables.number:
         place = f"[[number]] {number.what}"
-        known(number.of, [*found.chips, *found.memories, *identifiers], place, "of")
+        known(number.of, [*merged.chips, *merged.memories, *identifiers], place, "of")
     problems.refuse()
 
 

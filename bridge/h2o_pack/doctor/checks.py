@@ -44,13 +44,13 @@ def pinned(package: str) -> Finding:
     version = VERSIONS[package]
     remedy = f"Run: pip install {package}=={version}"
     try:
-        found = metadata.version(package)
+        installed = metadata.version(package)
     except metadata.PackageNotFoundError:
         return problem(package, f"it is missing; {version} is needed", remedy, blocks=True)
-    if found != version:
-        what = f"{found} is installed; h2o-pack is made for {version}"
+    if installed != version:
+        what = f"{installed} is installed; h2o-pack is made for {version}"
         return problem(package, what, remedy, blocks=True)
-    return ok(package, found)
+    return ok(package, installed)
 
 
 def compiled_module(machine: Surroundings) -> Finding:
@@ -65,7 +65,7 @@ def compiled_module(machine: Surroundings) -> Finding:
     if ran.code < 0:
         return problem(name, f"importing it ended Python by signal {-ran.code}", remedy)
     if ran.code != 0:
-        last = ran.said.strip().splitlines()[-1:] or ["it said nothing"]
+        last = ran.output.strip().splitlines()[-1:] or ["it said nothing"]
         return problem(name, last[0], remedy)
     return ok(name, f"loads; instruction set {ran.line}")
 
@@ -96,19 +96,19 @@ def macos(machine: Surroundings) -> Finding:
     """MLX's wheels and generated packages need a system, and Apple silicon."""
     name, least = "macOS", needed("macos")
     ran = machine.run("sw_vers", "-productVersion")
-    if ran is None or ran.code != 0 or (found := version_in(ran.said)) is None:
-        said = ran.line if ran else "sw_vers is missing"
-        return problem(name, f"its version could not be read: {said}", "Repair PATH: /usr/bin.")
-    if older(found, least):
-        what = f"{shown(found)} is older than {least}, which MLX needs"
+    if ran is None or ran.code != 0 or (release := version_in(ran.output)) is None:
+        why = ran.line if ran else "sw_vers is missing"
+        return problem(name, f"its version could not be read: {why}", "Repair PATH: /usr/bin.")
+    if older(release, least):
+        what = f"{shown(release)} is older than {least}, which MLX needs"
         return problem(name, what, f"Update to macOS {least} or newer.")
     if machine.processor == "arm64":
-        return ok(name, f"{shown(found)} on Apple silicon")
+        return ok(name, f"{shown(release)} on Apple silicon")
     silicon = machine.run("sysctl", "-n", "hw.optional.arm64")
-    if silicon is not None and silicon.said.strip() == "1":
-        what = f"{shown(found)}, but this Python is for Intel and runs under Rosetta"
+    if silicon is not None and silicon.output.strip() == "1":
+        what = f"{shown(release)}, but this Python is for Intel and runs under Rosetta"
         return problem(name, what, "Install a Python for arm64, and h2o-pack with it.")
-    what = f"{shown(found)} on an Intel processor, for which MLX has no wheels"
+    what = f"{shown(release)} on an Intel processor, for which MLX has no wheels"
     return problem(name, what, "Use a Mac with Apple silicon.")
 
 
@@ -121,7 +121,7 @@ def xcode(machine: Surroundings) -> Finding:
         return problem(name, "no developer folder is selected", GET_XCODE)
     if selected.code is None:
         return not_understood(name, selected, f"Run: {SELECT}")
-    if "CommandLineTools" in selected.said:
+    if "CommandLineTools" in selected.output:
         what = f"only the command line tools are selected ({selected.line})"
         return problem(name, what, GET_XCODE)
     return selected_xcode(machine, selected.line)
@@ -133,17 +133,17 @@ def selected_xcode(machine: Surroundings, folder: str) -> Finding:
     ran = machine.run("xcodebuild", "-version")
     if ran is None:
         return problem(name, f"xcodebuild is missing ({folder})", GET_XCODE)
-    if "license" in ran.said.lower():
+    if "license" in ran.output.lower():
         remedy = "Run: sudo xcodebuild -license accept"
         return problem(name, "its license has not been agreed to", remedy)
-    found = version_in(ran.said) if ran.said.startswith("Xcode") else None
-    if ran.code != 0 or found is None:
+    release = version_in(ran.output) if ran.output.startswith("Xcode") else None
+    if ran.code != 0 or release is None:
         return not_understood(name, ran, "Run: xcodebuild -runFirstLaunch")
-    if older(found, least):
+    if older(release, least):
         swift = needed("swift")
-        what = f"{shown(found)} is older than {least}: generated packages need Swift {swift}"
+        what = f"{shown(release)} is older than {least}: generated packages need Swift {swift}"
         return problem(name, what, "Update Xcode in the App Store.")
-    return ok(name, f"{shown(found)} in {folder}")
+    return ok(name, f"{shown(release)} in {folder}")
 
 
 @mac_only("Metal toolchain")
@@ -156,9 +156,9 @@ def metal(machine: Surroundings) -> Finding:
     if ran.code is None:
         return not_understood(name, ran, f"Run: {TOOLCHAIN}")
     if ran.code != 0:
-        lacks_xcode = "unable to find utility" in ran.said
+        lacks_xcode = "unable to find utility" in ran.output
         return problem(name, ran.line, GET_XCODE if lacks_xcode else f"Run: {TOOLCHAIN}")
-    if "metal" not in ran.said.lower():
+    if "metal" not in ran.output.lower():
         return not_understood(name, ran, f"Run: {TOOLCHAIN}")
     return ok(name, ran.line)
 
@@ -172,7 +172,7 @@ def ios_sdk(machine: Surroundings) -> Finding:
         return problem(name, "xcrun is missing", GET_XCODE)
     if ran.code is not None and ran.code != 0:
         return problem(name, ran.line, f"Run: {PLATFORM}")
-    version = version_in(ran.said) if ran.code == 0 else None
+    version = version_in(ran.output) if ran.code == 0 else None
     if version is None:
         return not_understood(name, ran, f"Run: {PLATFORM}")
     old = "{}, for which packages are built"
@@ -203,12 +203,12 @@ def swift(machine: Surroundings) -> Finding:
     if ran is None:
         what = "it is missing: `h2o-pack parity` cannot run the package's tests"
         return grade(name, what, get)
-    found = SWIFT.search(ran.said)
-    if ran.code != 0 or found is None:
+    match = SWIFT.search(ran.output)
+    if ran.code != 0 or match is None:
         return not_understood(name, ran, get)
     update = get.replace("Install", "Update", 1)
     old = "{}, which generated packages need"
-    return compared(name, as_version(found[1]), needed("swift"), grade, old, update)
+    return compared(name, as_version(match[1]), needed("swift"), grade, old, update)
 
 
 def git(machine: Surroundings) -> Finding:
@@ -219,14 +219,14 @@ def git(machine: Surroundings) -> Finding:
     if ran is None:
         what = "it is missing: upstream's sources cannot be fetched"
         return problem(name, what, f"Run: {install}; or give `h2o-pack vendor --upstream`.")
-    if "license" in ran.said.lower() and machine.is_mac:
+    if "license" in ran.output.lower() and machine.is_mac:
         remedy = "Run: sudo xcodebuild -license accept"
         return problem(name, "Xcode's license has not been agreed to", remedy)
-    found = GIT.search(ran.said)
-    if ran.code != 0 or found is None:
+    match = GIT.search(ran.output)
+    if ran.code != 0 or match is None:
         return not_understood(name, ran, f"Run: {install}")
     old, update = "{}: it may not fetch commits by their id", f"Update it: {install}"
-    return compared(name, as_version(found[1]), needed("git"), warning, old, update)
+    return compared(name, as_version(match[1]), needed("git"), warning, old, update)
 
 
 def clang(machine: Surroundings) -> Finding:
@@ -236,12 +236,12 @@ def clang(machine: Surroundings) -> Finding:
     ran = machine.run("clang++", "--version")
     if ran is None:
         return warning(name, f"clang++ is missing {use}", get)
-    if ran.code == 0 and "Apple clang" in ran.said:
+    if ran.code == 0 and "Apple clang" in ran.output:
         return ok(name, ran.line)
-    found = CLANG.search(ran.said)
-    if ran.code != 0 or found is None:
+    match = CLANG.search(ran.output)
+    if ran.code != 0 or match is None:
         return not_understood(name, ran, get)
-    version = as_version(found[1])
+    version = as_version(match[1])
     return compared(name, version, needed("clang"), warning, f"{{}} {use}", get)
 
 
@@ -321,10 +321,10 @@ def hub(machine: Surroundings) -> Finding:
     if status != 200:  # noqa: PLR2004  HTTP's word for fine
         return warning(name, f"{endpoint} answers with status {status}", PROXY)
     try:
-        named = isinstance(json.loads(answer), list)
+        is_hub = isinstance(json.loads(answer), list)
     except (ValueError, RecursionError):
-        named = False
-    if not named:
+        is_hub = False
+    if not is_hub:
         what = f"{endpoint} answers, but not as the hub does: a proxy's or login page"
         return warning(name, what, PROXY)
     return ok(name, f"{endpoint} answers")
@@ -411,14 +411,14 @@ def check_up(
     if seconds is None:
         seconds = 2 * machine.tool_seconds + GRACE_SECONDS
     deadline = time.monotonic() + seconds
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
 
     def run(name: str, check: Check) -> None:
         try:
-            found[name] = check(machine)
+            findings[name] = check(machine)
         except Exception as error:  # noqa: BLE001  one check's mistake is not the others'
             what = f"the check failed: {type(error).__name__}: {error}"
-            found[name] = warning(name, what, "Report it as an error of h2o-pack.")
+            findings[name] = warning(name, what, "Report it as an error of h2o-pack.")
 
     threads = [
         threading.Thread(target=run, args=item, name=f"doctor: {item[0]}", daemon=True)
@@ -431,7 +431,7 @@ def check_up(
     late = f"no answer within {seconds:g} s"
     return Checkup(
         tuple(
-            found.get(name) or warning(name, late, "Look at it by hand, and run this again.")
+            findings.get(name) or warning(name, late, "Look at it by hand, and run this again.")
             for name in checks
         )
     )

@@ -85,10 +85,10 @@ def print_findings(findings: Iterable[Finding], console: Console) -> None:
 
     table = Table("check", "", "finding", box=None, pad_edge=False)
     for finding in findings:
-        said = Text(finding.what)
+        text = Text(finding.what)
         if finding.remedy:
-            said.append(f"\n{finding.remedy}", style="italic")
-        table.add_row(finding.name, Text(finding.status, style=STYLES[finding.status]), said)
+            text.append(f"\n{finding.remedy}", style="italic")
+        table.add_row(finding.name, Text(finding.status, style=STYLES[finding.status]), text)
     console.print(table)
 
 
@@ -104,6 +104,6 @@ def summary(checkup: Checkup) -> str:
     kinds = counted(checkup.findings)
     blocking = [finding.name for finding in checkup.findings if finding.blocks]
     if blocking:
-        named = ", ".join(blocking)
-        return f"{kinds}h2o-pack ios cannot work here until this is put right: {named}."
+        names = ", ".join(blocking)
+        return f"{kinds}h2o-pack ios cannot work here until this is put right: {names}."
     return f"{kinds}h2o-pack ios can work here."

@@ -26,18 +26,18 @@ MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool did. code: None where it did not end in time; said: what it printed."""
+    """What a tool did. code: None where it did not end in time; output: what it printed."""
 
     code: int | None
-    said: str
+    output: str
 
     @property
     def line(self) -> str:
         """The line that tells most: with "error" in it, or else the first one."""
-        lines = [line.strip() for line in self.said.splitlines() if line.strip()]
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         telling = [line for line in lines if "error" in line.lower()] or lines
-        shown = telling[0] if telling else "it said nothing"
-        return "".join(x if x.isprintable() else "?" for x in shown)[:SHOWN]
+        best = telling[0] if telling else "it said nothing"
+        return "".join(x if x.isprintable() else "?" for x in best)[:SHOWN]
 
 
 def run_tool(
@@ -62,10 +62,10 @@ def run_tool(
         start_new_session=True,
     ) as process:
         try:
-            said, ended = read(process, deadline, most)
+            printed, ended = read(process, deadline, most)
             if not ended:
                 return ToolResult(None, f"it did not end within {seconds:g} s")
-            if len(said) > most:
+            if len(printed) > most:
                 return ToolResult(-1, "it printed too much")
             code = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -73,23 +73,23 @@ def run_tool(
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-    return ToolResult(code, said.decode("utf-8", "replace"))
+    return ToolResult(code, printed.decode("utf-8", "replace"))
 
 
 def read(process: subprocess.Popen[bytes], deadline: float, most: int) -> tuple[bytes, bool]:
     """Return what a tool prints, up to a little too much, and whether it was in time."""
-    said = b""
+    output = b""
     if process.stdout is None:
-        return said, True
-    while len(said) <= most:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
-            return said, False
+        return output, True
+    while len(output) <= most:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0 or not select.select([process.stdout], [], [], remaining)[0]:
+            return output, False
         chunk = os.read(process.stdout.fileno(), MOST_BYTES)
         if not chunk:
             break
-        said += chunk
-    return said, True
+        output += chunk
+    return output, True
 
 
 VERSION = re.compile(r"\d+(?:\.\d+)+|\b\d+\b")
@@ -136,21 +136,21 @@ class Surroundings:
 
     def run(self, *command: str, most: int = MOST_BYTES) -> ToolResult | None:
         """Run a tool without input; None where it is missing. most: bytes that it may print."""
-        found = self.find(command[0])
-        if found is None:
+        path = self.find(command[0])
+        if path is None:
             return None
-        if command[0] in SHIMS and Path(found).parent == self.shims and not self.has_developer:
+        if command[0] in SHIMS and Path(path).parent == self.shims and not self.has_developer:
             return ToolResult(1, "error: no developer tools are installed")
         try:
-            return run_tool([found, *command[1:]], self.environment, self.tool_seconds, most)
+            return run_tool([path, *command[1:]], self.environment, self.tool_seconds, most)
         except OSError as error:
             return ToolResult(-1, f"it cannot be run: {error.strerror or error}")
 
 
 def version_in(text: str) -> tuple[int, ...] | None:
     """Return the first version number in a text, or None."""
-    found = VERSION.search(text)
-    return None if found is None else as_version(found[0])
+    match = VERSION.search(text)
+    return None if match is None else as_version(match[0])
 
 
 def as_version(text: str) -> tuple[int, ...]:
@@ -163,11 +163,11 @@ def shown(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def older(found: tuple[int, ...], needed: str) -> bool:
+def older(version: tuple[int, ...], minimum: str) -> bool:
     """Whether a version is older than another; "16" is not older than "16.0"."""
-    least = as_version(needed)
-    width = max(len(found), len(least))
-    return found + (0,) * (width - len(found)) < least + (0,) * (width - len(least))
+    least = as_version(minimum)
+    width = max(len(version), len(least))
+    return version + (0,) * (width - len(version)) < least + (0,) * (width - len(least))
 
 
 def needed(name: str) -> str:

@@ -210,35 +210,35 @@ def pins(upstream_version: str = "") -> Mapping[str, Pin]:
         UserError: there is no such version.
 
     """
-    known = upstream_versions()
-    chosen = upstream_version or next(iter(known))
-    if chosen not in known:
+    versions = upstream_versions()
+    version = upstream_version or next(iter(versions))
+    if version not in versions:
         raise UserError(
-            f"there is no upstream version {shown(chosen)}",
-            remedy=f"{nearest(chosen, known)}Use {' or '.join(known)}.",
+            f"there is no upstream version {shown(version)}",
+            remedy=f"{nearest(version, versions)}Use {' or '.join(versions)}.",
             code=ExitCode.USAGE,
         )
-    belonging = (pin for pin in upstream_file().pin if pin.upstream_version in ("", chosen))
+    belonging = (pin for pin in upstream_file().pin if pin.upstream_version in ("", version))
     return by("name", belonging)
 
 
 def locked_pins(upstream_version: str) -> dict[str, Any]:
     """Return what a package's lock says of an upstream version, the default one for ""."""
-    found = {
+    commits = {
         pin.name: {"version": pin.version, "commit": pin.commit}
         for pin in pins(upstream_version).values()
     }
     name = upstream_version or next(iter(upstream_versions()))
-    return {"upstream": found, "upstream_version": name}
+    return {"upstream": commits, "upstream_version": name}
 
 
 def with_submodules(names: Iterable[str], upstream_version: str = "") -> tuple[Pin, ...]:
     """Return the pins of these names, each followed by its submodules."""
-    known = pins(upstream_version)
+    by_name = pins(upstream_version)
     return tuple(
         pin
         for name in names
-        for pin in (known[name], *(each for each in known.values() if each.parent == name))
+        for pin in (by_name[name], *(pin for pin in by_name.values() if pin.parent == name))
     )
 
 
@@ -262,14 +262,14 @@ def swift_models() -> Mapping[str, SwiftModel]:
 
 def refuse_missing_type(model_type: str, upstream_version: str, where: str) -> None:
     """Refuse a model whose type an upstream version does not have. where: the model's id."""
-    known = swift_models().get(model_type)
-    if known is None or known.is_in(upstream_version):
+    model = swift_models().get(model_type)
+    if model is None or model.is_in(upstream_version):
         return
     version = upstream_version or next(iter(upstream_versions()))
     raise UserError(
         f'mlx-swift-lm {version} has no language model of type "{model_type}"',
         where=where,
-        remedy=f"Give --upstream-version {known.upstream_versions[-1]}.",
+        remedy=f"Give --upstream-version {model.upstream_versions[-1]}.",
         code=ExitCode.MODEL,
     )
 
@@ -288,7 +288,9 @@ def refused_windows() -> Mapping[str, Refused]:
 
 def by_type(refused: Iterable[Any]) -> Mapping[str, Refused]:
     """Return reasons by model type."""
-    return MappingProxyType({name: each for each in refused for name in each.model_types})
+    return MappingProxyType(
+        {name: refusal for refusal in refused for name in refusal.model_types}
+    )
 
 
 @cache
@@ -333,9 +335,9 @@ class Component:
 @cache
 def components(upstream_version: str = "") -> tuple[Component, ...]:
     """Return what packages on an upstream version are built of; "" is the default one."""
-    chosen = upstream_version or next(iter(upstream_versions()))
-    found = read_rows(FOLDER / "components.toml", "component", Component)
-    return tuple(each for each in found if each.upstream_version in ("", chosen))
+    version = upstream_version or next(iter(upstream_versions()))
+    rows = read_rows(FOLDER / "components.toml", "component", Component)
+    return tuple(row for row in rows if row.upstream_version in ("", version))
 
 
 def license_text(name: str) -> str:

@@ -25,8 +25,8 @@ def clone(source: Path, target: Path) -> bool:
     try:
         from fcntl import ioctl  # not on Windows
 
-        with source.open("rb") as original, target.open("xb") as made:
-            ioctl(made, FICLONE, original.fileno())
+        with source.open("rb") as original, target.open("xb") as shared:
+            ioctl(shared, FICLONE, original.fileno())
     except FileExistsError:
         raise
     except (ImportError, OSError):
@@ -39,8 +39,8 @@ def clone(source: Path, target: Path) -> bool:
 def clone_on_apfs(source: Path, target: Path) -> bool:
     """Call macOS's clonefile(2), which makes the whole file or nothing."""
     system = ctypes.CDLL(None)
-    made: int = system.clonefile(os.fsencode(source), os.fsencode(target), ctypes.c_uint32(0))
-    return made == 0
+    status: int = system.clonefile(os.fsencode(source), os.fsencode(target), ctypes.c_uint32(0))
+    return status == 0
 
 
 def can_clone(source_folder: Path, folder: Path) -> bool:
@@ -123,12 +123,12 @@ def copy(
     """
     if clone(source, target):
         digest = sha256_of(target, advance, stop)
-        with target.open("rb+") as made:
-            os.fsync(made.fileno())
+        with target.open("rb+") as shared:
+            os.fsync(shared.fileno())
         return digest
-    with target.open("xb", buffering=0) as written:
-        digest = copied(source, written.write, advance, stop)
-        os.fsync(written.fileno())
+    with target.open("xb", buffering=0) as output:
+        digest = copied(source, output.write, advance, stop)
+        os.fsync(output.fileno())
     return digest
 
 

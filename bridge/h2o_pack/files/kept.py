@@ -23,9 +23,9 @@ ANY = ""
 
 def digest_of(place: Path) -> str:
     """Return a file's sha256, read once as long as it does not change."""
-    found = place.stat()
+    status = place.stat()
     return _read(
-        _Content(place, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+        _Content(place, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
     )
 
 
@@ -120,7 +120,7 @@ class Exchanged:
         """Yield what is to move from below a folder, in the order in which it may."""
         entries = (self.previous / folder).iterdir()
         # What was replaced before comes first: more may join it.
-        for entry in sorted(entries, key=lambda each: (each.name != self.replaced, each.name)):
+        for entry in sorted(entries, key=lambda path: (path.name != self.replaced, path.name)):
             path = entry.relative_to(self.previous).as_posix()
             target = self.output / path
             if is_folder(entry) and (path in self.written.folders or is_folder(target)):
@@ -138,7 +138,7 @@ class Exchanged:
     def aside(self, path: str) -> str:
         """Return a free place for it among what was replaced, or the one that it has there."""
         number, target = 1, f"{self.replaced}/{path}"
-        while any(os.path.lexists(each / target) for each in (self.previous, self.output)):
+        while any(os.path.lexists(root / target) for root in (self.previous, self.output)):
             if is_same(self.previous / path, self.output / target):
                 break
             number += 1
@@ -163,5 +163,5 @@ def is_taken(folder: Path, path: str) -> bool:
     """Whether a folder has something at a path, or in the way to it."""
     above = [folder / parent for parent in PurePosixPath(path).parents]
     return os.path.lexists(folder / path) or any(
-        os.path.lexists(each) and not is_folder(each) for each in above
+        os.path.lexists(parent) and not is_folder(parent) for parent in above
     )

@@ -152,10 +152,10 @@ def read_record(path: Path, kind: type[_T], version: int = FORMAT) -> _T:
     """
     try:
         data = read_file(path)
-        written = msgspec.json.decode(data, type=Head).format
-        if written < version:
-            raise earlier_format(path, written)
-        if written != version:
+        file_format = msgspec.json.decode(data, type=Head).format
+        if file_format < version:
+            raise earlier_format(path, file_format)
+        if file_format != version:
             raise damaged(path, f"has another format than {version}")
         return msgspec.json.decode(data, type=kind)
     except FileNotFoundError:

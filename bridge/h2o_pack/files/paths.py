@@ -60,10 +60,10 @@ def cache_folder() -> Path:
     own = os.environ.get(CACHE_VARIABLE)
     if own:
         return Path(own).expanduser()
-    given = os.environ.get("XDG_CACHE_HOME")
-    if sys.platform == "darwin" and not given:
+    base = os.environ.get("XDG_CACHE_HOME")
+    if sys.platform == "darwin" and not base:
         return Path.home() / "Library/Caches/h2o-pack"
-    return Path(given or Path.home() / ".cache") / "h2o-pack"
+    return Path(base or Path.home() / ".cache") / "h2o-pack"
 
 
 def metadata_folder(hub_id: str) -> Path:

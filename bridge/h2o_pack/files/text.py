@@ -131,12 +131,12 @@ def constant(name: str) -> float:
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make an object of its pairs, each key given once."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise RepeatedKeyError(f"gives {twice[:60]!a} twice")
-    return made
+    return document
 
 
 @contextmanager

@@ -89,11 +89,11 @@ def rows_of(
 ) -> dict[str, tuple[Any, ...]]:
     """Return a loaded document's tables by their keys, each of its kind."""
     problems = Problems()
-    found: dict[str, tuple[Any, ...]] = {}
+    tables: dict[str, tuple[Any, ...]] = {}
     for key, rows in document.items():
         if key not in kinds:
-            known = ", ".join(f"[[{kind}]]" for kind in kinds)
-            what = f"unknown key {key!r}: the file has {known}"
+            kinds_of_table = ", ".join(f"[[{kind}]]" for kind in kinds)
+            what = f"unknown key {key!r}: the file has {kinds_of_table}"
             problems.found.append(blame.error(what, path, nearest(key, kinds)))
             continue
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -122,9 +122,9 @@ def rows_of(
             if unique and seen[value] > 1:
                 what = f'[[{key}]] "{row[unique]}" is given twice'
                 problems.found.append(blame.error(what, where))
-        found[key] = tuple(converted)
+        tables[key] = tuple(converted)
     problems.refuse()
-    return found
+    return tables
 
 
 def lines_of(text: str, key: str) -> list[int]:
@@ -160,9 +160,9 @@ def parse_toml(text: str, kind: type[File], where: str, blame: Blame = PART_OF_P
     """
     try:
         document = msgspec.toml.decode(text)
-        for place, key, known in unknown_keys(document, inspect.type_info(kind)):
+        for place, key, names in unknown_keys(document, inspect.type_info(kind)):
             what = f"{place} has an unknown key {key!r}"
-            raise blame.error(what, where, nearest(key, known))
+            raise blame.error(what, where, nearest(key, names))
         return msgspec.convert(document, kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise blame.error(str(error), where) from None

@@ -94,7 +94,7 @@ def replacing(output: Path, keep: Keep = lambda _previous, _output: ()) -> Itera
     """
     output = output.resolve()
     refuse_owned_by_others(output)
-    parents = [each for each in output.parents if not each.exists()]
+    parents = [parent for parent in output.parents if not parent.exists()]
     exchange = Exchange(output, keep)
     try:
         exchange.recover()
@@ -163,8 +163,8 @@ class Exchange:
             UserError: somebody else made a folder of such a name.
 
         """
-        for each in (self.new, self.old, self.done):
-            refuse_others(each)
+        for place in (self.new, self.old, self.done):
+            refuse_others(place)
         if self.old.exists():
             if self.output.exists():
                 self.move_what_stays()
@@ -186,7 +186,7 @@ class Exchange:
             moves = tuple(self.keep(self.old, self.output))
             if not moves:
                 return
-            problem = next(filter(None, [self.tried(each) for each in moves]), problem)
+            problem = next(filter(None, [self.tried(move) for move in moves]), problem)
         raise problem
 
     def tried(self, move: Move) -> OSError | None:
@@ -210,10 +210,10 @@ def refuse_others(folder: Path) -> None:
     In a folder where all may write, such as /tmp, anybody can put one there first.
     """
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except FileNotFoundError:
         return
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
         return
     raise UserError(
         f"{folder} is not a folder of yours, and h2o-pack needs that name",

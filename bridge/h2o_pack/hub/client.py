@@ -272,9 +272,9 @@ def hub_errors(model: Model) -> Iterator[None]:
                 remedy=f"Free space, or set HF_HUB_CACHE to another folder. {RESUME}",
                 code=ExitCode.OUTPUT,
             ) from error
-        told = str(error).splitlines()
+        lines = str(error).splitlines()
         raise UserError(
-            f"{model.id} cannot be fetched: {told[0] if told else repr(error)}",
+            f"{model.id} cannot be fetched: {lines[0] if lines else repr(error)}",
             remedy=f"Check the network. {RESUME}",
             code=ExitCode.NETWORK,
         ) from error
@@ -301,10 +301,10 @@ def changed_on_hub(model: Model, file: ModelFile) -> UserError:
     )
 
 
-def other_bytes(model: Model, file: ModelFile, found: str) -> UserError:
+def other_bytes(model: Model, file: ModelFile, digest: str) -> UserError:
     """Make the error for content that does not have the hash that the hub lists."""
     return UserError(
-        f"{file.path} of {model.id} arrived with the sha256 {found[:12]}… instead of "
+        f"{file.path} of {model.id} arrived with the sha256 {digest[:12]}… instead of "
         f"{file.sha256[:12]}…",
         remedy="It is removed. Run the command again; if it stays so, something on the way "
         "(a proxy, a mirror) changes files.",
@@ -342,8 +342,8 @@ class Repository:
         """Return the commit id that the revision stands for, by one small request."""
         with explained(self.id, self.revision):
             address = hf_hub_url(self.id, "config.json", revision=self.revision)
-            found = with_retries(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
-        commit = found.commit_hash or ""
+            metadata = with_retries(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
+        commit = metadata.commit_hash or ""
         if not COMMIT.fullmatch(commit):
             raise wrong_bytes(self.id, "gives no commit id for config.json")
         return commit
@@ -359,8 +359,8 @@ class Repository:
                 self.id, revision=self.revision, files_metadata=True, timeout=TIMEOUT
             )
             return tuple(
-                Listed(each.rfilename, each.size, each.lfs.sha256 if each.lfs else "")
-                for each in info.siblings or ()
+                Listed(file.rfilename, file.size, file.lfs.sha256 if file.lfs else "")
+                for file in info.siblings or ()
             )
         # What the library raises for JSON that is not what it expects.
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
@@ -377,8 +377,8 @@ class Repository:
         with self._stream(path, start, length) as response:
             skip = start
             if response.status_code == PARTIAL:
-                said = response.headers.get("Content-Range", "")
-                if not said.startswith(f"bytes {start}-"):
+                content_range = response.headers.get("Content-Range", "")
+                if not content_range.startswith(f"bytes {start}-"):
                     raise wrong_bytes(self.id, f"sent other bytes of {path} than asked for")
                 skip = 0
             data = bytearray()
@@ -386,18 +386,21 @@ class Repository:
                 data += piece
                 if len(data) >= skip + length:  # a server that ignores ranges sends it all
                     break
-        found = bytes(data[skip : skip + length])
-        if len(found) < length:
-            raise wrong_bytes(self.id, f"sent {len(found)} of {length} bytes of {path}")
-        return found
+        part = bytes(data[skip : skip + length])
+        if len(part) < length:
+            raise wrong_bytes(self.id, f"sent {len(part)} of {length} bytes of {path}")
+        return part
 
     @contextmanager
     def _stream(self, path: str, start: int, length: int) -> Iterator[Any]:
-        asked = {"Range": f"bytes={start}-{start + length - 1}", "Accept-Encoding": "identity"}
+        range_headers = {
+            "Range": f"bytes={start}-{start + length - 1}",
+            "Accept-Encoding": "identity",
+        }
         with get_session().stream(
             "GET",
             hf_hub_url(self.id, path, revision=self.revision),
-            headers={**build_hf_headers(), **asked},
+            headers={**build_hf_headers(), **range_headers},
             timeout=TIMEOUT,
             follow_redirects=True,
         ) as response:
@@ -425,8 +428,8 @@ def retry_delay(error: Exception, attempt: int) -> float | None:
     if isinstance(error, HfHubHTTPError) and error.response is not None:
         if error.response.status_code not in BUSY:
             return None
-        said = str(error.response.headers.get("Retry-After", ""))
-        return min(int(said), LONGEST_WAIT) if said.isdecimal() else 2**attempt
+        delay = str(error.response.headers.get("Retry-After", ""))
+        return min(int(delay), LONGEST_WAIT) if delay.isdecimal() else 2**attempt
     if type(error).__name__ in NOBODY:
         return None
     return 2**attempt if isinstance(error, (HTTPError, WrongBytesError)) else None

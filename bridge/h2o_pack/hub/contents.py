@@ -67,10 +67,10 @@ def hub_contents(
             contents = fetch(hub_id, commit, assume_full_attention=assume_full_attention)
             store_contents(contents)
     except UnreachableError:
-        kept = kept_contents(hub_id, revision)
-        if kept is None:
+        stored = kept_contents(hub_id, revision)
+        if stored is None:
             raise
-        return kept
+        return stored
     if commit not in (revision, last_commit(hub_id, revision)):
         write_if_possible(branch_path(hub_id, revision), commit.encode())
     return contents
@@ -93,12 +93,12 @@ def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
     from h2o_pack.hub.client import COMMIT
 
     commit = revision if COMMIT.fullmatch(revision) else ""
-    for each in (commit, last_commit(hub_id, revision)):
-        contents = load_contents(hub_id, each) if each else None
+    for candidate in (commit, last_commit(hub_id, revision)):
+        contents = load_contents(hub_id, candidate) if candidate else None
         if contents is not None:
             return contents
-    kept = try_to_load_from_cache(hub_id, files.CONFIG, revision=revision)
-    return Path(kept).parent if isinstance(kept, str) else None
+    config = try_to_load_from_cache(hub_id, files.CONFIG, revision=revision)
+    return Path(config).parent if isinstance(config, str) else None
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ def load_contents(hub_id: str, commit: str) -> Contents | None:
         first, _, body = entry_path(hub_id, commit).read_bytes().partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != first:
             return None
-        given = msgspec.convert(json.loads(body), Entry).contents
+        entry = msgspec.convert(json.loads(body), Entry).contents
     except (OSError, ValueError):
         return None
-    return given if (given.id, given.commit) == (hub_id, commit) else None
+    return entry if (entry.id, entry.commit) == (hub_id, commit) else None
 
 
 def store_contents(contents: Contents) -> None:
@@ -216,22 +216,23 @@ def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFi
     """Return what packages need of a listing, by path; impossible entries are noted."""
     from h2o_pack.hub.client import SHA256
 
-    found = {}
-    for each in listing:
-        reason = why_unsafe(each.path)
+    model_files = {}
+    for entry in listing:
+        reason = why_unsafe(entry.path)
         if reason is not None:
             problems.add(
-                f"the hub lists a file {shown(each.path)}, which {reason}",
+                f"the hub lists a file {shown(entry.path)}, which {reason}",
                 "Choose another model; nothing of this one was downloaded.",
             )
-        elif files.belongs(each.path):
-            if isinstance(each.size, bool) or not isinstance(each.size, int) or each.size < 0:
-                problems.add(f"the hub lists {each.path} without a size")
-            elif each.sha256 and not SHA256.fullmatch(str(each.sha256)):
-                problems.add(f"the hub lists {each.path} with something else than a sha256")
+        elif files.belongs(entry.path):
+            size = entry.size
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                problems.add(f"the hub lists {entry.path} without a size")
+            elif entry.sha256 and not SHA256.fullmatch(str(entry.sha256)):
+                problems.add(f"the hub lists {entry.path} with something else than a sha256")
             else:
-                found[each.path] = ModelFile(each.path, each.size, each.sha256)
-    return dict(sorted(found.items()))
+                model_files[entry.path] = ModelFile(entry.path, size, entry.sha256)
+    return dict(sorted(model_files.items()))
 
 
 def small(repository: Repository, file: ModelFile, most: int, problems: Problems) -> bytes:

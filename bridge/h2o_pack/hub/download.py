@@ -95,12 +95,12 @@ class Partial:
 
     def truncate(self) -> int:
         """Drop what follows; the client does so when a server ignores its range."""
-        kept = self.file.truncate()
-        if kept:
-            raise ValueError(f"a download can only begin anew at its first byte, not at {kept}")
+        size = self.file.truncate()
+        if size:
+            raise ValueError(f"a download can only begin anew at its first byte, not at {size}")
         self.advance(-self.size)
         self.digest, self.size = hashlib.sha256(), 0
-        return kept
+        return size
 
     def finish(self, target: Path) -> None:
         """Put the whole file in its place, through to the disk: others trust its name."""
@@ -118,8 +118,8 @@ def hub_cache() -> Path:
 
 def cached(model: Model, path: str) -> Path | None:
     """Return where a file at the model's commit lies in the cache, if it does."""
-    found = try_to_load_from_cache(model.id, path, revision=model.commit)
-    return Path(found) if isinstance(found, str) else None
+    path_in_cache = try_to_load_from_cache(model.id, path, revision=model.commit)
+    return Path(path_in_cache) if isinstance(path_in_cache, str) else None
 
 
 def missing(model: Model) -> tuple[ModelFile, ...]:
@@ -129,8 +129,8 @@ def missing(model: Model) -> tuple[ModelFile, ...]:
 
 def still_to_come(model: Model, absent: Sequence[ModelFile]) -> int:
     """Return the bytes of absent files, less what stopped downloads have kept of them."""
-    kept = (partial_of(model, file) for file in absent if file.sha256)
-    there = sum(each.stat().st_size for each in kept if each.is_file())
+    partials = (partial_of(model, file) for file in absent if file.sha256)
+    there = sum(partial.stat().st_size for partial in partials if partial.is_file())
     return max(0, sum(file.size for file in absent) - there)
 
 
@@ -199,12 +199,12 @@ def receive(model: Model, file: ModelFile, blob: Path, advance: Callable[[int], 
             if partial.size == file.size and partial.sha256 == file.sha256:
                 partial.finish(blob)
                 return
-            found = partial.sha256
+            digest = partial.sha256
             advance(-partial.size)
         path.unlink()
         if not continued:
             break
-    raise other_bytes(model, file, found)
+    raise other_bytes(model, file, digest)
 
 
 def transfer(model: Model, file: ModelFile, partial: Partial) -> None:

@@ -67,8 +67,8 @@ def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
     """Return what describes a model; see `find_model`."""
     revision, name = spec.revision, model_of_address(spec.model or "")
     base, at, inside = name.partition("@")
-    known = find(base, own)
-    folder = spec.folder if name == spec.model and (at or known is None) else None
+    entry = find(base, own)
+    folder = spec.folder if name == spec.model and (at or entry is None) else None
     if folder is not None:
         if revision:
             raise UserError(
@@ -84,26 +84,26 @@ def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
             remedy="Give one of them.",
             code=ExitCode.USAGE,
         )
-    if known is not None and not known.hub:
-        folder = BUNDLED / known.bundled if known.bundled else Path(known.folder)
-        return known.name, folder, ""
-    if known is None and base.startswith((".", "/", "~")):
+    if entry is not None and not entry.hub:
+        folder = BUNDLED / entry.bundled if entry.bundled else Path(entry.folder)
+        return entry.name, folder, ""
+    if entry is None and base.startswith((".", "/", "~")):
         raise UserError(
             f"{name!r} is not a folder",
             remedy="Give the folder that holds config.json and the weights.",
             code=ExitCode.MODEL,
         )
-    hub_id = base if known is None else known.hub
+    hub_id = base if entry is None else entry.hub
     if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
         raise unknown(base, own)
-    asked = inside if at else revision or (known and known.revision) or "main"
-    if known is not None and stated and not (at or revision):
-        found = kept_contents(hub_id, asked) or as_model(known)
+    branch = inside if at else revision or (entry and entry.revision) or "main"
+    if entry is not None and stated and not (at or revision):
+        place = kept_contents(hub_id, branch) or as_model(entry)
     else:
-        found = None
+        place = None
     assume = spec.assume_full_attention
-    found = found or hub_contents(hub_id, asked, assume_full_attention=assume)
-    return (hub_id, found, found.name) if isinstance(found, Path) else found
+    place = place or hub_contents(hub_id, branch, assume_full_attention=assume)
+    return (hub_id, place, place.name) if isinstance(place, Path) else place
 
 
 HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
@@ -143,9 +143,9 @@ def model_of_address(name: str) -> str:
 
 def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ...]:
     """Return the catalogue, each entry with what is known of its model without asking."""
-    return tuple((each, bundled(each) or as_model(each)) for each in catalogue(own))
+    return tuple((entry, bundled(entry) or as_model(entry)) for entry in catalogue(own))
 
 
-def bundled(known: KnownModel) -> Model | None:
+def bundled(entry: KnownModel) -> Model | None:
     """Describe a model that is in this package."""
-    return from_folder(known.name, BUNDLED / known.bundled) if known.bundled else None
+    return from_folder(entry.name, BUNDLED / entry.bundled) if entry.bundled else None

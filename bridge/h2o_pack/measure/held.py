@@ -103,21 +103,21 @@ def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
 
     """
     command = [sys.executable, "-m", __name__, model, *map(str, runs)]
-    done = subprocess.run(  # noqa: S603 - this module, by this interpreter
+    process = subprocess.run(  # noqa: S603 - this module, by this interpreter
         command,
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=False,
     )
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["it said nothing"]
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or ["it said nothing"]
         raise UserError(
-            f"measuring memory failed: {said[-1]}",
+            f"measuring memory failed: {lines[-1]}",
             remedy="Run the command again with --debug and report it.",
             code=ExitCode.INTERNAL,
         )
-    return tuple(Held(**json.loads(line)) for line in done.stdout.splitlines())
+    return tuple(Held(**json.loads(line)) for line in process.stdout.splitlines())
 
 
 def measure(model: Any, run: HeldRun) -> Held:
@@ -141,10 +141,10 @@ def measure(model: Any, run: HeldRun) -> Held:
     peak, parameters = mx.get_peak_memory(), model.parameters()
     ours = [cache for cache in caches if isinstance(cache, h2o_py.H2OKVCache)]
     ledger = sum(
-        array.nbytes for each in ours if each.ledger is not None for array in each.ledger.arrays
+        array.nbytes for cache in ours if cache.ledger for array in cache.ledger.arrays
     )
     weights = sum(array.nbytes for array in dict(mlx_utils.tree_flatten(parameters)).values())
-    rows = sum(each.nbytes for each in ours) - ledger
+    rows = sum(cache.nbytes for cache in ours) - ledger
     return Held(peak, rows, ledger, weights, largest_footprint())
 
 
@@ -156,8 +156,8 @@ def main(name: str, runs: Sequence[str]) -> None:
     mx.eval(model.parameters())
     for run in runs:
         cache, *numbers = run.split(",")
-        held = measure(model, HeldRun(cache, *map(int, numbers)))
-        sys.stdout.write(json.dumps(asdict(held)) + "\n")
+        result = measure(model, HeldRun(cache, *map(int, numbers)))
+        sys.stdout.write(json.dumps(asdict(result)) + "\n")
 
 
 if __name__ == "__main__":

@@ -70,11 +70,11 @@ def processor() -> str:
     """Return the processor's name."""
     if platform.system() == "Darwin":
         command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        return done.stdout.strip() or platform.machine()
+        process = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        return process.stdout.strip() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.machine()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

@@ -25,9 +25,9 @@ def loadable(name: str) -> str:
         UserError: there is no such model.
 
     """
-    known = find(name)
-    if known is not None:
-        return known.bundled or known.hub or known.folder
+    model = find(name)
+    if model is not None:
+        return model.bundled or model.hub or model.folder
     if local_folder(name) is None and not HUB_ID.fullmatch(name):
         raise unknown(name, None)
     return name

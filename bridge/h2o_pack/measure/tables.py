@@ -36,30 +36,30 @@ class Table:
 
 def print_table(table: Table, console: Console) -> None:
     """Show a table at a terminal; one that is too wide is turned, its columns as rows."""
-    shown = _rich(table)
+    rich = _rich(table)
     unlimited = console.options.update(width=sys.maxsize)
-    if console.measure(shown, options=unlimited).minimum > console.width:
-        shown = _rich(_turned(table))
-    console.print(shown, soft_wrap=False)
+    if console.measure(rich, options=unlimited).minimum > console.width:
+        rich = _rich(_turned(table))
+    console.print(rich, soft_wrap=False)
     if table.note:
         console.print(table.note, markup=False)
 
 
 def _rich(table: Table) -> RichTable:
-    shown = RichTable(
+    rich = RichTable(
         title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
     )
-    shown.add_column(table.header[0], overflow="fold")
+    rich.add_column(table.header[0], overflow="fold")
     columns = list(zip(*table.rows, strict=True))[1:] or [()] * len(table.header[1:])
     for name, cells in zip(table.header[1:], columns, strict=True):
         if name in table.text:
-            shown.add_column(name, overflow="fold", min_width=_LEAST)
+            rich.add_column(name, overflow="fold", min_width=_LEAST)
         else:  # words of the name may be on lines of their own, figures may not
             widest = max(map(cell_len, [*cells, *name.split()]))
-            shown.add_column(name, justify="right", width=widest)
+            rich.add_column(name, justify="right", width=widest)
     for row in table.rows:
-        shown.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    return shown
+        rich.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    return rich
 
 
 def _turned(table: Table) -> Table:

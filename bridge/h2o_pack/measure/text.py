@@ -51,7 +51,7 @@ def held_out(part: Part = "source", folder: Any = None) -> HeldOut:
     """
     folder = packaged() if folder is None else folder
     text = held_out_text(part, folder)
-    documents = tuple(each for each in text.split(BETWEEN_DOCUMENTS) if each.strip())
+    documents = tuple(part for part in text.split(BETWEEN_DOCUMENTS) if part.strip())
     words = (folder / _WORDS).read_text(encoding="utf-8").split()
     return HeldOut(documents, tuple(words))
 
@@ -160,10 +160,10 @@ def _joined(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     return joined
 
 
-def too_short(tokens: int, needed: int) -> UserError:
+def too_short(tokens: int, least: int) -> UserError:
     """Make the error for a text that is shorter than a sample."""
     return usage_error(
-        f"the text has {tokens} tokens; a sample needs {needed}",
+        f"the text has {tokens} tokens; a sample needs {least}",
         "Give a longer text (--text FILE) or shorter samples.",
     )
 

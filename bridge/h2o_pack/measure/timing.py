@@ -30,20 +30,20 @@ class Timing:
     @classmethod
     def of(cls: type[_T], values: Iterable[float], **fields: float) -> _T:
         """Summarize samples, one per repetition, and remember them for ratios."""
-        taken = tuple(values)
-        first = third = taken[0]
-        if len(taken) > 1:
-            first, _, third = statistics.quantiles(taken, n=4, method="inclusive")
-        made = cls(statistics.median(taken), first, third, len(taken), **fields)
+        samples = tuple(values)
+        first = third = samples[0]
+        if len(samples) > 1:
+            first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
+        summary = cls(statistics.median(samples), first, third, len(samples), **fields)
         # No field of its own: JSON has the summary only, and msgspec leaves `_values` out.
-        object.__setattr__(made, "_values", taken)
-        return made
+        object.__setattr__(summary, "_values", samples)
+        return summary
 
     @property
     def values(self) -> tuple[float, ...]:
         """The samples, in microseconds, in the order of the repetitions."""
-        found: tuple[float, ...] = vars(self)["_values"]
-        return found
+        values: tuple[float, ...] = vars(self)["_values"]
+        return values
 
     def over(self, other: Timing) -> float:
         """Return how many times `other` this is: the median of the repetitions' ratios.
@@ -112,7 +112,7 @@ def interleave(
     for _ in range(repetitions):
         for name in shuffled.sample(names, len(names)):
             samples[name].append(bursts[name](lengths[name]))
-    return {name: Timing.of(taken) for name, taken in samples.items()}
+    return {name: Timing.of(values) for name, values in samples.items()}
 
 
 def _steps(step_us: float) -> int:

@@ -73,8 +73,8 @@ class EvictingAttention:
         graph.op([q], ledger_bytes(self.layer, self.config), term="ledger copies")
         if self.replaces(tokens):
             # The rows that stay; they are new until the old ones' last reader has run.
-            kept = graph.op([written], self.stored(self.config.max_size), term="chunk rows")
-            graph.deaths[kept] = graph.births[written]
+            stored = graph.op([written], self.stored(self.config.max_size), term="chunk rows")
+            graph.deaths[stored] = graph.births[written]
         return out
 
     def rows(self, tokens: int) -> int:
@@ -137,10 +137,10 @@ class EvictingAttention:
             keys = graph.op([keys], wide_keys, term="chunk rows")
         matrix = queries * rows
         logits = graph.op([scaled, keys], matrix * FLOAT32, dispatches=6, term="attention")
-        seen = graph.op([logits], matrix, term="attention")
+        masked = graph.op([logits], matrix, term="attention")
         visible = graph.op([logits], matrix, term="attention")
         weights = graph.op([logits], matrix * FLOAT32, dispatches=6, term="attention")
-        graph.within(weights, [seen, visible], dispatches=3)
+        graph.within(weights, [masked, visible], dispatches=3)
         mean = weights
         for dispatches in (2, 6, 4, 4, 4, 3):  # a KV head's mean, counts and fading
             mean = graph.op(
@@ -177,9 +177,9 @@ def attention(
     layer, heads = shape
     graph, size = kit.graph, heads * layer.value_dim
     if kit.tokens <= KERNEL_TOKENS or backend.fuses(layer.key_dim, layer.value_dim):
-        read = rows * layer.kv_heads * (layer.key_dim + layer.value_dim)
+        elements = rows * layer.kv_heads * (layer.key_dim + layer.value_dim)
         size_bytes = size * kit.tokens * kit.element
-        return graph.op(arrays, size_bytes, elements=read + size * kit.tokens)
+        return graph.op(arrays, size_bytes, elements=elements + size * kit.tokens)
     queries = kit.new([arrays[0]], heads * layer.key_dim, dispatches=3)
     matrix = graph.op(
         [queries, arrays[1]],
@@ -236,14 +236,14 @@ def peak_of(run: Run, tokens: int, logits: int) -> Peak:
     kit = kit_of_backend(graph, tokens, run.dtype_bytes, config.bits, config.group_size)
     hidden = kit.new([], config.hidden_size, dispatches=2)
     queued: dict[tuple[Layer, H2OConfig | None], Section] = {}
-    for done, kind in enumerate(zip(config.layers, run.caches, strict=True), 1):
+    for number, kind in enumerate(zip(config.layers, run.caches, strict=True), 1):
         if kind in queued:
             hidden = graph.repeat(queued[kind], hidden)
         else:
-            start, read = graph.mark, hidden
+            start, source = graph.mark, hidden
             hidden = decoder_layer(run, kit, *kind, hidden)
-            queued[kind] = Section(start, graph.mark, read, hidden)
-        two_layers = 2 * graph.dispatches / done
+            queued[kind] = Section(start, graph.mark, source, hidden)
+        two_layers = 2 * graph.dispatches / number
         if run.uniform and graph.dispatches > backend.longest_window + two_layers:
             break  # the queue reaches back less far: more layers of the kind change nothing
     window = backend.window(graph)
@@ -299,21 +299,21 @@ def own_attention(
     graph = kit.graph
     q, k, v = arrays
     if layer.kind == "sliding":
-        kept = sliding_rows(layer.window, run.context)
+        rows_kept = sliding_rows(layer.window, run.context)
         # A chunk of n tokens leaves window - 1 + n rows until a single one is written.
-        rows = kept if kit.tokens == 1 else min(run.context, kept - 1 + kit.tokens)
+        rows = rows_kept if kit.tokens == 1 else min(run.context, rows_kept - 1 + kit.tokens)
         mask = graph.op([], kit.tokens * rows, dispatches=8, term="attention")
     else:
         rows = unbounded_rows(run.context)
         mask = graph.op([], 0, dispatches=0)
-    written = graph.op(
+    buffers = graph.op(
         [k, v],
         plain_kv_bytes(layer, rows, run.dtype_bytes),
         dispatches=6 if kit.tokens > 1 else 2,
         term="chunk rows",
         elements=(rows + kit.tokens) * layer.row_elements,
     )
-    return attention(kit, run.backend, (layer, run.config.heads), (q, written, mask), rows)
+    return attention(kit, run.backend, (layer, run.config.heads), (q, buffers, mask), rows)
 
 
 def recurrence(kit: Kit, size: int, x: Buffer) -> Buffer:
@@ -333,16 +333,16 @@ def feed_forward(run: Run, kit: Kit, x: Buffer) -> Buffer:
     of every token and chosen expert, before and after, and their weighted sum.
     """
     size, inner = run.config.hidden_size, run.config.intermediate_size
-    chosen = run.config.experts_per_token
-    if chosen:
+    experts = run.config.experts_per_token
+    if experts:
         kit.graph.op([x], kit.tokens * run.config.experts * FLOAT32, dispatches=8)
-        x = kit.new([x], chosen * size, dispatches=2)
+        x = kit.new([x], experts * size, dispatches=2)
     gate = kit.linear(x, size, inner)
     inner_states = kit.gate(gate, kit.linear(x, size, inner, again=True), inner)
-    if not chosen:
+    if not experts:
         return kit.linear(inner_states, inner, size)
-    out = kit.new([inner_states], chosen * size)
-    out = kit.new([out], chosen * size, dispatches=2)
+    out = kit.new([inner_states], experts * size)
+    out = kit.new([out], experts * size, dispatches=2)
     return kit.new([kit.graph.within(out)], size)
 
 
@@ -382,9 +382,9 @@ def prefill_peak(run: Run, step: int, *, earlier: bool = True) -> dict[str, int]
     if earlier and run.grows:
         steps = rung_above(grown(run.context) // STEP)
         longest = replace(run, context=steps * STEP)
-        held, inputs_close = last_chunk_peak(longest, min(step, run.context))
+        peak, inputs_close = last_chunk_peak(longest, min(step, run.context))
         if inputs_close:
-            return max(held, earlier_peak(longest, step), key=total)
+            return max(peak, earlier_peak(longest, step), key=total)
     return last_chunk_peak(run, step)[0]
 
 
@@ -395,8 +395,8 @@ def earlier_peak(run: Run, step: int) -> dict[str, int]:
     if steps == 1:
         return {}
     shorter = replace(run, context=rung_below(steps) * STEP)
-    held, inputs_close = last_chunk_peak(shorter, step)
-    return max(held, earlier_peak(shorter, step), key=total) if inputs_close else held
+    peak, inputs_close = last_chunk_peak(shorter, step)
+    return max(peak, earlier_peak(shorter, step), key=total) if inputs_close else peak
 
 
 @lru_cache(maxsize=4096)
@@ -414,7 +414,7 @@ def last_chunk_peak(run: Run, step: int) -> tuple[dict[str, int], bool]:
 
     """
     tokens = max(1, min(step, run.context))
-    tried = [of_chunk(run, each) for each in dict.fromkeys((1, min(tokens, FEW)))]
+    tried = [of_chunk(run, few) for few in dict.fromkeys((1, min(tokens, FEW)))]
     length = rung_above(tokens)
     longest = of_chunk(run, length)
     inputs_close = longest.window < run.backend.longest_window
@@ -422,7 +422,7 @@ def last_chunk_peak(run: Run, step: int) -> tuple[dict[str, int], bool]:
     while length > FEW + 1 and tried[-1].window < run.backend.longest_window:
         length = rung_below(length)
         tried.append(of_chunk(run, length))
-    return max(tried, key=lambda held: held.total).by_term(), inputs_close
+    return max(tried, key=lambda peak: peak.total).by_term(), inputs_close
 
 
 def total(terms: dict[str, int]) -> int:
@@ -475,7 +475,7 @@ def recall_peak(run: Run, step: int) -> dict[str, int]:
         for archive, cache, recall in run.archives
         if run.context > cache.max_size  # else nothing was evicted
     )
-    return max(moments, key=lambda held: sum(held.values()), default={})
+    return max(moments, key=lambda moment: sum(moment.values()), default={})
 
 
 def chunk_bytes(run: Run, layer: Layer, tokens: int) -> int:

@@ -72,15 +72,15 @@ def plan_memory(
         UserError: the storage is unknown or does not fit the model's heads.
 
     """
-    config, chosen = model.config, backends()[backend]
+    config, hardware = model.config, backends()[backend]
     stored = storage_of(storage, config, group_size, archive_bits(caches))
     tokens = config.context if context is None else context
-    run = Run(config, caches, stored, tokens, chosen, config.element_bytes, archive_in_files)
+    run = Run(config, caches, stored, tokens, hardware, config.element_bytes, archive_in_files)
     prefill, decode = prefill_peak(run, step, earlier=earlier), decode_peak(run)
     recall = recall_peak(run, step)
     worst = max(prefill, decode, recall, key=lambda moment: sum(moment.values()))
     working = (*terms.WORKING, terms.RECALL) if run.archives else terms.WORKING
-    found = [
+    planned = [
         Term(
             terms.WEIGHTS,
             model.weights.bytes,
@@ -92,40 +92,40 @@ def plan_memory(
         *(Term(name, worst.get(name, 0), "modelled", MEANINGS[name]) for name in working),
         Term(
             terms.ROUNDING,
-            rounding(model, chosen),
+            rounding(model, hardware),
             "estimated",
-            f"buffers are whole pages of {chosen.page} bytes",
+            f"buffers are whole pages of {hardware.page} bytes",
         ),
     ]
-    if chosen.margin:
-        found.append(margin(found, chosen, measured_margin))
-    if chosen.metal:
-        found += [
+    if hardware.margin:
+        planned.append(margin(planned, hardware, measured_margin))
+    if hardware.metal:
+        planned += [
             Term(terms.CACHE, BUFFER_CACHE, "setting", "freed buffers that MLX keeps at most"),
             Term(terms.APP, APP, "estimated", "process, runtime, Metal library, tokenizer"),
         ]
-    total = sum(term.bytes for term in found)
+    total = sum(term.bytes for term in planned)
     return MemoryPlan(
         backend=backend,
         kv=stored.name,
         context=tokens,
         prefill_step=step,
-        terms=tuple(found),
+        terms=tuple(planned),
         prefill_peak=sum(prefill.values()),
         decode_peak=sum(decode.values()),
-        mlx=sum(term.bytes for term in found if term.name not in BESIDE_MLX),
+        mlx=sum(term.bytes for term in planned if term.name not in BESIDE_MLX),
         total=total,
     )
 
 
-def margin(found: list[Term], backend: Backend, measured: float | None) -> Term:
+def margin(derived: list[Term], backend: Backend, measured: float | None) -> Term:
     """Return what is added to terms that were derived: as measured, or for want of it."""
-    held = sum(term.bytes for term in found if term.name in terms.MODELLED)
+    modelled = sum(term.bytes for term in derived if term.name in terms.MODELLED)
     if measured is not None:
         what = f"{measured:.1%} of what Metal is modelled to hold: as a device reported"
-        return Term(terms.MARGIN, round(measured * held), "measured", what)
+        return Term(terms.MARGIN, round(measured * modelled), "measured", what)
     what = f"{backend.margin:.0%} of what Metal is modelled to hold: no device has measured it"
-    return Term(terms.MARGIN, round(backend.margin * held), "estimated", what)
+    return Term(terms.MARGIN, round(backend.margin * modelled), "estimated", what)
 
 
 def kept(run: Run, storage: Storage) -> tuple[Term, ...]:
@@ -154,9 +154,9 @@ def kept(run: Run, storage: Storage) -> tuple[Term, ...]:
     )
 
 
-def thoughts_terms(held: tuple[Term, ...]) -> tuple[Term, ...]:
+def thoughts_terms(kept_terms: tuple[Term, ...]) -> tuple[Term, ...]:
     """Return the term of the caches before a reply's thoughts; they share an archive's rows."""
-    caches = sum(term.bytes for term in held if term.name != terms.ARCHIVE)
+    caches = sum(term.bytes for term in kept_terms if term.name != terms.ARCHIVE)
     what = "the caches as they were before a reply's thoughts, which later turns are without"
     return (Term(terms.THOUGHTS, caches, "exact", what),)
 
@@ -168,11 +168,11 @@ def archive_terms(run: Run) -> tuple[Term, ...]:
     what = "keys, values and novelty of all tokens, in the layers that recall"
     if run.archive_in_files:
         what = "newest tokens of archives in files, and segments that wait to be written"
-    held = sum(each.nbytes(run.context) for each, _, _ in run.archives)
+    size = sum(archive.nbytes(run.context) for archive, _, _ in run.archives)
     if run.archive_in_files:
-        written = sum(each.in_flash(run.context) for each, _, _ in run.archives)
-        held -= max(0, written - MOST_WAITING)
-    return (Term(terms.ARCHIVE, held, "exact", what),)
+        in_files = sum(archive.in_flash(run.context) for archive, _, _ in run.archives)
+        size -= max(0, in_files - MOST_WAITING)
+    return (Term(terms.ARCHIVE, size, "exact", what),)
 
 
 def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run, storage: Storage) -> int:

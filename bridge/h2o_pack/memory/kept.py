@@ -197,18 +197,18 @@ def token_bytes(config: ModelConfig) -> dict[str, int]:
     Ledgers are not counted. A storage that the head dims do not allow is left out, and so
     are those whose recent tokens are stored in another way than the rest.
     """
-    found = {}
-    for name in (each.name for each in STORAGES.values() if each.recent is None):
+    by_storage = {}
+    for name in (storage.name for storage in STORAGES.values() if storage.recent is None):
         try:
             storage = storage_of(name, config)
         except UserError:
             continue
-        found[name] = sum(
+        by_storage[name] = sum(
             row_bytes(layer, storage.heavy, storage.group_size, config.element_bytes)
             for layer in config.layers
             if layer.kind == "full"
         )
-    return found
+    return by_storage
 
 
 def fixed_bytes(config: ModelConfig) -> dict[str, int]:

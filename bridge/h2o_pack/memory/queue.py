@@ -99,16 +99,16 @@ class Graph:
         """Where the graph is now."""
         return Mark(len(self.sizes), self.dispatches, self.elements, self.squared)
 
-    def repeat(self, section: Section, read: Buffer) -> Buffer:
+    def repeat(self, section: Section, source: Buffer) -> Buffer:
         """Queue the operations of a section again, which now read another buffer."""
-        start, end, was_read, made = section
+        start, end, was_read, result = section
         part, later = slice(start.buffers, end.buffers), self.dispatches - start.dispatches
-        again = Buffer(len(self.sizes) + made - start.buffers)
+        again = Buffer(len(self.sizes) + result - start.buffers)
         self.sizes += self.sizes[part]
         self.terms += self.terms[part]
         self.births += [birth + later for birth in self.births[part]]
         self.deaths += [death + later for death in self.deaths[part]]
-        self.deaths[read] = self.deaths[was_read] + later
+        self.deaths[source] = self.deaths[was_read] + later
         self.dispatches += end.dispatches - start.dispatches
         self.elements += end.elements - start.elements
         self.squared += end.squared - start.squared
@@ -128,11 +128,11 @@ class Graph:
             for birth, death in zip(self.births, self.deaths, strict=True)
         ]
         freed = sorted(zip(ends, self.sizes, strict=True))
-        now = most = moment = done = 0
+        now = most = moment = index = 0
         for birth, size in zip(self.births, self.sizes, strict=True):
-            while freed[done][0] < birth:
-                now -= freed[done][1]
-                done += 1
+            while freed[index][0] < birth:
+                now -= freed[index][1]
+                index += 1
             now += size
             if now > most:
                 most, moment = now, birth
@@ -154,13 +154,13 @@ class Peak:
 
     def by_term(self) -> dict[str, int]:
         """The bytes that each term takes of the total."""
-        graph, held = self.graph, dict[str, int]()
+        graph, by_term = self.graph, dict[str, int]()
         for birth, end, size, term in zip(
             graph.births, self.ends, graph.sizes, graph.terms, strict=True
         ):
             if birth <= self.moment <= end:
-                held[term] = held.get(term, 0) + size
-        return held
+                by_term[term] = by_term.get(term, 0) + size
+        return by_term
 
 
 MEGA = 1 << 20

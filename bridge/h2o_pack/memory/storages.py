@@ -66,30 +66,30 @@ def storage_of(
         UserError: there is no such storage, or a head dim is no multiple of a group.
 
     """
-    known = SYNONYMS.get(name, name)
-    if known not in STORAGES:
+    storage_name = SYNONYMS.get(name, name)
+    if storage_name not in STORAGES:
         raise UserError(
             f'--kv "{name}" is not a way to store keys and values',
             remedy=f"{nearest(name, [*STORAGES, *SYNONYMS])}Choose one of "
             f"{', '.join([*STORAGES, *SYNONYMS])}.",
             code=ExitCode.USAGE,
         )
-    found = STORAGES[known]
-    if found.is_dense and archive_bits == DENSE_BITS:
-        return found
+    storage = STORAGES[storage_name]
+    if storage.is_dense and archive_bits == DENSE_BITS:
+        return storage
     layers = [config.layers[index] for index in config.evicting]
     dims = sorted({dim for layer in layers for dim in (layer.key_dim, layer.value_dim)})
     if archive_bits == DENSE_BITS or all(dim % ARCHIVE_GROUP == 0 for dim in dims):
-        if found.is_dense:
-            return found
+        if storage.is_dense:
+            return storage
         for group in (group_size,) if group_size else TRIED:
             if all(dim % group == 0 for dim in dims):
-                return dataclasses.replace(found, group_size=group)
-    option = f"--archive-bits {archive_bits}" if found.is_dense else f"--kv {name}"
+                return dataclasses.replace(storage, group_size=group)
+    option = f"--archive-bits {archive_bits}" if storage.is_dense else f"--kv {name}"
     raise UserError(
         f"{option} quantizes in groups of {group_size or TRIED[-1]} elements, and "
         f"this model has heads of {', '.join(map(str, dims))}",
-        remedy=f"Use {'--archive-bits 16' if found.is_dense else '--kv dense'}.",
+        remedy=f"Use {'--archive-bits 16' if storage.is_dense else '--kv dense'}.",
         code=ExitCode.USAGE,
     )
 

@@ -128,14 +128,14 @@ def read_adapter(
     assert isinstance(rank, int)  # noqa: S101 - or there was a problem
     assert isinstance(scale, (int, float))  # noqa: S101
     shapes = shapes_of(tensors)
-    found = modules(shapes, kind, rank, layers, problems)
+    adapted = modules(shapes, kind, rank, layers, problems)
     problems.refuse()
     if weights is not None:
         check_fits(shapes, weights, where, problems)
     problems.refuse()
-    first = min(layer for layer, _ in found)
+    first = min(layer for layer, _ in adapted)
     size = sum(tensor.bytes for tensor in tensors)
-    keys = tuple(sorted({key for _, key in found}))
+    keys = tuple(sorted({key for _, key in adapted}))
     return Adapter(folder, kind, rank, float(scale), layers - first, keys, size)
 
 
@@ -148,7 +148,7 @@ def modules(
     shapes: Shapes, kind: str, rank: int, layers: int, problems: Problems
 ) -> set[tuple[int, str]]:
     """Return the layer and the key of each adapted module; note what cannot be applied."""
-    found = set()
+    adapted = set()
     for path in sorted({name.rpartition(".")[0] for name in shapes}):
         place = IN_LAYER.fullmatch(path)
         if place is None or int(place["layer"]) >= layers:
@@ -176,10 +176,10 @@ def modules(
             ranks = f"{down[1]} and {up[0]}"
             problems.add(f"{shown(path)} has tensors of the ranks {ranks}, not {rank}", REMEDY)
         else:
-            found.add((int(place["layer"]), place["key"]))
+            adapted.add((int(place["layer"]), place["key"]))
     if not shapes:
         problems.add(f"{WEIGHTS} has no tensors", REMEDY)
-    return found
+    return adapted
 
 
 def check_fits(shapes: Shapes, weights: Shapes, where: str, problems: Problems) -> None:

@@ -166,7 +166,9 @@ def layer_of(cache: Any) -> Layer:
     """Describe what a cache holds for one sequence after a token."""
     members = list(cache.caches) if isinstance(cache, CacheList) else [cache]
     states = [member for member in members if isinstance(member, ArraysCache)]
-    arrays: list[Any] = [array for each in states for array in each.cache if array is not None]
+    arrays: list[Any] = [
+        array for state in states for array in state.cache if array is not None
+    ]
     state = sum(array.nbytes for array in arrays)
     rows = [member for member in members if not isinstance(member, ArraysCache)]
     if not rows:
@@ -214,7 +216,7 @@ class Watch:
 
     def __init__(self, caches: list[Any]) -> None:
         members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else ())]
-        self._caches = {id(each) for each in (*caches, *members)}
+        self._caches = {id(cache) for cache in (*caches, *members)}
         self._layers: set[int] = set()
         self._children: set[int] = set()
         self._child = 0
@@ -361,8 +363,8 @@ def check_arguments(kind: type, values: object, inside: str) -> None:
         place = f"{inside}.{field.name}" if inside else field.name
         value, hint = values.get(field.name), hints[field.name]
         if value is None:
-            given = field.name in values and hint not in (int, float)
-            if is_required(field) and not given:
+            is_given = field.name in values and hint not in (int, float)
+            if is_required(field) and not is_given:
                 problems.add(f"config.json lacks {place}")
         elif value != field.default and not fits(value, hint, field.name):
             expected = wanted(hint, field.name)
@@ -384,7 +386,9 @@ def fits(value: Any, hint: Any, name: str) -> bool:
     if kind in (list, tuple):
         inner = [arg for arg in typing.get_args(hint) if arg is not ...] or [Any]
         listed = isinstance(value, (list, tuple, str)) and len(value) <= MAX_LAYERS
-        return listed and all(any(fits(each, kind, "") for kind in inner) for each in value)
+        return listed and all(
+            any(fits(element, kind, "") for kind in inner) for element in value
+        )
     return kind not in (bool, str, dict, NoneType) or isinstance(value, kind)
 
 
@@ -405,14 +409,14 @@ def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
 
     mlx_lm's own code converts names and shapes. folder: has config.json, and hollow files.
     """
-    given: dict[str, tuple[int, ...]] = {}
+    given_shapes: dict[str, tuple[int, ...]] = {}
 
     def classes(config: dict[str, Any]) -> tuple[type, type]:
         model, arguments = utils._get_classes(config)  # noqa: SLF001  a default to wrap
 
         class Described(model):  # type: ignore[misc, valid-type]
             def load_weights(self, weights: Any, **_: Any) -> Any:
-                given.update({name: array.shape for name, array in weights})
+                given_shapes.update({name: array.shape for name, array in weights})
                 return self
 
         return Described, arguments
@@ -424,8 +428,10 @@ def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
     except (Exception, SystemExit) as error:
         raise unreadable(CONFIG, f"{CANNOT_BUILD}: {in_one_line(error)}") from error
     parameters: Any = tree_flatten(model.parameters())
-    needed = {name: array.shape for name, array in parameters if isinstance(array, mx.array)}
-    return {"given": given, "needed": needed}
+    needed_shapes = {
+        name: array.shape for name, array in parameters if isinstance(array, mx.array)
+    }
+    return {"given": given_shapes, "needed": needed_shapes}
 
 
 def step(folder: str) -> dict[str, Any]:

@@ -47,19 +47,19 @@ def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
     models = {model.name.lower(): model for model in known_models().values()}
     path = own or users_file()
     if path is not None:
-        models |= {each.name.lower(): each for each in read_own(path)}
+        models |= {model.name.lower(): model for model in read_own(path)}
     return tuple(models.values())
 
 
 def find(name: str, own: Path | None = None) -> KnownModel | None:
     """Return the model of a short name, in whatever case."""
     listed = catalogue(own)
-    return next((each for each in listed if each.name.lower() == name.lower()), None)
+    return next((model for model in listed if model.name.lower() == name.lower()), None)
 
 
 def unknown(name: str, own: Path | None) -> UserError:
     """Make the error for a name that leads nowhere."""
-    names = [each.name for each in catalogue(own)]
+    names = [model.name for model in catalogue(own)]
     return UserError(
         f"there is no model {name!r}",
         remedy=f"{nearest(name[:200], names)}Give an alias ({', '.join(names)}), a folder, "
@@ -68,48 +68,54 @@ def unknown(name: str, own: Path | None) -> UserError:
     )
 
 
-def as_model(known: KnownModel) -> Model | None:
+def as_model(entry: KnownModel) -> Model | None:
     """Describe a model as the catalogue states it, without asking anybody; None if it does not.
 
     Raises:
         UserError: what a user's own catalogue states makes no sense or is not supported.
 
     """
-    if not known.config:
+    if not entry.config:
         return None
-    document = {"quantization": QUANTIZATION, **known.config}
-    found = describe(document, f"{known.name} in the catalogue", partial=True)
-    text = known.config.get("text_config", known.config)
+    document = {"quantization": QUANTIZATION, **entry.config}
+    description = describe(document, f"{entry.name} in the catalogue", partial=True)
+    text = entry.config.get("text_config", entry.config)
     tied = bool(text.get("tie_word_embeddings", True))
-    weights = Weights(known.weights_bytes, tied, known.read_per_token)
+    weights = Weights(entry.weights_bytes, tied, entry.read_per_token)
     return Model(
-        known.hub or known.name, "", found.config, weights, (), None, remarks=found.remarks
+        entry.hub or entry.name,
+        "",
+        description.config,
+        weights,
+        (),
+        None,
+        remarks=description.remarks,
     )
 
 
 def users_file() -> Path | None:
     """Return the user's own catalogue, if there is one."""
-    given = os.environ.get(VARIABLE)
-    if given:
-        return Path(given).expanduser()
+    variable = os.environ.get(VARIABLE)
+    if variable:
+        return Path(variable).expanduser()
     path = config_folder() / "models.toml"
     return path if path.is_file() else None
 
 
 def config_folder() -> Path:
     """Return where users keep settings of h2o-pack, by the system's custom."""
-    given = os.environ.get("XDG_CONFIG_HOME")
-    if sys.platform == "darwin" and not given:
+    folder = os.environ.get("XDG_CONFIG_HOME")
+    if sys.platform == "darwin" and not folder:
         return Path.home() / "Library/Application Support/h2o-pack"
-    return Path(given or Path.home() / ".config") / "h2o-pack"
+    return Path(folder or Path.home() / ".config") / "h2o-pack"
 
 
 def read_own(path: Path) -> tuple[KnownModel, ...]:
     """Read a user's catalogue; a folder is relative to the file."""
-    read = read_rows(path, "model", OwnModel, BLAME, unique="name")
+    models = read_rows(path, "model", OwnModel, BLAME, unique="name")
     return tuple(
-        replace(each, folder=str(path.parent / Path(each.folder).expanduser()))
-        if each.folder
-        else each
-        for each in read
+        replace(model, folder=str(path.parent / Path(model.folder).expanduser()))
+        if model.folder
+        else model
+        for model in models
     )

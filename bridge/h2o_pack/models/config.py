@@ -243,9 +243,9 @@ def text_of(
 
 def read_dtype(document: Mapping[str, Any], text: Mapping[str, Any], problems: Problems) -> str:
     """Return the dtype that the configuration states."""
-    for each in (document, text):
+    for table in (document, text):
         for key in ("torch_dtype", "dtype"):
-            value = each.get(key)
+            value = table.get(key)
             if value is None:
                 continue
             if isinstance(value, str) and value in DTYPES:
@@ -266,14 +266,14 @@ def read_quantization(
     own = document.get("quantization")
     if own is not None:
         return affine(own, "quantization", problems)
-    given = document.get("quantization_config")
-    if given is None:
-        given = text.get("quantization_config")
-    if given is None:
+    quantization = document.get("quantization_config")
+    if quantization is None:
+        quantization = text.get("quantization_config")
+    if quantization is None:
         return 0, 0
-    method = given.get("quant_method") if isinstance(given, dict) else None
-    if isinstance(given, dict) and method is None and "bits" in given:
-        return affine(given, "quantization_config", problems)
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+    if isinstance(quantization, dict) and method is None and "bits" in quantization:
+        return affine(quantization, "quantization_config", problems)
     if isinstance(method, str) and method in METHODS:
         return METHODS[method]
     problems.add(
@@ -283,23 +283,23 @@ def read_quantization(
     return 0, 0
 
 
-def affine(given: object, key: str, problems: Problems) -> tuple[int, int]:
+def affine(value: object, key: str, problems: Problems) -> tuple[int, int]:
     """Read {"bits": ..., "group_size": ...}."""
-    if not isinstance(given, dict):
-        problems.add(f"{key} is {shown(given)} but should be an object", CONVERTED)
+    if not isinstance(value, dict):
+        problems.add(f"{key} is {shown(value)} but should be an object", CONVERTED)
         return 0, 0
     bits, group_size = (
-        one_of(given, name, allowed, key, problems)
+        one_of(value, name, allowed, key, problems)
         for name, allowed in (("bits", BITS), ("group_size", GROUPS))
     )
     return bits, group_size
 
 
 def one_of(
-    given: Mapping[str, Any], name: str, allowed: tuple[int, ...], key: str, problems: Problems
+    table: Mapping[str, Any], name: str, allowed: tuple[int, ...], key: str, problems: Problems
 ) -> int:
     """Return a value that MLX can compute with."""
-    value = given.get(name)
+    value = table.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and value in allowed:
         return value
     listed = ", ".join(map(str, allowed))

@@ -59,7 +59,7 @@ def belongs(name: str) -> bool:
 
 def is_notice(name: str) -> bool:
     """Tell whether a file is the model card, or the text of a license or notice."""
-    return any(fnmatch.fnmatchcase(name.lower(), each) for each in NOTICES) and "/" not in name
+    return any(fnmatch.fnmatchcase(name.lower(), glob) for glob in NOTICES) and "/" not in name
 
 
 def text_files(files: Iterable[ModelFile]) -> dict[str, int]:
@@ -146,17 +146,17 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
     data = size - LENGTH - len(header)
     spans = []
     tensors = []
-    for tensor, given in document.items():
+    for tensor, fields in document.items():
         if tensor == "__metadata__":
             continue
         title = f"{name}: tensor {shown(tensor)}"
         try:
-            begin, end = described(given, data)
+            begin, end = described(fields, data)
         except ValueError as error:
             problems.add(f"{title} {error}")
             continue
         spans.append((begin, end, tensor))
-        tensors.append(Tensor(tensor, given["dtype"], end - begin, tuple(given["shape"])))
+        tensors.append(Tensor(tensor, fields["dtype"], end - begin, tuple(fields["shape"])))
     spans.sort()
     for (_, end, first), (begin, other_end, second) in pairwise(spans):
         if begin < end and begin < other_end:
@@ -167,23 +167,23 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
     return tuple(tensors)
 
 
-def described(given: object, data: int) -> tuple[int, int]:
+def described(fields: object, data: int) -> tuple[int, int]:
     """Return where a tensor lies in a file with `data` bytes; ValueError if it cannot."""
-    if not isinstance(given, dict):
-        raise ValueError(f"is {shown(given)} but should be an object")  # noqa: TRY004
-    dtype, shape = given.get("dtype"), given.get("shape")
+    if not isinstance(fields, dict):
+        raise ValueError(f"is {shown(fields)} but should be an object")  # noqa: TRY004
+    dtype, shape = fields.get("dtype"), fields.get("shape")
     if not isinstance(dtype, str) or dtype not in BYTES:
         raise ValueError(f"has the dtype {shown(dtype)}, which mlx cannot load")
     if not whole(shape) or len(shape) > MAX_DIMENSIONS:  # type: ignore[arg-type]
         raise ValueError("has no shape of whole numbers")
-    offsets = given.get("data_offsets")
+    offsets = fields.get("data_offsets")
     if not whole(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:  # type: ignore[arg-type, index] # noqa: PLR2004
         raise ValueError("has no pair of data_offsets")
     begin, end = offsets  # type: ignore[misc]
     if end > data:
         raise ValueError(f"ends at byte {end}, and the file has {data}: it is cut short")
-    wanted = math.prod(shape) * BYTES[dtype]  # type: ignore[arg-type]
-    if wanted != end - begin:
+    size = math.prod(shape) * BYTES[dtype]  # type: ignore[arg-type]
+    if size != end - begin:
         raise ValueError("does not have as many bytes as its shape and dtype need")
     return begin, end
 
@@ -191,8 +191,8 @@ def described(given: object, data: int) -> tuple[int, int]:
 def whole(value: object) -> bool:
     """Whether a value is a list of whole numbers, none below 0 nor above 2^63."""
     return isinstance(value, list) and all(
-        isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1 << 63
-        for each in value
+        isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 1 << 63
+        for number in value
     )
 
 
@@ -220,18 +220,18 @@ SHOWN = 3
 
 def weight_map(document: Mapping[str, Any], problems: Problems) -> dict[str, str]:
     """Return the file of each tensor by the index; names that are no files are noted."""
-    given = document.get("weight_map")
-    if not isinstance(given, dict):
+    value = document.get("weight_map")
+    if not isinstance(value, dict):
         problems.add(f"{INDEX} has no weight_map from tensors to files")
         return {}
-    found: dict[str, str] = {}
-    for tensor, file in given.items():
+    files: dict[str, str] = {}
+    for tensor, file in value.items():
         reason = why_unsafe(file)
         if reason is not None:
             problems.add(f"{INDEX} names the file {shown(file)}, which {reason}")
         else:
-            found[tensor] = file
-    return found
+            files[tensor] = file
+    return files
 
 
 def check_files(
@@ -265,7 +265,7 @@ def check_tensors(
         problems.add(f"{first} and {second} both have {some(twice, 'tensor', 'tensors')}")
     if mapping is None:
         return
-    missing = [name for name in mapping if name not in files]
+    absent = [name for name in mapping if name not in files]
     moved = [
         name
         for name, file in mapping.items()
@@ -273,13 +273,13 @@ def check_tensors(
     ]
     unnamed = [name for name in files if name not in mapping]
     for names, what in (
-        (missing, "names {names}, which no file has"),
+        (absent, "names {names}, which no file has"),
         (moved, "names another file than the one that has {names}"),
         (unnamed, "does not name {names}, which the files have"),
     ):
         if names:
-            said = what.format(names=some(names, "tensor", "tensors"))
-            problems.add(f"{INDEX} is stale: it {said}")
+            sentence = what.format(names=some(names, "tensor", "tensors"))
+            problems.add(f"{INDEX} is stale: it {sentence}")
 
 
 def some(names: list[str], one: str, many: str) -> str:
@@ -348,8 +348,8 @@ def part_of(name: str, *, mixture: bool) -> str:
     if SKIPPED.intersection(parts):
         return "skipped"
     if BLOCKS.intersection(parts):
-        chosen = mixture and EXPERTS.intersection(parts) and "shared_mlp" not in parts
-        return "experts" if chosen else "rest"
+        is_expert = mixture and EXPERTS.intersection(parts) and "shared_mlp" not in parts
+        return "experts" if is_expert else "rest"
     if module in TABLES:
         return "table"
     if module in EMBEDDINGS:
@@ -416,8 +416,8 @@ def inspect(
     problems.refuse()
     config = described.config
     if config.experts:
-        chosen = config.experts_per_token
-        weights = weigh(tensors, experts=config.experts, experts_per_token=chosen)
+        experts = config.experts_per_token
+        weights = weigh(tensors, experts=config.experts, experts_per_token=experts)
     return Model(
         id=contents.id,
         commit=contents.commit,
@@ -465,7 +465,7 @@ def from_folder(
 
 def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:
     """List what goes into packages; links to elsewhere and odd names are noted."""
-    found = []
+    model_files = []
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
@@ -483,8 +483,8 @@ def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:
                 f"{path.name} {reason}", "Copy the file into the folder, or use a hard link."
             )
         elif path.is_file():
-            found.append(ModelFile(path.name, path.stat().st_size))
-    return tuple(found)
+            model_files.append(ModelFile(path.name, path.stat().st_size))
+    return tuple(model_files)
 
 
 def why_bad_link(path: Path, folder: Path) -> str | None:
@@ -501,7 +501,7 @@ def why_bad_link(path: Path, folder: Path) -> str | None:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: a loop, before Python 3.13
         return "is a link that leads nowhere"
-    if any(real.is_relative_to(each) for each in allowed):
+    if any(real.is_relative_to(parent) for parent in allowed):
         return None
     return f"is a link to {shown(str(real))}, outside of the folder"
 

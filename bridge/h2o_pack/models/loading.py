@@ -31,24 +31,24 @@ def check_loads(headers: Headers, where: str) -> None:
         for file, tensors in headers.tensors.items():
             write_hollow(folder / file, tensors)
         shapes = attempt("shapes", where, folder=name)
-    given, needed = shapes["given"], shapes["needed"]
+    loaded, expected = shapes["given"], shapes["needed"]
     problems = Problems(where)
     for names, what in (
-        (needed.keys() - given.keys(), "the weights lack {names}"),
+        (expected.keys() - loaded.keys(), "the weights lack {names}"),
         (
-            given.keys() - needed.keys(),
+            loaded.keys() - expected.keys(),
             "the weights have {names}, of which config.json knows nothing",
         ),
     ):
         if names:
             problems.add(what.format(names=some(sorted(names), "tensor", "tensors")))
-    other = sorted(n for n in given.keys() & needed.keys() if given[n] != needed[n])
+    other = sorted(n for n in loaded.keys() & expected.keys() if loaded[n] != expected[n])
     if other:
         first = other[0]
         problems.add(
             f"{some(other, 'tensor', 'tensors')} {'has' if len(other) == 1 else 'have'} "
             f"another shape than config.json asks for: {shown(first)} has "
-            f"{list(given[first])} instead of {list(needed[first])}"
+            f"{list(loaded[first])} instead of {list(expected[first])}"
         )
     problems.refuse()
 

@@ -97,9 +97,9 @@ def catalogue_result(
     return CatalogueResult(models=tuple(entry(*model) for model in models))
 
 
-def entry(known: KnownModel, model: Model | None) -> CatalogueEntry:
+def entry(row: KnownModel, model: Model | None) -> CatalogueEntry:
     """Return an entry, with the shapes of its model if they are known."""
-    place = (known.name, known.source, known.hub, known.revision, known.bundled, known.folder)
+    place = (row.name, row.source, row.hub, row.revision, row.bundled, row.folder)
     if model is None:
         return CatalogueEntry(*place)
     config, weights = model.config, model.weights
@@ -167,14 +167,14 @@ def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
 def short_row(model: CatalogueEntry) -> tuple[str, ...]:
     """Return what is shown of a model on any screen; what is not stated is left open."""
     evicting, layers = model.evicting_layers, model.layers
-    kept = f"{model.kv_bytes_per_token / KIB:g}" if evicting else ""
+    kib_per_token = f"{model.kv_bytes_per_token / KIB:g}" if evicting else ""
     digits = 2 if model.weights_bytes < 10 * GB else 1
     size = f"{model.weights_bytes / GB:.{digits}f} GB" if model.weights_bytes else ""
     return (
         model.name,
         model.model_type,
         f"{evicting} of {layers}" if evicting != layers else f"{layers or ''}",
-        kept,
+        kib_per_token,
         f"{model.context:,}" if model.context else "",
         size,
     )
@@ -207,7 +207,7 @@ def rows(model: Model) -> Mapping[str, str]:
     config, weights = model.config, model.weights
     quantized = f"{config.bits} bits, groups of {config.group_size}" if config.bits else "no"
     mixture = f", {config.experts_per_token} of {config.experts} experts"
-    found = {
+    lines = {
         "type": config.model_type + (" (assumed to be plain)" if model.assumed else ""),
         "commit": model.commit or "-",
         "folder": str(model.folder or "not downloaded"),
@@ -226,11 +226,11 @@ def rows(model: Model) -> Mapping[str, str]:
         ),
     }
     if any(fixed_bytes(config).values()):
-        found["other caches"] = ", ".join(
+        lines["other caches"] = ", ".join(
             f"{name} {size:,} bytes" for name, size in fixed_bytes(config).items() if size
         )
-    found["files"] = f"{len(model.files)}, {model.size / GB:.3f} GB"
-    return found
+    lines["files"] = f"{len(model.files)}, {model.size / GB:.3f} GB"
+    return lines
 
 
 def layer_lines(layers: tuple[Layer, ...]) -> list[str]:

@@ -61,8 +61,8 @@ class ChatTemplate:
         from jinja2 import meta
 
         environment = sandbox()
-        read = meta.find_undeclared_variables(environment.parse(self.source))
-        return tuple(sorted(read - GIVEN - environment.globals.keys()))
+        names = meta.find_undeclared_variables(environment.parse(self.source))
+        return tuple(sorted(names - GIVEN - environment.globals.keys()))
 
     def render(
         self, messages: Sequence[Mapping[str, str]], strftime_now: Callable[[str], str]
@@ -88,8 +88,8 @@ class ChatTemplate:
 
         def text(**thoughts: str) -> str:
             reply = {"role": "assistant", "content": "b", **thoughts}
-            asked = [{"role": "user", "content": said} for said in "ac"]
-            return self.render([asked[0], reply, asked[1]], lambda _format: "today")
+            questions = [{"role": "user", "content": letter} for letter in "ac"]
+            return self.render([questions[0], reply, questions[1]], lambda _format: "today")
 
         if "<think>" not in self.source:
             return False
@@ -138,11 +138,11 @@ def find_template(files: Mapping[str, bytes], where: str) -> ChatTemplate | None
         except UnicodeDecodeError as error:
             raise unreadable(where, f"{TEMPLATE_FILE} is not UTF-8 text") from error
     for name, document in documents.items():
-        given = document.get(KEY)
-        source = default_of(given)
+        value = document.get(KEY)
+        source = default_of(value)
         if source is not None:
             return ChatTemplate(source, name, special)
-        if given is not None:
+        if value is not None:
             raise unreadable(where, f"{KEY} in {name} is neither a text nor named texts")
     return None
 
@@ -155,10 +155,12 @@ def document_of(files: Mapping[str, bytes], name: str, where: str) -> dict[str, 
 def default_of(value: Any) -> str | None:
     """Return the template for conversations among what a file gives; None if there is none."""
     if isinstance(value, list):
-        named = {
-            each.get("name"): each.get("template") for each in value if isinstance(each, dict)
+        by_name = {
+            entry.get("name"): entry.get("template")
+            for entry in value
+            if isinstance(entry, dict)
         }
-        value = named.get("default")
+        value = by_name.get("default")
     return value if isinstance(value, str) else None
 
 
@@ -252,9 +254,9 @@ def check_sampling(files: Mapping[str, bytes], vocabulary: int, where: str) -> N
         value = document.get(name)
         if value is not None and not fits(value):
             problems.add(f"{name} is {shown(value)}, not {expected}", CORRECT_SAMPLING)
-    given = document.get(EOS)
-    ids = given if isinstance(given, list) else [] if given is None else [given]
-    wrong = [each for each in ids if not whole(each) or not 0 <= each < vocabulary]
+    end = document.get(EOS)
+    ids = end if isinstance(end, list) else [] if end is None else [end]
+    wrong = [token for token in ids if not whole(token) or not 0 <= token < vocabulary]
     if wrong:
         problems.add(
             f"{EOS} has {shown(wrong[0])}, which is none of the {vocabulary} tokens",
@@ -313,8 +315,8 @@ class ModelLicense:
 @cache
 def terms() -> Mapping[str, Terms]:
     """Return the licenses that ask something of an app, by the ids of model cards."""
-    found = read_rows(FOLDER / "licenses.toml", "license", Terms)
-    return {name: each for each in found for name in each.ids}
+    rows = read_rows(FOLDER / "licenses.toml", "license", Terms)
+    return {name: row for row in rows for name in row.ids}
 
 
 def read_license(files: Mapping[str, bytes]) -> ModelLicense:
@@ -323,10 +325,10 @@ def read_license(files: Mapping[str, bytes]) -> ModelLicense:
     cards = [name for name in texts if name.lower() == CARD]
     card = front_matter(texts[cards[0]]) if cards else {}
     notices = {name: text for name, text in texts.items() if name not in cards}
-    stated = card.get("license", "").lower()
-    named = card.get("license_name", "")
+    license_id = card.get("license", "").lower()
+    license_name = card.get("license_name", "")
     return ModelLicense(
-        id=named if named and stated in ("", *OTHER) else stated,
+        id=license_name if license_name and license_id in ("", *OTHER) else license_id,
         link=card.get("license_link", ""),
         texts=notices,
     )
@@ -337,25 +339,25 @@ def front_matter(card: str) -> dict[str, str]:
     head = FRONT_MATTER.match(card.replace("\r\n", "\n"))
     if head is None:
         return {}
-    found = {key: value.strip().strip("\"'[]") for key, value in ENTRY.findall(head[1])}
-    return {key: one_line(value)[:LONGEST] for key, value in found.items()}
+    entries = {key: value.strip().strip("\"'[]") for key, value in ENTRY.findall(head[1])}
+    return {key: one_line(value)[:LONGEST] for key, value in entries.items()}
 
 
-def license_remark(found: ModelLicense) -> str:
+def license_remark(model_license: ModelLicense) -> str:
     """Say what a developer should know before shipping the model, "" for nothing."""
-    if not found.id:
-        return "" if found.texts else NO_LICENSE
-    name = found.id.lower()
-    missing = "" if found.texts or name in CARRIED else NO_TEXT
+    if not model_license.id:
+        return "" if model_license.texts else NO_LICENSE
+    name = model_license.id.lower()
+    no_text = "" if model_license.texts or name in CARRIED else NO_TEXT
     if name in terms():
-        known = terms()[name]
-        asks = f"It asks you to {known.asks}: {known.source}."
-        return " ".join(filter(None, [f"the model's license is {known.name}.", asks, missing]))
+        entry = terms()[name]
+        asks = f"It asks you to {entry.asks}: {entry.source}."
+        return " ".join(filter(None, [f"the model's license is {entry.name}.", asks, no_text]))
     if name not in FREE:
-        at = f" ({found.link})" if found.link else ""
-        said = f"the model's license is {found.id}{at}: read it before you ship it."
-        return " ".join(filter(None, [said, missing]))
-    return f"the model's license is {found.id}. {missing}" if missing else ""
+        at = f" ({model_license.link})" if model_license.link else ""
+        sentence = f"the model's license is {model_license.id}{at}: read it before you ship it."
+        return " ".join(filter(None, [sentence, no_text]))
+    return f"the model's license is {model_license.id}. {no_text}" if no_text else ""
 
 
 NO_TEMPLATE = (
@@ -403,17 +405,19 @@ def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
     with problems.caught():
         check_sampling(files, model.config.vocabulary, where)
     problems.refuse()
-    license_ = read_license({name: data for name, data in files.items() if is_notice(name)})
-    remarks = tuple(filter(None, [license_remark(license_)]))
+    model_license = read_license(
+        {name: data for name, data in files.items() if is_notice(name)}
+    )
+    remarks = tuple(filter(None, [license_remark(model_license)]))
     if template is None:
-        return ModelTexts(license=license_, remarks=(NO_TEMPLATE, *remarks))
+        return ModelTexts(license=model_license, remarks=(NO_TEMPLATE, *remarks))
     problem = template.problem()
     if problem:
         unusable = f"the chat template in {template.file} {problem}"
         return ModelTexts(
-            None, unusable, license_, (f"{unusable}. {CORRECT_TEMPLATE}", *remarks)
+            None, unusable, model_license, (f"{unusable}. {CORRECT_TEMPLATE}", *remarks)
         )
-    return ModelTexts(template, license=license_, remarks=remarks)
+    return ModelTexts(template, license=model_license, remarks=remarks)
 
 
 USERS = ("a", "0")
@@ -471,12 +475,12 @@ def conversation(system: str, user: str) -> list[dict[str, str]]:
 
 def common(sequences: Sequence[Sequence[Any]]) -> list[Any]:
     """Return the elements with which all sequences begin."""
-    found = []
+    prefix = []
     for elements in zip(*sequences, strict=False):
         if len(set(elements)) > 1:
             break
-        found.append(elements[0])
-    return found
+        prefix.append(elements[0])
+    return prefix
 
 
 def refused_template(template: ChatTemplate, what: str) -> UserError:

@@ -145,4 +145,4 @@ def run(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
         errors = unreadable(files, f"{library} fails with {files}: {in_one_line(error)}").errors
     except BaseException:  # noqa: BLE001 - a panic, or an exit
         errors = unreadable(files, f"{library} fails with {files}").errors
-    return {"refused": [(each.what, each.remedy) for each in errors]}
+    return {"refused": [(error.what, error.remedy) for error in errors]}

@@ -35,35 +35,35 @@ def acknowledgements(plan: PackagePlan) -> tuple[Acknowledgement, ...]:
         *map(of_model, plan.models),
         *(
             Acknowledgement(
-                each.name,
-                each.license,
-                each.source if each.package else "",
-                "\n".join(each.copyright),
-                tuple(map(swift_name, each.texts)),
+                component.name,
+                component.license,
+                component.source if component.package else "",
+                "\n".join(component.copyright),
+                tuple(map(swift_name, component.texts)),
             )
-            for each in code
+            for component in code
         ),
     )
 
 
 def of_model(plan: ModelPlan) -> Acknowledgement:
     """Return how the model is named: with its own texts, or with the one that all have."""
-    known = plan.source.texts.license
-    source = known.link
+    model_license = plan.source.texts.license
+    source = model_license.link
     if plan.model.commit:
         source = f"{HUB}/{plan.model.id}"
-    name = known.id.lower()
-    carried = (swift_name(name),) if not known.texts and name in CARRIED else ()
-    parts = (f"{file}\n\n{text.strip()}" for file, text in known.texts.items())
-    return Acknowledgement(plan.model.id, known.id, source, "\n\n".join(parts), carried)
+    name = model_license.id.lower()
+    carried = (swift_name(name),) if not model_license.texts and name in CARRIED else ()
+    parts = (f"{file}\n\n{text.strip()}" for file, text in model_license.texts.items())
+    return Acknowledgement(plan.model.id, model_license.id, source, "\n\n".join(parts), carried)
 
 
 def shared_texts(works: tuple[Acknowledgement, ...]) -> Mapping[str, str]:
     """Return {name in Swift: text} of the texts that several works have."""
     files = {text for component in components() for text in component.texts} | set(CARRIED)
     texts = {swift_name(file): file for file in sorted(files)}
-    used = {name for each in works for name in each.texts}
-    return {name: license_text(file) for name, file in texts.items() if name in used}
+    names = {name for work in works for name in work.texts}
+    return {name: license_text(file) for name, file in texts.items() if name in names}
 
 
 def swift_name(file: str) -> str:

@@ -189,10 +189,10 @@ def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -
     from h2o_pack.verify.check import compare_vendor
 
     record = lock.read(package)
-    kept = record.vendor
-    made_so = kept is not None and current(kept, record.upstream_version)
-    if kept is not None and made_so and not compare_vendor(package, record).differences:
+    vendored = record.vendor
+    made_so = vendored is not None and current(vendored, record.upstream_version)
+    if vendored is not None and made_so and not compare_vendor(package, record).differences:
         say("Vendor is as it should be")
-        return kept
-    host, offline = (kept.host, kept.offline) if kept else (HOST, False)
+        return vendored
+    host, offline = (vendored.host, vendored.offline) if vendored else (HOST, False)
     return vendor(package, upstream, host, say, offline=offline)

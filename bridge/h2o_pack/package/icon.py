@@ -109,7 +109,7 @@ def png(lines: list[bytes]) -> bytes:
     header = struct.pack(">IIBBBBB", len(lines[0]) // 3, len(lines), 8, 2, 0, 0, 0)
     body = zlib.compress(b"".join(b"\0" + line for line in lines), 9)
     chunks = ((b"IHDR", header), (b"IDAT", body), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in chunks)
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

@@ -148,27 +148,29 @@ class PackagesResult(Result):
     packages: Annotated[tuple[IosResult, ...], doc("In the order of the file.")]
 
 
-def ios_result(made: PackageResult, choices: Choices = MappingProxyType({})) -> IosResult:
+def ios_result(result: PackageResult, choices: Choices = MappingProxyType({})) -> IosResult:
     """Return what was made as --json prints it, with what was chosen for it."""
-    plan, failed = made.plan, made.not_vendored
+    plan, failed = result.plan, result.not_vendored
     return IosResult(
-        package=made.folder,
-        written=made.verification is not None,
+        package=result.folder,
+        written=result.verification is not None,
         name=plan.package_name,
         module=f"{plan.module_name}Model",
         bundle_id=plan.bundle_id,
         display_name=plan.display_name,
         models=tuple(
-            packaged(each, manifest, choices)
-            for each, manifest in zip_longest(plan.models, made.manifests)
+            packaged(model, manifest, choices)
+            for model, manifest in zip_longest(plan.models, result.manifests)
         ),
-        size=made.size,
+        size=result.size,
         asset_pack=plan.spec.delivery.asset_pack,
         download=plan.spec.delivery.download,
-        files=made.files,
-        app=made.app,
-        replaced=made.replaced,
-        vendor=None if made.vendored is None else vendor_result(made.folder, made.vendored),
+        files=result.files,
+        app=result.app,
+        replaced=result.replaced,
+        vendor=None
+        if result.vendored is None
+        else vendor_result(result.folder, result.vendored),
         errors=error_entries([failed] if failed else []),
     )
 
@@ -205,56 +207,58 @@ def vendor_result(package: Path, vendored: Vendored) -> VendorResult:
     )
 
 
-def print_made(made: PackageResult, choices: Choices, console: Console) -> None:
+def print_made(result: PackageResult, choices: Choices, console: Console) -> None:
     """Show what was chosen, what was made or would be, and what can be done with it.
 
     A package without the Vendor/ that was asked for is no success.
     """
-    if made.not_vendored is not None:
+    if result.not_vendored is not None:
         console.print(
-            f"{made.folder} is whole but for Vendor: run the same command again", markup=False
+            f"{result.folder} is whole but for Vendor: run the same command again", markup=False
         )
         return
     for choice in choices.values():
         print_choice(choice, console)
-    print_package(made, console)
-    for path in made.replaced:
+    print_package(result, console)
+    for path in result.replaced:
         console.print(
             f"note: you had changed {path}, which is written anew; yours is in Replaced",
             markup=False,
             soft_wrap=False,
         )
-    for note in common_first([(model.model.id, model.warnings) for model in made.plan.models]):
+    for note in common_first(
+        [(model.model.id, model.warnings) for model in result.plan.models]
+    ):
         console.print(f"note: {note}", markup=False, soft_wrap=False)
-    if made.verification is None:
+    if result.verification is None:
         console.print("nothing was written: this was a dry run")
         return
-    for difference in made.verification.differences:
+    for difference in result.verification.differences:
         console.print(f"differs: {difference}", markup=False, soft_wrap=False)
-    folder = shlex.quote(str(made.folder))
-    project = shlex.quote(f"{made.folder}/App/Chat.xcodeproj")
+    folder = shlex.quote(str(result.folder))
+    project = shlex.quote(f"{result.folder}/App/Chat.xcodeproj")
     steps = f"h2o-pack parity {folder}; open {project}"
-    if made.vendored is None:
+    if result.vendored is None:
         steps = f"h2o-pack vendor {folder}; {steps}"
     console.print(f"next: {steps}", markup=False)
-    if made.plan.spec.delivery.download:
+    if result.plan.spec.delivery.download:
         console.print(
             f"and upload the files in {folder}/Model, so that the app finds them below "
-            f"{made.plan.spec.delivery.download}",
+            f"{result.plan.spec.delivery.download}",
             markup=False,
         )
 
 
-def print_package(made: PackageResult, console: Console) -> None:
+def print_package(result: PackageResult, console: Console) -> None:
     """Show the models, side by side where there are several, and the package."""
     from rich.markup import escape
     from rich.table import Table
 
-    plan, several = made.plan, len(made.plan.models) > 1
-    table = Table(title=escape(str(made.folder)), title_justify="left", show_header=False)
+    plan, several = result.plan, len(result.plan.models) > 1
+    table = Table(title=escape(str(result.folder)), title_justify="left", show_header=False)
     models = [
-        model_rows(each, manifest, system=bool(plan.spec.app.system))
-        for each, manifest in zip_longest(plan.models, made.manifests)
+        model_rows(model, manifest, system=bool(plan.spec.app.system))
+        for model, manifest in zip_longest(plan.models, result.manifests)
     ]
     labels = dict.fromkeys(label for rows in models for label in rows)
     for label in labels:
@@ -265,11 +269,13 @@ def print_package(made: PackageResult, console: Console) -> None:
     table.add_row("module", f"{plan.module_name}Model, with H2OKit")
     table.add_row(
         "files",
-        f"{len(made.files)} generated, {sum(len(model.model.files) for model in plan.models)}"
+        f"{len(result.files)} generated, {sum(len(model.model.files) for model in plan.models)}"
         f" of the model{'s' if several else ''}",
     )
-    table.add_row("size", size_sentence(made.size))
-    table.add_row("app", escape(f"{plan.display_name} ({plan.bundle_id}): {STATES[made.app]}"))
+    table.add_row("size", size_sentence(result.size))
+    table.add_row(
+        "app", escape(f"{plan.display_name} ({plan.bundle_id}): {STATES[result.app]}")
+    )
     console.print(table)
 
 
@@ -280,7 +286,7 @@ def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> d
     package has a system prompt.
     """
     config, cache, memory = plan.model.config, plan.cache, plan.memory
-    sizes = {each.max_size for each in plan.workload.caches if each} or {cache.max_size}
+    sizes = {layer.max_size for layer in plan.workload.caches if layer} or {cache.max_size}
     own = f", {min(sizes)} to {max(sizes)} by layer" if len(sizes) > 1 else ""
     archived = f", archive {memory.archive / 1e6:,.1f}" if memory.archive else ""
     rows = {
@@ -293,7 +299,7 @@ def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> d
     if cache.recall is not None:
         every = cache.recall.every
         when = f" at prompts and every {every} tokens" if every else ""
-        recalling = sum(1 for each in plan.workload.caches if each and each.recall_rows)
+        recalling = sum(1 for layer in plan.workload.caches if layer and layer.recall_rows)
         rows["recall"] = (
             f"up to {cache.recall_rows} rows{when}, {recalling} layers, archive in "
             f"{plan.archive} in {cache.recall.archive_bits} bits"
@@ -302,8 +308,8 @@ def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> d
         f"{memory.total / 1e6:,.0f} MB: weights {memory.weights / 1e6:,.0f}, "
         f"caches {memory.caches / 1e6:,.1f}{archived}; `h2o-pack plan` has each term"
     )
-    stated = StatedLicense.of(plan.source.texts.license)
-    rows["license"] = str(stated) if stated else "none found"
+    model_license = StatedLicense.of(plan.source.texts.license)
+    rows["license"] = str(model_license) if model_license else "none found"
     adapter = plan.source.adapter
     if adapter is not None:
         rows["adapter"] = (

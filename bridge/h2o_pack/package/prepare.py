@@ -64,28 +64,28 @@ def prepare(
     with problems.caught():
         devices = named_devices(spec.devices)
     models = []
-    for wanted in spec.models:
+    for model_spec in spec.models:
         with problems.caught():
-            models.append(find_model(wanted, say))
+            models.append(find_model(model_spec, say))
     with problems.caught():
         pins(spec.upstream)
         for model in models:
             refuse_missing_type(model.config.model_type, spec.upstream, model.id)
     problems.refuse()
     sources, of_files = [], Problems()
-    for wanted, found in zip(spec.models, models, strict=True):
+    for model_spec, base in zip(spec.models, models, strict=True):
         texts, turns = ModelTexts(), list[str]()
         with of_files.caught():
-            files = read_small(found, text_files(found.files))
-            texts = ModelTexts() if files is None else read_texts(files, found)
+            files = read_small(base, text_files(base.files))
+            texts = ModelTexts() if files is None else read_texts(files, base)
         with of_files.caught():
-            turns = first_turns(texts, spec.app.system, found.id) if spec.app.system else []
+            turns = first_turns(texts, spec.app.system, base.id) if spec.app.system else []
         with of_files.caught():
-            if found.headers is not None and not found.assumed:
-                say(f"checking that {found.id} loads")
-                check_loads(found.headers, found.id)
+            if base.headers is not None and not base.assumed:
+                say(f"checking that {base.id} loads")
+                check_loads(base.headers, base.id)
         with problems.caught():
-            model, adapter = adapted(found, wanted.adapter)
+            model, adapter = adapted(base, model_spec.adapter)
             sources.append(ModelSource(model, texts, adapter, tuple(turns)))
     if len(sources) == len(models):
         with problems.caught():
@@ -127,16 +127,16 @@ def plan_package(
     title = spec.app.name or naming.model_display_name(names[0])
     app = replace(spec.app, bundle_id=bundle_id_of(spec, title, output, maker))
     problems, workloads = Problems(), []
-    for wanted, source in pairs:
+    for model_spec, source in pairs:
         with problems.caught():
             drops = source.texts.drops_thoughts
-            workloads.append(workload_of(source.model, wanted.cache, drops_thoughts=drops))
+            workloads.append(workload_of(source.model, model_spec.cache, drops_thoughts=drops))
     problems.refuse()
     holding: Sequence[Sequence[Device]] = [()] * len(pairs)
     with problems.caught():
         holding = devices_of_each(workloads, devices)
     models = []
-    for (wanted, source), workload, holders, folder in zip(
+    for (model_spec, source), workload, holders, folder in zip(
         pairs, workloads, holding, folders, strict=True
     ):
         backends = {device.backend for device in holders} or {"iphone"}
@@ -145,14 +145,14 @@ def plan_package(
         ]
         models.append(
             ModelPlan(
-                spec=wanted,
+                spec=model_spec,
                 source=source,
                 workload=workload,
                 memory=max(map(workload.plan, sorted(backends)), key=lambda plan: plan.total),
                 memory_of={name: workload.plan(backend) for name, backend in BACKENDS.items()},
                 warnings=(
                     *source.model.remarks,
-                    *(each.text(flag) for each in unwise),
+                    *(warning.text(flag) for warning in unwise),
                     *advice(workload),
                     *naming.name_remarks(title),
                     *source.texts.remarks,
@@ -160,8 +160,8 @@ def plan_package(
                 folder=folder,
             )
         )
-    chosen = tuple(model for model, _ in pairs)
-    plan = PackagePlan(replace(spec, models=chosen, app=app), tuple(models))
+    model_specs = tuple(model for model, _ in pairs)
+    plan = PackagePlan(replace(spec, models=model_specs, app=app), tuple(models))
     with problems.caught():
         check_app_size(names, plan.size, spec.delivery)
     problems.refuse()
@@ -187,14 +187,14 @@ def folders_of(models: Sequence[str]) -> list[str]:
     """Return a folder in the package for each model; Apple's disks keep their names apart."""
     if len(models) == 1:
         return [MODEL_FOLDER]
-    taken = {folded(RESERVED)}
+    names = {folded(RESERVED)}
     folders = []
     for model in models:
-        wanted = name = naming.package_name(naming.model_display_name(model))
+        base = name = naming.package_name(naming.model_display_name(model))
         number = 1
-        while folded(name) in taken:
+        while folded(name) in names:
             number += 1
-            name = f"{wanted}-{number}"
-        taken.add(folded(name))
+            name = f"{base}-{number}"
+        names.add(folded(name))
         folders.append(f"{MODEL_FOLDER}/{name}")
     return folders

@@ -78,7 +78,7 @@ def trace(plan: ModelPlan) -> dict[str, Content]:
     from h2o_pack.parity.trace import Case, Trace, record_layer
 
     config = with_few_rows(plan.cache)
-    layer = next(each for each in plan.model.config.layers if each.kind == "full")
+    layer = next(layer for layer in plan.model.config.layers if layer.kind == "full")
     lengths = chunks(config)
     case = Case(
         "layer", "float32", config, kv=plan.storage.name, group_size=plan.storage.group_size

@@ -98,7 +98,7 @@ def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Con
                 remedy="Take what you want of it into App, delete it, and run this again.",
                 code=ExitCode.OUTPUT,
             )
-    return {path: each for path, each in files.items() if path not in there}
+    return {path: content for path, content in files.items() if path not in there}
 
 
 SWIFT_TEMPLATES = "swift_templates"
@@ -343,7 +343,7 @@ def locked_model(plan: ModelPlan) -> lock.LockedModel:
 
 def digests(files: Mapping[str, Content]) -> dict[str, str]:
     """Return the sha256 of each file."""
-    return {path: lock.sha256(as_bytes(each)) for path, each in sorted(files.items())}
+    return {path: lock.sha256(as_bytes(content)) for path, content in sorted(files.items())}
 
 
 def config_arguments(config: H2OConfig, indent: int = 12) -> str:

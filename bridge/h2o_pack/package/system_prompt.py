@@ -145,10 +145,10 @@ def check_memory(memory: MemoryPlan) -> None:
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
         there = min(there, int(CONTAINER.read_text("ascii")))
-    needed = needed_bytes(memory)
-    if needed > there:
+    size = needed_bytes(memory)
+    if size > there:
         raise UserError(
-            f"reading the system prompt takes {gigabytes(needed)} GB of memory, and this "
+            f"reading the system prompt takes {gigabytes(size)} GB of memory, and this "
             f"machine has {gigabytes(there)} GB",
             remedy="Package the model on a machine with more, or leave --system out: the app "
             "then reads its system prompt in the first turn.",
@@ -188,7 +188,7 @@ def prepare(
 
     """
     template = plan.source.texts.template
-    wanted = PreparedPrompt(
+    prompt = PreparedPrompt(
         tokens=0,
         chunk=plan.memory.prefill_step,
         prompt=digest(system),
@@ -198,12 +198,12 @@ def prepare(
         made_by=makers(),
     )
     target = package / plan.folder / SYSTEM_PROMPT
-    kept = keep(wanted, previous, plan.folder, target)
-    if kept is not None:
+    earlier = keep(prompt, previous, plan.folder, target)
+    if earlier is not None:
         say("the caches of the system prompt are as they should be")
-        record = kept
+        record = earlier
     else:
-        record = replace(wanted, tokens=compute(plan, system, target, wanted, say))
+        record = replace(prompt, tokens=compute(plan, system, target, prompt, say))
     file = BundledFile(SYSTEM_PROMPT, target.stat().st_size, sha256_of(target))
     whole = replace(bundled, files=(*bundled.files, file), system_prompt=record)
     manifest.write(package, whole, plan.folder)
@@ -211,9 +211,9 @@ def prepare(
 
 
 def keep(
-    wanted: PreparedPrompt, previous: Path, folder: str, target: Path
+    prompt: PreparedPrompt, previous: Path, folder: str, target: Path
 ) -> PreparedPrompt | None:
-    """Take over the file of an earlier package, if it is what is wanted; return its record.
+    """Reuse the file of an earlier package where it matches `prompt`; return its record.
 
     folder: of the model, in that package.
     """
@@ -222,7 +222,7 @@ def keep(
     except UserError:
         return None
     record = earlier.system_prompt
-    if record is None or replace(record, tokens=0) != wanted:
+    if record is None or replace(record, tokens=0) != prompt:
         return None
     source = previous / folder / SYSTEM_PROMPT
     listed = next((file for file in earlier.files if file.path == SYSTEM_PROMPT), None)
@@ -252,7 +252,7 @@ def compute(
     begun = time.monotonic()
     read(model, caches, tokens, record.chunk, say)
     say(f"read {len(tokens)} tokens in {time.monotonic() - begun:.1f} s", done=True)
-    said = {
+    metadata = {
         "tokens": json.dumps(tokens),
         "chunk": str(record.chunk),
         "prompt": record.prompt,
@@ -260,9 +260,9 @@ def compute(
         "model": record.model,
         "policy": record.policy,
     }
-    written = target.with_name(WRITTEN)
-    save_prompt_cache(str(written), caches, said)
-    written.rename(target)
+    scratch = target.with_name(WRITTEN)
+    save_prompt_cache(str(scratch), caches, metadata)
+    scratch.rename(target)
     with target.open("rb") as file:
         os.fsync(file.fileno())
     return len(tokens)
@@ -274,10 +274,10 @@ def load_bundled(folder: Path) -> tuple[Any, Any]:
 
     if not (folder / ADAPTER).exists():
         return load(str(folder))
-    with tempfile.TemporaryDirectory() as named:  # as mlx-lm wants its files to be named
-        (Path(named) / CONFIG).symlink_to((folder / ADAPTER_CONFIG).resolve())
-        (Path(named) / WEIGHTS).symlink_to((folder / ADAPTER).resolve())
-        return load(str(folder), named)
+    with tempfile.TemporaryDirectory() as scratch:  # as mlx-lm wants its files to be named
+        (Path(scratch) / CONFIG).symlink_to((folder / ADAPTER_CONFIG).resolve())
+        (Path(scratch) / WEIGHTS).symlink_to((folder / ADAPTER).resolve())
+        return load(str(folder), scratch)
 
 
 def make_caches(model: Any, plan: ModelPlan, tokens: int) -> list[Any]:
@@ -301,14 +301,14 @@ def check_kinds(caches: list[Any], family: str) -> None:
 
     from h2o_py.cache import H2OKVCache
 
-    known = (H2OKVCache, KVCache, RotatingKVCache, ArraysCache)
+    classes = (H2OKVCache, KVCache, RotatingKVCache, ArraysCache)
     members = [
         m
         for cache in caches
         for m in (cache.caches if isinstance(cache, CacheList) else [cache])
     ]
     other = sorted(
-        {type(member).__name__ for member in members if not isinstance(member, known)}
+        {type(member).__name__ for member in members if not isinstance(member, classes)}
     )
     if other:
         raise UserError(

@@ -140,7 +140,7 @@ def changes(
         yield Change("tool", "h2o-pack", old["h2o_pack"], new["h2o_pack"])
     yield from models(old, new)
     for name in sorted(old["upstream"].keys() | new["upstream"].keys()):
-        before, after = (each["upstream"].get(name, {}) for each in (old, new))
+        before, after = (document["upstream"].get(name, {}) for document in (old, new))
         if before != after:
             yield Change("upstream", name, shown_pin(before), shown_pin(after))
     for name in OF_THE_PLAN:
@@ -231,7 +231,7 @@ def print_changes(update: Update, console: Console, *, dry_run: bool) -> None:
         console.print("nothing was written: this was a dry run")
 
 
-def print_update(made: PackageResult | None, console: Console) -> None:
+def print_update(result: PackageResult | None, console: Console) -> None:
     """Show what was made, if anything was."""
-    if made is not None:
-        print_made(made, {}, console)
+    if result is not None:
+        print_made(result, {}, console)

@@ -180,12 +180,12 @@ def tied(ours: Any, theirs: Any, before: Ledger | None, tokens: int) -> str:
                 first = importances(ours.ledger, batch, head, ours.config)
                 second = importances(theirs.ledger, batch, head, ours.config)
             values = [first.get(p) for p in surplus] + [second.get(p) for p in lacking]
-            known = [value for value in values if value is not None]
-            if len(known) < len(values) or max(known) - min(known) > TIE:
+            present = [value for value in values if value is not None]
+            if len(present) < len(values) or max(present) - min(present) > TIE:
                 return ""
             remark = remark or (
                 f"head {head} ties {surplus} with {lacking}: their importances differ by "
-                f"{max(known) - min(known):.1g}"
+                f"{max(present) - min(present):.1g}"
             )
     return remark
 

@@ -83,7 +83,7 @@ def run_parity(
         max_kv=record.models[0].config["max_size"],
         tokens=runs[0][0],
         host=build.host.name if build else "",
-        levels=tuple(level for _, done in runs for level in done),
+        levels=tuple(level for _, checked in runs for level in checked),
     )
 
 
@@ -104,14 +104,14 @@ class ModelRun:
         folder = self.root / self.model.folder
         described = read_config(folder / "config.json", assume_full_attention=True)
         tokens: int = 0
-        done: list[Level] = []
+        results: list[Level] = []
         if set(levels) & set(DEFAULT):
-            tokens, done = self.check_caches(levels, described, work)
+            tokens, results = self.check_caches(levels, described, work)
         if "tokens" in levels:
-            asked, level = self.check_model(described, work)
-            tokens, done = tokens or asked, [*done, level]
+            prompt_tokens, level = self.check_model(described, work)
+            tokens, results = tokens or prompt_tokens, [*results, level]
         name = self.model.model if several else ""
-        return tokens, [replace(level, model=name) for level in done]
+        return tokens, [replace(level, model=name) for level in results]
 
     def check_caches(
         self, levels: Collection[str], described: ModelConfig, work: Path
@@ -136,18 +136,18 @@ class ModelRun:
                 work_of_swift = self.root / swift.WORK
                 caches += traces.replay(trace, self.build, work_of_swift, self.progress)
         fewer = "" if rows == config.max_size else f", {rows} rows of {config.max_size}"
-        done = []
+        results = []
         if "op" in levels:
             compared = f"C++ core in mlx-lm against h2o_pack.parity.reference{fewer}"
-            done.append(Level(1, "op", compared, tuple(core)))
+            results.append(Level(1, "op", compared, tuple(core)))
         if "trace" in levels and self.build is None:
             what = "not verified: that the generated Swift caches do the same"
             compared = "Swift caches against mlx-lm"
-            done.append(Level(2, "trace", compared, (), f"{what}; {NO_SWIFT}"))
+            results.append(Level(2, "trace", compared, (), f"{what}; {NO_SWIFT}"))
         elif "trace" in levels and self.build is not None:
             compared = f"Swift caches on {self.build.host.name} against mlx-lm{fewer}"
-            done.append(Level(2, "trace", compared, tuple(caches)))
-        return tokens, done
+            results.append(Level(2, "trace", compared, tuple(caches)))
+        return tokens, results
 
     def check_model(self, described: ModelConfig, work: Path) -> tuple[int, Level]:
         """Level 3: what the model of mlx-swift-lm says of a prompt, beside mlx-lm's."""
@@ -234,14 +234,14 @@ def check_core() -> None:
 
 def check_versions() -> None:
     """Refuse versions of MLX that the trace would not be comparable with."""
-    for name, wanted in VERSIONS.items():
+    for name, required in VERSIONS.items():
         try:
-            found = metadata.version(name)
+            installed = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found = "none"
-        if found != wanted:
+            installed = "none"
+        if installed != required:
             raise UserError(
-                f"{name} {found} is installed, and this h2o-pack is made for {wanted}",
-                remedy=f"Run: pip install {name}=={wanted}",
+                f"{name} {installed} is installed, and this h2o-pack is made for {required}",
+                remedy=f"Run: pip install {name}=={required}",
                 code=ExitCode.VERSION,
             )

@@ -53,16 +53,16 @@ class CaseResult:
         doc("Where rounding alone decided between two rows or tokens: not a difference."),
     ] = ()
 
-    def compared(self, found: Difference, size: float = 0.0) -> CaseResult:
+    def compared(self, difference: Difference, size: float = 0.0) -> CaseResult:
         """Add a comparison that gave so large a difference; the detail of one allowed is ""."""
         largest = {"output": "largest_output_difference", "scores": "largest_score_difference"}
         changes: dict[str, Any] = {"comparisons": self.comparisons + 1}
-        if found.kind in largest:
-            name = largest[found.kind]
+        if difference.kind in largest:
+            name = largest[difference.kind]
             changes[name] = max(getattr(self, name) or 0.0, size)
-        if found.detail:
-            changes["first_difference"] = self.first_difference or found
-            changes["positions_equal"] = self.positions_equal and found.kind != "positions"
+        if difference.detail:
+            changes["first_difference"] = self.first_difference or difference
+            changes["positions_equal"] = self.positions_equal and difference.kind != "positions"
         return replace(self, **changes)
 
     def tie(self, layer: int | None, step: int, detail: str, kind: str = "tie") -> CaseResult:

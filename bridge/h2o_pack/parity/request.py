@@ -173,7 +173,7 @@ def generate(
     caches: list[Any],
     prompt: list[int],
     prefill: int,
-    given: Sequence[int] = (),
+    forced: Sequence[int] = (),
     before_step: Callable[[int], None] = lambda _step: None,
 ) -> tuple[list[int], list[mx.array]]:
     """Choose DECODED tokens greedily; return them and the logits that each came from.
@@ -181,24 +181,24 @@ def generate(
     The prompt comes in the chunks of mlx-swift-lm's `LLMModel.prepare`: of `prefill` tokens
     while more are left, and the rest.
 
-    given: tokens to go on with in place of the chosen ones. before_step: called before each
+    forced: tokens to go on with in place of the chosen ones. before_step: called before each
     token after the prompt, with the number of the step.
     """
     tokens: list[int] = []
     logits: list[mx.array] = []
-    left = prompt
+    rest = prompt
     with routed():
-        while len(left) > prefill:
-            mx.eval(model(mx.array([left[:prefill]]), cache=caches))
-            left = left[prefill:]
+        while len(rest) > prefill:
+            mx.eval(model(mx.array([rest[:prefill]]), cache=caches))
+            rest = rest[prefill:]
         while len(tokens) < DECODED:
             if tokens:
                 before_step(len(tokens))
-            last = model(mx.array([left]), cache=caches)[0, -1]
+            last = model(mx.array([rest]), cache=caches)[0, -1]
             mx.eval(last)
             logits.append(last)
             tokens.append(int(mx.argmax(last)))
-            left = [given[len(tokens) - 1]] if given else tokens[-1:]
+            rest = [forced[len(tokens) - 1]] if forced else tokens[-1:]
     return tokens, logits
 
 

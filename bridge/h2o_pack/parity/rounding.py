@@ -80,7 +80,9 @@ def runs(
     for draw in range(DRAWS + 1):
         if draw:
             keys = mx.random.split(mx.random.key(draw - 1), len(weights))
-            changed = [(name, moved(each, keys[i])) for i, (name, each) in enumerate(weights)]
+            changed = [
+                (name, moved(weight, keys[i])) for i, (name, weight) in enumerate(weights)
+            ]
             model.update(tree_unflatten(changed))
         caches = case.make_caches(model)
         evictions = Evictions(case.name, caches, swift, exchanges)

@@ -61,24 +61,24 @@ def prepare(package: Path) -> Host:
 def vendored(package: Path) -> Host:
     """Check that Vendor/ was made for this machine by the current edits."""
     record = lock.read(package)
-    version, made = record.upstream_version, record.vendor
+    version, vendor = record.upstream_version, record.vendor
     again = f"Run `h2o-pack vendor {package} --host {SYSTEM}` again"
-    if made is None or made.edits != digest(assets.root(), version):
+    if vendor is None or vendor.edits != digest(assets.root(), version):
         raise UserError(
             f"{VENDOR_FOLDER}/ was not made by this version of h2o-pack",
             where=str(package / VENDOR_FOLDER),
             remedy=f"{again}, or move the folder away.",
             code=ExitCode.VERSION,
         )
-    if made.host != SYSTEM:
+    if vendor.host != SYSTEM:
         raise UserError(
-            f"{VENDOR_FOLDER}/ was made for the host {made.host}, and this is {SYSTEM}",
+            f"{VENDOR_FOLDER}/ was made for the host {vendor.host}, and this is {SYSTEM}",
             where=str(package / VENDOR_FOLDER),
             remedy=f"{again}.",
             code=ExitCode.VERSION,
         )
-    known = pins(version)
-    stands_on = (f"{name} {known[name].version}" for name in ("mlx-swift", "mlx-swift-lm"))
+    by_name = pins(version)
+    stands_on = (f"{name} {by_name[name].version}" for name in ("mlx-swift", "mlx-swift-lm"))
     name = f"{' with '.join(stands_on)} (vendored)"
     return Host(name, package, package / VENDORED_BUILD)
 
@@ -116,9 +116,9 @@ def sync(files: Mapping[str, Path | str], root: Path) -> None:
 
     SwiftPM compiles again what is newer than its last build.
     """
-    wanted = {root / path for path in files}
+    paths = {root / path for path in files}
     for path in sorted(root.rglob("*")) if root.exists() else ():
-        if path.is_file() and path not in wanted:
+        if path.is_file() and path not in paths:
             path.unlink()
     for name, source in files.items():
         target = root / name
@@ -156,8 +156,8 @@ def check_cxx(folder: Path) -> None:
     if compiler is not None:
         command = [compiler, "-x", "c++", "-fsyntax-only", "-"]
         source = b"#include <vector>\n"
-        done = subprocess.run(command, input=source, capture_output=True, check=False)  # noqa: S603
-        if done.returncode == 0:
+        process = subprocess.run(command, input=source, capture_output=True, check=False)  # noqa: S603
+        if process.returncode == 0:
             return
     raise UserError(
         "there is no working C++ compiler",
@@ -207,10 +207,10 @@ class Build:
     def products(self) -> Path:
         """Return the folder of what was built."""
         command = [self.swift, "build", *self.host.options, "--show-bin-path"]
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             command, env=environment({}), capture_output=True, text=True, check=True
         )
-        return Path(done.stdout.strip())
+        return Path(process.stdout.strip())
 
 
 def build(host: Host, swift: str, work: Path, on_line: Callable[[str], None]) -> Build:
@@ -220,13 +220,13 @@ def build(host: Host, swift: str, work: Path, on_line: Callable[[str], None]) ->
         UserError: it does not build, with Swift's own words, or needs what cannot be fetched.
 
     """
-    made = Build(host, swift, work / LOG)
+    product = Build(host, swift, work / LOG)
     command = [swift, "build", *host.options, "--build-tests"]
-    if run(command, made.log, environment({}), on_line):
-        raise failure("swift build", made.log)
+    if run(command, product.log, environment({}), on_line):
+        raise failure("swift build", product.log)
     if needs_metallib(host):
-        place_metallib(host, made.products())
-    return made
+        place_metallib(host, product.products())
+    return product
 
 
 def run(
@@ -275,9 +275,9 @@ def failure(what: str, log: Path) -> UserError:
         )
     lines = text.splitlines()
     errors = [line for line in lines if "error:" in line]
-    shown = "\n  ".join((errors or lines)[-SHOWN_LINES:])
+    excerpt = "\n  ".join((errors or lines)[-SHOWN_LINES:])
     return UserError(
-        f"{what} failed:\n  {shown}\n",
+        f"{what} failed:\n  {excerpt}\n",
         where=f"all of it is in {log}",
         remedy="Correct that and run it again.",
         code=ExitCode.TOOL,
@@ -321,22 +321,22 @@ def compile_library(package: Path, library: Path) -> None:
         compiled = [Path(work, f"{number}.air") for number in range(len(sources))]
         for source, air in zip(sources, compiled, strict=True):
             xcrun("metal", *METAL_FLAGS, "-c", source, "-o", air)
-        made = Path(work, METALLIB)
-        xcrun("metallib", "-o", made, *compiled)
-        made.replace(library)
+        linked = Path(work, METALLIB)
+        xcrun("metallib", "-o", linked, *compiled)
+        linked.replace(library)
 
 
 def xcrun(tool: str, *arguments: str | Path) -> None:
     """Run one of Apple's tools for macOS; UserError with its words where it fails."""
     command: Sequence[str | Path] = ("xcrun", "-sdk", "macosx", tool, *arguments)
     try:
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
         raise no_compiler("xcrun is missing") from None
-    if done.returncode != 0:
-        raise no_compiler(done.stderr.strip() or f"{tool} exits with {done.returncode}")
+    if process.returncode != 0:
+        raise no_compiler(process.stderr.strip() or f"{tool} exits with {process.returncode}")
 
 
 def no_compiler(reason: str) -> UserError:

@@ -100,7 +100,7 @@ def decided_by_rounding(
     of another run instead, since the codes of elements are decided by roundings too.
     """
     before = result.first_difference
-    taken: CaseResult | None = None
+    accepted: CaseResult | None = None
     exchanges: tuple[Exchange, ...] = ()
     gaps: list[tuple[float, ...]] = []
     for draw, (run, again) in enumerate(runs):
@@ -109,14 +109,14 @@ def decided_by_rounding(
             return result
         if not is_quantized and not (draw or (exchanges and again.equal)):
             return result
-        if taken is None and again.equal and before is not None:
-            taken = again
+        if accepted is None and again.equal and before is not None:
+            accepted = again
             if draw:
-                taken = again.tie(None, before.step, draw_detail(result, again, draw))
+                accepted = again.tie(None, before.step, draw_detail(result, again, draw))
         if draw:
             gaps.append(run.gaps)
-        if taken is not None and (not exchanges or all_tie(exchanges, gaps)):
-            return with_exchanges(taken, exchanges, gaps)
+        if accepted is not None and (not exchanges or all_tie(exchanges, gaps)):
+            return with_exchanges(accepted, exchanges, gaps)
     return result
 
 
@@ -172,7 +172,7 @@ def first_id(text: Text, ids: list[int]) -> str:
     pairs = zip(text.ids, ids, strict=False)
     shorter = min(len(text.ids), len(ids))
     place = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
-    theirs, ours = (each[place] if place < len(each) else "no id" for each in (text.ids, ids))
+    theirs, ours = (row[place] if place < len(row) else "no id" for row in (text.ids, ids))
     return f"id {place} of {shown(text)} is {ours} in Swift and {theirs} in Python"
 
 
@@ -206,8 +206,8 @@ def compare_case(
     for step, token in enumerate(case.tokens):
         name = f"{case.name}.{step}"
         if step >= len(answer["tokens"]) or name not in ours:
-            missing = Difference(None, step, "missing", "Swift made no token")
-            return result.compared(missing)
+            difference = Difference(None, step, "missing", "Swift made no token")
+            return result.compared(difference)
         result = compare_step(
             result, step, (answer["tokens"][step], token), ours[name], expected[name]
         )
@@ -243,7 +243,7 @@ def compare_step(
     expected: mx.array,
 ) -> CaseResult:
     """Compare one step. tokens: Swift's and Python's."""
-    mine, its = (each.reshape(-1).astype(mx.float32) for each in (logits, expected))
+    mine, its = (array.reshape(-1).astype(mx.float32) for array in (logits, expected))
     if mine.size != its.size:
         detail = f"Swift has {mine.size} logits, Python {its.size}"
         return result.compared(Difference(None, step, "logits", detail))

@@ -173,12 +173,12 @@ def chunks(max_kv: int, prompt: int) -> Iterator[int]:
     Half a cache, three single tokens while rows are still free, a chunk larger
     than the cache, chunks of a quarter of it, and at last a draft of a few tokens.
     """
-    left = prompt - DRAFT
+    rest = prompt - DRAFT
     sizes = [max_kv // 2, 1, 1, 1, max_kv + max_kv // 2]
-    while left > 0:
-        size = min(sizes.pop(0) if sizes else max(1, max_kv // 4), left)
+    while rest > 0:
+        size = min(sizes.pop(0) if sizes else max(1, max_kv // 4), rest)
         yield size
-        left -= size
+        rest -= size
     yield DRAFT
 
 
@@ -199,16 +199,16 @@ def record(
     config = fitting(config, described)
     tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
     recorded: list[Case] = []
-    used = largest = 0
+    total = largest = 0
     shutil.rmtree(folder, ignore_errors=True)
     for case in cases(config, described.head_dim):
-        if recorded and used + largest > MOST_BYTES:
+        if recorded and total + largest > MOST_BYTES:
             yield Trace(folder, tuple(recorded)).written()
             shutil.rmtree(folder)
-            recorded, used = [], 0
+            recorded, total = [], 0
         recorded.append(record_case(model, tokens, case, folder))
         size = sum(file.stat().st_size for file in (folder / recorded[-1].folder).iterdir())
-        used, largest = used + size, max(largest, size)
+        total, largest = total + size, max(largest, size)
     yield Trace(folder, tuple(recorded)).written()
 
 
@@ -296,24 +296,26 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Case
     return replace(case, layers=layers, scale=recorders[0].scale, steps=tuple(steps))
 
 
-def recorded_layers(recorders: Sequence[Any], taken: int, tokens: int) -> tuple[int, ...]:
+def recorded_layers(
+    recorders: Sequence[Any], tokens_so_far: int, tokens: int
+) -> tuple[int, ...]:
     """Choose the layers to record: the first, the last, the middle one, and one of each shape.
 
     As many of them as MOST_BYTES has room for, and at least one.
 
-    taken: tokens that the recorders have seen; tokens: those of the whole run.
+    tokens_so_far: tokens that the recorders have seen; tokens: those of the whole run.
     """
     of_shape: dict[tuple[Any, ...], int] = {}
     for layer, cache in enumerate(recorders):
         heads, dims = cache.step["k"].shape[1], cache.step["v"].shape[-1]
         of_shape.setdefault((heads, cache.step["k"].shape[-1], dims), layer)
     count = len(recorders)
-    wanted = dict.fromkeys((*of_shape.values(), 0, count - 1, count // 2))
+    candidates = dict.fromkeys((*of_shape.values(), 0, count - 1, count // 2))
     layers: list[int] = []
     room = MOST_BYTES
-    for layer in wanted:
+    for layer in candidates:
         step = recorders[layer].taken()
-        room -= sum(array.nbytes for array in step.values()) * tokens // taken
+        room -= sum(array.nbytes for array in step.values()) * tokens // tokens_so_far
         if layers and room < 0:
             break
         layers.append(layer)

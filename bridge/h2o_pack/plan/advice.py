@@ -25,44 +25,44 @@ def advice(workload: Workload) -> tuple[str, ...]:
     model, caches = workload.model, [cache for cache in workload.caches if cache is not None]
     if not caches:
         return ()
-    said = []
+    remarks = []
     size = round(sum(cache.max_size for cache in caches) / len(caches))
     if workload.recall is not None:
-        said += [*beside_full_cache(workload), *beyond_limit(workload)]
+        remarks += [*beside_full_cache(workload), *beyond_limit(workload)]
         if not workload.recall.every:
-            said.append(AT_PROMPTS)
+            remarks.append(AT_PROMPTS)
     elif size * SPARSE < workload.tokens:
-        said.append(sparse(size, workload.tokens, model.config.context))
+        remarks.append(sparse(size, workload.tokens, model.config.context))
     short = sum(cache.recent_budget < SHORT_RECENT for cache in caches)
     if short:
         where = "" if short == len(caches) else f"in {short} of {len(caches)} layers "
-        said.append(
+        remarks.append(
             f"{where}fewer than {SHORT_RECENT} of the newest tokens are kept for certain: text "
             "may lose its thread. Raise --max-kv or --recent-budget."
         )
     if workload.kv in FOUR_BIT_KEYS:
-        said.append(
+        remarks.append(
             "keys in 4 bits change what some models say, Qwen's above all. Compare with "
             "--kv k8v4, which keeps them in 8."
         )
     plain = sum(layer.kind == "sliding" for layer in model.config.layers)
     if plain:
-        said.append(
+        remarks.append(
             f"{plain} of {len(model.config.layers)} layers attend to a window and keep their "
             "own cache: --max-kv bounds the others alone."
         )
     if model.config.model_type in unsplit_prompts():
-        said.append(
+        remarks.append(
             f"the plan is for H2OSession, which gives the model {workload.step} tokens of a "
             "prompt at once. mlx-swift-lm's own ChatSession gives this family the whole "
             "prompt, which takes far more for a long one."
         )
     if model.assumed:
-        said.append(
+        remarks.append(
             "nothing is known of this architecture: its shapes are taken for an ordinary "
             "transformer's. Measure the peak on a device."
         )
-    return tuple(said)
+    return tuple(remarks)
 
 
 def sparse(size: int, context: int, longest: int) -> str:

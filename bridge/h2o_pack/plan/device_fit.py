@@ -64,13 +64,13 @@ class Verdict:
     verdict: Annotated[Fit, doc("tight: less than a tenth of the limit is left.")]
 
 
-def verdict(needed: int, limit: int | None) -> Verdict:
+def verdict(size: int, limit: int | None) -> Verdict:
     """Hold needed bytes against a limit."""
     if limit is None:
         return Verdict(None, None, None, "unknown")
-    share = (limit - needed) / limit
+    share = (limit - size) / limit
     fit: Fit = "does not fit" if share < 0 else "tight" if share < TIGHT else "fits"
-    return Verdict(limit, limit - needed, round(share, 4), fit)
+    return Verdict(limit, limit - size, round(share, 4), fit)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class DeviceFit:
 
     def source(self, what: What) -> Number | None:
         """The number that was used; None where nobody has found one."""
-        return next((each for each in self.sources if each.what == what), None)
+        return next((source for source in self.sources if source.what == what), None)
 
 
 @dataclass(frozen=True)
@@ -193,30 +193,30 @@ def plan_on_devices(
         UserError: all that is wrong, together.
 
     """
-    problems, seen, names = Problems(), None, spec.devices.names
+    problems, report, names = Problems(), None, spec.devices.names
     with problems.caught():
         refuse_with_several(spec, measured=measured is not None)
-        seen = None if measured is None else read_measured(measured)
-        names = names if seen is None else (*names, seen.device)
+        report = None if measured is None else read_measured(measured)
+        names = names if report is None else (*names, report.device)
     with problems.caught():
-        known = catalogue(spec.devices.file)
-        devices = named_devices(replace(spec.devices, names=names), known)
+        entries = catalogue(spec.devices.file)
+        devices = named_devices(replace(spec.devices, names=names), entries)
     models = []
-    for wanted in spec.models:
+    for model_spec in spec.models:
         with problems.caught():
-            models.append(find_model(wanted, say, stated=True))
+            models.append(find_model(model_spec, say, stated=True))
     problems.refuse()
     if not names:
-        devices = known.all_devices() if every else one_of_each_kind(known.all_devices())
-    return plan_models(spec, models, devices, known, seen)
+        devices = entries.all_devices() if every else one_of_each_kind(entries.all_devices())
+    return plan_models(spec, models, devices, entries, report)
 
 
 def plan_models(
     spec: PackageSpec,
     models: Sequence[Model],
     devices: tuple[Device, ...],
-    known: Catalogue,
-    seen: MeasuredMemory | None = None,
+    entries: Catalogue,
+    report: MeasuredMemory | None = None,
 ) -> PlanResult:
     """Plan the models of a spec on devices.
 
@@ -226,10 +226,10 @@ def plan_models(
     """
     refuse_twice(models)
     planned, problems = [], Problems()
-    for wanted, model in zip(spec.models, models, strict=True):
+    for model_spec, model in zip(spec.models, models, strict=True):
         with problems.caught():
-            workload = workload_on_devices(model, wanted.cache)
-            planned.append(planned_model(workload, devices, known, model_catalogue(), seen))
+            workload = workload_on_devices(model, model_spec.cache)
+            planned.append(planned_model(workload, devices, entries, model_catalogue(), report))
     problems.refuse()
     return plan_result(planned)
 
@@ -308,13 +308,13 @@ def loaded_model(models: Sequence[str], fits: Sequence[DeviceFit]) -> LoadedMode
 def planned_model(
     workload: Workload,
     devices: tuple[Device, ...],
-    known: Catalogue,
+    entries: Catalogue,
     models: tuple[KnownModel, ...],
-    seen: MeasuredMemory | None = None,
+    report: MeasuredMemory | None = None,
 ) -> PlannedModel:
     """Plan on every backend that the devices have, and hold each device against it.
 
-    seen: what a device among them reported.
+    report: what a device among them reported.
     """
     backends = tuple(dict.fromkeys(device.backend for device in devices)) or ("iphone",)
     plans = tuple(workload.plan(backend) for backend in backends)
@@ -339,8 +339,8 @@ def planned_model(
         ),
         advice=advice(workload),
         speed_rule=rules(),
-        calibration=calibration(known),
-        measured=None if seen is None else beside_plan(seen, plans, known),
+        calibration=calibration(entries),
+        measured=None if report is None else beside_plan(report, plans, entries),
     )
 
 
@@ -370,11 +370,11 @@ def holds(workload: Workload, device: Device) -> bool:
 
 
 def beside_plan(
-    seen: MeasuredMemory, plans: Sequence[MemoryPlan], known: Catalogue
+    report: MeasuredMemory, plans: Sequence[MemoryPlan], entries: Catalogue
 ) -> SeenMemory:
     """Put a device's report beside the plan for its backend."""
-    (device, *_) = known.find(seen.device)
-    return beside(seen, next(plan for plan in plans if plan.backend == device.backend))
+    (device, *_) = entries.find(report.device)
+    return beside(report, next(plan for plan in plans if plan.backend == device.backend))
 
 
 def device_fit(
@@ -417,11 +417,11 @@ def capacities(
 ) -> list[Capacity]:
     """Return what fits at most on each device, looked for once where limits are the same."""
     keys = [(device.limit_entitled, device.backend, device.margin) for device in devices]
-    found = {
+    by_key = {
         key: capacity(workload.on(device), device.limit_entitled, device.backend, models)
         for key, device in dict(zip(keys, devices, strict=True)).items()
     }
-    return [found[key] for key in keys]
+    return [by_key[key] for key in keys]
 
 
 def capacity(
@@ -430,11 +430,11 @@ def capacity(
     """What fits at most into a limit."""
     if limit is None:
         return Capacity()
-    known = known_fitting(workload, models, limit, backend)
+    model = known_fitting(workload, models, limit, backend)
     return Capacity(
         workload.largest_max_kv(limit, backend),
         workload.largest_context(limit, backend),
-        known.name if known is not None else "",
+        model.name if model is not None else "",
     )
 
 
@@ -473,9 +473,9 @@ def remedies(
     rows = workload.largest_max_kv(limit, backend)
     if rows and (rows < workload.max_kv or not workload.max_kv):
         yield f"--max-kv {rows}"
-    known = known_fitting(workload, models, limit, backend)
-    if known is not None and workload.model.id not in (known.name, known.hub):
-        yield f"--model {known.name}"
+    model = known_fitting(workload, models, limit, backend)
+    if model is not None and workload.model.id not in (model.name, model.hub):
+        yield f"--model {model.name}"
 
 
 def can_quantize(workload: Workload) -> bool:
@@ -523,9 +523,9 @@ def devices_of_each(
         UserError: a device can hold none of them, or a model is for none of the devices.
 
     """
-    known = model_catalogue()
+    models = model_catalogue()
     refusals = [
-        [refusal(workload, known, device) for device in devices] for workload in workloads
+        [refusal(workload, models, device) for device in devices] for workload in workloads
     ]
     return holders(devices, refusals)
 

@@ -77,25 +77,25 @@ def read_measured(path: Path) -> MeasuredMemory:
         UserError: it cannot be read, or names a term that no plan has, or one twice.
 
     """
-    found = read_json(path, MeasuredMemory, "a report of a device's memory", REMEDY)
-    known = (*terms.ALL, MLX, TOTAL)
-    names = [each.name for each in found.terms]
+    report = read_json(path, MeasuredMemory, "a report of a device's memory", REMEDY)
+    choices = (*terms.ALL, MLX, TOTAL)
+    names = [term.name for term in report.terms]
     for name in names:
-        if name not in known:
-            what, near = f'no plan has a term "{name}"', nearest(name, known)
+        if name not in choices:
+            what, near = f'no plan has a term "{name}"', nearest(name, choices)
         elif names.count(name) > 1:
             what, near = f'the term "{name}" is given twice', ""
         else:
             continue
-        remedy = f"{near}Choose from: {', '.join(known)}."
+        remedy = f"{near}Choose from: {', '.join(choices)}."
         raise UserError(what, where=str(path), remedy=remedy, code=ExitCode.USAGE)
-    return found
+    return report
 
 
 def beside(measured: MeasuredMemory, plan: MemoryPlan) -> SeenMemory:
     """Hold a device's report against the plan for its backend."""
     planned = {TOTAL: plan.total, MLX: plan.mlx}
-    peaks = [each.bytes for each in measured.terms if each.name == MLX]
+    peaks = [term.bytes for term in measured.terms if term.name == MLX]
     exact = plan.mlx - plan.of(*terms.MODELLED)
     return SeenMemory(
         device=measured.device,
@@ -103,18 +103,18 @@ def beside(measured: MeasuredMemory, plan: MemoryPlan) -> SeenMemory:
         system=measured.system,
         source=measured.source,
         terms=tuple(
-            seen_term(each, planned.get(each.name, plan.of(each.name)))
-            for each in in_order(measured.terms)
+            seen_term(term, planned.get(term.name, plan.of(term.name)))
+            for term in in_order(measured.terms)
         ),
         margin=margin_of(peaks[0], plan.mlx, exact) if peaks else None,
     )
 
 
-def margin_of(seen: int, planned: int, exact: int) -> float:
+def margin_of(peak: int, planned: int, exact: int) -> float:
     """Return the part of the modelled bytes that MLX needed beyond them.
 
     Args:
-        seen: MLX's peak on a device.
+        peak: MLX's peak on a device.
         planned: the same in the plan, without a margin.
         exact: bytes of both that follow from shapes.
 
@@ -123,13 +123,13 @@ def margin_of(seen: int, planned: int, exact: int) -> float:
 
     """
     modelled = max(1, planned - exact)
-    return round(max(0.0, (seen - exact) / modelled - 1), 4)
+    return round(max(0.0, (peak - exact) / modelled - 1), 4)
 
 
 def in_order(measured: Sequence[MeasuredTerm]) -> list[MeasuredTerm]:
     """Return terms in the plan's order, the sums last."""
     order = (*terms.ALL, MLX, TOTAL)
-    return sorted(measured, key=lambda each: order.index(each.name))
+    return sorted(measured, key=lambda term: order.index(term.name))
 
 
 def seen_term(measured: MeasuredTerm, planned: int) -> SeenTerm:

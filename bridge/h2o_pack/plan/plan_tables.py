@@ -54,16 +54,16 @@ def print_plan(plan: PlanResult, console: Console, *, verbose: bool = False) -> 
 def print_verdict(plan: PlanResult, console: Console) -> None:
     """Say on which devices it fits, of which the smallest, and what keeps every token."""
     names = " or ".join(model_display_name(model.model) for model in plan.models)
-    held = [loaded for loaded in plan.loaded if loaded.verdict in HELD]
+    fitting = [loaded for loaded in plan.loaded if loaded.verdict in HELD]
     fits = {device.identifier: device for device in plan.models[-1].devices}
-    said = f"{names} fits on {len(held)} of {len(plan.loaded)} devices"
+    sentence = f"{names} fits on {len(fitting)} of {len(plan.loaded)} devices"
     if len(plan.loaded) == 1:
         [only] = plan.loaded
-        said = f"{names} {VERDICTS[only.verdict]} {only.name}"
-    elif held:
-        smallest = min(held, key=lambda each: fits[each.identifier].entitled.limit or 0)
-        said += f"; smallest: {smallest.name}"
-    console.print(said, style="bold", markup=False, soft_wrap=False)
+        sentence = f"{names} {VERDICTS[only.verdict]} {only.name}"
+    elif fitting:
+        smallest = min(fitting, key=lambda device: fits[device.identifier].entitled.limit or 0)
+        sentence += f"; smallest: {smallest.name}"
+    console.print(sentence, style="bold", markup=False, soft_wrap=False)
     for model in plan.models:
         whole = model.full_cache
         if whole is not None:
@@ -111,14 +111,14 @@ def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
     """Show what takes how much, in a sentence per model; backends that differ side by side."""
     for model in models:
         lines = [sums(plan) for plan in model.plans]
-        said = [
+        parts = [
             f"{name} {'/'.join(dict.fromkeys(f'{line[name] / 1e6:,.0f}' for line in lines))}"
             for name in lines[0]
             if any(line[name] for line in lines)
         ]
         backends = "/".join(plan.backend for plan in model.plans)
         name = f"{model_display_name(model.model)}, " if len(models) > 1 else ""
-        console.print(f"{name}MB on {backends}: {', '.join(said)}", soft_wrap=False)
+        console.print(f"{name}MB on {backends}: {', '.join(parts)}", soft_wrap=False)
 
 
 @dataclass(frozen=True)
@@ -144,17 +144,17 @@ def groups(plan: PlanResult) -> list[Group]:
 
 def together(names: Sequence[str]) -> str:
     """Return names in one line, without what they have in common with the one before."""
-    shown, before = list[str](), ""
+    short, before = list[str](), ""
     for name in dict.fromkeys(names):
         family = name.partition(" ")[0]
-        shown.append(name.removeprefix(f"{family} ") if family == before else name)
+        short.append(name.removeprefix(f"{family} ") if family == before else name)
         before = family
-    for count in range(len(shown), 1, -1):
-        said = ", ".join(shown[:count])
-        said += f" and {len(shown) - count} more" if count < len(shown) else ""
-        if len(said) <= NAMES:
-            return said
-    return f"{shown[0]} and {len(shown) - 1} more" if len(shown) > 1 else shown[0]
+    for count in range(len(short), 1, -1):
+        line = ", ".join(short[:count])
+        line += f" and {len(short) - count} more" if count < len(short) else ""
+        if len(line) <= NAMES:
+            return line
+    return f"{short[0]} and {len(short) - 1} more" if len(short) > 1 else short[0]
 
 
 def print_groups(plan: PlanResult, console: Console) -> None:
@@ -168,7 +168,8 @@ def print_groups(plan: PlanResult, console: Console) -> None:
     table = plain_table("GiB", "devices", *columns, text=("devices", "loads"))
     for group in groups(plan):
         loads = plan.loaded[group.places[0]].model
-        model = next((each for each in plan.models if each.model == loads), plan.models[-1])
+        matching = (model for model in plan.models if model.model == loads)
+        model = next(matching, plan.models[-1])
         fits = [model.devices[place] for place in group.places]
         first, ram = fits[0], fits[0].ram
         cells = [left(first.entitled), speeds(fits)]
@@ -192,16 +193,16 @@ def entitled(fit: DeviceFit) -> str:
 def left(verdict: Verdict) -> str:
     """Return the part of the limit that is left, in the verdict's color."""
     share = verdict.headroom_share
-    said = SHORT[verdict.verdict] if share is None or share < 0 else f"{share:.0%}"
-    return f"[{STYLES[verdict.verdict]}]{said}[/]"
+    text = SHORT[verdict.verdict] if share is None or share < 0 else f"{share:.0%}"
+    return f"[{STYLES[verdict.verdict]}]{text}[/]"
 
 
 def speeds(fits: Sequence[DeviceFit]) -> str:
     """Return the tokens per second of devices, from the slowest to the fastest."""
-    known = [fit.speed.tokens_per_second for fit in fits if fit.speed is not None]
-    if not known:
+    ranges = [fit.speed.tokens_per_second for fit in fits if fit.speed is not None]
+    if not ranges:
         return "-"
-    low, high = min(each[0] for each in known), max(each[1] for each in known)
+    low, high = min(pair[0] for pair in ranges), max(pair[1] for pair in ranges)
     return f"~{low:.0f}" if round(low) == round(high) else f"~{low:.0f}-{high:.0f}"
 
 
@@ -278,7 +279,7 @@ def print_rows(report: PlannedModel, console: Console) -> None:
     names = ("device", "tok/s", "sustained", *recalls, "max_kv", "unbounded", "model")
     most = plain_table(*names, text=("device", "model"))
     for row in report.devices:
-        share, speed, known = row.entitled.headroom_share, row.speed, row.entitled.limit
+        share, speed, memory = row.entitled.headroom_share, row.speed, row.entitled.limit
         fits.add_row(
             row.name,
             gigabytes(row.needed),
@@ -294,7 +295,7 @@ def print_rows(report: PlannedModel, console: Console) -> None:
             "-" if speed is None else str(speed),
             "-" if speed is None or speed.sustained is None else f"~{speed.sustained:.0f}",
             *(() if report.recall is None else (recall_seconds(row),)),
-            *("-" if known is None else str(each or "none") for each in holds),
+            *("-" if memory is None else str(size or "none") for size in holds),
         )
     console.print(fits)
     caption(
@@ -325,12 +326,12 @@ def print_measured(measured: SeenMemory, console: Console) -> None:
     table.add_column("term", no_wrap=True)
     for name in ("planned, MB", "seen, MB", "seen of planned"):
         table.add_column(name, justify="right")
-    for each in measured.terms:
-        share = "-" if each.share is None else f"{each.share:.1%}"
-        more = each.share is None or each.share > 1
-        style = "red" if each.seen and more else "green"
-        sizes = (megabytes(each.planned), megabytes(each.seen))
-        table.add_row(each.name, *sizes, f"[{style}]{share}[/]")
+    for term in measured.terms:
+        share = "-" if term.share is None else f"{term.share:.1%}"
+        more = term.share is None or term.share > 1
+        style = "red" if term.seen and more else "green"
+        sizes = (megabytes(term.planned), megabytes(term.seen))
+        table.add_row(term.name, *sizes, f"[{style}]{share}[/]")
     console.print(table)
     if measured.margin is not None:
         caption(
@@ -359,21 +360,21 @@ def size_sentence(size: AppSize) -> str:
     span = f"{size.code_least / 1e6:.0f} to {size.code_most / 1e6:.0f}"
     code = f"its code about {size.code / 1e6:.0f} MB ({span})"
     if size.download < size.installed:
-        said = (
+        sentence = (
             f"about {disk_size(size.download)} to download from the store, {code}, and about "
             f"{disk_size(size.installed)} installed with {disk_size(size.models)} that "
             "come apart"
         )
     else:
         most = store_limits()["app"].bytes
-        said = (
+        sentence = (
             f"about {disk_size(size.download)} to download and to install, {code} and models "
             f"{disk_size(size.models)}; the store takes up to {disk_size(most)}"
         )
     if size.asks:
         over = store_limits()["cellular"].bytes / 1e6
-        said += f", and asks users before it downloads more than {over:.0f} MB by cellular"
-    return f"{said}."
+        sentence += f", and asks users before it downloads more than {over:.0f} MB by cellular"
+    return f"{sentence}."
 
 
 def recall_line(recall: RecallPlan) -> str:

@@ -49,8 +49,8 @@ def read_policy(path: Path) -> dict[str, Any]:
     refuse_unknown(document, (*SETTINGS, *BESIDE), path, text)
     if isinstance(document.get("recall"), dict):
         refuse_unknown(document["recall"], (*RECALL, "archive"), path, text)
-    found: dict[str, Any] = {
-        "policy": one_of(document, "policy", [each.name for each in NAMED_POLICIES], path),
+    fields: dict[str, Any] = {
+        "policy": one_of(document, "policy", [policy.name for policy in NAMED_POLICIES], path),
         "settings": {
             name: checked(field, document[name], path)
             for name, field in SETTINGS.items()
@@ -58,35 +58,35 @@ def read_policy(path: Path) -> dict[str, Any]:
         },
     }
     if "prefill_step" in document:
-        found["prefill_step"] = whole_number(document["prefill_step"], "prefill_step", path)
+        fields["prefill_step"] = whole_number(document["prefill_step"], "prefill_step", path)
     if "budgets" in document:
-        found["budgets"] = path.parent / str(document["budgets"])
+        fields["budgets"] = path.parent / str(document["budgets"])
     if "recall" in document:
-        found |= read_recall(document["recall"], path)
-    return {name: value for name, value in found.items() if value is not None}
+        fields |= read_recall(document["recall"], path)
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def read_recall(table: Any, path: Path) -> dict[str, Any]:
     """Read the table of recall, which turns it on."""
     if not isinstance(table, dict):
         raise BLAME.error(f"recall should be a table, is {shown(table)}", path)
-    found = {
+    fields = {
         option: checked(field, table[name], path)
         for name, (option, field) in RECALL.items()
         if name in table
     }
     return {
         "recall": True,
-        **found,
+        **fields,
         "archive": one_of(table, "archive", ARCHIVES, path) or ARCHIVES[0],
     }
 
 
 def refuse_unknown(
-    table: Mapping[str, Any], known: Iterable[str], path: Path, text: str
+    table: Mapping[str, Any], keys: Iterable[str], path: Path, text: str
 ) -> None:
     """Refuse keys that a file does not have."""
-    names = list(known)
+    names = list(keys)
     for name in table:
         if name not in names:
             where = f"{path}:{line_of(text, name)}"
@@ -115,7 +115,7 @@ def whole_number(value: Any, name: str, path: Path) -> int:
 def checked(field: Field, value: Any, path: Path) -> Any:
     """Return a setting's value, ranges as tuples; the cache checks what belongs together."""
     if field.type == "ranges" and isinstance(value, list):
-        return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+        return tuple(tuple(pair) if isinstance(pair, list) else pair for pair in value)
     with user_errors():
         try:
             check(field, value)
@@ -133,7 +133,7 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "policy": {"enum": [each.name for each in NAMED_POLICIES]},
+            "policy": {"enum": [policy.name for policy in NAMED_POLICIES]},
             **{name: field_schema(field) for name, field in SETTINGS.items()},
             "prefill_step": {"type": "integer", "minimum": 1},
             "budgets": {"type": "string", "description": "File of `h2o-pack budgets`."},
@@ -150,21 +150,21 @@ def field_schema(field: Field) -> dict[str, Any]:
     """Return the JSON Schema of one setting."""
     from h2o_py.policy_fields import SCORES
 
-    found: dict[str, Any] = {"description": field.meaning}
+    keywords: dict[str, Any] = {"description": field.meaning}
     if field.type in TYPES:
-        found["type"] = TYPES[field.type]
+        keywords["type"] = TYPES[field.type]
     if field.type == "ranges":
         pair = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
-        found |= {"type": "array", "items": pair}
+        keywords |= {"type": "array", "items": pair}
     if field.type == "score":
-        found["enum"] = [score.name for score in SCORES]
+        keywords["enum"] = [score.name for score in SCORES]
     if field.choices:
-        found["enum"] = list(field.choices)
+        keywords["enum"] = list(field.choices)
     if field.least is not None:
-        found["minimum"] = field.least
+        keywords["minimum"] = field.least
     if field.most is not None:
-        found["maximum"] = field.most
-    return found
+        keywords["maximum"] = field.most
+    return keywords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,15 +187,15 @@ def show(name: str) -> PolicyResult:
         UserError: there is no such policy; names the nearest.
 
     """
-    known = {each.name: each for each in NAMED_POLICIES}
-    if name not in known:
+    by_name = {policy.name: policy for policy in NAMED_POLICIES}
+    if name not in by_name:
         raise UserError(
             f'there is no policy "{name}"',
-            remedy=f"{nearest(name, known)}Choose from: {', '.join(known)}.",
+            remedy=f"{nearest(name, by_name)}Choose from: {', '.join(by_name)}.",
             code=ExitCode.USAGE,
         )
-    policy = known[name]
-    values = {key: policy.values.get(key, each.default) for key, each in SETTINGS.items()}
+    policy = by_name[name]
+    values = {key: policy.values.get(key, field.default) for key, field in SETTINGS.items()}
     settings = {
         key: value
         for key, value in values.items()

@@ -35,7 +35,7 @@ class Speed:
     kind: Annotated[Literal["estimated"], doc("Always.")] = "estimated"
 
     def __str__(self) -> str:
-        low, high = (f"{each:.0f}" for each in self.tokens_per_second)
+        low, high = (f"{value:.0f}" for value in self.tokens_per_second)
         return f"~{low}" if low == high else f"~{low}-{high}"
 
 
@@ -56,7 +56,7 @@ class Calibration(PublishedSpeed):
 @cache
 def rules() -> Mapping[str, float]:
     """The constants of facts/speed.toml by name."""
-    return {each.name: each.value for each in facts().rule}
+    return {rule.name: rule.value for rule in facts().rule}
 
 
 @cache
@@ -85,16 +85,16 @@ def from_bytes(
     Small models have a range below the rule, and so has all on M chips: nearly all speeds
     that it was made from are a phone's.
     """
-    known, bytes_per_token = rules(), weights + caches
-    if bandwidth is None or weights < known["least_bytes"]:
+    constants, bytes_per_token = rules(), weights + caches
+    if bandwidth is None or weights < constants["least_bytes"]:
         return None
-    rule = tokens_per_second(bandwidth, bytes_per_token, known["efficiency"])
-    small = weights < known["small_bytes"]
-    low = known["small_low"] if small else 1.0
+    rule = tokens_per_second(bandwidth, bytes_per_token, constants["efficiency"])
+    small = weights < constants["small_bytes"]
+    low = constants["small_low"] if small else 1.0
     if backend == PHONE:
-        lasting = round(rule * low * known["sustained"], 1)
+        lasting = round(rule * low * constants["sustained"], 1)
     else:
-        low, lasting = low * known["efficiency_m"] / known["efficiency"], None
+        low, lasting = low * constants["efficiency_m"] / constants["efficiency"], None
     return Speed((round(rule * low, 1), round(rule, 1)), lasting, bytes_per_token)
 
 
@@ -113,8 +113,8 @@ def calibration(devices: Catalogue) -> tuple[Calibration, ...]:
     compared = []
     for point in facts().point:
         device = devices.find(point.identifier)[0]
-        read = known_models()[point.model].read_per_token
-        speed = from_bytes(read, 0, device.bandwidth, backend=device.backend)
+        size = known_models()[point.model].read_per_token
+        speed = from_bytes(size, 0, device.bandwidth, backend=device.backend)
         if speed is None:
             continue
         low, high = speed.tokens_per_second
@@ -122,7 +122,7 @@ def calibration(devices: Catalogue) -> tuple[Calibration, ...]:
         compared.append(
             Calibration(
                 **vars(point),
-                bytes=read,
+                bytes=size,
                 predicted=(low, high),
                 error=round(nearest / point.tokens_per_second - 1, 4),
             )
@@ -163,8 +163,8 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
     if recall is None:
         return None
     config = model.config
-    found = archives(config.layers, workload.caches, config.element_bytes)
-    if not found:
+    recalling = archives(config.layers, workload.caches, config.element_bytes)
+    if not recalling:
         return None
     tokens = workload.tokens
     multiply_adds = sum(
@@ -172,27 +172,29 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
         * config.heads
         * (2 * archive.layer.key_dim + archive.layer.value_dim)
         * archive.tokens(tokens)
-        for archive, _, settings in found
+        for archive, _, settings in recalling
     )
-    returned = sum(cache.recall_rows * archive.row_bytes for archive, cache, _ in found)
+    returned = sum(cache.recall_rows * archive.row_bytes for archive, cache, _ in recalling)
     return RecallPlan(
-        layers=len(found),
-        rows=max(cache.recall_rows for _, cache, _ in found),
+        layers=len(recalling),
+        rows=max(cache.recall_rows for _, cache, _ in recalling),
         every=recall.every,
         archive_bits=recall.archive_bits,
         archive="files" if workload.archive_in_files else "memory",
-        archive_tokens=min(each.tokens(tokens) for each, _, _ in found),
-        bytes_per_token=sum(each.token_bytes for each, _, _ in found),
-        archive_bytes=sum(each.nbytes(tokens) for each, _, _ in found),
-        file_bytes=sum(each.in_flash(tokens) for each, _, _ in found)
+        archive_tokens=min(archive.tokens(tokens) for archive, _, _ in recalling),
+        bytes_per_token=sum(archive.token_bytes for archive, _, _ in recalling),
+        archive_bytes=sum(archive.nbytes(tokens) for archive, _, _ in recalling),
+        file_bytes=sum(archive.in_flash(tokens) for archive, _, _ in recalling)
         if workload.archive_in_files
         else 0,
         read_bytes=sum(
             (archive.row_bytes + archive.key_bytes) * archive.tokens(tokens)
-            for archive, _, _ in found
+            for archive, _, _ in recalling
         )
         + returned,
-        step_bytes=sum(archive.key_bytes * archive.tokens(tokens) for archive, _, _ in found)
+        step_bytes=sum(
+            archive.key_bytes * archive.tokens(tokens) for archive, _, _ in recalling
+        )
         + returned,
         prompt_tokens=round(multiply_adds / parameters(model), 1),
     )

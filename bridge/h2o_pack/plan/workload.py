@@ -88,12 +88,12 @@ def read_budgets(path: Path | None) -> Budgets | None:
 
 def refuse_stated_twice(spec: CacheSpec) -> None:
     """Refuse settings that the budgets state for each layer."""
-    stated = [flag(name) for name in OF_BUDGETS if name in spec.settings]
-    if spec.budgets is not None and stated:
+    flags = [flag(name) for name in OF_BUDGETS if name in spec.settings]
+    if spec.budgets is not None and flags:
         raise UserError(
-            f"{' and '.join(stated)}: the file of --budgets says this for each layer",
+            f"{' and '.join(flags)}: the file of --budgets says this for each layer",
             where=spec.budgets.source,
-            remedy=f"Leave out {' and '.join(stated)}, or --budgets.",
+            remedy=f"Leave out {' and '.join(flags)}, or --budgets.",
             code=ExitCode.USAGE,
         )
 
@@ -288,14 +288,16 @@ def known_fitting(
     workload: Workload, models: tuple[KnownModel, ...], limit: int, backend: str
 ) -> KnownModel | None:
     """The largest model of the catalogue that fits with the same settings."""
-    for known in sorted(models, key=lambda model: model.weights_bytes, reverse=True):
-        model = as_model(known) if known.weights_bytes < limit else None
+    for entry in sorted(models, key=lambda model: model.weights_bytes, reverse=True):
+        model = as_model(entry) if entry.weights_bytes < limit else None
         if model is None:
             continue
         other = workload.of_model(model)
         # The quick plan is never the larger one: most models are ruled out by it.
-        if all(planned(other, backend, earlier=each).total <= limit for each in (False, True)):
-            return known
+        if all(
+            planned(other, backend, earlier=earlier).total <= limit for earlier in (False, True)
+        ):
+            return entry
     return None
 
 

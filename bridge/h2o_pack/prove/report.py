@@ -127,7 +127,7 @@ class ProofReport(Result):
             planned = "" if term.planned is None else megabytes(term.planned)
             rows.append((term.name, megabytes(term.bytes), planned))
         rows += [
-            (each.name, f"{each.tokens_per_second:.1f} tokens/s", "") for each in self.speed
+            (speed.name, f"{speed.tokens_per_second:.1f} tokens/s", "") for speed in self.speed
         ]
         if self.thermal_state is not None:
             rows.append(("thermal state", f"{self.thermal_state} of 3", ""))

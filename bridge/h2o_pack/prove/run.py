@@ -153,12 +153,12 @@ def levels_of(
             raise
         levels = run_parity(package, levels=("op",), progress=say).levels
         reason = f"{error.what}. {error.remedy}"
-    missing = sorted(set(LEVELS.values()) - {level.number for level in levels})
+    absent = sorted(set(LEVELS.values()) - {level.number for level in levels})
     return (
         *map(proven_level, levels),
         *(
             ProvenLevel(number, NOT_RUN, detail=text(reason))  # type: ignore[arg-type]
-            for number in missing
+            for number in absent
         ),
     )
 
@@ -265,11 +265,11 @@ def machine() -> ProvenMachine:
 def versions() -> dict[str, str]:
     """Return the versions of h2o-pack and of what it stands on, as far as they are there."""
     here = Surroundings()
-    known = {"h2o-pack": __version__, "python": platform.python_version()}
-    known |= {name: metadata.version(name) for name in VERSIONS}
+    found_versions = {"h2o-pack": __version__, "python": platform.python_version()}
+    found_versions |= {name: metadata.version(name) for name in VERSIONS}
     for name, command in TOOLS.items():
         ran = here.run(*command)
-        version = version_in(ran.said) if ran is not None and ran.code == 0 else None
+        version = version_in(ran.output) if ran is not None and ran.code == 0 else None
         if version is not None:
-            known[name] = shown(version)
-    return known
+            found_versions[name] = shown(version)
+    return found_versions

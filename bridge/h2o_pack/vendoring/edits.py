@@ -126,26 +126,26 @@ class EditSet:
 
     def applying(self, *conditions: str) -> EditSet:
         """Keep what applies in all cases or under one of these conditions: see `only`."""
-        wanted = ("", *conditions)
+        cases = ("", *conditions)
         return EditSet(
-            tuple(copy for copy in self.copies if copy.only in wanted),
-            tuple(edit for edit in self.edits if edit.only in wanted),
-            tuple(file for file in self.files if file.only in wanted),
-            tuple(guard for guard in self.guards if guard.only in wanted),
+            tuple(copy for copy in self.copies if copy.only in cases),
+            tuple(edit for edit in self.edits if edit.only in cases),
+            tuple(file for file in self.files if file.only in cases),
+            tuple(guard for guard in self.guards if guard.only in cases),
         )
 
 
 def edits_of(root: Path, version: str = "") -> EditSet:
     """Return what one upstream version takes: what all take, then what it has of its own."""
     name = version or next(iter(upstream_versions()))
-    known = pins(name)
+    by_name = pins(name)
     common, own = (read_edits(root / path) for path in (EDITS, f"{FOLDER}/{name}/edits.toml"))
     edits = (
-        replace(edit, version=known[edit.package].version)
+        replace(edit, version=by_name[edit.package].version)
         for edit in (*common.edits, *own.edits)
     )
     guards = (
-        replace(guard, version=known[guard.package].version)
+        replace(guard, version=by_name[guard.package].version)
         for guard in (*common.guards, *own.guards)
     )
     copies, files = common.copies + own.copies, common.files + own.files
@@ -216,11 +216,11 @@ def span(text: str, match: re.Match[str], where: Place) -> tuple[int, int]:
     return end, end
 
 
-def anchor_lost(edit: Edit, found: int) -> UserError:
+def anchor_lost(edit: Edit, count: int) -> UserError:
     """Make the error for upstream text that is not as the edit expects."""
     expected = f"{edit.package} {edit.version}"
     return UserError(
-        f"anchor {edit.anchor!r} matches {found} times instead of {edit.count}",
+        f"anchor {edit.anchor!r} matches {count} times instead of {edit.count}",
         where=f"{edit.package}/{edit.file}, expected as in {expected}",
         remedy=f"Use the sources of {expected}.",
         code=ExitCode.VERSION,
@@ -232,7 +232,7 @@ def guard_sources(vendor_folder: Path, guards: Iterable[Guard]) -> tuple[lock.Ed
 
     Raises UserError for all guards whose files are not those that are expected, together.
     """
-    done = []
+    edited = []
     problems = Problems()
     for guard in guards:
         with problems.caught():
@@ -242,10 +242,10 @@ def guard_sources(vendor_folder: Path, guards: Iterable[Guard]) -> tuple[lock.Ed
                 path.write_text(after, "utf-8")
                 name = path.relative_to(vendor_folder).as_posix()
                 digests = (lock.sha256(text.encode()) for text in (before, after))
-                done.append(lock.EditedFile(name, *digests))
+                edited.append(lock.EditedFile(name, *digests))
     if problems.found:
         raise CombinedError(problems.found)
-    return tuple(done)
+    return tuple(edited)
 
 
 def guarded_files(folder: Path, guard: Guard) -> list[Path]:
@@ -254,20 +254,20 @@ def guarded_files(folder: Path, guard: Guard) -> list[Path]:
     Raises UserError where they are more or fewer than the guard counts: a file that upstream
     added would be compiled for simulators and devices alike, and an app would not link.
     """
-    found = [
+    files = [
         path
         for pattern in guard.paths
         for path in sorted(folder.glob(pattern))
         if path.name not in guard.without
     ]
-    if len(found) != guard.count:
+    if len(files) != guard.count:
         raise UserError(
-            f"{len(found)} files match {' and '.join(guard.paths)} instead of {guard.count}",
+            f"{len(files)} files match {' and '.join(guard.paths)} instead of {guard.count}",
             where=f"{guard.package}, expected as in {guard.expected}",
             remedy=f"Use the sources of {guard.expected}.",
             code=ExitCode.VERSION,
         )
-    return found
+    return files
 
 
 def guarded(text: str, condition: str) -> str:

@@ -99,8 +99,8 @@ def environment(outer: Mapping[str, str], *, as_user: bool) -> dict[str, str]:
     """Return the environment for a command, with the user's settings of git or without."""
     if as_user:
         return {k: v for k, v in outer.items() if k not in OF_A_REPOSITORY} | ALWAYS
-    kept = {k: v for k, v in outer.items() if not k.startswith("GIT_") or k == "GIT_EXEC_PATH"}
-    return kept | ALWAYS | NO_SETTINGS
+    own = {k: v for k, v in outer.items() if not k.startswith("GIT_") or k == "GIT_EXEC_PATH"}
+    return own | ALWAYS | NO_SETTINGS
 
 
 def run_git(
@@ -175,7 +175,7 @@ class Origin:
 
 @contextmanager
 def checked_out(
-    wanted: tuple[Pin, ...], origin: Origin, say: ProgressReporter = silent
+    all_pins: tuple[Pin, ...], origin: Origin, say: ProgressReporter = silent
 ) -> Iterator[tuple[Path, dict[str, str]]]:
     """Yield a folder with the repositories of the pins, submodules in place.
 
@@ -190,23 +190,23 @@ def checked_out(
             lock, other = FileLock(folder / LOCK), f"h2o-pack that uses {folder}"
             stack.enter_context(in_turn(lock, say, other))
             remove_unfinished(folder)
-            for pin in wanted:
-                obtain(pin, wanted, origin, say)
+            for pin in all_pins:
+                obtain(pin, all_pins, origin, say)
             say("unpacking upstream's sources")
             tree = Path(stack.enter_context(unfinished(folder)))
-            for pin in wanted:
-                check_out(pin, wanted, folder, tree)
+            for pin in all_pins:
+                check_out(pin, all_pins, folder, tree)
         except OSError as error:
             raise not_usable(folder, error) from error
-        yield tree, {pin.name: pin.commit for pin in wanted}
+        yield tree, {pin.name: pin.commit for pin in all_pins}
 
 
-def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: ProgressReporter) -> None:
+def obtain(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, say: ProgressReporter) -> None:
     """Put the repository of one of the pins into the cache if it is not there."""
     folder = origin.cache / FOLDER
     store = store_of(pin, folder)
     label = f"{pin.name} {pin.version} {pin.commit[:12]}"
-    count = f"({wanted.index(pin) + 1} of {len(wanted)})"
+    count = f"({all_pins.index(pin) + 1} of {len(all_pins)})"
     refuse_others(store)
     if holds(store, pin.commit):
         say(f"{label}: in the cache", done=True)
@@ -223,9 +223,9 @@ def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: ProgressRepor
         try:
             run_git(*place, *source, as_user=True, limit=FETCH_LIMIT)
         except FailedError as error:
-            raise not_fetched(pin, wanted, origin, str(error)) from error
+            raise not_fetched(pin, all_pins, origin, str(error)) from error
         if not holds(arriving, pin.commit):
-            raise not_fetched(pin, wanted, origin, "another commit arrived")
+            raise not_fetched(pin, all_pins, origin, "another commit arrived")
         if store.exists():
             store.rename(Path(temporary) / "replaced")
         arriving.rename(store)
@@ -240,7 +240,7 @@ def holds(store: Path, commit: str) -> bool:
         return False
 
 
-def check_out(pin: Pin, wanted: tuple[Pin, ...], folder: Path, tree: Path) -> None:
+def check_out(pin: Pin, all_pins: tuple[Pin, ...], folder: Path, tree: Path) -> None:
     """Write a pin's files to their place below `tree`, after those of its parent."""
     store, target = store_of(pin, folder), tree / pin.place
     target.mkdir(parents=True, exist_ok=True)
@@ -254,7 +254,7 @@ def check_out(pin: Pin, wanted: tuple[Pin, ...], folder: Path, tree: Path) -> No
     except FailedError as error:
         remedy = "Remove this folder and run this again: it is fetched again."
         raise not_usable(store, error, remedy) from error
-    expected = {child.path: child.commit for child in wanted if child.parent == pin.name}
+    expected = {child.path: child.commit for child in all_pins if child.parent == pin.name}
     if submodules(listing) != expected:
         raise ValueError(
             f"upstream.toml: {pin.name} has submodules {submodules(listing)}, not {expected}"
@@ -288,7 +288,7 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def not_fetched(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, why: str) -> UserError:
+def not_fetched(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, why: str) -> UserError:
     """Make the error for a repository that does not come."""
     refused = any(phrase in why for phrase in NOT_GIVEN)
     first = "Check the network and run this again (what has arrived is kept), or name"
@@ -297,7 +297,7 @@ def not_fetched(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, why: str) -> 
     elif refused:
         first = "Name"
     other = "another mirror" if origin.mirror else "a mirror"
-    clones = ", ".join(f"{root.name} {root.version}" for root in wanted if not root.parent)
+    clones = ", ".join(f"{root.name} {root.version}" for root in all_pins if not root.parent)
     return UserError(
         f"{pin.name} {pin.version}, commit {pin.commit[:12]}, could not be fetched: {why}",
         where=without_password(address(pin, origin.mirror)),
@@ -321,12 +321,12 @@ def not_usable(
     )
 
 
-def checked(upstream: Path, wanted: Iterable[Pin]) -> dict[str, str]:
+def checked(upstream: Path, all_pins: Iterable[Pin]) -> dict[str, str]:
     """Return {name: commit} of the pins in a folder; "" where git does not know it.
 
     A clone, or a submodule in one, of another commit than the pin's is refused.
     """
-    return {pin.name: checked_commit(upstream / pin.place, pin) for pin in wanted}
+    return {pin.name: checked_commit(upstream / pin.place, pin) for pin in all_pins}
 
 
 def checked_commit(checkout: Path, pin: Pin) -> str:

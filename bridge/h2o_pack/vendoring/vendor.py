@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 RESOLVED = "Package.resolved"
 
 
-def resolved(known: Mapping[str, Pin], names: Iterable[str]) -> str:
+def resolved(by_name: Mapping[str, Pin], names: Iterable[str]) -> str:
     """Write the file that makes SwiftPM choose the versions of our pins."""
-    chosen = [
+    entries = [
         {
             "identity": pin.name,
             "kind": "remoteSourceControl",
             "location": pin.source,
             "state": {"revision": pin.commit, "version": pin.version},
         }
-        for pin in (known[name] for name in sorted(known.keys() & set(names)))
+        for pin in (by_name[name] for name in sorted(by_name.keys() & set(names)))
     ]
-    return json.dumps({"pins": chosen, "version": 3}, indent=2) + "\n"
+    return json.dumps({"pins": entries, "version": 3}, indent=2) + "\n"
 
 
 REMOTE = re.compile(r"\.package\(\s*(?:name:[^,]*,\s*)?(?:url|id):\s*\"([^\"]*)\"")
@@ -86,8 +86,8 @@ class VendorManifest:
 
 def write_manifest(folder: Path) -> str:
     """Write the manifest of a folder that becomes Vendor; return the manifest's sha256."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    files = {path.relative_to(folder).as_posix(): sha256_of(path) for path in found}
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    files = {path.relative_to(folder).as_posix(): sha256_of(path) for path in paths}
     text = VendorManifest(files).to_json()
     (folder / VENDOR_MANIFEST).write_text(text, encoding="utf-8", newline="\n")
     return lock.sha256(text.encode())
@@ -138,13 +138,13 @@ def vendor(
     """
     with write.exclusive(package):
         record = lock.read(package)
-        shared = [each.name for each in coexistence().shared]
+        shared = [shared_package.name for shared_package in coexistence().shared]
         version = version or record.upstream_version
         edits = edits_of(assets.root(), version).applying(
             host, "offline" if offline else "shared"
         )
         names = sorted({copy.package for copy in edits.copies})
-        wanted = with_submodules(names, version)
+        all_pins = with_submodules(names, version)
         target = package.resolve() / VENDOR_FOLDER
         if target.exists() and record.vendor is None:
             raise UserError(
@@ -152,10 +152,10 @@ def vendor(
                 remedy="Move it away and run this again.",
                 code=ExitCode.OUTPUT,
             )
-        with sources(upstream, wanted, say) as (folder, commits):
+        with sources(upstream, all_pins, say) as (folder, commits):
             say("copying and editing upstream's sources")
             with write.replacing(target, kept_of_vendor) as staging:
-                copy_sources(folder, staging, edits, wanted)
+                copy_sources(folder, staging, edits, all_pins)
                 edited = edit_sources(staging, edits) + guard_sources(staging, edits.guards)
                 add_files(assets.root(), staging, edits.files)
                 refuse_floating(staging, () if offline else shared)
@@ -171,21 +171,21 @@ def vendor(
 
 @contextmanager
 def sources(
-    upstream: Path | Origin, wanted: tuple[Pin, ...], say: ProgressReporter
+    upstream: Path | Origin, all_pins: tuple[Pin, ...], say: ProgressReporter
 ) -> Iterator[tuple[Path, dict[str, str]]]:
     """Yield a folder with the packages, and {name: commit}."""
     if isinstance(upstream, Path):
-        yield upstream, checked(upstream, wanted)
+        yield upstream, checked(upstream, all_pins)
     else:
-        with checked_out(wanted, upstream, say) as found:
-            yield found
+        with checked_out(all_pins, upstream, say) as tree:
+            yield tree
 
 
 def copy_sources(
-    upstream: Path, vendor_folder: Path, edits: EditSet, wanted: tuple[Pin, ...]
+    upstream: Path, vendor_folder: Path, edits: EditSet, all_pins: tuple[Pin, ...]
 ) -> None:
     """Copy what building needs and no more."""
-    clones = ", ".join(f"{pin.name} {pin.version}" for pin in wanted if not pin.parent)
+    clones = ", ".join(f"{pin.name} {pin.version}" for pin in all_pins if not pin.parent)
     for copy in edits.copies:
         root = upstream / copy.package
         for name in (*copy.paths, *copy.needs):
@@ -226,7 +226,7 @@ def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, 
 
     Raises UserError for all anchors that are not found as expected, together.
     """
-    done = []
+    edited = []
     problems = Problems()
     for (package, name), mine in edits.by_file().items():
         path = vendor_folder / package / name
@@ -235,10 +235,10 @@ def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, 
             after = apply_all(before.decode(), mine.edits).encode()
             path.write_bytes(after)
             digests = (lock.sha256(before), lock.sha256(after))
-            done.append(lock.EditedFile(f"{package}/{name}", *digests))
+            edited.append(lock.EditedFile(f"{package}/{name}", *digests))
     if problems.found:
         raise CombinedError(problems.found)
-    return tuple(done)
+    return tuple(edited)
 
 
 def add_files(assets_root: Path, vendor_folder: Path, files: tuple[AddedFile, ...]) -> None:
@@ -251,15 +251,15 @@ def add_files(assets_root: Path, vendor_folder: Path, files: tuple[AddedFile, ..
 
 def added_files(assets_root: Path, files: tuple[AddedFile, ...]) -> dict[str, Path]:
     """Return {path in Vendor/: source} of the files that are ours."""
-    found = {}
+    paths = {}
     for file in files:
         sources = sorted(assets_root.glob(file.source))
         if not sources:
             raise ValueError(f"{FOLDER}: nothing matches {file.source}")
         for source in sources:
             name = source.name if file.destination.endswith("/") else ""
-            found[f"{file.package}/{file.destination}{name}"] = source
-    return found
+            paths[f"{file.package}/{file.destination}{name}"] = source
+    return paths
 
 
 def current(vendored: lock.Vendored, version: str) -> bool:

@@ -119,13 +119,13 @@ def content_of_model(
     """Yield the files in a model's folder that are not as in its manifest, in its order."""
 
     def check(
-        file: BundledFile, told: Callable[[int], None], stop: threading.Event
+        file: BundledFile, add: Callable[[int], None], stop: threading.Event
     ) -> Difference | None:
-        return compare(package, folder, file, None if quick else told, stop)
+        return compare(package, folder, file, None if quick else add, stop)
 
     with say.bar("reading the model", 0 if quick else bundled.size) as advance:
-        found = in_parallel(check, bundled.files, advance)
-    yield from filter(None, found)
+        differences = in_parallel(check, bundled.files, advance)
+    yield from filter(None, differences)
 
 
 def compare(
@@ -172,15 +172,15 @@ def compared(package: Path, part: Part, path: str, digest: str) -> Difference | 
 
 def listed(package: Path, folder: str) -> list[str]:
     """Return the files below a folder of a package, links not followed, tools' own left out."""
-    found: list[str] = []
+    paths: list[str] = []
     for above, folders, names in os.walk(package / folder):
         inside = PurePosixPath(Path(above).relative_to(package).as_posix())
         folders[:] = [name for name in folders if not is_leftover(inside / name)]
         linked = [name for name in folders if (Path(above) / name).is_symlink()]
-        found += [
+        paths += [
             str(inside / name) for name in (*names, *linked) if not is_leftover(inside / name)
         ]
-    return sorted(found)
+    return sorted(paths)
 
 
 def regular(path: Path) -> bool:
@@ -218,26 +218,26 @@ def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
         return VendorComparison("missing", differences=(gone,))
     edited = {file.path: file for file in record.vendor.files}
     own = f"{VENDOR_FOLDER}/{VENDOR_MANIFEST}"
-    found = []
-    written: Mapping[str, str] = {path: file.after for path, file in edited.items()}
+    differences = []
+    recorded: Mapping[str, str] = {path: file.after for path, file in edited.items()}
     differs = compared(package, "records", own, record.vendor.contents)
     if differs is None:
         try:
-            written = read_manifest(folder).files
+            recorded = read_manifest(folder).files
         except UserError as error:
             what = error.what.removeprefix(VENDOR_MANIFEST + " ")
             differs = Difference("records", own, "other", what)
     if differs is not None:
-        found.append(differs)
-    for path, digest in sorted(written.items()):
+        differences.append(differs)
+    for path, digest in sorted(recorded.items()):
         difference = compared(package, "vendor", f"{VENDOR_FOLDER}/{path}", digest)
         if difference is None:
             continue
         if difference.kind == "changed" and path in edited:
             difference = told_of_edit(package, difference, edited[path])
-        found.append(difference)
-    users = tuple(added_to_vendor(package, written)) if differs is None else ()
-    return VendorComparison("checked", len(written), tuple(found), users)
+        differences.append(difference)
+    users = tuple(added_to_vendor(package, recorded)) if differs is None else ()
+    return VendorComparison("checked", len(recorded), tuple(differences), users)
 
 
 def told_of_edit(package: Path, difference: Difference, file: lock.EditedFile) -> Difference:
@@ -247,11 +247,11 @@ def told_of_edit(package: Path, difference: Difference, file: lock.EditedFile) -
     return replace(difference, detail="is as upstream has it: the edit is gone")
 
 
-def added_to_vendor(package: Path, written: Mapping[str, str]) -> Iterator[UsersFile]:
+def added_to_vendor(package: Path, recorded: Mapping[str, str]) -> Iterator[UsersFile]:
     """Yield what was added to Vendor."""
     for path in listed(package, VENDOR_FOLDER):
         name = path.removeprefix(f"{VENDOR_FOLDER}/")
-        if name not in written and name != VENDOR_MANIFEST:
+        if name not in recorded and name != VENDOR_MANIFEST:
             yield UsersFile(path, "is yours, among what is built")
 
 
@@ -274,7 +274,7 @@ def verify(
     say("comparing generated files")
     files = dict(sorted(record.files.items()))
     generated = (compared(package, "generated", path, digest) for path, digest in files.items())
-    found = list(filter(None, generated))
+    differences = list(filter(None, generated))
     users = [
         *added(package, files),
         *of_resolution(package, record),
@@ -287,13 +287,13 @@ def verify(
         except UserError as error:
             path = f"{model.folder}/{MODEL_MANIFEST}"
             what = error.what.removeprefix(MODEL_MANIFEST + " ")
-            found.append(Difference("records", path, "other", what))
+            differences.append(Difference("records", path, "other", what))
             commits.append("")
             continue
-        found += records(model, bundled)
-        found += content_of_model(package, model.folder, bundled, quick=quick, say=say)
+        differences += records(model, bundled)
+        differences += content_of_model(package, model.folder, bundled, quick=quick, say=say)
         if record.is_downloaded:
-            found += pieces(package, bundled, quick=quick, say=say)
+            differences += pieces(package, bundled, quick=quick, say=say)
         users += strays(package, model.folder, bundled)
         commits.append(bundled.commit)
         size, count = size + bundled.size, count + len(bundled.files)
@@ -308,7 +308,7 @@ def verify(
         vendor=vendor.state,
         files=count + vendor.files,
         bytes=size,
-        differences=(*found, *vendor.differences),
+        differences=(*differences, *vendor.differences),
         users=(*users, *vendor.users),
     )
 
@@ -339,7 +339,7 @@ def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
     if record.vendor is None or record.vendor.offline:
         yield UsersFile(RESOLVED, "is yours, and chooses versions in a build")
         return
-    shared = [each.name for each in coexistence().shared]
+    shared = [shared_package.name for shared_package in coexistence().shared]
     try:
         ours = resolved(pins(record.upstream_version), shared)
         same = resolution(read_file(place).decode()) == resolution(ours)
@@ -422,17 +422,17 @@ def pieces(
             place = package / MODEL_FOLDER / file.path
             if not place.is_file() or place.stat().st_size != file.size:
                 continue
-            found = tuple(digests(place, bundled.piece_size, advance, threading.Event()))
-            if found != file.pieces:
+            hashes = tuple(digests(place, bundled.piece_size, advance, threading.Event()))
+            if hashes != file.pieces:
                 path = f"{MODEL_FOLDER}/{file.path}"
                 yield Difference("model", path, "content", "has pieces of another sha256")
 
 
 def strays(package: Path, folder: str, bundled: Manifest) -> Iterator[UsersFile]:
     """Yield files in a model's folder that are not of the model."""
-    known = {f"{folder}/{file.path}" for file in bundled.files} | {f"{folder}/{MODEL_MANIFEST}"}
+    names = {f"{folder}/{file.path}" for file in bundled.files} | {f"{folder}/{MODEL_MANIFEST}"}
     for path in listed(package, folder):
-        if path not in known:
+        if path not in names:
             loaded = ", and mlx-swift-lm would load it" if path.endswith(".safetensors") else ""
             yield UsersFile(path, f"is yours{loaded}")
 
@@ -444,16 +444,16 @@ VENDOR_STATES = {
 }
 
 
-def print_verification(found: Verification, console: Console) -> None:
+def print_verification(result: Verification, console: Console) -> None:
     """Name every difference, or say what was compared."""
-    for difference in found.differences:
+    for difference in result.differences:
         console.print(f"{difference.part}: {difference}", markup=False)
-    for file in found.users:
+    for file in result.users:
         console.print(f"yours: {file}", markup=False)
-    size = disk_size(found.bytes)
-    how = f"{size} of the model by size only" if found.quick else f"{size} of the model read"
-    compared = f"{found.files} files, {how}, {VENDOR_STATES[found.vendor]}"
-    count = len(found.differences)
+    size = disk_size(result.bytes)
+    how = f"{size} of the model by size only" if result.quick else f"{size} of the model read"
+    compared = f"{result.files} files, {how}, {VENDOR_STATES[result.vendor]}"
+    count = len(result.differences)
     if not count:
         console.print(f"as written: {compared}", markup=False)
         return

@@ -31,7 +31,7 @@ def shown(ids):
 def test_turns_are_as_long_in_every_sample(way):
     lengths = {
         tuple(
-            tuple((len(turn.prompt), len(turn.said), turn.counts) for turn in asking)
+            tuple((len(turn.prompt), len(turn.forced), turn.counts) for turn in asking)
             for asking in asked(way, number=number)
         )
         for number in range(6)
@@ -61,7 +61,7 @@ def test_a_question_ends_in_the_name_of_the_fact_whose_code_is_the_answer():
     [[turn]] = asked("wording")
     assert shown(turn.prompt).endswith(f"\nnumber for {facts[turn.answer].key}:")
     for [turn] in asked("middle"):
-        assert shown(turn.said).endswith(f"\nthe code of {facts[turn.answer].key} is")
+        assert shown(turn.forced).endswith(f"\nthe code of {facts[turn.answer].key} is")
         assert "the code of" not in shown(turn.prompt)
 
 
@@ -72,7 +72,7 @@ def test_a_second_turn_follows_another_fact_or_else_text():
     assert first.answer != second.answer
     [[first, second]] = asked("second_turn", ONE)
     assert not first.answer
-    assert first.said
+    assert first.forced
     assert second.counts
 
 
@@ -91,12 +91,12 @@ def test_facts_too_few_to_be_named_together_are_refused():
 
 
 def test_a_question_in_an_answer_ends_at_every_remainder_of_four_steps():
-    assert {len(turn.said) % 4 for [turn] in asked("middle")} == {0, 1, 2, 3}
+    assert {len(turn.forced) % 4 for [turn] in asked("middle")} == {0, 1, 2, 3}
 
 
 def test_a_copied_passage_stands_in_the_text_and_has_no_fact_where_it_can():
     [[turn]] = asked("copy", ONE)
-    passage = turn.prompt + turn.said
+    passage = turn.prompt + turn.forced
     ids = make(ONE).ids
     assert any(ids[i : i + len(passage)] == passage for i in range(len(ids)))
     assert STATEMENT[:12] not in shown(passage)
@@ -112,5 +112,5 @@ def test_text_goes_on_where_the_sample_ends():
     plain = make_sample(tokens(), words(), Shape(200), 5, 0)
     longer = make_sample(tokens(), words(), Shape(300), 5, 0)
     [[turn]] = askings("text", tokens(), plain)
-    going_on = turn.prompt + turn.said
+    going_on = turn.prompt + turn.forced
     assert going_on == longer.ids[200 : 200 + len(going_on)]

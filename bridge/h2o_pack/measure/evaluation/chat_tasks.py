@@ -128,24 +128,26 @@ class Conversation:
     def _cut(self) -> tuple[list[int], list[int]]:
         head, _, tail = self.tokens.chat(self.messages).partition(_END)
         before, after = self.tokens.encode(head), self.tokens.encode(tail)
-        kept = self.length - len(after)
-        return [*before[:kept], *after], before[kept:]
+        rest = self.length - len(after)
+        return [*before[:rest], *after], before[rest:]
 
     @property
     def ids(self) -> tuple[int, ...]:
         """Of all turns, so many as `length`."""
         return tuple(self._cut[0])
 
-    def asked(self, question: str, begin: str, earlier: Messages = ()) -> tuple[int, ...]:
+    def question_ids(
+        self, question: str, begin: str, earlier: Messages = ()
+    ) -> tuple[int, ...]:
         """Return the ids of a user's turn and of the answer's beginning.
 
         Raises:
             UserError: the template writes earlier turns differently after a new one.
 
         """
-        known = (*self.messages, *earlier)
-        before = self.tokens.chat(known)
-        turns = (*known, {"role": "user", "content": question})
+        messages = (*self.messages, *earlier)
+        before = self.tokens.chat(messages)
+        turns = (*messages, {"role": "user", "content": question})
         after = self.tokens.chat(turns, reply=True)
         if not after.startswith(before):
             raise usage_error(
@@ -154,7 +156,7 @@ class Conversation:
             )
         return tuple(self.tokens.encode(after[len(before) :] + begin))
 
-    def answered(self, question: str, answer: str) -> tuple[tuple[int, ...], Messages]:
+    def turn_ids(self, question: str, answer: str) -> tuple[tuple[int, ...], Messages]:
         """Return the ids of a whole turn, and its messages."""
         turns = (
             {"role": "user", "content": question},
@@ -170,7 +172,7 @@ class Conversation:
         question = self.form.wording if wording else self.form.question
         return question.format(name=name), self.form.begin.format(name=name), value
 
-    def said(self, text: str) -> tuple[int, ...]:
+    def ids_of(self, text: str) -> tuple[int, ...]:
         """Return the ids of a part of an answer."""
         return tuple(self.tokens.encode(text))
 
@@ -202,25 +204,27 @@ def make_conversation(
     codes = [str(code) for code in draw.sample(range(1000, 10000), facts + 2)]
     words = draw.sample(WORDS, len(WORDS))
     values = words if form.words and facts < len(words) else codes
-    known = list(zip(names[:facts], values, strict=False))
+    pairs = list(zip(names[:facts], values, strict=False))
     notes = _notes(tokens, window_start(seed, number, 1000) / 1000, length)
     reach = _within(tokens, notes, length - 300 - 20 * facts)
     slots = sorted(draw.sample(range(1, max(reach, facts + 2)), facts), reverse=True)
-    for slot, (name, value) in zip(slots, known, strict=True):
+    for slot, (name, value) in zip(slots, pairs, strict=True):
         notes.insert(slot, form.statement.format(name=name, value=value))
-    draw.shuffle(known)
+    draw.shuffle(pairs)
     rule = words[-1]
     earlier, tool = (names[-1], codes[-1]), (names[-2], codes[-2])
     part = reach // 3
     messages = _messages(notes[:part], notes[part:], rule, earlier, tool)
-    made = Conversation(tokens, messages, length, form, tuple(known), rule, earlier, tool)
-    text = tokens.decode(made.ids)
-    if len(made.ids) != length or any(f" {value}" not in text for _, value in known):
+    conversation = Conversation(
+        tokens, messages, length, form, tuple(pairs), rule, earlier, tool
+    )
+    text = tokens.decode(conversation.ids)
+    if len(conversation.ids) != length or any(f" {value}" not in text for _, value in pairs):
         raise usage_error(
             f"{length} tokens leave no room for {facts} facts in a conversation",
             "Use longer samples (--lengths), or fewer decoys.",
         )
-    return made
+    return conversation
 
 
 def _notes(tokens: Tokens, share: float, length: int) -> list[str]:
@@ -250,7 +254,7 @@ def _messages(
     earlier: tuple[str, str],
     tool: tuple[str, str],
 ) -> Messages:
-    found = json.dumps({"customer": tool[0], "order": int(tool[1])})
+    order = json.dumps({"customer": tool[0], "order": int(tool[1])})
     begin = RULE.format(value=rule)
     turns = (
         ("system", "You are a helpful assistant. Answer questions about the notes."),
@@ -258,7 +262,7 @@ def _messages(
         ("assistant", EARLIER.format(name=earlier[0], value=earlier[1])),
         ("user", f"Look up the order of {tool[0]}."),
         ("assistant", "I am looking it up."),
-        ("tool", found),
+        ("tool", order),
         ("assistant", "I have found it."),
         ("user", f"Here are more of my notes.\n\n{' '.join(second)}{_END}"),
         ("assistant", "Thank you. I have read your notes."),
@@ -266,53 +270,57 @@ def _messages(
     return tuple({"role": role, "content": content} for role, content in turns)
 
 
-def _asked(made: Conversation) -> tuple[Asking, ...]:
-    question, begin, value = made.fact(0)
-    return ((Turn(made.asked(question, begin), answer=value),),)
+def _asked(conversation: Conversation) -> tuple[Asking, ...]:
+    question, begin, value = conversation.fact(0)
+    return ((Turn(conversation.question_ids(question, begin), answer=value),),)
 
 
-def _wording(made: Conversation) -> tuple[Asking, ...]:
-    question, begin, value = made.fact(0, wording=True)
-    return ((Turn(made.asked(question, begin), answer=value),),)
+def _wording(conversation: Conversation) -> tuple[Asking, ...]:
+    question, begin, value = conversation.fact(0, wording=True)
+    return ((Turn(conversation.question_ids(question, begin), answer=value),),)
 
 
-def _second_turn(made: Conversation) -> tuple[Asking, ...]:
+def _second_turn(conversation: Conversation) -> tuple[Asking, ...]:
     """Another fact was asked for and answered before."""
-    question, begin, value = made.fact(1)
-    before, turns = made.answered(question, f"{begin} {value}.")
-    question, begin, value = made.fact(0)
-    last = made.asked(question, begin, turns)
+    question, begin, value = conversation.fact(1)
+    before, turns = conversation.turn_ids(question, f"{begin} {value}.")
+    question, begin, value = conversation.fact(0)
+    last = conversation.question_ids(question, begin, turns)
     return ((Turn(before), Turn(last, answer=value)),)
 
 
-def _middle(made: Conversation) -> tuple[Asking, ...]:
+def _middle(conversation: Conversation) -> tuple[Asking, ...]:
     """The prompt names nobody; the answer comes to a fact after another."""
-    _, first, known = made.fact(1)
-    _, begin, value = made.fact(0)
-    prompt = made.asked("Please tell me what you know from my notes.", "Here it is.")
-    said = made.said(f" {first} {known}. {begin}")
-    return ((Turn(prompt, said, answer=value),),)
+    _, first, other = conversation.fact(1)
+    _, begin, value = conversation.fact(0)
+    prompt = conversation.question_ids(
+        "Please tell me what you know from my notes.", "Here it is."
+    )
+    forced = conversation.ids_of(f" {first} {other}. {begin}")
+    return ((Turn(prompt, forced, answer=value),),)
 
 
-def _named(made: Conversation) -> tuple[Asking, ...]:
+def _named(conversation: Conversation) -> tuple[Asking, ...]:
     """Three are asked for at once; the answer gives one, and later another."""
-    names = [name for name, _ in made.facts[:3]]
-    together = made.form.together.format(names=f"{names[2]}, {names[1]} and {names[0]}")
-    _, first, known = made.fact(1)
-    _, begin, value = made.fact(0)
-    prompt = made.asked(together, first)
-    turn = Turn(said=made.said(f"\n{begin}"), answer=value)
-    return ((Turn(prompt, answer=known), turn),)
+    names = [name for name, _ in conversation.facts[:3]]
+    together = conversation.form.together.format(names=f"{names[2]}, {names[1]} and {names[0]}")
+    _, first, other = conversation.fact(1)
+    _, begin, value = conversation.fact(0)
+    prompt = conversation.question_ids(together, first)
+    turn = Turn(forced=conversation.ids_of(f"\n{begin}"), answer=value)
+    return ((Turn(prompt, answer=other), turn),)
 
 
-def _single(pair: tuple[str, str], asked: tuple[str, str], made: Conversation) -> Asking:
-    question, begin = (part.format(name=pair[0]) for part in asked)
-    return (Turn(made.asked(question, begin), answer=pair[1]),)
+def _single(
+    pair: tuple[str, str], wording: tuple[str, str], conversation: Conversation
+) -> Asking:
+    question, begin = (part.format(name=pair[0]) for part in wording)
+    return (Turn(conversation.question_ids(question, begin), answer=pair[1]),)
 
 
-def _text(made: Conversation) -> tuple[Asking, ...]:
-    prompt = (*made.asked(ON, ""), *made.following[:PASSAGE])
-    return ((Turn(prompt, made.following[PASSAGE:], predicted=True),),)
+def _text(conversation: Conversation) -> tuple[Asking, ...]:
+    prompt = (*conversation.question_ids(ON, ""), *conversation.following[:PASSAGE])
+    return ((Turn(prompt, conversation.following[PASSAGE:], predicted=True),),)
 
 
 _TASKS: dict[str, Callable[[Conversation], tuple[Asking, ...]]] = {
@@ -321,14 +329,14 @@ _TASKS: dict[str, Callable[[Conversation], tuple[Asking, ...]]] = {
     "second_turn": _second_turn,
     "middle": _middle,
     "named": _named,
-    "instruction": lambda made: (_single(("", made.rule), RULE_ASKED, made),),
-    "earlier": lambda made: (_single(made.earlier, EARLIER_ASKED, made),),
-    "tool": lambda made: (_single(made.tool, TOOL_ASKED, made),),
+    "instruction": lambda talk: (_single(("", talk.rule), RULE_ASKED, talk),),
+    "earlier": lambda talk: (_single(talk.earlier, EARLIER_ASKED, talk),),
+    "tool": lambda talk: (_single(talk.tool, TOOL_ASKED, talk),),
     "text": _text,
 }
 
 
-def chat_askings(way: Way, _tokens: Tokens, made: Conversation) -> tuple[Asking, ...]:
+def chat_askings(way: Way, _tokens: Tokens, conversation: Conversation) -> tuple[Asking, ...]:
     """Return how a conversation is asked in a way.
 
     Raises:
@@ -336,6 +344,6 @@ def chat_askings(way: Way, _tokens: Tokens, made: Conversation) -> tuple[Asking,
 
     """
     if way not in _TASKS:
-        known = f"Choose from: {', '.join(_TASKS)}."
-        raise usage_error(f'a conversation is not asked in the way "{way}"', known)
-    return _TASKS[way](made)
+        remedy = f"Choose from: {', '.join(_TASKS)}."
+        raise usage_error(f'a conversation is not asked in the way "{way}"', remedy)
+    return _TASKS[way](conversation)

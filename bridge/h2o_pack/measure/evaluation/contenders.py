@@ -43,10 +43,10 @@ class WindowCache(H2OKVCache):
         ledger = self.ledger
         if self.length >= self.max_size and ledger is not None:
             positions = ledger.positions
-            held = positions < self.config.sink_size
+            is_protected = positions < self.config.sink_size
             for begin, end in self.config.pinned:
-                held = held | ((positions >= begin) & (positions < end))
-            oldest = mx.argmin(mx.where(held, self.offset, positions), axis=-1)
+                is_protected = is_protected | ((positions >= begin) & (positions < end))
+            oldest = mx.argmin(mx.where(is_protected, self.offset, positions), axis=-1)
             self.ledger = ledger._replace(victim=oldest.astype(mx.int32))
         return out
 
@@ -123,7 +123,7 @@ class Contender:
             settings["pinned"] = pinned
         if policy.window:
             ranges = ((0, SINKS), *settings.get("pinned", ()))
-            protected = {position for each in ranges for position in range(*each)}
+            protected = {position for pair in ranges for position in range(*pair)}
             settings |= {"heavy_budget": 0, "recent_budget": self.rows - len(protected) - 1}
         if self.recall is not None:
             settings["recall"] = self.recall
@@ -139,11 +139,11 @@ def find_contender(name: str) -> Contender:
         UserError: there is none; names the nearest.
 
     """
-    known = (UNBOUNDED, ROTATING, *policies())
+    names = (UNBOUNDED, ROTATING, *policies())
     parts = _NAME.fullmatch(name)
     policy = parts["policy"] if parts else name.partition("/")[0].partition("+")[0]
-    if parts is None or policy not in known:
-        raise _unknown(name, policy, known)
+    if parts is None or policy not in names:
+        raise _unknown(name, policy, names)
     storage = parts["storage"] or "dense"
     stored = FULL_STORAGES if policy == UNBOUNDED else STORAGES
     if storage not in stored:
@@ -192,10 +192,10 @@ def policies() -> dict[str, Policy]:
     return parse_toml(file.read_text("utf-8"), dict[str, Policy], "policies.toml")
 
 
-def _unknown(name: str, part: str, known: Iterable[str]) -> UserError:
-    near = nearest(part, known)
+def _unknown(name: str, part: str, names: Iterable[str]) -> UserError:
+    near = nearest(part, names)
     return usage_error(
-        f'there is no contender "{name}"', f"{near}Choose from: {', '.join(known)}."
+        f'there is no contender "{name}"', f"{near}Choose from: {', '.join(names)}."
     )
 
 
@@ -292,7 +292,7 @@ class CacheFactory:
             LayerArchive(layer, contender.recall.archive_bits, self._element)
             for layer in self._layers.values()
         ]
-        return length * sum(each.token_bytes for each in archived)
+        return length * sum(layer.token_bytes for layer in archived)
 
     def rows_for(self, contender: Contender, limit: int, length: int) -> int:
         """Return the most rows whose bytes are at most `limit`; 0 where all rows stay."""
@@ -346,16 +346,16 @@ def _full_layers(model: Any) -> tuple[dict[int, Layer], int]:
     """Return the layers with full attention by their cache's index, and bytes per element."""
     caches = make_prompt_cache(model)
     mx.eval(model(mx.zeros((1, 1), mx.int32), cache=caches))
-    found, element = {}, 0
+    layers, element = {}, 0
     for index, layer_cache in enumerate(caches):
         if type(layer_cache) is KVCache:
             keys, values, *_ = layer_cache.state
-            found[index] = Layer("full", keys.shape[1], keys.shape[3], values.shape[3])
+            layers[index] = Layer("full", keys.shape[1], keys.shape[3], values.shape[3])
             element = keys.itemsize
-    return found, element
+    return layers, element
 
 
 def ledger_positions(caches: Sequence[Any]) -> list[mx.array]:
     """Return the kept positions [B, Hkv, C] of each H2O cache."""
-    found = [getattr(cache, "positions", None) for cache in caches]
-    return [positions for positions in found if positions is not None]
+    positions_of_caches = [getattr(cache, "positions", None) for cache in caches]
+    return [positions for positions in positions_of_caches if positions is not None]

@@ -134,18 +134,18 @@ def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> Bud
     """Return what makes budgets: a user's file, or a contender's rule on a profile."""
     profile = cache(lambda: _profile(model, tokens, by_layer.profile))
 
-    def budgets(chosen: Contender) -> Budgets:
+    def budgets(contender: Contender) -> Budgets:
         if by_layer.budgets is not None:
             return parse_budgets(read_file(by_layer.budgets), str(by_layer.budgets))
-        if policies()[chosen.policy].by_layer == "reach":
+        if policies()[contender.policy].by_layer == "reach":
             by_index = rules.layer_rows(
                 rules.reaches(profile()),
-                chosen.rows,
-                lambda rows: chosen.with_rows(rows).config(),
+                contender.rows,
+                lambda rows: contender.with_rows(rows).config(),
             )
         else:
-            measures = {each.index: each.figures.concentration for each in profile().full}
-            by_index = rules.layer_shares(measures, chosen.rows, SINKS)
+            measures = {layer.index: layer.figures.concentration for layer in profile().full}
+            by_index = rules.layer_shares(measures, contender.rows, SINKS)
         return rules.budgets(by_index, profile().caches)
 
     return budgets

@@ -93,10 +93,10 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
         if self.ask == "one":
             spread = tuple((i + 0.5) / self.decoys for i in range(self.decoys))
             depths = (self.depths[number % len(self.depths)], *spread)
-            asked = tuple(range(len(depths))) if self.task == "prompts" else (0,)
-            return Shape(length, depths, asked, digits=self.digits)
-        asked = tuple((number + i) % len(self.depths) for i in range(len(self.depths)))
-        return Shape(length, self.depths, asked, self.ask == "turns", self.digits)
+            facts = tuple(range(len(depths))) if self.task == "prompts" else (0,)
+            return Shape(length, depths, facts, digits=self.digits)
+        facts = tuple((number + i) % len(self.depths) for i in range(len(self.depths)))
+        return Shape(length, self.depths, facts, self.ask == "turns", self.digits)
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -175,8 +175,8 @@ def _changed(experiment: Experiment, changes: dict[str, Any]) -> Experiment:
     names = of_group["contenders"]
     groups = []
     for group in experiment.groups:
-        kept = not names or group.baseline in names
-        baseline = group.baseline if kept else names[0]
+        has_baseline = not names or group.baseline in names
+        baseline = group.baseline if has_baseline else names[0]
         groups.append(structs.replace(group, baseline=baseline, **_present(**of_group)))
     return structs.replace(experiment, groups=tuple(groups), **_present(**changes))
 

@@ -232,11 +232,11 @@ def _ask(
 
 def _answered(lane: Lane, tokens: Tokens, answers: Sequence[str]) -> list[bool]:
     """Let a lane go on greedily; returns by sample whether its answer came."""
-    said = []
+    tokens_by_step = []
     for _ in range(1 + max(len(tokens.encode(f" {answer}")) for answer in answers)):
-        said.append(mx.argmax(lane.logits, axis=-1, keepdims=True))
-        lane.feed(said[-1])
-    spoken: Any = mx.concatenate(said, axis=1).tolist()
+        tokens_by_step.append(mx.argmax(lane.logits, axis=-1, keepdims=True))
+        lane.feed(tokens_by_step[-1])
+    spoken: Any = mx.concatenate(tokens_by_step, axis=1).tolist()
     pairs = zip(answers, spoken, strict=True)
     return [answer in tokens.decode(ids) for answer, ids in pairs]
 
@@ -304,7 +304,7 @@ def run_prompts(
         predicted `<way>_nll` and `<way>_kl`.
 
     """
-    asked = {way: [asking(way, tokens, sample) for sample in samples] for way in ways}
+    askings_by_way = {way: [asking(way, tokens, sample) for sample in samples] for way in ways}
     ids = mx.array([sample.ids for sample in samples])
     full: Forecast = {}
     outcomes = []
@@ -313,8 +313,8 @@ def run_prompts(
         lane.read_prompt(ids)
         metrics: list[dict[str, float]] = [{} for _ in samples]
         for way in ways:
-            values = _ask_in_way(lane, tokens, way, asked[way], full)
-            metrics = [known | new for known, new in zip(metrics, values, strict=True)]
+            values = _ask_in_way(lane, tokens, way, askings_by_way[way], full)
+            metrics = [earlier | new for earlier, new in zip(metrics, values, strict=True)]
         outcomes.append([Outcome(metric) for metric in metrics])
         advance(ids.shape[1] * (n + 1) // len(contenders) - ids.shape[1] * n // len(contenders))
     return outcomes
@@ -333,15 +333,15 @@ def _ask_in_way(
     for a in range(len(samples[0])):
         reader = lane.copy()
         for t in range(len(samples[0][a])):
-            turns: list[Turn] = [asked[a][t] for asked in samples]
+            turns: list[Turn] = [asking[a][t] for asking in samples]
             if turns[0].prompt:
                 reader.read_prompt(mx.array([turn.prompt for turn in turns]))
-            if turns[0].said:
-                said = mx.array([turn.said for turn in turns])
-                own = reader.say(said)
+            if turns[0].forced:
+                forced = mx.array([turn.forced for turn in turns])
+                own = reader.say(forced)
                 if turns[0].predicted:
-                    sums = sums + _forecast_sums(own, full.setdefault((way, a, t), own), said)
-                    count += said.shape[1]
+                    sums = sums + _forecast_sums(own, full.setdefault((way, a, t), own), forced)
+                    count += forced.shape[1]
             if turns[0].answer:
                 answers = _answered(reader, tokens, [turn.answer for turn in turns])
                 if turns[0].counts:
@@ -353,8 +353,8 @@ def _ask_in_way(
     return [{way: sum(answers) / len(answers)} for answers in right]
 
 
-def _forecast_sums(own: mx.array, full: mx.array, said: mx.array) -> mx.array:
-    """Return sums [2, B] over the tokens said: -ln p, and KL from the full cache."""
-    nll = -mx.take_along_axis(own, said[..., None], axis=-1)[..., 0]
+def _forecast_sums(own: mx.array, full: mx.array, forced: mx.array) -> mx.array:
+    """Return sums [2, B] over forced tokens: -ln p, and KL from the full cache."""
+    nll = -mx.take_along_axis(own, forced[..., None], axis=-1)[..., 0]
     kl = (mx.exp(full) * (full - own)).sum(axis=-1)
     return mx.stack([nll.sum(axis=1), kl.sum(axis=1)])

@@ -171,7 +171,7 @@ def group_result(
                 name: compare(values[key][name], base, lower_is_better=is_lower_better(name))
                 for name, base in values[baseline].items()
             }
-        done = outcomes[length, contender]
+        outcomes_of_cell = outcomes[length, contender]
         cells.append(
             Cell(
                 length=length,
@@ -183,10 +183,10 @@ def group_result(
                 bytes=factory.bytes(contender, length),
                 archive_bytes=factory.archive_bytes(contender, length),
                 metrics={name: estimate(v).rounded() for name, v in values[key].items()},
-                difference={name: each.rounded() for name, each in differences.items()},
+                difference={name: estimate.rounded() for name, estimate in differences.items()},
                 by_sample={name: tuple(map(rounded, v)) for name, v in values[key].items()},
-                questions=count_questions(done),
-                kept=mean_kept(done),
+                questions=count_questions(outcomes_of_cell),
+                kept=mean_kept(outcomes_of_cell),
             )
         )
     return GroupResult(group.id, group.title, group.equal, group.baseline, tuple(cells))
@@ -232,10 +232,10 @@ def count_questions(outcomes: Sequence[Outcome]) -> tuple[QuestionCount, ...]:
 
 def mean_kept(outcomes: Sequence[Outcome]) -> tuple[tuple[float, ...], ...]:
     """Return by layer the mean share of each part of the text that is still there."""
-    kept = [outcome.kept for outcome in outcomes if outcome.kept]
+    shares = [outcome.kept for outcome in outcomes if outcome.kept]
     return tuple(
         tuple(rounded(sum(parts) / len(parts)) for parts in zip(*layer, strict=True))
-        for layer in zip(*kept, strict=True)
+        for layer in zip(*shares, strict=True)
     )
 
 
@@ -275,8 +275,8 @@ def differences(earlier: Report, now: Report) -> list[str]:
             other = others[place].metrics.get(name)
             if name in OF_THE_MACHINE or (other is not None and metric.overlaps(other)):
                 continue
-            shown = "missing" if other is None else _shown(other)
-            sentences.append(f"{where}: {name} was {_shown(metric)}, is {shown}")
+            value = "missing" if other is None else _shown(other)
+            sentences.append(f"{where}: {name} was {_shown(metric)}, is {value}")
     sentences += [
         f"{', '.join(map(str, place))}: not in the earlier run"
         for place in others.keys() - cells.keys()
@@ -327,7 +327,7 @@ def losses(report: Report) -> LossTable | None:
         samples=samples,
         tokens=tokens,
         caches=tuple(caches[key] for key in sorted(caches)),
-        recall=tuple(sorted(with_recall(report), key=lambda each: each.share)),
+        recall=tuple(sorted(with_recall(report), key=lambda row: row.share)),
     )
 
 

@@ -95,11 +95,11 @@ class Share:
         """Return the units that this process does, with their numbers."""
         return list(enumerate(units))[self.rank :: self.size]
 
-    def gather(self, done: dict[int, list[list[Outcome]]], units: int) -> list[Any]:
+    def gather(self, outcomes: dict[int, list[list[Outcome]]], units: int) -> list[Any]:
         """Return what all processes found, in the order of the units.
 
         Args:
-            done: outcomes of this process's units, by the unit's number.
+            outcomes: of this process's units, by the unit's number.
             units: how many there are in all.
 
         Raises:
@@ -107,7 +107,7 @@ class Share:
 
         """
         # Alone too through JSON, so that one process and several give the same.
-        own = msgspec.json.encode(done)
+        own = msgspec.json.encode(outcomes)
         kind = dict[int, list[list[Outcome]]]
         by_number: dict[int, list[list[Outcome]]] = {}
         for part in [own] if self.size == 1 else self._exchange(own):
@@ -225,12 +225,12 @@ def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter
             for unit in units_of(preset, number, [key for _, keys in groups for key in keys])
         ]
         mine = share.mine(units)
-        done = {}
+        by_unit = {}
         total = sum(unit.length for _, unit in mine)
         with say.bar("evaluating", total, "items") as advance:
             for place, unit in mine:
-                done[place] = work(loaded, preset.experiments[unit.number], unit, advance)
-    gathered = share.gather(done, len(units))
+                by_unit[place] = work(loaded, preset.experiments[unit.number], unit, advance)
+    gathered = share.gather(by_unit, len(units))
     results: list[dict[tuple[int, Contender], list[Outcome]]] = [{} for _ in tables]
     for unit, rows in zip(units, gathered, strict=True):
         for contender, outcomes in zip(unit.contenders, rows, strict=True):
@@ -285,7 +285,7 @@ def keys_of(experiment: Experiment, group: Group, factory: CacheFactory) -> Iter
     """
     contenders = [find_contender(name) for name in group.contenders]
     for length in experiment.lengths:
-        unbounded = [_FULL, *(each for each in contenders if not each.bounded)]
+        unbounded = [_FULL, *(contender for contender in contenders if not contender.bounded)]
         for contender in dict.fromkeys(unbounded):
             yield CellKey(length, "all", contender)
         for budget in group.budgets:

@@ -228,9 +228,9 @@ def _recall_by(
         if len({other.length for other in group.cells}) > 1:
             row = [f"{cell.title}, {cell.rows} rows of {cell.length} tokens"]
         for column in columns:
-            asked = [question for question in cell.questions if key(question) == column]
-            right = sum(question.right for question in asked)
-            row.append(f"{right / sum(question.asked for question in asked):.2f}")
+            questions = [question for question in cell.questions if key(question) == column]
+            right = sum(question.right for question in questions)
+            row.append(f"{right / sum(question.asked for question in questions):.2f}")
         rows.append(row)
     return [*markdown_table((f"recall by {name}", *map(str, columns)), rows), ""]
 
@@ -252,12 +252,12 @@ def save_pictures(report: Report, folder: Path) -> list[Path]:
         return []
     budgets = sorted({cell.budget_rows for cell in cells})
     middle = budgets[len(budgets) // 2]
-    wanted = (group.baseline, *_WANTED)
-    shown = [c for c in cells if c.budget_rows == middle and c.contender in wanted] or cells
+    names = (group.baseline, *_WANTED)
+    drawn = [c for c in cells if c.budget_rows == middle and c.contender in names] or cells
     panels = [
         [Panel(f"{cell.title}, {cell.rows} rows", cell.kept, cell.length, len(cell.kept))]
-        for cell in shown[:_SHOWN]
+        for cell in drawn[:_SHOWN]
     ]
     words = Labels(group.title, "position in the text", "layer", "share of rows still there")
-    height = 0.8 + 0.14 * len(shown[0].kept)
+    height = 0.8 + 0.14 * len(drawn[0].kept)
     return [save_maps(folder / KEPT, panels, words, inches=(8.2, height))]

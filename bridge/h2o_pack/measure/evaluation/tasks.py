@@ -146,30 +146,31 @@ def make_sample(
     """
     draw = random.Random(f"{seed}/{number}")  # noqa: S311  not for secrets
     start = window_start(seed, number, len(tokens.ids))
-    named = _names(draw, words, tokens, shape)
-    stated = [tokens.encode(STATEMENT.format(key=k, code=c)) for k, c in named]
+    pairs = _names(draw, words, tokens, shape)
+    statements = [tokens.encode(STATEMENT.format(key=k, code=c)) for k, c in pairs]
     room = shape.length - (ASKED_IN if shape.asked else 0) - len(tokens.first)
-    filler = room - sum(map(len, stated))
-    if filler < len(stated) + 1:
+    filler = room - sum(map(len, statements))
+    if filler < len(statements) + 1:
         raise usage_error(
-            f"{shape.length} tokens leave no room for text among {len(stated)} facts",
+            f"{shape.length} tokens leave no room for text among {len(statements)} facts",
             "Use longer samples (--lengths).",
         )
     after = max(FOLLOWING, ASKED_IN * len(shape.asked))
     window = tokens.window(start, filler + after)
     ids, scored = list(tokens.first), [False] * len(tokens.first)
-    facts, taken = {}, 0
-    order = sorted(range(len(stated)), key=lambda i: (shape.depths[i], i))
+    facts, begin = {}, 0
+    order = sorted(range(len(statements)), key=lambda i: (shape.depths[i], i))
     for i in order:
         until = min(filler, round(shape.depths[i] * filler))
-        ids += window[taken:until]
-        scored += [True] * (until - taken)
-        taken = until
-        facts[i] = Fact(*named[i], shape.depths[i], position=len(ids), length=len(stated[i]))
-        ids += stated[i]
-        scored += [False] * len(stated[i])
-    ids += window[taken:filler]
-    scored += [True] * (filler - taken)
+        ids += window[begin:until]
+        scored += [True] * (until - begin)
+        begin = until
+        statement = statements[i]
+        facts[i] = Fact(*pairs[i], shape.depths[i], position=len(ids), length=len(statement))
+        ids += statement
+        scored += [False] * len(statement)
+    ids += window[begin:filler]
+    scored += [True] * (filler - begin)
     scored[0] = False
     return Sample(
         seed=seed,
@@ -190,7 +191,7 @@ def window_start(seed: int, number: int, total: int) -> int:
 def _questions(
     tokens: Tokens, shape: Shape, facts: dict[int, Fact], length: int, text: list[int]
 ) -> tuple[Question, ...]:
-    asked = []
+    questions = []
     for turn, i in enumerate(shape.asked):
         fact = facts[i]
         question = tokens.encode(QUESTION.format(key=fact.key))
@@ -198,8 +199,8 @@ def _questions(
         passed = turn * ASKED_IN if shape.in_turns else 0
         ids = (*before, *question)
         distance = length + passed + len(ids) - (fact.position + fact.length)
-        asked.append(Question(ids, fact.code, fact, distance))
-    return tuple(asked)
+        questions.append(Question(ids, fact.code, fact, distance))
+    return tuple(questions)
 
 
 def _names(
@@ -207,23 +208,23 @@ def _names(
 ) -> list[tuple[str, str]]:
     """Draw names whose questions fit, and their codes, each of them once."""
     count, least = len(shape.depths), 10 ** (shape.digits - 1)
-    named: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     keys, codes = set(), set()
     for word in draw.sample(list(words), len(words)):
-        if len(named) == count:
+        if len(pairs) == count:
             break
         key, code = word.upper(), str(draw.randrange(least, 10 * least))
         fits = len(tokens.encode(QUESTION.format(key=key))) < ASKED_IN
         if fits and key not in keys and code not in codes:
-            named.append((key, code))
+            pairs.append((key, code))
             keys.add(key)
             codes.add(code)
-    if len(named) < count:
+    if len(pairs) < count:
         raise usage_error(
-            f"{count} facts need as many words, and only {len(named)} can be used",
+            f"{count} facts need as many words, and only {len(pairs)} can be used",
             "Ask for fewer facts.",
         )
-    return named
+    return pairs
 
 
 Way = Literal[
@@ -261,15 +262,15 @@ class Turn:
 
     Args:
         prompt: ids that are read as a prompt; none for no prompt.
-        said: ids that the model is then made to say, one by one.
-        predicted: whether `said` is compared with what the model predicts.
+        forced: ids that the model is then made to say, one by one.
+        predicted: whether `forced` is compared with what the model predicts.
         answer: what a right answer contains that the model gives then; empty for none.
         counts: whether the answer does.
 
     """
 
     prompt: tuple[int, ...] = ()
-    said: tuple[int, ...] = ()
+    forced: tuple[int, ...] = ()
     predicted: bool = False
     answer: str = ""
     counts: bool = True
@@ -304,7 +305,7 @@ def _second_turn(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
         first = Turn(other.ids, answer=other.answer, counts=False)
     else:
         text = _text(tokens, sample, "first", 2 * _PROMPT)
-        first = Turn(text[:_PROMPT], said=text[_PROMPT:])
+        first = Turn(text[:_PROMPT], forced=text[_PROMPT:])
     return ((first, *_asked(tokens, sample)[0]),)
 
 
@@ -319,33 +320,33 @@ def _named(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
     prompt = _ending(tokens, sample, "names", f"\nthe codes of {names}:\n", _NAMED_IN)
     turns = [Turn(prompt)]
     for n in _NAMED_ASKED:
-        said = _ending(tokens, sample, f"named {n}", _question(facts[n].key), ASKED_IN)
-        turns.append(Turn(said=said, answer=facts[n].code))
+        forced = _ending(tokens, sample, f"named {n}", _question(facts[n].key), ASKED_IN)
+        turns.append(Turn(forced=forced, answer=facts[n].code))
     return (tuple(turns),)
 
 
 def _middle(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    found = []
+    askings = []
     for n, lead in enumerate(_LEADS):
         fact = sample.questions[n % len(sample.questions)].fact
         prompt = _text(tokens, sample, f"prompt {n}", _PROMPT)
-        said = _ending(tokens, sample, f"answer {n}", _question(fact.key), lead)
-        found.append((Turn(prompt, said, answer=fact.code),))
-    return tuple(found)
+        forced = _ending(tokens, sample, f"answer {n}", _question(fact.key), lead)
+        askings.append((Turn(prompt, forced, answer=fact.code),))
+    return tuple(askings)
 
 
 def _late(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
     """The prompt begins with the question, and other text follows, as a pasted page does."""
     question = sample.questions[0]
     prompt = question.ids + _text(tokens, sample, "page", _PAGE)
-    said = _ending(tokens, sample, "late", _question(question.fact.key), _LATE_IN)
-    return ((Turn(prompt, said, answer=question.answer),),)
+    forced = _ending(tokens, sample, "late", _question(question.fact.key), _LATE_IN)
+    return ((Turn(prompt, forced, answer=question.answer),),)
 
 
 def _wording(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
     fact = sample.questions[0].fact
-    asked = OTHER_WORDING.format(key=fact.key)
-    prompt = _ending(tokens, sample, "wording", asked, ASKED_IN)
+    question = OTHER_WORDING.format(key=fact.key)
+    prompt = _ending(tokens, sample, "wording", question, ASKED_IN)
     return ((Turn(prompt, answer=fact.code),),)
 
 

@@ -62,28 +62,28 @@ def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
     sinks: [G], logits that take probability but belong to no token. They lessen what
     tokens receive; the other figures are of the distribution over tokens.
     """
-    seen = logits > HIDDEN
-    count = seen.sum(axis=-1, keepdims=True)
-    known = mx.where(seen, logits, 0)
-    mean = known.sum(axis=-1, keepdims=True) / count
-    variance = mx.where(seen, (logits - mean) ** 2, 0).sum(axis=-1) / count[..., 0]
-    largest = mx.where(seen, logits, -math.inf).max(axis=-1, keepdims=True)
-    below = mx.where(seen, logits - largest, 0)
-    weights = mx.where(seen, mx.exp(below), 0)
+    visible = logits > HIDDEN
+    count = visible.sum(axis=-1, keepdims=True)
+    finite = mx.where(visible, logits, 0)
+    mean = finite.sum(axis=-1, keepdims=True) / count
+    variance = mx.where(visible, (logits - mean) ** 2, 0).sum(axis=-1) / count[..., 0]
+    largest = mx.where(visible, logits, -math.inf).max(axis=-1, keepdims=True)
+    below = mx.where(visible, logits - largest, 0)
+    weights = mx.where(visible, mx.exp(below), 0)
     total = weights.sum(axis=-1, keepdims=True)
     probabilities = weights / total
-    taken = probabilities
+    received = probabilities
     if sinks is not None:
         over = mx.log(total) + largest - sinks.astype(mx.float32)[:, None, None]
-        taken = probabilities * mx.sigmoid(over)
+        received = probabilities * mx.sigmoid(over)
     return Rows(
         visible=count[..., 0],
         entropy=(mx.log(total) - (probabilities * below).sum(axis=-1, keepdims=True))[..., 0],
         top=mx.topk(probabilities, min(TOP, logits.shape[-1]), axis=-1).sum(axis=-1),
         variance=variance,
-        faint=(seen & (below < math.log(FAINT))).sum(axis=-1),
-        received=taken.sum(axis=1).mean(axis=0),
-        expected=(seen[0] / count[0]).sum(axis=0),
+        faint=(visible & (below < math.log(FAINT))).sum(axis=-1),
+        received=received.sum(axis=1).mean(axis=0),
+        expected=(visible[0] / count[0]).sum(axis=0),
         probabilities=probabilities,
     )
 
@@ -198,9 +198,9 @@ class MapBuilder:
         lines, line_starts = self._grid(end - queries, end)
         pooled = np.maximum.reduceat(probabilities, column_starts, axis=2)
         pooled = np.maximum.reduceat(pooled, line_starts, axis=1)
-        held = self.maps[first_head : first_head + group]
+        maps = self.maps[first_head : first_head + group]
         place = np.ix_(np.arange(group), lines, columns)
-        held[place] = np.maximum(held[place], pooled)
+        maps[place] = np.maximum(maps[place], pooled)
 
     def _grid(self, begin: int, end: int) -> tuple[Array, Array]:
         """Return the cells of positions begin..end-1, and where the first of each one is."""
@@ -237,17 +237,17 @@ class LayerTally:
         """Whether no attention arrived."""
         return not self._samples
 
-    def add(self, seen: ObservedAttention) -> None:
+    def add(self, observed: ObservedAttention) -> None:
         """Enter a chunk, one KV head after the other."""
-        heads, queries, _ = seen.logits.shape
+        heads, queries, _ = observed.logits.shape
         if self._sums is None:
-            self._begin(heads, seen.kv_heads)
-        group = heads // seen.kv_heads
-        skipped = max(0, self._first_row - (seen.end - queries))
-        for h in range(seen.kv_heads):
+            self._begin(heads, observed.kv_heads)
+        group = heads // observed.kv_heads
+        skipped = max(0, self._first_row - (observed.end - queries))
+        for h in range(observed.kv_heads):
             mine = slice(h * group, (h + 1) * group)
-            sinks = None if seen.sinks is None else seen.sinks[mine]
-            self._enter(mine, figures(seen.logits[mine], sinks), seen.end, skipped)
+            sinks = None if observed.sinks is None else observed.sinks[mine]
+            self._enter(mine, figures(observed.logits[mine], sinks), observed.end, skipped)
 
     def end_sample(self) -> None:
         """Close a sample: its means and its accumulated attention."""
@@ -281,8 +281,8 @@ class LayerTally:
             accumulated_evenly=report.mean(self._expected),
             beyond=tuple(np.mean(self._beyond, axis=0).tolist()),
             heads=tuple(
-                HeadProfile(i, i // group, Figures(*each))
-                for i, each in enumerate(by_sample.mean(axis=0).tolist())
+                HeadProfile(i, i // group, Figures(*row))
+                for i, row in enumerate(by_sample.mean(axis=0).tolist())
             ),
         )
 
@@ -295,24 +295,24 @@ class LayerTally:
         if self._mapped:
             self._builder = MapBuilder(heads, self._tokens)
 
-    def _enter(self, mine: slice, found: Rows, end: int, skipped: int) -> None:
+    def _enter(self, mine: slice, rows: Rows, end: int, skipped: int) -> None:
         assert self._sums is not None  # noqa: S101  _begin came first
-        visible = found.visible
-        normalized = found.entropy / mx.log(mx.maximum(visible, 2))
-        by_row = [found.entropy, normalized, found.top, found.variance, found.faint, visible]
-        counted = mx.stack([each.astype(mx.float32) for each in by_row])[..., skipped:]
+        visible = rows.visible
+        normalized = rows.entropy / mx.log(mx.maximum(visible, 2))
+        by_row = [rows.entropy, normalized, rows.top, rows.variance, rows.faint, visible]
+        counted = mx.stack([row.astype(mx.float32) for row in by_row])[..., skipped:]
         sums = np.array(counted.sum(axis=-1)).T.astype(np.float64)
         self._sums[mine, 0] += max(0, visible.shape[1] - skipped)
         self._sums[mine, 1:] += sums
-        outside = beyond(found.probabilities, end, self._windows)[:, skipped:]
+        outside = beyond(rows.probabilities, end, self._windows)[:, skipped:]
         self._outside += np.array(outside.sum(axis=(0, 1))).astype(np.float64)
-        tokens = slice(end - len(found.received), end)
+        tokens = slice(end - len(rows.received), end)
         kv_head = mine.start // (mine.stop - mine.start)
-        self._got[kv_head, tokens] += np.array(found.received)
+        self._got[kv_head, tokens] += np.array(rows.received)
         if mine.start == 0:
-            self._even[tokens] += np.array(found.expected)
+            self._even[tokens] += np.array(rows.expected)
         if self._builder is not None:
-            self._builder.add(mine.start, np.array(found.probabilities), end)
+            self._builder.add(mine.start, np.array(rows.probabilities), end)
 
 
 @dataclass(frozen=True)
@@ -335,13 +335,13 @@ Watch = Callable[[int, ObservedAttention], None]
 
 def attention_caches(caches: list[Any]) -> dict[int, Any]:
     """Return the caches that attention reads, by layer; layers without one are missing."""
-    found = {}
+    caches_by_layer = {}
     for index, cache in enumerate(caches):
         members = cache.caches if isinstance(cache, CacheList) else [cache]
         attending = [member for member in members if hasattr(member, "update_and_fetch")]
         if len(attending) == 1:
-            found[index] = attending[0]
-    return found
+            caches_by_layer[index] = attending[0]
+    return caches_by_layer
 
 
 def record(caches: list[Any], watch: Watch) -> None:

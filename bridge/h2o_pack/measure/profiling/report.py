@@ -179,7 +179,9 @@ class Profile(Result):
             ValueError: a layer or a share is missing, or windows do not increase.
 
         """
-        indices = [each.index for each in self.layers] + [each.index for each in self.skipped]
+        indices = [layer.index for layer in self.layers] + [
+            layer.index for layer in self.skipped
+        ]
         if sorted(indices) != list(range(self.caches)):
             raise ValueError("layers and skipped must name every layer once")
         if any(one >= next_one for one, next_one in itertools.pairwise(self.windows)):

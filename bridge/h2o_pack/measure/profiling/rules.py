@@ -100,14 +100,14 @@ def layer_shares(
             "Choose another model: this one has nothing for H2O to bound.",
         )
     mean = sum(measures.values()) / len(measures)
-    found = {}
+    by_layer = {}
     for index, value in measures.items():
         # Rounded, so that equal layers get equal rows whatever the sum's last bit is.
         ratio = round(value / mean, _DIGITS) if mean > 0 else 1.0
         share = heavy_share(ratio)
         rows = split(share, max_kv, sink_size).to_dict()
-        found[index] = LayerResult(ratio=ratio, share=share, **rows)
-    return found
+        by_layer[index] = LayerResult(ratio=ratio, share=share, **rows)
+    return by_layer
 
 
 def budgets(
@@ -120,11 +120,11 @@ def budgets(
     return Budgets(
         tuple(
             LayerBudget(
-                found.heavy_budget,
-                found.recent_budget,
-                None if found.max_size is UNSET else found.max_size,
+                layer.heavy_budget,
+                layer.recent_budget,
+                None if layer.max_size is UNSET else layer.max_size,
             )
-            if (found := by_index.get(i))
+            if (layer := by_index.get(i))
             else None
             for i in range(caches)
         ),
@@ -132,9 +132,9 @@ def budgets(
     )
 
 
-def to_json(made: Budgets) -> str:
+def to_json(layer_budgets: Budgets) -> str:
     """Return the text of the file that `h2o_py.budgets.load_budgets` and H2OBudgets read."""
-    document = made.to_dict()
+    document = layer_budgets.to_dict()
     lines = ",\n".join(f"    {json.dumps(layer)}" for layer in document["layers"])
     recall = f',\n  "recall": {json.dumps(document["recall"])}' if "recall" in document else ""
     return f'{{\n  "format": {FORMAT},\n  "layers": [\n{lines}\n  ]{recall}\n}}\n'
@@ -177,16 +177,16 @@ def reaches(profile: Profile) -> list[Reach]:
         UserError: there is no such layer.
 
     """
-    found = [
-        Reach(each.index, profile.windows, tuple(np.clip(each.beyond, 0, 1).tolist()))
-        for each in profile.full
+    curves = [
+        Reach(layer.index, profile.windows, tuple(np.clip(layer.beyond, 0, 1).tolist()))
+        for layer in profile.full
     ]
-    if not found or not profile.windows:
+    if not curves or not profile.windows:
         raise usage_error(
             "the profile does not say how far layers with full attention look",
             "Profile the model again; one without such layers has nothing for H2O to bound.",
         )
-    return found
+    return curves
 
 
 def allocate_rows(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
@@ -197,23 +197,23 @@ def allocate_rows(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
     fewest.
     """
     equal: dict[Any, list[int]] = {}
-    by_index = {each.index: each for each in reaches}
-    for each in reaches:
-        equal.setdefault((each.windows, each.beyond), []).append(each.index)
+    by_index = {reach.index: reach for reach in reaches}
+    for reach in reaches:
+        equal.setdefault((reach.windows, reach.beyond), []).append(reach.index)
     groups = [(by_index[members[0]], members) for members in equal.values()]
     rows = dict.fromkeys(by_index, max_kv - max_kv // 2)
-    left = max_kv // 2 * len(reaches)
+    remaining = max_kv // 2 * len(reaches)
     gains = [reach.saved(rows[reach.index]) for reach, _ in groups]
-    while left:
+    while remaining:
         i = max(
             range(len(groups)),
             key=lambda i: (gains[i], -rows[groups[i][0].index], -groups[i][0].index),
         )
         reach, members = groups[i]
-        given = min(STEP * len(members), left)
+        added = min(STEP * len(members), remaining)
         for place, index in enumerate(members):
-            rows[index] += given // len(members) + (place < given % len(members))
-        left -= given
+            rows[index] += added // len(members) + (place < added % len(members))
+        remaining -= added
         gains[i] = reach.saved(rows[reach.index])
     return rows
 
@@ -232,25 +232,25 @@ def layer_rows(
         H2OError: h2o_py refuses so few rows.
 
     """
-    found = {}
+    by_layer = {}
     with warnings.catch_warnings():  # `Budgets.config_of` warns where caches are made
         warnings.simplefilter("ignore", H2OConfigWarning)
-        by_index = {each.index: each for each in reaches}
+        by_index = {reach.index: reach for reach in reaches}
         for index, rows in allocate_rows(reaches, max_kv).items():
             config = config_of(rows)
-            found[index] = LayerResult(
+            by_layer[index] = LayerResult(
                 lost=by_index[index].lost(rows),
                 heavy_budget=config.heavy_budget,
                 recent_budget=config.recent_budget,
                 max_size=rows,
             )
-    return found
+    return by_layer
 
 
 def lost_shares(reaches: Sequence[Reach], rows: Mapping[int, int]) -> dict[int, float]:
     """Return the share of each layer's attention that is older than a window of its rows."""
     # Rounded, so that equal layers are equal whatever the last bits of their sums are.
-    return {each.index: round(each.lost(rows[each.index]), _DIGITS) for each in reaches}
+    return {reach.index: round(reach.lost(rows[reach.index]), _DIGITS) for reach in reaches}
 
 
 def recalling_layers(reaches: Sequence[Reach], rows: Mapping[int, int]) -> tuple[int, ...]:
@@ -332,28 +332,28 @@ def make_budgets(
         H2OError: h2o_py refuses so few rows.
 
     """
-    found = run(options, say)[0] if profile is None else read_profile(profile)
-    if found.unfit is not None:
+    measured = run(options, say)[0] if profile is None else read_profile(profile)
+    if measured.unfit is not None:
         raise UserError(
-            f"{found.model} cannot use H2O caches: {found.unfit}",
+            f"{measured.model} cannot use H2O caches: {measured.unfit}",
             remedy="Choose another model.",
             code=ExitCode.USAGE,
         )
-    results = _by_rule(found, request)
-    recall = _recalling(found, results, request) if request.recall else None
+    results = _by_rule(measured, request)
+    recall = _recalling(measured, results, request) if request.recall else None
     if request.output is not None:
-        made = budgets(results, found.caches, recall)
+        layer_budgets = budgets(results, measured.caches, recall)
         with writing(request.output):
             request.output.parent.mkdir(parents=True, exist_ok=True)
-            request.output.write_text(to_json(made), encoding="utf-8")
+            request.output.write_text(to_json(layer_budgets), encoding="utf-8")
     return BudgetsResult(
-        model=found.model,
+        model=measured.model,
         measure=request.measure,
         max_kv=request.max_kv,
         sink_size=request.sink_size,
         output=None if request.output is None else str(request.output),
         note=OF_REACH if request.measure == "reach" else PUBLISHED,
-        layers=tuple(results.get(i) for i in range(found.caches)),
+        layers=tuple(results.get(i) for i in range(measured.caches)),
         recall=recall,
     )
 
@@ -363,7 +363,7 @@ def _by_rule(profile: Profile, request: BudgetsRequest) -> dict[int, LayerResult
     if request.measure == "reach":
         policy = POLICIES[request.policy]
         return layer_rows(reaches(profile), rows, lambda size: policy(size, sink_size=sinks))
-    measures = {each.index: getattr(each.figures, request.measure) for each in profile.full}
+    measures = {layer.index: getattr(layer.figures, request.measure) for layer in profile.full}
     return layer_shares(measures, rows, sinks)
 
 
@@ -377,11 +377,11 @@ def _recalling(
     return recalling_layers(reaches(profile), rows)
 
 
-def print_budgets(made: BudgetsResult, console: Console) -> None:
+def print_budgets(result: BudgetsResult, console: Console) -> None:
     """Show the table and what was published of such budgets."""
-    reach = made.measure == "reach"
+    reach = result.measure == "reach"
     rows = []
-    for i, layer in enumerate(made.layers):
+    for i, layer in enumerate(result.layers):
         if layer is None:
             rows.append((str(i), "", "", "the model's own cache", ""))
             continue
@@ -392,13 +392,13 @@ def print_budgets(made: BudgetsResult, console: Console) -> None:
         )
         rows.append((str(i), *why, str(layer.heavy_budget), str(layer.recent_budget)))
     average = " per layer on average" if reach else ""
-    title = f"{made.model}: {made.max_kv} rows{average}, {made.sink_size} of them sinks"
-    why = ("rows", "lost") if reach else (f"{made.measure} / mean", "share")
+    title = f"{result.model}: {result.max_kv} rows{average}, {result.sink_size} of them sinks"
+    why = ("rows", "lost") if reach else (f"{result.measure} / mean", "share")
     print_table(
-        Table(title, ("layer", *why, "heavy", "recent"), tuple(rows), made.note), console
+        Table(title, ("layer", *why, "heavy", "recent"), tuple(rows), result.note), console
     )
-    if made.recall is not None:
-        chosen = ", ".join(map(str, made.recall)) or "none"
-        console.print(f"layers in which recall pays: {chosen}", markup=False)
-    if made.output is not None:
-        console.print(f"written to {made.output}", markup=False)
+    if result.recall is not None:
+        layers = ", ".join(map(str, result.recall)) or "none"
+        console.print(f"layers in which recall pays: {layers}", markup=False)
+    if result.output is not None:
+        console.print(f"written to {result.output}", markup=False)

@@ -67,13 +67,15 @@ def profile_model(
         index: LayerTally(options.tokens, options.first_row, mapped=index in mapped)
         for index in attending
     }
-    held = 0
+    most_bytes = 0
 
-    def watch(layer: int, seen: attention.ObservedAttention) -> None:
-        nonlocal held
-        heads, queries, _ = seen.logits.shape
-        held = max(held, working_bytes(heads, seen.kv_heads, queries, options.tokens))
-        tallies[layer].add(seen)
+    def watch(layer: int, observed: attention.ObservedAttention) -> None:
+        nonlocal most_bytes
+        heads, queries, _ = observed.logits.shape
+        most_bytes = max(
+            most_bytes, working_bytes(heads, observed.kv_heads, queries, options.tokens)
+        )
+        tallies[layer].add(observed)
 
     with routed():
         for i, piece in enumerate(pieces):
@@ -97,7 +99,7 @@ def profile_model(
             tokens=options.tokens,
             samples=len(pieces),
             first_row=options.first_row,
-            held_bytes=held,
+            held_bytes=most_bytes,
             unfit=why_unfit(model),
             windows=tuple(windows(options.tokens).tolist()),
             layers=layers,
@@ -132,11 +134,11 @@ def _timed(
         return None, str(error)
 
 
-def _skipped(model: Any, caches: list[Any], known: set[int]) -> tuple[SkippedLayer, ...]:
+def _skipped(model: Any, caches: list[Any], profiled: set[int]) -> tuple[SkippedLayer, ...]:
     without = why_without_scores(model)
     reasons = []
     for index, cache in enumerate(caches):
-        if index in known:
+        if index in profiled:
             continue
         if index not in attention.attention_caches(caches):
             reason = "no attention over keys: its state is recurrent"

@@ -100,9 +100,9 @@ def _attention(profile: Profile) -> Table:
 
 def _reach(profile: Profile) -> Table:
     sizes = profile.windows
-    shown = range(len(sizes) - 1, -1, -AN_OCTAVE)[_MOST_SHOWN::-1]
+    columns = range(len(sizes) - 1, -1, -AN_OCTAVE)[_MOST_SHOWN::-1]
     rows = [
-        (layer_name(layer), *(f"{layer.beyond[i]:.1%}" for i in shown))
+        (layer_name(layer), *(f"{layer.beyond[i]:.1%}" for i in columns))
         for layer in profile.layers
     ]
     note = (
@@ -110,7 +110,7 @@ def _reach(profile: Profile) -> Table:
         f"{SINKS} aside: what a cache of recent tokens alone would lose. `h2o-pack budgets "
         "--measure reach` gives rows to the layers where it is large."
     )
-    header = ("layer", *(f"older than {sizes[i]:,}" for i in shown))
+    header = ("layer", *(f"older than {sizes[i]:,}" for i in columns))
     return Table("How far back attention looks", header, tuple(rows), note)
 
 
@@ -120,12 +120,12 @@ def _recall(profile: Profile) -> Table:
     columns = []
     for size in sizes:
         rows = dict.fromkeys((layer.index for layer in layers), size)
-        chosen = recalling_layers(layers, rows)
+        recalling = recalling_layers(layers, rows)
         shares = lost_shares(layers, rows)
         total = sum(shares.values()) or 1.0
         columns.append(
             {
-                index: f"{share / total:.0%}{', recall' if index in chosen else ''}"
+                index: f"{share / total:.0%}{', recall' if index in recalling else ''}"
                 for index, share in shares.items()
             }
         )
@@ -144,14 +144,14 @@ def _recall(profile: Profile) -> Table:
 def _accumulated(profile: Profile) -> Table:
     rows = []
     for layer in profile.layers:
-        got, even = layer.accumulated, layer.accumulated_evenly
-        shares = zip(got.top, even.top, strict=True)
+        measured, even = layer.accumulated, layer.accumulated_evenly
+        shares = zip(measured.top, even.top, strict=True)
         rows.append(
             (
                 layer_name(layer),
                 *(f"{share:.0%} ({alike:.0%})" for share, alike in shares),
-                f"{got.exponent:.2f}",
-                f"{got.r_squared:.3f}",
+                f"{measured.exponent:.2f}",
+                f"{measured.r_squared:.3f}",
             )
         )
     tops = (f"top {share:.0%} hold" for share in SHARES)
@@ -167,7 +167,7 @@ def _accumulated(profile: Profile) -> Table:
 
 
 def _skipped(profile: Profile) -> Table:
-    rows = tuple((str(each.index), each.cache, each.reason) for each in profile.skipped)
+    rows = tuple((str(layer.index), layer.cache, layer.reason) for layer in profile.skipped)
     return Table("Layers without a profile", ("layer", "cache", "why"), rows)
 
 
@@ -226,8 +226,8 @@ def render(profile: Profile, pictures: Sequence[Path]) -> str:
     head += f"\n{headline(profile)}. {profile.machine}.\n"
     if profile.step is None:
         head += f"\nNo step was timed: {profile.step_missing}.\n"
-    shown = [f"\n![{picture.stem}]({picture.name})\n" for picture in pictures]
-    return "\n".join([head, *map(markdown_section, sections(profile))]) + "".join(shown)
+    images = [f"\n![{picture.stem}]({picture.name})\n" for picture in pictures]
+    return "\n".join([head, *map(markdown_section, sections(profile))]) + "".join(images)
 
 
 def draw_maps(profile: Profile, maps: Sequence[AttentionMap], path: Path) -> Path:

@@ -64,7 +64,7 @@ def measure(
         warnings.simplefilter("ignore", H2OConfigWarning)  # nobody reads what is generated
         warnings.simplefilter("ignore", H2OScoresMissingWarning)  # refused below
         caches = make_h2o_cache(model, H2OConfig(rows))
-    evicting = {i: found for i, cache in enumerate(caches) if (found := _evicting(cache))}
+    evicting = {i: inner for i, cache in enumerate(caches) if (inner := _evicting(cache))}
     if not evicting.keys() <= heads.keys():
         raise NotTimedError("the model's attention gives the caches no scores")
     _filled(model, caches, piece)

@@ -111,9 +111,9 @@ class Archive:
     def trim(self, n: int) -> None:
         """Remove the `n` newest tokens."""
         self.length -= n
-        left = self.length - self.first
+        length = self.length - self.first
         if self._rows is not None:
-            self._rows, self._novelty = self._rows[:, :, :left], self._novelty[:, :, :left]
+            self._rows, self._novelty = self._rows[:, :, :length], self._novelty[:, :, :length]
 
     def copy(self) -> Archive:
         """An archive of its own, in the same state."""

@@ -321,14 +321,14 @@ def _entered(
     for name, added in new.items():
         old = getattr(ledger, name)
         if step.overwrites:
-            taken = mx.arange(size) == ledger.victim[:, :, None]
-            entries[name] = mx.where(taken, added, old)
+            is_victim = mx.arange(size) == ledger.victim[:, :, None]
+            entries[name] = mx.where(is_victim, added, old)
             continue
         in_ring = old[:, :, size : size + step.ring_length(step.offset)]
         if step.leaves_ring:
             in_pool = old[:, :, : step.pool_used]
-            taken = mx.equal(mx.arange(step.pool_used), step.moved_to(ledger.victim))
-            in_pool = mx.where(taken, in_ring[:, :, row : row + 1], in_pool)
+            is_victim = mx.equal(mx.arange(step.pool_used), step.moved_to(ledger.victim))
+            in_pool = mx.where(is_victim, in_ring[:, :, row : row + 1], in_pool)
             in_ring = mx.where(mx.equal(mx.arange(step.slots), row), added, in_ring)
             entries[name] = mx.concatenate([in_pool, in_ring], axis=2)
         else:
@@ -351,8 +351,8 @@ def _rearranged(
         rank = mx.argsort(eviction_order(importance, positions), axis=-1)
         stays = mx.greater_equal(rank, count - config.max_size)
     index = mx.broadcast_to(mx.arange(count), positions.shape)
-    chosen = mx.sort(mx.where(stays & ~recent, index, count), axis=-1)
-    chosen = chosen[:, :, : step.pool_length(seen)]
+    order = mx.sort(mx.where(stays & ~recent, index, count), axis=-1)
+    order = order[:, :, : step.pool_length(seen)]
     pool = rows.pool[:, :, : step.pool_used]
     ring = None
     if rows.ring is not None:
@@ -364,12 +364,12 @@ def _rearranged(
         ring = mx.take_along_axis(ring, in_ring[..., None], axis=2)
         as_pool = converted(old, key_dim, row_format.ring, row_format.pool)
         pool = mx.concatenate([pool, as_pool], axis=2)
-    pool = mx.take_along_axis(pool, chosen[..., None], axis=2)
+    pool = mx.take_along_axis(pool, order[..., None], axis=2)
     pool = grown(pool, max(1, pool.shape[2]), step.pool_size)
     if ring is not None:
-        chosen = mx.concatenate([chosen, in_ring], axis=2)
-    taken = {name: mx.take_along_axis(a, chosen, axis=2) for name, a in entries.items()}
-    return Rows(pool, ring), taken
+        order = mx.concatenate([order, in_ring], axis=2)
+    moved = {name: mx.take_along_axis(a, order, axis=2) for name, a in entries.items()}
+    return Rows(pool, ring), moved
 
 
 def _observed(

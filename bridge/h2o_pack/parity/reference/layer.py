@@ -414,7 +414,9 @@ class LayerCache:
         say_once(code)
 
 
-def masks(mask: mx.array | str | None, tokens: int, asking: int, rows: int, kept: int) -> Masks:
+def masks(
+    mask: mx.array | str | None, tokens: int, asking: int, rows: int, rows_before: int
+) -> Masks:
     """What the two parts of a chunk see.
 
     A part of one token sees all rows: the cache is full then.
@@ -426,7 +428,7 @@ def masks(mask: mx.array | str | None, tokens: int, asking: int, rows: int, kept
         asking: the last ones, which see all rows that are older than they are: after an
             eviction these have no common order.
         rows: in use before the chunk.
-        kept: in use before the asking tokens.
+        rows_before: in use before the asking tokens.
 
     """
     before = tokens - asking
@@ -434,12 +436,12 @@ def masks(mask: mx.array | str | None, tokens: int, asking: int, rows: int, kept
         return Masks(*("causal" if part > 1 else None for part in (before, asking, asking)))
     mask = mx.broadcast_to(mask, (*mask.shape[:-2], tokens, rows + tokens))
     own = mask[..., before:, -asking:]
-    older = mx.zeros((*own.shape[:-1], kept), own.dtype)
-    seen = mx.concatenate([older == 0 if own.dtype == mx.bool_ else older, own], axis=-1)
+    older = mx.zeros((*own.shape[:-1], rows_before), own.dtype)
+    whole = mx.concatenate([older == 0 if own.dtype == mx.bool_ else older, own], axis=-1)
     return Masks(
         mask[..., :before, : rows + before] if before > 1 else None,
         own if asking > 1 else None,
-        seen if asking > 1 else None,
+        whole if asking > 1 else None,
     )
 
 

@@ -68,9 +68,9 @@ def read_everything(
 
     # A position that the cache keeps counts there, not in the archive.
     columns = mx.arange(first, offset)
-    kept = (ledger.positions[:, :, None] == columns[:, None]).any(axis=3)
+    in_cache = (ledger.positions[:, :, None] == columns[:, None]).any(axis=3)
     visible = mx.concatenate(
-        [~kept, mx.ones((*kept.shape[:2], size + keys.shape[2]), mx.bool_)], axis=2
+        [~in_cache, mx.ones((*in_cache.shape[:2], size + keys.shape[2]), mx.bool_)], axis=2
     )
     group = queries.shape[1] // keys.shape[1]
     visible = mx.repeat(visible, group, axis=1)[:, :, None]
@@ -101,8 +101,8 @@ def chosen_positions(
     counts, candidates = counted(asked_for, config.recall, config, first=first, seen=seen)
     ranked = ranking(counts, candidates)[:, :rows]
     count = candidates.sum(axis=-1, keepdims=True)
-    chosen = mx.where(mx.arange(ranked.shape[1]) < count, ranked + first, -1)
-    return mx.pad(chosen, [(0, 0), (0, rows - chosen.shape[1])], constant_values=-1)
+    positions = mx.where(mx.arange(ranked.shape[1]) < count, ranked + first, -1)
+    return mx.pad(positions, [(0, 0), (0, rows - positions.shape[1])], constant_values=-1)
 
 
 def counted(
@@ -302,22 +302,22 @@ def recall(
     logits = masked_logits(queries, keys, archive.rows(first, offset)[0], scale, mask)
     group = (*ledger.positions.shape[:2], -1, *logits.shape[2:])
     asked_for = probabilities(logits, sinks).reshape(group).mean(axis=2).max(axis=2)
-    seen = mx.isfinite(logits).reshape(group).any(axis=(2, 3))
-    asked_for = mx.where(seen, asked_for, -1.0)[:, :, : offset - first]
+    visible = mx.isfinite(logits).reshape(group).any(axis=(2, 3))
+    asked_for = mx.where(visible, asked_for, -1.0)[:, :, : offset - first]
     settings = config.recall if also is None else half_the_neighbors(config.recall)
     counts, candidates = counted(asked_for, settings, config, first=first, seen=offset + tokens)
     best = ranking(counts, candidates) + first
     numbers = _lists(mx.minimum(candidates.sum(axis=-1), config.recall_rows).reshape(-1))
     ranked = _lists(best.reshape(-1, best.shape[2]))
-    wanted = [row[:number] for row, number in zip(ranked, numbers, strict=True)]
+    choices = [row[:number] for row, number in zip(ranked, numbers, strict=True)]
     if also is not None:
-        wanted = _joined(wanted, also, ledger, archive, config)
+        choices = _joined(choices, also, ledger, archive, config)
 
     present = mx.ones(ledger.positions.shape, mx.bool_)
     if tokens == 1:  # the step's write takes this entry
         present = mx.not_equal(mx.arange(config.max_size), ledger.victim[:, :, None])
     recalled = _swapped(
-        wanted, present, rows, ledger, archive, config, row_format, seen=offset + tokens
+        choices, present, rows, ledger, archive, config, row_format, seen=offset + tokens
     )
     if row_format.has_ring and tokens == 1:
         held = recalled.ledger.held
@@ -341,12 +341,16 @@ def bring_back(
     batch, heads, _ = ledger.positions.shape
     keys = archive.rows(archive.first, archive.length)[0]
     finite = _lists(mx.isfinite(keys).all(axis=-1))
-    wanted: list[list[int]] = []
+    choices: list[list[int]] = []
     for b in range(batch):
-        chosen = _archived(_lists(positions[b]), archive)[: config.recall_rows]
-        wanted += [[p for p in chosen if finite[b][h][p - archive.first]] for h in range(heads)]
+        archived = _archived(_lists(positions[b]), archive)[: config.recall_rows]
+        choices += [
+            [p for p in archived if finite[b][h][p - archive.first]] for h in range(heads)
+        ]
     present = mx.ones(ledger.positions.shape, mx.bool_)
-    recalled = _swapped(wanted, present, rows, ledger, archive, config, row_format, seen=offset)
+    recalled = _swapped(
+        choices, present, rows, ledger, archive, config, row_format, seen=offset
+    )
     ledger = recalled.ledger
     importance = importance_of(
         ledger._asdict(), config, recent_from=offset + 1 - config.recent_budget
@@ -361,12 +365,16 @@ def _archived(positions: list[int], archive: Archive) -> list[int]:
 
 
 def _joined(
-    wanted: list[list[int]], also: mx.array, ledger: Ledger, archive: Archive, config: H2OConfig
+    choices: list[list[int]],
+    also: mx.array,
+    ledger: Ledger,
+    archive: Archive,
+    config: H2OConfig,
 ) -> list[list[int]]:
     """Half of each head's own choice, and the positions to hold besides."""
     heads = ledger.positions.shape[1]
     joined = []
-    for number, own in enumerate(wanted):
+    for number, own in enumerate(choices):
         most = most_recall_rows(config)
         others = _archived(_lists(also[number // heads]), archive)[:most]
         best = own[: max(1, config.recall_rows // 2)] if others else own
@@ -380,7 +388,7 @@ def _lists(array: mx.array) -> Any:
 
 
 def _swapped(
-    wanted: list[list[int]],
+    choices: list[list[int]],
     present: mx.array,
     rows: Rows,
     ledger: Ledger,
@@ -399,7 +407,7 @@ def _swapped(
     importance = importance_of(entries, config, recent_from=seen - config.recent_budget)
     importance = mx.where(present, importance, float("inf"))
     order = eviction_order(importance, ledger.positions)
-    source, held = _exchange(wanted, present, importance, order, ledger.positions)
+    source, held = _exchange(choices, present, importance, order, ledger.positions)
     return Recalled(
         _with_rows(rows, archive, source, row_format),
         _with_entries(ledger, archive, source, held),
@@ -408,7 +416,7 @@ def _swapped(
 
 
 def _exchange(
-    wanted_of: list[list[int]],
+    choices: list[list[int]],
     present: mx.array,
     importance: mx.array,
     order: mx.array,
@@ -417,7 +425,7 @@ def _exchange(
     """Which position comes to each entry, or -1, and which entries are held [B, Hkv, C].
 
     Args:
-        wanted_of: the positions that each of the B * Hkv heads wants, the best first.
+        choices: the positions that each of the B * Hkv heads wants, the best first.
         present: [B, Hkv, C], whether the entry's row stays where it is.
         importance: [B, Hkv, C], infinite for rows that may not go.
         order: [B, Hkv, C], entries from the least important.
@@ -430,10 +438,10 @@ def _exchange(
         _lists(array.reshape(-1, array.shape[-1]))
         for array in (present, mx.isfinite(importance), order, positions)
     ]
-    for wanted, stays, may_go, ordered, position_of in zip(wanted_of, *heads, strict=True):
+    for choice, stays, may_go, ordered, position_of in zip(choices, *heads, strict=True):
         entry_of = {position_of[e]: e for e in range(shape[2]) if stays[e]}
-        incoming = [position for position in wanted if position not in entry_of]
-        held_here = set(wanted)
+        incoming = [position for position in choice if position not in entry_of]
+        held_here = set(choice)
         victims = [e for e in ordered if may_go[e] and position_of[e] not in held_here]
         pairs = min(len(incoming), len(victims))
         source = [-1] * shape[2]
@@ -441,7 +449,7 @@ def _exchange(
             sorted(incoming[:pairs]), sorted(victims[:pairs]), strict=True
         ):
             source[entry] = position
-        resident = {entry_of[position] for position in wanted if position in entry_of}
+        resident = {entry_of[position] for position in choice if position in entry_of}
         sources.append(source)
         helds.append([source[e] >= 0 or e in resident for e in range(shape[2])])
     return mx.array(sources).reshape(shape), mx.array(helds).reshape(shape)

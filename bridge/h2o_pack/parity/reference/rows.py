@@ -29,25 +29,25 @@ def written(
 
 def put(rows: mx.array, token: mx.array, row: mx.array | int) -> mx.array:
     """Replace one row of `rows` by a token [B, Hkv, 1, R]."""
-    taken = mx.equal(mx.arange(rows.shape[2]), row)
-    return mx.where(taken[..., None], token, rows)
+    is_row = mx.equal(mx.arange(rows.shape[2]), row)
+    return mx.where(is_row[..., None], token, rows)
 
 
-def grown(rows: mx.array, needed: int, most: int) -> mx.array:
-    """Extend `rows` with empty ones to at least `needed`."""
+def grown(rows: mx.array, least: int, most: int) -> mx.array:
+    """Extend `rows` with empty ones to at least `least`."""
     batch, heads, capacity, width = rows.shape
-    spare = _capacity(capacity, needed, most) - capacity
+    spare = _capacity(capacity, least, most) - capacity
     if spare == 0:
         return rows
     return mx.concatenate([rows, mx.zeros((batch, heads, spare, width), rows.dtype)], axis=2)
 
 
-def _capacity(capacity: int, needed: int, most: int) -> int:
+def _capacity(capacity: int, least: int, most: int) -> int:
     """Rows that a buffer grows to: in steps up to `most`, beyond it as many as are needed."""
-    if needed <= capacity:
+    if least <= capacity:
         return capacity
-    rounded = -(-needed // _GROWTH_STEP) * _GROWTH_STEP
-    return min(rounded, most) if needed <= most else needed
+    rounded = -(-least // _GROWTH_STEP) * _GROWTH_STEP
+    return min(rounded, most) if least <= most else least
 
 
 def converted(rows: mx.array, key_dim: int, old: RowFormat, new: RowFormat) -> mx.array:
