@@ -40,9 +40,9 @@ MEANINGS = {
     ExitCode.OUTPUT: "the output directory is not ours, busy or not writable",
     ExitCode.TOOL: "a tool or source is missing or failed (Swift, C++ compiler, Vendor)",
     ExitCode.VERSION: "another version than the pinned one (mlx, upstream)",
-    ExitCode.NETWORK: "sources could not be downloaded: offline, refused, or not there",
-    ExitCode.MEMORY: "the model does not fit into the memory of a device that was named, or "
-    "of this machine where it is to run",
+    ExitCode.NETWORK: "a download failed: offline, refused, or not found",
+    ExitCode.MEMORY: "the model does not fit into the memory of a named device or of this "
+    "machine",
     ExitCode.INTERNAL: "an error in h2o-pack itself",
     ExitCode.INTERRUPTED: "interrupted",
     ExitCode.UNREAD: "the program that read the output ended first",

@@ -76,7 +76,7 @@ def check_bundle_id(value: str) -> str:
     if len(value) <= LONGEST_ID and BUNDLE_ID.fullmatch(value):
         return value
     raise UserError(
-        f"--bundle-id {shown(value)} is no bundle identifier",
+        f"--bundle-id {shown(value)} is not a bundle identifier",
         remedy="Give ASCII letters, digits and hyphens in two or more parts with periods "
         f"between them, {LONGEST_ID} characters at most, such as com.example.Chat.",
         code=ExitCode.USAGE,

@@ -39,12 +39,12 @@ extension H2OCacheError {
         case .invalidConfiguration(let problem, let layer):
             (layer.map { "layers[\($0)] of the H2O budgets: " } ?? "") + problem.text
         case .layerKeepsOwnCache(let layer, let setting, let model, let evicting):
-            "\(setting) names layer \(layer) of \(model), which keeps its own cache: H2O caches "
-                + "are those of layers \(evicting.map(String.init).joined(separator: ", ")). Take "
-                + "it out, or write null in a list of all layers."
+            "\(setting) names layer \(layer), but H2O caches are those of layers "
+                + "\(evicting.map(String.init).joined(separator: ", ")) of \(model). Name some of "
+                + "these, or write null for the layer in a list of all layers."
         case .wrongLayerCount(let found, let expected, let model):
             "The H2O budgets have \(found) entries; \(model) has \(expected) caches. Write one "
-                + "entry for each, null for the common budgets."
+                + "entry per cache, null for the common budgets."
         case .unfitModel(let model, let reason):
             "\(model) cannot use an H2O cache: \(reason). Generate without H2O, or choose another "
                 + "model."
@@ -59,17 +59,17 @@ extension H2OCacheError {
             "\(file?.path ?? "The saved cache") is damaged: \(reason). Use an earlier copy, or "
                 + "start again."
         case .otherModel(let found, let expected, let file):
-            "\(file.path) belongs to the model \(found), and this is \(expected). Go on with the "
-                + "model that it was made with, or start again."
+            "\(file.path) belongs to the model \(found), but this is \(expected). Use the model "
+                + "that it was made with, or start again."
         case .otherSettings(let found, let expected, let file):
-            "The caches in \(file.path) had the settings \(found), and those here have "
+            "The caches in \(file.path) have the settings \(found), but the caches here have "
                 + "\(expected). Use the same settings, or start again."
         case .otherTemplate(let file):
-            "\(file.path) was made with another chat template. Go on with the tokenizer that it "
-                + "was made with, or start again."
+            "\(file.path) was made with another chat template. Use the tokenizer that it was "
+                + "made with, or start again."
         case .notSavable(let index, let found):
-            "Cache \(index) is \(found), which is not saved. Save caches of a model that has read "
-                + "a prompt."
+            "Cache \(index) is \(found), which cannot be saved. Save the caches of a model that "
+                + "has read a prompt."
         case .archive(let failure):
             failure.text
         }
@@ -78,19 +78,19 @@ extension H2OCacheError {
 
 extension MLXFast.H2OArchiveFailure {
     fileprivate var text: String {
-        let reason = error == 0 ? "" : ": \(String(cString: strerror(error)))"
+        let reason = error == 0 ? "" : " (\(String(cString: strerror(error))))"
         return switch problem {
-        case .locked: "Another cache has the archive \(path) open."
+        case .locked: "The archive \(path) is open in another cache, in this process or another."
         case .notEmpty: "\(path) holds the archive of another conversation."
-        case .other: "The archive \(path) is not that of the saved cache."
+        case .other: "The archive \(path) does not belong to the saved cache."
         case .tooShort: "The archive \(path) ends before the saved cache does."
-        case .damaged: "\(path) is missing or not as the archive wrote it\(reason)."
-        case .unusable: "The archive \(path) cannot be used\(reason)."
-        case .notWritten: "\(path) of the archive cannot be written\(reason)."
-        case .notRead: "\(path) of the archive cannot be read\(reason)."
-        case .tooSlow: "The disk of \(path) does not keep up with the tokens."
-        case .forked: "\(path) belongs to the process that this one was forked from."
-        case .notGiven: "The saved cache has an archive in files, and no folder is given for it."
+        case .damaged: "\(path) is missing or was changed after it was written\(reason)."
+        case .unusable: "\(path) cannot hold an archive\(reason)."
+        case .notWritten: "\(path) cannot be written\(reason)."
+        case .notRead: "\(path) cannot be read\(reason)."
+        case .tooSlow: "The disk of \(path) is too slow for the tokens that arrive."
+        case .forked: "\(path) belongs to the parent of this forked process."
+        case .notGiven: "The saved cache has an archive in files, but its folder was not given."
         }
     }
 }
@@ -141,16 +141,17 @@ extension H2OCacheError {
         let reason =
             switch refusal.code {
             case "other_state":
-                "it has \(value("found")) arrays, and those of \(value("kind")) are "
-                    + "\(value("names"))"
+                "the state has \(value("found")) arrays; \(value("kind")) has \(value("names"))"
             case "damaged_header":
-                "\(value("part")) is \(value("found")), not \(value("allowed"))"
+                "its \(value("part")) is \(value("found")); it must be \(value("allowed"))"
             case "damaged_shape":
-                "\(value("part")) is \(value("dtype")) \(value("shape")), not "
-                    + "\(value("allowed"))"
-            case "damaged_positions": "its positions are not those of its tokens, each once"
-            case "damaged_victim": "its next victim is none of its rows"
-            case "damaged_numbers": "its \(value("part")) has values that no cache has"
+                "its \(value("part")) has shape \(value("shape")) and dtype \(value("dtype")); the "
+                    + "rest of it needs \(value("allowed"))"
+            case "damaged_positions":
+                "its \(value("part")) do not list each token that it has seen exactly once"
+            case "damaged_victim":
+                "its \(value("part")), the next row to evict, is outside of its rows"
+            case "damaged_numbers": "its \(value("part")) contains a number that no cache writes"
             default: "\(refusal.code) \(refusal.values)"
             }
         self = .damaged(reason: reason)

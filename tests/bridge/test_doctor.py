@@ -111,7 +111,7 @@ def test_the_compiled_module_is_really_imported(machine):
         ("echo Traceback; echo 'ImportError: no libmlx'; exit 1", "ImportError: no libmlx"),
         ("kill -11 $$", "ended Python by signal 11"),
         (HANGS, "did not end within"),
-        ("exit 3", "it said nothing"),
+        ("exit 3", "it printed nothing"),
     ],
 )
 def test_a_module_that_does_not_load_is_told(machine, script, what):

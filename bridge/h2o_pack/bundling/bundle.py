@@ -62,7 +62,7 @@ def check_disk(needs: list[Need]) -> None:
         return
     purposes = " and ".join(f"{disk_size(need.size)} for {need.purpose}" for need in occupied)
     raise UserError(
-        f"the disk has {disk_size(free)} free, and {purposes} are needed",
+        f"the disk has {disk_size(free)} free, but needs {purposes}",
         where=str(occupied[0].folder),
         remedy=f"Free {disk_size(total + RESERVE - free)}, or choose folders on another disk "
         "(--output for the package, HF_HUB_CACHE for the hub's cache).",

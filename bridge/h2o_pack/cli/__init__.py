@@ -24,7 +24,7 @@ SECTIONS = {
         "completion",
     ),
     "Measure a model": ("eval", "profile", "budgets", "bench"),
-    "For developers of programs that read its output": ("schema",),
+    "For programs that read the output": ("schema",),
 }
 FILES = {
     "package": ("ios", "update", "vendor"),

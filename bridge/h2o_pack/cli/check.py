@@ -21,24 +21,24 @@ from h2o_pack.files.text import usage_error, writing
     type=PATH,
     default=Path(),
     show_default=False,
-    help="Folder that packages will be made in. [default: this one]",
+    help="Folder in which packages will be made. [default: this one]",
 )
 @click.option(
     "--run-manifest",
     is_flag=True,
-    help="Run APP's Package.swift without a question: it is a program, and Swift reads it so.",
+    help="Run APP's Package.swift without asking: Swift can read it only by running it.",
 )
 def doctor(*, app: Path | None, output: Path, run_manifest: bool, out: Terminal) -> None:
-    """Tell what this machine has of what h2o-pack needs, and what to do about the rest.
+    """Check this machine for what h2o-pack needs.
 
-    Exits with 5 where `h2o-pack ios` cannot work: an old Python, another mlx or mlx-lm
-    than the pinned one, no room where packages are made. Xcode is needed to build a
-    package, not to make one.
+    Exits with 5 if `h2o-pack ios` cannot work here: Python is too old, mlx or mlx-lm is not
+    the pinned version, or the output folder's disk is full. Making a package needs no Xcode;
+    building it does.
 
-    With APP, the folder of an app's Package.swift or Xcode project, it tells instead what
-    collides when a package is added to the app, and what to do. Then it exits with 1 if
-    something does, and with 2 if APP is not an app's folder. A Package.swift is a program:
-    it runs only with --run-manifest, or after a question at a terminal.
+    With APP, the folder of an app's Package.swift or Xcode project, it lists instead what
+    collides when the app gets a package, and what to do about it. It then exits with 1 if
+    something collides, and with 2 if APP is not an app's folder. A Package.swift is a
+    program: it runs only with --run-manifest, or if you agree at a terminal.
     """
     from h2o_pack.coexistence.collisions import check_app, print_app
     from h2o_pack.doctor.checks import check_up
@@ -64,7 +64,7 @@ def doctor(*, app: Path | None, output: Path, run_manifest: bool, out: Terminal)
 
 
 def may_run_manifest(app: Path, out: Terminal) -> bool:
-    """Ask whether Swift may run the manifest of an app; no where nobody can answer."""
+    """Ask whether Swift may run an app's manifest; without a terminal the answer is no."""
     folder = app.parent if app.suffix in (".xcodeproj", ".xcworkspace") else app
     manifest = folder / "Package.swift"
     if out.json or out.quiet or not sys.stdin.isatty() or not manifest.is_file():
@@ -74,12 +74,13 @@ def may_run_manifest(app: Path, out: Terminal) -> bool:
 
 @command(example="h2o-pack verify build/Demo")
 @click.argument("package", type=PATH)
-@click.option("--quick", is_flag=True, help="Compare sizes of the model's files only.")
-@click.option("--strict", is_flag=True, help="End with 1 for files of your own too.")
+@click.option("--quick", is_flag=True, help="Compare only the sizes of the model's files.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if there are files of your own, too.")
 def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
     """Check that every file of PACKAGE is as h2o-pack wrote it.
 
-    Files of your own, and those of the app that you changed, are named and no error.
+    It also lists files that you added and files of the app that you changed: they are no
+    error.
     """
     from h2o_pack.verify.check import print_verification
     from h2o_pack.verify.check import verify as check
@@ -101,7 +102,7 @@ def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
     help="Check this level only; may be given again. tokens needs PACKAGE/Vendor. "
     "[default: op and trace]",
 )
-@click.option("--require-swift", is_flag=True, help="Exit with 5 where there is no Swift.")
+@click.option("--require-swift", is_flag=True, help="Exit with 5 if Swift is missing.")
 def parity(
     *, package: Path, levels: tuple[str, ...], require_swift: bool, out: Terminal
 ) -> None:
@@ -134,7 +135,7 @@ def parity(
 @click.option(
     "--package",
     type=PATH,
-    help="Package to run, in place of a new one of --model and --max-kv.",
+    help="Package to test, instead of a new one made with --model and --max-kv.",
 )
 @click.option(
     "--vendor/--no-vendor",
@@ -156,10 +157,10 @@ def prove(
     cache: Path,
     out: Terminal,
 ) -> None:
-    """Show what this machine does, and write the report to FILE.
+    """Test parity, memory and speed here; write a report to FILE.
 
-    Runs parity, and measures memory beside the plan and speed beside mlx-lm's own caches.
-    Ends with 1 if a level of parity differs.
+    It runs parity, and compares memory with the plan and speed with mlx-lm's own caches.
+    Exits with 1 if a level of parity differs.
     """
     if imports and files:
         import_all(files, out)

@@ -48,7 +48,9 @@ from h2o_pack.measure.profiling.options import LEAST_ROWS as LEAST_PROFILED
     type=NAMES,
     help="Caches, such as default/8, separated by commas. [preset's]",
 )
-@click.option("--experiments", type=NAMES, help="Of the preset, separated by commas. [all]")
+@click.option(
+    "--experiments", type=NAMES, help="Experiments of the preset, separated by commas. [all]"
+)
 @click.option(
     "--seeds", type=NUMBERS, help="Seeds of the samples, separated by commas. [preset's]"
 )
@@ -75,11 +77,11 @@ def eval(  # noqa: A001  the command's name
     out: Terminal,
     **changes: Any,
 ) -> None:
-    """Measure what eviction costs: perplexity, recall and retention beside the full cache.
+    """Measure what eviction costs, compared with the full cache.
 
-    With --compare the exit code is 1 where the interval of a figure does not overlap the
-    earlier one. Under mlx.launch the samples are split over the processes:
-    mlx.launch -n 2 -- h2o-pack eval.
+    It measures perplexity, recall and retention. With --compare, it exits with 1 if the
+    interval of a figure does not overlap the interval in FILE. Under mlx.launch, the
+    processes share the samples: mlx.launch -n 2 -- h2o-pack eval.
     """
     from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
     from h2o_pack.measure.evaluation.preset import load_preset
@@ -130,10 +132,10 @@ def eval(  # noqa: A001  the command's name
 def profile(
     *, model: str, no_timing: bool, output: Path | None, out: Terminal, **options: Any
 ) -> None:
-    """Show what a model's attention looks like and where a step's time goes.
+    """Show a model's attention, and what the time of a step goes to.
 
-    A text is read through the model with its own caches. --output writes profile.json,
-    tables (profile.md) and maps of attention; `h2o-pack budgets` reads the JSON.
+    It reads a text with the model's own caches. --output writes profile.json, tables
+    (profile.md) and maps of attention; `h2o-pack budgets` reads the JSON.
     """
     from h2o_pack.measure.models import loadable
     from h2o_pack.measure.profiling.options import Options
@@ -149,13 +151,13 @@ def profile(
 @click.option("--profile", type=FILE, help="profile.json, from `h2o-pack profile --output`.")
 @click.option(
     "--model",
-    help="Profile this model now, on the text below: alias, folder, or id on the hub.",
+    help="Profile this model now, on --text: alias, folder, or id on the hub.",
 )
 @click.option(
     "--max-kv",
     type=POSITIVE,
     required=True,
-    help="Tokens that each layer's cache keeps; with reach, on average.",
+    help="Tokens that each layer's cache keeps (with reach: on average).",
 )
 @click.option(
     "--sink-size",
@@ -167,19 +169,20 @@ def profile(
     "--measure",
     type=click.Choice(["reach", "concentration", "entropy"]),
     default="reach",
-    help="What layers are compared by. reach, how far back a layer looks, decides its number "
-    "of rows; the other two the share of heavy hitters among its rows, as published.",
+    help="How to compare layers. reach (how far back a layer looks) decides how many rows "
+    "it gets; concentration and entropy decide how many of its rows are heavy hitters, as "
+    "published.",
 )
 @click.option(
     "--policy",
     type=click.Choice(POLICIES),
     default="standard",
-    help="With reach: how a layer's rows are split; give the same to `ios`.",
+    help="With reach: the policy that splits a layer's rows; give `ios` the same one.",
 )
 @click.option(
     "--recall",
     is_flag=True,
-    help="Also name the layers in which recall pays: those that look past their rows.",
+    help="Also list the layers in which recall pays: those that look past their rows.",
 )
 @click.option("--output", type=PATH, default=Path("budgets.json"), help="File to write.")
 @sample_options
@@ -193,17 +196,18 @@ def budgets(
     out: Terminal,
     **request: Any,
 ) -> None:
-    """Write budgets that differ from layer to layer, from a profile.
+    """Write a budget for each layer, from a profile.
 
-    By reach, layers that look far back get more rows and others fewer, --max-kv on average:
-    the same memory. Each keeps at least half of --max-kv. On the bundled demo model this is
-    worth more than any policy (docs/choosing-max-kv.md).
+    With --measure reach, layers that look far back get more rows, and others get fewer.
+    The average is --max-kv, so memory stays the same, and each layer keeps at least half of
+    --max-kv. On the bundled demo model this helps more than any policy does
+    (docs/choosing-max-kv.md).
 
-    By concentration or entropy all layers have --max-kv rows, and heavy hitters get
-    clip(0.5 + (ratio - 1) * 2.5, 0.3, 0.7) of those beside the sinks, where ratio is the
-    layer's measure over the mean of all. The paper that has this rule (H2O on MLX, table 14;
-    max_kv 256) found no gain: perplexity 7.803 against 7.807 with equal budgets on
-    Qwen3-4B-4bit, and 6.324 against 6.320 on Qwen3-8B-4bit.
+    With --measure concentration or entropy, all layers have --max-kv rows, and the share of
+    heavy hitters among the rows beside the sinks is clip(0.5 + (ratio - 1) * 2.5, 0.3, 0.7).
+    ratio is the layer's measure divided by the mean of all layers. The paper with this rule
+    (H2O on MLX, table 14; max_kv 256) found no gain: perplexity 7.803 against 7.807 with
+    equal budgets on Qwen3-4B-4bit, and 6.324 against 6.320 on Qwen3-8B-4bit.
 
     `ios --budgets`, `plan --budgets`, `python -m h2o_py generate --h2o-budgets` and H2OKit
     read the file. Measure with `h2o-pack eval --layer-budgets` before using it.
@@ -234,7 +238,7 @@ LEAST_ROWS = 128
 @click.option("--tokens", type=POSITIVE, default=256, help="Tokens to generate.")
 @click.option("--quick", is_flag=True, help="Take less than a minute.")
 def bench(*, model: str, max_kv: int, tokens: int, quick: bool, out: Terminal) -> None:
-    """Measure a model's speed and memory with H2O caches and with mlx-lm's."""
+    """Measure a model's speed and memory with each kind of cache."""
     from h2o_pack.measure.bench import bench as measure
     from h2o_pack.measure.bench import print_bench
     from h2o_pack.measure.models import loadable

@@ -56,7 +56,7 @@ class Policy(click.ParamType):  # type: ignore[type-arg]
             return str(value)
         if Path(value).suffix != ".toml":
             self.fail(
-                f"{value!r} is none of {', '.join(POLICIES)}, nor a .toml file", param, ctx
+                f"{value!r} is not one of {', '.join(POLICIES)}, nor a .toml file", param, ctx
             )
         return Path(value)
 
@@ -64,9 +64,9 @@ class Policy(click.ParamType):  # type: ignore[type-arg]
 class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
     """One or more values with commas between them, each of one type."""
 
-    def __init__(self, each: click.ParamType[Any] = click.STRING) -> None:
-        self.each = each
-        self.name = f"{each.name},..."
+    def __init__(self, element: click.ParamType[Any] = click.STRING) -> None:
+        self.element = element
+        self.name = f"{element.name},..."
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:
         """Read "a,b" as (a, b)."""
@@ -75,7 +75,7 @@ class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
         parts = [part.strip() for part in str(value).split(",") if part.strip()]
         if not parts:
             self.fail(f"{value!r} has no value between its commas", param, ctx)
-        return tuple(self.each.convert(part, param, ctx) for part in parts)
+        return tuple(self.element.convert(part, param, ctx) for part in parts)
 
 
 NAMES = CommaSeparated()
@@ -99,7 +99,7 @@ def together(*options: Decorator) -> Decorator:
 
 STORED = "; ".join(
     [f"{name}: {bits.meaning}" for name, bits in STORAGE_BITS.items()]
-    + [f"{name} is {storage}" for name, storage in SYNONYMS.items()]
+    + [f"{name}: the same as {storage}" for name, storage in SYNONYMS.items()]
 )
 
 revision_options = together(
@@ -141,7 +141,7 @@ models_options = together(
 
 origin_options = together(
     click.option(
-        "--upstream", type=PATH, help="Folder with clones of your own: nothing is fetched."
+        "--upstream", type=PATH, help="Folder with your own clones, instead of a download."
     ),
     click.option(
         "--mirror",
@@ -157,8 +157,7 @@ origin_options = together(
         type=PATH,
         default=cache_folder,
         show_default=False,
-        help="Folder that keeps what was fetched. [default: $H2O_PACK_CACHE, or the user's "
-        "cache]",
+        help="Folder that keeps downloads. [default: $H2O_PACK_CACHE, or the user's cache]",
     ),
 )
 """Where upstream's sources come from: `upstream`, `mirror` and `cache`."""
@@ -167,7 +166,7 @@ sample_options = together(
     click.option(
         "--text",
         type=FILE,
-        help="UTF-8 file that is read. [default: text that the demo model was not trained on]",
+        help="UTF-8 file to read. [default: text that the demo model was not trained on]",
     ),
     click.option(
         "--tokens",
@@ -183,8 +182,8 @@ cache_options = together(
     click.option(
         "--kv",
         type=click.Choice(KV),
-        help=f"How keys and values are stored. {STORED}. [default: dense; chosen where the "
-        "model or the rows are]",
+        help=f"How keys and values are stored. {STORED}. [default: dense, or chosen with the "
+        "model or --max-kv]",
     ),
     click.option(
         "--policy",
@@ -193,7 +192,7 @@ cache_options = together(
         metavar="NAME|FILE",
         help=f"What is kept: {', '.join(POLICIES[:-1])} or {POLICIES[-1]}, or a TOML file of "
         "settings, such as `h2o-pack policy show standard` prints. tuned was chosen on the "
-        "bundled demo model, paper is the published policy.",
+        "bundled demo model; paper is the published policy.",
     ),
     click.option(
         "--budgets",
@@ -214,7 +213,7 @@ cache_options = together(
         hidden=True,
     ),
 )
-"""What memory depends on, beside the policy: fields of `CacheSpec` by their names."""
+"""What memory depends on besides the policy, named like the fields of `CacheSpec`."""
 
 OF_RECALL = {field.name: field for field in RECALL_FIELDS}
 MAX_KV = FIELDS[0]
@@ -231,7 +230,7 @@ recall_options = together(
         "--recall/--no-recall",
         default=None,
         help="Keep what is evicted in an archive, and bring back what a prompt asks for. "
-        "[default: no-recall; chosen where the model or the rows are]",
+        "[default: no-recall, or chosen with the model or --max-kv]",
     ),
     click.option(
         "--recall-rows",
@@ -243,7 +242,7 @@ recall_options = together(
         "--recall-every",
         type=click.IntRange(min=0),
         help=recall_help(
-            "Generated tokens from one recall to the next; 0 recalls at prompts only.", "every"
+            "Generated tokens between recalls; 0 recalls only at prompts.", "every"
         ),
         hidden=True,
     ),
@@ -266,7 +265,7 @@ recall_options = together(
         type=click.IntRange(min=0),
         metavar="BYTES",
         help=recall_help(
-            "Most bytes of one layer's archive, whose oldest tokens then go; 0 is no limit.",
+            "Most bytes of one layer's archive, after which its oldest tokens go; 0: no limit.",
             "limit",
         ),
         hidden=True,
@@ -280,20 +279,20 @@ choice_options = together(
         "--min-speed",
         type=click.FloatRange(min=0, min_open=True),
         metavar="N",
-        help="Choose nothing that is slower after ten minutes, in tokens per second.",
+        help="Tokens per second that the choice must still reach after ten minutes.",
     ),
     click.option(
         "--losses",
         type=FILE,
-        help="losses.json of your own model, from `h2o-pack eval --preset storages "
-        "--output`, to choose by. [default: of the bundled demo model]",
+        help="Losses to choose by: losses.json of your own model, which `h2o-pack eval "
+        "--preset storages --output` writes. [default: those of the bundled demo model]",
     ),
 )
-"""By what something is chosen: `min_speed` and `losses`."""
+"""The criteria of a choice: `min_speed` and `losses`."""
 
 
 def max_kv_option(default: str) -> Decorator:
-    """Return the option of the rows; help says what holds without it."""
+    """Return the option for the rows; `default` is the text that help shows for it."""
     return click.option(MAX_KV.flag, type=int, help=f"{MAX_KV.help} [default: {default}]")
 
 
@@ -308,8 +307,8 @@ def device_options(text: str) -> Decorator:
 def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
     """Take a spec out of a command's options; files that they name are read.
 
-    What is given on the command line goes before what the file of --policy says. problems:
-    gets what is wrong with --download and the files of --budgets and --system.
+    The command line overrides the file of --policy. problems: collects the errors of
+    --download and of the files of --budgets and --system.
 
     Raises:
         UserError: the file of --policy cannot be used.

@@ -112,7 +112,7 @@ def refuse_outside(package: click.Context, where: str) -> None:
 
 @contextmanager
 def together(ctx: click.Context) -> Iterator[None]:
-    """Print what is collected as one document, also where a package ends the command."""
+    """Print the collected results as one document, even if a package ends the command."""
     from h2o_pack.package.package_result import PackagesResult
     from h2o_pack.results import to_json
 
@@ -190,7 +190,7 @@ def refused(what: str, where: str) -> UserError:
 @max_kv_option("chosen for --device")
 @cache_options
 @recall_options
-@device_options("Refuse what does not fit, and choose what is not given.")
+@device_options("The package must fit on it, and what you leave out is chosen for it.")
 @choice_options
 @click.option("--output", type=PATH, help="Folder. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
@@ -212,8 +212,8 @@ def refused(what: str, where: str) -> UserError:
     metavar="URL",
     default="",
     show_default=False,
-    help="Keep the model out of the app: it is fetched at the first launch from this folder "
-    "of a server of yours (iOS 17).",
+    help="Keep the model out of the app: the app downloads it at the first launch "
+    "from this folder of your server (iOS 17).",
 )
 @click.option(
     "--system",
@@ -224,7 +224,7 @@ def refused(what: str, where: str) -> UserError:
 @click.option(
     "--adapter",
     type=PATH,
-    help="Folder of a LoRA adapter that mlx_lm.lora made; the app's model is adapted by it.",
+    help="Folder of a LoRA adapter that mlx_lm.lora made; the app applies it to the model.",
 )
 @click.option(
     "--vendor/--no-vendor",
@@ -239,7 +239,7 @@ def refused(what: str, where: str) -> UserError:
     metavar="NAME",
     default="",
     show_default="the newest release",
-    help="Version of mlx-swift-lm to stand on; `h2o-pack --version` lists them.",
+    help="Version of mlx-swift-lm to build on; `h2o-pack --version` lists them.",
 )
 @click.option(
     "--app",
@@ -249,14 +249,14 @@ def refused(what: str, where: str) -> UserError:
 @click.option(
     "--proof",
     is_flag=True,
-    help="Add a page to the app that measures it on the device, for `h2o-pack prove --import`.",
+    help="Add a page to the app that measures it on a device, for `h2o-pack prove --import`.",
 )
 @click.option(
     "--allow-outside",
     is_flag=True,
-    help="Let paths of h2o-pack.toml lead out of this folder.",
+    help="Allow paths in h2o-pack.toml that lead out of this folder.",
 )
-@click.option("--dry-run", is_flag=True, help="Plan and show; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the plan; write nothing.")
 def ios(
     *,
     output: Path | None,
@@ -274,10 +274,9 @@ def ios(
 ) -> None:
     """Make a Swift package with a model and its H2O cache.
 
-    Only the model's files and upstream's sources are fetched, once. A run that was stopped
-    is finished by running the command again. Of several models the app takes the largest that
-    fits its device. Without options the packages of h2o-pack.toml in this folder are made, if
-    there is one.
+    Downloads the model's files and upstream's sources, once. To finish a stopped run, run
+    the command again. With several models, the app loads the largest that fits its device.
+    Without options, it makes the packages that h2o-pack.toml in this folder describes.
     """
     from h2o_pack.choice.choose import Criteria, choose
     from h2o_pack.package import build as pipeline
@@ -305,7 +304,7 @@ def ios(
 
 
 def end(result: PackageResult) -> None:
-    """End with the exit code of what could not be had, or of what differs."""
+    """Exit with the code of a failed vendoring, or of differences; return if there are none."""
     if result.not_vendored is not None:
         click.echo(f"error: {result.not_vendored}", err=True)
         sys.exit(result.not_vendored.code)
@@ -321,7 +320,7 @@ def end(result: PackageResult) -> None:
     is_flag=True,
     help="Write the app's newest scaffold to App.new; your App is never changed.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 def update(
     *,
     package: Path,
@@ -334,8 +333,8 @@ def update(
 ) -> None:
     """Make PACKAGE again with the options that it was made with.
 
-    Says first what changes: the tool, the model's commit, upstream, settings, files. App and
-    files of your own stay.
+    It first shows what changes: the tool, the model's commit, upstream, settings and files.
+    Your App folder and the files that you added stay as they are.
     """
     from h2o_pack.package.package_result import ios_result
     from h2o_pack.package.update import UpdateResult, planned, print_changes, print_update
@@ -368,13 +367,13 @@ def update(
     metavar="NAME",
     default="",
     show_default="the package's",
-    help="Version of mlx-swift-lm to stand on.",
+    help="Version of mlx-swift-lm to build on.",
 )
 @click.option(
     "--offline",
     is_flag=True,
     help="Copy the small libraries too, so that a build fetches nothing. An app that needs "
-    "another version of them then cannot have the package.",
+    "other versions of them then cannot use the package.",
 )
 def vendor(
     *,
@@ -389,7 +388,7 @@ def vendor(
 ) -> None:
     """Put upstream's sources, edited, into PACKAGE's Vendor folder.
 
-    They are fetched with git at the commits that h2o-pack is made for, once.
+    Git fetches them once, at the commits that this version of h2o-pack supports.
     """
     from h2o_pack.package.package_result import print_vendored, vendor_result
     from h2o_pack.vendoring.fetch import Origin

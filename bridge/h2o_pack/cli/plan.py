@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 @cache_options
 @recall_options
 @settings()
-@device_options("Several may be given.")
+@device_options("May be given again.")
 @choice_options
-@click.option("--all", "every", is_flag=True, help="All devices, not one of each kind.")
+@click.option("--all", "every", is_flag=True, help="Show all devices, not one of each kind.")
 @click.option(
     "--measured",
     type=FILE,
-    help="JSON of what a device reported: planned and seen are shown side by side.",
+    help="Memory report of a device (JSON), to show beside the plan.",
 )
-@click.option("--html", type=PATH, help="File to write all that is known to, as a page.")
+@click.option("--html", type=PATH, help="Also write a page with all details to this file.")
 def plan(
     *,
     every: bool,
@@ -59,10 +59,10 @@ def plan(
 ) -> None:
     """Plan the memory of a model on devices, and estimate its speed.
 
-    Reads the model's configuration and headers only, never its weights. Needs no network for
-    a model of the catalogue (`h2o-pack models` lists them). Of several models it says which one
-    their app loads on each device. Without --model it chooses, as `h2o-pack choose` does, and
-    plans what it chose.
+    Reads only the model's configuration and headers, never its weights. Needs no network for
+    a model of the catalogue (`h2o-pack models` lists them). With several models, it shows
+    which one the app loads on each device. Without --model, it chooses as `h2o-pack choose`
+    does and plans that choice.
     """
     from h2o_pack.choice.choice import ChosenPlan, print_chosen
     from h2o_pack.choice.choose import Criteria, chosen_plan
@@ -90,22 +90,22 @@ def plan(
 
 
 @command(example='h2o-pack choose --device "iPhone 15" --context 16384')
-@device_options("All of them must hold it; several may be given.")
+@device_options("May be given again: the choice must fit on all of them.")
 @model_options
 @max_kv_option("chosen")
 @cache_options
 @recall_options
 @settings()
 @choice_options
-@click.option("--asset-pack", is_flag=True, help="The model comes apart from the app.")
+@click.option("--asset-pack", is_flag=True, help="Keep the model out of the app.")
 def choose(
     *, min_speed: float | None, losses: Path | None, out: Terminal, **options: Any
 ) -> None:
-    """Show which model and which cache suit some devices, and why not the others.
+    """Choose a model and a cache for some devices, and show why.
 
-    What is given is kept and the rest is chosen: the largest model of the catalogue that
-    leaves a tenth of the memory free, and the cache that loses least by a table of measured
-    losses. `ios` and `plan` choose in the same way what they are not given.
+    What you give stays; the rest is chosen: the largest model of the catalogue that leaves a
+    tenth of the memory free, and the cache that loses least in a table of measured losses.
+    `ios` and `plan` choose in the same way.
     """
     from h2o_pack.choice.choice import print_choice
     from h2o_pack.choice.choose import Criteria, show_candidates
@@ -126,14 +126,13 @@ def choose(
     "--devices",
     "own",
     type=PATH,
-    help="TOML file of your own, read over h2o-pack's. [default: $H2O_PACK_DEVICES, or "
+    help="TOML file with devices of your own. [default: $H2O_PACK_DEVICES, or "
     "devices.toml in the user's configuration folder]",
 )
 def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
-    """List iPhones and iPads: memory, what an app may use of it, bandwidth.
+    """List iPhones and iPads: memory, limit of an app, bandwidth.
 
-    NAME is an identifier, a name or a part of one; then every number is shown with its
-    source.
+    With NAME (an identifier, a name, or part of a name), it shows each number's source.
     """
     from h2o_pack.devices.catalogue import DevicesResult, catalogue, print_devices
 
@@ -155,7 +154,7 @@ def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
     type=PATH,
     envvar="H2O_PACK_MODELS",
     show_envvar=True,
-    help="TOML with models of your own; its keys are those of h2o_pack/facts/models.toml.",
+    help="TOML file with models of your own, in the form of h2o_pack/facts/models.toml.",
 )
 def models(
     *,
@@ -167,8 +166,7 @@ def models(
 ) -> None:
     """List the known models, or describe the model NAME.
 
-    NAME is one of the list, a folder, or an id on the hub, of which only the metadata is
-    read.
+    NAME is in the list, or is a folder or an id on the hub. Only metadata is read.
     """
     from h2o_pack.hub.resolve import find_model, listed
     from h2o_pack.models import model_tables as report
@@ -185,13 +183,13 @@ def models(
 
 @click.group(epilog="Example: h2o-pack policy show standard > policy.toml")
 def policy() -> None:
-    """Write the settings of a cache to a file, which --policy takes."""
+    """Print a policy's settings as a file for --policy."""
 
 
 @command(example="h2o-pack policy show tuned > policy.toml")
 @click.argument("name", metavar=f"[{'|'.join(POLICIES)}]")
 def show(*, name: str, out: Terminal) -> None:
-    """Print a policy as a file with every key, to be changed and given as --policy FILE."""
+    """Print all settings of a policy, to edit and give as --policy FILE."""
     from h2o_pack.plan.policy import show as shown_policy
 
     policy = shown_policy(name)
@@ -206,7 +204,7 @@ policy.add_command(show)
 def schema(*, name: str, out: Terminal) -> None:
     """Print the JSON Schema of what COMMAND prints with --json.
 
-    The parts of a command's name are joined by "-", as in kernels-check. "error" is what any
+    The parts of a command's name are joined by "-", as in policy-show. "error" is what any
     command prints when it fails.
     """
     from h2o_pack import results
@@ -222,7 +220,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, *, shell: str, out: Terminal) -> None:
-    """Print what makes SHELL complete commands and options."""
+    """Print the script that completes commands and options in SHELL."""
     from click.shell_completion import get_completion_class
 
     from h2o_pack.results import CompletionResult

@@ -319,7 +319,7 @@ def read_app(folder: Path, machine: Surroundings, *, may_run: bool) -> App:
         raise UserError(
             "no Package.swift and no Xcode project in this folder",
             where=str(folder),
-            remedy="Give the folder in which the app's Package.swift or .xcodeproj is.",
+            remedy="Give the folder that holds the app's Package.swift or .xcodeproj.",
             code=ExitCode.USAGE,
         )
     app = App(folder)

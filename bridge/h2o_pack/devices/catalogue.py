@@ -156,8 +156,7 @@ class Catalogue:
 ENVIRONMENT = "H2O_PACK_DEVICES"
 OWN_FILE = "devices.toml"
 BLAME = Blame(
-    "The entries of h2o-pack's own devices.toml are the pattern: `h2o-pack devices --json` "
-    "shows their numbers.",
+    "Write it like h2o-pack's own devices.toml, whose numbers `h2o-pack devices --json` shows.",
     ExitCode.USAGE,
 )
 
@@ -232,7 +231,7 @@ def refuse_unknown_names(merged: Catalogue, tables: DevicesFile, file: Path) -> 
     def known(value: str, names: Iterable[str], place: str, key: str) -> None:
         names = list(names)
         if value not in names:
-            what = f'{place}: {key} = "{value}" is none of {", ".join(names)}'
+            what = f'{place}: {key} = "{value}" is not one of {", ".join(names)}'
             problems.found.append(BLAME.error(what, file, nearest(value, names)))
 
     for chip in tables.chip:

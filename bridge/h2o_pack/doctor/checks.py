@@ -59,13 +59,15 @@ def compiled_module(machine: Surroundings) -> Finding:
     remedy = "Run: pip install --force-reinstall --no-deps h2o-pack (in a checkout: make)"
     ran = machine.run(machine.executable, "-c", IMPORT)
     if ran is None:
-        return problem(name, f"{machine.executable} is not there to import it", remedy)
+        return problem(
+            name, f"{machine.executable}, which should import it, is missing", remedy
+        )
     if ran.code is None:
         return problem(name, f"importing it: {ran.line}", remedy)
     if ran.code < 0:
         return problem(name, f"importing it ended Python by signal {-ran.code}", remedy)
     if ran.code != 0:
-        last = ran.output.strip().splitlines()[-1:] or ["it said nothing"]
+        last = ran.output.strip().splitlines()[-1:] or ["it printed nothing"]
         return problem(name, last[0], remedy)
     return ok(name, f"loads; instruction set {ran.line}")
 
@@ -325,7 +327,7 @@ def hub(machine: Surroundings) -> Finding:
     except (ValueError, RecursionError):
         is_hub = False
     if not is_hub:
-        what = f"{endpoint} answers, but not as the hub does: a proxy's or login page"
+        what = f"{endpoint} does not answer like the hub: it may be a proxy or a login page"
         return warning(name, what, PROXY)
     return ok(name, f"{endpoint} answers")
 

@@ -36,7 +36,7 @@ class ToolResult:
         """The line that tells most: with "error" in it, or else the first one."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         telling = [line for line in lines if "error" in line.lower()] or lines
-        best = telling[0] if telling else "it said nothing"
+        best = telling[0] if telling else "it printed nothing"
         return "".join(x if x.isprintable() else "?" for x in best)[:SHOWN]
 
 

@@ -20,7 +20,7 @@ FORMAT = 1
 """Of a package's other records."""
 LOCK_FORMAT = 2
 REMEDY = (
-    "Move what is yours out of the folder, App/ among it, delete the rest, and make the "
+    "Move your own files (App/ too) out of the folder, delete the rest, and make the "
     "package again"
 )
 _T = TypeVar("_T")

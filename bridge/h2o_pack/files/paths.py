@@ -34,7 +34,7 @@ ABSOLUTE = re.compile(r"[/~]|[A-Za-z]:")
 def why_unsafe(name: object) -> str | None:
     """Say why a name in a listing or an index is no path inside a folder; None if it is."""
     if not isinstance(name, str) or not name:
-        return "is no name"
+        return "is not a name"
     parts = name.split("/")
     reasons = {
         "has control or unprintable characters": not name.isprintable(),

@@ -336,7 +336,7 @@ def not_writable(output: Path, error: OSError) -> UserError:
 def in_use(output: Path, old: Path) -> UserError:
     """Make the error for a folder in which another program did not stop writing."""
     return UserError(
-        f"{output} is new, and what is yours is not all in it: another program writes there",
+        f"{output} is new, but lacks some of your files: another program writes there",
         where=str(old),
         remedy="Stop builds in it and run the command again: it moves the rest.",
         code=ExitCode.OUTPUT,

@@ -296,7 +296,7 @@ def changed_on_hub(model: Model, file: ModelFile) -> UserError:
     return UserError(
         f"{file.path} of {model.id} is not what the hub listed at {model.commit[:12]}: "
         "it changed in between",
-        remedy="Run the command again, so that the model is looked up anew.",
+        remedy="Run the command again to look the model up anew.",
         code=ExitCode.MODEL,
     )
 
@@ -366,7 +366,7 @@ class Repository:
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             if isinstance(error, HFValidationError):
                 raise
-            raise wrong_bytes(self.id, "sent a listing that is not the hub's") from error
+            raise wrong_bytes(self.id, "sent something other than a list of files") from error
 
     def read(self, path: str, start: int, length: int) -> bytes:
         """Read bytes [start, start + length) of a file, and no others."""

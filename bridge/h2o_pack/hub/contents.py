@@ -55,7 +55,7 @@ def hub_contents(
 
     if not REVISION.fullmatch(revision) or ".." in revision:
         raise UserError(
-            f"{revision!r} is no revision",
+            f"{revision!r} is not a revision",
             remedy="Give a branch, a tag or a commit id.",
             code=ExitCode.USAGE,
         )

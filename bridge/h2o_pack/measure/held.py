@@ -111,7 +111,7 @@ def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
         check=False,
     )
     if process.returncode:
-        lines = process.stderr.strip().splitlines() or ["it said nothing"]
+        lines = process.stderr.strip().splitlines() or ["it printed nothing"]
         raise UserError(
             f"measuring memory failed: {lines[-1]}",
             remedy="Run the command again with --debug and report it.",

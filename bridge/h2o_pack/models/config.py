@@ -59,8 +59,8 @@ class Described:
         document, config, swift = self.document, self.config, self.swift
         if swift is None:
             assumed = (
-                f"nothing is known of model_type {shown(config.model_type)}: all its layers "
-                "were taken for layers that attend to the whole context, as asked."
+                f"model_type {shown(config.model_type)} is unknown: as you asked, all its "
+                "layers are treated as attending to the whole context."
             )
             return (assumed,)
         wrapped = isinstance(document.get("text_config"), dict)

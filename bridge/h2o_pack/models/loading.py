@@ -37,7 +37,7 @@ def check_loads(headers: Headers, where: str) -> None:
         (expected.keys() - loaded.keys(), "the weights lack {names}"),
         (
             loaded.keys() - expected.keys(),
-            "the weights have {names}, of which config.json knows nothing",
+            "the weights have {names}, which config.json does not describe",
         ),
     ):
         if names:

@@ -259,7 +259,7 @@ def check_sampling(files: Mapping[str, bytes], vocabulary: int, where: str) -> N
     wrong = [token for token in ids if not whole(token) or not 0 <= token < vocabulary]
     if wrong:
         problems.add(
-            f"{EOS} has {shown(wrong[0])}, which is none of the {vocabulary} tokens",
+            f"{EOS} has {shown(wrong[0])}, which is not one of the {vocabulary} tokens",
             CORRECT_SAMPLING,
         )
     problems.refuse()

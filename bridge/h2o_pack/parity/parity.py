@@ -241,7 +241,7 @@ def check_versions() -> None:
             installed = "none"
         if installed != required:
             raise UserError(
-                f"{name} {installed} is installed, and this h2o-pack is made for {required}",
+                f"{name} {installed} is installed, but this h2o-pack needs {required}",
                 remedy=f"Run: pip install {name}=={required}",
                 code=ExitCode.VERSION,
             )

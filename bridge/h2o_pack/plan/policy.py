@@ -100,7 +100,7 @@ def one_of(
     names = list(choices)
     value = table.get(name)
     if value is not None and value not in names:
-        what = f"{name} = {shown(value)} is none of {', '.join(names)}"
+        what = f"{name} = {shown(value)} is not one of {', '.join(names)}"
         raise BLAME.error(what, path, nearest(str(value), names))
     return value
 

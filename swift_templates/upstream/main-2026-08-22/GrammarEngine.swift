@@ -24,7 +24,7 @@ public final class GrammarEngine {
             pieces.append(piece)
         }
         guard pieces.indices.contains(endOfTurn) else {
-            throw TokenGrammarError.failed("token \(endOfTurn) is none of the tokenizer's")
+            throw TokenGrammarError.failed("token \(endOfTurn) is not one of the tokenizer's")
         }
         let kind = VocabType(of: pieces)
         // The engine allows no token without a text, but the one that ends.

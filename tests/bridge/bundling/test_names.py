@@ -26,7 +26,7 @@ def refusal(*paths):
         ("./config.json", "leads out of its folder"),
         ("a/", "leads out of its folder"),
         ("/etc/passwd", "is not inside the model's folder"),
-        ("", "is no name"),
+        ("", "is not a name"),
         ("a\0b", "has control or unprintable characters"),
         ("a\nb.json", "has control or unprintable characters"),
         ("\ud800.json", "has control or unprintable characters"),

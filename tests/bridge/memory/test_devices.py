@@ -40,7 +40,7 @@ BROKEN = {
     "value = 9": ("value = 0", "Expected `float` > 0.0 - at `$.value`"),
     'unit = "GiB"': ('unit = "GB/s"', '"GB/s" is not a unit of entitled'),
     'of = "lab"': ('of = "lob"', 'Did you mean "lab"?'),
-    'chip = "A19 Pro"': ('chip = "A20"', '[[device]] iPhone Next: chip = "A20" is none of'),
+    'chip = "A19 Pro"': ('chip = "A20"', '[[device]] iPhone Next: chip = "A20" is not one of'),
     'memory = "lab"': ("memory = 8", "[[device]]: Expected `str`, got `int` - at `$.memory`"),
     'name = "iPhone Next"': ('nam = "iPhone Next"', "unknown key 'nam'"),
     "[[memory]]": ("[[memories]]", "unknown key 'memories': the file has [[chip]], [[memory]]"),

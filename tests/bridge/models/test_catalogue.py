@@ -136,7 +136,7 @@ def test_an_assumed_model_says_so(run, tmp_path):
     assert run("models", folder).exit_code == ExitCode.MODEL
     shown = run("models", folder, "--assume-full-attention").stdout
     assert "new (assumed to be plain)" in shown
-    assert 'note: nothing is known of model_type "new"' in shown
+    assert 'note: model_type "new" is unknown' in shown
 
 
 def test_all_problems_of_a_model_are_printed(run, tmp_path):

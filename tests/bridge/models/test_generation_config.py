@@ -39,8 +39,8 @@ def test_what_models_have_is_accepted():
         ({"top_k": 2.5}, "top_k is 2.5, not an integer of at least -1"),
         ({"min_p": -1}, "min_p is -1, not a number from 0 to 1"),
         ({"repetition_penalty": 0}, "repetition_penalty is 0, not a number above 0"),
-        ({"eos_token_id": 10}, "eos_token_id has 10, which is none of the 10 tokens"),
-        ({"eos_token_id": [1, "</s>"]}, 'eos_token_id has "</s>", which is none of the 10'),
+        ({"eos_token_id": 10}, "eos_token_id has 10, which is not one of the 10 tokens"),
+        ({"eos_token_id": [1, "</s>"]}, 'eos_token_id has "</s>", which is not one of the 10'),
     ],
 )
 def test_what_no_model_can_be_sampled_with_is_refused(values, what):

@@ -195,7 +195,7 @@ def test_a_header_that_names_no_tensors_is_a_model_without_weights(folder):
         ("a\u202eb", "has control or unprintable characters"),
         ("a\ud800", "has control or unprintable characters"),
         ("a" * 300, "is too long"),
-        (None, "is no name"),
+        (None, "is not a name"),
     ],
 )
 def test_a_name_is_a_path_inside_the_folder_or_says_why_not(name, reason):

@@ -77,5 +77,5 @@ def test_another_identifier_is_for_a_new_scaffold(package, project, tmp_path):
 def test_what_is_no_identifier_is_refused_beside_all_else_that_is_wrong(package, tmp_path):
     result = package("--bundle-id", "Chat", "--name", "x", "--max-kv", "1")
     assert result.exit_code == ExitCode.USAGE
-    assert '--bundle-id "Chat" is no bundle identifier' in result.stderr.replace("'", '"')
+    assert '--bundle-id "Chat" is not a bundle identifier' in result.stderr.replace("'", '"')
     assert not (tmp_path / "Demo").exists()

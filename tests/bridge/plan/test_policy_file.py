@@ -87,7 +87,7 @@ def test_a_file_s_settings_hold_and_the_command_line_goes_before_them(run, writt
     ("text", "said"),
     [
         ("decay = 0.5\nsink = 4", r"unknown key \"sink\" \(.*:2\)"),
-        ('policy = "tune"', "is none of standard, tuned, paper"),
+        ('policy = "tune"', "is not one of standard, tuned, paper"),
         ("decay = 2.0", "between 0 and 1"),
         ('score = "mean"', "mean"),
         ("prefill_step = true", "a number of tokens"),
