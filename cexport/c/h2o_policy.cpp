@@ -25,8 +25,8 @@ int set(mlx_h2o_policy policy, const char* name, Value value) {
 /// Null if there is no such setting.
 template <class Held>
 const Held* value_in(const std::map<std::string, Held>& values, const std::string& name) {
-  const auto found = values.find(name);
-  return found == values.end() ? nullptr : &found->second;
+  const auto entry = values.find(name);
+  return entry == values.end() ? nullptr : &entry->second;
 }
 
 /// A setting of a complete policy; null if there is no such setting, or after an error.
@@ -69,8 +69,8 @@ int64_t integer_of(const Held* value) {
 
 template <class Held>
 const char* text_of(const Held* value) {
-  const auto* held = value ? std::get_if<std::string>(value) : nullptr;
-  return held ? held->c_str() : "";
+  const auto* text = value ? std::get_if<std::string>(value) : nullptr;
+  return text ? text->c_str() : "";
 }
 
 /// Makes ranges of a list of bounds, for a setting that holds ranges.

@@ -145,14 +145,14 @@ void Archive::drop_oldest() {
   if (first_ == 0) {
     return;
   }
-  int held = 0, tokens = 0;
+  int packed = 0, tokens = 0;
   for (const auto& block : blocks_) {
-    held += block.count();
+    packed += block.count();
   }
   for (const auto& piece : pieces_) {
     tokens += piece.keys.shape(2);
   }
-  int begin = length_ - tokens - held - files_.stored() * segment_tokens;
+  int begin = length_ - tokens - packed - files_.stored() * segment_tokens;
   for (; files_.stored() > 0 && begin < first_; begin += segment_tokens) {
     files_.drop_oldest();
   }
@@ -347,8 +347,8 @@ int Archive::first_with_files(int first, int length, const std::vector<mx::array
   while (files_.stored() > 0 && begin - int64_t(files_.stored()) * segment_tokens < first) {
     files_.drop_oldest();
   }
-  const int64_t found = begin - int64_t(files_.stored()) * segment_tokens;
-  return files_.stored() > 0 ? int(std::max<int64_t>(first, found)) : first;
+  const int64_t first_stored = begin - int64_t(files_.stored()) * segment_tokens;
+  return files_.stored() > 0 ? int(std::max<int64_t>(first, first_stored)) : first;
 }
 
 ArchiveReader::ArchiveReader(

@@ -57,10 +57,10 @@ void ArchiveFiles::keep(
     const SegmentShape shape{
         int64_t(block.rows.shape(0)) * block.rows.shape(1), layout.key.bytes(),
         layout.value.bytes()};
-    auto kept = std::make_shared<ArchiveBlock>(block);
+    auto owner = std::make_shared<ArchiveBlock>(block);
     const int64_t serial = folder_->append(
-        format_text(format), shape, kept->rows.data<char>(), kept->novelty.data<char>(),
-        kept, may_wait);
+        format_text(format), shape, owner->rows.data<char>(), owner->novelty.data<char>(),
+        owner, may_wait);
     if (serial < 0) {
       return;
     }
@@ -197,8 +197,9 @@ bool is_layer(const std::string& name) {
 }
 
 bool is_ours(const std::string& name) {
-  const std::string kept = name.ends_with(".new") ? name.substr(0, name.size() - 4) : name;
-  return kept == "manifest" || serial_of(kept) >= 0;
+  const std::string final_name =
+      name.ends_with(".new") ? name.substr(0, name.size() - 4) : name;
+  return final_name == "manifest" || serial_of(final_name) >= 0;
 }
 
 std::vector<std::string> layers_of(const std::string& folder) {

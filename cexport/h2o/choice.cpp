@@ -49,7 +49,7 @@ std::vector<int> choose_positions(
     const std::vector<float>& asked_for,
     int first,
     int seen,
-    int wanted,
+    int most_positions,
     const Policy& policy,
     const Recall& recall) {
   std::vector<float> own = asked_for;
@@ -61,21 +61,21 @@ std::vector<int> choose_positions(
   const auto counts = largest_around(own, recall.spread, recall.before);
   const float most = own.empty() ? 0.0f : *std::max_element(own.begin(), own.end());
   const float least = most * (float(recall.threshold) / 100.0f);
-  std::vector<int> chosen;
+  std::vector<int> positions;
   for (int n = 0; n < int(own.size()); ++n) {
     if (own[n] >= 0.0f && counts[n] > 0.0f && counts[n] >= least) {
-      chosen.push_back(n);
+      positions.push_back(n);
     }
   }
-  const size_t count = std::min(chosen.size(), size_t(std::max(0, wanted)));
+  const size_t count = std::min(positions.size(), size_t(std::max(0, most_positions)));
   std::partial_sort(
-      chosen.begin(), chosen.begin() + count, chosen.end(),
+      positions.begin(), positions.begin() + count, positions.end(),
       [&](int a, int b) { return counts[a] != counts[b] ? counts[a] > counts[b] : a < b; });
-  chosen.resize(count);
-  for (int& position : chosen) {
+  positions.resize(count);
+  for (int& position : positions) {
     position += first;
   }
-  return chosen;
+  return positions;
 }
 
 void Ballot::add(

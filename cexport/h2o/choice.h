@@ -13,7 +13,7 @@ namespace h2o {
 /// Whether every cache of this policy keeps the position after `seen` tokens.
 bool is_kept_anyway(const Policy& policy, int position, int seen);
 
-/// Returns the positions with the highest counts, at most `wanted`, the best first.
+/// Returns the positions with the highest counts, at most `most_positions`, the best first.
 ///
 /// A position's count is the largest value of `asked_for` at the position itself, at the
 /// `spread` positions before it and at the `before` positions after it. So a position
@@ -29,7 +29,7 @@ std::vector<int> choose_positions(
     const std::vector<float>& asked_for,
     int first,
     int seen,
-    int wanted,
+    int most_positions,
     const Policy& policy,
     const Recall& recall);
 

@@ -80,8 +80,8 @@ mx::array entered(const Step& step, const mx::array& old, const mx::array& fresh
   auto target = old_pool < size ? mx::array(old_pool) : victim;
   auto leaving = take_rows(in_ring, 2, row, row + 1, s);
   in_pool = mx::where(mx::equal(mx::arange(pool_used, s), target, s), leaving, in_pool, s);
-  auto taken = mx::equal(mx::arange(old_ring, s), mx::array(row), s);
-  return mx::concatenate({in_pool, mx::where(taken, fresh, in_ring, s)}, 2, s);
+  auto is_row = mx::equal(mx::arange(old_ring, s), mx::array(row), s);
+  return mx::concatenate({in_pool, mx::where(is_row, fresh, in_ring, s)}, 2, s);
 }
 
 /// Indices [B, Hkv, *] of the rows that stay, for the pool and for the ring's slots.
@@ -152,16 +152,16 @@ Rows rearranged(const Step& step, const Kept& kept) {
   const RowFormat& format = step.format();
   auto ring = take_rows(*rows.ring, 2, 0, step.ring_used(), s);
   auto gather = [&](const mx::array& in_pool, const mx::array& in_ring,
-                    const mx::array& chosen, int most) {
-    auto taken = pick_rows(mx::concatenate({in_pool, in_ring}, 2, s), chosen, s);
-    const int count = chosen.shape(2);
+                    const mx::array& indices, int most) {
+    auto buffer = pick_rows(mx::concatenate({in_pool, in_ring}, 2, s), indices, s);
+    const int count = indices.shape(2);
     const int capacity = grown_capacity(0, std::max(1, count), most);
     if (capacity == count) {
-      return taken;
+      return buffer;
     }
-    auto spare = taken.shape();
+    auto spare = buffer.shape();
     spare[2] = capacity - count;
-    return mx::concatenate({taken, mx::zeros(spare, taken.dtype(), s)}, 2, s);
+    return mx::concatenate({buffer, mx::zeros(spare, buffer.dtype(), s)}, 2, s);
   };
   return {
       gather(

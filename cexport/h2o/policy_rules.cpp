@@ -58,11 +58,11 @@ bool is_none(const Value& value) {
 
 Value value_of(const Constant& constant) {
   return std::visit(
-      [](auto held) -> Value {
-        if constexpr (std::is_same_v<decltype(held), const char*>) {
-          return std::string(held);
+      [](auto content) -> Value {
+        if constexpr (std::is_same_v<decltype(content), const char*>) {
+          return std::string(content);
         } else {
-          return held;
+          return content;
         }
       },
       constant);
@@ -71,16 +71,16 @@ Value value_of(const Constant& constant) {
 /// Refuses unknown settings.
 void check_names(
     const Values& values, const std::vector<Field>& fields, const std::string& prefix) {
-  std::string known;
+  std::string names;
   for (const auto& field : fields) {
-    known += known.empty() ? field.name : std::string(", ") + field.name;
+    names += names.empty() ? field.name : std::string(", ") + field.name;
   }
   for (const auto& [name, value] : values) {
     const bool is_known = std::any_of(fields.begin(), fields.end(), [&](const auto& field) {
       return name == field.name;
     });
     if (!is_known) {
-      throw PolicyError({"unknown_field", {{"field", prefix + name}, {"known", known}}});
+      throw PolicyError({"unknown_field", {{"field", prefix + name}, {"known", names}}});
     }
   }
 }
@@ -140,15 +140,15 @@ void check_number(const Field& field, const Value& value, const std::string& nam
 
 void check_score(const Value& value, const std::string& name) {
   const auto* score = std::get_if<std::string>(&value);
-  std::string known;
-  for (const char* each : score_names) {
-    if (score && *score == each) {
+  std::string names;
+  for (const char* known_name : score_names) {
+    if (score && *score == known_name) {
       return;
     }
-    known += known.empty() ? each : std::string(", ") + each;
+    names += names.empty() ? known_name : std::string(", ") + known_name;
   }
   throw PolicyError(
-      {"unknown_choice", {{"field", name}, {"value", text(value)}, {"known", known}}});
+      {"unknown_choice", {{"field", name}, {"value", text(value)}, {"known", names}}});
 }
 
 /// Counts the positions in any of the ranges or below `first`, each once.
@@ -215,13 +215,14 @@ void check_together(const Policy& policy) {
           {"max_size", max_size}}});
   }
   const int64_t apart = protected_positions(policy);
-  const int64_t held = apart + recent_budget;
-  if (held >= max_size) {
+  const int64_t not_evicted = apart + recent_budget;
+  if (not_evicted >= max_size) {
     // Enough rows for the default recent budgets of all policies, which grow with the
     // rows.
-    const int64_t needed = std::max(held + 1, 2 * (apart - sink_size + 1));
+    const int64_t least = std::max(not_evicted + 1, 2 * (apart - sink_size + 1));
     throw PolicyError(
-        {"nothing_to_evict", {{"max_size", max_size}, {"held", held}, {"needed", needed}}});
+        {"nothing_to_evict",
+         {{"max_size", max_size}, {"held", not_evicted}, {"needed", least}}});
   }
 }
 
@@ -332,14 +333,14 @@ Completed complete(Values policy, std::optional<Values> recall) {
   }
   if (recall) {
     completed.recall = complete_recall(std::move(*recall));
-    const Recall asked = recall_of(*completed.recall);
-    completed.recall_rows = recall_rows(settings, asked);
-    const int64_t wanted = std::max(1, asked.rows);
-    if (completed.recall_rows < wanted) {
+    const Recall recall_settings = recall_of(*completed.recall);
+    completed.recall_rows = recall_rows(settings, recall_settings);
+    const int64_t rows = std::max(1, recall_settings.rows);
+    if (completed.recall_rows < rows) {
       completed.warnings.push_back(
           {"recall_rows_shrink",
            {{"field", "recall.rows"},
-            {"asked", wanted},
+            {"asked", rows},
             {"rows", int64_t(completed.recall_rows)},
             {"max_size", int64_t(settings.max_size)}}});
     }
@@ -365,7 +366,7 @@ Values with_defaults_of(const std::string& policy, Values given) {
   using namespace policy_rules;
   const auto named = std::find_if(
       named_policies.begin(), named_policies.end(),
-      [&](const auto& each) { return each.name == policy; });
+      [&](const auto& candidate) { return candidate.name == policy; });
   if (named == named_policies.end()) {
     throw std::invalid_argument("h2o: there is no policy " + policy);
   }

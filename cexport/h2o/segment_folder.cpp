@@ -81,12 +81,12 @@ bool SegmentFolder::read(int64_t serial, Part part, int64_t head, char* to, int6
     return false;
   }
   Lock lock(writer_.mutex);
-  auto found = segments_.find(serial);
-  if (failure_ || found == segments_.end() || head < 0 || head >= manifest_.shape.heads ||
+  auto entry = segments_.find(serial);
+  if (failure_ || entry == segments_.end() || head < 0 || head >= manifest_.shape.heads ||
       size != manifest_.shape.part_bytes(part)) {
     return false;
   }
-  const Segment segment = found->second;
+  const Segment segment = entry->second;
   const SegmentIdentity identity{manifest_.session, manifest_.format, serial};
   const SegmentShape shape = manifest_.shape;
   lock.unlock();
@@ -165,8 +165,8 @@ bool SegmentFolder::is_written(int64_t serial) {
   std::vector<std::shared_ptr<void>> released; // outlives the lock
   Lock lock(writer_.mutex);
   released.swap(released_);
-  auto found = segments_.find(serial);
-  return found != segments_.end() && found->second.record;
+  auto entry = segments_.find(serial);
+  return entry != segments_.end() && entry->second.record;
 }
 
 std::optional<ArchiveMark> SegmentFolder::mark(int64_t newest) const {
@@ -359,16 +359,16 @@ void SegmentFolder::restore(const std::string& text, const ArchiveMark& mark) {
     refuse_folder(archive_codes::other, path_);
   }
   const auto listed = static_cast<int64_t>(manifest_.segments.size());
-  const int64_t wanted = mark.count - manifest_.dropped;
-  if (wanted < 0 || wanted > listed) {
+  const int64_t count = mark.count - manifest_.dropped;
+  if (count < 0 || count > listed) {
     refuse_folder(archive_codes::too_short, path_);
   }
-  if (to_hex(manifest_.chain_at(static_cast<size_t>(wanted))) != mark.chain) {
+  if (to_hex(manifest_.chain_at(static_cast<size_t>(count))) != mark.chain) {
     refuse_folder(archive_codes::other, path_);
   }
-  check_segments(static_cast<size_t>(wanted));
+  check_segments(static_cast<size_t>(count));
   // Segments newer than the mark stay until others replace them.
-  for (int64_t i = wanted; i < listed; i++) {
+  for (int64_t i = count; i < listed; i++) {
     doomed_.push_back(manifest_.segments[static_cast<size_t>(i)].serial);
   }
   next_serial_ = listed > 0 ? manifest_.segments.back().serial + 1 : 0;

@@ -29,12 +29,12 @@ Values given(const std::vector<Field>& fields, nb::dict settings) {
 
 nb::object object_of(const Value& value) {
   return std::visit(
-      [](const auto& held) -> nb::object {
-        using Held = std::decay_t<decltype(held)>;
+      [](const auto& content) -> nb::object {
+        using Held = std::decay_t<decltype(content)>;
         if constexpr (std::is_same_v<Held, std::monostate> || std::is_same_v<Held, Unfit>) {
           return nb::none();
         } else {
-          return nb::cast(held);
+          return nb::cast(content);
         }
       },
       value);
@@ -44,9 +44,9 @@ nb::object object_of(const Value& value) {
 nb::dict added(const Values& before, const Values& after) {
   nb::dict settings;
   for (const auto& [name, value] : after) {
-    const auto found = before.find(name);
+    const auto entry = before.find(name);
     const bool was_given =
-        found != before.end() && !std::holds_alternative<std::monostate>(found->second);
+        entry != before.end() && !std::holds_alternative<std::monostate>(entry->second);
     if (!was_given && !std::holds_alternative<std::monostate>(value)) {
       settings[name.c_str()] = object_of(value);
     }

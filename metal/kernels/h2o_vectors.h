@@ -130,11 +130,11 @@ inline void h2o_quantize_group(
     int bits,
     int group,
     uint lane) {
-  const int each = h2o_group_size / 32; // 1, 2 or 4 elements per lane
-  const int first = group * h2o_group_size + int(lane) * each;
+  const int per_lane = h2o_group_size / 32; // 1, 2 or 4 elements per lane
+  const int first = group * h2o_group_size + int(lane) * per_lane;
   float x[4];
   float low = FLT_MAX, high = 0;
-  for (int i = 0; i < each; ++i) {
+  for (int i = 0; i < per_lane; ++i) {
     // Rounded as an unquantized vector is stored, because a moved row was not rounded.
     x[i] = static_cast<float>(static_cast<T>(from.at(first + i)));
     low = min(low, x[i]);
@@ -156,12 +156,12 @@ inline void h2o_quantize_group(
     reinterpret_cast<device T*>(row + layout.biases)[group] = static_cast<T>(bias);
   }
   uint packed = 0;
-  for (int i = 0; i < each; ++i) {
+  for (int i = 0; i < per_lane; ++i) {
     uint word = uint(max(min(round((x[i] - bias) / scale), bins), 0.0f));
     packed |= word << (bits * i);
   }
   device uchar* to = row + layout.words + first * bits / 8;
-  const int width = each * bits;
+  const int width = per_lane * bits;
   if (width == 4) { // two lanes make a byte
     packed |= simd_shuffle_down(packed, ushort(1)) << 4;
     if (lane % 2 == 0) {

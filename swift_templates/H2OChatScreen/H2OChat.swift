@@ -189,8 +189,8 @@ public final class H2OChat {
         let before = messages.filter { $0.id < index ?? .max }
         let question = Message(id: index ?? nextID, isUser: true, text: text)
         messages = before + [question]
-        let known = await session.messages
-        keep(known.prefix(index ?? known.count) + [.user(text)], .cut)
+        let earlier = await session.messages
+        keep(earlier.prefix(index ?? earlier.count) + [.user(text)], .cut)
         let parts = session.stream(replyOptions) { _ in (.user(text), index) }
         await receive(parts, of: session, into: Message(id: nextID, isUser: false, text: "")) {
             if draft.isEmpty { (draft, editing) = (text, index) }
@@ -439,7 +439,7 @@ public final class H2OChat {
         // Messages on the screen that the session does not have yet.
         var arriving = H2OMessage.assistant(message.text, thoughts: message.thoughts)
         let clock = ContinuousClock()
-        var (shown, kept) = (clock.now, clock.now)
+        var (lastShown, lastKept) = (clock.now, clock.now)
         for try await part in parts {
             guard opened == self.opened else { return }
             switch part {
@@ -453,15 +453,15 @@ public final class H2OChat {
             case .toolResult: arriving = .assistant("")
             case .toolCall, .malformedToolCall: break
             }
-            if shown.duration(to: clock.now) >= pace.shows {
-                shown = clock.now
+            if lastShown.duration(to: clock.now) >= pace.shows {
+                lastShown = clock.now
                 messages[messages.count - 1] = message
             }
-            if kept.duration(to: clock.now) >= pace.keeps {
-                kept = clock.now
-                let known = await session.messages
-                let isWhole = known.last?.role == .assistant
-                keep(known + (isWhole ? [] : [arriving]), .cut)
+            if lastKept.duration(to: clock.now) >= pace.keeps {
+                lastKept = clock.now
+                let earlier = await session.messages
+                let isWhole = earlier.last?.role == .assistant
+                keep(earlier + (isWhole ? [] : [arriving]), .cut)
                 note(await session.memory)
                 guard opened == self.opened else { return }
             }

@@ -49,9 +49,9 @@ extension H2OCaches: KVCacheMaker {
         let evicting = plain.indices.filter { plain[$0] > 0 }
         guard !evicting.isEmpty else {
             let kinds = Set(own.map { String(describing: type(of: $0)) }).sorted()
-            let found = kinds.isEmpty ? "no caches" : kinds.joined(separator: ", ")
+            let names = kinds.isEmpty ? "no caches" : kinds.joined(separator: ", ")
             throw H2OCacheError.unfitModel(
-                name, reason: "it has \(found) and no plain KVCacheSimple to bound")
+                name, reason: "it has \(names) and no plain KVCacheSimple to bound")
         }
         for layer in configuration.recall?.layers ?? [] where !evicting.contains(layer) {
             throw H2OCacheError.layerKeepsOwnCache(
@@ -63,10 +63,10 @@ extension H2OCaches: KVCacheMaker {
             let configuration =
                 try budgets?.configuration(of: layer, common: configuration)
                 ?? configuration.ofLayer(layer)
-            var made = try (0 ..< plain[layer]).map { _ in
+            var bounded = try (0 ..< plain[layer]).map { _ in
                 try storage.makeCache(configuration, groupSize: groupSize)
             }
-            return cache.replacingPlainCaches { made.removeLast() }
+            return cache.replacingPlainCaches { bounded.removeLast() }
         }
         Self.join(caches)
         return caches

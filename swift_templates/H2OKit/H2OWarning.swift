@@ -41,12 +41,12 @@ enum H2OWarning {
     }
 
     private static let lock = NSLock()
-    private nonisolated(unsafe) static var told = Set<String>()
+    private nonisolated(unsafe) static var subjects = Set<String>()
 
     private static func once(_ subject: String, _ text: String) {
         lock.lock()
         defer { lock.unlock() }
-        if told.insert(subject).inserted { say(text) }
+        if subjects.insert(subject).inserted { say(text) }
     }
 
     private static func say(_ text: String) {

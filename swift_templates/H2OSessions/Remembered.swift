@@ -78,21 +78,21 @@ extension Conversation {
             // At its ends a text may share a token with the template's marks.
             let ends = all.count > 4 ? 1 : 0
             let inner = all.dropFirst(ends).dropLast(ends)
-            guard !inner.isEmpty, let found = rest.firstRange(of: inner) else { continue }
-            let range = (found.lowerBound - ends ..< found.upperBound + ends)
+            guard !inner.isEmpty, let match = rest.firstRange(of: inner) else { continue }
+            let range = (match.lowerBound - ends ..< match.upperBound + ends)
                 .clamped(to: 0 ..< tokens.count)
             state?.texts[index] = position + range.lowerBound ..< position + range.upperBound
-            rest = rest[found.upperBound...]
+            rest = rest[match.upperBound...]
         }
     }
 
     /// The words of messages, by the messages' indices.
     package func words(of messages: [H2OMessage]) async -> [Int: [H2ORememberedWord]] {
-        let kept = await keptPositions
+        let positions = await keptPositions
         var words = [Int: [H2ORememberedWord]]()
         for (index, message) in messages.enumerated() {
             guard message.role == .user || message.role == .assistant else { continue }
-            words[index] = self.words(of: message.text, at: state?.texts[index], kept)
+            words[index] = self.words(of: message.text, at: state?.texts[index], positions)
         }
         return words
     }

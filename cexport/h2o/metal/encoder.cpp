@@ -143,8 +143,8 @@ void Encoder::dispatch(MTL::Size grid, MTL::Size group) {
   if (writes_scores_) {
     auto& all = dispatched();
     std::lock_guard lock(all.mutex);
-    auto& found = all.pipelines[name_];
-    found = {int(allowed), std::max(found.used, int(threads))};
+    auto& pipeline = all.pipelines[name_];
+    pipeline = {int(allowed), std::max(pipeline.used, int(threads))};
   }
   if (threads > allowed) {
     throw std::runtime_error(

@@ -25,9 +25,9 @@ std::string KernelInstance::name() const {
 MTL::Library* library(mlx::core::metal::Device& device, const KernelInstance& instance) {
   const std::string name = instance.name();
   return device.get_library(name, [&] {
-    const auto made = instance.kernel + "<" + joined(instance.arguments, ", ") + ">";
+    const auto type = instance.kernel + "<" + joined(instance.arguments, ", ") + ">";
     return kernel_text(instance.kernel) + "template [[host_name(\"" + name +
-           "\")]] [[kernel]] decltype(" + made + ") " + made + ";\n";
+           "\")]] [[kernel]] decltype(" + type + ") " + type + ";\n";
   });
 }
 

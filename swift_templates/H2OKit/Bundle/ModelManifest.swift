@@ -109,10 +109,10 @@ package enum ModelVerification: Hashable, Sendable {
     /// Weights files that the manifest does not list. They are errors, because mlx-swift-lm
     /// loads every weights file in the folder.
     private func strays(in folder: URL, besides manifest: ModelManifest) -> [String] {
-        let known = Set(manifest.files.map(\.path))
-        let found = FileManager.default.enumerator(atPath: folder.path)?.allObjects ?? []
-        return found.compactMap { $0 as? String }
-            .filter { $0.hasSuffix(".safetensors") && !known.contains($0) }
+        let listed = Set(manifest.files.map(\.path))
+        let paths = FileManager.default.enumerator(atPath: folder.path)?.allObjects ?? []
+        return paths.compactMap { $0 as? String }
+            .filter { $0.hasSuffix(".safetensors") && !listed.contains($0) }
             .sorted()
             .map { "\($0) does not belong there" }
     }

@@ -133,7 +133,7 @@ struct PromptCacheContents {
 }
 
 extension PromptCacheContents {
-    private static let known = ["KVCache", "RotatingKVCache", "ArraysCache", "MambaCache"]
+    private static let classes = ["KVCache", "RotatingKVCache", "ArraysCache", "MambaCache"]
     /// Names of the classes of lists: of plain caches, and of lists with an H2O cache.
     private static let (plainList, scoredList) = ("CacheList", "H2OCacheList")
 
@@ -253,7 +253,7 @@ extension PromptCacheContents {
             cache.metaState = [keep, size, 256, offset, values[values.count - 1]].map(String.init)
         default:
             let own = H2OCacheFile.classes.map { String(describing: $0) }
-            throw H2OCacheError.otherFormat(found: name, known: (own + Self.known).sorted())
+            throw H2OCacheError.otherFormat(found: name, known: (own + Self.classes).sorted())
         }
         return cache
     }

@@ -172,14 +172,14 @@ package actor Conversation: MemoryHolder {
     private func place(
         _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat, goesOn: Bool
     ) async throws {
-        let known = goesOn ? chain.beforeLast : chain
+        let target = goesOn ? chain.beforeLast : chain
         opening = chain.heads[0]
         // What reading ahead found is the first reply's to say.
         if state == nil || hasMessages { preparedPromptProblem = nil }
         let isAnswer = state.map { transcript.dropFirst($0.chain.count).first?.role == .tool }
         if isAnswer != true { try await dropThoughts() }
-        if state.map({ known.starts(with: $0.chain) }) != true {
-            try await returnTo(known)
+        if state.map({ target.starts(with: $0.chain) }) != true {
+            try await returnTo(target)
         }
         if let state, state.chain == chain.head, try format.beginsOtherwise(than: state.unread) {
             try await returnTo(chain.beforeLast)
@@ -325,12 +325,12 @@ extension Conversation {
         let options = try options.resolved(for: transcript + [.user("")], tools)
         try await makeGrammar(of: options)
         let waiting = transcript.reversed().prefix { $0.role == .user || $0.role == .tool }
-        let said = Array(transcript.dropLast(waiting.count))
-        guard !said.isEmpty || !tools.isEmpty else { return }
-        try Transcript.check(said + [.user("a")], tools)
+        let earlier = Array(transcript.dropLast(waiting.count))
+        guard !earlier.isEmpty || !tools.isEmpty else { return }
+        try Transcript.check(earlier + [.user("a")], tools)
         let format = loaded.format(tools: tools, options: options)
-        let chain = try format.chain(of: said)
-        guard let opening = try format.beginning(said), !opening.tokens.isEmpty else { return }
+        let chain = try format.chain(of: earlier)
+        guard let opening = try format.beginning(earlier), !opening.tokens.isEmpty else { return }
         try await model.turns.begin()
         defer { model.turns.end() }
         guard !hasMessages else { return }
@@ -338,7 +338,7 @@ extension Conversation {
             preparedPromptProblem = nil
             try await begin(opening, at: chain.heads[0])
             state?.texts = [:]
-            locate(said[...], in: opening.tokens, from: 0)
+            locate(earlier[...], in: opening.tokens, from: 0)
             while let state, !state.unread.isEmpty {
                 let system = state.pinned.upperBound - state.read.count
                 let most = min(loaded.chunk, state.unread.count)
@@ -374,7 +374,7 @@ extension Conversation {
         case .failure(let problem):
             preparedPromptProblem = problem
             return
-        case .success(let found): prepared = found
+        case .success(let prompt): prepared = prompt
         }
         preparedPromptProblem = prepared.problem(
             with: opening.tokens, pinned: opening.pinned, made: caches)

@@ -43,8 +43,8 @@ struct PromptFormat {
     /// transcripts that begin differently. nil without a template.
     private func openings(_ transcript: [H2OMessage]) throws -> [[Int]]? {
         let system = Array(transcript.prefix { $0.role == .system })
-        let made = try ["a", "0"].compactMap { try render(system + [.user($0)]) }
-        return made.isEmpty ? nil : made
+        let prompts = try ["a", "0"].compactMap { try render(system + [.user($0)]) }
+        return prompts.isEmpty ? nil : prompts
     }
 
     /// All messages, followed by the begin of a reply.
@@ -70,12 +70,12 @@ struct PromptFormat {
     ///
     /// - Throws: the template's own error
     func beginning(_ transcript: [H2OMessage]) throws -> Opening? {
-        let asked = ["a", "0"].map { transcript + [.user($0)] }
-        guard let first = try render(asked[0]), let second = try render(asked[1]) else {
+        let questions = ["a", "0"].map { transcript + [.user($0)] }
+        guard let first = try render(questions[0]), let second = try render(questions[1]) else {
             return nil
         }
         let tokens = Array(first.prefix(commonPrefix(first, second)))
-        return Opening(tokens: tokens, pinned: try opening(asked[0]).pinned)
+        return Opening(tokens: tokens, pinned: try opening(questions[0]).pinned)
     }
 
     /// The messages from `first` on, which follow the others in the caches, and the begin of a
@@ -90,20 +90,20 @@ struct PromptFormat {
     func following(_ first: Int, of transcript: [H2OMessage], ended: Bool) throws -> Following {
         let new = Array(transcript[first...])
         guard !new.isEmpty else { return Following(tokens: []) }
-        let asked = Array(transcript.prefix { $0.role == .system }) + [.user("a")]
-        guard let opened = try render(asked) else {
+        let question = Array(transcript.prefix { $0.role == .system }) + [.user("a")]
+        guard let opened = try render(question) else {
             let lines = new.map { "\n" + $0.text }.joined()
             return Following(tokens: tokenizer.encode(text: lines, addSpecialTokens: false))
         }
         let last = first > 0 ? transcript[first - 1] : nil
         guard last?.role == .assistant else {
             let begin = try replyBegin()
-            let whole = try render(asked + new) ?? []
+            let whole = try render(question + new) ?? []
             return Following(
                 tokens: Array(whole.dropFirst(opened.count - begin)), replaced: begin)
         }
         let calls = last?.toolCalls ?? []
-        let answered = asked + [.assistant(calls.isEmpty ? "b" : "", toolCalls: calls)]
+        let answered = question + [.assistant(calls.isEmpty ? "b" : "", toolCalls: calls)]
         let whole = try render(answered + new) ?? []
         let answer = commonPrefix(opened, whole)
         guard let stop = whole[answer...].firstIndex(where: stops.contains) else {

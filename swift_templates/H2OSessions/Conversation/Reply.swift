@@ -123,14 +123,14 @@ struct Reply {
     }
 
     private mutating func thought(_ new: String) -> [H2OSession.Part] {
-        var known = thoughtEnd + new
+        var certain = thoughtEnd + new
         thoughtEnd = ""
-        while let last = known.last, last.isWhitespace {
-            thoughtEnd.insert(known.removeLast(), at: thoughtEnd.startIndex)
+        while let last = certain.last, last.isWhitespace {
+            thoughtEnd.insert(certain.removeLast(), at: thoughtEnd.startIndex)
         }
-        guard !known.isEmpty else { return [] }
-        response.thoughts += known
-        return [.thought(known)]
+        guard !certain.isEmpty else { return [] }
+        response.thoughts += certain
+        return [.thought(certain)]
     }
 
     private mutating func text(_ new: String) -> [H2OSession.Part] {
@@ -174,7 +174,7 @@ struct ReplyText {
     private let skipsSpecialTokens: Bool
     private var segment = [Int]()
     /// Unicode scalars of the segment that were returned already.
-    private var shown = 0
+    private var returned = 0
 
     init(tokenizer: any Tokenizer, skipsSpecialTokens: Bool) {
         self.tokenizer = tokenizer
@@ -184,7 +184,7 @@ struct ReplyText {
     /// Begins after tokens whose text was returned already.
     mutating func goOn(after tokens: some Sequence<Int>) {
         segment = Array(tokens)
-        shown = decoded.count
+        returned = decoded.count
     }
 
     /// The text that one more token adds; empty while a character is incomplete.
@@ -195,7 +195,7 @@ struct ReplyText {
         let new = take(text)
         if new.hasSuffix("\n") {
             segment = [token]
-            shown = decoded.count
+            returned = decoded.count
         }
         return new
     }
@@ -208,8 +208,8 @@ struct ReplyText {
     }
 
     private mutating func take(_ text: String.UnicodeScalarView) -> String {
-        defer { shown = max(shown, text.count) }
-        return String(text.dropFirst(shown))
+        defer { returned = max(returned, text.count) }
+        return String(text.dropFirst(returned))
     }
 }
 
@@ -234,9 +234,9 @@ struct StopStrings {
             held = ""
             return String(all[..<stop])
         }
-        let kept = strings.map { beginning(of: $0, in: all) }.max() ?? 0
-        held = String(all.suffix(kept))
-        return String(all.dropLast(kept))
+        let unsure = strings.map { beginning(of: $0, in: all) }.max() ?? 0
+        held = String(all.suffix(unsure))
+        return String(all.dropLast(unsure))
     }
 
     /// What was held back.

@@ -130,8 +130,8 @@ extension LoadedModel {
         let format = format(tools: [], options: H2OSession.Options())
         let exchange: [H2OMessage] = [.user("a"), .assistant("b"), .user("c")]
         let afterAnswer = try? format.following(2, of: exchange, ended: false).tokens.first
-        let found = [afterAnswer, context.tokenizer.eosTokenId, stops.min()].compactMap { $0 }
-        guard let end = found.first(where: stops.contains) else {
+        let candidates = [afterAnswer, context.tokenizer.eosTokenId, stops.min()].compactMap { $0 }
+        guard let end = candidates.first(where: stops.contains) else {
             let reason = "the model has no token that ends a reply"
             throw H2OSessionError.invalidSchema(.refused(reason: reason))
         }

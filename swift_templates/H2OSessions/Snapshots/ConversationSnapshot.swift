@@ -71,15 +71,15 @@ package struct ConversationHead: @unchecked Sendable {
 /// Segments of an archive are shared.
 package struct ConversationSnapshot: @unchecked Sendable {
     /// Its caches keep what they archive in memory, and are never given out.
-    private let kept: ConversationHead
+    private let copy: ConversationHead
 
     package init(of head: ConversationHead) throws {
-        kept = ConversationHead(
+        copy = ConversationHead(
             state: head.state, caches: try head.caches.copied(),
             archive: head.archive)
     }
 
-    package var state: ConversationState { kept.state }
+    package var state: ConversationState { copy.state }
 
     /// A conversation that goes on from here. The snapshot stays as it is.
     ///
@@ -87,21 +87,21 @@ package struct ConversationSnapshot: @unchecked Sendable {
     /// - Throws: `H2OCacheError.archive` or an error of the file system where the files are
     ///   no longer there
     package func head(in folders: ArchiveFolders) throws -> ConversationHead {
-        let folder = try kept.archive.map { try folders.copy(of: $0.url) }
-        let caches = try kept.caches.copied(archive: folder?.url)
+        let folder = try copy.archive.map { try folders.copy(of: $0.url) }
+        let caches = try copy.caches.copied(archive: folder?.url)
         return ConversationHead(state: state, caches: caches, archive: folder)
     }
 
     /// What holds the archives that its file does not have; nil where they are in memory.
-    var archive: ArchiveFolder? { kept.archive }
+    var archive: ArchiveFolder? { copy.archive }
 
     /// What a file will have that ``SnapshotFile`` reads.
     ///
     /// - Throws: `H2OCacheError.notSavable`
     func contents(identity: ConversationIdentity) throws -> SnapshotFile.Computed {
-        try SnapshotFile.computed(kept.state, caches: kept.caches, identity: identity)
+        try SnapshotFile.computed(copy.state, caches: copy.caches, identity: identity)
     }
 
     /// Bytes of its buffers, without archives.
-    package var byteCount: Int { kept.caches.map(\.byteCount).reduce(0, +) }
+    package var byteCount: Int { copy.caches.map(\.byteCount).reduce(0, +) }
 }

@@ -48,8 +48,8 @@ enum DurableFile {
     /// - Throws: `H2OCacheError.damaged`, or an error of reading
     static func check(_ file: URL, digest field: String) throws {
         let range = try digestRange(in: file, field)
-        guard let found = try header(of: file)[field],
-            try FileDigest.sha256(of: file, zeroing: range) == found
+        guard let digest = try header(of: file)[field],
+            try FileDigest.sha256(of: file, zeroing: range) == digest
         else {
             throw damaged(file)
         }
@@ -85,10 +85,10 @@ enum DurableFile {
     private static func digestRange(in file: URL, _ field: String) throws -> Range<Int> {
         // In a text of the header quotes have a backslash, so that none contains this.
         let key = Data("\"\(field)\":\"".utf8)
-        guard let found = try headerData(of: file).range(of: key) else {
+        guard let match = try headerData(of: file).range(of: key) else {
             throw damaged(file)
         }
-        let start = 8 + found.upperBound
+        let start = 8 + match.upperBound
         return start ..< start + placeholder.count
     }
 

@@ -93,9 +93,9 @@ struct SavedConversation {
     /// Keeps the newest state as that of an earlier turn, unless it is of the same messages as
     /// the one that will take its place.
     func keepTurn(before chain: TranscriptChain.Head, _ identity: ConversationIdentity) throws {
-        let kept = { (file: URL) in try? SnapshotFile.state(of: file, identity: identity).chain }
-        guard let current = kept(file), current != chain, let turns = try? turns,
-            turns.last.flatMap(kept) != current
+        let chainOf = { (file: URL) in try? SnapshotFile.state(of: file, identity: identity).chain }
+        guard let current = chainOf(file), current != chain, let turns = try? turns,
+            turns.last.flatMap(chainOf) != current
         else { return }
         let digits = String((turns.last.flatMap(moment) ?? 0) + 1)
         // After a thousand million turns there is no name for another.

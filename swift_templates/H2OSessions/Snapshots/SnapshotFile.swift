@@ -100,10 +100,10 @@ package enum SnapshotFile {
     /// The header of a file of this kind and version.
     private static func knownHeader(of file: URL) throws -> [String: String] {
         let header = try DurableFile.header(of: file)
-        let found = [Field.kind, .version].map { header[name($0)] ?? "" }
-        guard found == [kind, version] else {
+        let format = [Field.kind, .version].map { header[name($0)] ?? "" }
+        guard format == [kind, version] else {
             throw H2OCacheError.otherFormat(
-                found: found.joined(separator: " "), known: ["\(kind) \(version)"], file: file)
+                found: format.joined(separator: " "), known: ["\(kind) \(version)"], file: file)
         }
         return header
     }

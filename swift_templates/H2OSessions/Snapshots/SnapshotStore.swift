@@ -46,7 +46,7 @@ package struct SnapshotStore: @unchecked Sendable {
     private var folder: SnapshotFolder?
     /// In the order in which they were made.
     private var entries = [Entry]()
-    private var made = 0
+    private var count = 0
     /// How many of them were forgotten together.
     private var forgotten = 0
 
@@ -77,10 +77,10 @@ package struct SnapshotStore: @unchecked Sendable {
     package mutating func add(_ snapshot: ConversationSnapshot, planned: Int = 0) {
         remove(at: snapshot.state.chain)
         guard limits != .none else { return }
-        made += 1
+        count += 1
         entries.append(
             Entry(
-                state: snapshot.state, moment: made, bytes: snapshot.byteCount,
+                state: snapshot.state, moment: count, bytes: snapshot.byteCount,
                 place: .memory(snapshot)))
         guard limits.files == 0 else { return }
         while isExcess(planned) { entries.remove(at: victim(of: memory)) }
@@ -132,9 +132,9 @@ package struct SnapshotStore: @unchecked Sendable {
                 continue
             }
             let stored = StoredSnapshot(file, archive)
-            made += 1
+            count += 1
             entries.append(
-                Entry(state: state, moment: made, bytes: stored.byteCount, place: .file(stored)))
+                Entry(state: state, moment: count, bytes: stored.byteCount, place: .file(stored)))
         }
     }
 
@@ -163,7 +163,7 @@ package struct SnapshotStore: @unchecked Sendable {
         entries.removeAll { $0.state.chain == chain }
     }
 
-    package mutating func removeAll() { (entries, forgotten) = ([], made) }
+    package mutating func removeAll() { (entries, forgotten) = ([], count) }
 
     /// Tokens that each snapshot has read, in the order in which they were made.
     package var tokens: [Int] { entries.map(\.state.read.count) }

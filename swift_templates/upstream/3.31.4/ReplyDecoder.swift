@@ -88,9 +88,9 @@ struct ThoughtReader {
             isInside.toggle()
             trims = true
         }
-        let kept = beginOfMark(in: rest)
-        take(String(rest.dropLast(kept)), into: &pieces)
-        held = String(rest.suffix(kept))
+        let unsure = beginOfMark(in: rest)
+        take(String(rest.dropLast(unsure)), into: &pieces)
+        held = String(rest.suffix(unsure))
         return pieces
     }
 

@@ -35,12 +35,12 @@ extension KVCache {
     /// The cache that computes attention itself, if this is or holds one.
     var routed: (any RoutedAttentionCache)? {
         guard let list = self as? CacheList else { return self as? any RoutedAttentionCache }
-        var found: (any RoutedAttentionCache)?
+        var first: (any RoutedAttentionCache)?
         list.mapChildren { child in
-            found = found ?? child.routed
+            first = first ?? child.routed
             return child
         }
-        return found
+        return first
     }
 
     /// What to evaluate with each token. Who takes the `state` of a routed cache may keep it,

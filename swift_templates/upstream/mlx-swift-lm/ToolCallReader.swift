@@ -70,12 +70,12 @@ struct ToolCallReader {
 
     /// What is certain at the begin of the held text; nil if nothing is.
     private mutating func next() -> [ReplyPiece]? {
-        let found = begins.compactMap { begin in
+        let matches = begins.compactMap { begin in
             held.range(of: begin.mark).map { (range: $0, begin: begin.begin) }
         }
-        guard let first = found.min(by: { $0.range.lowerBound < $1.range.lowerBound }) else {
-            let kept = begins.map { beginning(of: $0.mark) }.max() ?? 0
-            return text(upTo: held.index(held.endIndex, offsetBy: -kept))
+        guard let first = matches.min(by: { $0.range.lowerBound < $1.range.lowerBound }) else {
+            let unsure = begins.map { beginning(of: $0.mark) }.max() ?? 0
+            return text(upTo: held.index(held.endIndex, offsetBy: -unsure))
         }
         if first.range.lowerBound > held.startIndex { return text(upTo: first.range.lowerBound) }
         let content = held[first.range.upperBound...]
@@ -158,9 +158,9 @@ struct ToolCallReader {
     }
 
     private mutating func take(upTo end: String.Index) -> String {
-        let taken = String(held[..<end])
+        let text = String(held[..<end])
         held = String(held[end...])
-        return taken
+        return text
     }
 
     /// How many characters at the end of the held text a mark may begin with.

@@ -99,16 +99,16 @@ public final class ModelDownload {
             }
         }
         defer { for task in queue.tasks { session.cancel(task) } }
-        var (rate, shown) = (TransferRate(), ContinuousClock.now)
+        var (rate, lastShown) = (TransferRate(), ContinuousClock.now)
         progress = ModelDownloadProgress(received: queue.received, total: size)
-        _ = rate.add(total: queue.received, at: shown)
+        _ = rate.add(total: queue.received, at: lastShown)
         start(&queue, transfer, session)
         for await event in transfer.events {
             var isNews = true
             switch event {
             case .arrived(let bytes, let task):
                 queue.arrived(bytes, task: task)
-                isNews = shown.duration(to: .now) > .milliseconds(100)
+                isNews = lastShown.duration(to: .now) > .milliseconds(100)
             case .ended(let piece, let task, let error):
                 try queue.ended(piece, task: task, error)
             case .stop: throw H2OLoadingError.stopped
@@ -119,9 +119,9 @@ public final class ModelDownload {
             if queue.isEmpty { return }
             start(&queue, transfer, session)
             guard isNews else { continue }
-            shown = .now
+            lastShown = .now
             progress?.received = queue.received
-            progress?.bytesPerSecond = rate.add(total: queue.received, at: shown)
+            progress?.bytesPerSecond = rate.add(total: queue.received, at: lastShown)
         }
     }
 
@@ -209,10 +209,10 @@ extension ModelDownload {
             #if canImport(Darwin)
                 piecesAtOnce = .max
                 configuration = {
-                    let made = URLSessionConfiguration.background(
+                    let settings = URLSessionConfiguration.background(
                         withIdentifier: ModelDownload.sessionIdentifier)
-                    made.urlCache = nil
-                    return made
+                    settings.urlCache = nil
+                    return settings
                 }
             #else
                 piecesAtOnce = 1
@@ -244,9 +244,9 @@ extension ModelDownload {
         }
 
         @Sendable private static func inProcess() -> URLSessionConfiguration {
-            let made = URLSessionConfiguration.default
-            made.urlCache = nil
-            return made
+            let settings = URLSessionConfiguration.default
+            settings.urlCache = nil
+            return settings
         }
 
         @Sendable package static func freeBytes(at folder: URL) -> Int? {
@@ -255,9 +255,9 @@ extension ModelDownload {
                 return try? folder.resourceValues(forKeys: [key])
                     .volumeAvailableCapacityForImportantUsage.map(Int.init)
             #else
-                let found = try? FileManager.default.attributesOfFileSystem(
+                let attributes = try? FileManager.default.attributesOfFileSystem(
                     forPath: folder.path)
-                return (found?[.systemFreeSize] as? NSNumber)?.intValue
+                return (attributes?[.systemFreeSize] as? NSNumber)?.intValue
             #endif
         }
     }

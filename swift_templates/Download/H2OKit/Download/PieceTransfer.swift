@@ -111,16 +111,16 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
         guard let response = response as? HTTPURLResponse else { return nil }
         // "bytes 0-9/10", or "bytes */10" if the file is too short.
         let range = response.value(forHTTPHeaderField: "Content-Range")
-        let found = range.flatMap { Int($0.split(separator: "/").last ?? "") }
+        let statedSize = range.flatMap { Int($0.split(separator: "/").last ?? "") }
         switch response.statusCode {
         case 200 where !piece.isWholeFile:
             return .serverWithoutRanges(path: piece.path)
         case 200, 206:
-            let whole = found ?? (piece.isWholeFile ? max(Int(size), piece.fileSize) : nil)
+            let whole = statedSize ?? (piece.isWholeFile ? max(Int(size), piece.fileSize) : nil)
             guard let whole, whole != piece.fileSize else { return nil }
             return .serverSize(expected: piece.fileSize, found: whole, path: piece.path)
         case 416:
-            return .serverSize(expected: piece.fileSize, found: found ?? 0, path: piece.path)
+            return .serverSize(expected: piece.fileSize, found: statedSize ?? 0, path: piece.path)
         default:
             return .serverStatus(response.statusCode, path: piece.path)
         }
@@ -252,18 +252,18 @@ extension ModelManifest {
     ///   number of them than the sizes require, or a path outside the folder
     package func pieces() throws(H2OLoadingError) -> [ModelPiece] {
         guard let pieceSize, pieceSize > 0 else { throw .noPieces }
-        var found = [ModelPiece]()
+        var pieces = [ModelPiece]()
         for file in files {
             let offsets = stride(from: 0, to: file.size, by: pieceSize)
             guard let digests = file.pieces, digests.count == offsets.reduce(0, { n, _ in n + 1 }),
                 file.isInside
             else { throw .noPieces }
-            found += zip(offsets, digests).map { offset, digest in
+            pieces += zip(offsets, digests).map { offset, digest in
                 ModelPiece(
                     path: file.path, offset: offset, count: min(pieceSize, file.size - offset),
                     fileSize: file.size, sha256: digest)
             }
         }
-        return found
+        return pieces
     }
 }
