@@ -20,14 +20,34 @@ RESULTS, MODELS = ROOT / "docs/results", ROOT / "bridge/h2o_pack/models"
 CARDS = ("demo", "demo-4bit")
 
 POLICIES = """\
-# Which rows to keep: policies tried on the bundled demo model
+# Which rows to keep
 
-Simulated step by step with the model's own arithmetic in float32 (`studies/policy` of commit
-eff7b2a1, whose tests held the simulation against the real cache). {count} samples of
-{length:,} tokens of held-out source, seeds {seeds}; a fact is stated at a depth of 0.1, 0.2,
-0.3 or 0.6 and asked for at the end, alone or among 12 others of its form. nll is of the text
-alone, facts aside, in nats per token; beside it the difference to sinks + recent on the same
-samples with its 95% bootstrap interval; *better* and *worse* are outside of it.
+Policies for evicting rows, tried on the bundled demo model. Each one chose the row that the
+next token replaces, in a simulation of the model's own arithmetic in float32 (`studies/policy`
+of commit eff7b2a1, whose tests compared the simulation with the real cache).
+
+- Of the model's eight KV heads, two look far back. If these two keep all rows, the model
+  recalls all facts and predicts text nearly as well as with a full cache; for the other six a
+  window is best. A policy for all heads must tell them apart.
+- Plain novelty, 1 - cos(key, mean of keys), is high for every key of a head whose keys have
+  no common direction. There it keeps rows at random, which is worse for text than a window.
+  How far a key's cosine falls below its head's typical cosine marks outliers in the heads
+  that retrieve, and is small elsewhere; the margin subtracts what ordinary text has.
+- A peak that fades slowly keeps rows that were used once and never again. Fading by 0.97
+  (half in 23 tokens) is best for text, and novelty keeps what was not asked for yet.
+- With few facts, a shorter recent window costs nearly nothing; with many facts of one form,
+  it is what keeps them.
+- With equal rows in all layers, no policy predicts plain text better than a window at 1/4 and
+  1/8 of the rows, and facts among many of their form are lost at 1/8.
+- More rows for the layers that look far back improve both, in the same bytes and with any
+  policy: the heads of the two lower layers need only a window. The least number of rows per
+  layer hardly matters, from a quarter to three quarters of the common number; half was taken.
+
+The tables show {count} samples of {length:,} tokens of held-out source (seeds {seeds}). A fact
+stands at a depth of 0.1, 0.2, 0.3 or 0.6 and is asked for at the end, alone or among 12 others
+of its form. nll is of the text without the facts, in nats per token. The last column is the
+difference to sinks + recent on the same samples, with its 95% bootstrap interval; *better* and
+*worse* mean that the interval excludes 0.
 """
 ROTATION = """\
 # Rows rotated before they are quantized
@@ -291,7 +311,7 @@ def loss_rows(
 PAGES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "peers.md": ("peers.json", peers),
     "rotation/README.md": ("rotation/results.json", rotation),
-    "policy/finalists.md": ("policy/finalists.json", policies),
+    "policy/README.md": ("policy/finalists.json", policies),
 }
 """Each page, the figures that it shows, and what writes it."""
 
