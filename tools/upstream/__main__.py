@@ -121,8 +121,8 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
         if not looked:
             raise UserError(
                 f"{upstream} has none of {', '.join(absent)}",
-                remedy="Give a folder with clones under these names, or leave --upstream out to "
-                "check what is installed.",
+                remedy="Give a folder with clones under these names, or leave --upstream "
+                "out to check what is installed.",
                 code=ExitCode.USAGE,
             )
     unique = tuple(dict.fromkeys(drifted))
