@@ -46,9 +46,6 @@ def scaled_dot_product_attention_quantized_with_scores(
     sinks: mx.array | None = None,
 ) -> tuple[mx.array, mx.array]: ...
 def make_ledger(batch: int, kv_heads: int, key_dim: int, config: CacheConfig) -> _Ledger: ...
-def cache_fetch(
-    rows: _Rows, key_dim: int, offset: int, tokens: int, config: CacheConfig
-) -> tuple[mx.array, mx.array]: ...
 def cache_write(
     rows: _Rows | None,
     keys: mx.array,

@@ -354,7 +354,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def arrays(self) -> Sequence[mx.array]:
-        """The arrays to save: rows, ledger, and the archive if there is one.
+        """The arrays to save: rows and ledger, and with recall `chosen` and the archive.
 
         There are none while the cache is empty. Rows are those in use, [B, Hkv, N, row], or
         those of the pool and of the ring, in which an unused row is all zeros.

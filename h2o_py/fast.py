@@ -106,31 +106,6 @@ def make_ledger(batch: int, kv_heads: int, key_dim: int, config: H2OConfig) -> L
     return Ledger(*ext.make_ledger(batch, kv_heads, key_dim, _native(config)))
 
 
-def cache_fetch(
-    rows: Rows,
-    key_dim: int,
-    offset: int,
-    config: H2OConfig,
-    *,
-    tokens: int = 0,
-    row_format: RowFormat = DENSE,
-) -> tuple[mx.array, mx.array]:
-    """Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of the rows in use, pool first.
-
-    They are views of the buffer if rows are dense, and dequantized copies otherwise.
-
-    Args:
-        rows: as `cache_write` or `cache_attend` returned them.
-        key_dim: Dk.
-        offset: tokens seen before the last write.
-        config: the policy.
-        tokens: tokens just written, whose attention is outstanding.
-        row_format: how the rows are stored.
-
-    """
-    return ext.cache_fetch(rows, key_dim, offset, tokens, _native(config, row_format))
-
-
 def cache_write(
     rows: Rows | None,
     keys: mx.array,

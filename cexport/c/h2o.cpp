@@ -275,8 +275,9 @@ extern "C" int mlx_h2o_layer_cache_attend(
     if (keys.ctx) {
       core.write(mlx_array_get_(keys), mlx_array_get_(values), false, mlx_stream_get_(s));
     }
-    mlx_array_set_(
-        *out, core.attend(asking, scale, mask, optional_array(sinks), mlx_stream_get_(s)));
+    const auto attended =
+        core.attend(asking, scale, mask, optional_array(sinks), mlx_stream_get_(s));
+    mlx_array_set_(*out, attended.value());
   });
 }
 

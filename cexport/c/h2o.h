@@ -238,7 +238,8 @@ int mlx_h2o_layer_cache_rows(mlx_vector_array* res, const mlx_h2o_layer_cache ca
 int mlx_h2o_layer_cache_chosen(mlx_array* res, const mlx_h2o_layer_cache cache);
 
 /* What is saved: the rows in use of each buffer, where a row of zeros stands for none, then the
- * ledger's arrays, then those of the archive; none while the cache is empty. */
+ * ledger's arrays, then the positions that all layers recalled last, if any, then those of the
+ * archive; none while the cache is empty. */
 int mlx_h2o_layer_cache_arrays(
     mlx_vector_array* res, const mlx_h2o_layer_cache cache, const mlx_stream s);
 

@@ -62,35 +62,6 @@ Ledger trim_ledger(
       ledger.held};
 }
 
-std::pair<mx::array, mx::array> cache_fetch(
-    const Rows& rows,
-    int key_dim,
-    int offset,
-    int tokens,
-    const CacheConfig& config,
-    mx::StreamOrDevice s) {
-  const CacheStep step{config, offset, tokens};
-  check_tokens("cache_fetch", offset, tokens, 0);
-  check_rows_in_use("cache_fetch", rows, step);
-  layouts_of("cache_fetch", config.format, rows, key_dim);
-  auto fetch = [&](const mx::array& a, int count, const RowFormat& format) {
-    auto [keys, values] =
-        unpacked_rows(first_rows(a, count, s), format, key_dim, format.dtype, s);
-    return std::pair{as_given(keys, config.format, s), as_given(values, config.format, s)};
-  };
-  if (step.ring_used() == 0) {
-    return fetch(rows.pool, step.pool_used(), config.format);
-  }
-  auto newest = fetch(*rows.ring, step.ring_used(), config.format.ring());
-  if (step.pool_used() == 0) {
-    return newest;
-  }
-  auto older = fetch(rows.pool, step.pool_used(), config.format);
-  return {
-      mx::concatenate({older.first, newest.first}, 2, s),
-      mx::concatenate({older.second, newest.second}, 2, s)};
-}
-
 namespace {
 
 constexpr const char* cache_write_function = "cache_write";

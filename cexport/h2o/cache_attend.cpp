@@ -378,8 +378,23 @@ class CacheAttend : public mx::Primitive {
   }
 };
 
-void check(const AttendArguments& arguments, const CacheStep& step) {
+/// Whether the Metal kernels can run it. They do not run long chunks, chunks whose rows
+/// are rearranged, or head dims that MLX's kernels lack.
+bool kernels_take(
+    const std::optional<mx::array>& queries, const Settings& settings, int kv_heads) {
+  const RowLayout& layout = settings.layouts.pool;
+  const int group = queries ? queries->shape(1) / kv_heads : 1;
+  return !settings.step.rearranges() &&
+         metal::supports(
+             {queries ? queries->dtype() : settings.dtype, settings.dtype, layout.key.dim,
+              layout.value.dim, group, settings.step.tokens});
+}
+
+} // namespace
+
+void check_attend(const AttendArguments& arguments, const CacheConfig& config) {
   const auto& [queries, rows, ledger, tokens, offset, scale, mask, sinks] = arguments;
+  const CacheStep step{config, offset, tokens};
   check_tokens(cache_attend_function, offset, tokens, 1);
   check_rows_in_use(cache_attend_function, rows, step);
   if (ledger.key_sum.ndim() != 3 || ledger.key_sum.shape(2) < 1 ||
@@ -399,25 +414,10 @@ void check(const AttendArguments& arguments, const CacheStep& step) {
   }
 }
 
-/// Whether the Metal kernels can run it. They do not run long chunks, chunks whose rows
-/// are rearranged, or head dims that MLX's kernels lack.
-bool kernels_take(
-    const std::optional<mx::array>& queries, const Settings& settings, int kv_heads) {
-  const RowLayout& layout = settings.layouts.pool;
-  const int group = queries ? queries->shape(1) / kv_heads : 1;
-  return !settings.step.rearranges() &&
-         metal::supports(
-             {queries ? queries->dtype() : settings.dtype, settings.dtype, layout.key.dim,
-              layout.value.dim, group, settings.step.tokens});
-}
-
-} // namespace
-
 Attended cache_attend(
     const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
   const auto& [queries, rows, ledger, tokens, offset, scale, mask, sinks] = arguments;
   const CacheStep step{config, offset, tokens};
-  check(arguments, step);
   const Settings settings{
       step,
       layouts_of(cache_attend_function, config.format, rows, ledger.key_sum.shape(2)),

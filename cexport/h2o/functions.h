@@ -98,18 +98,6 @@ Ledger trim_ledger(
     const CacheConfig& config,
     mx::StreamOrDevice s = {});
 
-/// Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of the rows in use, the pool's first.
-/// They are views of dense rows, or quantized rows widened to the format's dtype.
-/// `tokens` is the number of tokens whose attention is outstanding, `offset` the number
-/// of tokens before them.
-std::pair<mx::array, mx::array> cache_fetch(
-    const Rows& rows,
-    int key_dim,
-    int offset,
-    int tokens,
-    const CacheConfig& config,
-    mx::StreamOrDevice s = {});
-
 struct WriteArguments {
   std::optional<Rows> rows; ///< none for an empty cache
   mx::array keys;           ///< [B, Hkv, L, Dk]
@@ -144,9 +132,12 @@ struct Attended {
   Ledger ledger;
 };
 
+/// Throws std::invalid_argument if arguments of cache_attend contradict each other.
+void check_attend(const AttendArguments& arguments, const CacheConfig& config);
+
 /// Computes the attention of the newest tokens over the rows in use, and the next ledger.
 /// If several tokens overflow C, eviction follows after their attention. Without queries,
-/// scores stay as they are.
+/// scores stay as they are. Expects arguments that check_attend accepts.
 Attended cache_attend(
     const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
 

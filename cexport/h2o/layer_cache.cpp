@@ -124,15 +124,39 @@ void LayerCache::write(
   }
 }
 
-mx::array LayerCache::attend(
-    const mx::array& queries,
+std::optional<mx::array> LayerCache::attend(
+    const std::optional<mx::array>& queries,
     float scale,
     const Mask& mask,
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s) {
-  const Attention attention{scale, sinks};
-  return deferred_ ? attend_in_parts(queries, attention, mask, s)
-                   : attend_rows(queries, attention, mask, s).value();
+  if (deferred_ && queries) {
+    return attend_in_parts(*queries, {scale, sinks}, mask, s);
+  }
+  if (unattended_ == 0) {
+    throw CacheError(cache_codes::attend_before_write, {});
+  }
+  const CacheStep step{config_, offset_ - unattended_, unattended_};
+  if (queries) {
+    const auto& key_sum = ledger_->key_sum; // [B, Hkv, Dk]
+    check_new_queries("attend", *queries, step.tokens);
+    check_attention(
+        "attend", *queries, key_sum.shape(0), key_sum.shape(1), step.rows(),
+        key_sum.shape(2), mask, sinks);
+  }
+  const AttendArguments arguments{queries,     *rows_, *ledger_, step.tokens,
+                                  step.offset, scale,  mask,     sinks};
+  auto attended = in_operations_ ? fallback::cache_attend(arguments, config_, s)
+                                 : cache_attend(arguments, config_, s);
+  if (step.rearranges()) {
+    is_replaced_ = true; // nobody else has these rows
+    is_shared_ = false;
+  }
+  rows_ = std::move(attended.rows);
+  ledger_ = std::move(attended.ledger);
+  length_ = std::min(length_, config_.max_size);
+  unattended_ = 0;
+  return attended.out;
 }
 
 void LayerCache::settle(mx::StreamOrDevice s) {
@@ -141,7 +165,7 @@ void LayerCache::settle(mx::StreamOrDevice s) {
     if (archive_) {
       end_recall({notice_codes::recall_not_asked});
     }
-    attend_rows(std::nullopt, {1.0f, std::nullopt}, {}, s);
+    attend(std::nullopt, 1.0f, {}, std::nullopt, s);
   }
 }
 
@@ -200,17 +224,29 @@ std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
   if (deferred_ && !rows_) {
     return {deferred_->keys, deferred_->values};
   }
-  const int key_dim = ledger_->key_sum.shape(2);
-  auto fetched =
-      cache_fetch(*rows_, key_dim, offset_ - unattended_, unattended_, config_, s);
-  if (deferred_) {
-    auto behind = [&](const mx::array& rows, const mx::array& fresh) {
-      return mx::concatenate({rows, mx::astype(fresh, rows.dtype(), s)}, 2, s);
-    };
-    fetched = {
-        behind(fetched.first, deferred_->keys), behind(fetched.second, deferred_->values)};
+  const CacheStep step{config_, offset_ - unattended_, unattended_};
+  std::vector<mx::array> keys, values;
+  auto add = [&](const mx::array& buffer, int count, const RowFormat& format) {
+    const int key_dim = ledger_->key_sum.shape(2);
+    const auto vectors =
+        unpacked_rows(first_rows(buffer, count, s), format, key_dim, format.dtype, s);
+    keys.push_back(as_given(vectors.first, config_.format, s));
+    values.push_back(as_given(vectors.second, config_.format, s));
+  };
+  if (!rows_->ring || step.pool_used() > 0) {
+    add(rows_->pool, step.pool_used(), config_.format);
   }
-  return fetched;
+  if (step.ring_used() > 0) {
+    add(*rows_->ring, step.ring_used(), config_.format.ring());
+  }
+  if (deferred_) {
+    keys.push_back(mx::astype(deferred_->keys, keys[0].dtype(), s));
+    values.push_back(mx::astype(deferred_->values, values[0].dtype(), s));
+  }
+  auto joined = [&](const std::vector<mx::array>& parts) {
+    return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s);
+  };
+  return {joined(keys), joined(values)};
 }
 
 std::pair<mx::array, mx::array> LayerCache::views(mx::StreamOrDevice s) {
@@ -228,30 +264,6 @@ void LayerCache::finish(mx::StreamOrDevice s) {
     end_recall({notice_codes::recall_not_asked});
     put(tokens->keys, tokens->values, s);
   }
-}
-
-std::optional<mx::array> LayerCache::attend_rows(
-    const std::optional<mx::array>& queries,
-    const Attention& attention,
-    const Mask& mask,
-    mx::StreamOrDevice s) {
-  if (unattended_ == 0) {
-    throw CacheError(cache_codes::attend_before_write, {});
-  }
-  const CacheStep step{config_, offset_ - unattended_, unattended_};
-  const AttendArguments arguments{queries,     *rows_,          *ledger_, step.tokens,
-                                  step.offset, attention.scale, mask,     attention.sinks};
-  auto attended = in_operations_ ? fallback::cache_attend(arguments, config_, s)
-                                 : cache_attend(arguments, config_, s);
-  if (step.rearranges()) {
-    is_replaced_ = true; // nobody else has these rows
-    is_shared_ = false;
-  }
-  rows_ = std::move(attended.rows);
-  ledger_ = std::move(attended.ledger);
-  length_ = std::min(length_, config_.max_size);
-  unattended_ = 0;
-  return attended.out;
 }
 
 /// Writes the first tokens and computes their attention, lets the last ones ask, and then
@@ -274,7 +286,8 @@ mx::array LayerCache::attend_in_parts(
   };
   auto step = [&](int begin, int end, const Mask& seen) {
     put(part(deferred.keys, begin, end), part(deferred.values, begin, end), s);
-    outs.push_back(attend_rows(part(queries, begin, end), attention, seen, s).value());
+    const auto asked = part(queries, begin, end);
+    outs.push_back(attend(asked, attention.scale, seen, attention.sinks, s).value());
   };
   if (before > 0) {
     step(0, before, parts.before);
@@ -357,6 +370,9 @@ std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
   arrays.insert(arrays.end(), {scores, positions, novelty, key_sum, victim});
   if (held) {
     arrays.push_back(*held);
+  }
+  if (chosen_) {
+    arrays.push_back(*chosen_);
   }
   if (archive_) {
     const auto archived = archive_->arrays(s);

@@ -114,11 +114,12 @@ class LayerCache {
   std::pair<mx::array, mx::array> fetch(mx::StreamOrDevice s = {}) const;
 
   /// Attention [B, Hq, L, Dv] of the tokens just written, in the dtype of the queries.
+  /// Without queries there is no attention, and the ledger gets no scores.
   ///
   /// Throws CacheError: nothing was written since the last call.
-  mx::array attend(
-      const mx::array& queries,
-      float scale,
+  std::optional<mx::array> attend(
+      const std::optional<mx::array>& queries,
+      float scale = 1.0f,
       const Mask& mask = {},
       const std::optional<mx::array>& sinks = std::nullopt,
       mx::StreamOrDevice s = {});
@@ -147,8 +148,8 @@ class LayerCache {
   void move_archive(const std::string& folder, mx::StreamOrDevice s = {});
 
   /// The arrays to save: the rows in use of each buffer, where a row of zeros stands for
-  /// none, then the ledger's arrays, then those of the archive. There are none while the
-  /// cache is empty.
+  /// none, then the ledger's arrays, then `chosen` if there is one, then the archive's,
+  /// two for each of its blocks. There are none while the cache is empty.
   std::vector<mx::array> arrays(mx::StreamOrDevice s = {});
 
   /// Restores a saved cache. First checks the numbers, the arrays against the numbers,
@@ -271,11 +272,6 @@ class LayerCache {
   int deferred_tokens() const {
     return deferred_ ? deferred_->keys.shape(2) : 0;
   }
-  std::optional<mx::array> attend_rows(
-      const std::optional<mx::array>& queries,
-      const Attention& attention,
-      const Mask& mask,
-      mx::StreamOrDevice s);
   mx::array attend_in_parts(
       const mx::array& queries,
       const Attention& attention,

@@ -98,6 +98,7 @@ void check_numbers(const SavedCache& saved) {
 struct Parts {
   Rows rows;
   Ledger ledger;
+  std::optional<mx::array> chosen;
   std::vector<mx::array> archived;
 };
 
@@ -115,12 +116,17 @@ Parts parted(const SavedCache& saved) {
                               {"names", names}});
   }
   const auto* ledger = a.data() + buffers;
+  const bool has_chosen = (a.size() - own) % 2 == 1; // the archive has pairs of arrays
   Parts parts{
       rows_from(a.begin(), a.begin() + buffers),
       {ledger[0], ledger[1], ledger[2], ledger[3], ledger[4]},
-      {a.begin() + own, a.end()}};
+      {},
+      {a.begin() + own + (has_chosen ? 1 : 0), a.end()}};
   if (recalls) {
     parts.ledger.held = ledger[5];
+  }
+  if (has_chosen) {
+    parts.chosen = a[own];
   }
   return parts;
 }
@@ -141,7 +147,7 @@ int value_dim_of(const RowFormat& format, mx::Dtype dtype, int width, int key_di
 
 /// Checks shapes and dtypes; returns the value's head dim.
 int check_shapes(const SavedCache& saved, const Parts& parts) {
-  const auto& [rows, ledger, archived] = parts;
+  const auto& [rows, ledger, chosen, archived] = parts;
   const CacheConfig& config = saved.config;
   const auto& key_sum = ledger.key_sum;
   const bool has_heads = key_sum.ndim() == 3 && key_sum.size() > 0;
@@ -156,6 +162,14 @@ int check_shapes(const SavedCache& saved, const Parts& parts) {
   check_array("victim", ledger.victim, {batch, heads}, mx::int32);
   if (ledger.held) {
     check_array("held", *ledger.held, entries, mx::bool_);
+  }
+  if (chosen) {
+    const bool has_positions =
+        chosen->ndim() == 2 && chosen->shape(1) > 0 && chosen->shape(1) <= saved.offset;
+    check_shape(
+        "chosen", *chosen,
+        has_positions && chosen->shape(0) == batch && chosen->dtype() == mx::int32,
+        text("int32 [", batch, ", at most ", saved.offset, "]"));
   }
   const int before = int(saved.offset - saved.pending), waiting = int(saved.pending);
   const CacheStep step{config, before, waiting};
@@ -218,6 +232,18 @@ bool positions_fit(const SavedCache& saved, const int32_t* positions) {
     }
   }
   return true;
+}
+
+/// Each position must be one that the cache has seen, or -1; evaluates them.
+void check_chosen(const SavedCache& saved, const mx::array& chosen) {
+  auto positions = mx::contiguous(chosen);
+  positions.eval();
+  const int32_t* first = positions.data<int32_t>();
+  if (!std::all_of(first, first + positions.size(), [&](int32_t position) {
+        return position >= -1 && position < saved.offset;
+      })) {
+    refuse_content(cache_codes::positions, "chosen");
+  }
 }
 
 /// Checks the ledger against the rows; evaluates it.
@@ -316,6 +342,9 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
   Parts parts = parted(saved);
   const int value_dim = check_shapes(saved, parts);
   check_contents(saved, parts.ledger);
+  if (parts.chosen) {
+    check_chosen(saved, *parts.chosen);
+  }
   if (saved.archive) {
     check_archived(saved, parts, value_dim);
     const auto& [first, since, format, mark] = *saved.archive;
@@ -328,6 +357,7 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
         int(saved.offset), std::move(folder));
     mx::eval(cache.archive_->arrays()); // what is left to compute belongs to this thread
     cache.since_ = int(since);
+    cache.chosen_ = std::move(parts.chosen);
   }
   cache.recall_ended_ = !saved.archive;
   cache.rows_ = std::move(parts.rows);

@@ -300,7 +300,7 @@ std::pair<mx::array, mx::array> unpacked_rows(
     int key_dim,
     mx::Dtype dtype,
     mx::StreamOrDevice s) {
-  const RowLayout layout = layout_of("cache_fetch", format, rows, key_dim);
+  const RowLayout layout = layout_of("rows", format, rows, key_dim);
   return {
       unpacked(rows, layout.key, format, dtype, s),
       unpacked(rows, layout.value, format, dtype, s)};

@@ -82,14 +82,6 @@ void bind(nb::module_& m) {
       "rows"_a, "ledger"_a, "length"_a, "config"_a);
 
   m.def(
-      "cache_fetch",
-      [](const RowsTuple& rows, int key_dim, int offset, int tokens,
-         const h2o::CacheConfig& config) {
-        return h2o::cache_fetch(to_rows(rows), key_dim, offset, tokens, config);
-      },
-      "rows"_a, "key_dim"_a, "offset"_a, "tokens"_a, "config"_a);
-
-  m.def(
       "cache_write",
       [](const std::optional<RowsTuple>& rows, const mx::array& keys,
          const mx::array& values, const mx::array& victim, int offset,
@@ -109,11 +101,12 @@ void bind(nb::module_& m) {
          const LedgerTuple& ledger, int tokens, int offset, const h2o::CacheConfig& config,
          float scale, const MaskArgument& mask, const std::optional<mx::array>& sinks,
          bool fallback) {
+        const h2o::AttendArguments arguments{
+            queries, to_rows(rows), to_ledger(ledger), tokens,
+            offset,  scale,         mask_of(mask),     sinks};
+        h2o::check_attend(arguments, config);
         auto attend = fallback ? h2o::fallback::cache_attend : h2o::cache_attend;
-        auto result = attend(
-            {queries, to_rows(rows), to_ledger(ledger), tokens, offset, scale,
-             mask_of(mask), sinks},
-            config, {});
+        auto result = attend(arguments, config, {});
         return std::tuple{result.out, to_tuple(result.rows), to_tuple(result.ledger)};
       },
       "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "tokens"_a, "offset"_a,

@@ -165,7 +165,7 @@ void bind_layer_cache(nb::module_& m) {
           [](SharedCache& cache, const mx::array& queries, float scale,
              const MaskArgument& mask, const std::optional<mx::array>& sinks) {
             return cache.with([&](auto& core) {
-              return core.attend(queries, scale, mask_of(mask), sinks);
+              return core.attend(queries, scale, mask_of(mask), sinks).value();
             });
           },
           "queries"_a, nb::kw_only(), "scale"_a, "mask"_a = nb::none(),

@@ -22,7 +22,7 @@ Arguments = dict[str, Any]
 
 def change_call(random: Random, folder: Path) -> None:
     """One call of any function, with one to three of its arguments changed."""
-    calls = [_write, _write, _attend, _attend, _attend, _fetch, _trim, _attention, _quantized]
+    calls = [_write, _write, _attend, _attend, _attend, _trim, _attention, _quantized]
     function, given = random.choice(calls)(random)
     for _ in range(random.choice([1, 1, 1, 2, 3])):
         name = random.choice(sorted(given))
@@ -114,11 +114,6 @@ def _attend(random: Random) -> tuple[Any, Arguments]:
     new["sinks"] = random.choice([None, mx.zeros((q.shape[1],))])
     function = random.choice([core.cache_attend, _on_a_gpu("cache_attend")])
     return function, {**given, **new}
-
-
-def _fetch(random: Random) -> tuple[Any, Arguments]:
-    _, given = _of_cache(random)
-    return core.cache_fetch, {**given, "key_dim": 32, "tokens": 0}
 
 
 def _trim(random: Random) -> tuple[Any, Arguments]:

@@ -60,7 +60,7 @@ def of_cache(kv):
 def call(function, given, **changes):
     """Call one of the core's functions on a cache's state with changes."""
     q, k, v = random_tokens(1)
-    given = {**given, "queries": q, "keys": k, "values": v, "offset": 60, "key_dim": 64}
+    given = {**given, "queries": q, "keys": k, "values": v, "offset": 60}
     given = {**given, "tokens": 1, "length": 5, **changes}
     rows, ledger, offset = given["rows"], given["ledger"], given["offset"]
     last = {"config": given["config"], "row_format": given["row_format"]}
@@ -70,10 +70,6 @@ def call(function, given, **changes):
     elif function == "attend":
         numbers = {"tokens": given["tokens"], "offset": offset}
         result = core.cache_attend(given["queries"], rows, ledger, **numbers, **last)
-    elif function == "fetch":
-        result = core.cache_fetch(
-            rows, given["key_dim"], offset, SMALL, tokens=1, row_format=given["row_format"]
-        )
     else:
         result = core.trim_ledger(rows, ledger, given["length"], **last)
     mx.eval(result)
@@ -107,17 +103,14 @@ WRONG_RING = {
 def is_unsaid(name, function, kv):
     """Whether nothing that the function is given contradicts such rows without a ring.
 
-    Only a row's width says how long a value is, and fetch is given no ledger. Such rows
-    stay within their arrays.
+    Only a row's width says how long a value is. Such rows stay within their arrays.
     """
     if name == "another width":
         return function != "write" and kv == "dense"
-    if name == "far wider":
-        return function != "write"
-    return function == "fetch" and name in ("fewer heads", "more batches")
+    return name == "far wider" and function != "write"
 
 
-@pytest.mark.parametrize("function", ["write", "attend", "fetch"])
+@pytest.mark.parametrize("function", ["write", "attend"])
 @pytest.mark.parametrize("kv", STORAGES)
 def test_rows_that_do_not_fit_are_refused(kv, function):
     given = of_cache(kv)
@@ -130,7 +123,7 @@ def test_rows_that_do_not_fit_are_refused(kv, function):
             call(function, given, rows=change(pool, ring))
 
 
-@pytest.mark.parametrize("function", ["write", "attend", "fetch"])
+@pytest.mark.parametrize("function", ["write", "attend"])
 @pytest.mark.parametrize("kv", STORAGES)
 def test_counts_that_overflow_are_refused(kv, function):
     given = of_cache(kv)
@@ -144,13 +137,6 @@ def test_counts_that_overflow_are_refused(kv, function):
     for offset in (2**31, -(2**31) - 1):
         with pytest.raises(TypeError):
             call(function, given, offset=offset)
-
-
-@pytest.mark.parametrize("key_dim", [0, -1, 128, 129, LARGEST, -LARGEST - 1])
-@pytest.mark.parametrize("kv", STORAGES)
-def test_a_key_dim_that_leaves_no_value_is_refused(kv, key_dim):
-    with pytest.raises(ValueError, match=r"head dim|words per row"):
-        call("fetch", of_cache(kv), key_dim=key_dim)
 
 
 @pytest.mark.parametrize("name", ["scores", "positions", "novelty", "key_sum", "victim"])

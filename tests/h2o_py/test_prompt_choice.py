@@ -191,6 +191,48 @@ def test_layers_that_ask_with_other_numbers_of_tokens_choose_together_too():
     assert held_by[0][0] == held_by[0][1] == held_by[0][2]
 
 
+@pytest.mark.parametrize("backend", [core, reference])
+def test_a_loaded_conversation_goes_on_as_if_it_had_not_been_saved(backend):
+    """What a head asks for later comes beside the prompt's choice, so that is saved too."""
+    calls = traffic(chunks=(70, 1, 12, 1, 1, 1, 1))
+    caches = joined(config(rows=4, every=2), backend)
+    for _ in run(caches, calls[:4]):
+        pass
+    loaded = [H2OKVCache.restored(cache.arrays, cache.header) for cache in finished(caches)]
+    for cache, twin in zip(caches, loaded, strict=True):
+        assert twin.chosen.tolist() == cache.chosen.tolist()
+    join(loaded)
+    for ours, theirs in zip(run(caches, calls[4:]), run(loaded, calls[4:]), strict=True):
+        for out, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(np.array(out), np.array(other), atol=1e-5)
+        for cache, twin in zip(caches, loaded, strict=True):
+            assert held(cache) == held(twin)
+            assert cache.positions.tolist() == twin.positions.tolist()
+
+
+def with_chosen(cache, chosen):
+    """The cache's arrays with other chosen positions, which stand behind the ledger's six."""
+    arrays = list(cache.arrays)
+    assert arrays[7].dtype == mx.int32
+    return [*arrays[:7], chosen, *arrays[8:]]
+
+
+def test_chosen_positions_that_no_cache_has_are_refused():
+    caches = joined(config(rows=4))
+    for _ in run(caches, traffic(chunks=(70, 12, 1))):
+        pass
+    cache, *_ = finished(caches)
+    chosen = cache.chosen
+    restored = H2OKVCache.restored(with_chosen(cache, chosen), cache.header)
+    assert restored.chosen.tolist() == chosen.tolist()
+    for wrong in (chosen + cache.offset, chosen * 0 - 2, chosen.astype(mx.uint32)):
+        with pytest.raises(ValueError, match="chosen"):
+            H2OKVCache.restored(with_chosen(cache, wrong), cache.header)
+    for wrong in (chosen[0], chosen[:0], mx.zeros((1, cache.offset + 1), mx.int32)):
+        with pytest.raises(ValueError, match="chosen"):
+            H2OKVCache.restored(with_chosen(cache, wrong), cache.header)
+
+
 def test_a_cache_that_holds_its_own_choice_beside_the_prompts_is_loaded_again():
     caches = joined(config(rows=1, every=1))
     for _ in run(caches, traffic(chunks=(70, 1, 1))):

@@ -124,7 +124,7 @@ class _Layer:
     def write_attend(self) -> tuple[mx.array, mx.array]:
         """Write, then attention and its logits, without a ledger."""
         rows = self._written(1, self._ledger)
-        keys, values = fast.cache_fetch(rows, self._key_dim, self._offset, self._config)
+        keys, values = mx.split(rows.pool, [self._key_dim], axis=3)
         return fast.scaled_dot_product_attention_with_scores(
             self._queries, keys, values, scale=self._key_dim**-0.5
         )

@@ -166,7 +166,7 @@ class LayerCache:
         return n
 
     def arrays(self) -> list[mx.array]:
-        """The rows in use, the ledger, and the archive's arrays."""
+        """The rows in use, the ledger, the chosen positions and the archive's arrays."""
         self.finish()
         if self.rows is None or self.ledger is None:
             return []
@@ -181,8 +181,9 @@ class LayerCache:
             for rows, count in zip(self.rows, in_use, strict=True)
             if rows is not None
         ]
+        chosen = [] if self.chosen is None else [self.chosen]
         archived = [] if self.archive is None else self.archive.arrays
-        return [*buffers, *self.ledger.arrays, *archived]
+        return [*buffers, *self.ledger.arrays, *chosen, *archived]
 
     def views(self) -> tuple[mx.array, mx.array]:
         """Keys and values of the rows in use."""
@@ -213,10 +214,13 @@ class LayerCache:
         cache._before = min(before, saved.config.max_size)
         cache._recall_ended = saved.archive is None
         if saved.archive and saved.config.recall is not None:
+            archived = list(arrays[buffers + parts :])
+            if len(archived) % 2:  # the archive has pairs of arrays
+                cache.chosen = archived.pop(0)
             cache.since = saved.archive["since"]
             values = {**saved.archive, "dtype": str(saved.archive["dtype"])}
             cache.archive = Archive.restored(
-                arrays[buffers + parts :],
+                archived,
                 values,
                 saved.config.recall,
                 key_dim=cache.ledger.key_sum.shape[2],
