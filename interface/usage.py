@@ -41,8 +41,8 @@ def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
         ]
         if places and field.name not in in_rules:
             problems.append(
-                f"interface/policy.toml: {field.name} is stated, but {' and '.join(places)} "
-                "never uses it. Use it there or remove it."
+                f"interface/policy.toml: {field.name} is not used by {' or '.join(places)}. "
+                "Use it there or remove it."
             )
     caches = set().union(*(_attributes(path) for path in _files(root, CACHES, skipped)))
     problems += [

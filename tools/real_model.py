@@ -123,7 +123,7 @@ def mlx_name(name: str) -> str:
 
 
 def rows_in_order(name: str, tensor: mx.array, config: Config) -> mx.array:
-    """Undo GGUF's order of the rows of q and k, which pairs the halves that RoPE rotates."""
+    """Return rows of q and k in mlx-lm's order; GGUF interleaves the two halves for RoPE."""
     heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
     parts = name.split(".")
     if parts[0] != "blk" or parts[2] not in heads:

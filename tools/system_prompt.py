@@ -42,7 +42,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Measured:
-    """First turns after a system prompt of so many tokens. size: bytes of the prepared file."""
+    """Timings of first turns after a system prompt. size: bytes of the prepared file."""
 
     tokens: int
     whole: Timing

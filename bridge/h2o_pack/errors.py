@@ -145,7 +145,7 @@ def unreadable(where: object, what: str) -> UserError:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return what another library's error says as one line; its name if it says nothing."""
+    """Return the text of another library's error as one line, or its name without a text."""
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -84,7 +84,7 @@ def check_bundle_id(value: str) -> str:
 
 
 def display_name(name: str, package: str) -> str:
-    """Return what stands below the app's icon; the package's name if nothing can be shown."""
+    """Return the name below the app's icon; the package's name if no character can be shown."""
     return one_line(name).strip(REPLACEMENT + " ") or package
 
 
@@ -120,7 +120,7 @@ def swift_string(value: str) -> str:
 
 
 def swift_lines(value: str, indent: int) -> str:
-    """Write any string as a Swift literal of several lines, indented by so many spaces.
+    """Write any string as a Swift literal of several lines, indented by `indent` spaces.
 
     Lines end where Python's splitlines has their ends.
     """

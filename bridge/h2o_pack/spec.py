@@ -83,7 +83,7 @@ class ModelSpec:
 
     @property
     def folder(self) -> Path | None:
-        """The folder that `model` is the path of, by its whole path; None if it is none."""
+        """The absolute path of the folder that `model` names; None if it names no folder."""
         return None if self.model is None else local_folder(self.model)
 
     @property

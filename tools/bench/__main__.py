@@ -108,7 +108,7 @@ def page(head: str, sections: Sequence[Section]) -> str:
 
 
 def kept(text: str) -> str:
-    """Return what an older page has after the benchmark's part."""
+    """Return the part of an older page that follows the benchmark's."""
     _, line, rest = text.partition(KEPT)
     return f"\n{line}{rest}" if line else ""
 

@@ -179,7 +179,7 @@ class RestOfLayer:
         mx.eval([arrays for _, arrays in self._weights])
 
     def run(self, tokens: int) -> None:
-        """Multiply random activations of so many tokens with each weight, on the CPU."""
+        """Multiply random activations of `tokens` tokens with each weight, on the CPU."""
         out = []
         for n_in, (words, scales, biases) in self._weights:
             x = mx.full((tokens, n_in), 0.5)

@@ -180,7 +180,7 @@ def new_layer(options: Options, dtype: mx.Dtype, recall: H2ORecall | None) -> La
 
 
 def read(layer: Layer, tokens: int) -> None:
-    """Read random tokens with attention until so many were seen, in chunks."""
+    """Read random tokens with attention, in chunks, until the layer has seen `tokens`."""
     while (rest := tokens - layer.cache.offset) > 0:
         layer.attend(layer.chunk(min(rest, _READ)))
 
@@ -281,7 +281,7 @@ def archive_writing(options: Options, dtype: str, rest: Timing) -> Section:
 def measure_writing(
     options: Options, dtype: str, rest: Timing, store: str
 ) -> tuple[tuple[str, ...], list[Claim]]:
-    """Time each of 20,032 steps, of which every 64th packs what the archive was given."""
+    """Time each of 20,032 steps; every 64th packs 64 archived tokens."""
     steps = QUICK if options.quick else GENERATED
     with tempfile.TemporaryDirectory() as folder:
         place = str(Path(folder) / "layer") if store == "files" else None

@@ -148,7 +148,7 @@ def metal_compiler(_work: Workplace) -> list[Finding]:
 
 
 def refused_instance(kernel: str, arguments: tuple[str, ...]) -> str:
-    """Return what MLX says when it cannot compile an instance, or nothing."""
+    """Return MLX's error if it cannot compile an instance, or ""."""
     try:
         ext.compile_kernel(kernel, arguments)
     except RuntimeError as error:

@@ -263,7 +263,7 @@ def is_of_language(finding: Finding) -> bool:
 
 
 def check_language(translation: Translation, prepared: Prepared) -> list[Finding]:
-    """Return what a library uses that Metal lacks."""
+    """Return findings about features of a library that Metal lacks."""
     findings = {
         Finding(error.file, error.line, OPENCL.sub("Metal", error.message))
         for error in translation.errors
@@ -306,7 +306,7 @@ NOT_THREAD = "the method is one of objects in thread memory: say `{}` behind its
 
 
 def check_address_spaces(translation: Translation, prepared: Prepared) -> list[Finding]:
-    """Return what Metal refuses about the pointers and references of a library."""
+    """Return findings about pointers and references that Metal refuses."""
     findings = {error for error in translation.errors if not is_of_language(error)}
     for node in walk(translation.tree):
         if node.implicit or prepared.inside(node.file) not in prepared.own:

@@ -152,7 +152,7 @@ def clones(upstream: Path) -> dict[str, Path]:
 
 
 def drift_of(folder: Path, expected: ReliedOn) -> Drift | None:
-    """Return what is wrong with a text, None where it is as expected."""
+    """Return the drift of a text; None if the text is as expected."""
     path = folder / expected.file
     if not path.is_file():
         return Drift(str(path), expected.anchor, "no such file", expected.used_by)

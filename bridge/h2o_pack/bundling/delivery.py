@@ -42,7 +42,7 @@ class AppSize:
 
 
 def app_size(models: int, *, apart: bool = False) -> AppSize:
-    """Return the size of an app whose models have so many bytes.
+    """Return the size of an app, given the bytes of its models.
 
     apart: they reach the device apart from the app.
     """
@@ -69,7 +69,7 @@ def model_bytes(model: Model) -> int:
 
 
 def limit_exceeded(models: int, delivery: DeliverySpec) -> Limit | None:
-    """Return the limit of Apple's that models of so many bytes exceed, None without one.
+    """Return the limit of Apple's that the models exceed; None if they exceed none.
 
     Asset packs have another limit than apps, and what an app fetches from a server has none.
     """

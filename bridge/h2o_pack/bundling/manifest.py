@@ -64,7 +64,7 @@ def check_path(path: str) -> None:
 
 
 def folded(name: str) -> str:
-    """Return what two names have in common when APFS takes them for one."""
+    """Return a name's key: APFS treats names with equal keys as one."""
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 
 

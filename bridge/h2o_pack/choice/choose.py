@@ -45,7 +45,7 @@ CONTEXT = 8192  # tokens of a long conversation, where nobody says how long they
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be chosen: a spec with one model, of which something is open.
+    """A choice to make: a spec with one model, some of whose settings are open.
 
     devices: all of them must hold it. model: None where it is open. min_speed: tokens per
     second after ten minutes.
@@ -69,7 +69,7 @@ class Question:
         return CONTEXT if self.model is None else min(CONTEXT, self.model.config.context)
 
     def filled(self, rows: int, kv: str, *, recall: bool) -> CacheSpec:
-        """Return the cache with so many rows; if recall is chosen, its archive is in files."""
+        """Return the cache with `rows` rows; if recall is chosen, its archive is in files."""
         is_choice = recall and self.cache.recall is None
         return replace(
             self.cache,
@@ -107,7 +107,7 @@ class CacheFit:
 
 
 def fit(workload: Workload, devices: tuple[Device, ...]) -> CacheFit:
-    """Hold a plan against the limits of devices, all of which are known."""
+    """Compare a plan with the limits of devices; all limits are known."""
     shares = {device: share_left(workload, device) for device in devices}
     speeds = {device: sustained(workload, device) for device in devices}
     tightest = min(devices, key=lambda device: shares[device])
@@ -135,7 +135,7 @@ def sustained(workload: Workload, device: Device) -> float | None:
 
 
 def limit_of(device: Device) -> int:
-    """Return what an app may use with both memory entitlements.
+    """Return the bytes that an app may use with both memory entitlements.
 
     Raises:
         UserError: nobody has said how much that is.
@@ -167,12 +167,12 @@ class Search:
     recall: bool
 
     def fit(self, rows: int) -> CacheFit:
-        """Hold the cache of so many rows against the devices."""
+        """Compare a cache with `rows` rows with the devices' limits."""
         spec = self.question.filled(rows, self.kv, recall=self.recall)
         return fit(workload_of(self.model, spec), self.question.devices)
 
     def serves(self, rows: int) -> bool:
-        """Whether so many rows fit everywhere and are fast enough."""
+        """Whether `rows` rows fit on all devices and are fast enough."""
         cache_fit = self.fit(rows)
         return cache_fit.has_room and cache_fit.is_fast(self.question.min_speed)
 
@@ -527,7 +527,7 @@ def of_model(question: Question, name: str, model: Model, table: LossTable) -> C
 
 
 def unsuitable(question: Question, model: Model) -> Refusal | None:
-    """Return what rules a model out before any of its caches is planned."""
+    """Return why a model is ruled out before its caches are planned; None if it is not."""
     config, weights = model.config, model.weights.bytes
     if question.tokens > config.context:
         return Refusal("context", f"attends to {config.context:,} tokens")

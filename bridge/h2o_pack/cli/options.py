@@ -220,7 +220,7 @@ MAX_KV = FIELDS[0]
 
 
 def recall_help(text: str, field: str) -> str:
-    """Add a setting's default to what help says of its option."""
+    """Add a setting's default to the help text of its option."""
     default = OF_RECALL[field].default_meaning.replace(f"`{MAX_KV.name}`", "max-kv")
     return f"{text} [default: {default}]"
 

@@ -140,10 +140,10 @@ def collected(result: IosResult) -> bool:
 
 
 def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the tables of the file, each with its place.
+    """Return the tables of the file, each with its path and line.
 
     Raises:
-        UserError: the file has something else, or keys that are no options of the command.
+        UserError: the file contains anything else, or keys that are not options of the command.
 
     """
     from h2o_pack.files.toml import Blame, line_of, lines_of, load

@@ -91,7 +91,7 @@ class Reporter:
     status: Status | None
 
     def __call__(self, text: str, *, done: bool = False) -> None:
-        """Tell what is being done, or what is finished."""
+        """Show a step that begins, or that is done."""
         from rich.markup import escape
 
         if self.terminal.verbose:
@@ -227,7 +227,7 @@ def with_plain_text(console: Console) -> Console:
             return Measurement.get(into, options, self.inner)
 
     class PlainText(RenderHook):
-        """Wraps what is printed."""
+        """Wraps each printed object in `PlainRenderable`."""
 
         def process_renderables(
             self, renderables: list[ConsoleRenderable]

@@ -88,7 +88,7 @@ class App:
     unread: dict[str, str] = field(default_factory=dict)
 
     def __add__(self, other: App) -> App:
-        """Return what two of its files say together."""
+        """Combine what two files of the app say."""
         return App(
             self.folder,
             self.read + other.read,
@@ -135,7 +135,7 @@ def text(entry: object, key: str) -> str:
 
 
 def read_manifest(folder: Path, machine: Surroundings) -> App:
-    """Return what the manifest in an app's folder says, if Swift is there to read it."""
+    """Read the manifest in an app's folder, which needs Swift."""
     name = "Package.swift"
     with TemporaryDirectory() as scratch:
         where = ("--package-path", str(folder), "--scratch-path", scratch)
@@ -228,7 +228,7 @@ TARGETS = ("PBXNativeTarget", "PBXAggregateTarget", "PBXLegacyTarget")
 
 
 def read_project(folder: Path, project: Path) -> App:
-    """Return what a project in an app's folder says."""
+    """Read an Xcode project in an app's folder."""
     path = project / "project.pbxproj"
     name = path.relative_to(folder).as_posix()
     try:
@@ -245,7 +245,7 @@ def read_project(folder: Path, project: Path) -> App:
 
 
 def packages(entry: object, parent: Path) -> Iterator[Dependency]:
-    """Yield the package that an object of the project refers to, if it does."""
+    """Yield the package that an object of the project refers to, if any."""
     kind = text(entry, "isa")
     if kind == "XCRemoteSwiftPackageReference":
         where = text(entry, "repositoryURL")
@@ -288,7 +288,7 @@ def read_resolved(folder: Path, path: Path) -> App:
 
 
 def dependency(pin: Table) -> Dependency:
-    """Return one package of Package.resolved; KeyError or TypeError where it is none."""
+    """Return one package of Package.resolved; KeyError or TypeError for another form."""
     where, state = str(pin.get("location") or pin["repositoryURL"]), pin["state"]
     resolved = state.get("version") or state.get("branch") or (state.get("revision") or "")[:12]
     return Dependency(identity(where), where, resolved=str(resolved), direct=False)

@@ -82,7 +82,7 @@ class Number:
 
 @dataclass(frozen=True)
 class DevicesFile:
-    """devices.toml, and a user's own."""
+    """The form of devices.toml, and of a user's file."""
 
     chip: tuple[Chip, ...] = ()
     memory: tuple[Memory, ...] = ()

@@ -54,7 +54,7 @@ def pinned(package: str) -> Finding:
 
 
 def compiled_module(machine: Surroundings) -> Finding:
-    """Import it in a process of its own, which it may end."""
+    """Import the compiled module in another process, because a crash ends the process."""
     name = "compiled module"
     remedy = "Run: pip install --force-reinstall --no-deps h2o-pack (in a checkout: make)"
     ran = machine.run(machine.executable, "-c", IMPORT)
@@ -150,7 +150,7 @@ def selected_xcode(machine: Surroundings, folder: str) -> Finding:
 
 @mac_only("Metal toolchain")
 def metal(machine: Surroundings) -> Finding:
-    """From Xcode 26 on the Metal compiler is a download of its own."""
+    """Check for the Metal compiler, which is a separate download from Xcode 26 on."""
     name = "Metal toolchain"
     ran = machine.run("xcrun", "metal", "--version")
     if ran is None:
@@ -360,7 +360,7 @@ def usable(endpoint: str) -> bool:
 
 
 def token(machine: Surroundings) -> Finding:
-    """Tell whether there is a token, and where; never what it is."""
+    """Say whether there is a token, and where; never show it."""
     from huggingface_hub import constants
 
     name = "hub token"

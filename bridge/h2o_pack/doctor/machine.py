@@ -33,7 +33,7 @@ class ToolResult:
 
     @property
     def line(self) -> str:
-        """The line that tells most: with "error" in it, or else the first one."""
+        """The most telling line: the first with "error" in it, or else the first."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         telling = [line for line in lines if "error" in line.lower()] or lines
         best = telling[0] if telling else "it printed nothing"
@@ -77,7 +77,7 @@ def run_tool(
 
 
 def read(process: subprocess.Popen[bytes], deadline: float, most: int) -> tuple[bytes, bool]:
-    """Return what a tool prints, up to a little too much, and whether it was in time."""
+    """Return a tool's output, cut soon after `most` bytes, and whether it ended in time."""
     output = b""
     if process.stdout is None:
         return output, True

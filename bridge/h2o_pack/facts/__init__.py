@@ -151,7 +151,7 @@ class AppPart:
 
 @dataclass(frozen=True)
 class Unlisted:
-    """Bytes per token of a model's vocabulary that its files take beside the tensors."""
+    """Bytes per token of the vocabulary that a model's files other than its tensors take."""
 
     name: str
     bytes_per_token: int
@@ -223,7 +223,7 @@ def pins(upstream_version: str = "") -> Mapping[str, Pin]:
 
 
 def locked_pins(upstream_version: str) -> dict[str, Any]:
-    """Return what a package's lock says of an upstream version, the default one for ""."""
+    """Return an upstream version ("" is the default) as a package's lock records it."""
     commits = {
         pin.name: {"version": pin.version, "commit": pin.commit}
         for pin in pins(upstream_version).values()
@@ -334,7 +334,7 @@ class Component:
 
 @cache
 def components(upstream_version: str = "") -> tuple[Component, ...]:
-    """Return what packages on an upstream version are built of; "" is the default one."""
+    """Return the components of packages on an upstream version; "" is the default."""
     version = upstream_version or next(iter(upstream_versions()))
     rows = read_rows(FOLDER / "components.toml", "component", Component)
     return tuple(row for row in rows if row.upstream_version in ("", version))
@@ -357,7 +357,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Shared(Known):
-    """A package of which SwiftPM chooses one version for everybody, from low to before high."""
+    """A package that apps may use too; SwiftPM chooses one version: low <= version < high."""
 
     low: str
     high: str

@@ -83,10 +83,10 @@ class Move:
         (previous / self.path).rename(target)
 
     def link(self, previous: Path, output: Path) -> None:
-        """Put it into the new folder ahead, by links, so that no stop leaves that without it.
+        """Link it into the new folder ahead of the exchange, so that a stop never loses it.
 
-        What cannot be linked, and a folder beside ours (a repository, a build), is left to
-        `make`: that may be large, and a folder is moved at once.
+        `make` moves what cannot be linked, and folders beside ours (a repository, a build):
+        these may be large, and moving a folder takes one step.
         """
         source, target = previous / self.path, output / self.target
         try:
@@ -100,7 +100,7 @@ class Move:
 
 
 def link(source: str | Path, target: str | Path) -> None:
-    """Make a hard link, of a link too."""
+    """Make a hard link; a symbolic link is linked itself."""
     os.link(source, target, follow_symlinks=False)
 
 

@@ -92,7 +92,7 @@ class RepeatedKeyError(ValueError):
 
 
 def read_object(path: Path, most: int = CONFIG_BYTES) -> dict[str, Any]:
-    """Read a JSON object of at most `most` bytes; UserError when it is none."""
+    """Read a JSON object of at most `most` bytes; UserError for anything else."""
     try:
         data = read_file(path, most)
     except OSError as error:
@@ -123,7 +123,7 @@ def parse_object(
 
 
 def constant(name: str) -> float:
-    """Return what a name of Python's JSON stands for; NaN is refused."""
+    """Return the value of a constant in Python's JSON; NaN is refused."""
     if name == "NaN":
         raise ValueError("NaN is not JSON")
     return float(name)
@@ -163,7 +163,7 @@ def writing(
 
 
 def json_by_lines(document: object, depth: int) -> str:
-    """Return JSON in which what lies `depth` containers deep has a line of its own.
+    """Write JSON with a line for each value that is `depth` containers deep.
 
     Containers above are written over several lines, short ones on one, so that a table has a
     line for each row or cell.

@@ -87,7 +87,7 @@ def replacing_package(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(output: Path, keep: Keep = lambda _previous, _output: ()) -> Iterator[Path]:
-    """Yield an empty folder that takes the place of `output` when the block ends well.
+    """Yield an empty folder, which replaces `output` if the block succeeds.
 
     `keep` finds what should move from the earlier folder to the new one. When
     the block fails or is interrupted, everything is as it was before.
@@ -296,7 +296,7 @@ def kept_of_package(previous: Path, output: Path) -> Iterator[Move]:
 
 
 def written(package: Path) -> Written:
-    """Return what h2o-pack wrote in a package, but for Vendor; the app is the user's."""
+    """Return the files that h2o-pack wrote in a package, without Vendor and the user's app."""
     if not (package / lock.NAME).exists():
         return Written({})
     record = lock.read(package)

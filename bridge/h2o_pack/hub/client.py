@@ -214,7 +214,7 @@ def explained(hub_id: str, revision: str) -> Iterator[None]:
 
 
 def answered(hub_id: str, error: Exception) -> UserError:
-    """Explain a status that is none of the hub's own refusals."""
+    """Explain a status that is not one of the hub's own refusals."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", 0)
     if status == TOO_MANY:

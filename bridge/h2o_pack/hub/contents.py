@@ -40,7 +40,7 @@ REVISION = re.compile(r"[\w.+-]+(/[\w.+-]+)*", re.ASCII)
 def hub_contents(
     hub_id: str, revision: str, *, assume_full_attention: bool = False
 ) -> Contents | Path:
-    """Return what describes a model of the hub, pinned to a commit.
+    """Return the files that describe a model on the hub, pinned to a commit.
 
     What was fetched once is kept; then one small request tells whether the branch has
     moved, and none if `revision` is a commit. Where the hub cannot be asked, what is kept
@@ -77,7 +77,7 @@ def hub_contents(
 
 
 def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
-    """Return what this machine has of a model without asking the hub.
+    """Return the description of a model that this machine has, without asking the hub.
 
     Returns:
         What was kept; or the folder of what huggingface_hub has downloaded; or None.
@@ -110,7 +110,7 @@ class Entry:
 
 
 def load_contents(hub_id: str, commit: str) -> Contents | None:
-    """Return what is kept of a model at a commit, None if it is not or is damaged."""
+    """Return the stored description of a model at a commit; None if missing or damaged."""
     import msgspec
 
     try:
@@ -213,7 +213,7 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
 
 
 def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFile]:
-    """Return what packages need of a listing, by path; impossible entries are noted."""
+    """Return the listed files that packages need, by path; note impossible entries."""
     from h2o_pack.hub.client import SHA256
 
     model_files = {}

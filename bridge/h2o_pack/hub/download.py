@@ -117,7 +117,7 @@ def hub_cache() -> Path:
 
 
 def cached(model: Model, path: str) -> Path | None:
-    """Return where a file at the model's commit lies in the cache, if it does."""
+    """Return the path in the cache of a file at the model's commit; None if it is not there."""
     path_in_cache = try_to_load_from_cache(model.id, path, revision=model.commit)
     return Path(path_in_cache) if isinstance(path_in_cache, str) else None
 

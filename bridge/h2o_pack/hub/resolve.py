@@ -64,7 +64,7 @@ def find_model(
 
 
 def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
-    """Return what describes a model; see `find_model`."""
+    """Return the description of a model, or its folder; see `find_model`."""
     revision, name = spec.revision, model_of_address(spec.model or "")
     base, at, inside = name.partition("@")
     entry = find(base, own)

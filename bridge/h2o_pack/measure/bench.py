@@ -63,7 +63,7 @@ def default_policy(capacity: int) -> H2OConfig:
 
 
 def h2o_cache(storage: str) -> Callable[[int, int], Any]:
-    """Return what makes h2o_py's cache of a storage."""
+    """Return a function that makes h2o_py's cache of a storage."""
     return lambda capacity, group: STORAGES[storage](default_policy(capacity), group)
 
 
@@ -218,7 +218,7 @@ class Generation:
         self.prompt_tokens_per_second = prompt.size / (time.perf_counter() - start)
 
     def __call__(self, steps: int) -> float:
-        """Generate so many tokens; returns microseconds per token."""
+        """Generate tokens; return the microseconds per token."""
         mx.synchronize(self._upstream.generation_stream)
         start = time.perf_counter_ns()
         for _ in range(steps):

@@ -19,7 +19,7 @@ BUNDLED = ("demo", "demo-4bit")
 
 
 def loadable(name: str) -> str:
-    """Return what `load` takes for an alias, a folder or an id on the hub.
+    """Return the argument of `load` for an alias, a folder or an id on the hub.
 
     Raises:
         UserError: there is no such model.

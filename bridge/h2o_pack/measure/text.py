@@ -67,7 +67,7 @@ def packaged() -> Any:
 
 
 class Tokens:
-    """Documents as token ids, one after another, of which windows are taken.
+    """Documents as token ids, one after another; samples are windows of them.
 
     Args:
         tokenizer: of the model.

@@ -55,16 +55,16 @@ class Timing:
         return statistics.median(one / another for one, another in pairs)
 
     def without(self, other: Timing) -> Timing:
-        """Return what is left of each sample when `other`'s is subtracted."""
+        """Subtract each sample of `other`."""
         pairs = zip(self.values, other.values, strict=True)
         return Timing.of(one - another for one, another in pairs)
 
 
 def timed(step: Callable[[], None]) -> Burst:
-    """Return bursts of `step`, which returns when its work is done.
+    """Return bursts of `step`, which must return only when its work is done.
 
-    The first steps of a burst are not timed: they find the processor's caches full of what
-    the other contenders left there.
+    The first steps of a burst are not timed, because the processor's caches still hold the
+    other contenders' data.
     """
 
     def burst(steps: int) -> float:

@@ -78,7 +78,7 @@ class EvictingAttention:
         return out
 
     def rows(self, tokens: int) -> int:
-        """Rows that the attention of so many new tokens reads."""
+        """Rows that the attention of `tokens` new tokens reads."""
         if tokens == 1:
             return min(self.before + 1, self.config.max_size)
         return self.before + tokens
@@ -92,7 +92,7 @@ class EvictingAttention:
         return self.rows(tokens) if self.before or self.replaces(tokens) else 0
 
     def stored(self, rows: int) -> int:
-        """Bytes of so many rows: in a mixed cache a chunk goes to the ring."""
+        """Bytes of `rows` rows; a mixed cache stores a chunk's rows as the ring's."""
         element, group = self.element, self.storage.group_size
         heavy = row_bytes(self.layer, self.storage.heavy, group, element)
         if self.storage.recent is None:
@@ -327,10 +327,10 @@ def recurrence(kit: Kit, size: int, x: Buffer) -> Buffer:
 
 
 def feed_forward(run: Run, kit: Kit, x: Buffer) -> Buffer:
-    """Gate, up and down; of a mixture, the experts that a token passes.
+    """Queue the gate, up and down projections; in a mixture, those of a token's experts.
 
-    A mixture's tokens are sorted by expert first (mlx_lm switch_layers): hidden states
-    of every token and chosen expert, before and after, and their weighted sum.
+    A mixture first sorts its tokens by expert (mlx_lm switch_layers). Counted are the hidden
+    states of every token and chosen expert, before and after, and their weighted sum.
     """
     size, inner = run.config.hidden_size, run.config.intermediate_size
     experts = run.config.experts_per_token
@@ -347,7 +347,7 @@ def feed_forward(run: Run, kit: Kit, x: Buffer) -> Buffer:
 
 
 def queue_logits(run: Run, kit: Kit, hidden: Buffer, tokens: int) -> None:
-    """The output head for so many tokens, then sampling from the last one's logits.
+    """Queue the output head for the last `tokens` tokens, and the sampling of one.
 
     Sampling subtracts their log-sum-exp and draws: three arrays of the vocabulary in
     float32 at most (mlx_lm generate_step, mlx-swift-lm's TopPSampler without top-p).

@@ -119,7 +119,7 @@ def plan_memory(
 
 
 def margin(derived: list[Term], backend: Backend, measured: float | None) -> Term:
-    """Return what is added to terms that were derived: as measured, or for want of it."""
+    """Return the margin: measured on a device, or the backend's estimate."""
     modelled = sum(term.bytes for term in derived if term.name in terms.MODELLED)
     if measured is not None:
         what = f"{measured:.1%} of what Metal is modelled to hold: as a device reported"

@@ -38,7 +38,7 @@ def row_bytes(layer: Layer, bits: tuple[int, int], group_size: int, element: int
 
 
 def grown(rows: int) -> int:
-    """Rows allocated for so many tokens, in steps of 256."""
+    """Rows allocated for `tokens` tokens, in steps of 256."""
     return -(-rows // STEP) * STEP
 
 

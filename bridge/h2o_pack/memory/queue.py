@@ -227,7 +227,7 @@ class Kit:
     group_size: int = 0
 
     def new(self, reads: list[Buffer], size: int, dispatches: int = 1) -> Buffer:
-        """An operation with a result of its own."""
+        """Queue an operation that writes a new buffer."""
         size *= self.tokens
         return self.graph.op(reads, size * self.element, dispatches=dispatches, elements=size)
 

@@ -211,5 +211,5 @@ def check_fits(shapes: Shapes, weights: Shapes, where: str, problems: Problems) 
 
 
 def takes(width: int, inputs: int, *, quantized: bool) -> bool:
-    """Whether a row of a weight, perhaps of packed 32-bit words, is for so many inputs."""
+    """Whether a weight's rows, perhaps packed into 32-bit words, have this number of inputs."""
     return any(width * 32 == inputs * bits for bits in BITS) if quantized else width == inputs

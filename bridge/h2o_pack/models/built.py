@@ -48,7 +48,7 @@ CANNOT_BUILD = f"mlx_lm cannot build a model from {CONFIG}"
 if not mx.metal.is_available():  # kernels of their own, which nothing here computes
 
     def no_kernel(**_: Any) -> Callable[..., list[mx.array]]:
-        """Return what a kernel would give, by its declared shapes."""
+        """Return arrays of the shapes that a kernel declares, without running it."""
         return lambda **call: [
             mx.zeros(*output)
             for output in zip(call["output_shapes"], call["output_dtypes"], strict=True)
@@ -60,7 +60,7 @@ if not mx.metal.is_available():  # kernels of their own, which nothing here comp
 def describe(
     config: dict[str, Any], dtype: str, *, assume: bool = False, fill: bool = False
 ) -> dict[str, Any]:
-    """Return what mlx_lm's model of a configuration is, as the fields of `ModelConfig`.
+    """Describe mlx_lm's model of a configuration, as the fields of `ModelConfig`.
 
     Args:
         config: the content of config.json.

@@ -69,7 +69,7 @@ def unknown(name: str, own: Path | None) -> UserError:
 
 
 def as_model(entry: KnownModel) -> Model | None:
-    """Describe a model as the catalogue states it, without asking anybody; None if it does not.
+    """Describe a model from the catalogue alone; None if its entry has no shapes.
 
     Raises:
         UserError: what a user's own catalogue states makes no sense or is not supported.

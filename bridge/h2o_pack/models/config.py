@@ -171,7 +171,7 @@ def describe(
 
 @cache
 def known_shapes() -> Mapping[str, Mapping[str, Any]]:
-    """Return what mlx_lm's models of our catalogue are, by `digest`; tools.shapes writes it."""
+    """Return the shapes of the catalogue's models by `digest`; tools.shapes writes them."""
     shapes: dict[str, dict[str, Any]] = json.loads(SHAPES.read_bytes())
     return {
         key: {**value, "layers": [layer for n, layer in value["layers"] for _ in range(n)]}

@@ -53,12 +53,12 @@ NOTICES = (CARD, "license*", "licence*", "copying*", "notice*", "use_policy*")
 
 
 def belongs(name: str) -> bool:
-    """Tell whether a file of a model repository goes into packages."""
+    """Whether a file of a model repository goes into packages."""
     return inference_needs(name) or is_notice(name)
 
 
 def is_notice(name: str) -> bool:
-    """Tell whether a file is the model card, or the text of a license or notice."""
+    """Whether a file is the model card, or the text of a license or notice."""
     return any(fnmatch.fnmatchcase(name.lower(), glob) for glob in NOTICES) and "/" not in name
 
 
@@ -73,12 +73,12 @@ def text_files(files: Iterable[ModelFile]) -> dict[str, int]:
 
 
 def inference_needs(name: str) -> bool:
-    """Tell whether a file of a model repository is needed to run the model."""
+    """Whether a file of a model repository is needed to run the model."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in NEEDED) and "/" not in name
 
 
 def holds_weights(name: str) -> bool:
-    """Tell whether a file is one of those that mlx_lm loads weights from."""
+    """Whether mlx_lm loads weights from a file."""
     return fnmatch.fnmatchcase(name, WEIGHTS) and "/" not in name
 
 
@@ -342,7 +342,7 @@ def weigh(
 
 
 def part_of(name: str, *, mixture: bool) -> str:
-    """Tell what a tensor is by its name."""
+    """Return a tensor's part of the model, by its name."""
     parts = name.split(".")
     module = parts[-2] if len(parts) > 1 else ""
     if SKIPPED.intersection(parts):

@@ -165,7 +165,7 @@ def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
 
 
 def short_row(model: CatalogueEntry) -> tuple[str, ...]:
-    """Return what is shown of a model on any screen; what is not stated is left open."""
+    """Return the cells of a model for every screen width; an unknown value is empty."""
     evicting, layers = model.evicting_layers, model.layers
     kib_per_token = f"{model.kv_bytes_per_token / KIB:g}" if evicting else ""
     digits = 2 if model.weights_bytes < 10 * GB else 1
@@ -181,7 +181,7 @@ def short_row(model: CatalogueEntry) -> tuple[str, ...]:
 
 
 def more_of(model: CatalogueEntry) -> tuple[str, ...]:
-    """Return what is shown of a model on a wide screen besides."""
+    """Return the further cells of a model for a wide screen."""
     return (
         f"{model.kv_heads or ''}",
         f"{model.head_dim or ''}",

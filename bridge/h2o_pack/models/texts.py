@@ -148,7 +148,7 @@ def find_template(files: Mapping[str, bytes], where: str) -> ChatTemplate | None
 
 
 def document_of(files: Mapping[str, bytes], name: str, where: str) -> dict[str, Any]:
-    """Return what a file of JSON says; {} where the model has none of the name."""
+    """Return the object in a model's JSON file; {} if the model has no such file."""
     return parse_object(files[name], name, where, TEMPLATE_BYTES) if name in files else {}
 
 
@@ -335,7 +335,7 @@ def read_license(files: Mapping[str, bytes]) -> ModelLicense:
 
 
 def front_matter(card: str) -> dict[str, str]:
-    """Return what a model card says of the license, of a list its first entry."""
+    """Return the license fields of a model card; of a list, the first entry."""
     head = FRONT_MATTER.match(card.replace("\r\n", "\n"))
     if head is None:
         return {}
@@ -427,7 +427,7 @@ NEEDLESS = "Leave --system out: the app reads its system prompt in the first tur
 
 
 def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
-    """Return the texts of first turns, all of which begin with the system prompt.
+    """Return rendered first turns; all begin with the system prompt.
 
     where: the model, for messages.
 

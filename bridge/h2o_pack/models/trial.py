@@ -41,7 +41,7 @@ class Worker:
         self._lock = Lock()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Return the process; a forked copy of this program has one of its own."""
+        """Return the process; a forked copy of this program starts another one."""
         if self._process is not None and self._process.poll() is not None:
             self.stop()
         if self._process is None or self._owner != os.getpid():

@@ -66,7 +66,7 @@ class StatedLicense:
 
     @classmethod
     def of(cls, found: ModelLicense) -> StatedLicense | None:
-        """Return what was found, None for nothing."""
+        """Return the license in the form of a result; None if the model has none."""
         if not (found.id or found.texts):
             return None
         return cls(found.id, found.link, tuple(found.texts))
@@ -149,7 +149,7 @@ class PackagesResult(Result):
 
 
 def ios_result(result: PackageResult, choices: Choices = MappingProxyType({})) -> IosResult:
-    """Return what was made as --json prints it, with what was chosen for it."""
+    """Return the package and the choices made for it, as --json prints them."""
     plan, failed = result.plan, result.not_vendored
     return IosResult(
         package=result.folder,
@@ -176,7 +176,7 @@ def ios_result(result: PackageResult, choices: Choices = MappingProxyType({})) -
 
 
 def packaged(plan: ModelPlan, manifest: Manifest | None, choices: Choices) -> PackagedModel:
-    """Return what a result says of a model; without a manifest it is not written yet."""
+    """Return a model of a result; without a manifest it is not written yet."""
     files = plan.model.files if manifest is None else manifest.files
     return PackagedModel(
         folder=plan.folder,
@@ -197,7 +197,7 @@ def packaged(plan: ModelPlan, manifest: Manifest | None, choices: Choices) -> Pa
 
 
 def vendor_result(package: Path, vendored: Vendored) -> VendorResult:
-    """Return what was vendored as --json prints it."""
+    """Return the vendored folder as --json prints it."""
     return VendorResult(
         package=package,
         host=vendored.host,
@@ -280,7 +280,7 @@ def print_package(result: PackageResult, console: Console) -> None:
 
 
 def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> dict[str, str]:
-    """Return what people are shown of a model, by what it is.
+    """Return the table's lines about a model, by their titles.
 
     manifest: of the model's folder, None where it is not written yet. system: whether the
     package has a system prompt.

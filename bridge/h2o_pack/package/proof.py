@@ -130,7 +130,7 @@ def tokens(
 
 
 def on_codes(shape: tuple[int, ...], group_size: int, key: mx.array) -> mx.array:
-    """Draw multiples of UNIT of which each group has the lowest and the highest code."""
+    """Draw multiples of UNIT; each group contains the lowest and the highest code."""
     import mlx.core as mx
 
     codes = mx.random.randint(LOWEST, HIGHEST + 1, shape, key=key)

@@ -223,7 +223,7 @@ def sources(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def template_values(plan: PackagePlan) -> dict[str, Any]:
-    """Return what templates may use; an unknown name in one is an error."""
+    """Return the values for templates; an unknown name in a template is an error."""
     works = acknowledgements(plan)
     models, delivery = [model_values(model) for model in plan.models], plan.spec.delivery
     return {
@@ -249,13 +249,13 @@ def template_values(plan: PackagePlan) -> dict[str, Any]:
 
 
 def megabytes(memory: MemoryPlan) -> float:
-    """Return what a package's model takes beside the app."""
+    """Return the megabytes of a package's model beside the app."""
     caches = memory.caches + memory.archive + memory.thoughts
     return (memory.weights + caches + memory.prefill + memory.buffer_cache) / 1e6
 
 
 def model_values(plan: ModelPlan) -> dict[str, Any]:
-    """Return what templates may use of one model."""
+    """Return the values for templates about one model."""
     template = plan.source.texts.template
     return {
         "model_id": plan.model.id,
@@ -330,7 +330,7 @@ def make_lock(
 
 
 def locked_model(plan: ModelPlan) -> lock.LockedModel:
-    """Return what the lock holds of one model."""
+    """Return the lock's entry for one model."""
     return lock.LockedModel(
         folder=plan.folder,
         model=plan.model.id,

@@ -91,10 +91,9 @@ def read_system(file: Path | None) -> str:
 
 
 def check_system(plan: ModelPlan) -> None:
-    """Check that a model's caches of the system prompt can pin it, and be computed here.
+    """Check that a model's caches can pin the system prompt and be computed here.
 
-    Nothing is known of the tokens of a model whose tokenizer the hub has and cannot be asked
-    for.
+    A model is not checked if its tokenizer is on the hub and cannot be fetched now.
 
     Raises:
         UserError: they cannot pin it, or this machine has too little memory.
@@ -114,7 +113,7 @@ def check_system(plan: ModelPlan) -> None:
 
 
 def check_pinned(plan: ModelPlan, tokens: int) -> None:
-    """Refuse a prompt of so many tokens if the caches of a layer cannot pin it."""
+    """Refuse a prompt if the caches of a layer cannot pin its tokens."""
     with pinning(tokens):
         for cache in dict.fromkeys((plan.cache, *filter(None, plan.workload.caches))):
             replace(cache, pinned=(*cache.pinned, (0, tokens)))
@@ -122,7 +121,7 @@ def check_pinned(plan: ModelPlan, tokens: int) -> None:
 
 @contextmanager
 def pinning(tokens: int) -> Iterator[None]:
-    """Say where caches refuse to pin a system prompt of so many tokens what it needs."""
+    """Add a remedy where caches refuse to pin a system prompt."""
     try:
         with warnings.catch_warnings(), user_errors():
             warnings.simplefilter("ignore")
@@ -281,7 +280,7 @@ def load_bundled(folder: Path) -> tuple[Any, Any]:
 
 
 def make_caches(model: Any, plan: ModelPlan, tokens: int) -> list[Any]:
-    """Make the caches that a session makes, of which the prompt is pinned."""
+    """Make the caches that a session makes, with the prompt pinned."""
     from h2o_py.models import make_h2o_cache
 
     with pinning(tokens):
@@ -349,7 +348,7 @@ def digest(text: str) -> str:
 
 
 def makers() -> str:
-    """Return what computes the caches, by its versions."""
+    """Return the versions of the libraries that compute the caches."""
     from importlib.metadata import version
 
     from h2o_pack import __version__

@@ -150,7 +150,7 @@ class ModelRun:
         return tokens, results
 
     def check_model(self, described: ModelConfig, work: Path) -> tuple[int, Level]:
-        """Level 3: what the model of mlx-swift-lm says of a prompt, beside mlx-lm's."""
+        """Level 3: compare the replies of mlx-swift-lm's model and mlx-lm's to a prompt."""
         if self.build is None:
             what = "not verified: that the model of mlx-swift-lm says the same"
             compared = "the model of mlx-swift-lm against mlx-lm"

@@ -71,7 +71,7 @@ class CaseResult:
 
     @property
     def equal(self) -> bool:
-        """Tell whether the case is within its tolerance, with equal positions."""
+        """Whether the case is within its tolerance, with equal positions."""
         return (
             self.first_difference is None
             and self.positions_equal
@@ -109,7 +109,7 @@ class Report(Result):
 
     @property
     def differs(self) -> bool:
-        """Tell whether any level that ran found a difference."""
+        """Whether any level that ran found a difference."""
         return any(level.verdict == DIFFERENT for level in self.levels)
 
 

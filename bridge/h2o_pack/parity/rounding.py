@@ -45,7 +45,7 @@ class Exchange:
     gap: float
 
     def is_tie(self, gaps: Sequence[float]) -> bool:
-        """Tell whether rounding may have decided. gaps: the same with moved weights."""
+        """Whether rounding may have decided. gaps: the same with moved weights."""
         return self.gap <= MARGIN * self.spread(gaps)
 
     def spread(self, gaps: Sequence[float]) -> float:
@@ -147,7 +147,7 @@ def gap_of(cache: Any, batch: int, head: int, positions: tuple[int, int]) -> flo
 
 
 def is_protected(cache: Any, batch: int, head: int, position: int) -> bool:
-    """Tell whether the policy forbids to evict a position at the next token."""
+    """Whether the policy protects a position from eviction at the next token."""
     config, held = cache.config, cache.ledger.held
     row = kept(cache.ledger, batch, head).get(position)
     return (

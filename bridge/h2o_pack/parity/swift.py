@@ -43,7 +43,7 @@ class Host:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return what `swift build` and `swift test` need; nobody debugs what they make."""
+        """Return the options of `swift build` and `swift test`; they omit debug information."""
         places = ("--package-path", str(self.root), "--scratch-path", str(self.scratch))
         return (*places, "-Xswiftc", "-gnone", "-Xcxx", "-g0", *self.flags)
 
@@ -285,7 +285,7 @@ def failure(what: str, log: Path) -> UserError:
 
 
 def needs_metallib(host: Host) -> bool:
-    """Tell whether a host's tests start MLX's Metal backend without a library of kernels.
+    """Whether a host's tests start MLX's Metal backend without a library of kernels.
 
     The stand-in links the MLX of Python, which brings its own.
     """
@@ -306,7 +306,7 @@ def place_metallib(host: Host, products: Path) -> None:
 
 
 def is_current(library: Path, kernels: Path) -> bool:
-    """Tell whether a library is newer than all that it is compiled from."""
+    """Whether a library is newer than all of its sources."""
     if not library.is_file():
         return False
     sources = (path for path in kernels.rglob("*") if path.is_file())

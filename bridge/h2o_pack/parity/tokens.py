@@ -121,7 +121,7 @@ def decided_by_rounding(
 
 
 def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> bool:
-    """Tell whether rounding may have decided each of the exchanges."""
+    """Whether rounding may have decided each of the exchanges."""
     return all(
         exchange.is_tie([run[at] for run in gaps]) for at, exchange in enumerate(exchanges)
     )

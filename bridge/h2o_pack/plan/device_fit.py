@@ -235,7 +235,7 @@ def plan_models(
 
 
 def workload_on_devices(model: Model, spec: CacheSpec) -> Workload:
-    """Return what memory is planned for: with the model's own caches where no rows are given.
+    """Return the workload to plan; without rows it has the model's own caches.
 
     Raises:
         UserError: the spec does not fit the model, or is of eviction and gives no rows.
@@ -415,7 +415,7 @@ def device_fit(
 def capacities(
     workload: Workload, devices: Sequence[Device], models: tuple[KnownModel, ...]
 ) -> list[Capacity]:
-    """Return what fits at most on each device, looked for once where limits are the same."""
+    """Return the most that fits on each device; devices with equal limits are computed once."""
     keys = [(device.limit_entitled, device.backend, device.margin) for device in devices]
     by_key = {
         key: capacity(workload.on(device), device.limit_entitled, device.backend, models)

@@ -52,7 +52,7 @@ def print_plan(plan: PlanResult, console: Console, *, verbose: bool = False) -> 
 
 
 def print_verdict(plan: PlanResult, console: Console) -> None:
-    """Say on which devices it fits, of which the smallest, and what keeps every token."""
+    """Show which devices the package fits on, the smallest, and what keeps every token."""
     names = " or ".join(model_display_name(model.model) for model in plan.models)
     fitting = [loaded for loaded in plan.loaded if loaded.verdict in HELD]
     fits = {device.identifier: device for device in plan.models[-1].devices}
@@ -183,7 +183,7 @@ def print_groups(plan: PlanResult, console: Console) -> None:
 
 
 def entitled(fit: DeviceFit) -> str:
-    """Return what an app may use on a device with both entitlements, in MB."""
+    """Return the MB that an app may use on a device with both entitlements."""
     number = fit.source(ENTITLED)
     if number is None:
         return "-"

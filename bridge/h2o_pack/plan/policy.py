@@ -220,7 +220,7 @@ def show(name: str) -> PolicyResult:
 
 
 def comment(field: Field, default: str = "", *, follows: bool) -> list[str]:
-    """Return what a setting means, and its default where that follows from others."""
+    """Return a setting's meaning, and its default if that follows from other settings."""
     default = (default or field.default_meaning).replace("`", "")
     text = f"{field.meaning} Default: {default}." if follows and default else field.meaning
     return textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")

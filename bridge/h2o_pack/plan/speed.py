@@ -80,7 +80,7 @@ def estimate(model: Model, plan: MemoryPlan, device: Device) -> Speed | None:
 def from_bytes(
     weights: int, caches: int, bandwidth: int | None, *, backend: str = PHONE
 ) -> Speed | None:
-    """The speed for so many bytes per step.
+    """The speed for the bytes that one step reads.
 
     Small models have a range below the rule, and so has all on M chips: nearly all speeds
     that it was made from are a phone's.
@@ -109,7 +109,7 @@ def floor(speed: Speed) -> float:
 
 
 def calibration(devices: Catalogue) -> tuple[Calibration, ...]:
-    """Every published speed beside what the rule says of it."""
+    """Every published speed beside the rule's estimate."""
     compared = []
     for point in facts().point:
         device = devices.find(point.identifier)[0]

@@ -199,7 +199,7 @@ class Workload:
         return planned(self, backend)
 
     def with_max_kv(self, rows: int) -> Workload:
-        """The same with caches of so many rows, with the default budgets; 0 for no bound.
+        """The workload with caches of `max_kv` rows and the default budgets; 0 for no bound.
 
         Recall stays in all layers, with the default number of rows.
         """
@@ -216,7 +216,7 @@ class Workload:
         return dataclasses.replace(self, measured_margin=margin)
 
     def with_context(self, tokens: int) -> Workload:
-        """The same for conversations of so many tokens."""
+        """The workload for conversations of `context` tokens."""
         return dataclasses.replace(self, context=tokens)
 
     def without_recall(self) -> Workload:
@@ -278,7 +278,7 @@ def planned(workload: Workload, backend: str, *, earlier: bool = True) -> Memory
 
 @lru_cache(maxsize=1024)
 def bounded(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
-    """A cache of so many rows with the default budgets."""
+    """A cache of `max_kv` rows with the default budgets."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return H2OConfig(max_size=rows, recall=recall)
@@ -302,7 +302,7 @@ def known_fitting(
 
 
 def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) -> Workload:
-    """Return what memory is planned for.
+    """Return the workload whose memory is planned.
 
     drops_thoughts: whether the model's chat template leaves thoughts out of later turns.
 

@@ -79,7 +79,7 @@ class ProvenSpeed:
 
 @dataclass(frozen=True, kw_only=True)
 class ProofReport(Result):
-    """What one machine showed."""
+    """The measurements and checks of one machine."""
 
     tool: Annotated[Literal["h2o-pack", "app"], doc("What wrote the report.")]
     date: Annotated[
@@ -118,7 +118,7 @@ class ProofReport(Result):
         )
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Return what was measured as rows of `COLUMNS`."""
+        """Return the measurements as rows of `COLUMNS`."""
         rows = [
             (f"level {level.number}", f"{level.verdict} ({level.cases} cases)", level.detail)
             for level in self.levels

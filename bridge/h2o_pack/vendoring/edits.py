@@ -136,7 +136,7 @@ class EditSet:
 
 
 def edits_of(root: Path, version: str = "") -> EditSet:
-    """Return what one upstream version takes: what all take, then what it has of its own."""
+    """Return the edits of one upstream version: the common ones, then its own."""
     name = version or next(iter(upstream_versions()))
     by_name = pins(name)
     common, own = (read_edits(root / path) for path in (EDITS, f"{FOLDER}/{name}/edits.toml"))

@@ -263,7 +263,7 @@ def added_files(assets_root: Path, files: tuple[AddedFile, ...]) -> dict[str, Pa
 
 
 def current(vendored: lock.Vendored, version: str) -> bool:
-    """Tell whether Vendor/ was made of an upstream version with this release's edits."""
+    """Whether Vendor/ was made from an upstream version with this release's edits."""
     commits = {pin.name: pin.commit for pin in pins(version).values()}
     pinned = all(commits.get(name) == commit for name, commit in vendored.commits.items())
     made_so = vendored.edits == digest(assets.root(), version)

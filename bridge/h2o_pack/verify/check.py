@@ -350,7 +350,7 @@ def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
 
 
 def resolution(text: str) -> list[ResolvedPin]:
-    """Return the pins of a Package.resolved; ValueError where it is none."""
+    """Return the pins of a Package.resolved; ValueError for a file of another form."""
     return sorted(msgspec.json.decode(text, type=Resolution).pins, key=lambda pin: pin.identity)
 
 

@@ -13,7 +13,7 @@ public enum H2OLoadingError: LocalizedError, Hashable, Sendable {
     /// The manifest does not say how to fetch the model: the package was made without
     /// `--download`.
     case noPieces
-    /// The folder differs from its manifest, in words for the developer.
+    /// How the folder differs from its manifest, for the developer.
     case damaged(URL, differences: [String])
 
     /// The download was stopped. Pieces that have arrived are kept.

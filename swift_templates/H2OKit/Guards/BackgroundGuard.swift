@@ -65,11 +65,11 @@ public final class BackgroundGuard: @unchecked Sendable {
         set { condition.withLock { refuses = newValue } }
     }
 
-    /// Lets steps run in the background until the result is called, or exists no more: for the time
-    /// of a `BGContinuedProcessingTask` that has the GPU, or of an App Intent that requires it.
+    /// Lets steps run in the background until the returned function is called or released. Use it
+    /// during a `BGContinuedProcessingTask` that has the GPU, or an App Intent that requires it.
     ///
-    /// - Returns: closes the guard if the app is in the background, and returns when its work has
-    ///   ended. Call it in the task's expiration handler.
+    /// - Returns: a function that closes the guard if the app is in the background, and waits until
+    ///   the running step has ended. Call it in the task's expiration handler.
     public func allowInBackground() -> @Sendable () -> Void {
         let allowance = Allowance(self)
         let opens = condition.withLock {

@@ -11,7 +11,8 @@ struct Reply {
     /// What was written of a call that the reply has to be; nil if it need not be one.
     private var requiredCall: String?
     private let format: ToolCallFormat
-    /// White space at the end of a thought: the mark's that ends it, unless more thought comes.
+    /// White space at the end of a thought. It belongs to the end mark, unless more of the
+    /// thought follows.
     private var thoughtEnd = ""
     private(set) var response = H2OSession.Response()
     var usage = H2OSession.Usage()

@@ -30,7 +30,7 @@ package enum SnapshotFile {
     /// - Parameters:
     ///   - state: that of the caches
     ///   - caches: one for each that the model makes
-    ///   - identity: what they depend on
+    ///   - identity: the model, policy and template that the caches depend on
     ///   - details: strings that ``read(_:identity:archive:)`` gives back
     ///   - file: its name ends in .safetensors; one that is there is replaced at once
     /// - Throws: `H2OCacheError.notSavable`, or an error of writing

@@ -158,7 +158,7 @@ package struct SnapshotStore: @unchecked Sendable {
         entries.map(\.state.chain).filter(chain.starts).map(\.count).max()
     }
 
-    /// Forgets the one that has read just these messages, if there is one.
+    /// Forgets the snapshot that has read exactly these messages, if there is one.
     mutating func remove(at chain: TranscriptChain.Head) {
         entries.removeAll { $0.state.chain == chain }
     }

@@ -133,7 +133,7 @@ class Conversation:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Of all turns, so many as `length`."""
+        """The ids of all turns, `length` in all."""
         return tuple(self._cut[0])
 
     def question_ids(
@@ -239,7 +239,7 @@ def _notes(tokens: Tokens, share: float, length: int) -> list[str]:
 
 
 def _within(tokens: Tokens, notes: list[str], room: int) -> int:
-    """Return how many sentences fit into so many tokens."""
+    """Return how many sentences fit into `room` tokens."""
     for count, sentence in enumerate(notes):
         room -= len(tokens.encode(f" {sentence}"))
         if room < 0:

@@ -89,7 +89,7 @@ class Contender:
     recall: H2ORecall | None = None
 
     def with_rows(self, rows: int) -> Contender:
-        """Return the contender with so many rows."""
+        """Return the contender with this number of rows."""
         return dataclasses.replace(self, rows=rows)
 
     @property

@@ -131,7 +131,7 @@ def digest(model: Any) -> str:
 
 
 def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> BudgetsFor:
-    """Return what makes budgets: a user's file, or a contender's rule on a profile."""
+    """Return a function that makes budgets: from a user's file, or by a contender's rule."""
     profile = cache(lambda: _profile(model, tokens, by_layer.profile))
 
     def budgets(contender: Contender) -> Budgets:

@@ -205,9 +205,9 @@ def metric_values(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
 
 
 def baseline_of(key: CellKey, group: Group, keys: Sequence[CellKey]) -> CellKey | None:
-    """Return the cell that this one is compared with: the baseline's of length and budget.
+    """Return the cell to compare with: the baseline's at the same length and budget.
 
-    The full cache, which has no budget, is compared where there is but one.
+    The full cache has no budget; it is compared where only one budget exists.
     """
     only = not key.contender.bounded and len(group.budgets) == 1
     for other in keys:
@@ -254,7 +254,7 @@ def read(path: Path) -> Report:
 
 
 def differences(earlier: Report, now: Report) -> list[str]:
-    """Return what does not reproduce, one sentence each.
+    """Return a sentence for each figure that does not reproduce.
 
     A figure reproduces when the intervals of the two runs overlap.
     """
@@ -297,7 +297,7 @@ ASKED = "asked"
 
 
 def losses(report: Report) -> LossTable | None:
-    """Return what the default policy's caches lost, by storage and rows; None without any.
+    """Return the losses of the default policy's caches, by storage and rows; None without any.
 
     Of tables with facts in the text, those with the most tokens count.
     """

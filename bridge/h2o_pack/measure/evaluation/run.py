@@ -96,7 +96,7 @@ class Share:
         return list(enumerate(units))[self.rank :: self.size]
 
     def gather(self, outcomes: dict[int, list[list[Outcome]]], units: int) -> list[Any]:
-        """Return what all processes found, in the order of the units.
+        """Return the outcomes of all processes, in the order of the units.
 
         Args:
             outcomes: of this process's units, by the unit's number.

@@ -51,7 +51,7 @@ class Metric:
         return f"{mean} [{low}, {high}]" if interval and self is not PEAK else mean
 
     def verdict(self, group: GroupResult, cell: Cell) -> str:
-        """Return what the difference to the baseline says."""
+        """Return the verdict on the difference to the baseline."""
         if self.source in cell.difference:
             return cell.difference[self.source].verdict
         return "baseline" if cell.contender == group.baseline else ""

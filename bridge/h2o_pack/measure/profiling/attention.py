@@ -353,7 +353,7 @@ def record(caches: list[Any], watch: Watch) -> None:
 
 
 def kind_of(cache: Any) -> tuple[Kind, int | None]:
-    """Return what attention sees through a cache: "full", "sliding" (its window) or "other"."""
+    """Return the kind of a cache's attention: "full", "sliding" (its window) or "other"."""
     if type(cache) is KVCache:
         return "full", None
     window = getattr(cache, "max_size", None)

@@ -113,7 +113,7 @@ def layer_shares(
 def budgets(
     by_index: Mapping[int, LayerResult], caches: int, recall: tuple[int, ...] | None = None
 ) -> Budgets:
-    """Return one entry per cache; None where the layer has no budget of its own.
+    """Return one entry per cache: the layer's own budgets, or None.
 
     recall: the layers in which recall pays.
     """
@@ -156,7 +156,7 @@ class Reach:
     beyond: tuple[float, ...]
 
     def lost(self, rows: int) -> float:
-        """Return the share of attention that a window of so many rows loses, interpolated."""
+        """Return the share of attention that a window of `rows` rows loses, interpolated."""
         return float(np.interp(rows, self.windows, self.beyond))
 
     def saved(self, rows: int) -> float:

@@ -116,7 +116,7 @@ class Archive:
             self._rows, self._novelty = self._rows[:, :, :length], self._novelty[:, :, :length]
 
     def copy(self) -> Archive:
-        """An archive of its own, in the same state."""
+        """A copy of the archive that shares no later change."""
         return copy.copy(self)
 
     def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]:

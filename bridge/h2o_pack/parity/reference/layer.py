@@ -36,7 +36,7 @@ class Deferred(NamedTuple):
 
 
 class Masks(NamedTuple):
-    """A chunk's mask for its two parts, and what its asking tokens see of each other."""
+    """The masks of a chunk's two parts, and of its asking tokens among themselves."""
 
     before: mx.array | str | None
     own: mx.array | str | None

@@ -217,7 +217,7 @@ class Ballot:
         self._chosen: mx.array | None = None
 
     def takes(self, layer: int, seen: int) -> bool:
-        """Whether it is of so many tokens and still open to this layer."""
+        """Whether the ballot is at `seen` tokens and still takes this layer's vote."""
         return self.seen == seen and layer not in self._configs and self._chosen is None
 
     def add(self, layer: int, strongest: mx.array, first: int, config: H2OConfig) -> None:
@@ -274,7 +274,7 @@ class PromptChoice:
         self._ballot = Ballot(-1)
 
     def ballot(self, layer: int, seen: int) -> Ballot:
-        """The ballot that a layer votes in once so many tokens were seen."""
+        """The ballot in which a layer votes after `seen` tokens."""
         if not self._ballot.takes(layer, seen):
             self._ballot = Ballot(seen)
         return self._ballot
