@@ -116,9 +116,9 @@ def replacing(output: Path, keep: Keep = lambda _previous, _output: ()) -> Itera
 
 @dataclass(frozen=True)
 class Exchange:
-    """One folder taking another's place, by names that a later run finds again.
+    """The replacement of one folder by another, under names that a later run can find.
 
-    At every moment the names say how far it has come: `new` is being written, and gets links
+    The names that exist say how far it has come: `new` is being written, and gets links
     to what stays; then `output` becomes `old` and `new` becomes `output`; what stays and was
     not linked moves from `old` to `output`; then `old` becomes `done`, which only has to be
     deleted.
@@ -129,17 +129,17 @@ class Exchange:
 
     @property
     def new(self) -> Path:
-        """What is being written."""
+        """The new folder while it is written."""
         return self.output.with_name(f".{self.output.name}.h2o-new")
 
     @property
     def old(self) -> Path:
-        """The earlier folder, with what stays of it."""
+        """The earlier folder, with the files that must still move."""
         return self.output.with_name(f".{self.output.name}.h2o-old")
 
     @property
     def done(self) -> Path:
-        """The earlier folder without it."""
+        """The earlier folder after all of these have moved; it is deleted."""
         return self.output.with_name(f".{self.output.name}.h2o-done")
 
     def finish(self) -> None:

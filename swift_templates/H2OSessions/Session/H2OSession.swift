@@ -109,7 +109,7 @@ public actor H2OSession {
         return [.user, .tool].contains(messages.dropLast().last?.role)
     }
 
-    /// Streams the reply to the message that a turn has, at its place in the conversation.
+    /// Streams the reply to a turn's message, at the turn's place in the conversation.
     package nonisolated func stream(
         _ options: Options?, _ turn: @escaping Turn
     ) -> AsyncThrowingStream<Part, any Error> {
