@@ -72,8 +72,8 @@ commit eff7b2a1; every sample's value is in [peers.json](peers.json).
 
 - *once*: the whole context with full attention, then one compression before the question is \
 known. After that nothing is evicted: the question and what follows come on top of the kept \
-rows. That is how kvpress works, and it needs memory for the whole context. Ours does the same here: \
-one chunk, one eviction, rows that grow.
+rows. That is how kvpress works, and it needs memory for the whole context. Ours does the \
+same here: one chunk, one eviction, rows that grow.
 - *token by token*: {prefill} tokens at once, then single tokens, evicting all along: never \
 more rows than are kept, while reading and while answering. It is how the cache is meant to be \
 used, and the harder task.
