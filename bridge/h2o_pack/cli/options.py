@@ -285,7 +285,7 @@ choice_options = together(
         "--losses",
         type=FILE,
         help="Losses to choose by: losses.json of your own model, which `h2o-pack eval "
-        "--preset storages --output` writes. [default: those of the bundled demo model]",
+        "--preset storages --output` writes. [default: those of SmolLM2-135M-Instruct]",
     ),
 )
 """The criteria of a choice: `min_speed` and `losses`."""

@@ -26,7 +26,7 @@ def test_choose_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     schemas.check(json.loads(run("choose", *PHONE, "--json").stdout), "choose")
 
 
-@pytest.mark.parametrize(("tokens", "kv"), [(4096, "dense"), (5120, "8"), (6144, "r8h4")])
+@pytest.mark.parametrize(("tokens", "kv"), [(4096, "dense"), (5120, "8"), (6144, "k8v4")])
 def test_that_a_full_cache_fits_and_forgets_nothing_is_said_first(run, tokens, kv):
     asked = ("--device", "iPhone 12 Pro", "--context", str(tokens))
     lines = run("choose", *asked, "--model", "Qwen3-4B-4bit").stdout.splitlines()

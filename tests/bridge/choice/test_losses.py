@@ -49,11 +49,17 @@ def test_a_file_that_is_no_table_is_refused(tmp_path):
         read_losses(path)
 
 
-def test_the_bundled_table_has_every_storage_with_all_rows_and_with_fewer():
+def test_the_bundled_table_has_every_storage_with_all_rows_and_most_with_fewer():
     losses = read_losses()
     for kv in STORAGE_BITS:
         assert losses.loss(kv, 1.0) is not None
+    for kv in ("dense", "8", "k8v4", "4", "r8h4"):
         assert losses.least_share(kv) < 0.5
+
+
+def test_a_report_without_a_cache_of_all_rows_gives_no_table():
+    chat = compare.read(Path(__file__).parents[3] / "docs/results/chat/results.json")
+    assert losses_of(chat) is None
 
 
 def test_the_bundled_table_is_what_the_committed_evaluation_gives():

@@ -46,7 +46,11 @@ def run(preset, **changes):
     return evaluate(loaded(), changed, Share(), Quiet())
 
 
-@pytest.mark.parametrize("preset", [name for name in names() if name not in ("demo", "chat")])
+CHAT = ("chat", "storages")  # which need a chat template
+OF_TEXT = [name for name in names() if name != "demo" and name not in CHAT]
+
+
+@pytest.mark.parametrize("preset", OF_TEXT)
 def test_a_preset_runs_and_gives_a_report(preset):
     report = tiny(preset)
     schemas.check(Evaluation(reports=(report,)), "eval")

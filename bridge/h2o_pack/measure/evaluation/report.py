@@ -293,31 +293,41 @@ def _shown(metric: Estimate) -> str:
 
 
 POLICY = "default"
-ASKED = "asked"
+FACTS, TEXT_KL = "asked", "text_kl"
+OF_LOSSES = {"read": ("recall", "kl"), "chat": (FACTS, TEXT_KL)}
+"""{task: the metrics of facts that were answered and of divergence, from which losses are}."""
 
 
 def losses(report: Report) -> LossTable | None:
-    """Return the losses of the default policy's caches, by storage and rows; None without any.
+    """Return the losses of the default policy's caches, by storage and rows.
 
-    Of tables with facts in the text, those with the most tokens count.
+    None where no storage was measured with all rows, beside which fewer could be put. Of tables
+    with facts, in conversations or in the text, those count that measure storages so, and of
+    these the ones with the most tokens.
     """
-    read_texts = [
-        (experiment, group.cells)
+    with_facts = [
+        (experiment, cell)
         for experiment in report.experiments
-        if experiment.task == "read" and experiment.ask == "one"
+        if experiment.task == "chat" or (experiment.task == "read" and experiment.ask == "one")
         for group in experiment.groups
+        for cell in group.cells
+        if cell.metrics.keys() >= {*OF_LOSSES[experiment.task]}
     ]
-    tokens = max((cell.length for _, cells in read_texts for cell in cells), default=0)
+    with_all_rows = (
+        cell.length
+        for _, cell in with_facts
+        if cell.rows >= cell.length and find_contender(cell.contender).policy == POLICY
+    )
+    tokens = max(with_all_rows, default=0)
+    longest = [pair for pair in with_facts if pair[1].length == tokens]
     caches: dict[tuple[str, int], MeasuredLoss] = {}
     samples = 0
-    for experiment, cells in read_texts:
-        at_length = [cell for cell in cells if cell.length == tokens]
-        full = next(cell for cell in at_length if cell.contender == UNBOUNDED)
-        for cell in at_length:
-            who = find_contender(cell.contender)
-            if who.policy == POLICY and not who.pinned and who.recall is None:
-                caches[who.storage, cell.rows] = measured_loss(cell, full)
-                samples = experiment.samples * len(experiment.seeds or report.seeds)
+    for experiment, cell in longest:
+        who = find_contender(cell.contender)
+        if who.policy == POLICY and not who.pinned and who.recall is None:
+            full = next(c for e, c in longest if e is experiment and c.contender == UNBOUNDED)
+            caches[who.storage, cell.rows] = measured_loss(experiment.task, cell, full)
+            samples = experiment.samples * len(experiment.seeds or report.seeds)
     if not caches:
         return None
     return LossTable(
@@ -331,17 +341,18 @@ def losses(report: Report) -> LossTable | None:
     )
 
 
-def measured_loss(cell: Cell, full: Cell) -> MeasuredLoss:
+def measured_loss(task: str, cell: Cell, full: Cell) -> MeasuredLoss:
     """Return one cache's loss against the full cache on the same samples."""
-    facts = compare(cell.by_sample["recall"], full.by_sample["recall"], lower_is_better=False)
+    facts, kl = OF_LOSSES[task]
+    answered = compare(cell.by_sample[facts], full.by_sample[facts], lower_is_better=False)
     return MeasuredLoss(
         kv=find_contender(cell.contender).storage,
         share=rounded(min(1.0, cell.rows / cell.length)),
         byte_share=rounded(cell.bytes / full.bytes),
         loss=Loss(
-            kl=cell.metrics["kl"].mean,
-            facts=cell.metrics["recall"].mean,
-            loses_facts=facts.verdict == "worse",
+            kl=cell.metrics[kl].mean,
+            facts=cell.metrics[facts].mean,
+            loses_facts=answered.verdict == "worse",
         ),
     )
 
@@ -349,20 +360,22 @@ def measured_loss(cell: Cell, full: Cell) -> MeasuredLoss:
 def with_recall(report: Report) -> list[MeasuredRecall]:
     """Return the caches that were measured with recall and without."""
     prompts = [
-        experiment.id for experiment in report.experiments if experiment.task == "prompts"
+        experiment.id
+        for experiment in report.experiments
+        if experiment.task in ("prompts", "chat")
     ]
     cells = {place: cell for place, cell in report.cells().items() if place[0] in prompts}
     measured = []
     for place, cell in cells.items():
         plain = cells.get((*place[:-1], POLICY))
         recalls = find_contender(cell.contender).recall == H2ORecall()
-        if plain is not None and recalls and ASKED in cell.difference:
+        if plain is not None and recalls and FACTS in cell.difference:
             measured.append(
                 MeasuredRecall(
                     share=rounded(cell.rows / cell.length),
-                    facts=plain.metrics[ASKED].mean,
-                    recalled=cell.metrics[ASKED].mean,
-                    better=cell.difference[ASKED].verdict == "better",
+                    facts=plain.metrics[FACTS].mean,
+                    recalled=cell.metrics[FACTS].mean,
+                    better=cell.difference[FACTS].verdict == "better",
                 )
             )
     return measured
