@@ -90,7 +90,8 @@ def test_a_cache_that_keeps_every_token_is_named_where_it_fits(screen):
     assert [full_cache(tokens, room).kv for tokens in (5120, 6144)] == ["8", "rotated4"]
     assert full_cache(40960, room) is None
     assert full_cache(512, phone) is None
-    for name, tokens, kv in ((phone, 8192, "dense"), (room, 5120, "8"), (room, 6144, "rotated4")):
+    held = ((phone, 8192, "dense"), (room, 5120, "8"), (room, 6144, "rotated4"))
+    for name, tokens, kv in held:
         said = screen("--context", tokens, "--device", name)[1]
         all_tokens = f"all {tokens:,} tokens fit and nothing is forgotten"
         assert said == f"{all_tokens}: --max-kv {tokens} --kv {kv}"
