@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from h2o_pack.facts import FOLDER as FACTS
-from h2o_pack.facts import pins, with_submodules
+from h2o_pack.facts import pins, upstream_versions, with_submodules
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring import fetch
 from h2o_pack.vendoring.edits import EDITS
@@ -132,6 +132,7 @@ def handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+DEFAULT = next(iter(upstream_versions()))
 VERSION = """
 [[upstream_version]]
 name = "{name}"
@@ -170,13 +171,13 @@ class Repositories:
         later: the commit of mlx-swift-lm in a second upstream version, "later".
         """
         name = "mlx-swift-lm"
-        text = VERSION.format(name="3.31.4")
+        text = VERSION.format(name=DEFAULT)
         if later:
             text += VERSION.format(name="later")
             text += OF_A_VERSION.format(name=name, commit=later, version="later")
         for name, commit in {**self.commits, **commits}.items():
             row = {"mlx": SUBMODULE, "mlx-swift-lm": OF_A_VERSION}.get(name, PIN)
-            text += row.format(name=name, commit=commit, version="3.31.4")
+            text += row.format(name=name, commit=commit, version=DEFAULT)
         others = {path.name: path.read_text("utf-8") for path in FACTS.glob("*.toml")}
         build_tree(self.facts, {**others, "upstream.toml": text})
         pins.cache_clear()
@@ -232,7 +233,7 @@ def fetched(
     return fetch.checked_out(with_submodules(NAMES), fetch.Origin(cache, mirror), say)
 
 
-def edits_tree(common: str, own: str = "", version: str = "3.31.4") -> dict[str, str]:
+def edits_tree(common: str, own: str = "", version: str = DEFAULT) -> dict[str, str]:
     """Return the files of edits: those of all upstream versions and those of one."""
     return {EDITS: common, f"{EDITS_FOLDER}/{version}/edits.toml": own}
 

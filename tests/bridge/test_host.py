@@ -72,7 +72,7 @@ def vendored(package, assets_root, host: str = hosts.SYSTEM) -> None:
 def test_vendored_sources_are_used_in_place(package, copied_assets):
     vendored(package, copied_assets)
     host = hosts.prepare(package)
-    assert host.name == "mlx-swift 0.31.6 with mlx-swift-lm 3.31.4 (vendored)"
+    assert host.name == "mlx-swift 0.31.6 with mlx-swift-lm main-2026-08-22 (vendored)"
     assert host.root == package
 
 

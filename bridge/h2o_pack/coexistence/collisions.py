@@ -109,7 +109,7 @@ def collisions(app: App) -> Iterator[Finding]:
     refused = {package.name: package for package in facts.refused}
     for dependency in app.dependencies:
         if dependency.identity in replaced:
-            yield replacement(dependency, pinned[dependency.identity].version)
+            yield replacement(dependency, pinned[dependency.identity])
         elif versions := shared.get(dependency.identity):
             if dependency.requirement and not dependency.requirement.allows(versions):
                 theirs = dependency.requirement.text
@@ -125,10 +125,10 @@ def collisions(app: App) -> Iterator[Finding]:
     yield from modules_in(app)
 
 
-def replacement(package: Dependency, pinned: str) -> Finding:
+def replacement(package: Dependency, pinned: Pin) -> Finding:
     """Report what becomes of a package that the copy in Vendor replaces."""
     name = package.identity
-    instead = f"SwiftPM builds the package's edited copy of {pinned} for the whole app"
+    instead = f"SwiftPM builds the package's edited copy of {pinned.version} for the whole app"
     if package.folder is not None:
         vendor = package.folder.parent
         if made_by_us(vendor.parent) and vendor.name == VENDOR_FOLDER:
@@ -138,9 +138,10 @@ def replacement(package: Dependency, pinned: str) -> Finding:
     requirement = package.requirement
     if requirement is None and version(package.resolved):
         requirement = compatible(package.resolved)
-    if requirement is not None and not requirement.allows(exactly(pinned)):
+    release = pinned.follows or pinned.version
+    if requirement is not None and not requirement.allows(exactly(release)):
         what = f"{instead}, which asks for {requirement.text}"
-        return problem(name, what, f"Update the app to {name} {pinned}, or remove it there.")
+        return problem(name, what, f"Update the app to {name} {release}, or remove it there.")
     remedy = "This works."
     if package.direct:
         remedy += f" To end the warning, use the folder {VENDOR_FOLDER}/{name} of the package."

@@ -27,6 +27,7 @@ class Pin:
 
     A submodule names the pin that it is in as `parent`, and its `path` there.
     upstream_version: the one that it belongs to; "" is all of them.
+    follows: the release before a commit that is none.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Pin:
     parent: str = ""
     path: str = ""
     upstream_version: str = ""
+    follows: str = ""
 
     @property
     def place(self) -> str:
@@ -46,10 +48,14 @@ class Pin:
 
 @dataclass(frozen=True)
 class UpstreamVersion:
-    """A set of pins that a package can stand on; its edits lie in a folder of its name."""
+    """A set of pins that a package can stand on; its edits lie in a folder of its name.
+
+    has_stand_in: whether the CPU stand-in has its types.
+    """
 
     name: str
     what: str
+    has_stand_in: bool = False
 
 
 @dataclass(frozen=True)

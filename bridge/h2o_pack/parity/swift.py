@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import pins
+from h2o_pack.facts import pins, upstream_versions
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.vendoring.edits import edits_of
@@ -94,7 +94,8 @@ def standin_files(package: Path) -> dict[str, Path | str]:
         files |= tree(package / folder, folder)
     root = assets.root()
     files |= tree(root / STANDIN, VENDOR_FOLDER)
-    ours = added_files(root, edits_of(root).applying(SYSTEM).files)
+    [version] = (each.name for each in upstream_versions().values() if each.has_stand_in)
+    ours = added_files(root, edits_of(root, version).applying(SYSTEM).files)
     files |= {f"{VENDOR_FOLDER}/{path}": source for path, source in ours.items()}
     sources = [path for path in files if path.startswith(CMLX) and path.endswith(".cpp")]
     names = sorted({path.removeprefix(CMLX) for path in sources} - {"h2o/kernels.cpp"})

@@ -209,7 +209,7 @@ def test_a_type_that_only_a_later_upstream_has_says_so_and_is_refused_for_others
     )
     (remark,) = resolve(str(folder)).remarks
     assert remark.startswith("of mlx-swift-lm, only main-2026-08-22 has models of this type")
-    spec = PackageSpec((ModelSpec(str(folder), CacheSpec(max_kv=64)),))
+    spec = PackageSpec((ModelSpec(str(folder), CacheSpec(max_kv=64)),), upstream="3.31.4")
     with pytest.raises(UserError) as caught:
         prepare(spec, lambda _: None)
     says(caught.value)

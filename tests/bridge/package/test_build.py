@@ -14,7 +14,7 @@ from h2o_pack.files import lock
 from h2o_pack.spec import from_document
 from tests.bridge import schemas
 from tests.bridge.golden import large_model
-from tests.bridge.repositories import COPIES, commit, edits_tree
+from tests.bridge.repositories import COPIES, DEFAULT, commit, edits_tree
 from tests.bridge.trees import build_tree, names, tree
 
 EDITS_OF_LATER = """
@@ -122,16 +122,16 @@ def test_vendor_goes_on_with_the_packages_upstream_version_or_another(
 
     assert run("vendor", tmp_path / "Demo").exit_code == 0
     assert manifest.read_text() == "later\n// edited\n"
-    assert run("vendor", tmp_path / "Demo", "--upstream-version", "3.31.4").exit_code == 0
+    assert run("vendor", tmp_path / "Demo", "--upstream-version", DEFAULT).exit_code == 0
     assert "later" not in manifest.read_text()
-    assert lock.read(tmp_path / "Demo").upstream_version == "3.31.4"
+    assert lock.read(tmp_path / "Demo").upstream_version == DEFAULT
 
 
 def test_an_upstream_version_that_there_is_not_is_refused(ios, tmp_path):
-    result = ios("--upstream-version", "3.31.5")
+    result = ios("--upstream-version", DEFAULT[:-1])
     assert result.exit_code == ExitCode.USAGE
     assert result.stderr.startswith(
-        'error: there is no upstream version "3.31.5". Did you mean "3.31.4"? Use 3.31.4'
+        f'error: there is no upstream version "{DEFAULT[:-1]}". Did you mean "{DEFAULT}"? '
     )
     assert names(tmp_path) == []
 

@@ -135,6 +135,34 @@ extension BundledModel {
                 LicenseText.mit,
             ]),
         H2OAcknowledgement(
+            name: "XGrammar", license: "Apache-2.0",
+            source: "https://github.com/mlc-ai/xgrammar",
+            text: [
+                """
+                Copyright (c) 2024 by XGrammar Contributors
+                """,
+                LicenseText.apache20,
+            ]),
+        H2OAcknowledgement(
+            name: "picojson", license: "BSD-2-Clause",
+            source: "https://github.com/kazuho/picojson",
+            text: [
+                """
+                Copyright 2009-2010 Cybozu Labs, Inc.
+                Copyright 2011-2014 Kazuho Oku
+                """,
+                LicenseText.bsd2Clause,
+            ]),
+        H2OAcknowledgement(
+            name: "DLPack", license: "Apache-2.0",
+            source: "https://github.com/dmlc/dlpack",
+            text: [
+                """
+                Copyright (c) 2017 by Contributors
+                """,
+                LicenseText.apache20,
+            ]),
+        H2OAcknowledgement(
             name: "swift-tokenizers", license: "Apache-2.0",
             source: "https://github.com/DePasqualeOrg/swift-tokenizers",
             text: [
