@@ -135,7 +135,7 @@ def swift(asked, name, choose, more=0.0):  # noqa: F811
     caches = case.make_caches(model)
     choosing = Choosing(case, caches, choose)
     chosen, logits = requests.generate(
-        model, caches, list(asked.prompt), asked.prefill, case.tokens, choosing.follow
+        model, caches, list(asked.prompt), asked.chunks, case.tokens, choosing.follow
     )
     choosing.note(len(logits) - 1)
     answer = Answer(asked)

@@ -19,8 +19,10 @@ from h2o_pack.parity import parity, tokens
 from h2o_pack.parity import request as requests
 from h2o_pack.parity.request import Request
 from h2o_pack.parity.swift import Host, build
+from h2o_pack.parity.trace import load
 from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec, to_document
 from h2o_py import Budgets, H2OConfig, LayerBudget, routing_installed
+from tests.bridge.models.small_configs import small_model
 
 MAX_KV = 32
 CASES = ["full cache", "kv dense", "kv 8", "kv r8h4", "kv dense, recall", "kv 8, by layer"]
@@ -133,9 +135,18 @@ def test_messages_are_asked_for_where_there_is_a_chat_template():
 
 
 @pytest.mark.parametrize(
-    ("prefill", "sizes"), [(4, [4, 4, 2, 1, 1]), (5, [5, 5, 1, 1]), (10, [10, 1, 1])]
+    ("chunk", "window", "chunks"),
+    [
+        (4, 0, (4, 4, 2)),
+        (5, 0, (5, 5)),
+        (10, 0, (10,)),
+        (4, 8, (4, 4, 1, 1)),
+        (8, 3, (3, 3, 3, 1)),
+        (20, 20, (9, 1)),
+    ],
 )
-def test_the_prompt_comes_in_the_chunks_of_upstream(monkeypatch, prefill, sizes):
+def test_the_prompt_comes_in_the_chunks_of_upstream(monkeypatch, chunk, window, chunks):
+    assert requests.prompt_chunks(10, chunk, window) == chunks
     seen = []
 
     def model(ids, cache):
@@ -143,8 +154,22 @@ def test_the_prompt_comes_in_the_chunks_of_upstream(monkeypatch, prefill, sizes)
         return mx.zeros((1, ids.shape[1], 8))
 
     monkeypatch.setattr(requests, "DECODED", 3)
-    requests.generate(model, [], list(range(10)), prefill)
-    assert seen == sizes
+    requests.generate(model, [], list(range(10)), chunks)
+    assert seen == [*chunks, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("version", "prefill", "chunks"),
+    [("main-2026-08-22", 16, (8,) * 8 + (7, 1)), ("3.31.4", 72, (72,))],
+)
+def test_gemma_3_reads_prompts_as_its_upstream_version_does(
+    tmp_path, monkeypatch, version, prefill, chunks
+):
+    model = small_model("gemma3_text")
+    monkeypatch.setattr(requests, "load", lambda _: (model, load(resolve("demo").folder)[1]))
+    request = requests.ask(tmp_path, H2OConfig(16), 256, {}, tmp_path, upstream_version=version)
+    assert len(request.prompt) == sum(chunks)
+    assert (request.prefill, request.chunks) == (prefill, chunks)
 
 
 def test_the_same_answer_is_equal(asked, answer):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import Limit, app_file, store_limits
+from h2o_pack.facts import Limit, app_file, of_version, store_limits
 from h2o_pack.model import Model
 from h2o_pack.results import Count, doc
 from h2o_pack.sizes import disk_size
@@ -41,12 +41,13 @@ class AppSize:
     ]
 
 
-def app_size(models: int, *, apart: bool = False) -> AppSize:
+def app_size(models: int, *, apart: bool = False, upstream: str = "") -> AppSize:
     """Return the size of an app, given the bytes of its models.
 
-    apart: they reach the device apart from the app.
+    apart: they reach the device apart from the app. upstream: the upstream version that it
+    stands on.
     """
-    parts = app_file().part
+    parts = of_version(app_file().part, upstream)
     code = sum(part.bytes for part in parts)
     download = code if apart else code + models
     return AppSize(
@@ -68,7 +69,7 @@ def model_bytes(model: Model) -> int:
     return model.weights.bytes + per_token * model.config.vocabulary
 
 
-def limit_exceeded(models: int, delivery: DeliverySpec) -> Limit | None:
+def limit_exceeded(models: int, delivery: DeliverySpec, upstream: str = "") -> Limit | None:
     """Return the limit of Apple's that the models exceed; None if they exceed none.
 
     Asset packs have another limit than apps, and what an app fetches from a server has none.
@@ -76,21 +77,25 @@ def limit_exceeded(models: int, delivery: DeliverySpec) -> Limit | None:
     if delivery.download:
         return None
     limit = store_limits()["asset-packs" if delivery.asset_pack else "app"]
-    size = models if delivery.asset_pack else app_size(models).download
+    app = app_size(models, upstream=upstream)
+    size = models if delivery.asset_pack else app.download
     return limit if size > limit.bytes else None
 
 
-def check_app_size(names: Sequence[str], models: int, delivery: DeliverySpec) -> None:
+def check_app_size(
+    names: Sequence[str], models: int, delivery: DeliverySpec, upstream: str = ""
+) -> None:
     """Refuse models that together are too large for the way in which they reach the device.
 
-    models: bytes of all their files.
+    models: bytes of all their files. upstream: as in `app_size`.
     """
-    limit = limit_exceeded(models, delivery)
+    limit = limit_exceeded(models, delivery, upstream)
     if limit is None:
         return
     size = disk_size(models)
     if not delivery.asset_pack:
-        size = f"{size} and the app's code about {disk_size(app_size(models).code)}"
+        code = app_size(models, upstream=upstream).code
+        size = f"{size} and the app's code about {disk_size(code)}"
     have = "has" if len(names) == 1 else "together have"
     another = (
         ""

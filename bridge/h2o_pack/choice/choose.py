@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from h2o_pack.bundling.delivery import app_size, limit_exceeded, model_bytes
+from h2o_pack.bundling.delivery import AppSize, app_size, limit_exceeded, model_bytes
 from h2o_pack.choice.choice import (
     CacheCandidate,
     Choice,
@@ -20,7 +20,7 @@ from h2o_pack.choice.losses import LossTable, read_losses
 from h2o_pack.devices.catalogue import Device, named_devices
 from h2o_pack.devices.catalogue import catalogue as device_catalogue
 from h2o_pack.errors import ExitCode, Problems, UserError
-from h2o_pack.facts import KnownModel, swift_models, upstream_versions
+from h2o_pack.facts import KnownModel, missing_type
 from h2o_pack.hub.resolve import find_model
 from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.model import Model
@@ -500,7 +500,7 @@ def of_catalogue(
             refusal = Refusal("no shapes", "not stated: name it with --model")
         elif has_fit:
             refusal = Refusal("smaller", "smaller")
-            size = app_size(model_bytes(model), apart=question.spec.delivery.apart)
+            size = size_of_app(question, model)
         else:
             candidates.append(of_model(question, entry.name, model, table))
             has_fit = candidates[-1][0].refused is None
@@ -513,7 +513,7 @@ def of_catalogue(
 def of_model(question: Question, name: str, model: Model, table: LossTable) -> Candidates:
     """Return a model with the best of its caches, or why it was refused."""
     weights = model.weights.bytes
-    size = app_size(model_bytes(model), apart=question.spec.delivery.apart)
+    size = size_of_app(question, model)
     refusal = unsuitable(question, model)
     if refusal is not None:
         return ModelCandidate(name, weights, size, None, refusal), []
@@ -526,16 +526,22 @@ def of_model(question: Question, name: str, model: Model, table: LossTable) -> C
     return ModelCandidate(name, weights, size, None, gravest), own
 
 
+def size_of_app(question: Question, model: Model) -> AppSize:
+    """Return the size of an app with a model alone."""
+    spec = question.spec
+    return app_size(model_bytes(model), apart=spec.delivery.apart, upstream=spec.upstream)
+
+
 def unsuitable(question: Question, model: Model) -> Refusal | None:
     """Return why a model is ruled out before its caches are planned; None if it is not."""
     config, weights = model.config, model.weights.bytes
     if question.tokens > config.context:
         return Refusal("context", f"attends to {config.context:,} tokens")
-    family = swift_models().get(config.model_type)
-    if family and not family.is_in(question.spec.upstream):
-        version = question.spec.upstream or next(iter(upstream_versions()))
-        return Refusal("upstream", f"mlx-swift-lm {version} has no {config.model_type}")
-    limit = limit_exceeded(model_bytes(model), question.spec.delivery)
+    lacking = missing_type(config.model_type, config.experts, question.spec.upstream)
+    if lacking:
+        return Refusal("upstream", lacking)
+    spec = question.spec
+    limit = limit_exceeded(model_bytes(model), spec.delivery, spec.upstream)
     if limit is not None and question.model is None:
         return Refusal("app size", f"larger than {gigabytes(limit.bytes)} GB, an app's most")
     least = weights + APP + BUFFER_CACHE

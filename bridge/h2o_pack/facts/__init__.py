@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from h2o_pack.errors import ExitCode, UserError, nearest, shown
 from h2o_pack.files.toml import read_rows, read_tables
@@ -98,10 +98,11 @@ class SwiftModel:
     needs: dict[str, str] = field(default_factory=dict)
     defaults: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def is_in(self, upstream_version: str) -> bool:
-        """Whether an upstream version has it; "" is the default one."""
-        version = upstream_version or next(iter(upstream_versions()))
-        return not self.upstream_versions or version in self.upstream_versions
+    def versions(self, experts: int) -> tuple[str, ...]:
+        """Return the upstream versions that have such a model with so many experts."""
+        if experts and self.experts:
+            return (self.experts,)
+        return self.upstream_versions or tuple(upstream_versions())
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,13 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Unsplit:
-    """A model type that upstream gives its whole prompt at once."""
+class OwnPrefill:
+    """How an upstream version reads a prompt for a model type; see prefill.toml."""
 
     model_type: str
     swift: str
+    upstream_version: str
+    whole: bool
     measured: bool
 
 
@@ -144,7 +147,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class AppPart:
-    """Something that an app has beside its models: bytes as estimated, with a range."""
+    """Something that an app has beside its models: bytes as estimated, with a range.
+
+    upstream_version: the one whose packages have it; "" is all of them.
+    """
 
     name: str
     bytes: int
@@ -153,6 +159,7 @@ class AppPart:
     what: str
     source: str
     measured: bool
+    upstream_version: str = ""
 
 
 @dataclass(frozen=True)
@@ -208,6 +215,28 @@ def upstream_versions() -> Mapping[str, UpstreamVersion]:
     return by("name", upstream_file().upstream_version)
 
 
+def version_name(upstream_version: str) -> str:
+    """Return the name of an upstream version; "" is the default one."""
+    return upstream_version or next(iter(upstream_versions()))
+
+
+class OfVersion(Protocol):
+    """A fact of one upstream version, or of all where that is ""."""
+
+    @property
+    def upstream_version(self) -> str:
+        """Return its name."""
+
+
+VersionFact = TypeVar("VersionFact", bound=OfVersion)
+
+
+def of_version(facts: Iterable[VersionFact], upstream_version: str) -> tuple[VersionFact, ...]:
+    """Return the facts that hold on an upstream version; "" is the default one."""
+    holding = ("", version_name(upstream_version))
+    return tuple(fact for fact in facts if fact.upstream_version in holding)
+
+
 @cache
 def pins(upstream_version: str = "") -> Mapping[str, Pin]:
     """Pins by name, of one upstream version or of the default one.
@@ -217,15 +246,14 @@ def pins(upstream_version: str = "") -> Mapping[str, Pin]:
 
     """
     versions = upstream_versions()
-    version = upstream_version or next(iter(versions))
+    version = version_name(upstream_version)
     if version not in versions:
         raise UserError(
             f"there is no upstream version {shown(version)}",
             remedy=f"{nearest(version, versions)}Use {' or '.join(versions)}.",
             code=ExitCode.USAGE,
         )
-    belonging = (pin for pin in upstream_file().pin if pin.upstream_version in ("", version))
-    return by("name", belonging)
+    return by("name", of_version(upstream_file().pin, version))
 
 
 def locked_pins(upstream_version: str) -> dict[str, Any]:
@@ -234,8 +262,7 @@ def locked_pins(upstream_version: str) -> dict[str, Any]:
         pin.name: {"version": pin.version, "commit": pin.commit}
         for pin in pins(upstream_version).values()
     }
-    name = upstream_version or next(iter(upstream_versions()))
-    return {"upstream": commits, "upstream_version": name}
+    return {"upstream": commits, "upstream_version": version_name(upstream_version)}
 
 
 def with_submodules(names: Iterable[str], upstream_version: str = "") -> tuple[Pin, ...]:
@@ -266,18 +293,28 @@ def swift_models() -> Mapping[str, SwiftModel]:
     return by("model_type", swift_file().model)
 
 
-def refuse_missing_type(model_type: str, upstream_version: str, where: str) -> None:
-    """Refuse a model whose type an upstream version does not have. where: the model's id."""
+def missing_type(model_type: str, experts: int, upstream_version: str) -> str:
+    """Return what an upstream version lacks for a model, "" if nothing; "" is the default."""
     model = swift_models().get(model_type)
-    if model is None or model.is_in(upstream_version):
-        return
-    version = upstream_version or next(iter(upstream_versions()))
-    raise UserError(
-        f'mlx-swift-lm {version} has no language model of type "{model_type}"',
-        where=where,
-        remedy=f"Give --upstream-version {model.upstream_versions[-1]}.",
-        code=ExitCode.MODEL,
-    )
+    version = version_name(upstream_version)
+    if model is None or version in model.versions(experts):
+        return ""
+    mixture = " with experts" if version in model.versions(0) else ""
+    return f'mlx-swift-lm {version} has no language model of type "{model_type}"{mixture}'
+
+
+def refuse_missing_type(
+    model_type: str, experts: int, upstream_version: str, where: str
+) -> None:
+    """Refuse a model that an upstream version does not have. where: the model's id."""
+    if what := missing_type(model_type, experts, upstream_version):
+        versions = swift_models()[model_type].versions(experts)
+        raise UserError(
+            what,
+            where=where,
+            remedy=f"Give --upstream-version {versions[0]}.",
+            code=ExitCode.MODEL,
+        )
 
 
 @cache
@@ -300,9 +337,10 @@ def by_type(refused: Iterable[Any]) -> Mapping[str, Refused]:
 
 
 @cache
-def unsplit_prompts() -> Mapping[str, Unsplit]:
-    """Model types whose prompt mlx-swift-lm does not split, by their name."""
-    return by("model_type", read_rows(FOLDER / "prefill.toml", "unsplit", Unsplit))
+def own_prefills(upstream_version: str = "") -> Mapping[str, OwnPrefill]:
+    """Model types that read prompts in chunks of their own, by their name."""
+    rows = read_rows(FOLDER / "prefill.toml", "own_prefill", OwnPrefill)
+    return by("model_type", of_version(rows, upstream_version))
 
 
 @cache
@@ -341,9 +379,8 @@ class Component:
 @cache
 def components(upstream_version: str = "") -> tuple[Component, ...]:
     """Return the components of packages on an upstream version; "" is the default."""
-    version = upstream_version or next(iter(upstream_versions()))
     rows = read_rows(FOLDER / "components.toml", "component", Component)
-    return tuple(row for row in rows if row.upstream_version in ("", version))
+    return of_version(rows, upstream_version)
 
 
 def license_text(name: str) -> str:

@@ -23,7 +23,7 @@ from h2o_pack.facts import (
     refused_types,
     refused_windows,
     swift_models,
-    upstream_versions,
+    version_name,
 )
 from h2o_pack.files.text import read_object
 from h2o_pack.model import DTYPES, ModelConfig
@@ -83,20 +83,10 @@ class Described:
             for key, other in swift.needs.items()
             if text.get(key) is None
         ]
-        give = "give `h2o-pack ios` --upstream-version."
-        if swift.experts and config.experts:
-            remarks.append(
-                f"of mlx-swift-lm, only {swift.experts} has the experts of this model: {give}"
-            )
         if not swift.scores:
             remarks.append(
                 f"mlx-swift-lm's {swift.swift}.swift attends outside of the cache, so no "
                 "scores arrive on the device: novelty and recency alone decide what stays."
-            )
-        if swift.upstream_versions:
-            remarks.append(
-                f"of mlx-swift-lm, only {' and '.join(swift.upstream_versions)} has models of "
-                f"this type: {give}"
             )
         return tuple(remarks)
 
@@ -208,9 +198,7 @@ def why_refused(model_type: str) -> str:
     if model_type in refused_types():
         return refused_types()[model_type].reason
     if model_type not in swift_models() and model_type in types_of_mlx_lm():
-        return (
-            f"mlx-swift-lm {next(iter(upstream_versions()))} has no language model of this type"
-        )
+        return f"mlx-swift-lm {version_name('')} has no language model of this type"
     return ""
 
 

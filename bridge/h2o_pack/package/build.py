@@ -62,7 +62,8 @@ class PackageResult:
     def size(self) -> AppSize:
         """Of the app; for a dry run as planned."""
         size = sum(manifest.size for manifest in self.manifests) or self.plan.size
-        return app_size(size, apart=self.plan.spec.delivery.apart)
+        spec = self.plan.spec
+        return app_size(size, apart=spec.delivery.apart, upstream=spec.upstream)
 
 
 def dry_run(

@@ -70,7 +70,8 @@ def prepare(
     with problems.caught():
         pins(spec.upstream)
         for model in models:
-            refuse_missing_type(model.config.model_type, spec.upstream, model.id)
+            config = model.config
+            refuse_missing_type(config.model_type, config.experts, spec.upstream, model.id)
     problems.refuse()
     sources, of_files = [], Problems()
     for model_spec, base in zip(spec.models, models, strict=True):
@@ -163,7 +164,7 @@ def plan_package(
     model_specs = tuple(model for model, _ in pairs)
     plan = PackagePlan(replace(spec, models=model_specs, app=app), tuple(models))
     with problems.caught():
-        check_app_size(names, plan.size, spec.delivery)
+        check_app_size(names, plan.size, spec.delivery, spec.upstream)
     problems.refuse()
     return plan
 

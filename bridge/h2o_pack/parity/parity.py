@@ -168,6 +168,7 @@ class ModelRun:
             trace.quantized(described.head_dim),
             work / "tokens",
             own_case(self.root, self.record),
+            upstream_version=self.record.upstream_version,
         )
         tokens.answer(request, folder, self.build, self.progress)
         results = tokens.compare(request, partial(rounding.runs, folder, request))

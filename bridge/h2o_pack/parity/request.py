@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
-from h2o_pack.facts import unsplit_prompts
+from h2o_pack.facts import own_prefills
 from h2o_pack.parity.trace import load, prompt_length, prompt_tokens
 from h2o_py import H2OScoresMissingWarning, make_h2o_cache
 from h2o_py.budgets import Budgets
@@ -90,13 +90,15 @@ class TokenCase:
 class Request:
     """Everything asked.
 
-    prefill: tokens of the longest chunk of the prompt; left_out: cases, see LEFT_OUT.
+    prefill: tokens of a chunk of the prompt that Swift asks its model to read. chunks: those of
+    the chunks that the model reads then. left_out: cases, see LEFT_OUT.
     """
 
     folder: Path
     dtype: str
     prompt: tuple[int, ...]
     prefill: int
+    chunks: tuple[int, ...]
     texts: tuple[Text, ...]
     cases: tuple[TokenCase, ...]
     left_out: tuple[str, ...] = ()
@@ -109,15 +111,24 @@ def ask(
     storages: Mapping[str, int],
     folder: Path,
     own: TokenCase | None = None,
+    *,
+    upstream_version: str = "",
 ) -> Request:
     """Run mlx-lm and write the request to `folder`.
 
     context: tokens that the model may see; storages: {kv: group size} beside dense rows; own:
-    a further case, of a package whose budgets differ from layer to layer.
+    a further case, of a package whose budgets differ from layer to layer. upstream_version:
+    the one that the package stands on.
     """
     model, tokenizer = load(model_folder)
     prompt = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
-    prefill = len(prompt) if model.model_type in unsplit_prompts() else config.max_size
+    prefill, window = config.max_size, 0
+    own_prefill = own_prefills(upstream_version).get(model.model_type)
+    if own_prefill and own_prefill.whole:
+        prefill = len(prompt)
+    elif own_prefill:
+        window = shortest_window(model)
+    chunks = prompt_chunks(len(prompt), prefill, window)
     cases: list[TokenCase] = []
     left_out: list[str] = []
     expected: dict[str, mx.array] = {}
@@ -128,7 +139,7 @@ def ask(
             left_out.append(name)
             continue
         caches = case.make_caches(model)
-        tokens, logits = generate(model, caches, prompt, prefill)
+        tokens, logits = generate(model, caches, prompt, chunks)
         dtype = str(logits[0].dtype).removeprefix("mlx.core.")
         evicting = tuple(hasattr(cache, "attend") for cache in caches)
         expected |= {f"{name}.{step}": array for step, array in enumerate(logits)}
@@ -140,7 +151,7 @@ def ask(
         cases.append(replace(case, tokens=tuple(tokens), evicting=evicting))
     texts = probe(tokenizer, tokenizer.decode(prompt))
     request = Request(
-        folder, dtype, tuple(prompt), prefill, texts, tuple(cases), tuple(left_out)
+        folder, dtype, tuple(prompt), prefill, chunks, texts, tuple(cases), tuple(left_out)
     )
     folder.mkdir(parents=True, exist_ok=True)
     mx.save_safetensors(str(folder / EXPECTED), expected)
@@ -150,7 +161,7 @@ def ask(
         "texts": [vars(text) for text in texts],
         "cases": [case.document() for case in cases],
     }
-    del document["folder"]
+    del document["folder"], document["chunks"]
     (folder / FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return request
 
@@ -168,29 +179,47 @@ def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[Toke
             yield TokenCase(f"kv {kv}, recall", kv, groups[kv], recalling)
 
 
+def shortest_window(model: Any) -> int:
+    """Return the tokens that the model's sliding layers attend to."""
+    caches = make_prompt_cache(model)
+    return min(int(cache.max_size) for cache in caches if isinstance(cache, RotatingKVCache))
+
+
+def prompt_chunks(tokens: int, chunk: int, window: int = 0) -> tuple[int, ...]:
+    """Return of how many tokens the chunks are in which mlx-swift-lm reads a prompt.
+
+    Of `chunk` while more are left, and the rest; with a window, of no more than it, and the
+    last token alone.
+    """
+    longest, rest = (min(chunk, window), 1) if window else (chunk, chunk)
+    chunks: list[int] = []
+    while tokens > rest:
+        chunks.append(min(longest, tokens - 1))
+        tokens -= chunks[-1]
+    return (*chunks, tokens)
+
+
 def generate(
     model: Any,
     caches: list[Any],
     prompt: list[int],
-    prefill: int,
+    chunks: Sequence[int],
     forced: Sequence[int] = (),
     before_step: Callable[[int], None] = lambda _step: None,
 ) -> tuple[list[int], list[mx.array]]:
     """Choose DECODED tokens greedily; return them and the logits that each came from.
 
-    The prompt comes in the chunks of mlx-swift-lm's `LLMModel.prepare`: of `prefill` tokens
-    while more are left, and the rest.
-
-    forced: tokens to go on with in place of the chosen ones. before_step: called before each
-    token after the prompt, with the number of the step.
+    chunks: of how many tokens the prompt's chunks are. forced: tokens to go on with in place of
+    the chosen ones. before_step: called before each token after the prompt, with the number
+    of the step.
     """
     tokens: list[int] = []
     logits: list[mx.array] = []
     rest = prompt
     with routed():
-        while len(rest) > prefill:
-            mx.eval(model(mx.array([rest[:prefill]]), cache=caches))
-            rest = rest[prefill:]
+        for chunk in chunks[:-1]:
+            mx.eval(model(mx.array([rest[:chunk]]), cache=caches))
+            rest = rest[chunk:]
         while len(tokens) < DECODED:
             if tokens:
                 before_step(len(tokens))

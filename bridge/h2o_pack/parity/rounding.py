@@ -87,7 +87,7 @@ def runs(
         caches = case.make_caches(model)
         evictions = Evictions(case.name, caches, swift, exchanges)
         tokens, logits = generate(
-            model, caches, list(request.prompt), request.prefill, case.tokens, evictions.follow
+            model, caches, list(request.prompt), request.chunks, case.tokens, evictions.follow
         )
         if exchanges is None:
             exchanges = tuple(evictions.exchanges)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from h2o_pack.facts import unsplit_prompts
+from h2o_pack.facts import own_prefills, upstream_versions
 from h2o_pack.memory.kept import grown, row_bytes
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.memory.terms import KV
@@ -51,12 +51,14 @@ def advice(workload: Workload) -> tuple[str, ...]:
             f"{plain} of {len(model.config.layers)} layers attend to a window and keep their "
             "own cache: --max-kv bounds the others alone."
         )
-    if model.config.model_type in unsplit_prompts():
-        remarks.append(
-            f"the plan is for H2OSession, which gives the model {workload.step} tokens of a "
-            "prompt at once. mlx-swift-lm's own ChatSession gives this family the whole "
-            "prompt, which takes far more for a long one."
-        )
+    for version in upstream_versions():
+        prefill = own_prefills(version).get(model.config.model_type)
+        if prefill and prefill.whole:
+            remarks.append(
+                f"the plan is for H2OSession, which gives the model {workload.step} tokens of "
+                f"a prompt at once. The ChatSession of mlx-swift-lm {version} gives this "
+                "family the whole prompt, which takes far more for a long one."
+            )
     if model.assumed:
         remarks.append(
             "nothing is known of this architecture: its shapes are taken for an ordinary "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
-from h2o_pack.facts import pins, upstream_versions
+from h2o_pack.facts import pins, version_name
 from h2o_pack.files import lock
 from h2o_pack.files.toml import load, rows_of
 
@@ -137,7 +137,7 @@ class EditSet:
 
 def edits_of(root: Path, version: str = "") -> EditSet:
     """Return the edits of one upstream version: the common ones, then its own."""
-    name = version or next(iter(upstream_versions()))
+    name = version_name(version)
     by_name = pins(name)
     common, own = (read_edits(root / path) for path in (EDITS, f"{FOLDER}/{name}/edits.toml"))
     edits = (

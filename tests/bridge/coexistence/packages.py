@@ -179,13 +179,20 @@ ADDED = "H2OGrammar"
 """A library that the edits add to upstream's."""
 
 
+def libraries_of(version: str) -> dict[str, tuple[str, ...]]:
+    """Return the libraries of an upstream version, and which of them each needs."""
+    engine = {} if version == "3.31.4" else {"MLXGuidedGeneration": ()}
+    return {**LIBRARIES, **engine}
+
+
 def mlx_swift_lm(version: str) -> dict[str, str]:
     """Return the package with the lines that the edits of an upstream version look for."""
     least, tests = OF_VERSION[version]
+    libraries = libraries_of(version)
     mlx = product("MLX", "mlx-swift")
     targets = [
         target(name, mlx, *map(json.dumps, needs), path=f"Libraries/{name}")
-        for name, needs in LIBRARIES.items()
+        for name, needs in libraries.items()
     ]
     macros = "MLXHuggingFaceMacros"
     needs = [product(each, "swift-syntax") for each in SYNTAX]
@@ -197,14 +204,14 @@ def mlx_swift_lm(version: str) -> dict[str, str]:
     note = f"// 602.0.0 floor: as upstream has it\n        // in two lines.\n        {syntax}"
     text = manifest(
         "mlx-swift-lm",
-        {name: [name] for name in LIBRARIES},
+        {name: [name] for name in libraries},
         [near, note],
         targets,
         "6.1",
     ).replace("import Pack", "import CompilerPluginSupport\nimport Pack")
     files = {
         f"Libraries/{name}/{name}.swift": source(name, "MLX", *needs[-1:])
-        for name, needs in LIBRARIES.items()
+        for name, needs in libraries.items()
     }
     plugin = source(macros, *SYNTAX) + "@main struct Plugin { static func main() {} }\n"
     return files | {

@@ -21,8 +21,8 @@ from h2o_pack.vendoring.edits import EditSet, edits_of
 from h2o_pack.vendoring.vendor import resolved
 from tests.bridge.coexistence.packages import (
     ADDED,
-    LIBRARIES,
     PACKAGES,
+    libraries_of,
     make_repositories,
     manifest,
     mlx_swift_lm,
@@ -39,6 +39,7 @@ pytestmark = pytest.mark.swift
 IMPORTS = ("MLX", "MLXLLM", "MLXLMCommon", "H2OTokenizers")
 SHARED = {each.name for each in coexistence().shared}
 LM = url("ml-explore/mlx-swift-lm", 'from: "3.31.0"')
+DEFAULT = next(iter(upstream_versions()))
 
 
 def of_manifests(root: Path, version: str = "") -> EditSet:
@@ -66,8 +67,7 @@ def package_with_vendor(folder: Path, version: str = "", *, offline: bool) -> Pa
     upstream = folder / "upstream"
     for path, (files, _) in PACKAGES.items():
         build_tree(upstream / path.rpartition("/")[2], files)
-    if version:
-        build_tree(upstream / "mlx-swift-lm", mlx_swift_lm(version))
+    build_tree(upstream / "mlx-swift-lm", mlx_swift_lm(version or DEFAULT))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vendoring, "edits_of", of_manifests)
         vendoring.vendor(package, upstream, "apple", version=version, offline=offline)
@@ -84,7 +84,7 @@ def test_all_libraries_of_upstream_stay_and_macros_where_they_can_be_built(
     printed = subprocess.check_output([*command, package / "Vendor/mlx-swift-lm"])
     found = json.loads(printed)
     missing = {"MLXHuggingFace"} if offline else set()
-    libraries = LIBRARIES.keys() | {ADDED}
+    libraries = libraries_of(version).keys() | {ADDED}
     assert {each["name"] for each in found["products"]} == libraries - missing
     assert {each["type"] for each in found["targets"]} == {"regular"} | (
         set() if offline else {"macro"}

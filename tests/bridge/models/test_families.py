@@ -13,7 +13,7 @@ import pytest
 from mlx_lm.models.cache import ArraysCache, CacheList, make_prompt_cache
 
 from h2o_pack.errors import UserError
-from h2o_pack.facts import refused_types, swift_models, upstream_versions
+from h2o_pack.facts import missing_type, refused_types, swift_models, upstream_versions
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.model import Layer, ModelConfig
 from h2o_pack.models.config import describe, types_of_mlx_lm, why_refused
@@ -183,9 +183,10 @@ def test_the_last_layers_of_gemma_4_keep_nothing_and_its_experts_are_counted():
     mixture = config_of("gemma4_text", **experts, moe_intermediate_size=16)
     assert (mixture.experts, mixture.experts_per_token) == (4, 2)
     assert mixture.intermediate_size == 2 * 96 + 2 * 16
-    document = small_config("gemma4_text", **experts, moe_intermediate_size=16)
-    remarks = describe(document, "config.json").remarks
-    assert "only main-2026-08-22 has the experts of this model" in remarks[0]
+    lacking = missing_type("gemma4_text", mixture.experts, "3.31.4")
+    assert lacking.endswith('has no language model of type "gemma4_text" with experts')
+    assert not missing_type("gemma4_text", 0, "3.31.4")
+    assert not missing_type("gemma4_text", mixture.experts, "main-2026-08-22")
 
 
 def test_head_counts_that_gemma_3_leaves_out_are_those_of_mlx_lm():
@@ -203,12 +204,11 @@ def test_families_that_give_no_scores_on_the_device_say_so():
     assert remarks[0].startswith("mlx-swift-lm's GPTOSS.swift attends outside of the cache")
 
 
-def test_a_type_that_only_a_later_upstream_has_says_so_and_is_refused_for_others(tmp_path):
+def test_a_type_that_only_a_later_upstream_has_is_refused_for_others(tmp_path):
     folder = folder_of(
         tmp_path / "later", model_type="helium", attention_bias=False, mlp_bias=False
     )
-    (remark,) = resolve(str(folder)).remarks
-    assert remark.startswith("of mlx-swift-lm, only main-2026-08-22 has models of this type")
+    assert resolve(str(folder)).remarks == ()
     spec = PackageSpec((ModelSpec(str(folder), CacheSpec(max_kv=64)),), upstream="3.31.4")
     with pytest.raises(UserError) as caught:
         prepare(spec, lambda _: None)

@@ -8,7 +8,7 @@ import pytest
 
 from h2o_pack.bundling import manifest
 from h2o_pack.bundling.delivery import app_size, model_bytes
-from h2o_pack.facts import store_limits
+from h2o_pack.facts import app_file, store_limits
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.catalogue import as_model, find
 from h2o_pack.plan.plan_tables import size_sentence
@@ -72,6 +72,12 @@ def test_users_are_asked_before_more_than_the_store_downloads_by_cellular():
         app_size(most + 1)
     )
     assert "asks" not in size_sentence(app_size(most))
+
+
+def test_the_grammar_engine_counts_where_the_upstream_version_has_one():
+    [engine] = (part for part in app_file().part if part.upstream_version)
+    assert app_size(0).code == app_size(0, upstream="3.31.4").code + engine.bytes
+    assert app_size(0).code_most == app_size(0, upstream="3.31.4").code_most + engine.most
 
 
 def test_people_see_what_is_downloaded_and_what_is_installed():
