@@ -1,5 +1,6 @@
 import Foundation
 import H2OGrammar
+import H2OKit
 
 /// The form of a reply: a JSON Schema that it is an instance of.
 ///
@@ -33,16 +34,17 @@ public struct H2OSchema: Hashable, Sendable {
     /// - Parameter json: the text of a JSON Schema (2020-12, or an older draft with the same
     ///   keywords); references are JSON pointers into itself
     /// - Throws: ``H2OSessionError/invalidSchema(_:)``
-    public init(_ json: String) throws { try self.init(json, SchemaWork()) }
+    public init(_ json: String) throws { try self.init(json, SchemaGrammar()) }
 
-    /// - Parameter work: counts what is done
-    init(_ json: String, _ work: SchemaWork) throws {
+    /// - Parameter grammar: is empty
+    init(_ json: String, _ grammar: SchemaGrammar) throws {
         self.json = json
-        var reader = SchemaReader(root: try OrderedJSON(parsing: json), work: work)
-        try work.spend(json.utf8.count)
-        let written = try SchemaGrammar(reader.parts(), work)
-        grammar = written.text
-        longestEnd = Int(written.longestEnd)
+        let root = try OrderedJSON(parsing: json)
+        try grammar.spend(json.utf8.count)
+        var reader = SchemaReader(root: root, grammar: grammar)
+        try reader.read()
+        longestEnd = try grammar.longestEnd()
+        self.grammar = grammar.text
     }
 }
 
@@ -76,16 +78,31 @@ enum OrderedJSON: Hashable {
     ///   deep or is not JSON, or has an object with two members of one name
     init(parsing text: String) throws {
         let bytes = Array(text.utf8.prefix(SchemaLimits.bytes + 1))
-        guard bytes.count <= SchemaLimits.bytes else {
+        guard bytes.count <= SchemaLimits.bytes, Self.nesting(bytes) <= SchemaLimits.nesting else {
             throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
         }
-        var reader = Reader(bytes: bytes)
-        // What this reader takes is not yet JSON, but nests as little as it may.
-        guard let value = try reader.value(depth: 0),
-            (try? JSONSerialization.jsonObject(with: Data(bytes), options: .fragmentsAllowed))
-                != nil
+        let data = Data(bytes)
+        guard (try? JSONSerialization.jsonObject(with: data, options: .fragmentsAllowed)) != nil
         else { throw H2OSessionError.invalidSchema(.notJSON) }
-        self = value
+        var reader = Reader(rest: bytes[...])
+        self = try reader.value()
+    }
+
+    /// How many brackets are open at once.
+    private static func nesting(_ bytes: [UInt8]) -> Int {
+        var (open, most, isInString, isEscaped) = (0, 0, false, false)
+        for byte in bytes {
+            switch byte {
+            case _ where isEscaped: isEscaped = false
+            case UInt8(ascii: "\\"): isEscaped = isInString
+            case UInt8(ascii: "\""): isInString.toggle()
+            case UInt8(ascii: "{") where !isInString, UInt8(ascii: "[") where !isInString: open += 1
+            case UInt8(ascii: "}") where !isInString, UInt8(ascii: "]") where !isInString: open -= 1
+            default: break
+            }
+            most = max(most, open)
+        }
+        return most
     }
 
     var number: Double? { if case .number(let digits) = self { Double(digits) } else { nil } }
@@ -108,39 +125,32 @@ enum OrderedJSON: Hashable {
     }
 
     private static func quoted(_ string: String) -> String {
-        guard string.utf8.contains(where: { $0 < 0x20 || $0 == 0x22 || $0 == 0x5C }) else {
-            return "\"\(string)\""
-        }
-        let escaped = string.unicodeScalars.map { scalar in
-            switch scalar {
-            case "\"", "\\": "\\\(scalar)"
-            case "\u{0}" ..< " ":
-                "\\u00" + (scalar.value < 16 ? "0" : "") + String(scalar.value, radix: 16)
-            default: String(scalar)
-            }
-        }
-        return "\"" + escaped.joined() + "\""
+        let isPlain = string.utf8.allSatisfy { $0 >= 0x20 && $0 != 0x22 && $0 != 0x5C }
+        return isPlain ? "\"\(string)\"" : H2OKit.json(string)
     }
 
+    /// Reads a text that is JSON.
     private struct Reader {
-        let bytes: [UInt8]
-        var place = 0
+        var rest: ArraySlice<UInt8>
 
-        private var next: UInt8? { place < bytes.count ? bytes[place] : nil }
-
-        /// - Returns: nil if the text is not JSON
-        mutating func value(depth: Int) throws -> OrderedJSON? {
-            guard depth <= SchemaLimits.nesting else {
-                throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
+        /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for two members of one name
+        mutating func value() throws -> OrderedJSON {
+            if took("[") { return .array(try list(until: "]") { try $0.value() }) }
+            if took("{") {
+                var names = Set<String>()
+                return .object(
+                    try list(until: "}") { reader in
+                        let name = reader.string()
+                        guard names.insert(name).inserted, reader.took(":") else {
+                            throw H2OSessionError.invalidSchema(.notJSON)
+                        }
+                        return Member(name: name, value: try reader.value())
+                    })
             }
-            skipSpace()
-            if took("{") { return try object(depth: depth + 1) }
-            if took("[") { return try array(depth: depth + 1) }
-            if next == UInt8(ascii: "\"") { return string().map { .string($0) } }
-            let start = place
-            while let byte = next, !Self.endOfWord.contains(byte) { place += 1 }
-            switch String(decoding: bytes[start ..< place], as: UTF8.self) {
-            case "": return nil
+            if rest.first == UInt8(ascii: "\"") { return .string(string()) }
+            let word = rest.prefix { !Self.endOfWord.contains($0) }
+            rest = rest[word.endIndex...]
+            switch String(decoding: word, as: UTF8.self) {
             case "null": return .null
             case "true": return .bool(true)
             case "false": return .bool(false)
@@ -148,60 +158,39 @@ enum OrderedJSON: Hashable {
             }
         }
 
-        private mutating func object(depth: Int) throws -> OrderedJSON? {
-            var members = [Member]()
-            var names = Set<String>()
-            while !took("}") {
-                if !members.isEmpty, !took(",") { return nil }
+        private mutating func list<Element>(
+            until close: Unicode.Scalar, _ element: (inout Reader) throws -> Element
+        ) throws -> [Element] {
+            var elements = [Element]()
+            while !took(close) {
+                _ = took(",")
                 skipSpace()
-                guard let name = string(), names.insert(name).inserted, took(":"),
-                    let value = try value(depth: depth)
-                else { return nil }
-                members.append(Member(name: name, value: value))
+                elements.append(try element(&self))
             }
-            return .object(members)
+            return elements
         }
 
-        private mutating func array(depth: Int) throws -> OrderedJSON? {
-            var elements = [OrderedJSON]()
-            while !took("]") {
-                if !elements.isEmpty, !took(",") { return nil }
-                guard let element = try value(depth: depth) else { return nil }
-                elements.append(element)
+        private mutating func string() -> String {
+            var end = rest.startIndex + 1
+            while rest[end] != UInt8(ascii: "\"") { end += rest[end] == UInt8(ascii: "\\") ? 2 : 1 }
+            let literal = rest[...end]
+            rest = rest[(end + 1)...]
+            guard literal.contains(UInt8(ascii: "\\")) else {
+                return String(decoding: literal.dropFirst().dropLast(), as: UTF8.self)
             }
-            return .array(elements)
-        }
-
-        private mutating func string() -> String? {
-            guard next == UInt8(ascii: "\"") else { return nil }
-            let start = place
-            place += 1
-            var hasEscapes = false
-            while let byte = next, byte != UInt8(ascii: "\"") {
-                let isEscape = byte == UInt8(ascii: "\\")
-                hasEscapes = hasEscapes || isEscape
-                place += isEscape ? 2 : 1
-            }
-            place += 1
-            guard place <= bytes.count else { return nil }
-            guard hasEscapes else {
-                return String(decoding: bytes[start + 1 ..< place - 1], as: UTF8.self)
-            }
-            let literal = Data(bytes[start ..< place])
-            let read = try? JSONSerialization.jsonObject(with: literal, options: .fragmentsAllowed)
-            return read as? String
+            let read = try? JSONSerialization.jsonObject(
+                with: Data(literal), options: .fragmentsAllowed)
+            return read as? String ?? ""
         }
 
         private mutating func took(_ mark: Unicode.Scalar) -> Bool {
             skipSpace()
-            guard next == UInt8(ascii: mark) else { return false }
-            place += 1
+            guard rest.first == UInt8(ascii: mark) else { return false }
+            rest.removeFirst()
             return true
         }
 
-        private mutating func skipSpace() {
-            while let byte = next, Self.space.contains(byte) { place += 1 }
-        }
+        private mutating func skipSpace() { rest = rest.drop { Self.space.contains($0) } }
 
         private static let space = Set(" \t\n\r".utf8)
         private static let endOfWord = space.union(",]}:".utf8)

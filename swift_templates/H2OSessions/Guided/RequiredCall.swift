@@ -16,20 +16,20 @@ enum RequiredCall {
     static func schema(of tools: [H2OToolDefinition]) throws -> H2OSchema {
         var definitions = [String: JSONValue]()
         let calls = tools.enumerated().map { index, tool -> JSONValue in
-            let key = "tool\(index)"
-            definitions[key] = moved(tool.parameters, to: "#/$defs/\(key)")
-            return .object([
-                "type": .string("object"), "additionalProperties": .bool(false),
-                "required": .array([.string("name"), .string("arguments")]),
-                "x-order": .array([.string("name"), .string("arguments")]),
-                "properties": .object([
-                    "name": .object(["const": .string(tool.name)]),
-                    "arguments": .object(["$ref": .string("#/$defs/\(key)")]),
-                ]),
-            ])
+            let place = "#/$defs/tool\(index)"
+            definitions["tool\(index)"] = moved(tool.parameters, to: place)
+            let members = ["name": ["const": tool.name], "arguments": ["$ref": place]]
+            let names = ["name", "arguments"]
+            return .from(
+                [
+                    "type": "object", "required": names, "x-order": names, "properties": members,
+                    "additionalProperties": false,
+                ] as [String: Any])
         }
         let whole: JSONValue = .object(["anyOf": .array(calls), "$defs": .object(definitions)])
-        return try H2OSchema(json(whole))
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = .sortedKeys
+        return try H2OSchema(String(decoding: encoder.encode(whole), as: UTF8.self))
     }
 
     /// nil if the text is no whole call.
@@ -54,12 +54,6 @@ enum RequiredCall {
         case .array(let elements): .array(elements.map { moved($0, to: place) })
         default: schema
         }
-    }
-
-    private static func json(_ value: JSONValue) throws -> String {
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        return String(decoding: try encoder.encode(value), as: UTF8.self)
     }
 }
 

@@ -1,19 +1,10 @@
 /// A part of a grammar: what text may come in one place.
-indirect enum GrammarPart: Hashable, Sendable {
-    /// Text in the notation of the grammar engine, and its number of characters.
-    case plain(String, length: Int)
-    case sequence([GrammarPart])
-    /// One of several texts, none of which refers to a rule.
-    case text([GrammarPart])
-    /// One of several values.
-    case choice([GrammarPart])
-    case repeated(GrammarPart, Counts)
-    /// Elements with commas between them.
-    case list(GrammarPart, Counts)
-    /// Members in their order, the optional ones with or without.
-    case members([Member])
-    /// What is elsewhere: a place of the schema by its JSON pointer, or one of `common`.
-    case rule(String)
+struct GrammarPart: Sendable {
+    /// Atoms in the notation of the grammar engine; "" for no text.
+    let notation: String
+    let length: Length
+    /// The places of the schema whose text it may be with nothing before it.
+    var places = [String]()
 
     /// How many characters, elements or members there are; `most` nil is without a limit.
     struct Counts: Hashable, Sendable {
@@ -21,17 +12,22 @@ indirect enum GrammarPart: Hashable, Sendable {
         var most: Int?
     }
 
-    struct Member: Hashable, Sendable {
-        /// Name, colon and value.
-        let part: GrammarPart
-        var required: Bool
+    /// How short a text can be, in bytes.
+    indirect enum Length: Sendable {
+        case bytes(Double)
+        case sum([Length])
+        case least([Length])
+        case times(Int, Length)
+        /// That of a place of the schema.
+        case place(String)
     }
 
-    static let comma = GrammarPart.rule("comma")
+    static let nothing = GrammarPart(notation: "", length: .bytes(0))
+    static let comma = common("comma")
 
     /// The text itself.
     static func quoted(_ text: String) -> GrammarPart {
-        .plain(notation(text), length: text.utf8.count)
+        GrammarPart(notation: notation(text), length: .bytes(Double(text.utf8.count)))
     }
 
     /// A text as the notation quotes it.
@@ -42,15 +38,43 @@ indirect enum GrammarPart: Hashable, Sendable {
     }
 
     /// A character of a set, in the notation of the grammar engine.
-    static func set(_ characters: String) -> GrammarPart { .plain("[\(characters)]", length: 1) }
+    static func set(_ characters: String) -> GrammarPart {
+        GrammarPart(notation: "[\(characters)]", length: .bytes(1))
+    }
+
+    static func sequence(_ parts: [GrammarPart]) -> GrammarPart {
+        let atoms = parts.map(\.notation).filter { !$0.isEmpty }.joined(separator: " ")
+        return GrammarPart(
+            notation: atoms.isEmpty ? #""""# : "(\(atoms))", length: .sum(parts.map(\.length)))
+    }
 
     /// `part` between two texts.
     static func between(_ open: String, _ part: GrammarPart, _ close: String) -> GrammarPart {
-        .sequence([quoted(open), part, quoted(close)])
+        sequence([quoted(open), part, quoted(close)])
+    }
+
+    /// One of several values.
+    static func choice(_ ways: [GrammarPart]) -> GrammarPart {
+        GrammarPart(
+            notation: "(\(ways.map(\.notation).joined(separator: " | ")))",
+            length: .least(ways.map(\.length)), places: ways.flatMap(\.places))
+    }
+
+    static func repeated(_ part: GrammarPart, _ counts: Counts) -> GrammarPart {
+        guard counts.most != 0 else { return nothing }
+        let times =
+            counts == Counts() ? "*" : "{\(counts.least),\(counts.most.map(String.init) ?? "")}"
+        return GrammarPart(
+            notation: part.notation + times, length: .times(counts.least, part.length))
     }
 
     static func member(_ name: GrammarPart, _ value: GrammarPart) -> GrammarPart {
-        .sequence([name, .rule("colon"), value])
+        sequence([name, common("colon"), value])
+    }
+
+    /// What a rule describes that every grammar has.
+    static func common(_ name: String) -> GrammarPart {
+        GrammarPart(notation: name, length: .bytes(rules[name]?.length ?? 0))
     }
 
     /// Characters of a string that stand for themselves. The engine compares an ASCII byte with
@@ -58,193 +82,178 @@ indirect enum GrammarPart: Hashable, Sendable {
     static let plainCharacters = #"\x20-\x21\x23-\x5B\x5D-\x7E"# + charactersBeyondASCII
     static let charactersBeyondASCII = #"\u00A0-\uD7FF\uE0A0-\U0010FFFF"#
 
-    /// Rules that every grammar has: JSON without spaces but one after a comma or colon.
-    static let common: [String: GrammarPart] = [
-        "any": .choice(["string", "number", "boolean", "null", "array", "object"].map(rule)),
-        "null": quoted("null"),
-        "boolean": .choice([quoted("true"), quoted("false")]),
-        "string": between("\"", .repeated(.rule("char"), Counts()), "\""),
-        "char": .text([set(plainCharacters), .plain(#""\\" ["\\/bfnrt]"#, length: 2)]),
-        "number": .plain(#""-"? ("0" | [1-9] [0-9]{0,14}) ("." [0-9]{1,9})?"#, length: 17),
-        "integer": .plain(#""0" | "-"? [1-9] [0-9]{0,14}"#, length: 16),
-        "array": between("[", .list(.rule("any"), Counts()), "]"),
-        "object": between("{", .list(member(.rule("string"), .rule("any")), Counts()), "}"),
-        "comma": .plain(#""," | ", ""#, length: 2),
-        "colon": .plain(#"":" | ": ""#, length: 2),
+    /// The rules of every grammar, JSON without spaces but one after a comma or colon, and how long
+    /// what they describe is: that without an end as short as it can be, the rest as long.
+    fileprivate static let rules: [String: (body: String, length: Double)] = [
+        "any": ("string | number | boolean | null | array | object", 2),
+        "array": (#""[" (any (comma any)*)? "]""#, 2),
+        "boolean": (#""true" | "false""#, 4),
+        "char": (#"[\#(plainCharacters)] | "\\" ["\\/bfnrt]"#, 2),
+        "colon": (#"":" | ": ""#, 2),
+        "comma": (#""," | ", ""#, 2),
+        "integer": (#""0" | "-"? [1-9] [0-9]{0,14}"#, 16),
+        "member": ("string colon any", 6),
+        "null": (#""null""#, 4),
+        "number": (#""-"? ("0" | [1-9] [0-9]{0,14}) ("." [0-9]{1,9})?"#, 17),
+        "object": (#""{" (member (comma member)*)? "}""#, 2),
+        "string": (#""\"" char* "\"""#, 2),
     ]
-
-    /// The parts that this one is made of, where they may refer to rules.
-    fileprivate var parts: [GrammarPart] {
-        switch self {
-        case .plain, .text, .rule: []
-        case .sequence(let parts), .choice(let parts): parts
-        case .repeated(let part, _), .list(let part, _): [part]
-        case .members(let members): members.map(\.part)
-        }
-    }
 }
 
-/// Writes the parts of a grammar in the notation of the grammar engine: one rule for each place
-/// that something refers to.
-struct SchemaGrammar {
-    /// The rules; the first is `root`.
-    var text: String { rules.map { "\($0.name) ::= \($0.body)\n" }.joined() }
-    /// The longest of the shortest values that any part has, in bytes: what one more character
-    /// can make necessary.
-    private(set) var longestEnd = 0.0
+/// A grammar in the notation of the grammar engine: a rule for each place of a schema that
+/// something refers to, and those that their parts need.
+final class SchemaGrammar {
+    /// The rules; the whole is `root`.
+    private(set) var text = GrammarPart.rules.sorted { $0.key < $1.key }
+        .map { "\($0.key) ::= \($0.value.body)\n" }.joined()
 
-    private let places: [String: GrammarPart]
-    private var names = ["#": "root"]
-    private let work: SchemaWork
-    private var rules = [(name: String, body: String)]()
-    /// How short the text of a place can be, in bytes; one that must contain itself has none.
+    /// Steps in which the schema became this: a byte or a part that is looked at, once each time.
+    private(set) var steps = 0
+    private var ruleCount = 0
+    /// By the places that they are at.
+    private var parts = [String: GrammarPart]()
+    /// How short the text of a place can be, in bytes.
     private var lengths = [String: Double]()
 
     /// How often all places are read again for their lengths. Each time those that refer to
     /// known ones become known.
     private static let rounds = 32
 
-    /// - Parameter schemas: by JSON pointer; "#" is the whole
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for one that is too large, or that no
-    ///   value is an instance of
-    init(_ schemas: [String: GrammarPart], _ work: SchemaWork) throws {
-        self.work = work
-        let pointers = schemas.keys.sorted()
-        for (index, pointer) in pointers.dropFirst().enumerated() { names[pointer] = "d\(index)" }
-        places = schemas.merging(GrammarPart.common) { schema, _ in schema }
-        try measure()
-        for pointer in pointers {
-            guard let part = schemas[pointer] else { continue }
-            let place = String(pointer.dropFirst())
-            // The engine would look for the beginning for ever.
-            guard !beginsWithItself(pointer) else {
-                throw H2OSessionError.invalidSchema(.noInstance(place: place))
-            }
-            longestEnd = max(longestEnd, try longest(part, at: place))
-            try work.spend(0, at: place)
-            let rule = rules.count
-            rules.append((names[pointer] ?? "", ""))
-            rules[rule].body = try notation(part)
-        }
-        for (name, part) in GrammarPart.common.sorted(by: { $0.key < $1.key }) {
-            rules.append((name, try notation(part)))
+    /// Steps of a schema within the schema, of a byte of the grammar, which the engine reads too,
+    /// and of a set of characters in a `pattern`.
+    static let (schema, byte, set) = (256, 3, 512)
+
+    /// - Parameter place: where the schema is read, a JSON pointer
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` once it is too much
+    func spend(_ more: Int, at place: String = "") throws {
+        steps += more
+        guard steps <= SchemaLimits.work else {
+            throw H2OSessionError.invalidSchema(.tooLarge(place: place))
         }
     }
 
-    /// A part as one atom of a rule.
-    private mutating func notation(_ part: GrammarPart) throws -> String {
-        switch part {
-        case .plain(let notation, _): return notation
-        case .sequence(let parts):
-            let atoms = try parts.map { try notation($0) }.filter { !$0.isEmpty }
-            return atoms.isEmpty ? #""""# : "(\(atoms.joined(separator: " ")))"
-        case .text(let ways):
-            return try rule(ways.map { try notation($0) }.joined(separator: " | "))
-        case .choice(let ways): return either(try ways.map { try notation($0) })
-        case .repeated(let part, let counts):
-            return counts.most == 0 ? "" : try repeated(notation(part), counts)
-        case .list(let element, let counts):
-            guard counts.most != 0 else { return "" }
-            // As a rule, since a list has it twice.
-            let element = try rule(notation(element))
-            let more = GrammarPart.Counts(
-                least: max(0, counts.least - 1), most: counts.most.map { $0 - 1 })
-            let some = "(\(element) \(repeated("(comma \(element))", more)))"
-            return counts.least == 0 ? some + "?" : some
-        case .members(let members): return try notation(members)
-        case .rule(let name): return names[name] ?? name
-        }
+    /// - Parameters:
+    ///   - place: a JSON pointer
+    ///   - part: what comes there
+    ///   - name: of its rule
+    func define(_ place: String, as part: GrammarPart, named name: String) {
+        parts[place] = part
+        text += "\(name) ::= \(part.notation)\n"
     }
 
-    private mutating func notation(_ members: [GrammarPart.Member]) throws -> String {
-        let parts = try members.map { try rule(notation($0.part)) }
-        // What may follow the members up to an index.
-        var following = [#""""#]
-        for (member, part) in zip(members, parts).reversed() {
-            let with = "comma \(part) \(following[0])"
-            following.insert(try rule(member.required ? with : "\(with) | \(following[0])"), at: 0)
-        }
-        var ways = [String]()
-        for (index, member) in members.enumerated() {
-            ways.append("\(parts[index]) \(following[index + 1])")
-            if member.required { return either(ways) }
-        }
-        return either(ways + [#""""#])
+    /// One of several texts, as a rule.
+    func text(_ ways: [GrammarPart]) throws -> GrammarPart {
+        let lengths = ways.map { shortest($0.length) }
+        return GrammarPart(
+            notation: try rule(ways.map(\.notation).joined(separator: " | ")),
+            length: .bytes(lengths.max() ?? 0))
     }
 
-    private func either(_ ways: [String]) -> String { "(\(ways.joined(separator: " | ")))" }
-
-    private func repeated(_ what: String, _ counts: GrammarPart.Counts) -> String {
-        if counts == GrammarPart.Counts() { return what + "*" }
-        return "\(what){\(counts.least),\(counts.most.map(String.init) ?? "")}"
+    /// Elements with commas between them.
+    func list(_ element: GrammarPart, _ counts: GrammarPart.Counts) throws -> GrammarPart {
+        guard counts.most != 0 else { return .nothing }
+        // As a rule, since a list has it twice.
+        let first = GrammarPart(notation: try rule(element.notation), length: element.length)
+        let more = GrammarPart.repeated(
+            .sequence([.comma, first]),
+            GrammarPart.Counts(least: max(0, counts.least - 1), most: counts.most.map { $0 - 1 }))
+        let some = GrammarPart.sequence([first, more]).notation
+        let commas = GrammarPart.Length.bytes(Double(counts.least) * 2)
+        return GrammarPart(
+            notation: counts.least == 0 ? some + "?" : some,
+            length: .sum([.times(counts.least, element.length), commas]))
     }
 
-    private mutating func rule(_ body: String) throws -> String {
-        try work.spend(SchemaWork.byte * body.utf8.count)
-        let name = "r\(rules.count)"
-        rules.append((name, body))
+    /// Members in their order, the optional ones with or without.
+    func members(_ members: [(part: GrammarPart, isRequired: Bool)]) throws -> GrammarPart {
+        // What comes from a member on, where it is the first and where others are before it.
+        var (first, more) = (#""""#, #""""#)
+        for member in members.reversed() {
+            let part = try rule(member.part.notation)
+            first = "\(part) \(more)" + (member.isRequired ? "" : " | \(first)")
+            more = try rule("comma \(part) \(more)" + (member.isRequired ? "" : " | \(more)"))
+        }
+        let lengths = members.map {
+            GrammarPart.Length.times($0.isRequired ? 1 : 0, $0.part.length)
+        }
+        let commas = Double(members.filter(\.isRequired).count) * 2
+        return GrammarPart(notation: "(\(first))", length: .sum(lengths + [.bytes(commas)]))
+    }
+
+    private func rule(_ body: String) throws -> String {
+        try spend(Self.byte * body.utf8.count)
+        let name = "r\(ruleCount)"
+        ruleCount += 1
+        text += "\(name) ::= \(body)\n"
         return name
     }
 
-    /// Whether a place may be the same place, without a character between.
-    private func beginsWithItself(_ pointer: String) -> Bool {
-        var (pending, seen) = ([places[pointer]].compactMap { $0 }, Set<String>())
-        while let part = pending.popLast() {
-            switch part {
-            case .choice(let ways): pending += ways
-            case .rule(pointer): return true
-            case .rule(let name):
-                if seen.insert(name).inserted { pending += [places[name]].compactMap { $0 } }
-            default: break
+    /// The longest of the shortest texts that any part has, in bytes: what one more character can
+    /// make necessary.
+    ///
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` where a place has a part that no text is an
+    ///   instance of, or is too large
+    func longestEnd() throws -> Int {
+        try measure()
+        var most = 0.0
+        for (place, part) in parts.sorted(by: { $0.key < $1.key }) {
+            let longest = longest(part.length)
+            try spend(0, at: place)
+            guard try !beginsWithItself(place), longest < .infinity else {
+                throw H2OSessionError.invalidSchema(.noInstance(place: place))
             }
+            guard longest <= Double(SchemaLimits.reply) else {
+                throw H2OSessionError.invalidSchema(.tooLarge(place: place))
+            }
+            most = max(most, longest)
+        }
+        return Int(most)
+    }
+
+    /// Whether a place may be the same place, without a character between: the engine would look
+    /// for the beginning for ever.
+    private func beginsWithItself(_ place: String) throws -> Bool {
+        var (pending, seen) = (parts[place]?.places ?? [], Set<String>())
+        while let next = pending.popLast() {
+            try spend(1, at: place)
+            if next == place { return true }
+            if seen.insert(next).inserted { pending += parts[next]?.places ?? [] }
         }
         return false
     }
 
-    private mutating func measure() throws {
-        let all = places.sorted { $0.key < $1.key }
+    private func measure() throws {
+        let all = parts.sorted { $0.key < $1.key }
         for round in 0 ..< Self.rounds {
             let before = lengths
-            for (name, part) in round.isMultiple(of: 2) ? all : all.reversed() {
-                lengths[name] = length(part)
-                try work.spend(0, at: String(name.dropFirst()))
+            for (place, part) in round.isMultiple(of: 2) ? all : all.reversed() {
+                lengths[place] = shortest(part.length)
+                try spend(0, at: place)
             }
             if lengths == before { return }
         }
         throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
     }
 
-    /// nil for what cannot end, or refers to a place that is not known.
-    private func length(_ part: GrammarPart) -> Double? {
-        work.count(1)
-        return switch part {
-        case .plain(_, let length): Double(length)
-        case .sequence(let parts): sum(parts)
-        case .text(let ways): ways.compactMap(length).max()
-        case .choice(let ways): ways.compactMap(length).min()
-        case .repeated(let part, let counts): times(counts.least, length(part))
-        case .list(let part, let counts): times(counts.least, length(part).map { $0 + 2 })
-        case .members(let members):
-            sum(members.filter(\.required).map { .sequence([$0.part, GrammarPart.comma]) })
-        case .rule(let name): lengths[name]
+    /// Infinite for what cannot end.
+    private func shortest(_ length: GrammarPart.Length) -> Double {
+        steps += 1
+        return switch length {
+        case .bytes(let count): count
+        case .sum(let parts): parts.map(shortest).reduce(0, +)
+        case .least(let ways): ways.map(shortest).min() ?? 0
+        case .times(let count, let part): count == 0 ? 0 : Double(count) * shortest(part)
+        case .place(let place): lengths[place] ?? .infinity
         }
     }
 
-    private func sum(_ parts: [GrammarPart]) -> Double? {
-        parts.reduce(0) { sum, part in sum.flatMap { sum in length(part).map { sum + $0 } } }
-    }
-
-    private func times(_ count: Int, _ length: Double?) -> Double? {
-        count == 0 ? 0 : length.map { $0 * Double(count) }
-    }
-
-    private func longest(_ part: GrammarPart, at place: String) throws -> Double {
-        guard let length = length(part) else {
-            throw H2OSessionError.invalidSchema(.noInstance(place: place))
-        }
-        guard length <= Double(SchemaLimits.reply) else {
-            throw H2OSessionError.invalidSchema(.tooLarge(place: place))
-        }
-        return try part.parts.reduce(length) { max($0, try longest($1, at: place)) }
+    private func longest(_ length: GrammarPart.Length) -> Double {
+        let parts: [GrammarPart.Length] =
+            switch length {
+            case .bytes, .place: []
+            case .sum(let parts), .least(let parts): parts
+            case .times(_, let part): [part]
+            }
+        return parts.map(longest).reduce(shortest(length), max)
     }
 }

@@ -17,59 +17,39 @@ enum SchemaLimits {
     static let work = 1 << 20
 }
 
-/// Counts the steps in which a schema becomes a grammar: a byte or a part that is looked at, once
-/// each time.
-final class SchemaWork {
-    private(set) var steps = 0
-
-    /// Of a schema within the schema, of a byte of the grammar, which the engine reads too, and of
-    /// a set of characters in a `pattern`.
-    static let (schema, byte, set) = (256, 3, 512)
-
-    func count(_ more: Int) { steps += more }
-
-    /// - Parameter place: where the schema is read, a JSON pointer
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` once it is too much
-    func spend(_ more: Int, at place: String = "") throws {
-        count(more)
-        guard steps <= SchemaLimits.work else {
-            throw H2OSessionError.invalidSchema(.tooLarge(place: place))
-        }
-    }
-}
-
-/// Reads a JSON Schema into parts of a grammar, and refuses what text cannot be held to.
+/// Reads a JSON Schema into a grammar, and refuses what text cannot be held to.
 struct SchemaReader {
     private let root: OrderedJSON
-    private let work: SchemaWork
-    /// What something refers to, by JSON pointer, and the pointers in order.
-    private var schemas = [String: SchemaNode]()
-    private var places = [String]()
+    private let grammar: SchemaGrammar
+    /// What something refers to and is still to be read.
+    private var schemas = [SchemaNode]()
+    /// The names of the rules of what something refers to, by JSON pointer.
+    private var names = [String: String]()
 
-    init(root: OrderedJSON, work: SchemaWork) {
-        self.root = root
-        self.work = work
+    init(root: OrderedJSON, grammar: SchemaGrammar) {
+        (self.root, self.grammar) = (root, grammar)
     }
 
-    /// The whole as "#", and what something refers to, by JSON pointer after "#".
+    /// Reads the whole, and what something refers to.
     ///
     /// - Throws: ``H2OSessionError/invalidSchema(_:)``
-    mutating func parts() throws -> [String: GrammarPart] {
+    mutating func read() throws {
         let whole = try SchemaNode(root, at: "")
-        add(whole)
+        add(whole, named: "root")
         for keyword in ["$defs", "definitions"] {
             for (_, schema) in try whole.named(keyword) { add(schema) }
         }
-        var parts = [String: GrammarPart]()
-        while parts.count < places.count {
-            let place = places[parts.count]
-            parts["#\(place)"] = try schemas[place].map { try part($0) }
+        while !schemas.isEmpty {
+            let schema = schemas.removeFirst()
+            let part = try part(schema)
+            grammar.define(schema.place, as: part, named: names[schema.place] ?? "")
         }
-        return parts
     }
 
-    private mutating func add(_ schema: SchemaNode) {
-        if schemas.updateValue(schema, forKey: schema.place) == nil { places.append(schema.place) }
+    private mutating func add(_ schema: SchemaNode, named name: String? = nil) {
+        guard names[schema.place] == nil else { return }
+        names[schema.place] = name ?? "d\(names.count)"
+        schemas.append(schema)
     }
 
     /// What a JSON pointer into the schema leads to; nil for nothing.
@@ -77,7 +57,7 @@ struct SchemaReader {
         var value: OrderedJSON? = root
         for part in pointer.split(separator: "/", omittingEmptySubsequences: false).dropFirst() {
             let name = part.replacing("~1", with: "/").replacing("~0", with: "~")
-            try work.spend(value?.members?.count ?? 1, at: pointer)
+            try grammar.spend(value?.members?.count ?? 1, at: pointer)
             let elements = value?.elements ?? []
             value =
                 value?.members?.first { $0.name == name }?.value
@@ -109,7 +89,7 @@ struct SchemaReader {
     ]
 
     private mutating func part(_ node: SchemaNode) throws -> GrammarPart {
-        try work.spend(SchemaWork.schema, at: node.place)
+        try grammar.spend(SchemaGrammar.schema, at: node.place)
         if let keyword = node.first(of: Self.refused) { throw node.unsupported(keyword) }
         if case .bool(true)? = node["uniqueItems"] { throw node.unsupported("uniqueItems") }
         if let keyword = node.first(of: Self.whole.keys) {
@@ -122,12 +102,12 @@ struct SchemaReader {
         }
         let types = try self.types(of: node)
         let ways = try types.map { try part(type: $0, node) }
-        return ways.count == 1 ? ways[0] : ways.isEmpty ? .rule("any") : .choice(ways)
+        return ways.count == 1 ? ways[0] : ways.isEmpty ? .common("any") : .choice(ways)
     }
 
     private mutating func part(whole keyword: String, _ node: SchemaNode) throws -> GrammarPart {
         switch keyword {
-        case "$ref": return .rule(try target(of: node))
+        case "$ref": return try target(of: node)
         case "const", "enum":
             let types = try self.types(of: node)
             let all = keyword == "const" ? [node["const"] ?? .null] : try node.values("enum") ?? []
@@ -136,9 +116,8 @@ struct SchemaReader {
             }
             guard !values.isEmpty else { throw node.noInstance }
             if values.count == 1 { return .quoted(values[0].text) }
-            return try GrammarPart.sharing(
-                values.map { $0.text.unicodeScalars.map { GrammarPart.notation(String($0)) } }, work
-            )
+            return try grammar.sharing(
+                values.map { $0.text.unicodeScalars.map { GrammarPart.notation(String($0)) } })
         case "allOf":
             let all = try node.schemas("allOf") ?? []
             guard all.count == 1 else { throw node.unsupported("allOf") }
@@ -173,18 +152,18 @@ struct SchemaReader {
         case "object": return try object(node)
         case "number", "integer":
             let ways = try NumberRange.ways(node, whole: type == "integer")
-            return try ways.map { try GrammarPart.sharing($0, work) } ?? .rule(type)
-        default: return .rule(type)
+            return try ways.map { try grammar.sharing($0) } ?? .common(type)
+        default: return .common(type)
         }
     }
 
     private func string(_ node: SchemaNode) throws -> GrammarPart {
         let counts = try self.counts("Length", node)
-        var inner = GrammarPart.repeated(.rule("char"), counts)
+        var inner = GrammarPart.repeated(.common("char"), counts)
         if let pattern = try node.string("pattern") {
-            guard counts == GrammarPart.Counts(), let part = try PatternReader.part(of: pattern, work) else {
-                throw node.unsupported("pattern")
-            }
+            guard counts == GrammarPart.Counts(),
+                let part = try PatternReader.part(of: pattern, grammar)
+            else { throw node.unsupported("pattern") }
             inner = part
         }
         return .between("\"", inner, "\"")
@@ -193,7 +172,7 @@ struct SchemaReader {
     private mutating func array(_ node: SchemaNode) throws -> GrammarPart {
         var counts = try self.counts("Items", node)
         var first = try (node.schemas("prefixItems") ?? []).map { try part($0) }
-        var rest: GrammarPart? = first.isEmpty || first.count < counts.least ? .rule("any") : nil
+        var rest: GrammarPart? = first.isEmpty || first.count < counts.least ? .common("any") : nil
         if case .bool(false)? = node["items"] {
             rest = nil
         } else if let items = try node.schema("items") {
@@ -206,8 +185,9 @@ struct SchemaReader {
             counts.least = max(0, counts.least - first.count)
             counts.most = counts.most.map { $0 - first.count }
             elements.append(
-                first.isEmpty
-                    ? .list(rest, counts) : .repeated(.sequence([GrammarPart.comma, rest]), counts))
+                try first.isEmpty
+                    ? grammar.list(rest, counts)
+                    : .repeated(.sequence([GrammarPart.comma, rest]), counts))
         }
         return .between("[", .sequence(Array(elements)), "]")
     }
@@ -227,26 +207,27 @@ struct SchemaReader {
                 < (ranks[other.element.name] ?? order.count, other.offset)
         }
         var members = try ranked.map { _, property in
-            GrammarPart.Member(
-                part: .member(
-                    .quoted(OrderedJSON.string(property.name).text), try part(property.schema)),
-                required: required.contains(property.name))
+            let name = GrammarPart.quoted(OrderedJSON.string(property.name).text)
+            return (
+                part: GrammarPart.member(name, try part(property.schema)),
+                isRequired: required.contains(property.name)
+            )
         }
         // Some of the optional ones become required, or go, where their number has limits.
         var missing = counts.least - required.count
-        for index in members.indices where missing > 0 && !members[index].required {
-            members[index].required = true
+        for index in members.indices where missing > 0 && !members[index].isRequired {
+            members[index].isRequired = true
             missing -= 1
         }
         while let most = counts.most, members.count > most,
-            let index = members.lastIndex(where: { !$0.required })
+            let index = members.lastIndex(where: { !$0.isRequired })
         {
             members.remove(at: index)
         }
         guard members.count >= counts.least, members.count <= counts.most ?? members.count else {
             throw node.noInstance
         }
-        return .between("{", .members(members), "}")
+        return .between("{", try grammar.members(members), "}")
     }
 
     /// An object whose members have no names in the schema.
@@ -254,7 +235,7 @@ struct SchemaReader {
         _ node: SchemaNode, _ counts: GrammarPart.Counts
     ) throws -> GrammarPart {
         var counts = counts
-        var value = GrammarPart.rule("any")
+        var value = GrammarPart.common("any")
         if case .bool(false)? = node["additionalProperties"] {
             guard counts.least == 0 else { throw node.noInstance }
             counts.most = 0
@@ -263,7 +244,8 @@ struct SchemaReader {
         }
         // Two members of one name would count once.
         guard counts.least < 2 else { throw node.unsupported("minProperties") }
-        return .between("{", .list(.member(.rule("string"), value), counts), "}")
+        let members = try grammar.list(.member(.common("string"), value), counts)
+        return .between("{", members, "}")
     }
 
     private func counts(_ what: String, _ node: SchemaNode) throws -> GrammarPart.Counts {
@@ -273,18 +255,18 @@ struct SchemaReader {
         return counts
     }
 
-    private mutating func target(of node: SchemaNode) throws -> String {
+    private mutating func target(of node: SchemaNode) throws -> GrammarPart {
         guard let reference = try node.string("$ref"),
             reference == "#" || reference.hasPrefix("#/")
         else { throw node.unsupported("$ref") }
         let place = String(reference.dropFirst())
-        if schemas[place] == nil {
+        if names[place] == nil {
             guard let schema = try value(at: place) else {
                 throw node.wrong("$ref", "a definition that is there")
             }
             add(try SchemaNode(schema, at: place))
         }
-        return reference
+        return GrammarPart(notation: names[place] ?? "", length: .place(place), places: [place])
     }
 }
 

@@ -1,18 +1,16 @@
-extension GrammarPart {
-    /// Texts that begin alike, as parts that share their beginnings: the engine takes more than is
+extension SchemaGrammar {
+    /// Texts that begin alike, as rules that share their beginnings: the engine takes more than is
     /// described where alternatives of one rule begin alike (xgrammar 0.1.30).
     ///
     /// - Parameter ways: each in the notation of the grammar engine, one character a string
     /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for what is too large
-    static func sharing(_ ways: [[String]], _ work: SchemaWork) throws -> GrammarPart {
+    func sharing(_ ways: [[String]]) throws -> GrammarPart {
         // A grammar has at least as many bytes of them.
-        try work.spend(4 * SchemaWork.byte * ways.map(\.count).reduce(0, +))
+        try spend(4 * Self.byte * ways.map(\.count).reduce(0, +))
         return try sharing(ways.map { $0[...] }, depth: 0)
     }
 
-    private static func sharing(
-        _ ways: [ArraySlice<String>], depth: Int
-    ) throws -> GrammarPart {
+    private func sharing(_ ways: [ArraySlice<String>], depth: Int) throws -> GrammarPart {
         guard depth <= SchemaLimits.nesting else {
             throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
         }
@@ -31,11 +29,12 @@ extension GrammarPart {
                 begin.append(next)
                 rest = rest.map { $0.dropFirst() }
             }
-            let common = GrammarPart.plain(begin.joined(separator: " "), length: begin.count)
+            let common = GrammarPart(
+                notation: begin.joined(separator: " "), length: .bytes(Double(begin.count)))
             if rest.allSatisfy(\.isEmpty) { return common }
             return .sequence([common, try sharing(rest, depth: depth + 1)])
         }
-        return branches.count == 1 ? branches[0] : .text(branches)
+        return branches.count == 1 ? branches[0] : try text(branches)
     }
 }
 
@@ -59,19 +58,15 @@ enum NumberRange {
         // As many decimals as the limits have, two at least; more where nothing is between them.
         let enough = (2 ... 9).first { places in all.allSatisfy { units($0, places).isExact } } ?? 9
         for places in whole ? [0] : [enough, 9] {
-            let range = bounds(limits, places)
-            guard range[0] <= range[1] else { continue }
-            let ways = signed(range[0] ... range[1], decimals: places)
-            guard places > 0 else { return ways }
-            let wholes = bounds(limits, 0)
-            return ways
-                + (wholes[0] <= wholes[1] ? signed(wholes[0] ... wholes[1], decimals: 0) : [])
+            guard let range = range(limits, places) else { continue }
+            let wholes = places > 0 ? self.range(limits, 0) : nil
+            return signed(range, decimals: places) + (wholes.map { signed($0, decimals: 0) } ?? [])
         }
         throw node.noInstance
     }
 
-    /// The least and the most, in units of the last of some decimals.
-    private static func bounds(_ limits: [Double?], _ places: Int) -> [Int] {
+    /// The numbers between the limits, in units of the last of some decimals; nil for none.
+    private static func range(_ limits: [Double?], _ places: Int) -> ClosedRange<Int>? {
         let bounds = limits.enumerated().map { index, limit -> Int? in
             guard let limit else { return nil }
             let (inside, exclusive) = (index < 2 ? 1 : -1, index % 2)
@@ -80,10 +75,9 @@ enum NumberRange {
             if isExact { return Int(units.rounded()) + inside * exclusive }
             return Int(units.rounded(inside > 0 ? .up : .down))
         }
-        return [
-            bounds[..<2].compactMap { $0 }.max() ?? -largest,
-            bounds[2...].compactMap { $0 }.min() ?? largest,
-        ]
+        let least = bounds[..<2].compactMap { $0 }.max() ?? -largest
+        let most = bounds[2...].compactMap { $0 }.min() ?? largest
+        return least <= most ? least ... most : nil
     }
 
     private static func units(_ value: Double, _ places: Int) -> (units: Double, isExact: Bool) {
@@ -156,55 +150,53 @@ enum NumberRange {
 /// Turns the regular expression of a `pattern` into a grammar of the strings that match it as a
 /// whole and need no escapes in JSON.
 struct PatternReader {
+    private let grammar: SchemaGrammar
     private var rest: Substring.UnicodeScalarView
     /// Groups that are open.
     private var depth = 0
-    /// Sets of characters so far.
-    private var sets = 0
 
     /// - Throws: ``H2OSessionError/invalidSchema(_:)`` where it is too much work
     /// - Returns: nil for an expression that is too long, or with look-around, references,
     ///   anchors within it or other things that a grammar has no words for
-    static func part(of pattern: String, _ work: SchemaWork) throws -> GrammarPart? {
+    static func part(of pattern: String, _ grammar: SchemaGrammar) throws -> GrammarPart? {
         guard pattern.unicodeScalars.count <= SchemaLimits.pattern else { return nil }
-        var reader = PatternReader(rest: pattern[...].unicodeScalars)
-        let part = reader.alternatives(isWhole: true)
-        try work.spend(SchemaWork.set * reader.sets)
+        var reader = PatternReader(grammar: grammar, rest: pattern[...].unicodeScalars)
+        let part = try reader.alternatives(isWhole: true)
         return reader.rest.isEmpty ? part : nil
     }
 
     /// - Parameter isWhole: whether anchors may stand around each way
-    private mutating func alternatives(isWhole: Bool = false) -> GrammarPart? {
+    private mutating func alternatives(isWhole: Bool = false) throws -> GrammarPart? {
         var ways = [GrammarPart]()
         repeat {
             if isWhole { _ = took("^") }
             var parts = [GrammarPart]()
             while let next = rest.first, !["|", ")", "$"].contains(next) {
-                guard let atom = atom(), let part = counted(atom) else { return nil }
+                guard let atom = try atom(), let part = counted(atom) else { return nil }
                 parts.append(part)
             }
             ways.append(.sequence(parts))
             if isWhole { _ = took("$") }
         } while took("|")
-        return .text(ways)
+        return try grammar.text(ways)
     }
 
-    private mutating func atom() -> GrammarPart? {
+    private mutating func atom() throws -> GrammarPart? {
         let next = rest.removeFirst()
         switch next {
         case "(":
             if took("?"), !took(":") { return nil }
             depth += 1
             defer { depth -= 1 }
-            guard depth <= SchemaLimits.nesting, let inner = alternatives(), took(")") else {
+            guard depth <= SchemaLimits.nesting, let inner = try alternatives(), took(")") else {
                 return nil
             }
             return inner
-        case "[": return set()
+        case "[": return try set()
         case ".": return .set(GrammarPart.plainCharacters)
         case "\\":
             guard let escaped = rest.popFirst() else { return nil }
-            if let members = Self.classes[escaped] { return part(members, isNegative: false) }
+            if let members = Self.classes[escaped] { return try part(members, isNegative: false) }
             return Self.isPlain(escaped) ? literal(escaped) : nil
         case "*", "+", "?", "{", "}", "]", "^": return nil
         default: return literal(next)
@@ -218,7 +210,7 @@ struct PatternReader {
     }
 
     /// The rest of a set of ASCII characters.
-    private mutating func set() -> GrammarPart? {
+    private mutating func set() throws -> GrammarPart? {
         let isNegative = took("^")
         var members = Set<Unicode.Scalar>()
         while rest.first != "]" {
@@ -240,7 +232,7 @@ struct PatternReader {
             members.formUnion((first.value ... last.value).compactMap(Unicode.Scalar.init))
         }
         rest.removeFirst()
-        return part(members, isNegative: isNegative)
+        return try part(members, isNegative: isNegative)
     }
 
     /// One end of a range in a set.
@@ -253,8 +245,8 @@ struct PatternReader {
         return scalar.isASCII ? scalar : nil
     }
 
-    private mutating func part(_ members: Set<Unicode.Scalar>, isNegative: Bool) -> GrammarPart? {
-        sets += 1
+    private func part(_ members: Set<Unicode.Scalar>, isNegative: Bool) throws -> GrammarPart? {
+        try grammar.spend(SchemaGrammar.set)
         let kept = Self.plain.filter { members.contains($0) != isNegative }
         guard !kept.isEmpty else { return nil }
         let codes = kept.map { "\\x" + String($0.value, radix: 16, uppercase: true) }.joined()
@@ -285,16 +277,12 @@ struct PatternReader {
             let ends = String(rest[..<end]).split(
                 separator: ",", omittingEmptySubsequences: false)
             rest = rest[rest.index(after: end)...]
-            guard ends.count < 3, let least = Int(ends[0]), least <= SchemaLimits.count else {
-                return nil
-            }
-            counts = GrammarPart.Counts(least: least, most: ends.count == 1 ? least : nil)
-            if ends.count == 2, !ends[1].isEmpty {
-                guard let most = Int(ends[1]), most <= SchemaLimits.count, least <= most else {
-                    return nil
-                }
-                counts.most = most
-            }
+            guard ends.count < 3, let least = Int(ends[0]) else { return nil }
+            let isOpen = ends.count == 2 && ends[1].isEmpty
+            guard let most = isOpen ? least : Int(ends[ends.count - 1]),
+                least <= most, most <= SchemaLimits.count
+            else { return nil }
+            counts = GrammarPart.Counts(least: least, most: isOpen ? nil : most)
         } else if !took("*") {
             return part
         }

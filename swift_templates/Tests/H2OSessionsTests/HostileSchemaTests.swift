@@ -16,13 +16,13 @@ final class HostileSchemaTests: XCTestCase {
         final class Box: @unchecked Sendable { var value: (H2OSessionError?, Int) = (nil, 0) }
         let (box, done) = (Box(), DispatchSemaphore(value: 0))
         let thread = Thread {
-            let work = SchemaWork()
+            let grammar = SchemaGrammar()
             do {
-                _ = try H2OSchema(schema, work)
+                _ = try H2OSchema(schema, grammar)
             } catch {
                 box.value.0 = error as? H2OSessionError
             }
-            box.value.1 = work.steps
+            box.value.1 = grammar.steps
             done.signal()
         }
         thread.stackSize = 512 << 10
