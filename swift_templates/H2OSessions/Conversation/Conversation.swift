@@ -15,7 +15,7 @@ package actor Conversation: MemoryHolder {
     /// Empty before the first reply.
     var caches = [any KVCache]()
     /// Where the caches' archives are; nil for memory.
-    var archive: ArchiveFolder?
+    var archive: ConversationFolder?
     /// nil before the first reply.
     var state: ConversationState?
     /// What the messages that were read last depend on.
@@ -285,7 +285,7 @@ package actor Conversation: MemoryHolder {
             return
         }
         let inFiles = loaded.archiveInFiles && loaded.caches.configuration.recall != nil
-        let folder = inFiles ? try loaded.platform.archives.make() : nil
+        let folder = inFiles ? try ConversationFolder(in: loaded.platform.archives) : nil
         caches = try SessionCaches.make(
             loaded.caches, for: loaded.context.model, pinned: opening.pinned,
             archive: folder?.url)

@@ -55,8 +55,9 @@ public actor H2OModel {
         pressure = platform.pressure.observe { [holders] in
             Task { await Self.releaseMemory(holders) }
         }
-        if archiveInFiles { try? platform.archives.deleteStale() }
-        SnapshotFolder.deleteStale(in: platform.snapshots)
+        for root in [platform.archives, platform.snapshots] {
+            ConversationFolder.deleteStale(in: root)
+        }
     }
 
     /// A new conversation.
@@ -191,11 +192,11 @@ package struct H2OPlatform: Sendable {
     package var background: BackgroundGuard
     package var metal: MetalCheck
     package var pressure: MemoryPressure
-    /// Where archives in files are.
-    package var archives: ArchiveFolders
-    /// Where snapshots in files are.
+    /// Where archives in files are, a folder per conversation.
+    package var archives: URL
+    /// The same of snapshots in files.
     package var snapshots: URL {
-        archives.root.deletingLastPathComponent()
+        archives.deletingLastPathComponent()
             .appending(path: "h2o-snapshots", directoryHint: .isDirectory)
     }
     /// The time since a fixed moment.
@@ -204,7 +205,7 @@ package struct H2OPlatform: Sendable {
     package init(
         memory: MemoryGuard = .system, background: BackgroundGuard = .system,
         metal: MetalCheck = .system, pressure: MemoryPressure = .system,
-        archives: ArchiveFolders = .system,
+        archives: URL = H2OPlatform.ownArchives,
         elapsed: @escaping @Sendable () -> Duration = H2OPlatform.sinceStart
     ) {
         self.memory = memory
@@ -214,6 +215,14 @@ package struct H2OPlatform: Sendable {
         self.archives = archives
         self.elapsed = elapsed
     }
+
+    /// In the app's own folder for files that it needs to work.
+    package static let ownArchives: URL = {
+        let files = FileManager.default
+        let own = files.urls(for: .applicationSupportDirectory, in: .userDomainMask).first
+        return (own ?? files.temporaryDirectory)
+            .appending(path: "h2o-archives", directoryHint: .isDirectory)
+    }()
 
     private static let start = ContinuousClock.now
 

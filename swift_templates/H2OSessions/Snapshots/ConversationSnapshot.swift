@@ -55,9 +55,9 @@ package struct ConversationHead: @unchecked Sendable {
     package var state: ConversationState
     package var caches: [any KVCache]
     /// Where the caches' archives are; nil for memory.
-    package var archive: ArchiveFolder?
+    package var archive: ConversationFolder?
 
-    package init(state: ConversationState, caches: [any KVCache], archive: ArchiveFolder? = nil) {
+    package init(state: ConversationState, caches: [any KVCache], archive: ConversationFolder? = nil) {
         self.state = state
         self.caches = caches
         self.archive = archive
@@ -83,17 +83,19 @@ package struct ConversationSnapshot: @unchecked Sendable {
 
     /// A conversation that goes on from here. The snapshot stays as it is.
     ///
-    /// - Parameter folders: where a new folder is made for archives in files
+    /// - Parameter archives: where a new folder is made for archives in files
     /// - Throws: `H2OCacheError.archive` or an error of the file system where the files are
     ///   no longer there
-    package func head(in folders: ArchiveFolders) throws -> ConversationHead {
-        let folder = try copy.archive.map { try folders.copy(of: $0.url) }
+    package func head(in archives: URL) throws -> ConversationHead {
+        let folder = try copy.archive.map {
+            try ConversationFolder(in: archives, archivesOf: $0.url)
+        }
         let caches = try copy.caches.copied(archive: folder?.url)
         return ConversationHead(state: state, caches: caches, archive: folder)
     }
 
     /// What holds the archives that its file does not have; nil where they are in memory.
-    var archive: ArchiveFolder? { copy.archive }
+    var archive: ConversationFolder? { copy.archive }
 
     /// What a file will have that ``SnapshotFile`` reads.
     ///

@@ -49,7 +49,7 @@ extension Conversation {
                 throw H2OCacheError.damaged(
                     reason: "its archive is not in its folder", file: saved.file)
             }
-            return try loaded.platform.archives.copy(of: archives)
+            return try ConversationFolder(in: loaded.platform.archives, archivesOf: archives)
         }
         let messages = try JSONDecoder().decode(
             [H2OMessage].self, from: Data((details[Detail.messages.rawValue] ?? "").utf8))
@@ -125,7 +125,7 @@ struct SavedConversation {
     /// Copies the archives of a conversation to a folder of that name.
     func addArchives(of other: URL, named name: String) throws {
         try FileManager.default.createPrivateDirectory(at: archives(name))
-        try ArchiveFolders.copyArchives(of: other, to: archives(name))
+        try FileManager.default.copyArchives(of: other, to: archives(name))
     }
 
     func archives(_ name: String) -> URL {

@@ -39,11 +39,11 @@ package struct SnapshotStore: @unchecked Sendable {
 
     private let limits: H2OSnapshotLimits
     private let identity: () -> ConversationIdentity
-    private let archives: ArchiveFolders
+    private let archives: URL
     private let root: URL
     private let room: (Int) -> Int?
     /// Made for the first file.
-    private var folder: SnapshotFolder?
+    private var folder: ConversationFolder?
     /// In the order in which they were made.
     private var entries = [Entry]()
     private var count = 0
@@ -59,8 +59,7 @@ package struct SnapshotStore: @unchecked Sendable {
     ///     if the system does not say
     package init(
         _ limits: H2OSnapshotLimits, identity: @escaping () -> ConversationIdentity,
-        archives: ArchiveFolders,
-        root: URL, room: @escaping (Int) -> Int? = { _ in nil }
+        archives: URL, root: URL, room: @escaping (Int) -> Int? = { _ in nil }
     ) {
         self.limits = limits
         self.identity = identity
@@ -126,7 +125,7 @@ package struct SnapshotStore: @unchecked Sendable {
     /// Those that it does not read are left out.
     ///
     /// - Parameter archive: has the archives of all of them
-    package mutating func add(savedIn files: [URL], archive: ArchiveFolder?) {
+    package mutating func add(savedIn files: [URL], archive: ConversationFolder?) {
         for file in files {
             guard let state = try? SnapshotFile.state(of: file, identity: identity()) else {
                 continue
@@ -195,7 +194,7 @@ package struct SnapshotStore: @unchecked Sendable {
         _ entry: Entry, _ contents: SnapshotFile.Computed
     ) throws -> Entry {
         guard case .memory(let snapshot) = entry.place else { return entry }
-        let folder = try self.folder ?? SnapshotFolder(in: root)
+        let folder = try self.folder ?? ConversationFolder(in: root)
         self.folder = folder
         let stored = try StoredSnapshot(
             contents, snapshot.archive, in: folder, name: "\(UUID().uuidString).safetensors")

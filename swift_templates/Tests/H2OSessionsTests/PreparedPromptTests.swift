@@ -223,7 +223,7 @@ final class PreparedPromptTests: XCTestCase {
             platform: H2OPlatform(
                 memory: MemoryGuard { nil }, background: BackgroundGuard {},
                 metal: MetalCheck { nil },
-                archives: archives.map(ArchiveFolders.init) ?? .system),
+                archives: archives ?? H2OPlatform.ownArchives),
             loader: loader)
         return (model, loader.model)
     }

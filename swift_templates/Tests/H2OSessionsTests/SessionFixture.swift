@@ -15,7 +15,7 @@ struct SessionFixture {
     var maxTokens = 6
     var promptChunk = 512
     var hasTemplate = true
-    var archives = ArchiveFolders.system
+    var archives = H2OPlatform.ownArchives
     var archiveInFiles = false
     var snapshots = H2OSnapshotLimits()
     var positions: Int?

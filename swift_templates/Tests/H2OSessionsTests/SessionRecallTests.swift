@@ -17,7 +17,7 @@ final class SessionRecallTests: XCTestCase {
         // Its heads have 8 elements, which no group divides.
         fixture.configuration = try H2OConfiguration(
             maxSize: 32, recentBudget: 8, recall: H2ORecall(rows: 8, ask: 8, archiveBits: 16))
-        fixture.archives = ArchiveFolders(root: folder)
+        fixture.archives = folder
         fixture.archiveInFiles = inFiles
         return fixture
     }
@@ -88,7 +88,7 @@ final class SessionRecallTests: XCTestCase {
         XCTAssertEqual(conversations.count, 1)
         let layers = try FileManager.default.contentsOfDirectory(
             atPath: folder.appending(path: conversations[0]).path)
-        XCTAssertEqual(layers.sorted(), ["layer-000", "layer-001"])
+        XCTAssertEqual(layers.sorted(), ["layer-000", "layer-001", "lock"])
 
         await session?.reset()
         XCTAssertEqual(conversations, [])

@@ -233,7 +233,7 @@ final class ForkedArchiveTests: XCTestCase {
         var fixture = try SessionFixture(maxSize: 32)
         fixture.configuration = try H2OConfiguration(
             maxSize: 32, recentBudget: 8, recall: H2ORecall(rows: 8, ask: 8, archiveBits: 16))
-        fixture.archives = ArchiveFolders(root: folder.appending(path: "archives"))
+        fixture.archives = folder.appending(path: "archives")
         fixture.archiveInFiles = inFiles
         return fixture
     }

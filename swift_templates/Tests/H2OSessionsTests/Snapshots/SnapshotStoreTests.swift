@@ -34,7 +34,7 @@ final class SnapshotStoreTests: XCTestCase {
         let identity = try ConversationIdentity.test()
         return SnapshotStore(
             H2OSnapshotLimits(memory: memory, files: files), identity: { identity },
-            archives: ArchiveFolders(root: folder.appending(path: "archives")),
+            archives: folder.appending(path: "archives"),
             root: folder.appending(path: "snapshots"), room: { _ in room })
     }
 
@@ -165,9 +165,9 @@ final class SnapshotStoreTests: XCTestCase {
         let left = root.appending(path: "left", directoryHint: .isDirectory)
         try FileManager.default.createDirectory(at: left, withIntermediateDirectories: true)
         try Data("private".utf8).write(to: left.appending(path: "1.safetensors"))
-        let running = try SnapshotFolder(in: root)
+        let running = try ConversationFolder(in: root)
 
-        SnapshotFolder.deleteStale(in: root)
+        ConversationFolder.deleteStale(in: root)
 
         XCTAssertFalse(FileManager.default.fileExists(atPath: left.path))
         XCTAssertTrue(FileManager.default.fileExists(atPath: running.url.path))
