@@ -53,10 +53,10 @@ def test_help_lists_the_commands_and_the_exit_codes(run):
         assert re.search(rf"^ +{code.value}  \w", text, re.MULTILINE)
 
 
-def test_commands_for_developers_have_a_section_of_their_own(run):
-    users, developers = run("--help").output.split("For developers")
-    assert re.search(r"^  ios ", users, re.MULTILINE)
-    assert re.search(r"^  schema ", developers, re.MULTILINE)
+def test_commands_for_other_programs_have_a_section_of_their_own(run):
+    people, programs = run("--help").output.split("For programs that read the output")
+    assert re.search(r"^  ios ", people, re.MULTILINE)
+    assert re.search(r"^  schema ", programs, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", MODULES)
