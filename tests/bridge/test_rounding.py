@@ -32,13 +32,20 @@ def other(asked):  # noqa: F811
     return answer
 
 
-def runs(answer: Answer, more: float):
-    """Runs of mlx-lm: one with the very weights, and one that gives the answer plus `more`."""
+def runs(answer: Answer, more: float | None):
+    """Runs of mlx-lm: one with the very weights, and one that gives the answer plus `more`.
+
+    None: one that gives what the first does, but for a little.
+    """
 
     def given(case, _swift):
         tokens = list(case.tokens)
         its = mx.load(str(answer.folder / "expected.safetensors"))
-        yield Run(tokens, [its[f"{case.name}.{step}"] for step in range(len(tokens))])
+        own = [its[f"{case.name}.{step}"] for step in range(len(tokens))]
+        yield Run(tokens, own)
+        if more is None:
+            yield Run(tokens, [logits + 1e-3 for logits in own])
+            return
         yield Run(
             tokens,
             [answer.arrays[f"{case.name}.{step}"] + more for step in range(len(tokens))],
@@ -58,11 +65,19 @@ def test_logits_that_mlx_lm_gives_after_one_rounding_are_no_difference(asked, ot
 
 
 def test_other_logits_remain_a_difference(asked, other):  # noqa: F811
-    results = {each.name: each for each in compare(asked, runs(other, 4))}
+    results = {each.name: each for each in compare(asked, runs(other, None))}
     for name in ("kv 8", "kv dense"):
         first = results[name].first_difference
         assert first is not None
         assert (first.step, first.kind) == (STEP, "logits")
+
+
+def test_logits_that_change_more_with_one_rounding_are_no_difference(asked, other):  # noqa: F811
+    results = {each.name: each for each in compare(asked, runs(other, 4))}
+    assert results["kv 8"].equal
+    [tie] = results["kv 8"].ties
+    assert tie.detail.endswith("when each weight is moved by one rounding")
+    assert not results["kv dense"].equal
 
 
 def test_rows_that_are_not_quantized_have_no_codes_to_decide(asked, other):  # noqa: F811

@@ -7,7 +7,8 @@ follow by more than any tolerance, and the more layers a model has the more ofte
 So mlx-lm runs the case again and goes on with Swift's tokens and Swift's evictions: once as it
 is, and DRAWS times with each weight moved to itself or a neighboring number. The first of
 these runs shows whether anything but the evicted rows differs; the others show by how much one
-rounding of each weight changes the importances of two rows, at any depth of a model.
+rounding of each weight changes the importances of two rows, and the logits behind quantized
+rows, at any depth of a model.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from h2o_pack.parity import request as requests
 from h2o_pack.parity.op import first_head, largest
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.request import Request, Text, TokenCase
-from h2o_pack.parity.rounding import Exchange, Run
+from h2o_pack.parity.rounding import MARGIN, Exchange, Run
 from h2o_pack.parity.swift import Build, Host, failure
 
 TESTS = "ParityTokensTests"
@@ -70,7 +71,8 @@ def compare(
         first = result.first_difference
         if case.kv is not None and first is not None and first.kind in ("logits", "token"):
             compared = (
-                (run, compare_run(request, case, answer, ours, run)) for run in runs(case, ours)
+                (run, partial(compare_run, request, case, answer, ours, run))
+                for run in runs(case, ours)
             )
             result = decided_by_rounding(result, compared, is_quantized=case.kv != "dense")
         results.append(result)
@@ -83,28 +85,37 @@ def compare_run(
     answer: Mapping[str, Any] | None,
     ours: Mapping[str, mx.array],
     run: Run,
+    allowed: float = 0.0,
 ) -> CaseResult:
-    """Compare a case with another run of mlx-lm."""
+    """Compare a case with another run of mlx-lm. allowed: a difference above the tolerance."""
     expected = {f"{case.name}.{step}": logits for step, logits in enumerate(run.logits)}
     again = replace(case, tokens=tuple(run.tokens), evicting=case.evicting)
-    return compare_case(request, again, answer, ours, expected)
+    return compare_case(request, again, answer, ours, expected, allowed)
 
 
 def decided_by_rounding(
-    result: CaseResult, runs: Iterator[tuple[Run, CaseResult]], *, is_quantized: bool
+    result: CaseResult,
+    runs: Iterator[tuple[Run, Callable[..., CaseResult]]],
+    *,
+    is_quantized: bool,
 ) -> CaseResult:
     """Count a difference that roundings explain as what it is; return others as they are.
 
     Every row that Swift evicted in another's place must tie with it. The logits must be those
-    of the first run, whose weights are the model's. Behind quantized rows they may be those
-    of another run instead, since the codes of elements are decided by roundings too.
+    of the first run, whose weights are the model's. Behind quantized rows, where roundings
+    decide the codes of elements too, they may be those of another run instead, or differ from
+    the first run's by no more than MARGIN times what the other runs do.
+
+    runs: each with what compares the answer with it, within an allowed difference.
     """
     before = result.first_difference
     accepted: CaseResult | None = None
     exchanges: tuple[Exchange, ...] = ()
     gaps: list[tuple[float, ...]] = []
-    for draw, (run, again) in enumerate(runs):
-        exchanges = run.exchanges
+    first: tuple[Run, Callable[..., CaseResult]] | None = None
+    change = 0.0  # of the logits, when each weight is moved by one rounding
+    for draw, (run, compare_with) in enumerate(runs):
+        exchanges, again = run.exchanges, compare_with()
         if any(math.isinf(exchange.gap) for exchange in exchanges):
             return result
         if not is_quantized and not (draw or (exchanges and again.equal)):
@@ -113,11 +124,34 @@ def decided_by_rounding(
             accepted = again
             if draw:
                 accepted = again.tie(None, before.step, draw_detail(result, again, draw))
-        if draw:
+        if first is None:
+            first = run, compare_with
+        else:
             gaps.append(run.gaps)
+            change = max(change, logits_apart(run, first[0]))
         if accepted is not None and (not exchanges or all_tie(exchanges, gaps)):
             return with_exchanges(accepted, exchanges, gaps)
-    return result
+    if first is None or before is None or (exchanges and not all_tie(exchanges, gaps)):
+        return result
+    again = first[1](MARGIN * change)
+    if not again.equal:
+        return result
+    again = again.tie(None, before.step, change_detail(again, change))
+    return with_exchanges(again, exchanges, gaps)
+
+
+def logits_apart(run: Run, other: Run) -> float:
+    """Return the largest difference of two runs' logits, as `compare_step` measures it."""
+    return max(
+        relative_difference(mine.reshape(-1), its.reshape(-1))
+        for mine, its in zip(run.logits, other.logits, strict=True)
+    )
+
+
+def relative_difference(mine: mx.array, its: mx.array) -> float:
+    """Return the largest difference, relative to the largest of `its` where that is above 1."""
+    scale = max(1.0, float(mx.abs(its).max()))
+    return largest(mine.astype(mx.float32) / scale, its.astype(mx.float32) / scale)
 
 
 def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> bool:
@@ -149,6 +183,15 @@ def draw_detail(result: CaseResult, again: CaseResult, draw: int) -> str:
         f"decided by rounding: the logits differ by {result.largest_output_difference:.2g} "
         f"from those of mlx-lm, and by {again.largest_output_difference:.2g} from those that "
         f"it gives when each weight is moved by one rounding (draw {draw})"
+    )
+
+
+def change_detail(again: CaseResult, change: float) -> str:
+    """Say that the logits differ no more than those of moved weights."""
+    return (
+        f"decided by rounding: the logits differ by {again.largest_output_difference:.2g} from "
+        f"those of mlx-lm, which themselves change by up to {change:.2g} when each weight is "
+        "moved by one rounding"
     )
 
 
@@ -188,9 +231,11 @@ def compare_case(
     answer: Mapping[str, Any] | None,
     ours: Mapping[str, mx.array],
     expected: Mapping[str, mx.array],
+    allowed: float = 0.0,
 ) -> CaseResult:
     """Compare the caches made, and of every step the token and the logits."""
-    result = empty(case.name, request, len(case.tokens), tolerance(request.dtype, case.kv))
+    allowed = max(allowed, tolerance(request.dtype, case.kv))
+    result = empty(case.name, request, len(case.tokens), allowed)
     if answer is None:
         return result.compared(Difference(None, 0, "missing", "Swift gave no answer for it"))
     if answer.get("error"):
@@ -248,7 +293,7 @@ def compare_step(
         detail = f"Swift has {mine.size} logits, Python {its.size}"
         return result.compared(Difference(None, step, "logits", detail))
     scale = max(1.0, float(mx.abs(its).max()))
-    size = largest(mine / scale, its / scale)
+    size = relative_difference(mine, its)
     so_far = max(result.largest_output_difference, min(size, LARGEST))
     result = replace(result, largest_output_difference=so_far)
     (ours, theirs), detail = tokens, ""
