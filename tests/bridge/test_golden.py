@@ -37,7 +37,7 @@ def test_each_message_belongs_to_a_test():
 
 def test_another_message_is_refused():
     with pytest.raises(AssertionError, match="make messages"):
-        messages.says("It is another one.")
+        messages.says("No command says this.")
 
 
 def test_what_depends_on_the_model_is_committed_and_the_rest_is_copied():
