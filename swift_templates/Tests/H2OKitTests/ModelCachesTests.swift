@@ -133,12 +133,12 @@ final class ModelCachesTests: XCTestCase {
             (
                 [layer],
                 "The H2O budgets have 1 entries; TinyModel has 2 caches. Write one entry "
-                    + "for each, null for the common budgets."
+                    + "per cache, null for the common budgets."
             ),
             (
                 [nil, layer],
-                "layers of the H2O budgets names layer 1 of TinyModel, which keeps its own cache: "
-                    + "H2O caches are those of layers 0. Take it out, or write null in a list of "
+                "layers of the H2O budgets names layer 1, but H2O caches are those of layers 0 "
+                    + "of TinyModel. Name some of these, or write null for the layer in a list of "
                     + "all layers."
             ),
             (
