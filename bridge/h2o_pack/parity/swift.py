@@ -94,8 +94,9 @@ def standin_files(package: Path) -> dict[str, Path | str]:
         files |= tree(package / folder, folder)
     root = assets.root()
     files |= tree(root / STANDIN, VENDOR_FOLDER)
-    [version] = (each.name for each in upstream_versions().values() if each.has_stand_in)
-    ours = added_files(root, edits_of(root, version).applying(SYSTEM).files)
+    versions = upstream_versions().values()
+    [stand_in] = (version.name for version in versions if version.has_stand_in)
+    ours = added_files(root, edits_of(root, stand_in).applying(SYSTEM).files)
     files |= {f"{VENDOR_FOLDER}/{path}": source for path, source in ours.items()}
     sources = [path for path in files if path.startswith(CMLX) and path.endswith(".cpp")]
     names = sorted({path.removeprefix(CMLX) for path in sources} - {"h2o/kernels.cpp"})

@@ -129,9 +129,9 @@ def decided_by_rounding(
         else:
             gaps.append(run.gaps)
             change = max(change, logits_apart(run, first[0]))
-        if accepted is not None and (not exchanges or all_tie(exchanges, gaps)):
+        if accepted is not None and all_tie(exchanges, gaps):
             return with_exchanges(accepted, exchanges, gaps)
-    if first is None or before is None or (exchanges and not all_tie(exchanges, gaps)):
+    if first is None or before is None or not all_tie(exchanges, gaps):
         return result
     again = first[1](MARGIN * change)
     if not again.equal:
@@ -142,16 +142,24 @@ def decided_by_rounding(
 
 def logits_apart(run: Run, other: Run) -> float:
     """Return the largest difference of two runs' logits, as `compare_step` measures it."""
-    return max(
-        relative_difference(mine.reshape(-1), its.reshape(-1))
-        for mine, its in zip(run.logits, other.logits, strict=True)
-    )
+    pairs = zip(run.logits, other.logits, strict=True)
+    flat = ((flattened(mine), flattened(its)) for mine, its in pairs)
+    return max(relative_difference(mine, its, scale_of(its)) for mine, its in flat)
 
 
-def relative_difference(mine: mx.array, its: mx.array) -> float:
-    """Return the largest difference, relative to the largest of `its` where that is above 1."""
-    scale = max(1.0, float(mx.abs(its).max()))
-    return largest(mine.astype(mx.float32) / scale, its.astype(mx.float32) / scale)
+def flattened(logits: mx.array) -> mx.array:
+    """Return logits as one row in float32."""
+    return logits.reshape(-1).astype(mx.float32)
+
+
+def scale_of(logits: mx.array) -> float:
+    """Return what differences are relative to: the largest logit, or 1."""
+    return max(1.0, float(mx.abs(logits).max()))
+
+
+def relative_difference(mine: mx.array, its: mx.array, scale: float) -> float:
+    """Return the largest difference of two rows of logits in units of `scale`."""
+    return largest(mine / scale, its / scale)
 
 
 def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> bool:
@@ -288,12 +296,12 @@ def compare_step(
     expected: mx.array,
 ) -> CaseResult:
     """Compare one step. tokens: Swift's and Python's."""
-    mine, its = (array.reshape(-1).astype(mx.float32) for array in (logits, expected))
+    mine, its = flattened(logits), flattened(expected)
     if mine.size != its.size:
         detail = f"Swift has {mine.size} logits, Python {its.size}"
         return result.compared(Difference(None, step, "logits", detail))
-    scale = max(1.0, float(mx.abs(its).max()))
-    size = relative_difference(mine, its)
+    scale = scale_of(its)
+    size = relative_difference(mine, its, scale)
     so_far = max(result.largest_output_difference, min(size, LARGEST))
     result = replace(result, largest_output_difference=so_far)
     (ours, theirs), detail = tokens, ""
