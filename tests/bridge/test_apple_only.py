@@ -88,8 +88,8 @@ WARNING = "enum H2OWarning {\n    static let simulator: Void = ()\n}\n"
 
 
 def swift(path: str, *imports: str) -> str:
-    """Read a file of H2OKit without the imports of what is not here."""
-    text = (assets.root() / "swift_templates/H2OKit" / path).read_text("utf-8")
+    """Read a file of the templates without the imports of what is not here."""
+    text = (assets.root() / "swift_templates" / path).read_text("utf-8")
     for module in imports:
         assert f"import {module}\n" in text
         text = text.replace(f"import {module}\n", "")
@@ -98,7 +98,7 @@ def swift(path: str, *imports: str) -> str:
 
 @pytest.mark.parametrize("simulator", [True, False])
 def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
-    check = swift("Guards/MetalCheck.swift", "MachO")
+    check = swift("H2OKit/Guards/MetalCheck.swift", "MachO")
     for condition, holds in (
         ("#if canImport(Metal)", True),
         ("#elseif canImport(Metal)", True),
@@ -110,12 +110,12 @@ def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
     done = typecheck(
         tmp_path,
         check=check,
-        error=swift("Bundle/H2OLoadingError.swift"),
-        plan=swift("Bundle/MemoryPlan.swift"),
-        memory=swift("Guards/MemoryGuard.swift", "MLX", "UIKit"),
+        error=swift("H2OKit/Bundle/H2OLoadingError.swift"),
+        plan=swift("H2OKit/Bundle/MemoryPlan.swift"),
+        memory=swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit"),
         limits=LIMITS,
-        manifest=swift("Bundle/ModelManifest.swift"),
-        digest=swift("Bundle/FileDigest.swift"),
+        manifest=swift("H2OKit/Bundle/ModelManifest.swift"),
+        digest=swift("H2OKit/Bundle/FileDigest.swift"),
         dyld=DYLD,
         warning=WARNING,
     )
@@ -124,7 +124,7 @@ def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
 
 
 def test_the_guard_of_the_background_type_checks(tmp_path):
-    guard = swift("Guards/BackgroundGuard.swift", "MLX", "UIKit")
+    guard = swift("H2OKit/Guards/BackgroundGuard.swift", "MLX", "UIKit")
     assert guard.count("#if canImport(UIKit)") == 3
     guard = guard.replace("#if canImport(UIKit)", "#if true")
     done = typecheck(tmp_path, guard=guard, uikit=UIKIT)
@@ -133,18 +133,24 @@ def test_the_guard_of_the_background_type_checks(tmp_path):
 
 
 def test_the_footprint_and_the_warning_of_memory_type_check(tmp_path):
-    source = swift("Guards/MemoryGuard.swift", "MLX", "UIKit")
-    for condition in ("#if canImport(Darwin)", "#if canImport(UIKit)"):
-        assert condition in source
-        source = source.replace(condition, "#if true")
+    texts = {
+        "#if canImport(Darwin)": swift("Proof/H2OSessions/Proof/Footprint.swift"),
+        "#if canImport(UIKit)": swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit"),
+    }
+    for condition, text in texts.items():
+        assert condition in text
+    footprint, memory = (
+        text.replace(condition, "#if true") for condition, text in texts.items()
+    )
     done = typecheck(
         tmp_path,
-        footprint=source,
+        footprint=footprint,
+        memory=memory,
         limits=LIMITS,
-        error=swift("Bundle/H2OLoadingError.swift"),
-        plan=swift("Bundle/MemoryPlan.swift"),
-        manifest=swift("Bundle/ModelManifest.swift"),
-        digest=swift("Bundle/FileDigest.swift"),
+        error=swift("H2OKit/Bundle/H2OLoadingError.swift"),
+        plan=swift("H2OKit/Bundle/MemoryPlan.swift"),
+        manifest=swift("H2OKit/Bundle/ModelManifest.swift"),
+        digest=swift("H2OKit/Bundle/FileDigest.swift"),
         mach=MACH,
         uikit=UIKIT,
     )

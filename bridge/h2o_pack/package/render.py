@@ -104,8 +104,8 @@ def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Con
 SWIFT_TEMPLATES = "swift_templates"
 SEVERAL = "Several"
 """What a package of several models has in the place of files of the same names."""
-PROOF, DOWNLOAD = "Proof", "Download"
-"""What `--proof` and `--download` add to the folders of the same names."""
+PROOF, DOWNLOAD, ASSET_PACK = "Proof", "Download", "AssetPack"
+"""What `--proof`, `--download` and `--asset-pack` add to the folders of the same names."""
 PARITY = "Parity"
 """The replay of a trace, for a package's tests, and for the proof in an app."""
 COLUMNS = 100
@@ -147,7 +147,6 @@ def render(
         "Model": f"Sources/{plan.module_name}Model",
         "Tests": "Tests",
         PARITY: f"Tests/H2OKitTests/{PARITY}",
-        **({"AssetPack": "AssetPack"} if plan.spec.delivery.asset_pack else {}),
     }
     if len(plan.models) > 1:
         model, tests = folders["Model"], folders["Tests"]
@@ -158,6 +157,9 @@ def render(
         }
     if plan.spec.delivery.download:
         folders |= {f"{DOWNLOAD}/{name}": folders[name] for name in ("H2OKit", "Tests")}
+    if plan.spec.delivery.asset_pack:
+        folders |= {f"{ASSET_PACK}/H2OKit": folders["H2OKit"]}
+        folders |= {f"{ASSET_PACK}/{ASSET_PACK}": ASSET_PACK}
     for folder, target in folders.items():
         files |= rendered(assets / SWIFT_TEMPLATES / folder, target, values)
     if plan.spec.app.proof:
@@ -175,7 +177,7 @@ def render(
 def rendered_app(plan: PackagePlan, assets: Path) -> dict[str, Content]:
     """Return {path in it: content} of the app."""
     folders = [APP_FOLDER]
-    folders += ["AppDownloader"] if plan.spec.delivery.asset_pack else []
+    folders += [f"{ASSET_PACK}/{APP_FOLDER}"] if plan.spec.delivery.asset_pack else []
     folders += [f"{DOWNLOAD}/{APP_FOLDER}"] if plan.spec.delivery.download else []
     folders += [f"{PROOF}/{APP_FOLDER}"] if plan.spec.app.proof else []
     files: dict[str, str] = {}

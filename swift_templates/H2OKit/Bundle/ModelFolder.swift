@@ -1,10 +1,5 @@
 import Foundation
 
-#if canImport(BackgroundAssets) && compiler(>=6.2)
-    import BackgroundAssets
-    import System
-#endif
-
 /// Finds the folder `Model` with the package's weights, tokenizer and configuration.
 ///
 /// Searches these places in this order, and returns the first with a `config.json`. In a
@@ -32,7 +27,7 @@ package enum ModelFolder {
         return folder
     }
 
-    private static func hasModel(_ folder: URL) -> Bool {
+    static func hasModel(_ folder: URL) -> Bool {
         FileManager.default.fileExists(atPath: folder.appending(path: "config.json").path)
     }
 
@@ -55,56 +50,6 @@ package enum ModelFolder {
         #else
             nil
         #endif
-    }
-}
-
-extension ModelFolder {
-    /// Finds the folder as ``find()`` does, or else in an asset pack, which the system
-    /// downloads if the device does not have it yet. Needs iOS 26.
-    ///
-    /// - Parameter id: the `assetPackID` of the package's `AssetPack/Manifest.json`
-    /// - Throws: ``H2OLoadingError``, or an error of Background Assets
-    package static func find(assetPack id: String) async throws -> URL {
-        if let folder = try? find() { return folder }
-        // Background Assets ends the process of an app that does not declare its asset packs.
-        guard Bundle.main.object(forInfoDictionaryKey: "BAHasManagedAssetPacks") != nil else {
-            throw H2OLoadingError.assetPackNotDeclared(id: id)
-        }
-        #if canImport(BackgroundAssets) && compiler(>=6.2)
-            if #available(iOS 26, macOS 26, *) {
-                let manager = AssetPackManager.shared
-                // Checked first, because a request for a pack that is already here may use the
-                // network.
-                if let folder = try? manager.url(for: FilePath("Model")), hasModel(folder) {
-                    return folder
-                }
-                let pack = try await manager.assetPack(withID: id)
-                try await manager.ensureLocalAvailability(of: pack)
-                return try manager.url(for: FilePath("Model"))
-            }
-        #endif
-        throw H2OLoadingError.assetPackUnsupported(id: id)
-    }
-
-    /// Yields the share of an asset pack that has arrived, from 0 to 1, during its download.
-    package static func shares(ofAssetPack id: String) -> AsyncStream<Double> {
-        AsyncStream { continuation in
-            #if canImport(BackgroundAssets) && compiler(>=6.2)
-                if #available(iOS 26, macOS 26, *) {
-                    let updates = AssetPackManager.shared.statusUpdates(forAssetPackWithID: id)
-                    let task = Task {
-                        for await update in updates {
-                            guard case .downloading(_, let progress) = update else { continue }
-                            continuation.yield(progress.fractionCompleted)
-                        }
-                        continuation.finish()
-                    }
-                    continuation.onTermination = { _ in task.cancel() }
-                    return
-                }
-            #endif
-            continuation.finish()
-        }
     }
 }
 

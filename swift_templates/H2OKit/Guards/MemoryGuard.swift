@@ -35,24 +35,6 @@ package struct MemoryGuard: Sendable {
     }
 }
 
-extension MemoryGuard {
-    /// Returns the first model whose plan fits into the free memory, or the first of all if the
-    /// free memory is unknown.
-    ///
-    /// - Parameters:
-    ///   - models: the candidates, the best first
-    ///   - plan: returns the bytes that a model needs
-    /// - Throws: ``H2OLoadingError/noMemory(needs:free:)`` if no model fits
-    package func first<Model: Identifiable>(
-        of models: [Model], plan: (Model) -> MemoryPlan
-    ) throws -> Model where Model.ID == String {
-        let free = free ?? .max
-        if let model = models.first(where: { plan($0).total <= free }) { return model }
-        let needs = models.reduce(into: [String: MemoryPlan]()) { $0[$1.id] = plan($1) }
-        throw H2OLoadingError.noMemory(needs: needs, free: free)
-    }
-}
-
 /// Sets MLX's memory limits while a model is in memory. MLX has one set of limits per process,
 /// so each model adds its plan to them, and subtracts it when this object is released.
 package final class MemoryLimits: Sendable {
@@ -166,41 +148,5 @@ package enum FreeMemory {
             return kilobytes * 1024
         }
         return nil
-    }
-}
-
-/// The memory that the system counts for this process.
-package enum Footprint {
-    /// Bytes now, and at the peak so far; nil if the system does not say.
-    package static var bytes: (now: Int, most: Int)? {
-        #if canImport(Darwin)
-            var info = task_vm_info_data_t()
-            var count = mach_msg_type_number_t(
-                MemoryLayout<task_vm_info_data_t>.size / MemoryLayout<natural_t>.size)
-            let result = withUnsafeMutablePointer(to: &info) { pointer in
-                pointer.withMemoryRebound(to: integer_t.self, capacity: Int(count)) {
-                    // A copy, because Swift 6 treats mach_task_self_ of older SDKs as shared
-                    // mutable state.
-                    task_info(task_self_trap(), task_flavor_t(TASK_VM_INFO), $0, &count)
-                }
-            }
-            guard result == KERN_SUCCESS else { return nil }
-            return (Int(info.phys_footprint), Int(info.ledger_phys_footprint_peak))
-        #else
-            let text = try? String(contentsOfFile: "/proc/self/status", encoding: .utf8)
-            return text.flatMap(known)
-        #endif
-    }
-
-    /// Reads VmRSS and VmHWM from the text of /proc/self/status, in bytes.
-    package static func known(status: String) -> (now: Int, most: Int)? {
-        func bytes(_ name: String) -> Int? {
-            let line = status.split(separator: "\n").first { $0.hasPrefix("\(name):") }
-            let words = line?.split(whereSeparator: \.isWhitespace) ?? []
-            guard words.count == 3, words[2] == "kB" else { return nil }
-            return Int(words[1]).map { $0 * 1024 }
-        }
-        guard let now = bytes("VmRSS"), let most = bytes("VmHWM") else { return nil }
-        return (now, most)
     }
 }

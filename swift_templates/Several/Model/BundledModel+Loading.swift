@@ -2,14 +2,17 @@ import H2OKit
 import H2OSessions
 
 extension BundledModel {
-    /// Returns the largest model that fits into the free memory.
+    /// Returns the largest model that fits into the free memory, or the first of all if the
+    /// system does not say what is free.
     ///
     /// - Parameter free: the free bytes, by default the system's answer; other values show
     ///   which model another device would load
     /// - Throws: `H2OLoadingError.noMemory`, which has the plan of each model
     public static func best(free: Int? = nil) throws -> BundledModel {
-        let memory = free.map { bytes in MemoryGuard { bytes } } ?? .system
-        return try memory.first(of: all, plan: \.memory)
+        let free = free ?? MemoryGuard.system.free ?? .max
+        if let model = all.first(where: { $0.memory.total <= free }) { return model }
+        let needs = Dictionary(all.map { ($0.id, $0.memory) }, uniquingKeysWith: { one, _ in one })
+        throw H2OLoadingError.noMemory(needs: needs, free: free)
     }
 
     /// Returns the model of this package that is loaded already, or else loads the largest one

@@ -31,51 +31,12 @@ final class MemoryTests: XCTestCase {
         XCTAssertThrowsError(try MemoryGuard { FreeMemory.known(1) }.check(plan, of: "m"))
     }
 
-    private struct Candidate: Identifiable {
-        let id: String
-        let plan: MemoryPlan
-
-        init(_ id: String, _ weights: Int) {
-            self.id = id
-            plan = MemoryPlan(weights: weights, caches: 0, prefill: 0, bufferCache: 0)
-        }
-    }
-
-    func testTheFirstOfSeveralModelsThatFitsIsTaken() throws {
-        let models = [
-            Candidate("large", 3000), Candidate("medium", 2000), Candidate("small", 1000),
-        ]
-        func taken(_ free: Int?) throws -> String {
-            try MemoryGuard { free }.first(of: models, plan: \.plan).id
-        }
-
-        XCTAssertEqual(try taken(3000), "large")
-        XCTAssertEqual(try taken(2999), "medium")
-        XCTAssertEqual(try taken(1000), "small")
-        XCTAssertEqual(try taken(nil), "large")
-        XCTAssertThrowsError(try taken(999)) { error in
-            XCTAssertEqual(
-                error as? H2OLoadingError,
-                .noMemory(
-                    needs: Dictionary(uniqueKeysWithValues: models.map { ($0.id, $0.plan) }),
-                    free: 999))
-        }
-    }
-
     func testTheSystemKnowsItsFreeMemory() throws {
         #if targetEnvironment(simulator)
             XCTAssertNil(MemoryGuard.system.free)
         #else
             XCTAssertGreaterThan(try XCTUnwrap(MemoryGuard.system.free), 1 << 20)
         #endif
-    }
-
-    func testTheFootprintNowAndAtMostIsInBytes() throws {
-        let known = Footprint.known(status: "VmHWM:\t    20 kB\nVmRSS:\t    10 kB\n")
-        XCTAssertEqual(known?.now, 10 << 10)
-        XCTAssertEqual(known?.most, 20 << 10)
-        XCTAssertNil(Footprint.known(status: "VmRSS:\t    10 kB\n"))
-        XCTAssertGreaterThan(try XCTUnwrap(Footprint.bytes).most, 1 << 20)
     }
 
     func testAPhoneHasAPlanOfItsOwn() {
@@ -91,18 +52,7 @@ final class MemoryTests: XCTestCase {
     }
 }
 
-final class MetalCheckTests: XCTestCase {
-    private var app = URL(filePath: "/")
-
-    override func setUpWithError() throws {
-        app = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
-        try FileManager.default.createDirectory(at: app, withIntermediateDirectories: true)
-    }
-
-    override func tearDownWithError() throws {
-        try FileManager.default.removeItem(at: app)
-    }
-
+final class MetalCheckTests: FolderTestCase {
     func testTheKernelsAreFoundAsEachSystemLaysThemOut() throws {
         for place in [
             "mlx-swift_Cmlx.bundle/default.metallib",
@@ -119,9 +69,9 @@ final class MetalCheckTests: XCTestCase {
         _ = try put("{}", at: "mlx-swift_Cmlx.bundle/Info.plist")
 
         XCTAssertThrowsError(try check()) { error in
-            XCTAssertEqual(error as? H2OLoadingError, .noMetalLibrary(searched: [app]))
+            XCTAssertEqual(error as? H2OLoadingError, .noMetalLibrary(searched: [folder]))
             let said = error.localizedDescription
-            XCTAssertTrue(said.contains(app.path), said)
+            XCTAssertTrue(said.contains(folder.path), said)
             XCTAssertTrue(said.contains("build with Xcode or xcodebuild"), said)
         }
     }
@@ -137,12 +87,12 @@ final class MetalCheckTests: XCTestCase {
     }
 
     private func check() throws {
-        let folders = [app]
+        let folders = [folder]
         try MetalCheck { folders }.check()
     }
 
     private func put(_ text: String, at path: String) throws -> URL {
-        let url = app.appending(path: path)
+        let url = folder.appending(path: path)
         try FileManager.default.createDirectory(
             at: url.deletingLastPathComponent(), withIntermediateDirectories: true)
         try Data(text.utf8).write(to: url)

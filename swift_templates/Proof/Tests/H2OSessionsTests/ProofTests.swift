@@ -93,6 +93,14 @@ final class ProofTests: XCTestCase {
         XCTAssertFalse(proof.isRunning)
     }
 
+    func testTheFootprintNowAndAtMostIsInBytes() throws {
+        let known = Footprint.known(status: "VmHWM:\t    20 kB\nVmRSS:\t    10 kB\n")
+        XCTAssertEqual(known?.now, 10 << 10)
+        XCTAssertEqual(known?.most, 20 << 10)
+        XCTAssertNil(Footprint.known(status: "VmRSS:\t    10 kB\n"))
+        XCTAssertGreaterThan(try XCTUnwrap(Footprint.bytes).most, 1 << 20)
+    }
+
     private func proof(lasting duration: Duration) -> H2OProof {
         H2OProof(duration: duration, machine: phone, folder: folder)
     }
