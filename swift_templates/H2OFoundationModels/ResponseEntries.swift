@@ -26,16 +26,16 @@
             _ reply: (@escaping @Sendable (H2OSession.Part) -> Void) async throws
                 -> H2OSession.Response
         ) async throws -> H2OSession.Response {
-            let parts = PartBuffer()
+            let (stream, parts) = AsyncStream<H2OSession.Part>.makeStream()
             async let sending: Void = {
-                while let part = try await parts.next() { await self.send(part) }
+                for await part in stream { await self.send(part) }
             }()
             let response: H2OSession.Response
             do {
-                defer { parts.finish(.success(())) }
-                response = try await reply { parts.add($0) }
+                defer { parts.finish() }
+                response = try await reply { parts.yield($0) }
             }
-            try await sending
+            await sending
             return response
         }
 

@@ -113,16 +113,24 @@ public actor H2OSession {
     package nonisolated func stream(
         _ options: Options?, _ turn: @escaping Turn
     ) -> AsyncThrowingStream<Part, any Error> {
-        let parts = PartBuffer()
+        let (stream, parts) = AsyncThrowingStream<Part, any Error>.makeStream()
         do {
             let task = try replies.begin { [options = options ?? self.options] in
-                try await self.generate(turn, options, parts.add)
+                try await self.generate(turn, options) { parts.yield($0) }
             }
-            Task { parts.finish(await task.result.map { _ in }) }
-            return parts.stream(canceling: task)
+            parts.onTermination = { _ in task.cancel() }
+            Task {
+                do {
+                    _ = try await task.value
+                    parts.finish()
+                } catch {
+                    parts.finish(throwing: error)
+                }
+            }
         } catch {
-            return AsyncThrowingStream { $0.finish(throwing: error) }
+            parts.finish(throwing: error)
         }
+        return stream
     }
 
     /// Reads instructions, tools and the messages so far, so that the next reply reads the
