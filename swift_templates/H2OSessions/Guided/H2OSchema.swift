@@ -78,32 +78,16 @@ enum OrderedJSON: Hashable {
     ///   deep or is not JSON, or has an object with two members of one name
     init(parsing text: String) throws {
         let bytes = Array(text.utf8.prefix(SchemaLimits.bytes + 1))
-        guard bytes.count <= SchemaLimits.bytes, Self.nesting(bytes) <= SchemaLimits.nesting else {
-            throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
-        }
-        let data = Data(bytes)
-        guard (try? JSONSerialization.jsonObject(with: data, options: .fragmentsAllowed)) != nil
-        else { throw H2OSessionError.invalidSchema(.notJSON) }
+        guard bytes.count <= SchemaLimits.bytes else { throw Self.tooLarge }
         var reader = Reader(rest: bytes[...])
         self = try reader.value()
+        let data = Data(bytes)
+        guard (try? JSONSerialization.jsonObject(with: data, options: .fragmentsAllowed)) != nil
+        else { throw Self.notJSON }
     }
 
-    /// How many brackets are open at once.
-    private static func nesting(_ bytes: [UInt8]) -> Int {
-        var (open, most, isInString, isEscaped) = (0, 0, false, false)
-        for byte in bytes {
-            switch byte {
-            case _ where isEscaped: isEscaped = false
-            case UInt8(ascii: "\\"): isEscaped = isInString
-            case UInt8(ascii: "\""): isInString.toggle()
-            case UInt8(ascii: "{") where !isInString, UInt8(ascii: "[") where !isInString: open += 1
-            case UInt8(ascii: "}") where !isInString, UInt8(ascii: "]") where !isInString: open -= 1
-            default: break
-            }
-            most = max(most, open)
-        }
-        return most
-    }
+    private static let tooLarge = H2OSessionError.invalidSchema(.tooLarge(place: ""))
+    private static let notJSON = H2OSessionError.invalidSchema(.notJSON)
 
     var number: Double? { if case .number(let digits) = self { Double(digits) } else { nil } }
     var string: String? { if case .string(let string) = self { string } else { nil } }
@@ -129,26 +113,30 @@ enum OrderedJSON: Hashable {
         return isPlain ? "\"\(string)\"" : H2OKit.json(string)
     }
 
-    /// Reads a text that is JSON.
+    /// Reads a text that is JSON; of other texts it notices some.
     private struct Reader {
         var rest: ArraySlice<UInt8>
+        /// Brackets that are open.
+        private var depth = 0
 
-        /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for two members of one name
+        init(rest: ArraySlice<UInt8>) { self.rest = rest }
+
         mutating func value() throws -> OrderedJSON {
             if took("[") { return .array(try list(until: "]") { try $0.value() }) }
             if took("{") {
                 var names = Set<String>()
                 return .object(
                     try list(until: "}") { reader in
-                        let name = reader.string()
+                        let name = try reader.string()
                         guard names.insert(name).inserted, reader.took(":") else {
-                            throw H2OSessionError.invalidSchema(.notJSON)
+                            throw OrderedJSON.notJSON
                         }
                         return Member(name: name, value: try reader.value())
                     })
             }
-            if rest.first == UInt8(ascii: "\"") { return .string(string()) }
+            if rest.first == UInt8(ascii: "\"") { return .string(try string()) }
             let word = rest.prefix { !Self.endOfWord.contains($0) }
+            guard !word.isEmpty else { throw OrderedJSON.notJSON }
             rest = rest[word.endIndex...]
             switch String(decoding: word, as: UTF8.self) {
             case "null": return .null
@@ -161,6 +149,9 @@ enum OrderedJSON: Hashable {
         private mutating func list<Element>(
             until close: Unicode.Scalar, _ element: (inout Reader) throws -> Element
         ) throws -> [Element] {
+            depth += 1
+            defer { depth -= 1 }
+            guard depth <= SchemaLimits.nesting else { throw OrderedJSON.tooLarge }
             var elements = [Element]()
             while !took(close) {
                 _ = took(",")
@@ -170,9 +161,12 @@ enum OrderedJSON: Hashable {
             return elements
         }
 
-        private mutating func string() -> String {
+        private mutating func string() throws -> String {
             var end = rest.startIndex + 1
-            while rest[end] != UInt8(ascii: "\"") { end += rest[end] == UInt8(ascii: "\\") ? 2 : 1 }
+            while end < rest.endIndex, rest[end] != UInt8(ascii: "\"") {
+                end += rest[end] == UInt8(ascii: "\\") ? 2 : 1
+            }
+            guard end < rest.endIndex else { throw OrderedJSON.notJSON }
             let literal = rest[...end]
             rest = rest[(end + 1)...]
             guard literal.contains(UInt8(ascii: "\\")) else {

@@ -1,80 +1,86 @@
 /// A part of a grammar: what text may come in one place.
-struct GrammarPart: Sendable {
-    /// Atoms in the notation of the grammar engine; "" for no text.
-    let notation: String
-    let length: Length
-    /// The places of the schema whose text it may be with nothing before it.
-    var places = [String]()
+indirect enum GrammarPart: Sendable {
+    /// In the notation of the grammar engine; `bytes` are those of its shortest text.
+    case atom(String, bytes: Int)
+    /// What a rule of the schema's own describes.
+    case rule(String)
+    case sequence([GrammarPart])
+    /// One of several.
+    case choice([GrammarPart])
+    case times(GrammarPart, Counts)
 
     /// How many characters, elements or members there are; `most` nil is without a limit.
     struct Counts: Hashable, Sendable {
         var least = 0
         var most: Int?
+
+        fileprivate var notation: String {
+            switch (least, most) {
+            case (0, nil): "*"
+            case (0, 1): "?"
+            default: "{\(least),\(most.map(String.init) ?? "")}"
+            }
+        }
     }
 
-    /// How short a text can be, in bytes.
-    indirect enum Length: Sendable {
-        case bytes(Double)
-        case sum([Length])
-        case least([Length])
-        case times(Int, Length)
-        /// That of a place of the schema.
-        case place(String)
-    }
-
-    static let nothing = GrammarPart(notation: "", length: .bytes(0))
+    /// No text.
+    static let nothing = GrammarPart.sequence([])
     static let comma = common("comma")
+
+    /// What a rule describes that every grammar has.
+    static func common(_ name: String) -> GrammarPart {
+        .atom(name, bytes: rules[name]?.bytes ?? 0)
+    }
 
     /// The text itself.
     static func quoted(_ text: String) -> GrammarPart {
-        GrammarPart(notation: notation(text), length: .bytes(Double(text.utf8.count)))
+        .atom(notation(text), bytes: text.utf8.count)
     }
 
     /// A text as the notation quotes it.
     static func notation(_ text: String) -> String {
-        let marks: Set = [UInt8(ascii: "\\"), UInt8(ascii: "\"")]
-        guard text.utf8.contains(where: marks.contains) else { return "\"\(text)\"" }
-        return "\"" + text.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"") + "\""
+        "\"" + text.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"") + "\""
     }
 
     /// A character of a set, in the notation of the grammar engine.
-    static func set(_ characters: String) -> GrammarPart {
-        GrammarPart(notation: "[\(characters)]", length: .bytes(1))
-    }
-
-    static func sequence(_ parts: [GrammarPart]) -> GrammarPart {
-        let atoms = parts.map(\.notation).filter { !$0.isEmpty }.joined(separator: " ")
-        return GrammarPart(
-            notation: atoms.isEmpty ? #""""# : "(\(atoms))", length: .sum(parts.map(\.length)))
-    }
+    static func set(_ characters: String) -> GrammarPart { .atom("[\(characters)]", bytes: 1) }
 
     /// `part` between two texts.
     static func between(_ open: String, _ part: GrammarPart, _ close: String) -> GrammarPart {
-        sequence([quoted(open), part, quoted(close)])
-    }
-
-    /// One of several values.
-    static func choice(_ ways: [GrammarPart]) -> GrammarPart {
-        GrammarPart(
-            notation: "(\(ways.map(\.notation).joined(separator: " | ")))",
-            length: .least(ways.map(\.length)), places: ways.flatMap(\.places))
+        .sequence([quoted(open), part, quoted(close)])
     }
 
     static func repeated(_ part: GrammarPart, _ counts: Counts) -> GrammarPart {
-        guard counts.most != 0 else { return nothing }
-        let times =
-            counts == Counts() ? "*" : "{\(counts.least),\(counts.most.map(String.init) ?? "")}"
-        return GrammarPart(
-            notation: part.notation + times, length: .times(counts.least, part.length))
+        counts.most == 0 ? nothing : .times(part, counts)
     }
 
     static func member(_ name: GrammarPart, _ value: GrammarPart) -> GrammarPart {
-        sequence([name, common("colon"), value])
+        .sequence([name, common("colon"), value])
     }
 
-    /// What a rule describes that every grammar has.
-    static func common(_ name: String) -> GrammarPart {
-        GrammarPart(notation: name, length: .bytes(rules[name]?.length ?? 0))
+    fileprivate var notation: String {
+        switch self {
+        case .atom(let text, _), .rule(let text): text
+        case .sequence(let parts) where parts.isEmpty: #""""#
+        case .sequence(let parts): "(\(parts.map(\.notation).joined(separator: " ")))"
+        case .choice: "(\(body))"
+        case .times(let part, let counts): part.notation + counts.notation
+        }
+    }
+
+    /// What stands behind the name of a rule.
+    fileprivate var body: String {
+        guard case .choice(let ways) = self else { return notation }
+        return ways.map(\.notation).joined(separator: " | ")
+    }
+
+    /// The rules whose text it may be with nothing before it.
+    fileprivate var firstRules: [String] {
+        switch self {
+        case .rule(let name): [name]
+        case .choice(let ways): ways.flatMap(\.firstRules)
+        case .atom, .sequence, .times: []
+        }
     }
 
     /// Characters of a string that stand for themselves. The engine compares an ASCII byte with
@@ -84,7 +90,7 @@ struct GrammarPart: Sendable {
 
     /// The rules of every grammar, JSON without spaces but one after a comma or colon, and how long
     /// what they describe is: that without an end as short as it can be, the rest as long.
-    fileprivate static let rules: [String: (body: String, length: Double)] = [
+    fileprivate static let rules: [String: (body: String, bytes: Int)] = [
         "any": ("string | number | boolean | null | array | object", 2),
         "array": (#""[" (any (comma any)*)? "]""#, 2),
         "boolean": (#""true" | "false""#, 4),
@@ -109,15 +115,14 @@ final class SchemaGrammar {
 
     /// Steps in which the schema became this: a byte or a part that is looked at, once each time.
     private(set) var steps = 0
-    private var ruleCount = 0
-    /// By the places that they are at.
+    /// By the names of their rules.
     private var parts = [String: GrammarPart]()
-    /// How short the text of a place can be, in bytes.
+    /// The rules of each place, its own last.
+    private var places = [(pointer: String, names: [String])]()
+    /// Rules of the place that is read.
+    private var newNames = [String]()
+    /// How short the text of a rule can be, in bytes, as far as it is known.
     private var lengths = [String: Double]()
-
-    /// How often all places are read again for their lengths. Each time those that refer to
-    /// known ones become known.
-    private static let rounds = 32
 
     /// Steps of a schema within the schema, of a byte of the grammar, which the engine reads too,
     /// and of a set of characters in a `pattern`.
@@ -132,60 +137,85 @@ final class SchemaGrammar {
         }
     }
 
-    /// - Parameters:
-    ///   - place: a JSON pointer
-    ///   - part: what comes there
-    ///   - name: of its rule
+    /// Ends a place, which is a JSON pointer, with the rule for the whole of it.
     func define(_ place: String, as part: GrammarPart, named name: String) {
-        parts[place] = part
-        text += "\(name) ::= \(part.notation)\n"
+        add(part, named: name)
+        places.append((place, newNames))
+        newNames = []
     }
 
-    /// One of several texts, as a rule.
-    func text(_ ways: [GrammarPart]) throws -> GrammarPart {
-        let lengths = ways.map { shortest($0.length) }
-        return GrammarPart(
-            notation: try rule(ways.map(\.notation).joined(separator: " | ")),
-            length: .bytes(lengths.max() ?? 0))
+    /// The part as a rule, for one that is needed twice or must not be repeated in the text.
+    func rule(_ part: GrammarPart) throws -> GrammarPart {
+        let name = "r\(parts.count)"
+        add(part, named: name)
+        try spend(Self.byte * part.body.utf8.count)
+        return .rule(name)
+    }
+
+    private func add(_ part: GrammarPart, named name: String) {
+        parts[name] = part
+        newNames.append(name)
+        text += "\(name) ::= \(part.body)\n"
     }
 
     /// Elements with commas between them.
     func list(_ element: GrammarPart, _ counts: GrammarPart.Counts) throws -> GrammarPart {
         guard counts.most != 0 else { return .nothing }
-        // As a rule, since a list has it twice.
-        let first = GrammarPart(notation: try rule(element.notation), length: element.length)
+        let first = try rule(element)
         let more = GrammarPart.repeated(
             .sequence([.comma, first]),
             GrammarPart.Counts(least: max(0, counts.least - 1), most: counts.most.map { $0 - 1 }))
-        let some = GrammarPart.sequence([first, more]).notation
-        let commas = GrammarPart.Length.bytes(Double(counts.least) * 2)
-        return GrammarPart(
-            notation: counts.least == 0 ? some + "?" : some,
-            length: .sum([.times(counts.least, element.length), commas]))
+        let some = GrammarPart.sequence([first, more])
+        return counts.least == 0 ? .times(some, GrammarPart.Counts(most: 1)) : some
     }
 
     /// Members in their order, the optional ones with or without.
     func members(_ members: [(part: GrammarPart, isRequired: Bool)]) throws -> GrammarPart {
         // What comes from a member on, where it is the first and where others are before it.
-        var (first, more) = (#""""#, #""""#)
+        var (first, more) = ([GrammarPart.nothing], GrammarPart.nothing)
         for member in members.reversed() {
-            let part = try rule(member.part.notation)
-            first = "\(part) \(more)" + (member.isRequired ? "" : " | \(first)")
-            more = try rule("comma \(part) \(more)" + (member.isRequired ? "" : " | \(more)"))
+            let part = try rule(member.part)
+            first = [.sequence([part, more])] + (member.isRequired ? [] : first)
+            let next = GrammarPart.sequence([.comma, part, more])
+            more = try rule(.choice([next] + (member.isRequired ? [] : [more])))
         }
-        let lengths = members.map {
-            GrammarPart.Length.times($0.isRequired ? 1 : 0, $0.part.length)
-        }
-        let commas = Double(members.filter(\.isRequired).count) * 2
-        return GrammarPart(notation: "(\(first))", length: .sum(lengths + [.bytes(commas)]))
+        return .choice(first)
     }
 
-    private func rule(_ body: String) throws -> String {
-        try spend(Self.byte * body.utf8.count)
-        let name = "r\(ruleCount)"
-        ruleCount += 1
-        text += "\(name) ::= \(body)\n"
-        return name
+    /// Texts that begin alike, as rules that share their beginnings: the engine takes more than is
+    /// described where alternatives of one rule begin alike (xgrammar 0.1.30).
+    ///
+    /// - Parameter ways: each in the notation of the grammar engine, one character a string
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for what is too large
+    func sharing(_ ways: [[String]]) throws -> GrammarPart {
+        // A grammar has at least as many bytes of them.
+        try spend(4 * Self.byte * ways.map(\.count).reduce(0, +))
+        return try sharing(ways.map { $0[...] }, depth: 0)
+    }
+
+    private func sharing(_ ways: [ArraySlice<String>], depth: Int) throws -> GrammarPart {
+        guard depth <= SchemaLimits.nesting else {
+            throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
+        }
+        var firsts = [String]()
+        var following = [String: [ArraySlice<String>]]()
+        for way in ways {
+            let first = way.first ?? #""""#
+            if following[first] == nil { firsts.append(first) }
+            following[first, default: []].append(way.dropFirst())
+        }
+        let branches = try firsts.map { first in
+            var rest = following[first] ?? []
+            var common = [GrammarPart.atom(first, bytes: 1)]
+            // What all have in common takes no rule.
+            while let next = rest.first?.first, rest.allSatisfy({ $0.first == next }) {
+                common.append(.atom(next, bytes: 1))
+                rest = rest.map { $0.dropFirst() }
+            }
+            if !rest.allSatisfy(\.isEmpty) { common.append(try sharing(rest, depth: depth + 1)) }
+            return GrammarPart.sequence(common)
+        }
+        return branches.count == 1 ? branches[0] : try rule(.choice(branches))
     }
 
     /// The longest of the shortest texts that any part has, in bytes: what one more character can
@@ -196,10 +226,10 @@ final class SchemaGrammar {
     func longestEnd() throws -> Int {
         try measure()
         var most = 0.0
-        for (place, part) in parts.sorted(by: { $0.key < $1.key }) {
-            let longest = longest(part.length)
+        for (place, names) in places {
+            let longest = names.map { length(parts[$0] ?? .nothing).longest }.max() ?? 0
             try spend(0, at: place)
-            guard try !beginsWithItself(place), longest < .infinity else {
+            guard try !beginsWithItself(names[names.count - 1], place), longest < .infinity else {
                 throw H2OSessionError.invalidSchema(.noInstance(place: place))
             }
             guard longest <= Double(SchemaLimits.reply) else {
@@ -210,50 +240,51 @@ final class SchemaGrammar {
         return Int(most)
     }
 
-    /// Whether a place may be the same place, without a character between: the engine would look
-    /// for the beginning for ever.
-    private func beginsWithItself(_ place: String) throws -> Bool {
-        var (pending, seen) = (parts[place]?.places ?? [], Set<String>())
+    /// Whether a rule may be the same rule, without a character between: the engine would look for
+    /// the beginning for ever.
+    private func beginsWithItself(_ rule: String, _ place: String) throws -> Bool {
+        var (pending, seen) = (parts[rule]?.firstRules ?? [], Set<String>())
         while let next = pending.popLast() {
             try spend(1, at: place)
-            if next == place { return true }
-            if seen.insert(next).inserted { pending += parts[next]?.places ?? [] }
+            if next == rule { return true }
+            if seen.insert(next).inserted { pending += parts[next]?.firstRules ?? [] }
         }
         return false
     }
 
+    /// Finds the lengths of all rules: each time those that refer to known ones become known.
     private func measure() throws {
-        let all = parts.sorted { $0.key < $1.key }
-        for round in 0 ..< Self.rounds {
-            let before = lengths
-            for (place, part) in round.isMultiple(of: 2) ? all : all.reversed() {
-                lengths[place] = shortest(part.length)
+        var before: [String: Double]?
+        while lengths != before {
+            before = lengths
+            // In both orders, as a place may refer to earlier and to later ones.
+            for (place, names) in places.reversed() + places {
+                for name in names { lengths[name] = length(parts[name] ?? .nothing).shortest }
                 try spend(0, at: place)
             }
-            if lengths == before { return }
         }
-        throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
     }
 
-    /// Infinite for what cannot end.
-    private func shortest(_ length: GrammarPart.Length) -> Double {
+    /// How short the text of a part can be, infinite for what cannot end, and the longest of that
+    /// of all parts within it; in bytes.
+    private func length(_ part: GrammarPart) -> (shortest: Double, longest: Double) {
         steps += 1
-        return switch length {
-        case .bytes(let count): count
-        case .sum(let parts): parts.map(shortest).reduce(0, +)
-        case .least(let ways): ways.map(shortest).min() ?? 0
-        case .times(let count, let part): count == 0 ? 0 : Double(count) * shortest(part)
-        case .place(let place): lengths[place] ?? .infinity
+        switch part {
+        case .atom(_, let bytes): return (Double(bytes), Double(bytes))
+        case .rule(let name):
+            let length = lengths[name] ?? .infinity
+            return (length, length)
+        case .sequence(let parts):
+            let lengths = parts.map(length)
+            let sum = lengths.map(\.shortest).reduce(0, +)
+            return (sum, lengths.map(\.longest).reduce(sum, max))
+        case .choice(let ways):
+            let lengths = ways.map(length)
+            return (lengths.map(\.shortest).min() ?? 0, lengths.map(\.longest).max() ?? 0)
+        case .times(let part, let counts):
+            let (shortest, longest) = length(part)
+            let all = counts.least == 0 ? 0 : Double(counts.least) * shortest
+            return (all, max(all, longest))
         }
-    }
-
-    private func longest(_ length: GrammarPart.Length) -> Double {
-        let parts: [GrammarPart.Length] =
-            switch length {
-            case .bytes, .place: []
-            case .sum(let parts), .least(let parts): parts
-            case .times(_, let part): [part]
-            }
-        return parts.map(longest).reduce(shortest(length), max)
     }
 }

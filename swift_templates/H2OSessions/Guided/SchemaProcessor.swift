@@ -109,16 +109,16 @@ package struct SchemaProcessor: LogitProcessor {
     /// Tokens that end the reply soon, from here: those that close what is open, and where there
     /// is none of them, the first that is allowed.
     private func wayToEnd(atMost most: Int) throws -> [Int] {
-        try path.excursion { path in
-            var way = [Int]()
-            while way.count < most {
-                let next = Self.next(try path.allowed(), closing)
-                way.append(next ?? closing.end)
-                guard let next, next != closing.end else { break }
-                try path.accept(next)
-            }
-            return way
+        let here = path.count
+        var way = [Int]()
+        while way.count < most {
+            let next = Self.next(try path.allowed(), closing)
+            way.append(next ?? closing.end)
+            guard let next, next != closing.end else { break }
+            try path.accept(next)
         }
+        try path.goBack(to: here)
+        return way
     }
 
     private static func next(_ allowed: [UInt32]?, _ closing: ClosingTokens) -> Int? {
@@ -195,7 +195,7 @@ package final class SchemaGrammars {
     package func processor(for schema: H2OSchema, atMost most: Int?) throws -> SchemaProcessor {
         do {
             let path = try self.path(of: schema)
-            try path.restart()
+            try path.goBack(to: 0)
             return try SchemaProcessor(
                 path, closing: closing, longestEnd: schema.longestEnd, atMost: most)
         } catch let error as TokenGrammarError {
@@ -236,10 +236,10 @@ extension Tokenizer {
     }
 }
 
-/// A grammar, and the tokens that it has gone on with.
+/// A grammar, and how many tokens it has gone on with.
 final class GrammarPath {
     private let grammar: any TokenGrammar
-    private var tokens = [Int]()
+    private(set) var count = 0
 
     init(_ grammar: any TokenGrammar) {
         self.grammar = grammar
@@ -249,21 +249,11 @@ final class GrammarPath {
 
     func accept(_ token: Int) throws {
         try grammar.accept(token)
-        tokens.append(token)
+        count += 1
     }
 
-    func restart() throws { try goBack(tokens.count) }
-
-    /// Does something from here on, and comes back.
-    func excursion<T>(_ work: (GrammarPath) throws -> T) throws -> T {
-        let here = tokens.count
-        let result = try work(self)
-        try goBack(tokens.count - here)
-        return result
-    }
-
-    private func goBack(_ count: Int) throws {
-        try grammar.goBack(count)
-        tokens.removeLast(count)
+    func goBack(to count: Int) throws {
+        try grammar.goBack(self.count - count)
+        self.count = count
     }
 }

@@ -266,7 +266,7 @@ struct SchemaReader {
             }
             add(try SchemaNode(schema, at: place))
         }
-        return GrammarPart(notation: names[place] ?? "", length: .place(place), places: [place])
+        return .rule(names[place] ?? "")
     }
 }
 
@@ -341,9 +341,8 @@ struct SchemaNode {
 
     func names(_ keyword: String) throws -> [String]? {
         try value(keyword, "a list of different names") { value in
-            let names = value.elements?.map(\.string)
-            return names.flatMap { Set($0).count == $0.count ? $0.compactMap(\.self) : nil }
-                .flatMap { $0.count == names?.count ? $0 : nil }
+            let names = value.elements?.compactMap(\.string) ?? []
+            return Set(names).count == value.elements?.count ? names : nil
         }
     }
 

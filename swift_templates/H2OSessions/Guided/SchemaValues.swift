@@ -1,43 +1,3 @@
-extension SchemaGrammar {
-    /// Texts that begin alike, as rules that share their beginnings: the engine takes more than is
-    /// described where alternatives of one rule begin alike (xgrammar 0.1.30).
-    ///
-    /// - Parameter ways: each in the notation of the grammar engine, one character a string
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for what is too large
-    func sharing(_ ways: [[String]]) throws -> GrammarPart {
-        // A grammar has at least as many bytes of them.
-        try spend(4 * Self.byte * ways.map(\.count).reduce(0, +))
-        return try sharing(ways.map { $0[...] }, depth: 0)
-    }
-
-    private func sharing(_ ways: [ArraySlice<String>], depth: Int) throws -> GrammarPart {
-        guard depth <= SchemaLimits.nesting else {
-            throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
-        }
-        var firsts = [String]()
-        var following = [String: [ArraySlice<String>]]()
-        for way in ways {
-            let first = way.first ?? #""""#
-            if following[first] == nil { firsts.append(first) }
-            following[first, default: []].append(way.dropFirst())
-        }
-        let branches = try firsts.map { first in
-            var rest = following[first] ?? []
-            var begin = [first]
-            // What all have in common takes no rule.
-            while let next = rest.first?.first, rest.allSatisfy({ $0.first == next }) {
-                begin.append(next)
-                rest = rest.map { $0.dropFirst() }
-            }
-            let common = GrammarPart(
-                notation: begin.joined(separator: " "), length: .bytes(Double(begin.count)))
-            if rest.allSatisfy(\.isEmpty) { return common }
-            return .sequence([common, try sharing(rest, depth: depth + 1)])
-        }
-        return branches.count == 1 ? branches[0] : try text(branches)
-    }
-}
-
 /// Numbers between two limits, as the digits that they are written with.
 enum NumberRange {
     /// The most digits of a number, which a `Double` holds exactly.
@@ -178,7 +138,7 @@ struct PatternReader {
             ways.append(.sequence(parts))
             if isWhole { _ = took("$") }
         } while took("|")
-        return try grammar.text(ways)
+        return try grammar.rule(.choice(ways))
     }
 
     private mutating func atom() throws -> GrammarPart? {
