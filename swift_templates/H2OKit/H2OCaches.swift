@@ -78,9 +78,11 @@ extension H2OCaches: KVCacheMaker {
     /// only, and each head chooses its own positions.
     package static func join(_ caches: [any KVCache]) {
         let choice = MLXFast.H2OPromptChoice()
-        for (layer, cache) in caches.flatMap(\.leaves).enumerated()
-        where (cache as? any H2OScoreTracking)?.configuration.recall != nil {
-            (cache as? any H2OCacheImplementation)?.layer.core.join(choice, layer: layer)
+        for (layer, cache) in caches.flatMap(\.leaves).enumerated() {
+            guard let cache = cache as? H2OKVCache, cache.configuration.recall != nil else {
+                continue
+            }
+            cache.core.join(choice, layer: layer)
         }
     }
 }
@@ -96,45 +98,25 @@ extension H2OStorage {
     ///   number
     package func makeCache(
         _ configuration: H2OConfiguration, groupSize: Int = 64
-    ) throws -> any H2OScoreTracking {
+    ) throws -> H2OKVCache {
+        guard self != .dense else { return H2OKVCache(configuration, .dense) }
+        try Self.check(groupSize: groupSize)
         let (key, value, recent) = bits
-        if let recent {
-            return try MixedH2OKVCache(
-                configuration: configuration, heavyBits: key, recentBits: recent,
-                groupSize: groupSize)
-        }
-        if self == .dense { return H2OKVCache(configuration: configuration) }
-        return try QuantizedH2OKVCache(
-            configuration: configuration, groupSize: groupSize, keyBits: key, valueBits: value,
-            isRotated: isRotated)
+        return H2OKVCache(
+            configuration,
+            MLXFast.H2ORowFormat(
+                keyBits: key, valueBits: value, groupSize: groupSize, recentBits: recent,
+                isRotated: isRotated))
     }
 
-    /// Refuses bits and group sizes that do not exist; errors use their names in saved caches.
-    ///
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
-    static func check(_ format: MLXFast.H2ORowFormat) throws {
-        let fields =
-            format.recentBits.map {
-                [("heavy_bits", format.keyBits, [4, 8, 16]), ("recent_bits", $0, [4, 8, 16])]
-            } ?? [("key_bits", format.keyBits, [4, 8]), ("value_bits", format.valueBits, [4, 8])]
-        for (name, value, allowed) in fields { try check(name, value, allowed) }
-        try check(groupSize: format.groupSize)
-    }
-
     static func check(groupSize: Int) throws {
-        try check("group_size", groupSize, groupSizes.sorted())
-    }
-
-    private static func check(_ field: String, _ value: Int, _ allowed: [Int]) throws {
-        guard allowed.contains(value) else {
-            throw H2OCacheError.invalidConfiguration(
-                .outOfRange(field: field, value: "\(value)", allowed: oneOf(allowed)))
-        }
-    }
-
-    private static func oneOf(_ values: [Int]) -> String {
-        values.dropLast().map(String.init).joined(separator: ", ")
-            + " or \(values.last.map(String.init) ?? "")"
+        guard !groupSizes.contains(groupSize) else { return }
+        let allowed = groupSizes.sorted().map(String.init)
+        throw H2OCacheError.invalidConfiguration(
+            .outOfRange(
+                field: "group_size", value: "\(groupSize)",
+                allowed: allowed.dropLast().joined(separator: ", ") + " or \(allowed.last ?? "")"))
     }
 }
 

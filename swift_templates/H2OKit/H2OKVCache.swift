@@ -2,97 +2,131 @@ import Foundation
 import MLX
 import MLXLMCommon
 
-/// The state of each cache below: the layer's cache in the core, and its settings.
-struct H2OLayer {
-    private(set) var configuration: H2OConfiguration
+/// A KV cache that keeps at most C tokens per head: sinks, the newest tokens, and heavy
+/// hitters, the tokens that receive most attention.
+///
+/// `attentionWithCacheUpdate` sends a model's attention to
+/// ``attend(queries:keys:values:scale:mask:)``. A model that calls ``update(keys:values:)`` and
+/// computes attention itself gets correct results too, but the cache receives no scores.
+///
+/// B batch, Hq query heads, Hkv KV heads, L new tokens, N rows in use, C the configuration's
+/// `maxSize`, Dk and Dv the head dims of keys and values. A *position* is a token's index in
+/// the sequence, a *row* its place in the buffer; after eviction they differ.
+///
+/// Its `state` is the rows, then scores, positions and novelty `[B, Hkv, C]`, key sum
+/// `[B, Hkv, Dk]` and victim `[B, Hkv]`. Dense rows are `[B, Hkv, N, Dk + Dv]`. Quantized rows
+/// are uint32 `[B, Hkv, N, words]`: words, scales and biases of the key, as
+/// `quantized(_:groupSize:bits:)` makes them, then those of the value. Mixed rows are a pool and
+/// a ring, each `[B, Hkv, capacity, its row]`: the token at position p is in slot
+/// `p % recentBudget` of the ring until as many newer ones have come, and then moves into the
+/// pool. It has no arrays while the cache is empty.
+package final class H2OKVCache: RoutedAttentionCache {
+    /// Which of Python's classes stores its rows in the same way.
+    package enum Kind: String, CaseIterable {
+        case dense = "H2OKVCache"
+        case quantized = "QuantizedH2OKVCache"
+        case mixed = "MixedH2OKVCache"
 
+        init(_ format: MLXFast.H2ORowFormat) {
+            self = format.recentBits != nil ? .mixed : format.keyBits == 16 ? .dense : .quantized
+        }
+
+        /// The first string of a saved cache of this kind: its name and version.
+        var format: String { "h2o.\(self).1" }
+    }
+
+    package private(set) var configuration: H2OConfiguration
     /// How the rows are stored, with the dtype of the initializer.
-    let format: MLXFast.H2ORowFormat
+    private(set) var format: MLXFast.H2ORowFormat
+    private(set) var core: MLXFast.H2OLayerCache
+    /// The arrays that were set, until their strings are set too.
+    private var loaded = [MLXArray]()
 
-    let core: MLXFast.H2OLayerCache
-
-    init(_ configuration: H2OConfiguration, _ format: MLXFast.H2ORowFormat) {
-        self.init(
-            configuration, format,
-            MLXFast.H2OLayerCache(policy: configuration.policy, format: format))
+    /// An empty cache.
+    package init(_ configuration: H2OConfiguration, _ format: MLXFast.H2ORowFormat) {
+        H2OWarning.listens
+        (self.configuration, self.format) = (configuration, format)
+        core = MLXFast.H2OLayerCache(policy: configuration.policy, format: format)
         configuration.warnOnce()
     }
 
-    init(
-        _ configuration: H2OConfiguration, _ format: MLXFast.H2ORowFormat,
-        _ core: MLXFast.H2OLayerCache
-    ) {
-        H2OWarning.listens
-        (self.configuration, self.format, self.core) = (configuration, format, core)
+    private init(copying other: H2OKVCache) {
+        (configuration, format, core) = (other.configuration, other.format, other.core.copy())
     }
 
-    func copy() -> H2OLayer { H2OLayer(configuration, format, core.copy()) }
-
-    /// Continues the archive in the folder that the configuration names. Does nothing if it
-    /// names none.
+    /// A cache from the ``state`` and ``metaState`` of another.
     ///
-    /// - Throws: ``H2OCacheError/archive(_:)`` or `MLXError`
-    mutating func moveArchive(to other: H2OConfiguration) throws {
-        guard let store = other.recall?.store else { return }
-        try H2OCacheError.ofCore { try core.moveArchive(to: store) }
-        if core.savedArchive != nil { configuration = try configuration.archiving(in: store) }
+    /// - Parameter archive: the conversation's folder, in which the layer's folder has the same
+    ///   name as when the cache was saved; nil for an archive in memory. A folder that the
+    ///   saved cache names is never opened
+    /// - Throws: ``H2OCacheError`` when they are not those of such a cache
+    package init(state: [MLXArray], metaState: [String], archive: URL? = nil) throws {
+        H2OWarning.listens
+        (configuration, format, core) = try Self.restored(state, metaState, archive)
     }
-}
 
-/// The base class of the H2O caches, which differ only in how they store rows.
-///
-/// In the shapes: B batch, Hq query heads, Hkv KV heads, L new tokens, N rows in use,
-/// C the configuration's `maxSize`, Dk and Dv the head dims of keys and values.
-protocol H2OCacheImplementation: AnyObject, H2OScoreTracking {
-    /// A row format of this kind of cache; a saved cache names its own.
-    static var blankFormat: MLXFast.H2ORowFormat { get }
+    private static func restored(
+        _ state: [MLXArray], _ metaState: [String], _ archive: URL?
+    ) throws -> (H2OConfiguration, MLXFast.H2ORowFormat, MLXFast.H2OLayerCache) {
+        let saved = try SavedHeader(metaState, archive: archive)
+        let core = try H2OCacheError.ofSaved { try MLXFast.H2OLayerCache(saved.cache(of: state)) }
+        return (saved.configuration, saved.format, core)
+    }
 
-    var layer: H2OLayer { get set }
-
-    /// The arrays that were set, until their strings are set too.
-    var loaded: [MLXArray] { get set }
-
-    init(_ layer: H2OLayer)
-}
-
-extension H2OCacheImplementation {
-    public var configuration: H2OConfiguration { layer.configuration }
+    package var kind: Kind { Kind(format) }
 
     public var maxSize: Int? { configuration.maxSize }
 
     /// Tokens seen so far: the position of the next one. Only ``trim(_:)`` lowers it.
-    public var offset: Int { layer.core.offset }
+    public var offset: Int { core.offset }
 
     public var ropeOffset: RoPEOffset { .scalar(offset) }
 
-    public var length: Int { layer.core.length }
+    /// Rows in use. They exceed C only between an ``update(keys:values:)`` with several tokens
+    /// and their attention.
+    package var length: Int { core.length }
 
-    public var scores: MLXArray? { layer.core.ledger?.scores }
+    /// float32 `[B, Hkv, C]`, -1 where a row was not yet observed; nil while empty.
+    package var scores: MLXArray? { core.ledger?.scores }
 
-    public var positions: MLXArray? { layer.core.ledger?.positions }
+    /// int32 `[B, Hkv, C]`, -1 where a row is empty; nil while the cache is empty.
+    package var positions: MLXArray? { core.ledger?.positions }
 
-    public var held: MLXArray? { layer.core.ledger?.held }
+    /// bool `[B, Hkv, C]`, the rows that a recall brought back and that stay until the next
+    /// one; nil without recall or while the cache is empty.
+    package var held: MLXArray? { core.ledger?.held }
 
-    public var recalled: H2ORecallStatistics? {
-        let numbers = layer.core.numbers
+    /// Figures of recall; nil without recall.
+    package var recalled: H2ORecallStatistics? {
+        let numbers = core.numbers
         return numbers.archiveBytes.map {
             H2ORecallStatistics(
                 rows: numbers.recalledRows, seconds: numbers.recallSeconds, archiveBytes: $0)
         }
     }
 
+    /// Bytes of the buffers of keys and values, including unused rows.
+    package var rowBytes: Int { core.numbers.rowBytes }
+
+    /// Bytes of the ledger: scores, positions, novelty and the other arrays that eviction uses.
+    package var ledgerBytes: Int { core.numbers.ledgerBytes }
+
     public func attend(
         queries: MLXArray, keys: MLXArray, values: MLXArray, scale: Float,
         mask: MLXFast.ScaledDotProductAttentionMaskMode
     ) -> MLXArray {
-        layer.core.attend(queries: queries, keys: keys, values: values, scale: scale, mask: mask)
+        core.attend(queries: queries, keys: keys, values: values, scale: scale, mask: mask)
     }
 
     public func update(keys: MLXArray, values: MLXArray) -> (MLXArray, MLXArray) {
-        layer.core.write(keys: keys, values: values)
+        core.write(keys: keys, values: values)
     }
 
-    public var isTrimmable: Bool { layer.core.isTrimmable }
+    /// Finishes an ``update(keys:values:)`` whose attention was computed elsewhere: gives the new
+    /// tokens their positions, and evicts the rows beyond C. The next write does this too.
+    package func settle() { core.settle() }
+
+    public var isTrimmable: Bool { core.isTrimmable }
 
     /// Whether tokens can still be removed after writing this many more.
     public func isTrimmable(after positions: Int) -> Bool {
@@ -100,7 +134,7 @@ extension H2OCacheImplementation {
     }
 
     @discardableResult
-    public func trim(_ n: Int) -> Int { layer.core.trim(n) }
+    public func trim(_ n: Int) -> Int { core.trim(n) }
 
     /// The mask of `n` new tokens over the rows in use and themselves. A sliding window is not
     /// possible after an eviction, because rows are no longer in the order of positions.
@@ -120,13 +154,12 @@ extension H2OCacheImplementation {
         return returnArray ? .array(createCausalMask(n: n, offset: length)) : .causal
     }
 
-    public func copy() -> any KVCache { Self(layer.copy()) }
+    public func copy() -> any KVCache { H2OKVCache(copying: self) }
 
     /// The arrays to evaluate so that the whole cache is evaluated: the ledger, which is
     /// computed from the rows. The rows are left out, because the next write would copy rows
     /// that a caller might hold.
     public func innerState() -> [MLXArray] {
-        let core = layer.core
         let ledger = core.ledger?.arrays ?? []
         guard core.waiting > 0 else { return ledger }
         core.share()
@@ -134,17 +167,17 @@ extension H2OCacheImplementation {
     }
 
     public var state: [MLXArray] {
-        get { layer.core.arrays() }
+        get { core.arrays() }
         set { loaded = newValue }
     }
 
     /// The strings that describe ``state``. Setting them restores the cache from the arrays
     /// that were set before.
     public var metaState: [String] {
-        get { SavedHeader(of: layer).fields(kind: Self.format) }
+        get { SavedHeader(of: self).fields }
         set {
             do {
-                layer = try Self.restored(loaded, newValue, archive: nil)
+                (configuration, format, core) = try Self.restored(loaded, newValue, nil)
                 loaded = []
             } catch {
                 // A setter cannot throw, so this ends the process, as upstream's caches do.
@@ -153,218 +186,114 @@ extension H2OCacheImplementation {
         }
     }
 
-    /// Restores the state of a saved cache.
+    /// Continues the archive in the folder that the configuration names. Does nothing if it
+    /// names none.
     ///
-    /// - Throws: ``H2OCacheError``
-    static func restored(
-        _ state: [MLXArray], _ metaState: [String], archive: URL?
-    ) throws -> H2OLayer {
-        let saved = try SavedHeader(metaState, kind: format, like: blankFormat, archive: archive)
-        let core = try H2OCacheError.ofSaved { try MLXFast.H2OLayerCache(saved.cache(of: state)) }
-        return H2OLayer(saved.configuration, saved.format, core)
+    /// - Throws: ``H2OCacheError/archive(_:)`` or `MLXError`
+    func moveArchive(to other: H2OConfiguration) throws {
+        guard let store = other.recall?.store else { return }
+        try H2OCacheError.ofCore { try core.moveArchive(to: store) }
+        if core.savedArchive != nil { configuration = try configuration.archiving(in: store) }
     }
 }
 
-/// A KV cache that keeps at most C tokens per head: sinks, the newest tokens, and heavy
-/// hitters, the tokens that receive most attention.
-///
-/// Its `state` is the rows `[B, Hkv, N, Dk + Dv]`, scores, positions and novelty `[B, Hkv, C]`,
-/// key sum `[B, Hkv, Dk]` and victim `[B, Hkv]`. It has no arrays while the cache is empty.
-package final class H2OKVCache: H2OCacheImplementation {
-    public static let format = "h2o.dense.1"
+extension [any KVCache] {
+    /// The H2O caches among these and in their lists, in order.
+    package var evicting: [H2OKVCache] { flatMap(\.leaves).compactMap { $0 as? H2OKVCache } }
 
-    static let blankFormat = MLXFast.H2ORowFormat.dense
-
-    var layer: H2OLayer
-    var loaded = [MLXArray]()
-
-    init(_ layer: H2OLayer) {
-        self.layer = layer
-    }
-
-    public convenience init(configuration: H2OConfiguration) {
-        self.init(H2OLayer(configuration, .dense))
-    }
-
-    /// - Parameters:
-    ///   - maxSize: C, the rows each KV head keeps
-    ///   - heavyBudget: rows for heavy hitters, nil for half of `maxSize`
-    ///   - recentBudget: the newest tokens that are kept, nil for the remaining rows
-    ///   - sinkSize: the first tokens, which are kept
-    /// - Throws: ``H2OCacheError`` if the values contradict each other
-    public convenience init(
-        maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4
-    ) throws {
-        let configuration = try H2OConfiguration(
-            maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget,
-            recentBudget: recentBudget)
-        self.init(configuration: configuration)
-    }
-
-    public convenience init(
-        state: [MLXArray], metaState: [String], archive: URL?
-    ) throws {
-        self.init(try Self.restored(state, metaState, archive: archive))
+    /// Copies the caches of a conversation for another one; see
+    /// ``MLXLMCommon/KVCache/copied(archive:)``.
+    ///
+    /// - Throws: ``H2OCacheError/archive(_:)``
+    package func copied(archive: URL? = nil) throws -> [any KVCache] {
+        let copies = try map { try $0.copied(archive: archive) }
+        H2OCaches.join(copies)
+        return copies
     }
 }
 
-/// ``H2OKVCache`` whose rows are quantized once, when they are written.
-///
-/// Words, scales and biases are those of `quantized(_:groupSize:bits:)`. Attention reads them
-/// without unpacking rows, and eviction moves no row. It does not conform to
-/// `QuantizedKVCacheProtocol`, because mlx-swift-lm's quantized attention returns no scores.
-///
-/// Its `state` begins with the rows, uint32 `[B, Hkv, N, words]`: words, scales and biases
-/// of the key, then those of the value. The rest is that of ``H2OKVCache``.
-package final class QuantizedH2OKVCache: H2OCacheImplementation {
-    public static let format = "h2o.quantized.1"
-
-    static let blankFormat = MLXFast.H2ORowFormat(keyBits: 8, valueBits: 8)
-
-    var layer: H2OLayer
-    var loaded = [MLXArray]()
-
-    init(_ layer: H2OLayer) {
-        self.layer = layer
+extension KVCache {
+    /// Copies this cache after settling its written tokens. Rows are copied when one of the two
+    /// caches writes next. The copies share segments of an archive in memory.
+    ///
+    /// - Parameter archive: for an archive in files, a folder of the other conversation with
+    ///   the same files, where the copy continues it. nil keeps newly archived tokens in memory
+    /// - Throws: ``H2OCacheError/archive(_:)`` if the folder does not contain the archive
+    package func copied(archive: URL? = nil) throws -> any KVCache {
+        if let own = self as? H2OKVCache {
+            own.settle()
+            guard let archive, own.core.savedArchive?.mark != nil else { return own.copy() }
+            return try H2OKVCache(state: own.state, metaState: own.metaState, archive: archive)
+        }
+        guard let list = copy() as? CacheList else { return copy() }
+        var failure: (any Error)?
+        list.mapChildren { child in
+            do {
+                return try child.copied(archive: archive)
+            } catch {
+                failure = error
+                return child
+            }
+        }
+        if let failure { throw failure }
+        return list
     }
 
-    /// - Parameters:
-    ///   - configuration: which tokens it keeps
-    ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
-    ///   - keyBits: 4 or 8
-    ///   - valueBits: 4 or 8; keys 8 with values 4 is the compact setting
-    ///   - isRotated: whether keys and values are rotated before they are quantized, which
-    ///     loses less of them at 4 bits and costs a few small operations at every step
-    /// - Throws: ``H2OCacheError`` if a value is not among these
-    public convenience init(
-        configuration: H2OConfiguration, groupSize: Int = 64, keyBits: Int, valueBits: Int,
-        isRotated: Bool = false
-    ) throws {
-        let format = MLXFast.H2ORowFormat(
-            keyBits: keyBits, valueBits: valueBits, groupSize: groupSize, isRotated: isRotated)
-        try H2OStorage.check(format)
-        self.init(H2OLayer(configuration, format))
+    /// Bytes of its buffers without the archive, whose segments copies share.
+    package var byteCount: Int {
+        if self is CacheList { return leaves.map(\.byteCount).reduce(0, +) }
+        if let own = self as? H2OKVCache { return own.rowBytes + own.ledgerBytes }
+        return innerState().map(\.nbytes).reduce(0, +)
     }
 
-    /// - Parameters:
-    ///   - maxSize: C, the rows each KV head keeps
-    ///   - heavyBudget: rows for heavy hitters, nil for half of `maxSize`
-    ///   - recentBudget: the newest tokens that are kept, nil for the remaining rows
-    ///   - sinkSize: the first tokens, which are kept
-    ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
-    ///   - bits: 4 or 8, of keys and values alike
-    /// - Throws: ``H2OCacheError`` if the values contradict each other
-    public convenience init(
-        maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4,
-        groupSize: Int = 64, bits: Int = 8
-    ) throws {
-        try self.init(
-            maxSize: maxSize, heavyBudget: heavyBudget, recentBudget: recentBudget,
-            sinkSize: sinkSize, groupSize: groupSize, keyBits: bits, valueBits: bits)
+    /// The caches of a layer's list, or this one alone.
+    package var leaves: [any KVCache] {
+        guard let list = self as? CacheList else { return [self] }
+        var leaves = [any KVCache]()
+        list.mapChildren { child in
+            leaves.append(child)
+            return child
+        }
+        return leaves
     }
-
-    /// Makes a cache with different bits for keys and values.
-    public convenience init(
-        maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4,
-        groupSize: Int = 64, keyBits: Int, valueBits: Int
-    ) throws {
-        let configuration = try H2OConfiguration(
-            maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget,
-            recentBudget: recentBudget)
-        try self.init(
-            configuration: configuration, groupSize: groupSize, keyBits: keyBits,
-            valueBits: valueBits)
-    }
-
-    public convenience init(
-        state: [MLXArray], metaState: [String], archive: URL?
-    ) throws {
-        self.init(try Self.restored(state, metaState, archive: archive))
-    }
-
-    /// Bits of a key's element.
-    public var keyBits: Int { layer.format.keyBits }
-
-    /// Bits of a value's element.
-    public var valueBits: Int { layer.format.valueBits }
-
-    /// Elements that share a scale and a bias.
-    public var groupSize: Int { layer.format.groupSize }
-
-    /// Whether keys and values are rotated before they are quantized.
-    public var isRotated: Bool { layer.format.isRotated }
 }
 
-/// ``H2OKVCache`` that stores its newest tokens at one precision and the rest at another.
-///
-/// The token at position p is stored in slot `p % recentBudget` of a ring. After `recentBudget`
-/// newer tokens it moves into a pool of `maxSize - recentBudget` rows; in a full pool it
-/// overwrites the least important row. The policy and the kept positions are the same as in the
-/// other caches. Tokens cannot be removed, because rows in the pool have lost their precision.
-///
-/// Its `state` is pool and ring, each `[B, Hkv, capacity, its row]`, followed by scores and so
-/// on as in ``H2OKVCache``, for the rows of the pool and then the slots of the ring.
-package final class MixedH2OKVCache: H2OCacheImplementation {
-    public static let format = "h2o.mixed.1"
+/// Figures of recall and its archive.
+package struct H2ORecallStatistics: Hashable, Codable, Sendable {
+    /// Rows that recall brought back, all heads together.
+    package fileprivate(set) var rows: Int
+    /// Seconds spent on choosing and bringing back rows.
+    package fileprivate(set) var seconds: Double
+    /// Bytes of the archive now, in memory or in files.
+    package fileprivate(set) var archiveBytes: Int
 
-    static let blankFormat = MLXFast.H2ORowFormat(keyBits: 8, valueBits: 8, recentBits: 16)
-
-    var layer: H2OLayer
-    var loaded = [MLXArray]()
-
-    init(_ layer: H2OLayer) {
-        self.layer = layer
+    /// Adds up the figures of all caches with recall; nil if there is none.
+    package init?(_ caches: [H2OKVCache]) {
+        let all = caches.compactMap(\.recalled)
+        guard !all.isEmpty else { return nil }
+        self.init(
+            rows: all.map(\.rows).reduce(0, +), seconds: all.map(\.seconds).reduce(0, +),
+            archiveBytes: all.map(\.archiveBytes).reduce(0, +))
     }
 
-    /// - Parameters:
-    ///   - configuration: which tokens it keeps
-    ///   - heavyBits: 4, 8 or 16 for the pool
-    ///   - recentBits: 4, 8 or 16 for the ring
-    ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
-    /// - Throws: ``H2OCacheError`` if a value is not among these
-    public convenience init(
-        configuration: H2OConfiguration, heavyBits: Int = 8, recentBits: Int = 16,
-        groupSize: Int = 64
-    ) throws {
-        let format = MLXFast.H2ORowFormat(
-            keyBits: heavyBits, valueBits: heavyBits, groupSize: groupSize, recentBits: recentBits)
-        try H2OStorage.check(format)
-        self.init(H2OLayer(configuration, format))
+    package init(rows: Int = 0, seconds: Double = 0, archiveBytes: Int = 0) {
+        self.rows = rows
+        self.seconds = seconds
+        self.archiveBytes = archiveBytes
     }
 
-    /// - Parameters:
-    ///   - maxSize: C, the rows each KV head keeps
-    ///   - heavyBudget: rows for heavy hitters, nil for half of `maxSize`
-    ///   - recentBudget: the newest tokens that are kept, nil for the remaining rows
-    ///   - sinkSize: the first tokens, which are kept
-    ///   - heavyBits: 4, 8 or 16 for the pool
-    ///   - recentBits: 4, 8 or 16 for the ring
-    ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
-    /// - Throws: ``H2OCacheError`` if the values contradict each other
-    public convenience init(
-        maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4,
-        heavyBits: Int = 8, recentBits: Int = 16, groupSize: Int = 64
-    ) throws {
-        let configuration = try H2OConfiguration(
-            maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget,
-            recentBudget: recentBudget)
-        try self.init(
-            configuration: configuration, heavyBits: heavyBits, recentBits: recentBits,
-            groupSize: groupSize)
+    /// Rows and seconds since an earlier moment; the bytes are those of now.
+    package func since(_ earlier: H2ORecallStatistics?) -> H2ORecallStatistics {
+        guard let earlier else { return self }
+        return H2ORecallStatistics(
+            rows: rows - earlier.rows, seconds: seconds - earlier.seconds,
+            archiveBytes: archiveBytes)
     }
 
-    public convenience init(
-        state: [MLXArray], metaState: [String], archive: URL?
-    ) throws {
-        self.init(try Self.restored(state, metaState, archive: archive))
+    /// Rows and seconds of both; the bytes are those of the later one.
+    package static func + (earlier: Self, later: Self) -> Self {
+        H2ORecallStatistics(
+            rows: earlier.rows + later.rows, seconds: earlier.seconds + later.seconds,
+            archiveBytes: later.archiveBytes)
     }
-
-    /// Bits of an element in the pool.
-    public var heavyBits: Int { layer.format.keyBits }
-
-    /// Bits of an element in the ring.
-    public var recentBits: Int { layer.format.recentBits ?? layer.format.keyBits }
-
-    /// Elements that share a scale and a bias.
-    public var groupSize: Int { layer.format.groupSize }
 }

@@ -20,13 +20,13 @@ struct SavedHeader {
     /// Nil without recall.
     let archive: MLXFast.H2OSavedArchive?
 
-    init(of layer: H2OLayer) {
-        let core = layer.core
+    init(of cache: H2OKVCache) {
+        let core = cache.core
         core.finish()
         let numbers = core.numbers
         (offset, length, pending) = (core.offset, core.length, core.waiting)
-        configuration = layer.configuration
-        var format = layer.format
+        configuration = cache.configuration
+        var format = cache.format
         if numbers.valueDim > 0 { format.dtype = numbers.dtype }
         self.format = format
         valueDim = format.recentBits == nil ? nil : numbers.valueDim
@@ -35,37 +35,36 @@ struct SavedHeader {
 
     /// - Parameters:
     ///   - fields: the saved strings, whose numbers the core checks
-    ///   - kind: the expected kind and version
-    ///   - blank: a row format of this kind of cache
     ///   - folder: the conversation's folder, for an archive in files; a folder that the header
     ///     names is never opened
     /// - Throws: ``H2OCacheError``
-    init(
-        _ fields: [String], kind: String, like blank: MLXFast.H2ORowFormat, archive folder: URL?
-    ) throws {
-        let recalls = fields.first == kind + Self.recalls
-        let hasFormat = blank != .dense
-        guard recalls || fields.first == kind else {
-            throw H2OCacheError.otherFormat(found: fields.first ?? "", known: [kind])
+    init(_ fields: [String], archive folder: URL?) throws {
+        let first = fields.first ?? ""
+        let recalls = first.hasSuffix(Self.recalls)
+        let name = recalls ? String(first.dropLast(Self.recalls.count)) : first
+        let kinds = H2OKVCache.Kind.allCases
+        guard let kind = kinds.first(where: { $0.format == name }) else {
+            throw H2OCacheError.otherFormat(found: first, known: kinds.map(\.format))
         }
-        guard fields.count == 5 + (hasFormat ? 1 : 0) + (recalls ? 1 : 0) else {
+        guard fields.count == 5 + (kind == .dense ? 0 : 1) + (recalls ? 1 : 0) else {
             throw H2OCacheError.damaged(reason: "it has \(fields.count) texts")
         }
         offset = try Self.count(fields[1], "offset")
         length = try Self.count(fields[2], "length")
         pending = try Self.count(fields[3], "pending")
-        format = hasFormat ? try SavedRowFormat(fields[5], like: blank).format : blank
+        format = kind == .dense ? .dense : try SavedRowFormat(fields[5], of: kind).format
         valueDim = nil
         archive = recalls ? try decode(SavedArchive.self, fields.last).archive : nil
         configuration = try decode(H2OConfiguration.self, fields[4]).archiving(
             in: folder, hasFiles: archive?.mark != nil)
     }
 
-    func fields(kind: String) -> [String] {
-        var fields = [archive == nil ? kind : kind + Self.recalls]
+    var fields: [String] {
+        let kind = H2OKVCache.Kind(format)
+        var fields = [kind.format + (archive == nil ? "" : Self.recalls)]
         fields += [offset, length, pending].map(String.init)
         fields.append(json(configuration))
-        if format.keyBits != 16 || format.recentBits != nil {
+        if kind != .dense {
             fields.append(json(SavedRowFormat(format: format, valueDim: valueDim)))
         }
         return fields + (archive.map { [json(SavedArchive($0))] } ?? [])
@@ -118,16 +117,13 @@ private struct SavedRowFormat: Codable {
         (self.format, self.valueDim) = (format, valueDim)
     }
 
-    /// - Parameters:
-    ///   - text: the saved JSON
-    ///   - blank: a row format of the same kind of cache
+    /// - Parameter text: the saved JSON
     /// - Throws: ``H2OCacheError``
-    init(_ text: String, like blank: MLXFast.H2ORowFormat) throws {
+    init(_ text: String, of kind: H2OKVCache.Kind) throws {
         self = try decode(SavedRowFormat.self, text)
-        guard (format.recentBits == nil) == (blank.recentBits == nil) else {
+        guard (format.recentBits != nil) == (kind == .mixed) else {
             throw H2OCacheError.damaged(reason: "its rows are those of another kind of cache")
         }
-        try H2OStorage.check(format)
     }
 
     init(from decoder: any Decoder) throws {

@@ -21,10 +21,10 @@ public struct H2OKeptPositions: Hashable, Sendable {
     }
 
     init(_ caches: [any KVCache]) {
-        let tracking = caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking }
-        count = tracking.map(\.offset).max() ?? 0
+        let evicting = caches.evicting
+        count = evicting.map(\.offset).max() ?? 0
         var (rows, heads) = ([Int: Rows](), 0)
-        for cache in tracking {
+        for cache in evicting {
             guard let positions = cache.positions else { continue }
             heads += positions.dim(0) * positions.dim(1)
             let held = cache.held?.asArray(Bool.self)
@@ -42,15 +42,12 @@ public struct H2OKeptPositions: Hashable, Sendable {
     /// drawings.
     public var shares: [Float] { means(count, \.kept) }
 
-    /// For each position: the share of KV heads in which the last recall chose it; 0...1, at
-    /// most that in ``shares``.
-    public var recalled: [Float] { means(count, \.recalled) }
-
     /// The mean share in each of at most `parts` equal ranges of positions, for a drawing that
     /// is `parts` points wide.
     public func shares(in parts: Int) -> [Float] { means(parts, \.kept) }
 
-    /// The same of ``recalled``.
+    /// The same of the KV heads in which the last recall chose the positions; each at most that of
+    /// ``shares(in:)``.
     public func recalledShares(in parts: Int) -> [Float] { means(parts, \.recalled) }
 
     /// The mean share in a range of positions.

@@ -40,14 +40,14 @@ extension H2OMemoryReading {
         active = Memory.activeMemory
         free = model.platform.memory.free
         planned = model.plan?.total
-        let tracking = caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking }
-        tokens = tracking.map(\.offset).max() ?? 0
-        let archive = model.archiveInFiles ? nil : H2ORecallStatistics(tracking)?.archiveBytes
-        evicted = tracking.map(\.evictedBytes).reduce(0, +) - (archive ?? 0)
+        let evicting = caches.evicting
+        tokens = evicting.map(\.offset).max() ?? 0
+        let archive = model.archiveInFiles ? nil : H2ORecallStatistics(evicting)?.archiveBytes
+        evicted = evicting.map(\.evictedBytes).reduce(0, +) - (archive ?? 0)
     }
 }
 
-extension H2OScoreTracking {
+extension H2OKVCache {
     /// Bytes that the rows would take that are not kept. A cache that evicts is full, so its rows
     /// say what one takes.
     fileprivate var evictedBytes: Int {

@@ -115,7 +115,7 @@ extension ParityTrace {
     }
 
     private func replay(
-        _ traced: Case, _ layer: Int, _ step: Int, on cache: any H2OScoreTracking,
+        _ traced: Case, _ layer: Int, _ step: Int, on cache: H2OKVCache,
         _ arrays: ParityArrays, _ result: inout ParityResult
     ) throws {
         let comparison = ParityComparison(

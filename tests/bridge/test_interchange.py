@@ -20,7 +20,7 @@ from mlx_lm.models.cache import (
 
 from h2o_pack.parity.swift import environment, prepare
 from h2o_pack.parity.trace import TOLERANCES
-from h2o_py import H2OConfig, H2ORecall, save_cache
+from h2o_py import H2OConfig, H2ORecall
 from h2o_py.cache import H2OCacheList, join
 from h2o_py.models import STORAGES
 
@@ -128,8 +128,7 @@ def interchanged(demo_package, tmp_path_factory) -> Path:
     described = []
     for name, (_, _, dtype) in SITUATIONS.items():
         caches = caches_of(name)
-        save_cache(folder / f"{name}.python.safetensors", caches, METADATA)
-        prompt = str(folder / f"{name}.python-prompt.safetensors")
+        prompt = str(folder / f"{name}.python.safetensors")
         scored = [*caches[:-1], list_of(caches[-1])]
         save_prompt_cache(prompt, [*scored, *other_caches()], METADATA)
         reload(caches)
@@ -184,11 +183,8 @@ class TestWhatSwiftWrote:
     """That Swift goes on rightly with Python's files, the fixture asserts."""
 
     @pytest.mark.parametrize("situation", SITUATIONS)
-    @pytest.mark.parametrize("kind", ["swift", "swift-prompt"])
-    def test_goes_on_in_python_to_the_same_outputs_and_positions(
-        self, interchanged, situation, kind
-    ):
-        path = interchanged / f"{situation}.{kind}.safetensors"
+    def test_goes_on_in_python_to_the_same_outputs_and_positions(self, interchanged, situation):
+        path = interchanged / f"{situation}.swift.safetensors"
         loaded, metadata = load_prompt_cache(str(path), return_metadata=True)
         assert metadata == METADATA
         loaded = [each.caches[1] if isinstance(each, CacheList) else each for each in loaded]
@@ -213,7 +209,7 @@ class TestWhatSwiftWrote:
                 assert theirs.header[5:] == cache.header[5:]
 
     def test_keeps_the_caches_of_other_layers(self, interchanged):
-        path = str(interchanged / "evicted.swift-prompt.safetensors")
+        path = str(interchanged / "evicted.swift.safetensors")
         loaded = load_prompt_cache(path)[len(STORAGES) + len(RECALLING) - 1 :]
         assert type(loaded[0]) is H2OCacheList
         found = [loaded[0].caches[0], *loaded[1:]]

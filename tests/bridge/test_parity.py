@@ -28,7 +28,7 @@ from h2o_pack.parity.report import CaseResult
 from h2o_pack.parity.swift import SYSTEM, Host, environment, prepare, standin_files, sync
 from h2o_pack.prove.report import ProofReport
 from tests.attacks import app
-from tests.bridge.golden import FETCHED, package_files
+from tests.bridge.golden import APART, FETCHED, package_files
 from tests.bridge.trees import build_tree
 from tests.cexport.test_c_api import refuse_empty_handles
 from tests.conversations.kills import kill
@@ -73,8 +73,8 @@ FAULTS = {
     ),
     "each layer chooses alone": (
         "Sources/H2OKit/H2OCaches.swift",
-        ".layer.core.join(choice, layer: layer)",
-        ".layer.core.join(FAULT ? MLXFast.H2OPromptChoice() : choice, layer: layer)",
+        "cache.core.join(choice, layer: layer)",
+        "cache.core.join(FAULT ? MLXFast.H2OPromptChoice() : choice, layer: layer)",
     ),
     "attention without its mask": (
         "Sources/H2OKit/H2OKVCache.swift",
@@ -276,11 +276,15 @@ class TestOtherPackages:
         output = ("--output", str(two), "--name", "Demo", "--no-vendor")
         made = CliRunner().invoke(main, ["ios", *models, *output])
         assert made.exit_code == 0, made.output
-        download = ("Sources/H2OKit/Download/", "Tests/H2OKitTests/Download")
+        parts = (
+            "Sources/H2OKit/Download/", "Tests/H2OKitTests/Download",
+            "Sources/H2OKit/Bundle/ModelFolder+AssetPack.swift",
+        )  # fmt: skip
         fetching = {
             path: text
-            for path, text in package_files(FETCHED).items()
-            if path.startswith(download) and isinstance(text, str)
+            for name in (FETCHED, APART)
+            for path, text in package_files(name).items()
+            if path.startswith(parts) and isinstance(text, str)
         }
         suites = {"BundledModelTests", "DownloadStoreTests", "PieceQueueTests", "ProofTests"}
         host = prepare(package)
@@ -298,7 +302,7 @@ class TestOtherPackages:
             output = done.stdout + done.stderr
             assert done.returncode == 0, output[-3000:]
             assert "warning:" not in output
-            for name in ("demo-k8v4", FETCHED):
+            for name in ("demo-k8v4", FETCHED, APART):
                 assert refusal(host, name, tmp_path / name) == ""
         finally:
             prepare(package)

@@ -67,10 +67,10 @@ package struct PreparedPrompt {
     package func copies(for empty: [any KVCache]) throws -> [any KVCache] {
         let copies = try caches.copied()
         for (copy, target) in zip(copies.flatMap(\.leaves), empty.flatMap(\.leaves)) {
-            guard let copy = copy as? any H2OCacheImplementation,
-                let target = target as? any H2OCacheImplementation
-            else { continue }
-            try copy.layer.moveArchive(to: target.configuration)
+            guard let copy = copy as? H2OKVCache, let target = target as? H2OKVCache else {
+                continue
+            }
+            try copy.moveArchive(to: target.configuration)
         }
         return copies
     }
@@ -80,13 +80,11 @@ package struct PreparedPrompt {
         guard type(of: cache) == type(of: other), cache.maxSize == other.maxSize else {
             return false
         }
-        guard let own = cache as? any H2OCacheImplementation,
-            let other = other as? any H2OCacheImplementation
-        else { return true }
-        var format = other.layer.format
-        format.dtype = own.layer.format.dtype
+        guard let own = cache as? H2OKVCache, let other = other as? H2OKVCache else { return true }
+        var format = other.format
+        format.dtype = own.format.dtype
         let configuration = try? other.configuration.archiving(in: nil)
-        return own.configuration == configuration && own.layer.format == format
+        return own.configuration == configuration && own.format == format
     }
 }
 

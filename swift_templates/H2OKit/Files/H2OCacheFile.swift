@@ -5,37 +5,29 @@ import MLXLMCommon
 /// Saves all caches of a model to a file, so that a conversation can continue in another
 /// process. These are H2O caches and the caches of all other layers.
 ///
-/// Files have mlx-lm's layout: mlx-lm's `load_prompt_cache` reads them if h2o_py is imported.
-/// ``load(from:archive:)`` also reads files that mlx-lm's `save_prompt_cache` or h2o_py's
-/// `save_cache` wrote.
+/// Files have mlx-lm's layout: mlx-lm's `load_prompt_cache` reads them if h2o_py is imported, and
+/// ``load(from:archive:)`` reads those that mlx-lm's `save_prompt_cache` wrote.
 ///
 /// Do not use mlx-swift-lm's own functions for H2O caches: they write them as plain caches, and
 /// end the process when they read them.
 package enum H2OCacheFile {
-    /// - Parameters:
-    ///   - caches: all caches of the model, none empty
-    ///   - file: its name ends in .safetensors
-    ///   - metadata: strings that ``load(from:archive:)`` returns
-    /// - Throws: ``H2OCacheError/notSavable(index:found:)``, or an error of writing
-    package static func save(
-        _ caches: [any KVCache], to file: URL, metadata: [String: String] = [:]
-    ) throws {
-        try computed(caches, metadata: metadata).write(to: file)
-    }
-
     /// The content of a file, computed so that writing it uses no GPU.
     package struct Computed {
         fileprivate let arrays: [String: MLXArray]
         fileprivate let header: [String: String]
 
+        /// - Parameter file: its name ends in .safetensors
         /// - Throws: an error of writing
         package func write(to file: URL) throws {
             try MLX.save(arrays: arrays, metadata: header, url: file)
         }
     }
 
-    /// Computes what ``save(_:to:metadata:)`` writes.
+    /// Computes what a file will have.
     ///
+    /// - Parameters:
+    ///   - caches: all caches of the model, none empty
+    ///   - metadata: strings that ``load(from:archive:)`` returns
     /// - Throws: ``H2OCacheError/notSavable(index:found:)``
     package static func computed(
         _ caches: [any KVCache], metadata: [String: String] = [:]
@@ -55,7 +47,7 @@ package enum H2OCacheFile {
     /// they choose together at prompts.
     ///
     /// - Parameters:
-    ///   - file: a file of ``save(_:to:metadata:)``, mlx-lm or h2o_py
+    ///   - file: one of ``computed(_:metadata:)``, or of mlx-lm
     ///   - archive: the folder with the layers' archives in files; nil for archives in memory.
     ///     A folder that the file names is never opened
     /// - Throws: ``H2OCacheError`` if the file is damaged or of another kind, or if its archive
@@ -64,17 +56,10 @@ package enum H2OCacheFile {
         from file: URL, archive: URL? = nil
     ) throws -> (caches: [any KVCache], metadata: [String: String]) {
         let (arrays, header) = try contents(of: file)
-        let loaded: (caches: [any KVCache], metadata: [String: String])
-        loaded = try H2OCacheError.reading(file) {
-            if header["kind"] == ScoredCacheContents.kind {
-                let contents = ScoredCacheContents(arrays: arrays, header: header)
-                return (try contents.caches(archive: archive), try contents.metadata)
-            }
-            let contents = PromptCacheContents(arrays: arrays, header: header)
-            return (try contents.caches(archive: archive), contents.metadata)
-        }
-        H2OCaches.join(loaded.caches)
-        return loaded
+        let contents = PromptCacheContents(arrays: arrays, header: header)
+        let caches = try H2OCacheError.reading(file) { try contents.caches(archive: archive) }
+        H2OCaches.join(caches)
+        return (caches, contents.metadata)
     }
 
     /// Reads the arrays and strings of a safetensors file. The whole file is read now, because
@@ -88,28 +73,5 @@ package enum H2OCacheFile {
             : try loadArraysAndMetadata(data: Data(contentsOf: file, options: .mappedIfSafe))
         try withError { eval(arrays.values) }
         return (arrays, header)
-    }
-
-    /// The arrays `"prefix.0"`, `"prefix.1"` and so on.
-    static func state(_ prefix: String, of arrays: [String: MLXArray]) -> [MLXArray] {
-        var state = [MLXArray]()
-        while let array = arrays["\(prefix).\(state.count)"] { state.append(array) }
-        return state
-    }
-
-    /// The classes of H2O caches.
-    static var classes: [any H2OScoreTracking.Type] {
-        [H2OKVCache.self, QuantizedH2OKVCache.self, MixedH2OKVCache.self]
-    }
-
-    /// Makes an H2O cache of the class that the metadata names.
-    static func restore(
-        _ state: [MLXArray], _ metaState: [String], archive: URL?
-    ) throws -> any H2OScoreTracking {
-        guard let cacheClass = classes.first(where: { $0.reads(metaState.first) }) else {
-            throw H2OCacheError.otherFormat(
-                found: metaState.first ?? "", known: classes.map { $0.format })
-        }
-        return try cacheClass.init(state: state, metaState: metaState, archive: archive)
     }
 }

@@ -67,14 +67,14 @@ struct PromptCacheContents {
     /// The arrays of a cache's state, and its numbers and texts as strings.
     func saved(at place: String) -> (state: [MLXArray], strings: [String]) {
         if isOlder {
-            return (H2OCacheFile.state(place, of: arrays), strings("0.\(place)"))
+            return (state(place), strings("0.\(place)"))
         }
         let kinds = self.kinds
         var (state, strings) = ([MLXArray](), [String]())
         var name: String { "\(place).\(member)" }
         var member = 0
         while true {
-            let nested = H2OCacheFile.state(name, of: arrays)
+            let nested = self.state(name)
             switch (arrays[name], kinds[name]) {
             case (nil, _) where nested.isEmpty: return (state, strings)
             case (nil, _): state += nested
@@ -115,6 +115,13 @@ struct PromptCacheContents {
         return String(String.UnicodeScalarView(scalars))
     }
 
+    /// The arrays `"prefix.0"`, `"prefix.1"` and so on.
+    private func state(_ prefix: String) -> [MLXArray] {
+        var state = [MLXArray]()
+        while let array = arrays["\(prefix).\(state.count)"] { state.append(array) }
+        return state
+    }
+
     /// The strings `"prefix.0"`, `"prefix.1"` and so on.
     private func strings(_ prefix: String) -> [String] {
         var strings = [String]()
@@ -147,7 +154,7 @@ extension PromptCacheContents {
             let name = try add(member, at: "\(index).\(j).0", index: index)
             add(.text(name), at: "\(index).\(j).1")
         }
-        return cache.leaves.contains { $0 is any H2OScoreTracking }
+        return cache.leaves.contains { $0 is H2OKVCache }
             ? Self.scoredList : Self.plainList
     }
 
@@ -156,7 +163,7 @@ extension PromptCacheContents {
         let state = cache.state
         guard !state.isEmpty else { throw H2OCacheError.notSavable(index: index, found: "empty") }
         switch cache {
-        case is any H2OScoreTracking:
+        case is H2OKVCache:
             add(state, cache.metaState.map { .text($0) }, at: place)
         case is RotatingKVCache:
             // In Python's order, without the step (Swift's third string) and without the
@@ -174,7 +181,7 @@ extension PromptCacheContents {
 
     private static func className(of cache: any KVCache, index: Int) throws -> String {
         switch cache {
-        case is any H2OScoreTracking: return String(describing: type(of: cache))
+        case let own as H2OKVCache: return own.kind.rawValue
         case is RotatingKVCache: return "RotatingKVCache"
         case is ArraysCache: return "ArraysCache"
         default:
@@ -189,7 +196,7 @@ extension PromptCacheContents {
     func caches(archive: URL?) throws -> [any KVCache] {
         guard !classNames.isEmpty else {
             throw H2OCacheError.otherFormat(
-                found: header["kind"] ?? "", known: [ScoredCacheContents.kind, "mlx-lm"])
+                found: header["kind"] ?? "", known: ["mlx-lm"])
         }
         return try classNames.enumerated().map { i, name in
             guard !isOlder, [Self.plainList, Self.scoredList].contains(name) else {
@@ -209,8 +216,8 @@ extension PromptCacheContents {
         _ name: String, at place: String, archive: URL?
     ) throws -> any KVCache {
         let (state, strings) = saved(at: place)
-        if H2OCacheFile.classes.contains(where: { String(describing: $0) == name }) {
-            return try H2OCacheFile.restore(state, strings, archive: archive)
+        if H2OKVCache.Kind(rawValue: name) != nil {
+            return try H2OKVCache(state: state, metaState: strings, archive: archive)
         }
         return try upstreamCache(name, state, strings)
     }
@@ -252,40 +259,9 @@ extension PromptCacheContents {
             cache.state = state
             cache.metaState = [keep, size, 256, offset, values[values.count - 1]].map(String.init)
         default:
-            let own = H2OCacheFile.classes.map { String(describing: $0) }
+            let own = H2OKVCache.Kind.allCases.map(\.rawValue)
             throw H2OCacheError.otherFormat(found: name, known: (own + Self.classes).sorted())
         }
         return cache
-    }
-}
-
-/// The arrays and the header of a file of h2o_py's `save_cache`, which has only H2O caches.
-///
-/// Array j of cache i is named `"i.j"`, in the order of its `state`. The header holds the kind,
-/// the version and, as JSON, each cache's `metaState` ("layers") and the caller's strings
-/// ("metadata").
-struct ScoredCacheContents {
-    static let kind = "h2o-pack cache"
-    private static let version = "1"
-
-    let arrays: [String: MLXArray]
-    let header: [String: String]
-
-    /// - Throws: ``H2OCacheError``
-    var metadata: [String: String] {
-        get throws { try decode([String: String].self, header["metadata"]) }
-    }
-
-    /// - Throws: as ``H2OCacheFile/load(from:archive:)``
-    func caches(archive: URL?) throws -> [any H2OScoreTracking] {
-        guard let version = header["version"], version == Self.version else {
-            throw H2OCacheError.otherFormat(
-                found: "\(Self.kind) \(header["version"] ?? "")",
-                known: ["\(Self.kind) \(Self.version)"])
-        }
-        return try decode([[String]].self, header["layers"]).enumerated().map { i, metaState in
-            try H2OCacheFile.restore(
-                H2OCacheFile.state("\(i)", of: arrays), metaState, archive: archive)
-        }
     }
 }

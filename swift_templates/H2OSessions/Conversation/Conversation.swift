@@ -120,10 +120,11 @@ package actor Conversation: MemoryHolder {
     private func canceled(
         _ begun: Duration, _ emit: (H2OSession.Part) -> Void
     ) -> H2OSession.Response {
-        let usage = H2OSession.Usage(
-            duration: loaded.platform.elapsed() - begun, stop: .cancelled)
-        emit(.usage(usage))
-        return H2OSession.Response(usage: usage)
+        var response = H2OSession.Response()
+        response.usage.duration = loaded.platform.elapsed() - begun
+        response.usage.stop = .cancelled
+        emit(.usage(response.usage))
+        return response
     }
 
     /// Tokens in the caches; most of them may have been evicted.
@@ -162,7 +163,7 @@ package actor Conversation: MemoryHolder {
 
     /// What recall did in this conversation; nil without it.
     var recalled: H2ORecallStatistics? {
-        H2ORecallStatistics(caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking })
+        H2ORecallStatistics(caches.evicting)
     }
 
     /// Brings caches and unread tokens to the end of the transcript.

@@ -65,25 +65,16 @@ extension H2OSession {
 
     /// A whole reply.
     public struct Response: Hashable, Sendable {
-        public var text: String
+        public var text = ""
         /// What the model thought; empty if nothing.
-        public var thoughts: String
+        public var thoughts = ""
         /// The tools that the model called and that nobody has answered.
-        public var toolCalls: [H2OToolCall]
+        public var toolCalls = [H2OToolCall]()
         /// What looks like a call and is none, as the model wrote it.
-        public var malformedToolCalls: [String]
-        public var usage: Usage
+        public var malformedToolCalls = [String]()
+        public var usage = Usage()
 
-        public init(
-            text: String = "", thoughts: String = "", toolCalls: [H2OToolCall] = [],
-            malformedToolCalls: [String] = [], usage: Usage = Usage()
-        ) {
-            self.text = text
-            self.thoughts = thoughts
-            self.toolCalls = toolCalls
-            self.malformedToolCalls = malformedToolCalls
-            self.usage = usage
-        }
+        public init() {}
 
         /// The reply as a message of the transcript.
         public var message: H2OMessage {
@@ -106,41 +97,26 @@ extension H2OSession {
     public struct Usage: Hashable, Codable, Sendable {
         /// Tokens of the conversation when the answer began: those that the caches had and
         /// those that were read.
-        public var promptTokens: Int
+        public var promptTokens = 0
         /// Tokens that the caches had; most of them may have been evicted.
-        public var cachedTokens: Int
+        public var cachedTokens = 0
         /// Tokens that were read for this reply.
-        public var readTokens: Int
+        public var readTokens = 0
         /// Tokens generated, thoughts and the one that ends the turn included.
-        public var generatedTokens: Int
+        public var generatedTokens = 0
         /// Tokens of thoughts.
-        public var thoughtTokens: Int
+        public var thoughtTokens = 0
         package var recalled: H2ORecallStatistics?
         /// Until the first token, including time spent in the background; zero without one.
-        public var timeToFirstToken: Duration
-        public var duration: Duration
+        public var timeToFirstToken = Duration.zero
+        public var duration = Duration.zero
         /// Why the reply ended; nil while it continues.
         public var stop: Stop?
         /// Why the first turn read the system prompt although the package has its caches, for
         /// the app's developer; nil if it did not.
         public var preparedPromptProblem: String?
 
-        public init(
-            promptTokens: Int = 0, cachedTokens: Int = 0, readTokens: Int = 0,
-            generatedTokens: Int = 0, thoughtTokens: Int = 0,
-            timeToFirstToken: Duration = .zero, duration: Duration = .zero, stop: Stop? = nil,
-            preparedPromptProblem: String? = nil
-        ) {
-            self.promptTokens = promptTokens
-            self.cachedTokens = cachedTokens
-            self.readTokens = readTokens
-            self.generatedTokens = generatedTokens
-            self.thoughtTokens = thoughtTokens
-            self.timeToFirstToken = timeToFirstToken
-            self.duration = duration
-            self.stop = stop
-            self.preparedPromptProblem = preparedPromptProblem
-        }
+        public init() {}
 
         /// Rows of all heads that recall brought back for this reply; nil without recall.
         public var recalledRows: Int? { recalled?.rows }

@@ -32,9 +32,7 @@ package struct ConversationState: Codable, Hashable, Sendable {
         if !unread.allSatisfy(tokens.contains) { return "the model has no such tokens" }
         if chain.count < 0 { return "it has a negative number of messages" }
         if !read.isSound { return "its tokens contradict their number" }
-        let offsets = caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking }
-            .map(\.offset)
-        if !offsets.allSatisfy({ $0 == read.count }) {
+        if !caches.evicting.allSatisfy({ $0.offset == read.count }) {
             return "its caches have read another number of tokens"
         }
         let end = read.count.addingReportingOverflow(unread.count)

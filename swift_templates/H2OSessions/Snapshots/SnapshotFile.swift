@@ -17,34 +17,25 @@ package enum SnapshotFile {
 
     /// What a file will have. Writing it takes no GPU any more. Only jobs on the model's executor
     /// use it.
-    struct Computed: @unchecked Sendable {
+    package struct Computed: @unchecked Sendable {
         fileprivate let contents: H2OCacheFile.Computed
 
         /// - Parameter file: its name ends in .safetensors; one that is there is replaced at once
         /// - Throws: an error of writing
-        func write(to file: URL) throws {
+        package func write(to file: URL) throws {
             try DurableFile.write(to: file, digest: name(.digest)) { try contents.write(to: $0) }
         }
     }
 
+    /// Computes what a file will have.
+    ///
     /// - Parameters:
     ///   - state: that of the caches
     ///   - caches: one for each that the model makes
     ///   - identity: the model, policy and template that the caches depend on
     ///   - details: strings that ``read(_:identity:archive:)`` gives back
-    ///   - file: its name ends in .safetensors; one that is there is replaced at once
-    /// - Throws: `H2OCacheError.notSavable`, or an error of writing
-    package static func write(
-        _ state: ConversationState, caches: [any KVCache], identity: ConversationIdentity,
-        details: [String: String] = [:], to file: URL
-    ) throws {
-        try computed(state, caches: caches, identity: identity, details: details).write(to: file)
-    }
-
-    /// Computes what ``write(_:caches:identity:details:to:)`` writes.
-    ///
     /// - Throws: `H2OCacheError.notSavable`
-    static func computed(
+    package static func computed(
         _ state: ConversationState, caches: [any KVCache], identity: ConversationIdentity,
         details: [String: String] = [:]
     ) throws -> Computed {
@@ -109,7 +100,7 @@ package enum SnapshotFile {
     }
 
     /// - Parameters:
-    ///   - file: what ``write(_:caches:identity:details:to:)`` wrote
+    ///   - file: one that was written so
     ///   - identity: what the conversation depends on here
     ///   - archive: where its archives in files go on; nil where they are in memory
     /// - Throws: as ``details(of:identity:)``, and `H2OCacheError.archive` where archives are not

@@ -5,32 +5,13 @@ import MLXLMCommon
 import XCTest
 
 /// An archive in files: one folder per layer.
-final class ArchiveFilesTests: XCTestCase {
-    private let folder = FileManager.default.temporaryDirectory
-        .appending(path: UUID().uuidString, directoryHint: .notDirectory)
-
-    override func setUpWithError() throws {
-        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
-    }
-
-    override func tearDownWithError() throws {
-        try FileManager.default.removeItem(at: folder)
-    }
-
+final class ArchiveFilesTests: FolderTestCase {
     private func cache(_ name: String?) throws -> H2OKVCache {
         let store = name.map { folder.appending(path: $0).path }
         return H2OKVCache(
-            configuration: try H2OConfiguration(
+            try H2OConfiguration(
                 maxSize: 48, recentBudget: 8, novelty: 0,
-                recall: H2ORecall(rows: 16, ask: 4, every: 3, store: store)))
-    }
-
-    private var segments: [URL] {
-        get throws {
-            try FileManager.default.contentsOfDirectory(
-                at: folder.appending(path: "layer-000"), includingPropertiesForKeys: nil
-            ).filter { $0.pathExtension == "safetensors" }
-        }
+                recall: H2ORecall(rows: 16, ask: 4, every: 3, store: store)), .dense)
     }
 
     /// A cache whose oldest segments are in files alone: they are written in the background.
@@ -42,21 +23,6 @@ final class ArchiveFilesTests: XCTestCase {
         }
         XCTAssertTrue(try XCTUnwrap(cache.metaState.last).isStored)
         return cache
-    }
-
-    func testItGivesWhatAnArchiveInMemoryGives() throws {
-        let (inFiles, inMemory) = (try cache("layer-000"), try cache(nil))
-
-        for step in 0 ..< 4 {
-            let chunk = Tokens(200, seed: UInt64(step))
-            XCTAssertEqual(inFiles.attend(chunk), inMemory.attend(chunk))
-            XCTAssertEqual(
-                inFiles.attendOneByOne(70, seed: 100), inMemory.attendOneByOne(70, seed: 100))
-        }
-
-        XCTAssertEqual(inFiles.keptPositions, inMemory.keptPositions)
-        XCTAssertEqual(inFiles.recalled?.rows, inMemory.recalled?.rows)
-        XCTAssertTrue(try XCTUnwrap(inFiles.metaState.last).contains("\"files\""))
     }
 
     func testASavedCacheGoesOnFromItsFiles() throws {
@@ -128,32 +94,6 @@ final class ArchiveFilesTests: XCTestCase {
             guard case .archive? = error as? H2OCacheError else { return XCTFail("\(error)") }
             XCTAssertTrue(error.localizedDescription.contains("layer-000"), "\(error)")
         }
-    }
-
-    func testAFolderThatIsInUseIsNotShared() throws {
-        let (first, second, plain) = (
-            try cache("layer-000"), try cache("layer-000"), try H2OKVCache(maxSize: 48, recentBudget: 8)
-        )
-        for cache in [first, second, plain] { cache.attend(Tokens(600, seed: 1)) }
-
-        XCTAssertNotNil(first.recalled)
-        XCTAssertNil(second.recalled)
-        XCTAssertEqual(second.length, 48)
-        XCTAssertEqual(second.metaState[0], plain.metaState[0])
-    }
-
-    func testAConversationGoesOnWithoutRecallWhereAFileIsDamaged() throws {
-        let cache = try stored()
-        for segment in try segments {
-            try Data(contentsOf: segment).prefix(100).write(to: segment)
-        }
-
-        let output = cache.attend(Tokens(9, seed: 2))
-
-        XCTAssertNil(cache.recalled)
-        XCTAssertFalse(output.contains { $0.isNaN })
-        XCTAssertEqual(cache.attendOneByOne(5, seed: 3).count, 5)
-        XCTAssertEqual(cache.length, 48)
     }
 }
 

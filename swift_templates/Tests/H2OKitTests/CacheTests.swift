@@ -111,17 +111,6 @@ final class CacheTests: XCTestCase {
         XCTAssertNotEqual(cache.state[0].asArray(Float.self), before)
     }
 
-    func testTheInnerStateStaysAsItWas() throws {
-        let cache = try H2OKVCache(maxSize: 16)
-        cache.attend(Tokens(16, seed: 1))
-
-        let scores = cache.innerState()[0]
-        let before = scores.asArray(Float.self)
-        cache.attendOneByOne(20, seed: 3)
-
-        XCTAssertEqual(scores.asArray(Float.self), before)
-    }
-
     func testStepsThatAreEvaluatedTogetherEqualStepsOneByOne() throws {
         let oneByOne = try H2OKVCache(maxSize: 16)
         let together = try H2OKVCache(maxSize: 16)

@@ -1,7 +1,9 @@
+import Foundation
 import H2OKit
 import MLX
 import MLXLMCommon
 import MLXNN
+import XCTest
 
 /// Small heads with G = 2 query heads per KV head.
 enum Heads {
@@ -48,14 +50,21 @@ extension H2OStorage {
     /// An empty cache whose groups fit the small heads.
     func makeCache(
         maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil
-    ) throws -> any H2OScoreTracking {
+    ) throws -> H2OKVCache {
         let configuration = try H2OConfiguration(
             maxSize: maxSize, heavyBudget: heavyBudget, recentBudget: recentBudget)
         return try makeCache(configuration, groupSize: 32)
     }
 }
 
-extension H2OScoreTracking {
+extension H2OKVCache {
+    /// A dense cache.
+    convenience init(maxSize: Int, recentBudget: Int? = nil, sinkSize: Int = 4) throws {
+        self.init(
+            try H2OConfiguration(
+                maxSize: maxSize, sinkSize: sinkSize, recentBudget: recentBudget), .dense)
+    }
+
     /// Attends to as many new tokens as given, in one call.
     @discardableResult
     func attend(_ tokens: Tokens) -> [Float] {
@@ -121,3 +130,25 @@ final class Exaone4Model: TinyModel {}
 
 /// A model by the name of one that cannot where its sliding layers get plain caches.
 final class Olmo3Model: TinyModel {}
+
+extension H2OCacheFile {
+    static func save(
+        _ caches: [any KVCache], to file: URL, metadata: [String: String] = [:]
+    ) throws {
+        try computed(caches, metadata: metadata).write(to: file)
+    }
+}
+
+/// Tests with a folder of their own, which is made and deleted for each.
+class FolderTestCase: XCTestCase {
+    let folder = FileManager.default.temporaryDirectory
+        .appending(path: UUID().uuidString, directoryHint: .isDirectory)
+
+    override func setUpWithError() throws {
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    }
+
+    override func tearDownWithError() throws {
+        try? FileManager.default.removeItem(at: folder)
+    }
+}

@@ -25,7 +25,7 @@ final class GenerationTests: XCTestCase {
             XCTAssertEqual(tokens.count, 8)
             XCTAssertEqual(model.given.count, 2)
             for cache in model.given {
-                let cache = try XCTUnwrap(cache as? any H2OScoreTracking)
+                let cache = try XCTUnwrap(cache as? H2OKVCache)
                 XCTAssertEqual(cache.length, 16, "\(storage)")
                 XCTAssertGreaterThanOrEqual(cache.offset, 48)
             }

@@ -7,10 +7,9 @@ import XCTest
 /// Continues caches that Python wrote, and writes them for Python to continue:
 /// `H2O_INTERCHANGE` names the folder.
 ///
-/// For each situation `interchange.json` lists, Python's caches are in `NAME.python` (its
-/// own format) and `NAME.python-prompt` (mlx-lm's), and `NAME.steps` has what comes next:
-/// `step.q`, `step.k` and `step.v`, and for each cache `cache.step.out` and
-/// `cache.step.positions`. The results go to `NAME.swift` and `NAME.swift-prompt`.
+/// For each situation `interchange.json` lists, Python's caches are in `NAME.python`, and
+/// `NAME.steps` has what comes next: `step.q`, `step.k` and `step.v`, and for each cache
+/// `cache.step.out` and `cache.step.positions`. The results go to `NAME.swift`.
 final class InterchangeTests: XCTestCase {
     private struct Interchange: Decodable {
         let situations: [Situation]
@@ -36,17 +35,14 @@ final class InterchangeTests: XCTestCase {
             }
             let steps = try loadArrays(url: file("steps"))
 
-            for kind in ["", "-prompt"] {
-                let (caches, metadata) = try H2OCacheFile.load(from: file("python\(kind)"))
-                let scored = caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking }
-                try goOn(scored, situation, steps)
-                try H2OCacheFile.save(caches, to: file("swift\(kind)"), metadata: metadata)
-            }
+            let (caches, metadata) = try H2OCacheFile.load(from: file("python"))
+            try goOn(caches.evicting, situation, steps)
+            try H2OCacheFile.save(caches, to: file("swift"), metadata: metadata)
         }
     }
 
     private func goOn(
-        _ caches: [any H2OScoreTracking], _ situation: Situation, _ arrays: [String: MLXArray]
+        _ caches: [H2OKVCache], _ situation: Situation, _ arrays: [String: MLXArray]
     ) throws {
         func array(_ name: String) throws -> MLXArray { try XCTUnwrap(arrays[name], name) }
         var result = ParityResult(

@@ -2,12 +2,9 @@ import Foundation
 import H2OKit
 import XCTest
 
-final class ModelBundleTests: XCTestCase {
-    private var folder = URL(filePath: "/")
-
+final class ModelBundleTests: FolderTestCase {
     override func setUpWithError() throws {
-        folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
-        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        try super.setUpWithError()
         try write("config.json", "abc")
         // 56 bytes: the padding of SHA-256 takes a block of its own.
         try write("model.safetensors", "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")
@@ -20,10 +17,6 @@ final class ModelBundleTests: XCTestCase {
               {"path": "model.safetensors", "size": 56, "sha256":
                "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"}]}
             """)
-    }
-
-    override func tearDownWithError() throws {
-        try FileManager.default.removeItem(at: folder)
     }
 
     func testAWholeFolderPassesBothChecks() throws {

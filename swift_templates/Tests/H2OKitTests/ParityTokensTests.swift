@@ -32,7 +32,7 @@ final class ParityTokensTests: XCTestCase {
             var said = ParityTokensAnswer.Case(name: asked.name)
             do {
                 let caches = try generate(asked, of: request, by: sampler, with: context.model)
-                let evicting = caches.map { $0 as? any H2OScoreTracking }
+                let evicting = caches.map { $0 as? H2OKVCache }
                 said.evicting = evicting.map { $0 != nil }
                 for (layer, cache) in evicting.enumerated() {
                     answer.arrays["\(asked.name).kept.\(layer)"] = cache?.positions
@@ -185,7 +185,7 @@ final class ParityTokensSampler: LogitSampler {
 
     func sample(logits: MLXArray) -> MLXArray {
         let likeliest = ArgMaxSampler().sample(logits: logits)
-        kept.append(caches.map { ($0 as? any H2OScoreTracking)?.positions })
+        kept.append(caches.map { ($0 as? H2OKVCache)?.positions })
         eval([logits, likeliest] + kept[kept.count - 1].compactMap(\.self))
         let own = likeliest.asType(.int32).asArray(Int32.self)
         let step = tokens.count

@@ -4,44 +4,17 @@ import MLXLMCommon
 import XCTest
 
 final class QuantizedTests: XCTestCase {
-    func testItsBitsCanBeAskedFor() throws {
-        let same = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32, bits: 4)
-        let apart = try QuantizedH2OKVCache(maxSize: 16, keyBits: 8, valueBits: 4)
+    func testAGroupSizeThatThereIsNotIsRefused() throws {
+        let configuration = try H2OConfiguration(maxSize: 16)
 
-        XCTAssertEqual([same.keyBits, same.valueBits, same.groupSize], [4, 4, 32])
-        XCTAssertEqual([apart.keyBits, apart.valueBits, apart.groupSize], [8, 4, 64])
-        let mixed = try MixedH2OKVCache(maxSize: 16, heavyBits: 4, recentBits: 8, groupSize: 32)
-        XCTAssertEqual([mixed.heavyBits, mixed.recentBits, mixed.groupSize], [4, 8, 32])
-    }
-
-    func testUpstreamDoesNotTakeItForOneOfItsOwn() throws {
-        let cache: any KVCache = try QuantizedH2OKVCache(maxSize: 16)
-
-        XCTAssertFalse(cache is any QuantizedKVCacheProtocol)
-        XCTAssertTrue(cache is any RoutedAttentionCache)
-    }
-
-    func testBitsAndGroupsThatThereAreNotAreRefused() {
-        XCTAssertThrowsError(try QuantizedH2OKVCache(maxSize: 16, bits: 5)) { error in
+        XCTAssertThrowsError(try H2OStorage.eightBits.makeCache(configuration, groupSize: 48)) {
             XCTAssertEqual(
-                error.localizedDescription,
-                "key_bits must be 4 or 8, got 5.")
-        }
-        XCTAssertThrowsError(
-            try QuantizedH2OKVCache(maxSize: 16, keyBits: 8, valueBits: 16))
-        XCTAssertThrowsError(try QuantizedH2OKVCache(maxSize: 16, groupSize: 48, bits: 8)) {
-            XCTAssertEqual(
-                $0.localizedDescription,
-                "group_size must be 32, 64 or 128, got 48.")
-        }
-        XCTAssertThrowsError(try MixedH2OKVCache(maxSize: 16, heavyBits: 3)) { error in
-            XCTAssertEqual(
-                error.localizedDescription, "heavy_bits must be 4, 8 or 16, got 3.")
+                $0.localizedDescription, "group_size must be 32, 64 or 128, got 48.")
         }
     }
 
     func testAGroupThatDoesNotDivideTheHeadDimIsAnErrorAndNotACrash() throws {
-        let cache = try QuantizedH2OKVCache(maxSize: 16, groupSize: 64, bits: 8)
+        let cache = try H2OStorage.eightBits.makeCache(H2OConfiguration(maxSize: 16))
         let tokens = Tokens(4, seed: 1)
 
         XCTAssertThrowsError(
@@ -54,7 +27,7 @@ final class QuantizedTests: XCTestCase {
 
     func testAttentionOverPackedRowsEqualsThatOverWidenedOnes() throws {
         let tokens = Tokens(9, seed: 1)
-        let cache = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32, bits: 8)
+        let cache = try H2OStorage.eightBits.makeCache(maxSize: 16)
         let (keys, values) = cache.update(keys: tokens.keys, values: tokens.values)
         // A row of 8 bits: 8 words of the key, its scale and bias, then the value's.
         let rows = cache.state[0]
@@ -79,15 +52,20 @@ final class QuantizedTests: XCTestCase {
 
 /// A ring of recent rows beside a pool, each at its own precision.
 final class MixedTests: XCTestCase {
-    func testRowsOfAnotherKindAreRefused() throws {
-        let cache = try MixedH2OKVCache(maxSize: 16, groupSize: 32)
+    func testRowsOfAnotherKindOrWithOtherBitsAreRefused() throws {
+        let cache = try H2OStorage.recent16Heavy8.makeCache(maxSize: 16)
         cache.attend(Tokens(5, seed: 1))
         var fields = cache.metaState
-        fields[5] = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32).metaState[5]
+        fields[5] = try H2OStorage.eightBits.makeCache(maxSize: 16).metaState[5]
         let state = cache.state
 
-        XCTAssertThrowsError(try MixedH2OKVCache(state: state, metaState: fields)) { error in
+        XCTAssertThrowsError(try H2OKVCache(state: state, metaState: fields)) { error in
             XCTAssertTrue(error.localizedDescription.contains("another kind"), "\(error)")
+        }
+        fields[5] = cache.metaState[5].replacing("\"heavy_bits\":8", with: "\"heavy_bits\":5")
+        XCTAssertNotEqual(fields[5], cache.metaState[5])
+        XCTAssertThrowsError(try H2OKVCache(state: state, metaState: fields)) { error in
+            guard case .damaged? = error as? H2OCacheError else { return XCTFail("\(error)") }
         }
     }
 }
@@ -101,10 +79,10 @@ final class RotationTests: XCTestCase {
             cache.attend(Tokens(20, seed: 1))
 
             let saved = cache.metaState
-            let restored = try QuantizedH2OKVCache(state: cache.state, metaState: saved)
+            let restored = try H2OKVCache(state: cache.state, metaState: saved)
 
             XCTAssertEqual(saved[5].contains("rotated"), isRotated, saved[5])
-            XCTAssertEqual(restored.isRotated, isRotated)
+            XCTAssertEqual(restored.metaState, saved)
         }
     }
 }

@@ -7,15 +7,13 @@ import MLXLMCommon
 import XCTest
 
 /// Conversations that begin with the caches of a system prompt in the model's folder.
-final class PreparedPromptTests: XCTestCase {
+final class PreparedPromptTests: FolderTestCase {
     private static let digest = String(repeating: "d", count: 64)
     private let instructions = "you are brief."
-    private var folder = URL(filePath: "/")
     private var limits = (0, 0)
 
     override func setUpWithError() throws {
-        folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
-        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        try super.setUpWithError()
         let manifest = #"{"format": 1, "model": "m", "files": [], "digest": "\#(Self.digest)"}"#
         try Data(manifest.utf8).write(to: folder.appending(path: ModelManifest.fileName))
         limits = (Memory.cacheLimit, Memory.memoryLimit)
@@ -23,7 +21,7 @@ final class PreparedPromptTests: XCTestCase {
 
     override func tearDownWithError() throws {
         (Memory.cacheLimit, Memory.memoryLimit) = limits
-        try FileManager.default.removeItem(at: folder)
+        try super.tearDownWithError()
     }
 
     private func problem(_ problem: PreparedPromptProblem) -> String {
@@ -203,7 +201,7 @@ final class PreparedPromptTests: XCTestCase {
         _ = model(MLXArray(tokens.map { Int32($0) }, [1, tokens.count]), cache: caches)
         let file = folder.appending(path: "prompt.safetensors")
         let said = ["tokens": String(describing: tokens), "model": digest]
-        try H2OCacheFile.save(caches, to: file, metadata: said)
+        try H2OCacheFile.computed(caches, metadata: said).write(to: file)
         let place = folder.appending(path: PreparedPrompt.fileName)
         try? FileManager.default.removeItem(at: place)
         try FileManager.default.moveItem(at: file, to: place)

@@ -100,3 +100,17 @@ func assertThrows<T>(
         check(error)
     }
 }
+
+/// Tests with a folder of their own, which is made and deleted for each.
+class FolderTestCase: XCTestCase {
+    let folder = FileManager.default.temporaryDirectory
+        .appending(path: UUID().uuidString, directoryHint: .isDirectory)
+
+    override func setUpWithError() throws {
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    }
+
+    override func tearDownWithError() throws {
+        try? FileManager.default.removeItem(at: folder)
+    }
+}

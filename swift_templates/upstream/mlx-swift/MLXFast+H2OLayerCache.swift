@@ -329,13 +329,6 @@ extension MLXFast {
         /// The buffers of pool and ring, which the next write changes unless they are shared.
         public var rows: [MLXArray] { list { mlx_h2o_layer_cache_rows(&$0, ctx) } }
 
-        /// The positions that came back for the last prompt in all layers, int32 `[B, M]`.
-        public var chosen: MLXArray? {
-            var chosen = mlx_array_new()
-            mlx_h2o_layer_cache_chosen(&chosen, ctx)
-            return chosen.ctx == nil ? nil : MLXArray(chosen)
-        }
-
         /// What is saved: the rows in use of each buffer, the ledger's arrays, then those of the
         /// archive; none while the cache is empty.
         public func arrays(stream: StreamOrDevice = .default) -> [MLXArray] {
@@ -490,13 +483,6 @@ extension MLXFast {
                 problem, error: Int32(error.values["error"] ?? "") ?? 0,
                 path: error.values["path"] ?? "")
         }
-    }
-
-    /// Deletes the folders in `root` that hold archives and that nobody has open.
-    ///
-    /// - Throws: ``H2OError``
-    public static func h2oDeleteStaleArchives(in root: String) throws {
-        try throwing { mlx_h2o_delete_stale_archives(root) }
     }
 }
 

@@ -149,7 +149,7 @@ extension Conversation {
     /// Bytes of the model's arrays and of those of its H2O caches.
     fileprivate var arrayBytes: (weights: Int, rows: Int, ledger: Int) {
         let parameters = loaded.context.model.parameters().flattened()
-        let tracked = caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking }
+        let tracked = caches.evicting
         return (
             parameters.map(\.1.nbytes).reduce(0, +), tracked.map(\.rowBytes).reduce(0, +),
             tracked.map(\.ledgerBytes).reduce(0, +)

@@ -221,14 +221,7 @@ final class SessionEditingTests: XCTestCase {
 }
 
 /// Archives in files, of which the branches of a conversation have links.
-final class ForkedArchiveTests: XCTestCase {
-    private let folder = FileManager.default.temporaryDirectory
-        .appending(path: UUID().uuidString, directoryHint: .isDirectory)
-
-    override func tearDownWithError() throws {
-        try? FileManager.default.removeItem(at: folder)
-    }
-
+final class ForkedArchiveTests: FolderTestCase {
     private func fixture(inFiles: Bool) throws -> SessionFixture {
         var fixture = try SessionFixture(maxSize: 32)
         fixture.configuration = try H2OConfiguration(

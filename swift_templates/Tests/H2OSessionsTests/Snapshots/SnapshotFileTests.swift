@@ -5,18 +5,7 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-final class SnapshotFileTests: XCTestCase {
-    private let folder = FileManager.default.temporaryDirectory
-        .appending(path: UUID().uuidString, directoryHint: .isDirectory)
-
-    override func setUpWithError() throws {
-        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
-    }
-
-    override func tearDownWithError() throws {
-        try FileManager.default.removeItem(at: folder)
-    }
-
+final class SnapshotFileTests: FolderTestCase {
     private var file: URL { folder.appending(path: "chat.safetensors") }
 
     /// Quotes in a message are not taken for the header's own.
@@ -26,8 +15,8 @@ final class SnapshotFileTests: XCTestCase {
         let cache = KVCacheSimple()
         let values = (0 ..< 64).map { Float($0) }
         cache.state = [MLXArray(values, [1, 1, 8, 8]), MLXArray(values, [1, 1, 8, 8])]
-        try SnapshotFile.write(
-            state, caches: [cache], identity: .test(), details: details, to: other ?? file)
+        try SnapshotFile.computed(state, caches: [cache], identity: .test(), details: details)
+            .write(to: other ?? file)
     }
 
     private var state: ConversationState {

@@ -6,14 +6,7 @@ import XCTest
 
 @testable import H2OSessions
 
-final class SnapshotStoreTests: XCTestCase {
-    private let folder = FileManager.default.temporaryDirectory
-        .appending(path: UUID().uuidString, directoryHint: .isDirectory)
-
-    override func tearDownWithError() throws {
-        try? FileManager.default.removeItem(at: folder)
-    }
-
+final class SnapshotStoreTests: FolderTestCase {
     private let messages = (0 ..< 20).map { H2OMessage.user("message \($0)") }
 
     private func chain(_ count: Int) -> TranscriptChain {
@@ -41,27 +34,6 @@ final class SnapshotStoreTests: XCTestCase {
     private var written: Int {
         let names = FileManager.default.enumerator(atPath: folder.path)?.allObjects ?? []
         return names.filter { "\($0)".hasSuffix(".safetensors") }.count
-    }
-
-    func testTheNearestIsTheLongestBeginningOfTheTranscript() throws {
-        var store = try store(memory: 1 << 20, files: 0)
-        for count in [2, 4, 6] { try store.keep(snapshot(count)) }
-
-        XCTAssertEqual(store.nearest(to: chain(20))?.state.chain, chain(6).head)
-        XCTAssertEqual(store.nearest(to: chain(5))?.state.chain, chain(4).head)
-        XCTAssertNil(store.nearest(to: chain(1)))
-        let other = TranscriptChain(opening: "other", messages: messages)
-        XCTAssertNil(store.nearest(to: other))
-    }
-
-    func testItIsFoundByItsTokensToo() throws {
-        var store = try store(memory: 1 << 20, files: 0)
-        try store.keep(snapshot(2, tokens: [1, 2, 3]))
-        try store.keep(snapshot(4, tokens: [1, 2, 3, 4, 5]))
-
-        XCTAssertEqual(store.nearest(toTokens: [1, 2, 3, 4, 9])?.state.read.count, 3)
-        XCTAssertEqual(store.nearest(toTokens: [1, 2, 3, 4, 5, 6])?.state.read.count, 5)
-        XCTAssertNil(store.nearest(toTokens: [1, 2]))
     }
 
     func testTheBytesInMemoryAndInFilesAreBounded() throws {
@@ -93,18 +65,6 @@ final class SnapshotStoreTests: XCTestCase {
         XCTAssertEqual(none.bytes.memory, 0)
         XCTAssertEqual(short.tokens, ample.tokens)
         XCTAssertEqual(none.tokens, ample.tokens)
-    }
-
-    func testWhatComesFromAFileIsWhatWentThere() throws {
-        var store = try store(memory: 0, files: 1 << 20)
-        try store.keep(snapshot(4))
-
-        let head = try XCTUnwrap(store.nearest(to: chain(20)))
-
-        XCTAssertEqual(head.state, try snapshot(4).state)
-        XCTAssertEqual(head.caches[0].state[0].asArray(Float.self).prefix(2), [4, 5])
-        XCTAssertEqual(store.bytes.memory, 0)
-        XCTAssertEqual(written, 1)
     }
 
     func testASnapshotWhoseFileIsDamagedIsPassedOver() throws {
@@ -213,10 +173,6 @@ final class SnapshotThinningTests: XCTestCase {
             if moments.count > most { moments.remove(at: SnapshotThinning.victim(of: moments)) }
         }
         return moments
-    }
-
-    func testTheNewestIsLeft() {
-        for count in 1 ... 100 { XCTAssertEqual(left(of: count, atMost: 3).last, count) }
     }
 
     func testDistancesGrowWithTheAge() {

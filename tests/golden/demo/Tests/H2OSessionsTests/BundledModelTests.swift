@@ -40,7 +40,7 @@ final class BundledModelTests: XCTestCase {
         XCTAssertFalse(prepared.caches.isEmpty)
         for cache in prepared.caches {
             XCTAssertEqual(cache.offset, prepared.tokens.count)
-            guard let cache = cache as? any H2OScoreTracking else { continue }
+            guard let cache = cache as? H2OKVCache else { continue }
             XCTAssertEqual(cache.configuration.pinned.last, 0 ..< prepared.tokens.count)
             XCTAssertEqual(cache.length, prepared.tokens.count, "nothing was evicted")
         }
