@@ -22,6 +22,7 @@
                             usage.input.totalTokenCount - usage.input.cachedTokenCount,
                             "\n<u:second|\n<a:".count, "\(lifetime)")
                     }
+                    XCTAssertEqual(fixture.loads.count, 1)
                 }
             }
         }

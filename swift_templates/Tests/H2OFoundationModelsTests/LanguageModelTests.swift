@@ -27,20 +27,6 @@
             XCTAssertGreaterThan(snapshots.count, 1)
         }
 
-        func testASecondRequestReadsWhatIsNew() async throws {
-            let fixture = try Fixture(saying: "one", "two")
-            let session = fixture.session(instructions: "be brief")
-            let first = try await session.respond(to: "a").usage
-            let second = try await session.respond(to: "b").usage
-            XCTAssertEqual(first.input.cachedTokenCount, 0)
-            XCTAssertEqual(
-                second.input.cachedTokenCount,
-                first.input.totalTokenCount + first.output.totalTokenCount)
-            XCTAssertEqual(
-                second.input.totalTokenCount - second.input.cachedTokenCount,
-                "\n<u:b|\n<a:".count)
-        }
-
         func testTheContextHasNoLargestSize() async throws {
             let fixture = try Fixture(maxSize: 32, saying: "hello")
             let session = fixture.session(instructions: "be brief")
@@ -81,14 +67,6 @@
             }
             XCTAssertEqual(missing.capability, .guidedGeneration)
             XCTAssertTrue(missing.debugDescription.contains("--upstream-version"))
-        }
-
-        func testTheModelIsLoadedOnceForAllSessions() async throws {
-            let fixture = try Fixture(saying: "one", "two")
-            fixture.session().prewarm()
-            _ = try await fixture.session().respond(to: "a")
-            _ = try await fixture.session().respond(to: "b")
-            XCTAssertEqual(fixture.loads.count, 1)
         }
 
         func testAFailedLoadIsTriedAgainByTheNextRequest() async throws {
@@ -184,17 +162,15 @@
         }
 
         func testASchemaThatCannotBeFollowedIsAnUnsupportedGuide() {
-            let error = H2OSessionError.invalidSchema(.unsupported(keyword: "not", place: "/a"))
-            guard case .unsupportedGenerationGuide(let guide) = LanguageModelError(engine: error)
-            else { return XCTFail("\(error)") }
-            XCTAssertEqual(guide.debugDescription, error.errorDescription)
-        }
-
-        func testAReplyWithoutRoomForTheSchemaIsAnUnsupportedGuide() {
-            let error = H2OSessionError.noRoomForSchema(tokens: 9, atMost: 4)
-            guard case .unsupportedGenerationGuide(let guide) = LanguageModelError(engine: error)
-            else { return XCTFail("\(error)") }
-            XCTAssertEqual(guide.debugDescription, error.errorDescription)
+            for error in [
+                H2OSessionError.invalidSchema(.unsupported(keyword: "not", place: "/a")),
+                .noRoomForSchema(tokens: 9, atMost: 4),
+            ] {
+                guard
+                    case .unsupportedGenerationGuide(let guide) = LanguageModelError(engine: error)
+                else { return XCTFail("\(error)") }
+                XCTAssertEqual(guide.debugDescription, error.errorDescription)
+            }
         }
 
         func testASchemaWithoutAnEngineForItIsAnUnsupportedCapability() {

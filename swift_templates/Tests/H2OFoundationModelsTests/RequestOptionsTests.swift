@@ -25,11 +25,7 @@
             let made = try own.applying(request(options))
             XCTAssertEqual(made.sampling, H2OSampling(temperature: 1.25, topP: 0.9))
             XCTAssertEqual(made.maxTokens, 12)
-        }
-
-        func testATemperatureBelowZeroIsZero() throws {
-            let made = try sampling(GenerationOptions(temperature: -1))
-            XCTAssertEqual(made.temperature, 0)
+            XCTAssertEqual(try sampling(GenerationOptions(temperature: -1)).temperature, 0)
         }
 
         func testASamplingModeReplacesWhatTheModelChoosesAmong() throws {

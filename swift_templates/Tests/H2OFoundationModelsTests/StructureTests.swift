@@ -26,17 +26,6 @@
             XCTAssertEqual(segment.schemaName, "Trip")
         }
 
-        func testAModelThatWouldRatherTalkFillsItToo() async throws {
-            let fixture = try ScriptedFixture(thinks: false, saying: "I do not know.")
-            let session = LanguageModelSession(model: fixture.model)
-            let options = GenerationOptions(samplingMode: .greedy, maximumResponseTokens: 48)
-
-            let response = try await session.respond(
-                to: "Where?", generating: Trip.self, options: options)
-
-            XCTAssertTrue((0 ... 9).contains(response.content.days))
-        }
-
         func testTheNextRequestGoesOnAfterWhatTheModelWrote() async throws {
             let fixture = try ScriptedFixture(
                 thinks: false, saying: #"{"city":"Oslo","days":3}"#, "Welcome.")

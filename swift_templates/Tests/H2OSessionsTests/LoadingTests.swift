@@ -6,16 +6,14 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-final class LoadingTests: XCTestCase {
-    private var folder = URL(filePath: "/")
+final class LoadingTests: FolderTestCase {
     private var limits = (0, 0)
     private let plan = MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 1 << 20)
     /// Of the plan, and of a conversation's snapshots.
     private var memory: Int { plan.total + H2OSnapshotLimits().memory }
 
     override func setUpWithError() throws {
-        folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
-        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        try super.setUpWithError()
         let manifest = Data(#"{"format": 1, "model": "m", "files": []}"#.utf8)
         try manifest.write(to: folder.appending(path: ModelManifest.fileName))
         limits = (Memory.cacheLimit, Memory.memoryLimit)
@@ -23,7 +21,7 @@ final class LoadingTests: XCTestCase {
 
     override func tearDownWithError() throws {
         (Memory.cacheLimit, Memory.memoryLimit) = limits
-        try FileManager.default.removeItem(at: folder)
+        try super.tearDownWithError()
     }
 
     func testALoadedModelReplies() async throws {
