@@ -10,7 +10,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache
 
 from h2o_py import fast
-from h2o_py.cache import H2OKVCache
+from h2o_py.cache import H2OKVCache, join
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES
 from h2o_py.store import load_cache, save_cache
@@ -31,6 +31,8 @@ def some_cache(random: Random) -> H2OKVCache:
     """A cache of any storage that has seen some tokens."""
     cache = STORAGES[random.choice([*STORAGES])](random.choice(POLICIES), 32)
     cache.backend = random.choice([fast, fast, fallback])
+    if random.random() < 0.5:
+        join([cache])  # which saves what its last prompt chose
     batch = random.choice([1, 1, 2])
     dtype = random.choice([mx.float32, mx.float16, mx.bfloat16])
     for count in random.choices(

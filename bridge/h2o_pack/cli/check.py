@@ -107,6 +107,9 @@ def parity(
     *, package: Path, levels: tuple[str, ...], require_swift: bool, out: Terminal
 ) -> None:
     """Check that PACKAGE does in Swift what mlx-lm does in Python."""
+    from h2o_pack.parity.openblas import use_openblas
+
+    use_openblas()
     from h2o_pack.parity.parity import DEFAULT, LEVELS, run_parity
     from h2o_pack.parity.report import print_report
 

@@ -45,12 +45,11 @@ class Exchange:
     positions: tuple[int, int]
     gap: float
 
-    def is_tie(self, gaps: Sequence[float]) -> bool:
-        """Whether rounding may have decided. gaps: the same with moved weights."""
-        return self.gap <= MARGIN * self.spread(gaps)
-
     def spread(self, gaps: Sequence[float]) -> float:
-        """Return by how much moved weights change the gap at most."""
+        """Return by how much moved weights change the gap at most; 0 if all of `gaps` are NaN.
+
+        gaps: the same with moved weights.
+        """
         return max((abs(gap - self.gap) for gap in gaps if gap == gap), default=0.0)  # noqa: PLR0124 - NaN
 
 

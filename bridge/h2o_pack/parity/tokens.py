@@ -165,8 +165,18 @@ def relative_difference(mine: mx.array, its: mx.array, scale: float) -> float:
 def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> bool:
     """Whether rounding may have decided each of the exchanges."""
     return all(
-        exchange.is_tie([run[at] for run in gaps]) for at, exchange in enumerate(exchanges)
+        exchange.gap <= MARGIN * spread
+        for exchange, spread in zip(exchanges, spreads(exchanges, gaps), strict=True)
     )
+
+
+def spreads(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> list[float]:
+    """Return by how much moved weights change the gap of each exchange.
+
+    Where no run with moved weights kept both rows of one, the largest change of another counts.
+    """
+    own = [exchange.spread([run[at] for run in gaps]) for at, exchange in enumerate(exchanges)]
+    return [spread or max(own) for spread in own]
 
 
 def with_exchanges(
@@ -180,7 +190,7 @@ def with_exchanges(
     detail = (
         f"head {first.head} evicts {swift}, Python {own}: their importances differ by "
         f"{first.gap:.2g}, and one rounding of each weight changes that by "
-        f"{first.spread([run[0] for run in gaps]):.2g}; {len(exchanges)} such choices"
+        f"{spreads(exchanges, gaps)[0]:.2g}; {len(exchanges)} such choices"
     )
     return result.tie(first.layer, first.step, detail, "rows")
 
