@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -13,8 +14,8 @@ from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import request as requests
 from h2o_pack.parity import rounding
 from h2o_pack.parity.op import importances, kept
-from h2o_pack.parity.rounding import Run
-from h2o_pack.parity.tokens import compare, compare_case, tolerance
+from h2o_pack.parity.rounding import Exchange, Run
+from h2o_pack.parity.tokens import all_tie, compare, compare_case, tolerance
 from h2o_pack.parity.trace import load
 from tests.bridge.test_tokens import Answer, asked  # noqa: F401
 
@@ -217,3 +218,13 @@ def test_a_row_that_does_not_tie_is_a_difference(asked, choose):  # noqa: F811
 def test_other_logits_after_a_tie_are_a_difference(asked):  # noqa: F811
     assert swift(asked, "kv dense", closest(1e-3), more=0.25)
     assert not result_of(asked, "kv dense").equal
+
+
+def test_rows_that_no_moved_run_kept_are_judged_by_what_rounding_does_to_others():
+    unmeasured, measured = (
+        Exchange(STEP, layer, 0, 0, (5, 7), gap) for layer, gap in enumerate((0.001, 0.002))
+    )
+    changes = [(math.nan, 0.004), (math.nan, 0.003)]
+    assert all_tie((unmeasured, measured), changes)
+    assert not all_tie((replace(unmeasured, gap=0.005), measured), changes)
+    assert not all_tie((unmeasured,), [(math.nan,)])
