@@ -1,7 +1,7 @@
 """What the program says, each text once: tests/golden/messages.txt, below the test's name.
 
-A test calls `says` with an error or a text. `make messages` writes what tests say now; look
-at the diff afterwards.
+A test calls `says` with an error or a text, such as `refused` returns. `make messages` writes
+what tests say now; look at the diff afterwards.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from h2o_pack.errors import UserError
+import pytest
+
+from h2o_pack.errors import ExitCode, UserError
 
 FILE = Path(__file__).parent / "golden/messages.txt"
 ROOT = Path(__file__).parents[1]
@@ -24,10 +27,20 @@ PORT = re.compile(r"(?<=//127\.0\.0\.1:)\d+")
 written: defaultdict[str, list[str]] = defaultdict(list)
 
 
-def says(said: object) -> None:
+def refused(
+    work: Callable[..., object], *arguments: Any, code: ExitCode, **options: Any
+) -> str:
+    """Call something that ends with a UserError of this code; return its message."""
+    with pytest.raises(UserError) as caught:
+        work(*arguments, **options)
+    assert caught.value.code == code
+    return str(caught.value)
+
+
+def says(message: object) -> None:
     """Check that a text, or an error with its exit code, is one of those of this test."""
-    code = f"[{int(said.code)}] " if isinstance(said, UserError) else ""
-    text = TEMPORARY.sub("TEMPORARY", f"{code}{said}").replace(str(ROOT), "CHECKOUT").strip()
+    code = f"[{int(message.code)}] " if isinstance(message, UserError) else ""
+    text = TEMPORARY.sub("TEMPORARY", f"{code}{message}").replace(str(ROOT), "CHECKOUT").strip()
     text = PORT.sub("PORT", text)
     node = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
     test = node.partition("[")[0].rpartition("::")[2]

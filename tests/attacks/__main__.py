@@ -4,8 +4,6 @@ Prints each seed before its attack, so that one which ends the process is known,
 the first one that finds something.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource
@@ -87,24 +85,18 @@ def passes(seed: int, folder: Path) -> bool:
     """Run the attack of a seed; whether it was refused, or did no harm."""
     import mlx.core as mx
 
-    from tests.attacks.archives import change_archive, change_folder, change_recall
-    from tests.attacks.calls import change_call
-    from tests.attacks.saved import (
-        change_file,
-        change_other,
-        change_prompt_file,
-        change_state,
-    )
+    from tests.attacks import core
 
+    of_the_binding = (ValueError, TypeError, RuntimeError, MemoryError)
     attacks: list[tuple[Callable[[Random, Path], None], tuple[type[Exception], ...]]] = [
-        (change_call, (ValueError, TypeError, RuntimeError, MemoryError)),  # the binding's too
-        (change_state, (ValueError, MemoryError)),  # of broadcast arrays
-        (change_other, (ValueError,)),
-        (change_file, (ValueError,)),
-        (change_prompt_file, (ValueError, RuntimeError)),  # MLX's, of what it cannot read
-        (change_recall, (ValueError, TypeError, RuntimeError, MemoryError)),
-        (change_archive, (ValueError, TypeError, RuntimeError, MemoryError)),
-        (change_folder, (ValueError,)),
+        (core.change_call, of_the_binding),
+        (core.change_state, (ValueError, MemoryError)),  # of broadcast arrays
+        (core.change_other, (ValueError,)),
+        (core.change_file, (ValueError,)),
+        (core.change_prompt_file, (ValueError, RuntimeError)),  # MLX's, of what it cannot read
+        (core.change_recall, of_the_binding),
+        (core.change_archive, of_the_binding),
+        (core.change_folder, (ValueError,)),
     ]
     random = Random(seed)
     mx.random.seed(seed % 2**32)

@@ -3,8 +3,6 @@
 A process reads many of them, and says each one's name first: a trap ends it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -121,7 +119,9 @@ def changed(random: Random, data: bytes) -> bytes:
     else:
         header = json.loads(data[8 : 8 + length])
         strings = header["__metadata__"]
-        name = random.choice([each for each in strings if each not in ("0.digest", "0.kind")])
+        name = random.choice(
+            [string for string in strings if string not in ("0.digest", "0.kind")]
+        )
         if random.random() < 0.3:
             strings[name] = mutations.text(random, strings[name])
         else:

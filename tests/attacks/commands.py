@@ -5,8 +5,6 @@ report, a device's or an app's files, or a hub that lies. It does its work or sa
 bounded time, and leaves nothing half-written.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os
@@ -29,11 +27,11 @@ from tests.attacks import mutations
 from tests.bridge.memory.test_devices import OWN
 from tests.bridge.models import test_adapter as adapters
 from tests.bridge.models.checkpoints import checkpoint
-from tests.bridge.prove.reports import report
+from tests.bridge.prove.test_prove import report
 from tests.bridge.trees import build_tree, write_model
 from tests.hub import faults
-from tests.hub.contents import Content
 from tests.hub.fixture import HubClient, use
+from tests.hub.repository import Content
 from tests.hub.server import HubServer
 
 LONGEST = 180
@@ -122,8 +120,8 @@ def of_model(folder: Path) -> Path:
 def of_package(folder: Path) -> Path:
     """Make a package of it."""
     package = folder / "package"
-    made = run("ios", "--model", of_model(folder), *CACHE, "--output", package, "--no-vendor")
-    assert made == 0
+    code = run("ios", "--model", of_model(folder), *CACHE, "--output", package, "--no-vendor")
+    assert code == ExitCode.OK
     return package
 
 
@@ -215,10 +213,7 @@ TARGETS = (
         file("measured.json", json.dumps(MEASURED)),
         with_model("plan", "--measured", *PLAN, "--device", "iPhone16,1"),
     ),
-    Target(
-        file("models.toml", KNOWN),
-        lambda path: ("models", "--catalogue", path),
-    ),
+    Target(file("models.toml", KNOWN), lambda path: ("models", "--catalogue", path)),
 )
 WEIGHTS = (8, 8, *[2] * 2, *[1] * (len(TARGETS) - 4))
 """Most of what somebody else makes is a model or a package."""
@@ -246,7 +241,7 @@ def limited() -> Iterator[None]:
 
 def run(*arguments: object) -> int:
     """Run a command in this process; AssertionError unless it ends as documented."""
-    words = [str(each) for each in arguments]
+    words = [str(argument) for argument in arguments]
     with limited():
         done = CliRunner().invoke(main, words)
     what = f"{words}: exit {done.exit_code}\n{done.output[-3000:]}"

@@ -1,7 +1,5 @@
 """Random changes of arrays, texts and bytes."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct
@@ -14,7 +12,7 @@ import mlx.core as mx
 LARGEST = 2**31 - 1
 COUNTS = [0, 1, 2, 3, 31, 32, 33, 63, 64, 65, 255, 256, 257, 2**15, 2**16, 2**20, 2**29, 2**30]
 NUMBERS = [*COUNTS, LARGEST - 64, LARGEST - 2, LARGEST - 1, LARGEST]
-INTEGERS = [*NUMBERS, *(-each for each in NUMBERS), -LARGEST - 1, 2**31, 2**32, 2**63, 2**64]
+INTEGERS = [*NUMBERS, *(-n for n in NUMBERS), -LARGEST - 1, 2**31, 2**32, 2**63, 2**64]
 FLOATS = [0.0, -0.0, -1.0, 1.0, math.nan, math.inf, -math.inf, 3.4e38, -3.4e38, 1e-45, 0.5]
 DTYPES = [mx.float32, mx.float16, mx.bfloat16, mx.int32, mx.uint32, mx.int8, mx.bool_, mx.int64]
 JSON_VALUES: list[Any] = [None, True, [], {}, "", "peak", [[1, 2]], [[-1, 4]], [[0, LARGEST]]]

@@ -1,7 +1,5 @@
 """The core built with sanitizers, in the place of the usual one."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A small model, a copy of the assets, and the command line."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +9,12 @@ from click.testing import CliRunner, Result
 
 from h2o_pack import assets, facts
 from h2o_pack.cli import main
+from h2o_pack.errors import ExitCode
 from h2o_pack.model import Model
 from h2o_pack.models.files import from_folder
+from h2o_pack.package.build import make_package
+from h2o_pack.spec import CacheSpec
+from tests.bridge.plans import plan_of
 from tests.bridge.repositories import GitServer, Repositories, make_repositories
 from tests.bridge.trees import write_model
 
@@ -20,6 +22,12 @@ from tests.bridge.trees import write_model
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
     return from_folder("tiny", write_model(tmp_path / "tiny"))
+
+
+@pytest.fixture
+def tiny_package(model: Model, tmp_path: Path) -> Path:
+    """Make a package of the small model in tmp_path / "Demo"."""
+    return make_package(plan_of(model, CacheSpec(max_kv=512)), tmp_path / "Demo").folder
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +43,22 @@ def demo_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run() -> Callable[..., Result]:
     def invoke(*arguments: object) -> Result:
-        return CliRunner().invoke(main, [str(each) for each in arguments])
+        return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
     return invoke
+
+
+@pytest.fixture
+def ios(run: Callable[..., Result], tmp_path: Path) -> Callable[..., Result]:
+    """Package a model in tmp_path / "Demo" by the command, whose exit code is checked."""
+
+    def command(*options: object, model="demo", max_kv=96, code=ExitCode.OK) -> Result:
+        given = ("--model", model, "--max-kv", max_kv, "--output", tmp_path / "Demo")
+        result = run("ios", *given, *options)
+        assert result.exit_code == code, result.output
+        return result
+
+    return command
 
 
 @pytest.fixture
@@ -55,19 +76,19 @@ def copied_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repositories]:
     """Make small repositories of upstream's names, which the facts then pin."""
-    made = make_repositories(tmp_path)
-    monkeypatch.setattr(facts, "FOLDER", made.facts)
+    repositories = make_repositories(tmp_path)
+    monkeypatch.setattr(facts, "FOLDER", repositories.facts)
     facts.pins.cache_clear()
-    yield made
+    yield repositories
     facts.pins.cache_clear()
 
 
 @pytest.fixture
 def server(repositories: Repositories) -> Iterator[GitServer]:
     """Serve them on the loopback."""
-    made = GitServer(repositories.mirror)
-    yield made
-    made.close()
+    server = GitServer(repositories.mirror)
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ Files that the packager copies unchanged from swift_templates are listed by fold
 text and the lock's checksums, which follow from the files, are left out.
 """
 
-from __future__ import annotations
-
 import difflib
 import io
 import json
@@ -29,13 +27,12 @@ from h2o_pack.files.write import Content
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.model import Model
 from h2o_pack.models.files import from_folder
-from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.icon import ICON
-from h2o_pack.package.render import SWIFT_TEMPLATES, marked, render
+from h2o_pack.package.render import SWIFT_TEMPLATES, marked
 from h2o_pack.spec import CacheSpec, DeliverySpec
 from h2o_py.budgets import read_budgets
 from tests.bridge.models.checkpoints import sparse_checkpoint
-from tests.bridge.plans import plan_of
+from tests.bridge.plans import plan_of, rendered
 from tests.bridge.trees import build_tree
 
 FOLDER = Path(__file__).parent.parent / "golden"
@@ -170,8 +167,7 @@ def package_files(name: str) -> dict[str, Content]:
             options = replace(options, budgets=read_budgets({**BUDGETS, **recall}, "budgets"))
         delivery = DeliverySpec(name == APART, SERVER if name == FETCHED else "")
         models = [resolve("demo-4bit"), model] if name == SEVERAL else [model]
-        plan = plan_of(models, options, delivery=delivery)
-        return render(plan, assets.root(), TEMPLATES)
+        return rendered(plan_of(models, options, delivery=delivery))
 
 
 def module(name: str) -> str:
@@ -185,8 +181,8 @@ def pages() -> dict[str, str]:
     # The packages need none of this.
     from h2o_pack.doctor.finding import Checkup, ok, print_checkup, problem
     from h2o_pack.parity import report
+    from tests.bridge.parity.test_report import REPORT
     from tests.bridge.refused_calls import transcript
-    from tests.bridge.test_report import REPORT
     from tests.h2o_py.test_config import refusals
     from tests.interface.test_source import contradictions
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from h2o_pack.doctor.machine import Surroundings
+from tests.bridge.trees import program
 
 HANGS = "exec /bin/sleep 600"
 FLOODS = (
@@ -27,12 +28,10 @@ class Machine:
 
     def has(self, **scripts: str) -> Machine:
         for name, script in scripts.items():
-            path = self.folder / name.replace("xcode_", "xcode-")
-            path.write_text(f"#!/bin/sh\n{script}\n")
-            path.chmod(0o755)
+            program(self.folder, name.replace("xcode_", "xcode-"), script)
         return self
 
-    def seen(self, platform="darwin", environment=None, **changes) -> Surroundings:
-        found = {"PATH": str(self.folder), "HOME": str(self.home), **(environment or {})}
-        chosen = {"processor": "arm64", "output": self.home, "tool_seconds": 20.0, **changes}
-        return Surroundings(platform=platform, environment=found, **chosen)
+    def seen(self, platform="darwin", **changes) -> Surroundings:
+        variables = {"PATH": str(self.folder), "HOME": str(self.home)}
+        settings = {"processor": "arm64", "output": self.home, "tool_seconds": 20.0, **changes}
+        return Surroundings(platform=platform, environment=variables, **settings)

@@ -1,20 +1,17 @@
 """Plans of packages whose models need not be found."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
+from h2o_pack import assets
 from h2o_pack.devices.catalogue import catalogue, named_devices
+from h2o_pack.files.write import Content
 from h2o_pack.model import Model
+from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.prepare import plan_package
-from h2o_pack.plan.device_fit import (
-    PlanResult,
-    one_of_each_kind,
-    plan_models,
-)
+from h2o_pack.package.render import render
+from h2o_pack.plan.device_fit import PlanResult, one_of_each_kind, plan_models
 from h2o_pack.plan.package_plan import ModelSource, PackagePlan
-from h2o_pack.plan.workload import Workload, workload_of
 from h2o_pack.spec import AppSpec, CacheSpec, DevicesSpec, ModelSpec, PackageSpec
 
 
@@ -30,30 +27,30 @@ def plan_of(
 
     parts: further fields of the spec.
     """
-    found = (models,) if isinstance(models, Model) else tuple(models)
+    models = (models,) if isinstance(models, Model) else tuple(models)
     spec = PackageSpec(
-        models=tuple(ModelSpec(model.id, cache) for model in found),
+        models=tuple(ModelSpec(model.id, cache) for model in models),
         app=AppSpec(name=name),
         devices=DevicesSpec(devices),
         **parts,
     )
-    sources = [ModelSource(model) for model in found]
+    sources = [ModelSource(model) for model in models]
     return plan_package(spec, sources, named_devices(spec.devices))
 
 
-def workload(model: Model, cache: CacheSpec) -> Workload:
-    """Return what memory is planned for."""
-    return workload_of(model, cache)
+def rendered(plan: PackagePlan) -> dict[str, Content]:
+    """Return {path: content} of the generated files of a package."""
+    return render(plan, assets.root(), TEMPLATES)
 
 
 def on_devices(
     models: Model | Sequence[Model], cache: CacheSpec, *devices: str, every: bool = False
 ) -> PlanResult:
     """Plan models on the named devices; by default on one of each kind, or on all."""
-    found = (models,) if isinstance(models, Model) else tuple(models)
+    models = (models,) if isinstance(models, Model) else tuple(models)
     known = catalogue()
     chosen = named_devices(DevicesSpec(devices), known)
     if not devices:
         chosen = known.all_devices() if every else one_of_each_kind(known.all_devices())
-    spec = PackageSpec(tuple(ModelSpec(model.id, cache) for model in found))
-    return plan_models(spec, found, chosen, known)
+    spec = PackageSpec(tuple(ModelSpec(model.id, cache) for model in models))
+    return plan_models(spec, models, chosen, known)

@@ -1,7 +1,5 @@
 """Calls of the program that it refuses; what it says of each is in tests/golden/pages."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -88,8 +86,8 @@ def transcript() -> str:
             assert names(Path(folder)) == []
             for text in BUDGETS:
                 Path("budgets.json").write_text(text, "utf-8")
-                said = refusal(f"{IOS} 256 --budgets budgets.json")
-                told.append(f"budgets.json: {text}\n{said}")
+                message = refusal(f"{IOS} 256 --budgets budgets.json")
+                told.append(f"budgets.json: {text}\n{message}")
             told.extend(refusal(call) for call in odd_models(Path()))
             assert names(Path(folder)) == ["budgets.json", "deep", "torn"]
         finally:
@@ -110,5 +108,5 @@ def refusal(call: str) -> str:
     result = CliRunner().invoke(main, shlex.split(call), prog_name="h2o-pack")
     assert result.stdout == "", call
     assert "Traceback" not in result.stderr, call
-    said = re.sub(r"an alias \(.*?\)", "an alias (...)", result.stderr)
-    return f"$ h2o-pack {call}\n{said.replace(f'{PACKAGE}/', '')}[{result.exit_code}]\n"
+    output = re.sub(r"an alias \(.*?\)", "an alias (...)", result.stderr)
+    return f"$ h2o-pack {call}\n{output.replace(f'{PACKAGE}/', '')}[{result.exit_code}]\n"

@@ -1,7 +1,5 @@
 """Small git repositories of our own, and a loopback server that gives them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading
@@ -78,7 +76,7 @@ class GitServer:
 
     def fetched(self) -> list[str]:
         """Return the repositories that gave their objects, in order."""
-        given = [each for each in self.requests if each.startswith("POST fetch/")]
+        given = [request for request in self.requests if request.startswith("POST fetch/")]
         return [each.split("/")[2] for each in given]
 
 

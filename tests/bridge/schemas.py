@@ -1,7 +1,5 @@
 """The schemas of what `--json` prints."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ Each command is a process of its own. Times are the least of several runs, and r
 those to `python -c "import click"`, measured in turn with them.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Swift that only Apple's systems compile, type-checked here with what it asks of them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -64,14 +62,17 @@ func task_info(
 """
 
 
-def typecheck(folder: Path, **texts: str) -> subprocess.CompletedProcess[str]:
+def typecheck(folder: Path, **texts: str) -> None:
+    """Check Swift of these files together, which must have no error and no warning."""
     paths = []
     for name, text in texts.items():
         paths.append(folder / f"{name}.swift")
         paths[-1].write_text(text)
     command = ["swiftc", "-typecheck", "-swift-version", "6", "-package-name", "h2o"]
     command += map(os.fspath, paths)
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "warning:" not in done.stderr
 
 
 # The limits that MLX keeps, which the guards set.
@@ -107,7 +108,7 @@ def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
         assert condition in check
         keyword = condition.split()[0]
         check = check.replace(condition, f"{keyword} {str(holds).lower()}")
-    done = typecheck(
+    typecheck(
         tmp_path,
         check=check,
         error=swift("H2OKit/Bundle/H2OLoadingError.swift"),
@@ -119,17 +120,13 @@ def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
         dyld=DYLD,
         warning=WARNING,
     )
-    assert done.returncode == 0, done.stderr
-    assert "warning:" not in done.stderr
 
 
 def test_the_guard_of_the_background_type_checks(tmp_path):
     guard = swift("H2OKit/Guards/BackgroundGuard.swift", "MLX", "UIKit")
     assert guard.count("#if canImport(UIKit)") == 3
     guard = guard.replace("#if canImport(UIKit)", "#if true")
-    done = typecheck(tmp_path, guard=guard, uikit=UIKIT)
-    assert done.returncode == 0, done.stderr
-    assert "warning:" not in done.stderr
+    typecheck(tmp_path, guard=guard, uikit=UIKIT)
 
 
 def test_the_footprint_and_the_warning_of_memory_type_check(tmp_path):
@@ -142,7 +139,7 @@ def test_the_footprint_and_the_warning_of_memory_type_check(tmp_path):
     footprint, memory = (
         text.replace(condition, "#if true") for condition, text in texts.items()
     )
-    done = typecheck(
+    typecheck(
         tmp_path,
         footprint=footprint,
         memory=memory,
@@ -154,5 +151,3 @@ def test_the_footprint_and_the_warning_of_memory_type_check(tmp_path):
         mach=MACH,
         uikit=UIKIT,
     )
-    assert done.returncode == 0, done.stderr
-    assert "warning:" not in done.stderr

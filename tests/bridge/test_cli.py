@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -7,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import click
 import jsonschema
@@ -17,7 +16,6 @@ from h2o_pack.cli import MODULES, main
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import pins
-from h2o_pack.files import lock
 from h2o_pack.parity import parity
 from h2o_py._pins import VERSIONS
 from tests.bridge import schemas
@@ -65,7 +63,7 @@ def test_every_command_shows_an_example_and_takes_the_common_options(run, name):
         text = run(*path, "--help").output
         assert re.search(rf"\n  Example: .*h2o-pack {' '.join(path)}", text), text
         if not isinstance(command, click.Group):
-            options = {option for each in command.params for option in each.opts}
+            options = {option for param in command.params for option in param.opts}
             assert {"--json", "--quiet", "-q", "--verbose", "-v", "--debug"} <= options
 
 
@@ -89,8 +87,10 @@ def test_completion_is_a_script_of_the_shell(run, shell):
     result = run("completion", shell)
     assert result.exit_code == 0
     assert "_H2O_PACK_COMPLETE" in result.output
-    told = schemas.check(json.loads(run("completion", shell, "--json").stdout), "completion")
-    assert told["script"] + "\n" == result.stdout
+    document = schemas.check(
+        json.loads(run("completion", shell, "--json").stdout), "completion"
+    )
+    assert document["script"] + "\n" == result.stdout
 
 
 def test_completion_completes(tmp_path):
@@ -175,13 +175,13 @@ def test_what_ios_tells_of_vendor_is_what_vendor_tells():
 
 
 def test_every_command_has_a_schema_and_every_schema_a_command():
-    found = {
+    described = {
         "-".join(path)
         for name in MODULES
         for path, command in commands(name)
         if not isinstance(command, click.Group) and name != "schema"
     }
-    assert found | {"error"} == set(results.RESULTS)
+    assert described | {"error"} == set(results.RESULTS)
 
 
 def test_every_schema_is_one(run):
@@ -189,17 +189,14 @@ def test_every_schema_is_one(run):
         schema = results.schema(name)
         jsonschema.Draft202012Validator.check_schema(schema)
         choices = [part["$ref"].rpartition("/")[2] for part in schema.get("anyOf", ())]
-        for part in [schema["$defs"][each] for each in choices] or [schema]:
+        for part in [schema["$defs"][choice] for choice in choices] or [schema]:
             assert part["properties"]["format"]["enum"] == [1]
             assert "format" in part["required"]
 
 
-def test_quiet_prints_nothing_and_verbose_says_what_is_done(run, tmp_path):
-    arguments = ("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
-    quiet = run(*arguments, "--quiet")
-    assert (quiet.exit_code, quiet.output) == (0, "")
-    verbose = run(*arguments, "-v")
-    assert re.search(r"^ +\d+\.\d\d s  writing demo$", verbose.stderr, re.MULTILINE)
+def test_quiet_prints_nothing_and_verbose_says_what_is_done(ios):
+    assert ios("--quiet").output == ""
+    assert re.search(r"^ +\d+\.\d\d s  writing demo$", ios("-v").stderr, re.MULTILINE)
 
 
 def test_help_imports_nothing_heavy():
@@ -212,26 +209,24 @@ def test_plan_imports_no_arrays_no_hub_and_no_templates():
     assert HEAVY & imported_by(call) <= {"msgspec", "rich"}
 
 
-def test_ios_says_what_it_made_and_what_comes_next(run, tmp_path):
-    result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
-    assert result.exit_code == 0, result.output
+def test_ios_says_what_it_made_and_what_comes_next(ios, tmp_path):
+    result = ios(max_kv=256)
     assert "demo (qwen3, 4 layers, 2 KV heads of 64)" in result.output
     assert "256 tokens per layer: 4 first, 128 heavy, 124 recent" in result.output
     assert f"next: h2o-pack vendor {tmp_path}/Demo; h2o-pack parity" in result.output
     assert result.stderr == ""
 
 
-def test_ios_tells_machines_the_same(run, tmp_path):
-    result = run(
-        *("ios", "--model", "demo", "--max-kv", 300, "--output", tmp_path / "Demo", "--json"),
+def test_ios_tells_machines_the_same(ios, tmp_path):
+    result = ios(
         *("--name", "My App", "--sink-size", 2, "--heavy-budget", 100, "--recent-budget", 90),
         *("--score", "softmax", "--decay", 0.5, "--novelty", 0, "--novelty-margin", 0.1),
-        *("--observation-window", 16),
-        *("--pin", "0:8", "--pin", "20:30"),
+        *("--observation-window", 16, "--pin", "0:8", "--pin", "20:30", "--json"),
+        max_kv=300,
     )
     document = schemas.check(json.loads(result.stdout), "ios")
     assert (document["name"], document["module"]) == ("My-App", "My_AppModel")
-    given = {
+    config = {
         "max_size": 300,
         "sink_size": 2,
         "heavy_budget": 100,
@@ -243,23 +238,8 @@ def test_ios_tells_machines_the_same(run, tmp_path):
         "pinned": [[0, 8], [20, 30]],
         "observation_window": 16,
     }
-    assert document["models"][0]["config"].items() >= given.items()
+    assert document["models"][0]["config"].items() >= config.items()
     assert set(document["files"]) < set(tree(tmp_path / "Demo"))
-
-
-def test_the_package_goes_to_a_folder_of_its_name_when_none_is_given(
-    run, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    assert run("ios", "--model", "demo", "--max-kv", 256).exit_code == 0
-    assert lock.read(tmp_path / "demo").package == "demo"
-
-
-def test_vendor_and_parity_want_a_package(run, tmp_path):
-    for command in (["vendor", tmp_path, "--upstream", tmp_path], ["parity", tmp_path]):
-        result = run(*command)
-        assert result.exit_code == ExitCode.OUTPUT
-        says(result.stderr)
 
 
 def test_another_mlx_ends_with_6(run, demo_package, monkeypatch):
@@ -276,8 +256,8 @@ def test_a_missing_core_ends_with_5(run, demo_package, monkeypatch):
     says(result.stderr)
 
 
-def test_a_bundled_model_that_does_not_load_ends_with_3(run, tmp_path):
-    run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+def test_a_bundled_model_that_does_not_load_ends_with_3(ios, run, tmp_path):
+    ios()
     (tmp_path / "Demo/Model/model.safetensors").unlink()
     result = run("parity", tmp_path / "Demo", "--level", "op")
     assert result.exit_code == ExitCode.MODEL
@@ -285,34 +265,34 @@ def test_a_bundled_model_that_does_not_load_ends_with_3(run, tmp_path):
     assert f"({tmp_path}/Demo/Model). Make the package again.\n" in result.stderr
 
 
-def test_an_interruption_ends_with_130(run, tmp_path, monkeypatch):
-    def stop(*_arguments, **_options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("h2o_pack.package.build.bundle", stop)
-    result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
-    assert result.exit_code == ExitCode.INTERRUPTED
-    says(result.stderr)
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KeyboardInterrupt, ExitCode.INTERRUPTED), (TypeError("a bug"), ExitCode.INTERNAL)],
+)
+def test_an_interruption_ends_with_130_and_an_error_of_our_own_with_70(
+    ios, tmp_path, monkeypatch, error, code
+):
+    monkeypatch.setattr("h2o_pack.package.build.bundle", Mock(side_effect=error))
+    says(ios(code=code).stderr)
     assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_signal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(
-    run, tmp_path, monkeypatch, how, ignored
+    ios, tmp_path, monkeypatch, how, ignored
 ):
-    def raised(*_arguments, **_options):
+    def interrupted(*_arguments, **_options):
         signal.raise_signal(how)
         raise ValueError("went on")
 
-    monkeypatch.setattr("h2o_pack.package.build.bundle", raised)
+    monkeypatch.setattr("h2o_pack.package.build.bundle", interrupted)
     before = signal.signal(how, signal.SIG_IGN if ignored else signal.SIG_DFL)
     try:
-        result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+        ios(code=ExitCode.INTERNAL if ignored else ExitCode.INTERRUPTED)
         assert signal.getsignal(how) == (signal.SIG_IGN if ignored else signal.SIG_DFL)
     finally:
         signal.signal(how, before)
-    assert result.exit_code == (ExitCode.INTERNAL if ignored else ExitCode.INTERRUPTED)
     assert names(tmp_path) == []
 
 
@@ -327,16 +307,6 @@ def test_output_that_is_not_read_to_its_end_is_no_difference_that_was_found(opti
             command, stdout=unread, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (ExitCode.UNREAD, "")
-
-
-def test_an_error_of_our_own_ends_with_70(run, tmp_path, monkeypatch):
-    def bug(*_arguments, **_options):
-        raise TypeError("a bug")
-
-    monkeypatch.setattr("h2o_pack.package.build.bundle", bug)
-    result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
-    assert result.exit_code == ExitCode.INTERNAL
-    says(result.stderr)
 
 
 def test_what_the_system_refuses_is_no_error_of_ours(run, tmp_path):
@@ -357,18 +327,15 @@ def test_a_full_device_for_the_output_is_said():
     assert done.stderr.startswith("error: the system refuses: No space left on device")
 
 
-def test_budgets_nested_deeper_than_can_be_read_are_refused(run, tmp_path):
+def test_budgets_nested_deeper_than_can_be_read_are_refused(ios, tmp_path):
     (tmp_path / "budgets.json").write_text("[" * 100_000)
-    options = ("--model", "demo", "--max-kv", 256, "--budgets", tmp_path / "budgets.json")
-    result = run("ios", *options)
-    assert result.exit_code == ExitCode.USAGE
-    says(result.stderr)
+    says(ios("--budgets", tmp_path / "budgets.json", code=ExitCode.USAGE).stderr)
 
 
-def test_a_traceback_is_shown_only_when_asked_for(run, tmp_path):
-    arguments = ("ios", "--model", "demo", "--max-kv", 3, "--output", tmp_path / "Demo")
-    assert "Traceback" not in run(*arguments).stderr
-    assert "Traceback" in run(*arguments, "--debug").stderr
+def test_a_traceback_is_shown_only_when_asked_for(ios):
+    refused = {"max_kv": 3, "code": ExitCode.USAGE}
+    assert "Traceback" not in ios(**refused).stderr
+    assert "Traceback" in ios("--debug", **refused).stderr
 
 
 def test_progress_is_silent_where_nobody_looks(capsys):
@@ -388,10 +355,3 @@ def test_progress_has_no_colour_where_none_is_wanted(monkeypatch, capsys):
     shown = capsys.readouterr().err
     assert "copied" in shown
     assert not re.search(r"\x1b\[[0-9;]*m", shown)
-
-
-def test_the_module_runs_as_the_script_does(tmp_path):
-    command = [sys.executable, "-m", "h2o_pack", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("h2o-pack 0.1.0\n")
-    assert Path(sys.executable).with_name("h2o-pack").exists()

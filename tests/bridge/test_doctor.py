@@ -1,7 +1,5 @@
 """Each check finds what is there and what is wrong, with a folder of made-up tools."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -18,7 +16,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.results import to_json
 from h2o_py._pins import VERSIONS
 from tests.bridge import schemas
-from tests.bridge.machines import BROKEN, GARBAGE, HANGS, Machine
+from tests.bridge.machines import BROKEN, FLOODS, GARBAGE, HANGS, READY, XCODE, Machine
 from tests.messages import says
 
 
@@ -27,14 +25,113 @@ def machine(tmp_path):
     return Machine(tmp_path)
 
 
+# What a Mac has: each tool there, missing, old, broken, hanging or talking rot
+
+NO_METAL = "echo \"error: cannot execute tool 'metal' due to missing Metal Toolchain\"; exit 1"
+NO_UTILITY = "echo 'error: unable to find utility \"metal\"'; exit 72"
+NO_SDK = "echo 'error: SDK \"iphoneos\" cannot be located'; exit 1"
+LICENCE = "echo 'You have not agreed to the Xcode license agreements'; exit 69"
+SELECTED = f"echo {XCODE}"
+TOOLS_ONLY = "echo /Library/Developer/CommandLineTools"
+
+MACOS = [
+    ("echo 15.5", "ok", "15.5 on Apple silicon", ""),
+    ("echo 13.7.1", "problem", "13.7.1 is older than 14", "macOS 14"),
+    (None, "problem", "sw_vers is missing", "PATH"),
+    (GARBAGE, "problem", "could not be read", "PATH"),
+    (HANGS, "problem", "did not end within", "PATH"),
+]
+XCODE_SELECT = [
+    (TOOLS_ONLY, "problem", "only the command line tools", "sudo xcode-select -s"),
+    (None, "problem", "no developer folder", "Install Xcode"),
+    (BROKEN, "problem", "no developer folder", "Install Xcode"),
+    (HANGS, "warning", "did not end within", "xcode-select -s"),
+]
+XCODEBUILD = [
+    (READY, "ok", f"26.4 in {XCODE}", ""),
+    ("echo Xcode 16.2", "problem", "16.2 is older than 26.4", "App Store"),
+    (None, "problem", "xcodebuild is missing", "Install Xcode"),
+    (LICENCE, "problem", "license has not been agreed", "-license accept"),
+    (GARBAGE, "warning", "could not be read", "-runFirstLaunch"),
+    (FLOODS, "warning", "printed too much", "-runFirstLaunch"),
+    (HANGS, "warning", "did not end within", "-runFirstLaunch"),
+]
+METAL = [
+    ("echo Apple metal version 32023.619", "ok", "32023.619", ""),
+    (NO_METAL, "problem", "missing Metal Toolchain", "-downloadComponent MetalToolchain"),
+    (NO_UTILITY, "problem", "unable to find utility", "xcode-select -s"),
+    (BROKEN, "problem", "no way", "-downloadComponent"),
+    (GARBAGE, "warning", "could not be read", "-downloadComponent"),
+    (HANGS, "warning", "did not end within", "-downloadComponent"),
+    (None, "problem", "xcrun is missing", "Install Xcode"),
+]
+IOS_SDK = [
+    ("echo 26.1", "ok", "26.1", ""),
+    ("echo 16.4", "problem", "16.4 is older than 17", "Update"),
+    (NO_SDK, "problem", "cannot be located", "xcodebuild -downloadPlatform iOS"),
+    ("echo none", "warning", "could not be read", "-downloadPlatform"),
+    (None, "problem", "xcrun is missing", "Install Xcode"),
+]
+SWIFT = [
+    ("echo 'Apple Swift version 6.3.1 (swiftlang-6.3.1)'", "ok", "6.3.1", ""),
+    ("echo Swift version 5.10", "problem", "5.10 is older than 6.3", "Update Xcode"),
+    (None, "problem", "it is missing", "Install Xcode"),
+    (GARBAGE, "warning", "could not be read", "Xcode"),
+]
+GIT = [
+    ("echo 'git version 2.39.5 (Apple Git-154)'", "ok", "2.39.5", ""),
+    ("echo git version 2.17.1", "warning", "2.17.1 is older than 2.18", "Update it"),
+    (None, "problem", "it is missing", "xcode-select --install"),
+    (BROKEN, "warning", "no way", "xcode-select --install"),
+    (LICENCE, "problem", "license", "-license accept"),
+    (HANGS, "warning", "did not end within", "xcode-select"),
+]
+CLANG = [
+    ("echo Apple clang version 17.0.0", "ok", "Apple clang", ""),
+    ("echo clang version 21.0.0", "ok", "21.0.0", ""),
+    ("echo Debian clang version 14.0.6", "warning", "14.0.6 is older than 16", "Install"),
+    (None, "warning", "clang++ is missing (optional", "Install"),
+    (GARBAGE, "warning", "could not be read", "Install"),
+]
+CASES = [
+    *((doctor.macos, "sw_vers", {}, *case) for case in MACOS),
+    *((doctor.xcode, "xcode_select", {}, *case) for case in XCODE_SELECT),
+    *((doctor.xcode, "xcodebuild", {"xcode_select": SELECTED}, *case) for case in XCODEBUILD),
+    *((doctor.metal, "xcrun", {}, *case) for case in METAL),
+    *((doctor.ios_sdk, "xcrun", {}, *case) for case in IOS_SDK),
+    *((doctor.swift, "swift", {}, *case) for case in SWIFT),
+    *((doctor.git, "git", {}, *case) for case in GIT),
+    *((doctor.clang, "clang++", {}, *case) for case in CLANG),
+]
+
+
 @pytest.mark.parametrize(
-    "check",
-    [doctor.macos, doctor.xcode, doctor.metal, doctor.ios_sdk],
+    ("check", "tool", "others", "script", "status", "what", "remedy"), CASES
 )
+def test_what_a_mac_has(machine, check, tool, others, script, status, what, remedy):
+    machine.has(**others)
+    if script is not None:
+        machine.has(**{tool: script})
+    finding = check(machine.seen(tool_seconds=0.3 if script == HANGS else 20.0))
+    assert (finding.status, finding.blocks) == (status, False), finding
+    assert what in finding.what
+    assert remedy in finding.remedy
+    assert bool(finding.remedy) == (status != "ok")
+    assert finding.what.isprintable()
+
+
+# What other machines have
+
+
+@pytest.mark.parametrize("check", [doctor.macos, doctor.xcode, doctor.metal, doctor.ios_sdk])
 def test_apples_checks_need_a_mac(machine, check):
     machine.has(sw_vers="exit 1", xcrun="exit 1", xcode_select="exit 1")
-    found = check(machine.seen("linux"))
-    assert (found.status, found.what, found.remedy) == ("not applicable", "needs a Mac", "")
+    finding = check(machine.seen("linux"))
+    assert (finding.status, finding.what, finding.remedy) == (
+        "not applicable",
+        "needs a Mac",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,29 +143,25 @@ def test_apples_checks_need_a_mac(machine, check):
 )
 def test_an_intel_python_is_told_from_an_intel_mac(machine, silicon, what, remedy):
     machine.has(sw_vers="echo 15.5", sysctl=silicon)
-    found = doctor.macos(machine.seen(processor="x86_64"))
-    assert found.status == "problem"
-    assert what in found.what
-    assert remedy in found.remedy
+    finding = doctor.macos(machine.seen(processor="x86_64"))
+    assert finding.status == "problem"
+    assert what in finding.what
+    assert remedy in finding.remedy
 
 
 @pytest.mark.parametrize(
     ("check", "scripts", "remedy"),
     [
         (doctor.swift, {}, "swift.org/install"),
-        (
-            doctor.swift,
-            {"swift": "echo Swift version 5.10"},
-            "Update Swift: https://swift.org",
-        ),
+        (doctor.swift, {"swift": "echo Swift version 5.10"}, "Update Swift: https://swift.org"),
         (doctor.git, {"git": BROKEN}, "apt install git"),
         (doctor.clang, {}, "apt install clang"),
     ],
 )
 def test_elsewhere_the_remedy_is_another(machine, check, scripts, remedy):
-    found = check(machine.has(**scripts).seen("linux"))
-    assert found.status == "warning"
-    assert remedy in found.remedy
+    finding = check(machine.has(**scripts).seen("linux"))
+    assert finding.status == "warning"
+    assert remedy in finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -76,8 +169,8 @@ def test_elsewhere_the_remedy_is_another(machine, check, scripts, remedy):
     [((3, 9, 18), "problem", True), ((3, 10, 0), "ok", False), ((3, 14, 1), "ok", False)],
 )
 def test_an_old_python_blocks(machine, version, status, blocks):
-    found = doctor.python(machine.seen(python=version))
-    assert (found.status, found.blocks) == (status, blocks)
+    finding = doctor.python(machine.seen(python=version))
+    assert (finding.status, finding.blocks) == (status, blocks)
 
 
 @pytest.mark.parametrize("check", [doctor.CHECKS["mlx"], doctor.CHECKS["mlx-lm"]])
@@ -85,11 +178,11 @@ def test_mlx_is_compared_with_its_pin(machine, check, monkeypatch):
     assert check(machine.seen()).status == "ok"
     package = check(machine.seen()).name
     monkeypatch.setattr(metadata, "version", lambda name: {package: "0.99.0"}[name])
-    found = check(machine.seen())
-    assert (found.status, found.blocks) == ("problem", True)
+    finding = check(machine.seen())
+    assert (finding.status, finding.blocks) == ("problem", True)
     wanted = VERSIONS[package]
-    assert f"0.99.0 is installed; h2o-pack is made for {wanted}" in found.what
-    assert found.remedy == f"Run: pip install {package}=={wanted}"
+    assert f"0.99.0 is installed; h2o-pack is made for {wanted}" in finding.what
+    assert finding.remedy == f"Run: pip install {package}=={wanted}"
 
     def missing(_name):
         raise metadata.PackageNotFoundError
@@ -100,9 +193,9 @@ def test_mlx_is_compared_with_its_pin(machine, check, monkeypatch):
 
 
 def test_the_compiled_module_is_really_imported(machine):
-    found = doctor.compiled_module(Surroundings())
-    assert (found.status, found.name) == ("ok", "compiled module"), found
-    assert "instruction set" in found.what
+    finding = doctor.compiled_module(Surroundings())
+    assert (finding.status, finding.name) == ("ok", "compiled module"), finding
+    assert "instruction set" in finding.what
 
 
 @pytest.mark.parametrize(
@@ -119,10 +212,10 @@ def test_a_module_that_does_not_load_is_told(machine, script, what):
     seen = machine.seen(
         executable=str(machine.folder / "python"), tool_seconds=0.3 if script == HANGS else 20.0
     )
-    found = doctor.compiled_module(seen)
-    assert (found.status, found.blocks) == ("problem", False)
-    assert what in found.what
-    assert "make" in found.remedy
+    finding = doctor.compiled_module(seen)
+    assert (finding.status, finding.blocks) == ("problem", False)
+    assert what in finding.what
+    assert "make" in finding.remedy
     gone = machine.seen(executable=str(machine.folder / "none"))
     says(doctor.compiled_module(gone).what)
 
@@ -148,16 +241,16 @@ def test_room_is_measured_where_packages_and_models_go(machine, monkeypatch, fre
 def test_an_output_that_is_a_file_blocks(machine):
     path = machine.home / "file"
     path.write_text("")
-    found = doctor.output(machine.seen(output=path / "below"))
-    assert (found.status, found.blocks) == ("problem", True)
-    says(found.what)
+    finding = doctor.output(machine.seen(output=path / "below"))
+    assert (finding.status, finding.blocks) == ("problem", True)
+    says(finding.what)
 
 
 def test_an_output_without_permission_blocks(machine, monkeypatch):
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
-    found = doctor.output(machine.seen())
-    assert (found.status, found.blocks) == ("problem", True)
-    says(found.what)
+    finding = doctor.output(machine.seen())
+    assert (finding.status, finding.blocks) == ("problem", True)
+    says(finding.what)
 
 
 def test_a_tool_that_hangs_is_ended_with_what_it_started(machine):
@@ -177,19 +270,19 @@ def test_a_tool_that_hangs_is_ended_with_what_it_started(machine):
 @pytest.mark.parametrize(("selected", "runs"), [("echo /X", True), ("exit 2", False)])
 def test_apples_stand_ins_are_not_run_where_they_would_open_a_window(machine, selected, runs):
     machine.has(git=f"echo git version 2.50; echo > {machine.home}/ran", xcode_select=selected)
-    found = doctor.git(machine.seen(shims=machine.folder))
+    finding = doctor.git(machine.seen(shims=machine.folder))
     assert (machine.home / "ran").exists() == runs
-    assert found.status == ("ok" if runs else "warning")
-    assert ("no developer tools are installed" in found.what) == (not runs)
+    assert finding.status == ("ok" if runs else "warning")
+    assert ("no developer tools are installed" in finding.what) == (not runs)
 
 
 def test_a_file_that_is_no_program_is_told(machine):
     path = machine.folder / "git"
     path.write_bytes(b"\x00\x01 not a program")
     path.chmod(0o755)
-    found = doctor.git(machine.seen())
-    assert found.status == "warning"
-    says(found.what)
+    finding = doctor.git(machine.seen())
+    assert finding.status == "warning"
+    says(finding.what)
 
 
 def test_one_slow_or_broken_check_does_not_keep_the_others(machine):
@@ -203,13 +296,14 @@ def test_one_slow_or_broken_check_does_not_keep_the_others(machine):
         raise RuntimeError("oh")
 
     checks = {"slow": slow, "broken": broken, "quick": lambda _machine: ok("quick", "fine")}
-    found = {each.name: each for each in doctor.check_up(machine.seen(), checks, 0.3).findings}
+    findings = doctor.check_up(machine.seen(), checks, 0.3).findings
     release.set()
-    assert list(found) == ["slow", "broken", "quick"]
-    assert found["slow"].status == found["broken"].status == "warning"
-    says(found["slow"].what)
-    assert "RuntimeError: oh" in found["broken"].what
-    assert found["quick"].status == "ok"
+    by_name = {finding.name: finding for finding in findings}
+    assert list(by_name) == ["slow", "broken", "quick"]
+    assert by_name["slow"].status == by_name["broken"].status == "warning"
+    says(by_name["slow"].what)
+    assert "RuntimeError: oh" in by_name["broken"].what
+    assert by_name["quick"].status == "ok"
 
 
 def test_every_check_reports_under_its_own_name(machine, monkeypatch):
@@ -217,7 +311,7 @@ def test_every_check_reports_under_its_own_name(machine, monkeypatch):
     machine.has(**{"clang++": GARBAGE}, swift=GARBAGE, git=GARBAGE)
     for platform in ("darwin", "linux"):
         report = doctor.check_up(machine.seen(platform))
-        assert [each.name for each in report.findings] == list(doctor.CHECKS)
+        assert [finding.name for finding in report.findings] == list(doctor.CHECKS)
         assert not report.blocked
         schemas.check(json.loads(to_json(report)), "doctor")
 
@@ -228,7 +322,7 @@ def test_the_command_exits_with_5_only_where_ios_is_blocked(run, tmp_path, monke
     assert result.exit_code == 0, result.output
     document = schemas.check(json.loads(result.stdout), "doctor")
     assert not document["blocked"]
-    assert {each["name"] for each in document["findings"]} == set(doctor.CHECKS)
+    assert {finding["name"] for finding in document["findings"]} == set(doctor.CHECKS)
     (tmp_path / "file").write_text("")
     result = run("doctor", "--output", tmp_path / "file/x")
     assert result.exit_code == ExitCode.TOOL

@@ -1,7 +1,5 @@
 """The checks of the hub ask a server on loopback, and never show a token."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,8 +69,8 @@ def client(monkeypatch):
 def test_a_hub_that_answers_is_fine_and_gets_no_token(tmp_path, client):
     with hub(body=b'[{"id": "a/b"}]') as (address, asked):
         client(ENDPOINT=address)
-        found = checks.hub(seen(tmp_path, HF_TOKEN=SECRET))
-    assert (found.status, found.what) == ("ok", f"{address} answers")
+        finding = checks.hub(seen(tmp_path, HF_TOKEN=SECRET))
+    assert (finding.status, finding.what) == ("ok", f"{address} answers")
     ((path, headers),) = asked
     assert path == "/api/models?limit=1"
     assert SECRET not in str(headers)
@@ -82,29 +80,32 @@ def test_a_hub_that_answers_is_fine_and_gets_no_token(tmp_path, client):
 def test_a_hub_that_refuses_is_a_warning_with_its_status(tmp_path, client, status):
     with hub(status) as (address, _):
         client(ENDPOINT=address)
-        found = checks.hub(seen(tmp_path))
-    assert found.status == "warning"
-    says(found.what)
-    assert "HF_ENDPOINT" in found.remedy
+        finding = checks.hub(seen(tmp_path))
+    assert finding.status == "warning"
+    says(finding.what)
+    assert "HF_ENDPOINT" in finding.remedy
 
 
 @pytest.mark.parametrize("body", [b"<html>log in</html>", b"{}", b"\xff\x00", b"", b"[" * 9999])
 def test_a_login_page_is_not_taken_for_the_hub(tmp_path, client, body):
     with hub(body=body) as (address, _):
         client(ENDPOINT=address)
-        found = checks.hub(seen(tmp_path))
-    assert found.status == "warning"
-    says(found.what)
+        finding = checks.hub(seen(tmp_path))
+    assert finding.status == "warning"
+    says(finding.what)
 
 
 def test_a_hub_that_is_silent_or_away_is_a_warning(tmp_path, client):
     with hub(answers=False) as (address, _):
         client(ENDPOINT=address)
-        found = checks.hub(seen(tmp_path))
-        assert (found.status, "cannot be reached: timed out" in found.what) == ("warning", True)
-    found = checks.hub(seen(tmp_path))
-    assert found.status == "warning"
-    assert "Connection refused" in found.what
+        finding = checks.hub(seen(tmp_path))
+        assert (finding.status, "cannot be reached: timed out" in finding.what) == (
+            "warning",
+            True,
+        )
+    finding = checks.hub(seen(tmp_path))
+    assert finding.status == "warning"
+    assert "Connection refused" in finding.what
 
 
 @pytest.mark.parametrize(
@@ -113,17 +114,17 @@ def test_a_hub_that_is_silent_or_away_is_a_warning(tmp_path, client):
 )
 def test_an_endpoint_that_is_no_address_is_a_problem(tmp_path, client, endpoint):
     client(ENDPOINT=endpoint)
-    found = checks.hub(seen(tmp_path))
-    assert found.status == "problem"
-    says(found.what)
+    finding = checks.hub(seen(tmp_path))
+    assert finding.status == "problem"
+    says(finding.what)
 
 
 def test_offline_mode_is_told_without_asking(tmp_path, client):
     with hub() as (address, asked):
         client(ENDPOINT=address, HF_HUB_OFFLINE=True)
-        found = checks.hub(seen(tmp_path))
-    assert found.status == "warning"
-    assert "HF_HUB_OFFLINE" in found.what
+        finding = checks.hub(seen(tmp_path))
+    assert finding.status == "warning"
+    assert "HF_HUB_OFFLINE" in finding.what
     assert asked == []
 
 
@@ -131,8 +132,8 @@ def test_offline_mode_is_told_without_asking(tmp_path, client):
 def test_a_token_is_told_by_its_place_only(tmp_path, client, variable):
     client(HF_HUB_OFFLINE=True)
     surroundings = seen(tmp_path, **{variable: SECRET})
-    found = checks.token(surroundings)
-    assert (found.status, found.what) == ("ok", f"there is one in {variable}")
+    finding = checks.token(surroundings)
+    assert (finding.status, finding.what) == ("ok", f"there is one in {variable}")
     assert SECRET not in to_json(check_up(surroundings))
 
 
@@ -148,5 +149,5 @@ def test_a_token_in_a_file_is_told_by_the_files_path_only(tmp_path, client):
 
 def test_a_token_that_cannot_be_read_is_a_warning(tmp_path, client):
     client(HF_TOKEN_PATH=str(tmp_path))
-    found = checks.token(seen(tmp_path))
-    assert (found.status, found.remedy) == ("warning", "Run: hf auth login")
+    finding = checks.token(seen(tmp_path))
+    assert (finding.status, finding.remedy) == ("warning", "Run: hf auth login")

@@ -1,16 +1,31 @@
-from __future__ import annotations
+"""Edits of upstream's sources, and the guards of those that only some targets compile."""
 
 import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import upstream_versions
-from h2o_pack.vendoring.edits import FOLDER, Edit, apply, apply_all, edits_of, read_edits
+from h2o_pack.files import lock
+from h2o_pack.vendoring.edits import (
+    FOLDER,
+    Edit,
+    Guard,
+    apply,
+    apply_all,
+    edits_of,
+    guard_sources,
+    read_edits,
+)
 from h2o_pack.vendoring.vendor import added_files
-from tests.bridge.refusals import refused
-from tests.messages import says
+from tests.bridge.trees import build_tree, tree
+from tests.messages import refused, says
+from tools.upstream import __main__ as upstream
 
 TEXT = "#include <a>\n#include <b>\n\nint f() {\n  return 1;\n}\n"
 
@@ -34,6 +49,7 @@ def edit(anchor: str, where: str, text: str, count: int = 1) -> Edit:
         ),
         (edit(r"^\}$", "after", "// end\n"), TEXT + "// end\n"),
         (edit(r"return \d", "replace", "return 2 + 0"), TEXT.replace("1", "2 + 0")),
+        (edit(r"return 1", "replace", "return 1 + 1"), TEXT.replace("1", "1 + 1")),
         (
             edit(r"^#include <.>\n", "replace", "// gone\n", count=2),
             TEXT.replace("#include <a>\n#include <b>\n", "// gone\n// gone\n"),
@@ -49,12 +65,6 @@ def test_an_edit_changes_just_its_place_and_only_once(change, result):
     assert apply(result, change) == result
 
 
-def test_a_replacement_that_its_own_anchor_matches_is_made_only_once():
-    change = edit(r"return 1", "replace", "return 1 + 1")
-    assert apply(TEXT, change) == TEXT.replace("return 1", "return 1 + 1")
-    assert apply(apply(TEXT, change), change) == apply(TEXT, change)
-
-
 @pytest.mark.parametrize(("anchor", "found"), [("return 7", 0), ("include", 2)])
 def test_an_anchor_that_drifted_names_file_anchor_count_and_version(anchor, found):
     says(refused(apply, TEXT, edit(anchor, "after", "x\n"), code=ExitCode.VERSION))
@@ -64,18 +74,10 @@ def test_all_anchors_that_drifted_are_named_at_once():
     lost = [edit(anchor, "after", "x\n") for anchor in ("return 7", "return 1", "return 8")]
     with pytest.raises(UserError) as caught:
         apply_all(TEXT, lost)
-    assert [each.what for each in caught.value.errors] == [
+    assert [error.what for error in caught.value.errors] == [
         "anchor 'return 7' matches 0 times instead of 1",
         "anchor 'return 8' matches 0 times instead of 1",
     ]
-
-
-@pytest.mark.parametrize("version", upstream_versions())
-def test_an_anchor_of_one_upstream_version_that_drifted_names_that_version(version):
-    [hook] = [e for e in edits_of(assets.root(), version).edits if "AttentionUtils" in e.file]
-    with pytest.raises(UserError) as caught:
-        apply(TEXT, hook)
-    says(caught.value)
 
 
 def test_edits_of_one_file_that_would_not_be_recognised_are_refused():
@@ -89,14 +91,9 @@ def test_edits_of_one_file_that_would_not_be_recognised_are_refused():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            'where = "under"\ninsert = "x\\n"',
-            "Invalid enum value 'under'",
-        ),
         ('where = "after"', "adds no line"),
         ('where = "after"\ninsert = "x"', "adds no line"),
         ('where = "replace"\nreplacement = ""', "adds no line"),
-        ('where = "after"\ninsert = "x\\n"\ntwice = true', "unknown key 'twice'"),
     ],
 )
 def test_edits_that_make_no_sense_are_refused_when_read(tmp_path, text, message):
@@ -121,9 +118,7 @@ def test_what_is_shared_holds_for_each_edit_that_does_not_say_otherwise(tmp_path
 
 def test_edits_for_another_version_than_the_pinned_one_name_theirs():
     change = Edit("mlx", "a.h", "return 7", "after", "x\n", version="0.32.4")
-    with pytest.raises(UserError) as caught:
-        apply(TEXT, change)
-    says(str(caught.value))
+    says(refused(apply, TEXT, change, code=ExitCode.VERSION))
 
 
 def test_entries_for_another_host_are_left_out(tmp_path):
@@ -171,3 +166,101 @@ def test_a_version_without_a_grammar_engine_names_one_that_has_it():
     for name in engines:
         assert bool(named[name]) == (name not in with_engine)
         assert named[name] <= with_engine
+
+
+# Guards: MLX's backends, of which each target has one
+
+
+BACKEND = "Source/Cmlx/mlx/mlx/backend"
+# One file of each folder, and the two of which only one may be there.
+SOURCES = {
+    f"mlx-swift/{BACKEND}/{name}.cpp": f'const char* {symbol}() {{\n  return "{side}";\n}}\n'
+    for name, symbol, side in (
+        ("gpu/copy", "copied_by", "GPU"),
+        ("no_gpu/primitives", "copied_by", "CPU"),
+        ("metal/metal", "run_by", "GPU"),
+        ("metal/no_metal", "run_by", "CPU"),
+        ("cpu/copy", "also", "CPU"),
+    )
+}
+MAIN = """
+#include <cstdio>
+const char* copied_by();
+const char* run_by();
+const char* also();
+int main() {
+  std::printf("%s %s %s", copied_by(), run_by(), also());
+}
+"""
+GUARD = Guard("mlx-swift", ("a/*.cpp", "b/**/*.cpp"), "C", count=1, version="0.31.6")
+
+
+def shipped() -> tuple[Guard, ...]:
+    """The guards of packages, for as many files as there are here."""
+    guards = edits_of(assets.root()).applying("apple").guards
+    assert [guard.count for guard in guards] == [37, 7]
+    return tuple(replace(guard, count=2) for guard in guards)
+
+
+@pytest.fixture
+def vendor(tmp_path) -> Path:
+    return build_tree(tmp_path / "Vendor", SOURCES)
+
+
+def built(vendor: Path, folder: Path, *, simulator: bool) -> str:
+    """Compile all of a folder, of which each function has one definition, and run it."""
+    headers = build_tree(folder / "headers", {"TargetConditionals.h": ""})
+    main = build_tree(folder, {"main.cpp": MAIN}) / "main.cpp"
+    compiler = shutil.which("c++") or shutil.which("clang++")
+    assert compiler
+    options = [
+        f"-DTARGET_OS_SIMULATOR={int(simulator)}",
+        f"-I{headers}",
+        "-o",
+        folder / "program",
+    ]
+    subprocess.run([compiler, *options, main, *vendor.rglob("*.cpp")], check=True)
+    done = subprocess.run([folder / "program"], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize(("simulator", "said"), [(True, "CPU CPU CPU"), (False, "GPU GPU CPU")])
+def test_a_simulator_has_the_backend_without_a_gpu_and_a_device_the_other(
+    vendor, tmp_path, simulator, said
+):
+    guard_sources(vendor, shipped())
+    assert built(vendor, tmp_path / "build", simulator=simulator) == said
+
+
+def test_each_changed_file_is_recorded(vendor):
+    before = tree(vendor)
+    recorded = {file.path: file for file in guard_sources(vendor, shipped())}
+    after = tree(vendor)
+    assert {name for name in before if before[name] != after[name]} == set(recorded)
+    for name, file in recorded.items():
+        assert file.before == lock.sha256(before[name].encode())
+        assert file.after == lock.sha256(after[name].encode())
+
+
+def test_on_linux_nothing_is_guarded():
+    assert edits_of(assets.root()).applying("linux").guards == ()
+
+
+def test_files_that_upstream_added_or_took_away_are_refused_together(tmp_path):
+    build_tree(tmp_path / "mlx-swift", dict.fromkeys(("b/x.cpp", "b/in/y.cpp", "c/x.cpp"), ""))
+    which = "mlx-swift 0.31.6"
+    expected = f"(mlx-swift, expected as in {which}). Use the sources of {which}."
+    guards = [GUARD, replace(GUARD, paths=("c/*.cpp",), without=("x.cpp",))]
+    assert refused(guard_sources, tmp_path, guards, code=ExitCode.VERSION).splitlines() == [
+        f"2 files match a/*.cpp and b/**/*.cpp instead of 1 {expected}",
+        f"0 files match c/*.cpp instead of 1 {expected}",
+    ]
+
+
+def test_a_file_that_upstream_added_has_drifted(tmp_path):
+    as_expected = build_tree(tmp_path, {"b/x.cpp": ""})
+    assert list(upstream.lost_files(as_expected, GUARD)) == []
+    (drift,) = upstream.lost_files(build_tree(tmp_path, {"a/new.cpp": ""}), GUARD)
+    assert drift.file == str(tmp_path)
+    assert drift.expected == "the files of mlx-swift 0.31.6"
+    assert drift.found.startswith("2 files match a/*.cpp and b/**/*.cpp instead of 1")

@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""Upstream's sources, fetched into a cache: what arrives, what is kept, what is refused."""
 
 import os
 import shutil
@@ -15,13 +15,8 @@ import pytest
 from h2o_pack import facts
 from h2o_pack.errors import ExitCode
 from h2o_pack.files.paths import CACHE_VARIABLE, cache_folder
-from h2o_pack.package.build import make_package
-from h2o_pack.spec import CacheSpec
 from h2o_pack.vendoring import fetch
-from h2o_pack.vendoring import fetch as commands
 from tests.bridge.bundling.sources import until
-from tests.bridge.plans import plan_of
-from tests.bridge.refusals import refused
 from tests.bridge.repositories import (
     ALL,
     COPIES,
@@ -34,7 +29,7 @@ from tests.bridge.repositories import (
 )
 from tests.bridge.trees import build_tree, names, tree
 from tests.interruptible import interruptible
-from tests.messages import says
+from tests.messages import refused, says
 
 NOBODY = "http://127.0.0.1:9"  # the port for discarding, where nobody listens
 
@@ -58,10 +53,6 @@ def unfinished(cache: Path) -> list[str]:
 
 
 # What arrives
-
-
-def test_packages_come_with_their_submodules_in_place(repositories, cache):
-    assert sources(cache, repositories.url) == ALL
 
 
 def test_only_the_pinned_commit_is_fetched_without_its_history(repositories, cache):
@@ -101,7 +92,7 @@ def test_the_checked_out_files_are_gone_afterwards_and_the_cache_stays(repositor
 def test_a_replacement_of_an_object_changes_nothing(repositories, cache):
     sources(cache, repositories.url)
     kept = store(cache, "mlx-swift-lm")
-    blob = git(kept, "rev-parse", f"{commands.REF}:Package.swift")
+    blob = git(kept, "rev-parse", f"{fetch.REF}:Package.swift")
     (cache / "evil").write_text("evil\n")
     git(kept, "replace", blob, git(kept, "hash-object", "-w", str(cache / "evil")))
     assert sources(cache, NOBODY) == ALL
@@ -118,13 +109,12 @@ def test_only_the_user_can_open_the_cache(repositories, cache):
 def test_a_store_that_somebody_else_owns_is_not_used(repositories, server, cache, monkeypatch):
     sources(cache, server.url)
     monkeypatch.setattr(os, "geteuid", lambda: 4321)
-    said = refusal(cache, server.url, code=ExitCode.OUTPUT)
-    says(said)
+    says(refusal(cache, server.url, code=ExitCode.OUTPUT))
 
 
 def test_only_protocols_that_start_no_program_are_used(repositories, cache, tmp_path):
-    said = refusal(cache, f"ext::sh -c 'touch {tmp_path}/ran' ")
-    assert "transport 'ext' not allowed" in said
+    message = refusal(cache, f"ext::sh -c 'touch {tmp_path}/ran' ")
+    assert "transport 'ext' not allowed" in message
     assert not (tmp_path / "ran").exists()
     assert "transport 'git' not allowed" in refusal(cache, "git://127.0.0.1:9")
 
@@ -171,8 +161,8 @@ def test_a_repository_that_git_cannot_read_is_named(repositories, cache):
     content = bytearray(pack.read_bytes())
     content[-24] ^= 0xFF  # the end of the last file, before the checksum of the pack
     pack.write_bytes(content)
-    said = refusal(cache, repositories.url, code=ExitCode.OUTPUT)
-    assert said.endswith(
+    message = refusal(cache, repositories.url, code=ExitCode.OUTPUT)
+    assert message.endswith(
         f"({kept}). Remove this folder and run this again: it is fetched again."
     )
 
@@ -182,16 +172,8 @@ def test_a_file_in_the_place_of_a_repository_is_refused(repositories, cache):
     kept = store(cache, "mlx-swift-lm")
     shutil.rmtree(kept)
     kept.write_text("not a folder")
-    said = refusal(cache, repositories.url, code=ExitCode.OUTPUT)
-    assert said.startswith(f"{kept} is not a folder of yours")
-
-
-def test_another_pin_is_another_place_in_the_cache(repositories, cache):
-    sources(cache, repositories.url)
-    later = commit(repositories.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
-    repositories.pin(**{"mlx-swift-lm": later})
-    assert sources(cache, repositories.url)["mlx-swift-lm/Package.swift"] == "later\n"
-    assert len(names(cache / fetch.FOLDER)) == len(FILES) + 2
+    message = refusal(cache, repositories.url, code=ExitCode.OUTPUT)
+    assert message.startswith(f"{kept} is not a folder of yours")
 
 
 def test_two_runs_at_once_share_one_fetch(server, cache):
@@ -214,8 +196,8 @@ def test_two_runs_at_once_share_one_fetch(server, cache):
     runs[1].start()
     assert waits.wait(60)
     server.release.set()
-    for each in runs:
-        each.join(60)
+    for run in runs:
+        run.join(60)
     assert found == [ALL["mlx-swift-lm/Package.swift"]]
     assert sorted(server.fetched()) == sorted(FILES)
 
@@ -235,11 +217,6 @@ main()
 """
 
 
-@pytest.fixture
-def package(model, tmp_path) -> Path:
-    return make_package(plan_of(model, CacheSpec(max_kv=64)), tmp_path / "Demo").folder
-
-
 def running(word: str) -> list[str]:
     """Return the command lines of processes with a word in them."""
     found = []
@@ -251,13 +228,13 @@ def running(word: str) -> list[str]:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
-    package, repositories, server, cache, tmp_path, how
+    tiny_package, repositories, server, cache, tmp_path, how
 ):
-    before = tree(package)
+    before = tree(tiny_package)
     small = build_tree(tmp_path / "small", edits_tree(COPIES))
     server.held = {"mlx"}
     options = ("--mirror", server.url, "--cache", cache)
-    command = [sys.executable, "-c", CODE, repositories.facts, small, "vendor", package]
+    command = [sys.executable, "-c", CODE, repositories.facts, small, "vendor", tiny_package]
     with interruptible():
         process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
     with process:
@@ -269,7 +246,7 @@ def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     assert "Traceback" not in told
     if not killed:
         until(lambda: not running(str(cache)))
-    assert tree(package) == before
+    assert tree(tiny_package) == before
     assert names(tmp_path).count(".Demo.h2o-new") == 0
 
     server.release.set()
@@ -279,27 +256,8 @@ def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     assert unfinished(cache) == []
 
 
-def test_an_interruption_ends_git_too(repositories, server, cache, monkeypatch):
-    server.held = {"mlx-swift"}
-    processes = []
-
-    class Interrupted(subprocess.Popen):  # type: ignore[type-arg]
-        def communicate(self, *arguments, **options):
-            if "fetch" in self.args:
-                processes.append(self)
-                assert server.asked.wait(60)
-                raise KeyboardInterrupt
-            return super().communicate(*arguments, **options)
-
-    monkeypatch.setattr(subprocess, "Popen", Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        sources(cache, server.url)
-    assert [each.returncode for each in processes] == [-signal.SIGKILL]
-    assert names(cache / fetch.FOLDER) == [fetch.LOCK]
-
-
 def test_a_server_that_does_not_answer_is_given_up(server, cache, monkeypatch):
-    monkeypatch.setattr(commands, "FETCH_LIMIT", 0.5)
+    monkeypatch.setattr(fetch, "FETCH_LIMIT", 0.5)
     server.held = {"mlx-swift"}
     assert "could not be fetched: git did not end within 0.5 seconds" in refusal(
         cache, server.url
@@ -310,39 +268,28 @@ def test_a_server_that_does_not_answer_is_given_up(server, cache, monkeypatch):
 # Refused
 
 
-def test_offline_says_what_where_and_what_next(repositories, cache):
-    said = refusal(cache, NOBODY)
-    short = repositories.commits["mlx-swift"][:12]
-    assert said.startswith(f"mlx-swift 1.0, commit {short}, could not be fetched: ")
-    assert said.endswith(
-        f" ({NOBODY}/owner/mlx-swift). Check the network and run this again (what has arrived "
-        "is kept), or name another mirror of https://github.com with --mirror, or give "
-        "--upstream a folder with clones of mlx-swift 1.0, mlx-swift-lm 1.0, with their "
-        "submodules."
-    )
-    assert names(cache / fetch.FOLDER) == [fetch.LOCK]
-
-
 def test_a_mirror_without_the_submodule_is_named(repositories, cache):
     shutil.rmtree(repositories.folder("mlx"))
-    said = refusal(cache, repositories.url)
-    assert said.startswith(f"mlx 1.0, commit {repositories.commits['mlx'][:12]}, could not be")
-    assert f"({repositories.url}/owner/mlx)" in said
+    message = refusal(cache, repositories.url)
+    assert message.startswith(
+        f"mlx 1.0, commit {repositories.commits['mlx'][:12]}, could not be"
+    )
+    assert f"({repositories.url}/owner/mlx)" in message
     assert unfinished(cache) == []
 
 
 def test_a_mirror_without_the_commit_is_asked_to_be_brought_up_to_date(repositories, cache):
     repositories.pin(mlx="1" * 40)
-    said = refusal(cache, repositories.url)
-    assert "mlx 1.0, commit 111111111111, could not be fetched: " in said
-    assert "not our ref" in said
-    assert ". Bring the mirror up to date, or name another mirror of" in said
+    message = refusal(cache, repositories.url)
+    assert "mlx 1.0, commit 111111111111, could not be fetched: " in message
+    assert "not our ref" in message
+    assert ". Bring the mirror up to date, or name another mirror of" in message
 
 
 def test_a_password_of_a_mirror_is_not_shown(repositories, cache):
-    said = refusal(cache, "http://user:secret@127.0.0.1:9")
-    assert "(http://127.0.0.1:9/owner/mlx-swift)" in said
-    assert "secret" not in said
+    message = refusal(cache, "http://user:secret@127.0.0.1:9")
+    assert "(http://127.0.0.1:9/owner/mlx-swift)" in message
+    assert "secret" not in message
 
 
 def test_facts_that_do_not_fit_the_parents_tree_are_an_error_of_ours(repositories, cache):
@@ -360,6 +307,72 @@ def test_without_git_the_message_says_how_to_get_it(repositories, cache, tmp_pat
 def test_a_cache_that_cannot_be_made_is_named(repositories, tmp_path):
     (tmp_path / "file").write_text("in the way")
     says(refusal(tmp_path / "file", repositories.url, code=ExitCode.OUTPUT))
+
+
+# The user's settings
+
+
+def test_the_users_settings_of_git_change_nothing_of_what_arrives(
+    repositories, cache, tmp_path, monkeypatch
+):
+    hook = tmp_path / "hooks/reference-transaction"
+    build_tree(
+        tmp_path,
+        {
+            "home/.gitconfig": f"""
+                [core]
+                    autocrlf = true
+                    hooksPath = {tmp_path}/hooks
+                    attributesFile = {tmp_path}/attributes
+                [filter "shout"]
+                    smudge = tr a-z A-Z
+                [init]
+                    templateDir = {tmp_path}/template
+                """,
+            "home/.config/git/attributes": "* eol=crlf\n",
+            "attributes": "* filter=shout\n",
+            "hooks/reference-transaction": f"#!/bin/sh\ntouch {tmp_path}/ran\n",
+            "template/hooks/x": "",
+        },
+    )
+    hook.chmod(0o755)
+    filtered = commit(
+        repositories.folder("mlx-swift-lm"), {".gitattributes": "* filter=shout\n"}
+    )
+    repositories.pin(**{"mlx-swift-lm": filtered})
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home/.config"))
+    for name in ("GIT_DIR", "GIT_OBJECT_DIRECTORY"):
+        monkeypatch.setenv(name, str(tmp_path / "another"))
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    with fetched(cache, repositories.url) as (folder, _commits):
+        for path, text in ALL.items():
+            assert (folder / path).read_bytes() == text.encode()
+    assert not (tmp_path / "another").exists()
+    assert not (tmp_path / "ran").exists()
+    assert not (store(cache, "mlx-swift") / "hooks").exists()
+
+
+def test_the_users_settings_may_choose_the_way(repositories, cache, tmp_path, monkeypatch):
+    settings = f'[url "{repositories.url}/"]\n insteadOf = https://mirror.example/\n'
+    monkeypatch.setenv("HOME", str(build_tree(tmp_path / "home", {".gitconfig": settings})))
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    with fetched(cache, "https://mirror.example") as (folder, _commits):
+        assert (folder / "mlx-swift-lm/Package.swift").is_file()
+
+
+@pytest.mark.parametrize(
+    ("errors", "reason"),
+    [
+        ("fatal: no\n", "no"),
+        ("remote: x\nerror: 403.\nfatal: Could not read from remote repository.\n", "403"),
+        ("Denied (publickey).\nfatal: Could not read from remote repository.\n", None),
+        ("fatal: Could not read from remote repository.\n", fetch.VAGUE),
+        ("", "git gave no reason"),
+    ],
+)
+def test_the_line_that_says_why_is_found_in_gits_messages(errors, reason):
+    assert fetch.reason_of(errors) == (reason or "Denied (publickey)")
 
 
 # Where the cache is

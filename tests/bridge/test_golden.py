@@ -1,13 +1,11 @@
 """Packages and pages against committed text; `make golden` updates it."""
 
-from __future__ import annotations
-
 import difflib
 
 import pytest
 
 from tests import messages
-from tests.bridge.golden import COPIED, DEMO, FOLDER, PACKAGES, PAGES, abridged, golden_files
+from tests.bridge.golden import FOLDER, PACKAGES, PAGES, golden_files
 from tests.bridge.trees import tree
 
 
@@ -38,11 +36,3 @@ def test_each_message_belongs_to_a_test():
 def test_another_message_is_refused():
     with pytest.raises(AssertionError, match="make messages"):
         messages.says("No command says this.")
-
-
-def test_what_depends_on_the_model_is_committed_and_the_rest_is_copied():
-    texts = abridged(DEMO)
-    assert "Sources/DemoModel/BundledModel.swift" in texts
-    assert "App/Chat.xcodeproj/project.pbxproj" in texts
-    assert "Sources/H2OKit <- swift_templates/H2OKit\n" in texts[COPIED]
-    assert "Sources/H2OKit/H2OKVCache.swift" not in texts

@@ -1,7 +1,5 @@
 """Names from elsewhere: they stay in their place and never become Swift of their own."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import plistlib
@@ -14,15 +12,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from h2o_pack import assets
 from h2o_pack.coexistence.app import read_openstep
 from h2o_pack.errors import UserError
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.package.build import TEMPLATES
-from h2o_pack.package.render import render
 from h2o_pack.spec import CacheSpec, DeliverySpec, local_folder
 from h2o_pack.verify.check import verify
-from tests.bridge.plans import plan_of
+from tests.bridge.plans import plan_of, rendered
 from tests.bridge.test_naming import read_swift_literal
 from tests.bridge.trees import names, write_model
 
@@ -67,11 +62,10 @@ NAMES = (
 )
 
 
-def plan(model, name, *, asset_pack=False):
+def plan(model, name):
     """Make the plan of a model that somebody gave this name, as id and as package."""
     named = dataclasses.replace(model, id=name)
-    delivery = DeliverySpec(asset_pack)
-    return plan_of(named, CacheSpec(max_kv=512), name, delivery=delivery)
+    return plan_of(named, CacheSpec(max_kv=512), name, delivery=DeliverySpec(asset_pack=True))
 
 
 @pytest.mark.swift
@@ -94,7 +88,7 @@ def test_no_name_breaks_the_generated_swift(model, tmp_path):
 
 def files(model, name):
     """Render the texts that depend on the name."""
-    made = render(plan(model, name, asset_pack=True), assets.root(), TEMPLATES)
+    made = rendered(plan(model, name))
     return {
         path: text
         for path, text in made.items()

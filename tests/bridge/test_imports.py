@@ -1,7 +1,5 @@
 """Imports point down: no cycles, and the runtime knows nothing of the tool."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

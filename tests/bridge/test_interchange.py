@@ -1,7 +1,5 @@
 """Caches that Python writes go on in Swift, and those that Swift writes in Python."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace
@@ -157,9 +155,9 @@ def swift_test(package: Path, name: str, **settings: str) -> None:
         text=True,
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-3000:]
-    assert "1 test skipped" not in said
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-3000:]
+    assert "1 test skipped" not in output
 
 
 @pytest.mark.swift
@@ -168,8 +166,8 @@ def test_swift_takes_the_system_prompt_that_was_prepared(demo_package, run, tmp_
     prompt = tmp_path / "system.txt"
     prompt.write_text("Answer in one sentence.", encoding="utf-8")
     output = ("--output", tmp_path / "Demo", "--no-vendor")
-    made = run("ios", "--model", "demo", "--max-kv", 64, "--system", prompt, *output)
-    assert made.exit_code == 0, made.output
+    result = run("ios", "--model", "demo", "--max-kv", 64, "--system", prompt, *output)
+    assert result.exit_code == 0, result.output
     swift_test(
         demo_package,
         "testThePreparedCachesHaveReadTheSystemPrompt",

@@ -1,7 +1,5 @@
 """The whole way: a package of the bundled demo model, its parity, and broken copies of it."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -31,8 +29,7 @@ from tests.attacks import app
 from tests.bridge.golden import APART, FETCHED, package_files
 from tests.bridge.trees import build_tree
 from tests.cexport.test_c_api import refuse_empty_handles
-from tests.conversations.kills import kill
-from tests.conversations.program import build
+from tests.conversations.program import build, kill
 from tests.messages import says
 
 STORED = ["kv 8", "kv k8v4", "kv 4", "kv rotated4", "kv r16h8", "kv r16h4", "kv r8h4"]

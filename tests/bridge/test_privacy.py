@@ -1,7 +1,5 @@
 """Privacy manifests name what the code uses, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from h2o_pack import assets

@@ -1,7 +1,5 @@
 """No text of a model, a lock or a report reaches the terminal with what it obeys."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -123,12 +121,3 @@ def test_a_name_in_an_option_has_none_of_it_in_any_encoding(encoding):
     assert done.returncode == ExitCode.USAGE
     assert b"PWN" in done.stderr
     assert not set(done.stderr) & set(b"\x1b\x07\x9b")
-
-
-def test_a_reader_that_goes_away_is_no_error():
-    command = [sys.executable, "-m", "h2o_pack", "--help"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        _, said = process.communicate()
-    assert said == b""

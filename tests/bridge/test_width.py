@@ -1,7 +1,5 @@
 """What commands show people fits a terminal of 80 columns."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 
@@ -12,7 +10,7 @@ from rich.console import Console
 from h2o_pack.cli import MODULES
 from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.parity import report as parity
-from tests.bridge.test_report import REPORT
+from tests.bridge.parity.test_report import REPORT
 
 WIDTH = 80
 PASTED = ("next: ", "the same: ")  # commands: a line break would be pasted too
@@ -46,15 +44,15 @@ def test_the_output_of_a_command_fits(run, command):
 
 def test_the_output_of_commands_on_packages_fits(run, tmp_path):
     package = tmp_path / "Demo"
-    made = run("ios", *PLAIN, "--no-vendor", "--output", package)
-    assert too_wide(made.stdout.replace(str(package), "Demo")) == []
+    result = run("ios", *PLAIN, "--no-vendor", "--output", package)
+    assert too_wide(result.stdout.replace(str(package), "Demo")) == []
     for command in (("verify", package), ("update", package, "--dry-run")):
         assert too_wide(run(*command).stdout.replace(str(package), "Demo")) == []
 
 
 def test_a_report_on_several_models_fits_and_is_not_cut():
     names = ("mlx-community/Qwen3-4B-Instruct-2507-4bit", "mlx-community/Qwen3-0.6B-4bit")
-    levels = tuple(replace(each, model=name) for name in names for each in REPORT.levels)
+    levels = tuple(replace(level, model=name) for name in names for level in REPORT.levels)
     console = Console(width=WIDTH, record=True, soft_wrap=True, file=io.StringIO())
     parity.print_report(replace(REPORT, model=names[0], levels=levels), console)
     shown = console.export_text()

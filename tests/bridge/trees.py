@@ -1,7 +1,5 @@
 """Small file trees: models, packages, upstream checkouts."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import suppress
@@ -44,13 +42,22 @@ def names(folder: Path) -> list[str]:
 
 def sizes(folder: Path, suffix: str) -> list[int]:
     """Return the bytes of all files of a suffix; others may change the folder meanwhile."""
-    found = []
+    counts = []
     for parent, _folders, files in os.walk(folder):  # passes over what is gone by then
         for name in files:
             with suppress(FileNotFoundError):
                 if name.endswith(suffix):
-                    found.append((Path(parent) / name).stat().st_size)
-    return found
+                    counts.append((Path(parent) / name).stat().st_size)
+    return counts
+
+
+def program(folder: Path, name: str, script: str) -> Path:
+    """Write a program in the shell's language; a first line of its own names another."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
 
 
 def build_tree(folder: Path, files: dict[str, str]) -> Path:

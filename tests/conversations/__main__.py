@@ -6,8 +6,6 @@ Without a package, one of the demo model is made and built on the stand-in, whos
 no weights. A package with a Vendor/ folder is run with its own model.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile
@@ -20,8 +18,7 @@ from click.testing import CliRunner
 from docs.docgen.markdown import replaced, table
 from h2o_pack.cli import main as cli
 from h2o_pack.measure.machine import describe
-from tests.conversations.kills import Kills, kill
-from tests.conversations.program import LONG, build
+from tests.conversations.program import LONG, Kills, build, kill
 
 # glibc keeps an arena per thread, and with it pages that the thread has freed.
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}

@@ -1,7 +1,5 @@
 """The programs that make the reference pages, on small sources and on the real ones."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Links lead somewhere where the repository is read on a forge, which knows only its files."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from functools import cache

@@ -1,27 +1,120 @@
-from __future__ import annotations
+"""The site: its pages, their links, places, resources and text."""
 
 import importlib
+import os
 import re
-from pathlib import PurePosixPath
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
 import click
+import pytest
 import yaml
 
 import h2o_py
 from docs.docgen.command_line import walk
 from h2o_pack.cli import main
 from h2o_pack.errors import MEANINGS, ExitCode
-from tests.docs.conftest import ROOT, SOURCES
+from tests.docs.conftest import ROOT
+
+LOADING_LINKS = {"stylesheet", "icon", "preload", "preconnect", "modulepreload", "manifest"}
+
+
+@dataclass
+class Page:
+    """A page: places that links may lead to, links of the navigation, what it loads, and
+    its main text.
+    """
+
+    path: str
+    places: set[str] = field(default_factory=set)
+    navigation: list[str] = field(default_factory=list)
+    resources: list[str] = field(default_factory=list)
+    classes: set[str] = field(default_factory=set)
+    styles: list[str] = field(default_factory=list)
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A built site."""
+
+    folder: Path
+    pages: dict[str, Page]
+
+    def files(self, pattern: str) -> dict[str, str]:
+        """Return the text of files by their path."""
+        return {
+            path.relative_to(self.folder).as_posix(): path.read_text("utf-8")
+            for path in sorted(self.folder.rglob(pattern))
+        }
+
+
+class Reader(HTMLParser):
+    def __init__(self, page: Page) -> None:
+        super().__init__()
+        self.page = page
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.open.append(tag)
+        page = self.page
+        page.places |= {values[name] for name in ("id", "name") if name in values}
+        page.classes |= set(values.get("class", "").split())
+        page.styles += [values["style"]] if "style" in values else []
+        if tag == "a" and "href" in values and "nav" in self.open:
+            page.navigation.append(values["href"].partition("#")[0])
+        if tag == "link" and LOADING_LINKS & set(values.get("rel", "").split()):
+            page.resources.append(values.get("href", ""))
+        if tag != "a" and "src" in values:
+            page.resources.append(values["src"])
+        if "srcset" in values:
+            page.resources += [word.split()[0] for word in values["srcset"].split(",")]
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open[-1:]:
+            self.page.styles.append(data)
+        elif "article" in self.open and "script" not in self.open:
+            self.page.text += data
+
+
+def read_site(folder: Path) -> Site:
+    """Read every page below a folder."""
+    pages = {}
+    for path in sorted(folder.rglob("*.html")):
+        page = Page(path.relative_to(folder).as_posix())
+        Reader(page).feed(path.read_text("utf-8"))
+        pages[page.path] = page
+    return Site(folder, pages)
+
 
 EXTERNAL = re.compile(r"^(?:[a-z][a-z+.-]*:)?//", re.IGNORECASE)
 CSS_ADDRESS = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)")
 
 
-def test_every_page_of_the_sources_is_in_the_site(site):
-    for path in SOURCES:
-        page = path.replace("README.md", "index.md").removesuffix(".md")
-        assert f"{page}.html" in site.pages
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Build the site; any warning of mkdocs is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    done = subprocess.run(
+        [*command, "--site-dir", os.fspath(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return read_site(folder)
 
 
 def test_every_page_can_be_reached_from_the_navigation(site):

@@ -1,13 +1,11 @@
 """What goes wrong between the hub and its client, as data."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from tests.hub.contents import Content
+from tests.hub.repository import Content
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 

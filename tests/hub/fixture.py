@@ -4,8 +4,6 @@ The client reads its settings when it is imported, so in this process its consta
 set; a subprocess gets them by its environment, see `HubClient.environment`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

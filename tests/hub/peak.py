@@ -1,7 +1,5 @@
 """The most memory that a process has used."""
 
-from __future__ import annotations
-
 import resource
 import sys
 from pathlib import Path

@@ -5,21 +5,18 @@ Names, types and shapes are those of mlx-community/Qwen3-4B-4bit: 36 layers, aff
 so that the file takes no room on a disk that knows holes.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.bridge.models.checkpoints import Described, sparse_checkpoint
-from tests.hub.contents import Content
+from tests.hub.repository import Content
 
 ID = "mlx-community/Qwen3-4B-4bit"
 CONFIG = Path(__file__).parent.parent / "golden/models/Qwen3-4B-4bit/config.json"
 SHA256_OF_8_LAYERS = "4f00ffbd743f43b86986f66f24ca4de755169f91c8d8810374c953ff96d85e69"
 """Of the weights here, in a model of 8 layers and all tokens."""
-PUBLISHED = 2_263_022_529  # bytes of the real model.safetensors, whose header is another
 
 
 def shapes(layers: int = 36, vocabulary: int = 151936) -> Described:

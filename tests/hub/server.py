@@ -6,8 +6,6 @@ as the hub does to its CDN. No answer has a header of Xet storage, so the client
 plain HTTP path.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer

@@ -1,7 +1,5 @@
 """The real chat model is converted without a change to what it computes."""
 
-from __future__ import annotations
-
 import json
 
 import mlx.core as mx

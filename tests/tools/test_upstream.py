@@ -1,13 +1,14 @@
 """What drifted in upstream is named at once, and nothing is written."""
 
-from __future__ import annotations
-
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from h2o_pack.errors import ExitCode
+from h2o_pack.models.config import SHAPES
 from tests.bridge.trees import build_tree, tree
 from tools.upstream import __main__ as upstream
 from tools.upstream.__main__ import LISTED, attention
@@ -150,3 +151,15 @@ def test_a_license_that_acknowledgements_do_not_have_has_drifted(clones):
 def test_a_folder_without_any_of_them_is_refused(capsys, tmp_path):
     assert upstream.main(["--upstream", str(tmp_path)]) == ExitCode.USAGE
     assert str(tmp_path) in capsys.readouterr().err
+
+
+# Not in this process: what builds models puts stand-ins in the place of kernels.
+PRINT = "from tools.shapes import shapes; print(shapes(), end='')"
+
+
+def test_the_file_of_shapes_is_what_the_tool_writes():
+    command = [sys.executable, "-c", PRINT]
+    made = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, check=True
+    )
+    assert made.stdout.decode() == SHAPES.read_text("utf-8"), "run python -m tools.shapes"

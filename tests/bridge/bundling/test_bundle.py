@@ -1,19 +1,25 @@
-from __future__ import annotations
+"""A model's files copied into a package, and the room and memory that this takes."""
 
 import hashlib
 import json
 import os
+import shutil
+import subprocess
+import sys
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from huggingface_hub import constants
 
-from h2o_pack.bundling.bundle import bundle
+from h2o_pack.bundling import bundle as bundling
+from h2o_pack.bundling.bundle import RESERVE, Need, bundle, check_space
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import digests
-from tests.bridge.bundling.sources import Bars, File, Model, local
-from tests.bridge.refusals import refused
+from tests.bridge.bundling.sources import Bars, File, Model, local, remote
 from tests.bridge.trees import build_tree, tree
-from tests.messages import says
+from tests.hub import faults
+from tests.messages import refused, says
 
 FILES = {"config.json": "{}", "tokenizer.json": "[]", "model.safetensors": "weights"}
 
@@ -57,13 +63,6 @@ def test_the_model_folder_holds_the_models_files_and_a_manifest(folder, package)
     }
     assert written == FILES
     assert manifest.size == 11
-
-
-def test_folders_inside_a_model_stay_as_they_are(folder, package):
-    build_tree(folder, {"sub/deep/vocab.txt": "v", "sub/model-2.safetensors": "w"})
-    bundle(local(folder), package)
-    written = tree(package / "Model")
-    assert (written["sub/deep/vocab.txt"], written["sub/model-2.safetensors"]) == ("v", "w")
 
 
 def test_nothing_in_a_package_is_a_file_of_the_users_or_of_another_package(folder, tmp_path):
@@ -145,8 +144,7 @@ def test_a_link_out_of_a_models_folder_is_refused(folder, package, tmp_path, nam
     (tmp_path / "secret").write_text("secret!")
     (folder / name).unlink()
     (folder / name).symlink_to("../secret")
-    said = refusal(local(folder), package)
-    says(said)
+    says(refusal(local(folder), package))
     assert not (package / "Model").exists()
 
 
@@ -172,8 +170,8 @@ def test_what_is_not_a_regular_file_is_refused_without_being_opened(folder, pack
         "loop": lambda: path.symlink_to("extra.json"),
     }
     makers[what]()
-    said = refusal(Model("x", (File("extra.json", 1),), folder=folder), package)
-    assert said.startswith("extra.json ")
+    message = refusal(Model("x", (File("extra.json", 1),), folder=folder), package)
+    assert message.startswith("extra.json ")
 
 
 def test_a_file_that_changed_since_it_was_listed_is_refused(folder, package):
@@ -186,7 +184,7 @@ def test_all_files_that_changed_are_named(folder, package):
     files = (File("config.json", 2, "0" * 64), File("tokenizer.json", 5))
     with pytest.raises(UserError) as caught:
         bundle(Model("x", files, folder=folder), package)
-    assert [each.what[:14] for each in caught.value.errors] == [
+    assert [error.what[:14] for error in caught.value.errors] == [
         "config.json ha",
         "tokenizer.json",
     ]
@@ -216,3 +214,144 @@ def test_an_interruption_is_passed_on_and_stops_the_other_files(folder, package,
     with pytest.raises(KeyboardInterrupt):
         bundle(local(folder), package, Interrupting())
     assert not (package / "Model/manifest.json").exists()
+
+
+# Room on disks
+
+
+@pytest.fixture
+def disks(monkeypatch):
+    """Make folders lie on disks of other sizes: {part of the path: (disk, bytes free)}."""
+
+    def choose(places):
+        def find(folder):
+            return next(each for part, each in places.items() if part in str(folder))
+
+        monkeypatch.setattr(bundling, "device", lambda folder: find(folder)[0])
+        monkeypatch.setattr(
+            shutil, "disk_usage", lambda folder: SimpleNamespace(free=find(folder)[1])
+        )
+
+    return choose
+
+
+def test_needs_on_one_disk_are_added_up(disks, tmp_path):
+    disks({"": (1, RESERVE + 10**9)})
+    check_space([Need(tmp_path / "a", 5 * 10**8, "a"), Need(tmp_path / "b", 5 * 10**8, "b")])
+    needs = [Need(tmp_path / "a", 7 * 10**8, "x"), Need(tmp_path / "b", 10**9, "y")]
+    says(refused(check_space, needs, code=ExitCode.OUTPUT))
+
+
+def test_each_disk_has_its_own_room(disks, tmp_path):
+    for name in ("hub", "out"):
+        (tmp_path / name).mkdir()
+    disks({"hub": (1, RESERVE + 100), "out": (2, RESERVE + 10)})
+    check_space([Need(tmp_path / "hub", 100, "x"), Need(tmp_path / "out", 10, "y")])
+    with pytest.raises(UserError) as caught:
+        check_space([Need(tmp_path / "hub", 101, "x"), Need(tmp_path / "out", 11, "y")])
+    assert len(caught.value.errors) == 2
+
+
+def test_nothing_is_fetched_when_there_is_no_room(disks, hub, tmp_path):
+    model = remote(hub.add("a/b", {"model.safetensors": b"x" * 1000, "config.json": "{}"}))
+    disks({"": (1, RESERVE + 1001)})
+    says(refused(bundle, model, tmp_path / "package", code=ExitCode.OUTPUT))
+    assert hub.requests == []
+
+
+@pytest.fixture
+def model_folder(tmp_path):
+    return build_tree(tmp_path / "model", {"model.safetensors": "x" * 1000, "a.json": "{}"})
+
+
+def test_a_copy_takes_room_on_the_disk_of_the_original_too(disks, model_folder, tmp_path):
+    (tmp_path / "package").mkdir()
+    disks({"": (1, RESERVE + 1001)})
+    says(refused(bundle, local(model_folder), tmp_path / "package", code=ExitCode.OUTPUT))
+
+
+def test_copies_that_share_blocks_take_no_room(disks, model_folder, tmp_path, monkeypatch):
+    (tmp_path / "package").mkdir()
+    monkeypatch.setattr("h2o_pack.bundling.bundle.can_clone", lambda _folder, _package: True)
+    disks({"": (1, 0)})
+    bundle(local(model_folder), tmp_path / "package")
+
+
+def test_what_the_earlier_package_has_takes_no_room(disks, model_folder, tmp_path):
+    for name in ("earlier", "package"):
+        (tmp_path / name).mkdir()
+    bundle(local(model_folder), tmp_path / "earlier")
+    disks({"": (1, RESERVE + 2)})
+    bundle(local(model_folder), tmp_path / "package", earlier=tmp_path / "earlier")
+
+
+def test_what_a_stopped_download_has_kept_takes_no_more_room(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 500)
+    hub.fail("/cdn/*", faults.Drop(after=600), numbers=range(1))
+    hub.fail("/cdn/*", faults.Status(500), numbers=range(1, 2))
+    model = remote(hub.add("a/b", {"config.json": "{}", "model.safetensors": b"x" * 1000}))
+    (tmp_path / "package").mkdir()
+    with pytest.raises(UserError):
+        bundle(model, tmp_path / "package")
+    asked = []
+    monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", asked.extend)
+    bundle(model, tmp_path / "package")
+    assert [each.size for each in asked] == [500, 1002]
+
+
+def test_the_hubs_cache_needs_room_only_for_what_it_lacks(hub, tmp_path, monkeypatch):
+    repository = hub.add("a/b", {"config.json": "{}", "model.safetensors": b"x" * 100})
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    bundle(remote(repository), tmp_path / "one")
+    asked = []
+    monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", asked.extend)
+    bundle(remote(repository), tmp_path / "two")
+    assert [each.size for each in asked] == [0, 102]
+
+
+# Memory
+
+
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from h2o_pack.bundling.bundle import bundle
+from tests.bridge.bundling.sources import local
+from tests.hub.peak import peak
+folder, package, links = sys.argv[1:]
+def refuse(_source, _target):
+    raise OSError(18, "Invalid cross-device link")
+if links == "copied":
+    os.link = refuse
+before = peak()
+bundle(local(Path(folder)), Path(package))
+print(peak() - before)
+"""
+SMALL, LARGE = 32 << 20, 320 << 20  # bytes
+PIECES = 80 << 20  # what four files at once may hold, with the threads' own
+
+
+@pytest.mark.parametrize("how", ["linked", "copied"])
+def test_the_peak_of_memory_does_not_depend_on_the_size(tmp_path, how):
+    peaks = []
+    for size in (SMALL, LARGE):
+        folder = tmp_path / f"model-{size}"
+        folder.mkdir()
+        for number in range(2):
+            with (folder / f"model-{number}.safetensors").open("wb") as file:
+                file.truncate(size // 2)
+        package = tmp_path / f"package-{size}"
+        package.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(folder), str(package), how],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        peaks.append(int(done.stdout))
+        (package / "Model/model-0.safetensors").unlink()
+        (package / "Model/model-1.safetensors").unlink()
+    assert peaks[1] < PIECES
+    assert peaks[1] - peaks[0] < 16 << 20

@@ -1,13 +1,92 @@
-from __future__ import annotations
+"""What is chosen where something is left open."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from h2o_pack.choice.choose import candidates_of, chosen_model
+from h2o_pack.choice.choose import Criteria, Question, candidates_of, choose, chosen_model
+from h2o_pack.choice.losses import (
+    NOTHING,
+    Loss,
+    LossTable,
+    MeasuredLoss,
+    MeasuredRecall,
+    read_losses,
+)
+from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import KnownModel
+from h2o_pack.measure.evaluation import report as compare
+from h2o_pack.measure.evaluation.report import losses as losses_of
+from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model
-from tests.bridge.choice.made import CATALOGUE, GB, device, known, measured, question, table
+from h2o_pack.progress import silent
+from h2o_pack.results import to_json
+from h2o_pack.spec import CacheSpec, DevicesSpec, ModelSpec, PackageSpec
+from h2o_py.storages import STORAGE_BITS
+from tests.bridge import schemas
+
+GB = 10**9
+
+
+def known(name: str, weights: int, *, context: int = 32768, **config: Any) -> KnownModel:
+    """A plain transformer of the catalogue: 128 KiB of keys and values per token."""
+    shapes = {
+        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 32,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+        "intermediate_size": 6144, "vocab_size": 32000, "max_position_embeddings": context,
+        "tie_word_embeddings": True,
+    }  # fmt: skip
+    return KnownModel(
+        name, "here", hub=f"org/{name}", config={**shapes, **config}, weights_bytes=weights
+    )
+
+
+CATALOGUE = (known("small", GB), known("large", 3 * GB), known("medium", 2 * GB))
+
+
+def device(limit: int | None, name: str = "phone", bandwidth: int | None = 50 * GB) -> Device:
+    """A phone on which an app with both entitlements may use so many bytes."""
+    return Device(name, name, "", "A", "iphone", None, None, limit, bandwidth, ())
+
+
+def measured(kv: str, share: float, kl: float, *, loses_facts: bool = False) -> MeasuredLoss:
+    """A cache in the table."""
+    return MeasuredLoss(kv, share, share, Loss(kl, 1.0, loses_facts))
+
+
+def table(*caches: MeasuredLoss, recall_pays: bool = True) -> LossTable:
+    """A table; without caches one in which fewer bits lose less than fewer rows."""
+    usual = (
+        measured("dense", 0.125, 0.3),
+        measured("8", 0.25, 0.1),
+        measured("8", 1.0, 0.001),
+        measured("4", 0.5, 0.2),
+        measured("4", 1.0, 0.01),
+    )
+    return LossTable(
+        model="measured",
+        parameters_sha256="",
+        text="",
+        samples=12,
+        tokens=1024,
+        caches=caches or usual,
+        recall=(MeasuredRecall(0.25, 0.5, 1.0, better=recall_pays),),
+    )
+
+
+def question(*limits: int, model: Model | None = None, **given: Any) -> Question:
+    """What is asked for devices of these limits and 8,192 tokens, all else open.
+
+    given: fields of the cache, and `min_speed`.
+    """
+    min_speed = given.pop("min_speed", 0.0)
+    devices = tuple(device(limit, f"phone {i}") for i, limit in enumerate(limits))
+    spec = PackageSpec((ModelSpec(cache=CacheSpec(**{"context": 8192, **given})),))
+    return Question(spec, devices, model, min_speed)
 
 
 def chosen(found):
@@ -21,18 +100,18 @@ def reasons(found):
 
 
 def test_the_largest_model_that_fits_gets_the_full_context_in_16_bits_where_that_fits():
-    found = candidates_of(question(6 * GB), CATALOGUE, table())
-    model, cache = chosen(found)
+    candidates = candidates_of(question(6 * GB), CATALOGUE, table())
+    model, cache = chosen(candidates)
     assert (model, cache.kv, cache.max_kv, cache.recall) == ("large", "dense", 8192, False)
-    assert reasons(found) == {"medium": "smaller", "small": "smaller"}
+    assert reasons(candidates) == {"medium": "smaller", "small": "smaller"}
 
 
 def test_else_it_gets_the_full_context_in_fewer_bits_if_those_lose_less_than_fewer_rows():
-    bits = [
+    caches = [
         chosen(candidates_of(question(limit * GB // 10), CATALOGUE, table()))[1]
         for limit in (52, 48)
     ]
-    assert [(each.kv, each.max_kv, each.recall) for each in bits] == [
+    assert [(cache.kv, cache.max_kv, cache.recall) for cache in caches] == [
         ("8", 8192, False),
         ("4", 8192, False),
     ]
@@ -43,20 +122,20 @@ def test_else_as_many_rows_as_fit_at_the_bits_that_lose_least_with_recall_from_f
         measured("dense", 0.125, 0.3), measured("8", 0.125, 0.2), measured("8", 1.0, 0.01)
     )
     wanted = question(int(4.6 * GB))
-    found = candidates_of(wanted, CATALOGUE, losses)
-    model, cache = chosen(found)
+    candidates = candidates_of(wanted, CATALOGUE, losses)
+    model, cache = chosen(candidates)
     assert (model, cache.kv, cache.recall) == ("large", "8", True)
     assert 1024 < cache.max_kv < 8192
-    filled = chosen_model(wanted, found).cache
+    filled = chosen_model(wanted, candidates).cache
     assert (filled.recall, filled.archive, filled.max_kv) == (True, "files", cache.max_kv)
 
 
 def test_the_rows_are_the_most_that_leave_the_margin():
-    found = candidates_of(
+    candidates = candidates_of(
         question(int(4.6 * GB)), CATALOGUE, table(measured("dense", 0.125, 0.3))
     )
-    _, cache = chosen(found)
-    assert cache.headroom_share >= found.margin
+    _, cache = chosen(candidates)
+    assert cache.headroom_share >= candidates.margin
     more = question(int(4.6 * GB), max_kv=cache.max_kv + 64, kv="dense", recall=True)
     assert candidates_of(more, CATALOGUE, table()).chosen.model != "large"
 
@@ -88,8 +167,8 @@ def test_fewer_rows_than_were_ever_measured_are_never_chosen():
 
 
 def test_a_storage_that_was_never_measured_is_never_chosen():
-    found = candidates_of(question(int(5.2 * GB)), CATALOGUE, table())
-    refused = {each.kv: each.refused.reason for each in found.caches if each.refused}
+    candidates = candidates_of(question(int(5.2 * GB)), CATALOGUE, table())
+    refused = {cache.kv: cache.refused.reason for cache in candidates.caches if cache.refused}
     assert refused["r8h4"] == "not measured"
 
 
@@ -121,9 +200,9 @@ def test_a_floor_on_speed_holds_after_ten_minutes():
 def test_an_unknown_speed_does_not_reach_a_floor():
     wanted = question(6 * GB, min_speed=1)
     wanted = replace(wanted, devices=(device(6 * GB, bandwidth=None),))
-    found = candidates_of(wanted, CATALOGUE, table())
-    assert found.chosen is None
-    assert set(reasons(found).values()) == {"speed"}
+    candidates = candidates_of(wanted, CATALOGUE, table())
+    assert candidates.chosen is None
+    assert set(reasons(candidates).values()) == {"speed"}
 
 
 def test_each_refusal_says_why():
@@ -135,8 +214,8 @@ def test_each_refusal_says_why():
         known("thick", int(3.9 * GB)),
         type(CATALOGUE[0])("unstated", "here", hub="org/unstated"),
     )
-    found = candidates_of(question(int(4.2 * GB)), models, table())
-    assert reasons(found) == {
+    candidates = candidates_of(question(int(4.2 * GB)), models, table())
+    assert reasons(candidates) == {
         "huge": "app size",
         "full": "app size",
         "thick": "memory",
@@ -151,13 +230,200 @@ def test_each_refusal_says_why():
 
 def test_nothing_that_fits_is_an_error_with_a_reason():
     wanted = question(GB)
-    found = candidates_of(wanted, CATALOGUE, table())
-    assert found.chosen is None
+    candidates = candidates_of(wanted, CATALOGUE, table())
+    assert candidates.chosen is None
     with pytest.raises(UserError, match=r"small: 1\.15 GB without a cache") as caught:
-        chosen_model(wanted, found)
+        chosen_model(wanted, candidates)
     assert caught.value.code == ExitCode.MEMORY
 
 
 def test_a_device_of_unknown_memory_is_refused():
     with pytest.raises(UserError, match="nobody knows how much memory"):
         candidates_of(question(None), CATALOGUE, table())
+
+
+# Several models
+
+
+LARGE, SMALL = "Qwen3-4B-4bit", "Qwen3-0.6B-4bit"
+OLD, NEW = "iPhone 12", "iPhone 16 Pro"
+
+
+def settled(*models, devices=(OLD, NEW), max_kv=None):
+    cache = CacheSpec(max_kv=max_kv)
+    spec = PackageSpec(
+        tuple(ModelSpec(model, cache) for model in models), devices=DevicesSpec(devices)
+    )
+    return choose(spec, Criteria(), silent)
+
+
+def test_each_model_gets_a_cache_for_the_devices_that_can_hold_it():
+    chosen = settled(SMALL, LARGE)
+    small, large = chosen.spec.models
+    assert (small.model, large.model) == (SMALL, LARGE)
+    assert small.cache.kv != large.cache.kv == "dense"
+    assert small.cache.max_kv == large.cache.max_kv == 8192
+    assert chosen.choices[SMALL].devices == (OLD, NEW)
+    assert chosen.choices[LARGE].devices == (NEW,)
+
+
+def test_a_device_that_can_hold_no_model_is_named_with_each_reason():
+    with pytest.raises(UserError) as caught:
+        settled(LARGE, "Qwen3-8B-4bit", devices=(OLD,))
+    said = [error.what for error in caught.value.errors]
+    assert len(said) == 2
+    assert all(f"on {OLD}" in text for text in said)
+
+
+def test_a_model_that_is_unknown_is_no_device_that_is_too_small():
+    with pytest.raises(UserError, match="there is no model"):
+        settled(SMALL, "no-such-model")
+
+
+# The table of losses
+
+
+def test_a_measured_share_has_its_own_loss_and_those_between_lie_on_a_line_over_the_logarithm():
+    losses = table(measured("8", 0.25, 0.3), measured("8", 1.0, 0.1))
+    assert losses.loss("8", 0.25).kl == pytest.approx(0.3)
+    assert losses.loss("8", 0.5).kl == pytest.approx(0.2)
+    assert losses.loss("8", 1.0).kl == pytest.approx(0.1)
+
+
+def test_all_rows_in_16_bits_lose_nothing():
+    assert table().loss("dense", 1.0) == NOTHING
+
+
+def test_between_shares_the_facts_are_those_of_fewer_rows():
+    losses = table(measured("8", 0.25, 0.3, loses_facts=True), measured("8", 1.0, 0.1))
+    assert losses.loss("8", 0.9).loses_facts
+    assert not losses.loss("8", 1.0).loses_facts
+
+
+def test_fewer_rows_than_were_measured_have_no_loss():
+    assert table(measured("8", 0.25, 0.3)).loss("8", 0.2) is None
+    assert table(measured("8", 0.25, 0.3)).loss("4", 0.5) is None
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    path = tmp_path / "losses.json"
+    path.write_text(to_json(table()))
+    assert read_losses(path) == table()
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path):
+    path = tmp_path / "losses.json"
+    path.write_text(json.dumps({"format": 1, "model": "x"}))
+    with pytest.raises(UserError, match="is not a table of losses"):
+        read_losses(path)
+
+
+def test_the_bundled_table_has_every_storage_with_all_rows_and_most_with_fewer():
+    losses = read_losses()
+    for kv in STORAGE_BITS:
+        assert losses.loss(kv, 1.0) is not None
+    for kv in ("dense", "8", "k8v4", "4", "r8h4"):
+        assert losses.least_share(kv) < 0.5
+
+
+def test_a_report_without_a_cache_of_all_rows_gives_no_table():
+    chat = compare.read(Path(__file__).parents[3] / "docs/results/chat/results.json")
+    assert losses_of(chat) is None
+
+
+def test_the_bundled_table_is_what_the_committed_evaluation_gives():
+    folder = Path(__file__).parents[3] / "docs/results/storages"
+    report = compare.read(folder / "results.json")
+    assert losses_of(report) == read_losses()
+
+
+# The commands
+
+
+PHONE = ("--device", "iPhone 15", "--context", "16384")
+
+
+def test_choose_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    result = run("choose", *PHONE)
+    assert result.exit_code == 0, result.output
+    assert "chosen" in result.stdout
+    assert "larger than 4.00 GB" in result.stdout
+    assert "app: GB to download; of the chosen one about 2." in result.stdout
+    lines = [line for line in result.stdout.splitlines() if not line.startswith("the same:")]
+    assert max(map(len, lines)) <= 80
+    schemas.check(json.loads(run("choose", *PHONE, "--json").stdout), "choose")
+
+
+def test_plan_plans_what_it_chose(run):
+    document = json.loads(run("plan", *PHONE, "--json").stdout)
+    schemas.check(document, "plan")
+    candidates = document["choice"]["models"]
+    (chosen,) = [candidate for candidate in candidates if candidate["refused"] is None]
+    [model] = document["models"]
+    assert model["max_kv"] == chosen["cache"]["max_kv"]
+    assert model["kv"] == chosen["cache"]["kv"]
+    assert model["plans"][0]["total"] == chosen["cache"]["needed"]
+    assert model["devices"][0]["entitled"]["verdict"] == "fits"
+
+
+def test_what_plan_chose_fits_a_screen_that_begins_with_the_verdict(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("plan", *PHONE).stdout.splitlines()
+    assert lines[0].endswith(" fits on iPhone 15")
+    assert len(lines) <= 40
+    *shown, flags = lines
+    assert flags.startswith("the same: --model ")
+    assert max(map(len, shown)) <= 80
+    verbose = run("plan", *PHONE, "--verbose").stdout
+    assert "larger than 4.00 GB" in verbose
+    assert "larger than 4.00 GB" not in "".join(lines)
+
+
+def test_ios_makes_what_was_chosen_for_a_model(run, tmp_path):
+    output = tmp_path / "Demo"
+    options = ("--device", "iPhone 15", "--output", output, "--no-vendor", "--json")
+    document = json.loads(run("ios", "--model", "demo", *options).stdout)
+    [model] = document["models"]
+    assert model["kv"] == "dense"
+    assert model["config"]["max_size"] == model["choice"]["context"] == 2048
+    assert (output / "Package.swift").is_file()
+
+
+def test_a_table_of_one_s_own_decides(run, tmp_path):
+    path = tmp_path / "losses.json"
+    path.write_text(to_json(table(measured("4", 1.0, 0.001), measured("4", 0.125, 0.002))))
+    document = json.loads(run("choose", *PHONE, "--losses", path, "--json").stdout)
+    (chosen,) = [each for each in document["models"] if each["refused"] is None]
+    assert (chosen["cache"]["kv"], document["losses_of"]) == ("4", "measured")
+
+
+def test_where_nothing_fits_choose_still_shows_why_and_ends_with_8(run):
+    result = run("choose", *PHONE, "--min-speed", "1000")
+    assert result.exit_code == ExitCode.MEMORY
+    assert "under 1000" in result.stdout
+    refused = run("ios", *PHONE, "--min-speed", "1000")
+    assert refused.exit_code == ExitCode.MEMORY
+    assert "no model fits for 16,384 tokens on iPhone 15" in refused.stderr
+
+
+def test_what_is_open_needs_a_device(run):
+    for arguments in (["ios"], ["ios", "--model", "demo"], ["plan"], ["choose"]):
+        result = run(*arguments)
+        assert result.exit_code == ExitCode.USAGE
+        assert "--device" in result.stderr
+
+
+@pytest.mark.parametrize("option", [("--min-speed", "5"), ("--losses", "table.json")])
+def test_options_of_a_choice_need_something_to_choose(run, tmp_path, option):
+    (tmp_path / "table.json").write_text(to_json(table()))
+    given = [tmp_path / each if each.endswith("json") else each for each in option]
+    result = run("ios", "--model", "demo", "--max-kv", "64", *given, "--dry-run")
+    assert result.exit_code == ExitCode.USAGE
+    assert "nothing is left to choose" in result.stderr
+
+
+def test_no_rows_are_not_the_default(run):
+    result = run("plan", "--model", "demo", "--max-kv", "0")
+    assert result.exit_code == ExitCode.USAGE
+    assert "--max-kv must be between 1 and" in result.stderr

@@ -5,8 +5,6 @@ manifests of what a package vendors have the lines that the edits in `swift_temp
 look for; each source file only imports what its target depends on.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -203,11 +201,7 @@ def mlx_swift_lm(version: str) -> dict[str, str]:
     syntax = url("swiftlang/swift-syntax.git", '"602.0.0" ..< "604.0.0"')
     note = f"// 602.0.0 floor: as upstream has it\n        // in two lines.\n        {syntax}"
     text = manifest(
-        "mlx-swift-lm",
-        {name: [name] for name in libraries},
-        [near, note],
-        targets,
-        "6.1",
+        "mlx-swift-lm", {name: [name] for name in libraries}, [near, note], targets, "6.1"
     ).replace("import Pack", "import CompilerPluginSupport\nimport Pack")
     files = {
         f"Libraries/{name}/{name}.swift": source(name, "MLX", *needs[-1:])
@@ -282,36 +276,12 @@ def swift_transformers() -> dict[str, str]:
     }
 
 
-def any_language_model() -> dict[str, str]:
-    """Return a package that asks for MLX in a trait of its own."""
-    lm = [(each, "mlx-swift-lm") for each in ("MLXLLM", "MLXVLM", "MLXHuggingFace")]
-    wanted = [*lm, ("Tokenizers", "swift-transformers")]
-    needs = [f'{product(*each)[:-1]}, condition: .when(traits: ["MLX"]))' for each in wanted]
-    text = manifest(
-        "AnyLanguageModel",
-        {"AnyLanguageModel": ["AnyLanguageModel"]},
-        [
-            url("huggingface/swift-transformers", 'from: "1.0.0"'),
-            url("ml-explore/mlx-swift-lm", 'from: "3.0.0"'),
-        ],
-        [target("AnyLanguageModel", *needs)],
-        "6.1",
-    )
-    traits = 'traits: [.trait(name: "MLX"), .default(enabledTraits: [])],\n    dependencies: ['
-    imports = "".join(f"import {name}\n" for name, _ in wanted)
-    return {
-        "Package.swift": text.replace("dependencies: [", traits, 1),
-        "Sources/AnyLanguageModel/A.swift": f"#if MLX\n{imports}#endif\npublic let any = 1\n",
-    }
-
-
 PACKAGES = {
     "apple/swift-collections": (
         library("swift-collections", "OrderedCollections"),
         "1.2.1 1.4.1",
     ),
     "apple/swift-numerics": (library("swift-numerics", "Numerics"), "1.0.0 1.1.1"),
-    "huggingface/AnyLanguageModel": (any_language_model(), "0.9.0"),
     "huggingface/swift-jinja": (swift_jinja(), "2.3.6"),
     "huggingface/swift-transformers": (swift_transformers(), "1.3.3"),
     "ibireme/yyjson": (yyjson(), "0.12.0"),

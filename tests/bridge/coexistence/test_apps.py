@@ -1,11 +1,8 @@
 """Apps of many shapes, to which a package is added: SwiftPM resolves and builds them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -47,8 +44,8 @@ def of_manifests(root: Path, version: str = "") -> EditSet:
     every = edits_of(root, version)
     return dataclasses.replace(
         every,
-        edits=tuple(each for each in every.edits if each.file == "Package.swift"),
-        files=tuple(each for each in every.files if each.package == "h2o-tokenizers"),
+        edits=tuple(edit for edit in every.edits if edit.file == "Package.swift"),
+        files=tuple(file for file in every.files if file.package == "h2o-tokenizers"),
         copies=tuple(map(small, every.copies)),
         guards=(),
     )
@@ -82,14 +79,14 @@ def test_all_libraries_of_upstream_stay_and_macros_where_they_can_be_built(
     package = package_with_vendor(tmp_path, version, offline=offline)
     command = ["swift", "package", "dump-package", "--package-path"]
     printed = subprocess.check_output([*command, package / "Vendor/mlx-swift-lm"])
-    found = json.loads(printed)
+    document = json.loads(printed)
     missing = {"MLXHuggingFace"} if offline else set()
     libraries = libraries_of(version).keys() | {ADDED}
-    assert {each["name"] for each in found["products"]} == libraries - missing
-    assert {each["type"] for each in found["targets"]} == {"regular"} | (
+    assert {each["name"] for each in document["products"]} == libraries - missing
+    assert {each["type"] for each in document["targets"]} == {"regular"} | (
         set() if offline else {"macro"}
     )
-    assert len(found["dependencies"]) == (1 if offline else 2)
+    assert len(document["dependencies"]) == (1 if offline else 2)
 
 
 class Apps:
@@ -195,41 +192,6 @@ def test_beside_mlx_swift_lm_by_address_all_of_it_uses_the_edited_copy(apps):
         assert not (apps.folder / "scratch/checkouts" / name).exists()
 
 
-def test_the_folder_in_vendor_in_place_of_the_address_ends_the_warning(apps):
-    app = apps.app(
-        "Folder",
-        '.package(path: "../Chat/Vendor/mlx-swift-lm")',
-        products={"MLXVLM": "mlx-swift-lm"},
-    )
-    done = apps.swift(app, "package", "resolve")
-    assert done.returncode == 0, done.stderr
-    assert "Conflicting identity" not in done.stdout + done.stderr
-
-
-def test_beside_any_language_model_which_brings_mlx_swift_lm(apps):
-    any_model = url("huggingface/AnyLanguageModel", 'from: "0.9.0", traits: ["MLX"]')
-    app = apps.app("AnyModel", any_model, products={"AnyLanguageModel": "AnyLanguageModel"})
-    assert "Conflicting identity for mlx-swift-lm: " in apps.builds(app)
-
-
-def test_beside_a_second_package_of_ours_nothing_can_be_resolved(apps):
-    second = apps.folder / "Other"
-    shutil.copytree(apps.package, second, ignore=shutil.ignore_patterns(".build"))
-    manifest = (second / "Package.swift").read_text()
-    (second / "Package.swift").write_text(manifest.replace('name: "Chat"', 'name: "Other"'))
-    app = apps.app("Two", '.package(path: "../Other")', products={"ChatModel": "Other"})
-    done = apps.swift(app, "build")
-    assert done.returncode != 0
-    [refusal] = [
-        line for line in done.stderr.splitlines() if "error: multiple similar targets" in line
-    ]
-    # SwiftPM names both packages and some of the targets that they share.
-    names = set(re.findall(r"'([^']+)'", refusal))
-    targets = {path.name for path in (second / "Sources").iterdir()}
-    assert names > {"chat", "other"}
-    assert names - {"chat", "other"} < targets
-
-
 def test_alone_the_versions_are_those_that_the_package_was_tested_with(apps):
     known = {name: apps.pin(name) for name in SHARED}
     path = build_tree(apps.package, {"Package.resolved": resolved(known, SHARED)})
@@ -242,10 +204,10 @@ def test_alone_the_versions_are_those_that_the_package_was_tested_with(apps):
 def versions(package) -> dict[str, str]:
     """Return what was chosen below a package."""
     found = {}
-    for each in package["dependencies"]:
-        found |= versions(each)
-        if each["identity"] in SHARED:
-            found[each["identity"]] = each["version"]
+    for dependency in package["dependencies"]:
+        found |= versions(dependency)
+        if dependency["identity"] in SHARED:
+            found[dependency["identity"]] = dependency["version"]
     return found
 
 

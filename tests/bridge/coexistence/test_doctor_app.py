@@ -1,7 +1,5 @@
 """What `doctor APP` reads of an app, and what it says collides."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,12 +7,12 @@ import pytest
 
 from h2o_pack.coexistence.collisions import check_app
 from h2o_pack.doctor.machine import Surroundings
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode
 from h2o_pack.facts import upstream_versions
 from tests.bridge import schemas
 from tests.bridge.machines import BROKEN, GARBAGE, Machine
 from tests.bridge.trees import build_tree, tree
-from tests.messages import says
+from tests.messages import refused, says
 
 GITHUB = "https://github.com"
 DEFAULT = next(iter(upstream_versions()))
@@ -89,10 +87,10 @@ def found_in(folder: Path, files: dict[str, str], machine: Machine) -> dict[str,
 def test_a_project_that_uses_mlx_swift_lm_gets_the_edited_copy(
     machine, tmp_path, requirement, status, text
 ):
-    found = found_in(tmp_path, project(remote(LM, **requirement)), machine)
-    assert found["mlx-swift-lm"][0] == status
-    assert f"the package's edited copy of {DEFAULT}" in found["mlx-swift-lm"][1]
-    assert text in " ".join(found["mlx-swift-lm"])
+    findings = found_in(tmp_path, project(remote(LM, **requirement)), machine)
+    assert findings["mlx-swift-lm"][0] == status
+    assert f"the package's edited copy of {DEFAULT}" in findings["mlx-swift-lm"][1]
+    assert text in " ".join(findings["mlx-swift-lm"])
 
 
 @pytest.mark.parametrize(("version", "status"), [("3.31.3", "warning"), ("2.30.6", "problem")])
@@ -100,9 +98,9 @@ def test_what_a_dependency_brings_is_read_from_the_resolved_versions(
     machine, tmp_path, version, status
 ):
     files = project(remote(f"{GITHUB}/huggingface/AnyLanguageModel", kind="branch", branch="x"))
-    found = found_in(tmp_path, files | {RESOLVED: pins(mlx_swift_lm=version)}, machine)
-    assert found["mlx-swift-lm"][0] == status
-    assert "Vendor/mlx-swift-lm" not in found["mlx-swift-lm"][2]
+    findings = found_in(tmp_path, files | {RESOLVED: pins(mlx_swift_lm=version)}, machine)
+    assert findings["mlx-swift-lm"][0] == status
+    assert "Vendor/mlx-swift-lm" not in findings["mlx-swift-lm"][2]
 
 
 def test_one_version_of_a_library_serves_both_or_none_does(machine, tmp_path):
@@ -112,9 +110,9 @@ def test_one_version_of_a_library_serves_both_or_none_does(machine, tmp_path):
     jinja = remote(
         f"{GITHUB}/huggingface/swift-jinja", kind="upToNextMajorVersion", minimumVersion="1.2.0"
     )
-    found = found_in(tmp_path, project(collections, jinja), machine)
-    assert found["swift-collections"][0] == "ok"
-    assert found["swift-jinja"][:2] == (
+    findings = found_in(tmp_path, project(collections, jinja), machine)
+    assert findings["swift-collections"][0] == "ok"
+    assert findings["swift-jinja"][:2] == (
         "problem",
         "the app asks for 1.2.0 ..< 2.0.0, the package for 2.0.0 ..< 3.0.0",
     )
@@ -132,19 +130,22 @@ def test_an_older_swift_transformers_brings_a_module_of_the_same_name(machine, t
 
 
 def test_a_target_of_the_app_must_not_be_named_like_a_module(machine, tmp_path):
-    found = found_in(tmp_path, project(target="H2OKit"), machine)
-    assert found["H2OKit"][0] == "problem"
-    assert "Rename" in found["H2OKit"][2]
+    findings = found_in(tmp_path, project(target="H2OKit"), machine)
+    assert findings["H2OKit"][0] == "problem"
+    assert "Rename" in findings["H2OKit"][2]
 
 
 def test_packages_of_ours_are_known_by_their_locks(machine, tmp_path):
     build_tree(tmp_path, {f"{name}/h2o-pack.lock.json": "{}" for name in ("Chat", "Other")})
     one = project(local("../Chat"), local("../Chat/Vendor/mlx-swift"))
-    found = found_in(tmp_path, one, machine)
-    assert {name: each[0] for name, each in found.items()} == {"chat": "ok", "mlx-swift": "ok"}
-    found = found_in(tmp_path, project(local("../Chat"), local("../Other")), machine)
-    assert found["other"][0] == "problem"
-    assert "both have the module H2OKit" in found["other"][1]
+    findings = found_in(tmp_path, one, machine)
+    assert {name: each[0] for name, each in findings.items()} == {
+        "chat": "ok",
+        "mlx-swift": "ok",
+    }
+    findings = found_in(tmp_path, project(local("../Chat"), local("../Other")), machine)
+    assert findings["other"][0] == "problem"
+    assert "both have the module H2OKit" in findings["other"][1]
 
 
 def test_the_version_is_that_of_the_package_that_the_app_has(machine, tmp_path):
@@ -153,8 +154,8 @@ def test_the_version_is_that_of_the_package_that_the_app_has(machine, tmp_path):
     made = {"Chat/h2o-pack.lock.json": json.dumps({**known, "upstream_version": name})}
     build_tree(tmp_path, made)
     asked = remote(LM, kind="exactVersion", version="3.31.3")
-    found = found_in(tmp_path, project(local("../Chat"), asked), machine)
-    assert f"edited copy of {name}" in found["mlx-swift-lm"][1]
+    findings = found_in(tmp_path, project(local("../Chat"), asked), machine)
+    assert f"edited copy of {name}" in findings["mlx-swift-lm"][1]
 
 
 def test_the_generated_app_has_its_package(machine):
@@ -165,9 +166,9 @@ def test_the_generated_app_has_its_package(machine):
 
 
 def test_another_copy_of_mlx_swift_in_a_folder_lacks_the_edits(machine, tmp_path):
-    found = found_in(tmp_path, project(local("../mlx-swift")), machine)
-    assert found["mlx-swift"][0] == "problem"
-    assert f"{tmp_path}/mlx-swift would be built, without the edits" in found["mlx-swift"][1]
+    findings = found_in(tmp_path, project(local("../mlx-swift")), machine)
+    assert findings["mlx-swift"][0] == "problem"
+    assert f"{tmp_path}/mlx-swift would be built, without the edits" in findings["mlx-swift"][1]
 
 
 MANIFEST = {
@@ -190,8 +191,8 @@ MANIFEST = {
 def test_what_an_older_swift_prints_of_a_manifest_is_read_too(machine, tmp_path):
     """Addresses were plain text before Swift 5.9, and warnings come first."""
     machine.has(swift=f"echo warning: unhandled; /bin/cat <<END\n{json.dumps(MANIFEST)}\nEND")
-    found = found_in(tmp_path, {"Package.swift": "x"}, machine)
-    assert {name: each[0] for name, each in found.items()} == {
+    findings = found_in(tmp_path, {"Package.swift": "x"}, machine)
+    assert {name: each[0] for name, each in findings.items()} == {
         "mlx-swift-lm": "problem",
         "MLXNN": "problem",
     }
@@ -211,8 +212,8 @@ def test_a_manifest_that_is_not_read_is_told(machine, tmp_path, scripts, why):
     status, what, _ = found_in(tmp_path, files, machine)["Package.swift"]
     assert (status, why in what) == ("problem", True), what
     known = files | {"Package.resolved": pins(mlx_swift="0.31.6")}
-    found = found_in(tmp_path, known, machine)
-    assert {name: each[0] for name, each in found.items()} == {
+    findings = found_in(tmp_path, known, machine)
+    assert {name: each[0] for name, each in findings.items()} == {
         "Package.swift": "warning",
         "mlx-swift": "warning",
     }
@@ -229,9 +230,9 @@ def test_a_manifest_that_is_not_read_is_told(machine, tmp_path, scripts, why):
     ],
 )
 def test_a_file_that_is_not_as_xcode_writes_it_is_told(machine, tmp_path, name, text):
-    found = found_in(tmp_path, project() | {name: text}, machine)
-    assert list(found) == [name]
-    assert "not read" in found[name][1]
+    findings = found_in(tmp_path, project() | {name: text}, machine)
+    assert list(findings) == [name]
+    assert "not read" in findings[name][1]
 
 
 def test_the_first_form_of_resolved_versions_is_read(machine, tmp_path):
@@ -241,9 +242,7 @@ def test_the_first_form_of_resolved_versions_is_read(machine, tmp_path):
 
 
 def test_a_folder_that_is_no_app_is_refused(machine, tmp_path, run):
-    with pytest.raises(UserError) as caught:
-        check_app(tmp_path, machine.seen(), may_run=True)
-    says(caught.value)
+    says(refused(check_app, tmp_path, machine.seen(), may_run=True, code=ExitCode.USAGE))
     for folder in (tmp_path, tmp_path / "none"):
         result = run("doctor", folder)
         assert result.exit_code == ExitCode.USAGE == 2

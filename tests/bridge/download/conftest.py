@@ -1,7 +1,5 @@
 """The download's sources, compiled as a program of their own, and a server on loopback."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -90,7 +88,7 @@ class Downloads:
 
     def asked(self, path: str) -> list[int]:
         """Return the pieces of a file that were asked for, by their numbers, in order."""
-        ranges = [each.range for each in self.hub.asked("GET", f"/resolve/main/{path}")]
+        ranges = [request.range for request in self.hub.asked("GET", f"/resolve/main/{path}")]
         return [int(each.removeprefix("bytes=").split("-")[0] or 0) // PIECE for each in ranges]
 
     def whole(self, ended: Ended) -> bool:

@@ -1,7 +1,5 @@
 """A model is fetched from a server piece by piece, whatever happens on the way."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -34,7 +32,7 @@ def test_a_model_arrives_piece_by_piece_and_is_not_fetched_again(offered):
 def test_a_server_may_send_elsewhere_as_a_hub_does(downloads):
     downloads.offer({"config.json": b"{}", "model.safetensors": LARGE})
     assert downloads.whole(downloads.run())
-    assert [each for each in downloads.hub.requests if each.path.startswith("/cdn/")]
+    assert [request for request in downloads.hub.requests if request.path.startswith("/cdn/")]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_a_killed_download_goes_on_and_fetches_one_piece_twice_at_most(offered, 
         offered.hub.holding.wait()
         process.kill()
     offered.hub.go_on.set()
-    assert not [each for each in offered.root.iterdir() if each.suffix != ".part"]
+    assert not [path for path in offered.root.iterdir() if path.suffix != ".part"]
     assert offered.whole(offered.run())
     assert offered.asked(WEIGHTS) == [*range(piece), piece, *range(piece, 4)]
     assert offered.asked("config.json") == [0]

@@ -1,24 +1,109 @@
-"""A run stopped at any change that it makes: nothing is broken, and the next run finishes."""
-
-from __future__ import annotations
+"""Runs stopped at changes that they make: nothing is lost, and the next run finishes."""
 
 import os
+import random
 import resource
 import shutil
 import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from h2o_pack.errors import UserError
+from h2o_pack.cli import main
+from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.models.files import from_folder
-from h2o_pack.package import build
+from h2o_pack.package import build, render, update
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec
 from h2o_pack.verify.check import verify
-from tests.bridge.files.children import changes_of, in_child, stopping
 from tests.bridge.plans import plan_of
+from tests.bridge.repositories import COPIES, FILES, PLACES, edits_tree
 from tests.bridge.trees import build_tree, names, tree
+from tests.messages import says
+
+CHANGES = (
+    "open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.truncate",
+    "shutil.rmtree", "shutil.copyfile",
+)  # fmt: skip
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Do something in a forked process; return its exit code, negative for a signal."""
+    child = os.fork()
+    if child == 0:
+        code = 70
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # not what was inherited
+        try:
+            work()
+            code = 0
+        except KeyboardInterrupt:
+            code = 130
+        except SystemExit as error:
+            code = int(error.code or 0)
+        except BaseException:  # noqa: BLE001 - the child ends here, whatever it was
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def stopping(
+    work: Callable[[], object], folder: Path, number: int, how: signal.Signals
+) -> Callable[[], None]:
+    """Return `work` that gets a signal before its n-th change below `folder`."""
+
+    def stopped() -> None:
+        def check(_event: str) -> None:
+            nonlocal number
+            number -= 1
+            if number == 0:
+                os.kill(os.getpid(), how)
+
+        watch(folder, check)
+        work()
+
+    return stopped
+
+
+def changes_of(work: Callable[[], object], folder: Path) -> list[str]:
+    """Return the kinds of the changes that `work` makes below a folder, tried in a child."""
+    reading, writing = os.pipe()
+
+    def counted() -> None:
+        events: list[str] = []
+        watch(folder, events.append)
+        work()
+        os.write(writing, " ".join(events).encode())
+
+    code = in_child(counted)
+    os.close(writing)
+    with os.fdopen(reading) as result:
+        events = result.read().split()
+    assert code == 0, code
+    return events
+
+
+def watch(folder: Path, changed: Callable[[str], object]) -> None:
+    """Call `changed` with the kind of each change below a folder, from now on."""
+    prefix = str(folder)
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event not in CHANGES or not arguments:
+            return
+        if event == "open" and not set("wax+") & set(str(arguments[1] or "")):
+            return
+        in_deleted_folder = event in ("os.remove", "os.rmdir") and arguments[1] != -1
+        if in_deleted_folder or any(
+            str(argument).startswith(prefix) for argument in arguments[:2]
+        ):
+            changed(event)
+
+    sys.addaudithook(hook)
+
 
 MINE = {"Vendor/mlx-swift/a.cpp": "upstream", "Sources/Old/Mine.swift": "mine", "Notes.md": "n"}
 
@@ -91,8 +176,8 @@ def test_a_stopped_run_breaks_nothing_and_the_next_one_finishes(work, how):
         if output.exists() and how == signal.SIGINT:
             assert names(place) == ["Demo"], number
         if output.exists():
-            found = tree(output)
-            whole = {path: text for path, text in found.items() if path not in MINE}
+            files = tree(output)
+            whole = {path: text for path, text in files.items() if path not in MINE}
             assert whole in (
                 {path: text for path, text in before.items() if path not in MINE},
                 {path: text for path, text in after.items() if path not in MINE},
@@ -131,47 +216,99 @@ def test_a_disk_that_is_full_leaves_the_earlier_package_whole(work, capfd, model
 
     def run():
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-        refused(lambda: make_package(full, place / "Demo"))
+        try:
+            make_package(full, place / "Demo")
+        except UserError as error:
+            os.write(1, str(error).encode())
+            raise SystemExit(int(error.code)) from error
 
-    assert in_child(run) == 4
-    assert capfd.readouterr().out == (
-        f"{place / 'Demo'} cannot be written: File too large. "
-        "Free space or give another --output; nothing was changed."
-    )
+    assert in_child(run) == ExitCode.OUTPUT
+    says(capfd.readouterr().out)
     assert tree(place / "Demo") == before
     assert names(place) == ["Demo"]
 
 
-def refused(work):
-    """Print the UserError of some work and end with its code."""
-    try:
-        work()
-    except UserError as error:
-        os.write(1, str(error).encode())
-        raise SystemExit(int(error.code)) from error
+# kill -9 at random moments of the commands; KILLS=100 SEED=7 chooses more, and others
 
 
-def test_a_folder_that_may_not_be_written_is_refused(work, capfd):
-    place, first, second = work
-    before = earlier(place, first)
+KILLS = int(os.environ.get("KILLS", "9"))
+SEED = int(os.environ.get("SEED", "20261122"))
+COMMANDS = ("ios", "update", "vendor")
+SOURCE = "Sources/H2OKit/H2OKVCache.swift"
+OWN_FILES = (
+    *("App/Chat/ChatView.swift", "App/Chat.xcodeproj/project.pbxproj", "App/Mine/New.swift"),
+    *("Sources/H2OKit/Mine.swift", "Vendor/mlx-swift/Source/mine.h", "Notes.md", ".git/HEAD"),
+)
+
+
+@pytest.fixture
+def place(model, tmp_path, copied_assets, monkeypatch):
+    """A folder with a package of the small model, Vendor too."""
+    monkeypatch.setenv("H2O_PACK_VENDOR", "1")
+    monkeypatch.setattr(build, "try_model", lambda *_arguments: None)  # seconds of mlx
+    build_tree(copied_assets, edits_tree(COPIES))
+    for name, files in FILES.items():
+        build_tree(tmp_path / "upstream" / PLACES.get(name, name), files)
+    (tmp_path / "place").mkdir()
+    done(command("ios", 0, tmp_path / "place"))
+    return tmp_path / "place"
+
+
+def command(name, number, place):
+    """Return what runs a command that changes the package, another way for each number."""
+    upstream = ("--upstream", place.parent / "upstream")
+    made = ("--model", place.parent / "tiny", "--max-kv", 200 + number)
+    options = {
+        "ios": (*made, "--output", place / "Demo"),
+        "update": (place / "Demo",),
+        "vendor": (place / "Demo", "--host", ("apple", "linux")[number % 2]),
+    }
+    arguments = [str(each) for each in (name, *options[name], *upstream, "--quiet")]
 
     def run():
-        if os.geteuid() == 0:  # who may write everywhere
-            os.chown(place / "Demo", 65534, 65534)
-            os.setgid(65534)
-            os.setuid(65534)
-        refused(lambda: make_package(second, place / "Demo"))
+        render.__version__ = update.__version__ = f"0.1.{number}"  # a child's own
+        code = main(arguments, prog_name="h2o-pack", standalone_mode=False)
+        if code:
+            raise SystemExit(code)
 
-    above = [
-        each for each in place.parents if each.name.startswith(("pytest", "popen", "test_"))
-    ]
-    for folder in above:
-        folder.chmod(folder.stat().st_mode | 0o055)
-    place.chmod(0o555)
-    try:
-        assert in_child(run) == 4
-    finally:
-        place.chmod(0o755)
-    assert "cannot be written: Permission denied" in capfd.readouterr().out
-    assert tree(place / "Demo") == before
-    assert names(place) == ["Demo"]
+    return run
+
+
+def done(work):
+    assert in_child(work) == 0
+
+
+def edit(package, number):
+    """Edit what is the user's, and a file that is not; return {path: text} of the former."""
+    mine = {path: f"// {path} {number}" for path in OWN_FILES}
+    build_tree(package, {**mine, SOURCE: f"// changed {number}"})
+    return mine
+
+
+def test_a_kill_at_any_moment_loses_nothing_of_the_users(place):
+    chosen = random.Random(SEED)  # noqa: S311 - nothing is secret
+    package = place / "Demo"
+    events = {}
+    for number, name in enumerate(COMMANDS, start=1):
+        edit(package, number)
+        events[name] = len(changes_of(command(name, number, place), place))
+    for number in range(len(COMMANDS) + 1, len(COMMANDS) + 1 + KILLS):
+        name = chosen.choice(COMMANDS)
+        moment = chosen.randint(1, events[name])
+        mine = edit(package, number)
+        run = command(name, number, place)
+        code = in_child(stopping(run, place, moment, signal.SIGKILL))
+        assert code in (-signal.SIGKILL, 0), (name, moment)
+        there = tree(package if package.exists() else place / ".Demo.h2o-old")
+        for path, text in mine.items():
+            if path.startswith("App/"):
+                assert there.get(path) == text, (name, moment, path)
+        kept = tree(place).values()
+        assert {*mine.values(), f"// changed {number}"} <= set(kept), (name, moment)
+        done(run)
+        after = tree(package)
+        assert {path: after.get(path) for path in mine} == mine, (name, moment)
+        replaced = [text for path, text in after.items() if SOURCE in path]
+        assert f"// changed {number}" in replaced, (name, moment)
+        assert names(place) == ["Demo"], (name, moment)
+        assert not [each for each in names(package) if each.endswith("h2o-new")], (name, moment)

@@ -1,7 +1,6 @@
-"""Files that somebody else may have made: pipes, devices, and more bytes than memory has."""
+"""Files that somebody else may have made: locks, pipes, devices, and endless ones."""
 
-from __future__ import annotations
-
+import json
 import os
 from pathlib import Path
 
@@ -11,6 +10,63 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from h2o_pack.files.text import read_file
 from tests.bridge.trees import write_model
+from tests.messages import refused, says
+
+WITHOUT_VENDOR = lock.Lock(
+    h2o_pack="0.1.0",
+    package="demo",
+    module="Demo",
+    spec={},
+    models=(lock.LockedModel(model="demo", config={"max_size": 64}),),
+    upstream={},
+    files={"a": "0" * 64},
+)
+
+
+@pytest.mark.parametrize(
+    "vendor",
+    [None, lock.Vendored("linux", "1" * 64, (lock.EditedFile("x/y", "2" * 64, "3" * 64),))],
+)
+def test_a_lock_reads_back_as_it_was_written(tmp_path, vendor):
+    written = lock.Lock(**{**vars(WITHOUT_VENDOR), "vendor": vendor})
+    (tmp_path / lock.NAME).write_text(written.to_json())
+    assert lock.read(tmp_path) == written
+
+
+EARLIER = '{"format": 1, "model": "demo"}'
+LATER = json.dumps(json.loads(WITHOUT_VENDOR.to_json()) | {"format": 3})
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (None, ExitCode.OUTPUT),
+        ("", ExitCode.OUTPUT),
+        ("[]", ExitCode.OUTPUT),
+        ('{"format": 2}', ExitCode.OUTPUT),
+        ('{"format": 2, "vendor": null, "surprise": 1}', ExitCode.OUTPUT),
+        ('{"format": 2, "vendor": {"host": "linux"}}', ExitCode.OUTPUT),
+        (LATER, ExitCode.OUTPUT),
+        (EARLIER, ExitCode.VERSION),
+    ],
+)
+def test_a_lock_that_is_missing_or_cannot_be_used_is_named(tmp_path, text, code):
+    if text is not None:
+        (tmp_path / lock.NAME).write_text(text)
+    says(refused(lock.read, tmp_path, code=code))
+
+
+@pytest.mark.parametrize("command", ["parity", "update", "vendor", "verify"])
+def test_a_command_wants_a_package_of_this_format(run, tmp_path, command):
+    assert run(command, tmp_path).exit_code == ExitCode.OUTPUT
+    (tmp_path / lock.NAME).write_text(EARLIER)
+    result = run(command, tmp_path)
+    assert result.exit_code == ExitCode.VERSION
+    assert len(result.stderr.splitlines()) == 1
+
+
+# Pipes, devices and too many bytes
+
 
 KINDS = {
     "pipe": os.mkfifo,

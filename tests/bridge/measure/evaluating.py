@@ -1,7 +1,5 @@
 """What the tests of the evaluation share: a small random model that reads demo text."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path

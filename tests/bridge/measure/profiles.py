@@ -1,7 +1,5 @@
 """Attention of a whole model computed the long way, and profiles of small models."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from mlx_lm.models import base
 
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.run import profile_model
+from h2o_pack.progress import silent
 from h2o_py import routing
 from tests.h2o_py.small_models import VOCABULARY
 
@@ -22,10 +21,6 @@ def pieces(tokens=TOKENS, count=1):
     return [random.integers(0, VOCABULARY, tokens).tolist() for _ in range(count)]
 
 
-def quiet(_text):
-    pass
-
-
 def profiled(model, read=None, **options):
     """Profile a model on random tokens; no timing unless asked for."""
     read = read or pieces()
@@ -33,7 +28,7 @@ def profiled(model, read=None, **options):
         tokens=len(read[0]), samples=len(read), text=Path("random.txt"),
         **{"time_steps": False, "quick": True, "max_kv": 32, **options},
     )  # fmt: skip
-    return profile_model(model, read, chosen, quiet)
+    return profile_model(model, read, chosen, silent)
 
 
 def attention_of(model, piece, monkeypatch):

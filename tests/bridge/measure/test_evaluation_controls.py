@@ -1,17 +1,11 @@
 """Contenders' caches on a real model: a window, all policies, and their sizes."""
 
-from __future__ import annotations
-
 import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import RotatingKVCache
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation.contenders import (
-    CacheFactory,
-    find_contender,
-    policies,
-)
+from h2o_pack.measure.evaluation.contenders import CacheFactory, find_contender, policies
 from h2o_pack.memory.storages import STORAGES
 from tests.bridge.measure.evaluating import random_model
 
@@ -78,12 +72,6 @@ def test_a_byte_budget_buys_as_many_rows_as_fit_and_not_one_more(name):
     assert factory.bytes(who.with_rows(rows), 1024) <= limit
     assert factory.bytes(who.with_rows(rows + 1), 1024) > limit
     assert rows >= 256
-
-
-def test_the_budget_of_16_bit_rows_buys_just_those():
-    factory = CacheFactory(random_model())
-    limit = factory.bytes(find_contender("default").with_rows(100), 1024)
-    assert factory.rows_for(find_contender("default"), limit, 1024) == 100
 
 
 @pytest.mark.parametrize("name", policies())

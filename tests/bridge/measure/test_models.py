@@ -1,17 +1,20 @@
-"""Models that mlx_lm loads are tried in another process first, those of the hub too."""
-
-from __future__ import annotations
+"""Models that are measured, and what `bench` tells of one."""
 
 import json
 import os
+import socket
 from functools import partial
 
 import pytest
 
-from h2o_pack.errors import ExitCode
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.measure.bench import CACHES, measure, repeated_prompt
+from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
-from tests.bridge.refusals import refused
+from h2o_py.routing import routing_installed
+from tests.bridge import schemas
 from tests.bridge.trees import write_model
+from tests.messages import refused
 
 ID = "someone/tiny"
 refusal = partial(refused, load, code=ExitCode.MODEL)
@@ -43,18 +46,6 @@ def test_a_tokenizer_that_takes_all_memory_ends_another_process(hub, folder, rem
     assert "the tokenizers library fails with tokenizer.json" in refusal(name)
 
 
-@pytest.mark.parametrize("remote", [False, True], ids=["folder", "hub"])
-def test_ios_refuses_it_too_and_writes_nothing(hub, run, folder, tmp_path, monkeypatch, remote):
-    monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path / "cache"))
-    hostile(folder)
-    name = on_hub(hub, folder) if remote else str(folder)
-    options = ("--max-kv", 256, "--no-vendor", "--output", tmp_path / "Out")
-    result = run("ios", "--model", name, *options)
-    assert result.exit_code == ExitCode.MODEL, result.output
-    assert "the tokenizers library fails with tokenizer.json" in result.stderr
-    assert not (tmp_path / "Out").exists()
-
-
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
 def test_a_pipe_among_a_models_files_is_refused_without_being_opened(folder, name):
     (folder / name).unlink()
@@ -62,10 +53,34 @@ def test_a_pipe_among_a_models_files_is_refused_without_being_opened(folder, nam
     assert "is not a regular file" in refusal(str(folder))
 
 
-@pytest.mark.parametrize("name", ["adapter_config.json", "adapters.safetensors"])
-def test_a_pipe_among_an_adapters_files_is_refused_without_being_opened(tmp_path, name):
-    for each in ("adapter_config.json", "adapters.safetensors"):
-        (tmp_path / each).write_text("{}")
-    (tmp_path / name).unlink()
-    os.mkfifo(tmp_path / name)
-    assert "is not a regular file" in refusal("demo", str(tmp_path))
+def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
+    model, tokenizer = demo
+    result = measure(CACHES, model, repeated_prompt(tokenizer, 128), 128, 4, 2, "demo")
+    assert [cache.name for cache in result.caches] == [cache.name for cache in CACHES]
+    assert result.refused == {}
+    assert (result.layers, result.dtype, result.prompt_tokens) == (4, "float32", 160)
+    memory = {cache.name: cache.bytes for cache in result.caches}
+    assert memory["4bit"] < memory["8bit"] < memory["dense"] < memory["kv"]
+    assert not routing_installed()
+
+
+def test_the_command_prints_a_line_for_each_cache_and_a_document(run):
+    options = ("--max-kv", "128", "--tokens", "1", "--quick")
+    text = run("bench", *options).output
+    assert all(cache.title in text for cache in CACHES)
+    document = schemas.check(json.loads(run("bench", *options, "--json").stdout), "bench")
+    assert document["caches"][0]["speed"] == pytest.approx(1.0)
+
+
+def test_a_model_that_is_not_there_is_refused_by_name(tmp_path):
+    with pytest.raises(UserError) as caught:
+        load(str(tmp_path / "nothing"))
+    assert caught.value.code == ExitCode.MODEL
+    assert str(tmp_path / "nothing") in str(caught.value)
+
+
+def test_the_machine_is_described_without_its_name():
+    machine = describe()
+    assert machine.cores >= 1
+    assert machine.instruction_set
+    assert socket.gethostname() not in repr(machine)

@@ -1,7 +1,5 @@
 """What a profile reads and writes: text, tables, pictures, the commands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,13 +8,16 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from h2o_pack.errors import UserError
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.measure.models import loadable
 from h2o_pack.measure.profiling import attention as pieces
 from h2o_pack.measure.profiling import show
 from h2o_pack.measure.profiling.report import Profile
+from h2o_py.budgets import load_budgets
 from tests.bridge import schemas
 from tests.bridge.measure.profiles import profiled
 from tests.h2o_py.small_models import small_model
+from tests.messages import says
 
 
 class Letters:
@@ -109,6 +110,8 @@ def test_a_folder_gets_json_tables_and_the_pictures_that_the_page_shows(found, t
 
 def test_a_profile_without_attention_is_written_without_pictures(tmp_path):
     profile, attention_maps = profiled(small_model("mamba2"), time_steps=True)
+    assert profile.layers == ()
+    assert len(profile.skipped) == 4
     written = show.write(profile, attention_maps, tmp_path)
     assert [path.name for path in written] == ["profile.json", "profile.md"]
     assert "No step was timed: " in written[1].read_text()
@@ -119,3 +122,54 @@ def test_the_committed_page_is_what_the_committed_profile_says():
     profile = msgspec.json.decode((folder / "profile.json").read_bytes(), type=Profile)
     page = show.render(profile, [folder / show.MAPS])
     assert page == (folder / "profile.md").read_text("utf-8")
+
+
+# The commands
+
+
+LITTLE = ("--tokens", 96, "--samples", 1, "--no-timing")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("import os, sys\nprint(os.getcwd())\n" * 40)
+    return path
+
+
+def test_a_profile_is_written_and_makes_budgets(run, tmp_path, text):
+    folder = tmp_path / "profile"
+    flags = ("--text", text, "--tokens", 96, "--samples", 1, "--quick", "--output", folder)
+    result = run("profile", "--model", "demo", *flags, "--json")
+    assert result.exit_code == 0, result.output
+    document = schemas.check(json.loads(result.stdout), "profile")
+    assert json.loads((folder / "profile.json").read_text()) == document
+    assert (document["model"], document["family"]) == ("demo", "qwen3")
+    assert [layer["kind"] for layer in document["layers"]] == ["full"] * 4
+    assert document["step"]["rows"] == 24
+    made = tmp_path / "new/budgets.json"
+    source = ("--profile", folder / "profile.json", "--measure", "concentration")
+    flags = (*source, "--max-kv", 200, "--output", made)
+    result = run("budgets", *flags, "--json")
+    assert result.exit_code == 0, result.output
+    budgets = schemas.check(json.loads(result.stdout), "budgets")
+    assert [each.to_dict() for each in load_budgets(made).layers] == [
+        {name: layer[name] for name in ("heavy_budget", "recent_budget")}
+        for layer in budgets["layers"]
+    ]
+
+
+def test_names_become_what_mlx_lm_loads(tmp_path):
+    assert loadable("DEMO") == "demo"
+    assert loadable("qwen3-4b-4bit") == "mlx-community/Qwen3-4B-4bit"
+    assert loadable("some/model") == "some/model"
+    assert loadable(str(tmp_path)) == str(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(run, tmp_path, text):
+    (tmp_path / "file").write_text("")
+    output = tmp_path / "file/folder"
+    flags = ("--model", "demo", "--text", text, *LITTLE, "--output", output)
+    result = run("profile", *flags)
+    assert result.exit_code == ExitCode.OUTPUT, result.output
+    says(result.output)

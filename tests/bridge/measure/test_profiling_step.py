@@ -1,7 +1,5 @@
 """The parts of a step are differences of what was measured, and add up to the step."""
 
-from __future__ import annotations
-
 import mlx.core as mx
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Models as the catalogue's numbers describe them, and plans of them."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -38,7 +36,7 @@ def request(described: Model | None = None, max_kv: int = 512, **settings: Any) 
     """The model with the same evicting cache in every full-attention layer."""
     described = described or model()
     caches = tuple(
-        cache(max_kv) if each.kind == "full" and max_kv else None
-        for each in described.config.layers
+        cache(max_kv) if layer.kind == "full" and max_kv else None
+        for layer in described.config.layers
     )
     return Workload(described, caches, **settings)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import random
 import warnings
 
@@ -37,15 +35,15 @@ def _routed():
 def held(caches) -> int:
     """Bytes of all arrays that the caches keep."""
     total = 0
-    for each in caches:
-        if isinstance(each, CacheList):
-            total += held(each.caches)
-        elif isinstance(each, h2o_py.H2OKVCache):
-            total += each.nbytes
-        elif hasattr(each, "keys"):
-            total += each.keys.nbytes + each.values.nbytes
+    for member in caches:
+        if isinstance(member, CacheList):
+            total += held(member.caches)
+        elif isinstance(member, h2o_py.H2OKVCache):
+            total += member.nbytes
+        elif hasattr(member, "keys"):
+            total += member.keys.nbytes + member.values.nbytes
         else:
-            total += sum(array.nbytes for array in each.cache if array is not None)
+            total += sum(array.nbytes for array in member.cache if array is not None)
     return total
 
 

@@ -1,11 +1,18 @@
-from __future__ import annotations
+"""Planned memory beside what was measured and published."""
+
+from dataclasses import dataclass
 
 import pytest
 
+from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.facts import FOLDER, known_models
+from h2o_pack.files.toml import read_rows
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.measure.held import HeldRun, held_by
+from h2o_pack.memory import terms
 from h2o_pack.memory.storages import STORAGES
 from h2o_pack.model import Layer
+from h2o_pack.models.catalogue import as_model
 from tests.bridge.memory.described import model, request
 
 RUNS = (
@@ -58,3 +65,66 @@ def test_a_chunk_takes_more_than_a_generated_token():
     plan = request().plan("iphone")
     assert plan.prefill_peak > 10 * plan.decode_peak
     assert plan.prefill_peak == plan.prefill - plan.of("page rounding", "margin")
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """A row of footprints.toml."""
+
+    model: str
+    identifier: str
+    prompt: int
+    generated: int
+    mebibytes: int
+    source: str
+    kind: str
+
+
+PUBLISHED = read_rows(FOLDER / "footprints.toml", "footprint", Footprint)
+
+
+def planned(each: Footprint) -> int:
+    """The bytes of the same conversation with the model's own cache."""
+    model = as_model(known_models()[each.model])
+    (device,) = catalogue().find(each.identifier)
+    context = each.prompt + each.generated
+    return request(model, 0, context=context, step=each.prompt).plan(device.backend).total
+
+
+@pytest.mark.parametrize("each", PUBLISHED, ids=lambda each: each.model)
+def test_a_published_footprint_is_planned_within_a_twelfth(each):
+    assert planned(each) == pytest.approx(each.mebibytes * 2**20, rel=1 / 12)
+
+
+def test_plans_are_above_the_footprints_on_average():
+    errors = [planned(each) / (each.mebibytes * 2**20) - 1 for each in PUBLISHED]
+    assert sum(errors) / len(errors) > 0
+
+
+@pytest.mark.parametrize("backend", ["iphone", "ipad", "mac"])
+def test_a_twentieth_of_what_metal_is_modelled_to_hold_is_added_and_shown(backend):
+    plan = request().plan(backend)
+    modelled = plan.of(*terms.WORKING, terms.ROUNDING)
+    (margin,) = [term for term in plan.terms if term.name == terms.MARGIN]
+    assert margin.bytes == round(0.05 * modelled)
+    assert margin.known == "estimated"
+    assert "no device has measured it" in margin.what
+    assert sum(term.bytes for term in plan.terms) == plan.total
+    assert plan.prefill == modelled + margin.bytes
+
+
+def test_what_was_measured_on_the_cpu_has_no_margin():
+    assert terms.MARGIN not in [term.name for term in request().plan("cpu").terms]
+
+
+def test_the_margin_is_no_part_of_what_mlx_counts():
+    plan = request().plan("iphone")
+    assert plan.mlx == plan.total - plan.of(terms.MARGIN, terms.CACHE, terms.APP)
+
+
+@pytest.mark.parametrize("rows", [0, 64])
+def test_a_prompt_shorter_than_a_chunk_is_planned_as_long_as_it_is(rows):
+    short = request(max_kv=rows, context=100)
+    as_chunk = request(max_kv=rows, context=100, step=100)
+    assert short.plan("iphone").total == as_chunk.plan("iphone").total
+    assert short.plan("iphone").total < request(max_kv=rows, context=512).plan("iphone").total

@@ -1,7 +1,5 @@
 """Checkpoints as the hub has them: true names and shapes, no values."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bridge.trees import CONFIG, TOKENIZER, build_tree
-from tests.hub.contents import Content, sparse
+from tests.hub.repository import Content, sparse
 
 SIZES = {"U32": 4, "F32": 4, "BF16": 2, "F16": 2, "U8": 1}
 Described = dict[str, tuple[str, list[int]]]

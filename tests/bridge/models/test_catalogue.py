@@ -1,7 +1,5 @@
 """The catalogue of known models and the command that shows it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -16,12 +14,10 @@ from h2o_pack.models import trial
 from h2o_pack.models.catalogue import as_model, catalogue, config_folder, find
 from h2o_pack.models.files import weigh
 from h2o_pack.spec import ModelSpec
-from h2o_py import H2OConfig, make_h2o_cache
 from tests.bridge import schemas
-from tests.bridge.models.catalogue_models import quantized
 from tests.bridge.models.checkpoints import ALL, folder_of, repository
-from tests.bridge.models.small_configs import small_model
-from tests.bridge.models.test_weights import tensors_of
+from tests.bridge.models.small_configs import quantized
+from tests.bridge.models.test_files import tensors_of
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +34,7 @@ def write(path: Path, text: str) -> Path:
 
 
 PHONE = ("--max-kv", "128", "--device", "iPhone18,1", "--json")
-HUB = [each for each in known_models().values() if each.hub]
+HUB = [known_model for known_model in known_models().values() if known_model.hub]
 PUBLISHED = {
     "Qwen3-0.6B-4bit": 335_450_584,
     "Qwen3-4B-4bit": 2_263_022_529,
@@ -69,7 +65,7 @@ def test_a_model_of_the_catalogue_is_planned_without_the_hub_and_mlx_lm(run, hub
     result = run("plan", "--model", "Qwen3.5-2B-4bit", *PHONE)
     document = schemas.check(json.loads(result.stdout), "plan")
     assert document["models"][0]["model"] == "mlx-community/Qwen3.5-2B-4bit"
-    terms = {each["name"]: each for each in document["models"][0]["plans"][0]["terms"]}
+    terms = {term["name"]: term for term in document["models"][0]["plans"][0]["terms"]}
     assert (terms["weights"]["bytes"], terms["weights"]["known"]) == (1_059_315_904, "stated")
     assert terms["recurrent state"]["bytes"] == 18 * (3 * 6144 * 2 + 16 * 128 * 128 * 4)
     assert hub.requests == []
@@ -87,19 +83,6 @@ def test_what_is_kept_of_a_model_is_planned_rather_than_what_the_catalogue_state
     assert len(hub.requests) > asked
 
 
-def test_the_catalogue_is_listed(run):
-    result = run("models")
-    assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
-    assert lines[0].split() == ["name", "type", "layers", "KiB/token", "context", "weights"]
-    (qwen,) = [line.split() for line in lines if line.startswith("Qwen3-4B-4bit")]
-    assert qwen == ["Qwen3-4B-4bit", "qwen3", "36", "144", "40,960", "2.26", "GB"]
-    (gemma,) = [line for line in lines if line.startswith("gemma-3-1b")]
-    assert "4 of 26" in gemma
-    assert "0.73 GB" in gemma
-    assert max(map(len, lines[:-2])) <= 80
-
-
 def test_the_catalogue_as_json_has_the_bundled_demo_models_own_shapes(run):
     document = schemas.check(json.loads(run("models", "--json").stdout), "models")
     entries = {each["name"]: each for each in document["models"]}
@@ -112,10 +95,10 @@ def test_the_catalogue_as_json_has_the_bundled_demo_models_own_shapes(run):
 
 def test_one_model_is_described(run, tmp_path):
     folder = folder_of(tmp_path / "mine", quantization={"bits": 4, "group_size": 32})
-    shown = run("models", folder).stdout
-    assert "2 full, 2 KV heads of 8" in shown
-    assert "4 bits, groups of 32" in shown
-    assert f"{ALL:,} bytes" in shown
+    output = run("models", folder).stdout
+    assert "2 full, 2 KV heads of 8" in output
+    assert "4 bits, groups of 32" in output
+    assert f"{ALL:,} bytes" in output
     document = schemas.check(json.loads(run("models", folder, "--json").stdout), "models")
     model = document["model"]
     assert (model["id"], model["commit"], model["folder"]) == ("mine", "", str(folder))
@@ -134,9 +117,9 @@ def test_a_model_of_the_hub_is_described_without_its_weights(run, hub):
 def test_an_assumed_model_says_so(run, tmp_path):
     folder = folder_of(tmp_path / "new", model_type="new")
     assert run("models", folder).exit_code == ExitCode.MODEL
-    shown = run("models", folder, "--assume-full-attention").stdout
-    assert "new (assumed to be plain)" in shown
-    assert 'note: model_type "new" is unknown' in shown
+    output = run("models", folder, "--assume-full-attention").stdout
+    assert "new (assumed to be plain)" in output
+    assert 'note: model_type "new" is unknown' in output
 
 
 def test_all_problems_of_a_model_are_printed(run, tmp_path):
@@ -165,14 +148,14 @@ source = "my own"
 def test_a_users_own_file_extends_and_overrides(run, tmp_path):
     folder_of(tmp_path / "models/mine")
     own = write(tmp_path / "own.toml", OWN)
-    found = {each.name: each for each in catalogue(own)}
-    assert found["mine"].folder == str(tmp_path / "models/mine")
+    by_name = {each.name: each for each in catalogue(own)}
+    assert by_name["mine"].folder == str(tmp_path / "models/mine")
     assert find("qwen3-4b-4bit", own).hub == "someone/other"
-    assert "Qwen3-4B-4bit" not in found
-    assert len(found) == len(known_models()) + 1
-    shown = run("models", "--catalogue", own, "mine")
-    assert shown.exit_code == 0, shown.output
-    assert shown.stdout.startswith("mine")
+    assert "Qwen3-4B-4bit" not in by_name
+    assert len(by_name) == len(known_models()) + 1
+    result = run("models", "--catalogue", own, "mine")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("mine")
 
 
 def test_it_is_found_by_a_variable_or_in_the_settings(tmp_path, monkeypatch):
@@ -191,15 +174,10 @@ GOOD = '[[model]]\nname = "a"\nhub = "b/c"\nsource = "s"\n'
 @pytest.mark.parametrize(
     ("text", "what", "line"),
     [
-        ('x = "', "the file is not TOML", None),
         ("\udcff", "the file is not TOML", None),
-        ("[[models]]", "unknown key 'models': the file has [[model]]", None),
         ("model = 3", "model should be tables that begin with [[model]]", None),
         (GOOD + GOOD, '[[model]] "a" is given twice', 5),
-        (GOOD + '[[model]]\nname = "d"', "missing required field `source`", 5),
-        (GOOD + "config = true", "Expected `object`, got `bool` - at `$.config`", 1),
         (GOOD + "weights_bytes = -1", "Expected `int` >= 0 - at `$.weights_bytes`", 1),
-        (GOOD + "weight = 1", "has an unknown key 'weight'", 1),
         (GOOD + 'folder = "x"', "should give either hub or folder", 1),
         ('\n[[model]]\nname = "a"\nsource = "s"', "should give either hub or folder", 2),
         (GOOD.replace("b/c", "") + 'bundled = "demo"', "should give either hub", 1),
@@ -221,32 +199,13 @@ def test_all_entries_that_do_not_fit_are_told_together(tmp_path):
     path = write(tmp_path / "own.toml", bad)
     with pytest.raises(UserError) as caught:
         catalogue(path)
-    assert [each.where for each in caught.value.errors] == [f"{path}:1", f"{path}:5"]
+    assert [error.where for error in caught.value.errors] == [f"{path}:1", f"{path}:5"]
 
 
 def test_a_catalogue_that_is_not_there_is_named(run, tmp_path):
     result = run("models", "--catalogue", tmp_path / "none.toml")
     assert result.exit_code == ExitCode.USAGE
     assert "the file cannot be read: No such file" in result.stderr
-
-
-@pytest.mark.parametrize("storage", ["dense", "8", "k8v4", "4"])
-@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "qwen3_next", "falcon_h1"])
-def test_bytes_of_a_token_are_what_the_caches_allocate(model_type, storage):
-    import mlx.core as mx
-    from mlx_lm.models.cache import CacheList
-
-    from h2o_pack.models.config import describe
-    from h2o_py import H2OKVCache
-    from tests.bridge.models.small_configs import small_config
-
-    config = describe(small_config(model_type), "x", stored_dtype="float32").config
-    model = small_model(model_type)
-    caches = make_h2o_cache(model, H2OConfig(256), kv=storage, group_size=32)
-    mx.eval(model(mx.zeros((1, 3), mx.int32), cache=caches))
-    members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
-    rows = [m.arrays[0] for m in members if isinstance(m, H2OKVCache)]  # [1, Hkv, 3, R]
-    assert token_bytes(config)[storage] == sum(each.nbytes for each in rows) // 3
 
 
 def test_windows_and_states_are_counted_apart():

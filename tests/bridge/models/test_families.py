@@ -1,7 +1,5 @@
 """Each family's layers are what mlx_lm's own caches of a small random model hold."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -12,7 +10,7 @@ import mlx_lm.models.gemma3_text
 import pytest
 from mlx_lm.models.cache import ArraysCache, CacheList, make_prompt_cache
 
-from h2o_pack.errors import UserError
+from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import missing_type, refused_types, swift_models, upstream_versions
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.model import Layer, ModelConfig
@@ -25,7 +23,7 @@ from tests.bridge.models.checkpoints import folder_of
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 from tests.h2o_py.rarer_models import RARER
 from tests.h2o_py.small_models import COMMON, FAMILIES
-from tests.messages import says
+from tests.messages import refused, says
 
 NEEDS_METAL = {"bitnet"}
 SERVED = sorted(set(swift_models()) - NEEDS_METAL)
@@ -170,9 +168,9 @@ def test_the_feed_forward_is_the_widest_that_a_token_passes(model_type, changes,
 
 def test_a_key_that_only_mlx_lm_finds_under_another_name_is_named():
     document = small_config("lfm2", block_ff_dim=None, block_auto_adjust_ff_dim=False)
-    found = describe(document, "config.json")
-    assert found.config.intermediate_size == document["intermediate_size"] == 96
-    assert found.remarks[0].startswith("config.json lacks block_ff_dim: add it")
+    description = describe(document, "config.json")
+    assert description.config.intermediate_size == document["intermediate_size"] == 96
+    assert description.remarks[0].startswith("config.json lacks block_ff_dim: add it")
     assert describe(small_config("lfm2"), "config.json").remarks == ()
 
 
@@ -193,9 +191,11 @@ def test_head_counts_that_gemma_3_leaves_out_are_those_of_mlx_lm():
     document = small_config("gemma3")
     for name in ("num_attention_heads", "num_key_value_heads"):
         del document["text_config"][name]
-    found = describe(document, "config.json")
-    assert (found.config.heads, found.config.kv_heads) == (8, 4)
-    assert "lacks num_attention_heads (mlx_lm takes 8, mlx-swift-lm 4)" in found.remarks[0]
+    description = describe(document, "config.json")
+    assert (description.config.heads, description.config.kv_heads) == (8, 4)
+    assert (
+        "lacks num_attention_heads (mlx_lm takes 8, mlx-swift-lm 4)" in description.remarks[0]
+    )
     assert describe(small_config("gemma3"), "config.json").remarks == ()
 
 
@@ -210,9 +210,7 @@ def test_a_type_that_only_a_later_upstream_has_is_refused_for_others(tmp_path):
     )
     assert resolve(str(folder)).remarks == ()
     spec = PackageSpec((ModelSpec(str(folder), CacheSpec(max_kv=64)),), upstream="3.31.4")
-    with pytest.raises(UserError) as caught:
-        prepare(spec, lambda _: None)
-    says(caught.value)
+    says(refused(prepare, spec, lambda _: None, code=ExitCode.MODEL))
 
 
 SLIDING = {"layer_types": ["sliding_attention"] * 4, "sliding_window": 8}

@@ -1,23 +1,28 @@
-"""Models that mlx_lm cannot load are known by their configuration and headers."""
+"""Models that mlx_lm cannot load: known by their headers, or tried before they are bundled."""
 
-from __future__ import annotations
-
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode
 from h2o_pack.facts import known_models
 from h2o_pack.model import Headers, Tensor
+from h2o_pack.models import loading, trial
 from h2o_pack.models.files import from_folder
-from h2o_pack.models.loading import check_loads
-from tests.bridge.models.catalogue_models import config_of, quantized
-from tests.bridge.models.test_weights import tensors_of
-from tests.bridge.trees import write_model
-from tests.messages import says
+from h2o_pack.models.loading import check_loads, try_model
+from tests.bridge.models.small_configs import config_of, quantized
+from tests.bridge.models.test_files import tensors_of
+from tests.bridge.trees import names, write_model
+from tests.messages import refused, says
 
-HUB = [each for each in known_models().values() if each.hub]
+HUB = [known_model for known_model in known_models().values() if known_model.hub]
 FILE = "model.safetensors"
 
 
@@ -27,10 +32,7 @@ def headers(tmp_path) -> Headers:
 
 
 def refusal(config: dict[str, Any], tensors: tuple[Tensor, ...]) -> str:
-    with pytest.raises(UserError) as caught:
-        check_loads(Headers(config, {FILE: tensors}), "tiny")
-    assert caught.value.code == ExitCode.MODEL
-    return str(caught.value)
+    return refused(check_loads, Headers(config, {FILE: tensors}), "tiny", code=ExitCode.MODEL)
 
 
 @pytest.mark.parametrize("known", HUB, ids=[each.name for each in HUB])
@@ -38,8 +40,8 @@ def test_a_model_of_the_catalogue_loads_and_does_not_without_one_of_its_tensors(
     tensors = tuple(tensors_of(quantized(known)))
     config = config_of(known) | {"quantization": {"group_size": 64, "bits": 4}}
     check_loads(Headers(config, {FILE: tensors}), known.name)
-    scales = next(each for each in reversed(tensors) if each.name.endswith(".scales"))
-    without = tuple(each for each in tensors if each != scales)
+    scales = next(tensor for tensor in reversed(tensors) if tensor.name.endswith(".scales"))
+    without = tuple(tensor for tensor in tensors if tensor != scales)
     assert scales.name.removesuffix("scales") in refusal(config, without)
 
 
@@ -56,16 +58,101 @@ def test_all_tensors_that_are_missing_unknown_or_of_another_shape_are_named(head
     table, *rest = sorted(rest, key=lambda each: "embed_tokens" not in each.name)
     odd = replace(norm, name="model.odd.weight")
     turned = replace(table, shape=table.shape[::-1])
-    said = refusal(dict(headers.config), (odd, turned, *rest))
-    says(said)
+    says(refusal(dict(headers.config), (odd, turned, *rest)))
 
 
 def test_layers_that_only_the_configuration_has_are_missing_tensors(headers):
-    said = refusal({**headers.config, "num_hidden_layers": 40}, headers.tensors[FILE])
-    says(said)
+    says(refusal({**headers.config, "num_hidden_layers": 40}, headers.tensors[FILE]))
 
 
 @pytest.mark.parametrize("changed", [{"model_type": "unheard"}, {"hidden_size": "x"}])
 def test_a_configuration_from_which_mlx_lm_makes_no_model_is_refused(headers, changed):
-    said = refusal({**headers.config, **changed}, headers.tensors[FILE])
-    assert "mlx_lm cannot build a model from config.json" in said
+    message = refusal({**headers.config, **changed}, headers.tensors[FILE])
+    assert "mlx_lm cannot build a model from config.json" in message
+
+
+# Tried before they are bundled
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_model(tmp_path / "tiny")
+
+
+def refusal_of(folder) -> str:
+    return refused(try_model, from_folder("tiny", folder), folder, code=ExitCode.MODEL)
+
+
+@pytest.mark.parametrize("text", ["{", "", "{}", '{"model": {"type": "unheard"}}'])
+def test_a_tokenizer_that_cannot_be_loaded_is_refused(folder, text):
+    (folder / "tokenizer.json").write_text(text)
+    says(refusal_of(folder))
+
+
+def test_a_small_model_whose_step_gives_no_numbers_is_refused(folder):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.norm.weight"][:] = np.nan
+    save_file(tensors, path)
+    assert "not finite" in refusal_of(folder)
+
+
+def test_a_large_model_takes_no_step(folder, monkeypatch):
+    monkeypatch.setattr(loading, "try_step", None)
+    model = from_folder("tiny", folder)
+    weights = replace(model.weights, bytes=loading.SMALL + 1)
+    try_model(replace(model, weights=weights), folder)
+
+
+def test_nothing_is_written_when_a_model_does_not_work(run, folder, tmp_path):
+    (folder / "tokenizer.json").write_text("{")
+    result = run("ios", "--model", folder, "--max-kv", 256, "--output", tmp_path / "Out")
+    assert result.exit_code == ExitCode.MODEL
+    assert names(tmp_path) == ["tiny"]
+
+
+def normalized(folder, normalizer):
+    """Give a tokenizer a normalizer."""
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "normalizer": normalizer}))
+
+
+def replacing(pattern, content):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def test_a_tokenizer_that_takes_all_memory_is_refused(folder):
+    longer = replacing({"String": "a"}, "a" * 2000)
+    normalized(folder, {"type": "Sequence", "normalizers": [longer] * 3})
+    says(refusal_of(folder))
+
+
+def test_a_tokenizer_with_which_the_library_panics_is_refused(folder):
+    endless = replacing({"Regex": "(x{1,1000}){1,1000}b{99999}"}, "x")
+    longer = replacing({"String": "a"}, "x" * 1000)
+    normalized(folder, {"type": "Sequence", "normalizers": [longer, endless]})
+    says(refusal_of(folder))
+
+
+def test_a_tokenizer_that_takes_too_long_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(trial, "SECONDS", 3.0)
+    longer = replacing({"String": "a"}, "a" * 2000)
+    back = [replacing({"String": "a"}, "b"), replacing({"String": "b"}, "a")]
+    normalized(folder, {"type": "Sequence", "normalizers": [longer, longer, *back * 1000]})
+    says(refused(loading.try_tokenizer, folder / "tokenizer.json", "tiny", code=ExitCode.MODEL))
+
+
+def test_a_process_that_ended_is_replaced(folder):
+    first = trial.worker.start()
+    first.kill()
+    first.wait()
+    try_model(from_folder("tiny", folder), folder)
+    assert trial.worker.start().pid != first.pid
+
+
+def test_the_process_ends_with_the_program():
+    code = "from h2o_pack.models.trial import worker; print(worker.start().pid)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)

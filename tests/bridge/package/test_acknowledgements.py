@@ -1,7 +1,5 @@
 """`BundledModel.acknowledgements`: the model and the code, with their licenses."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace
@@ -9,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack import assets
 from h2o_pack.facts import components, license_text, pins, upstream_versions
 from h2o_pack.files import write
 from h2o_pack.models.texts import ModelLicense
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
-from h2o_pack.package.build import TEMPLATES
-from h2o_pack.package.render import render
 from h2o_pack.spec import CacheSpec
-from tests.bridge.plans import plan_of
+from tests.bridge.plans import plan_of, rendered
 
 NOT_IN_APPS = {"swift-syntax"}  # a compiler plugin
 VERSIONS = tuple(upstream_versions())
@@ -38,18 +33,18 @@ def licensed(plan, terms):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_package_that_an_app_is_built_of_is_named(version):
-    named = {each.name for each in components(version)}
+    named = {component.name for component in components(version)}
     assert set(pins(version)) - NOT_IN_APPS <= named
-    packages = {each.package for each in components(version) if each.package}
+    packages = {component.package for component in components(version) if component.package}
     assert packages == set(pins(version)) - NOT_IN_APPS - {"mlx", "mlx-c"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_has_a_copyright_and_a_license(version):
-    for each in components(version):
-        assert each.copyright, each.name
-        assert each.texts, each.name
-        assert all(len(license_text(name)) > 300 for name in each.texts)
+    for component in components(version):
+        assert component.copyright, component.name
+        assert component.texts, component.name
+        assert all(len(license_text(name)) > 300 for name in component.texts)
 
 
 def test_our_own_license_is_that_of_the_project():
@@ -63,8 +58,8 @@ def test_our_own_license_is_that_of_the_project():
 def test_the_grammar_engine_is_named_where_it_is_vendored(plan):
     names = {
         version: {
-            each.name
-            for each in acknowledgements(
+            acknowledgement.name
+            for acknowledgement in acknowledgements(
                 replace(plan, spec=replace(plan.spec, upstream=version))
             )
         }
@@ -90,7 +85,7 @@ def test_the_model_comes_first_with_its_own_texts(plan):
 def test_each_model_of_a_package_of_several_is_named(plan):
     [other] = licensed(plan, ModelLicense("mit", texts={"LICENSE": "Other terms."})).models
     works = acknowledgements(replace(plan, models=(*plan.models, other)))
-    assert [each.notice for each in works[:2]] == ["", "LICENSE\n\nOther terms."]
+    assert [work.notice for work in works[:2]] == ["", "LICENSE\n\nOther terms."]
     assert works[2].name == "h2o-pack"
 
 
@@ -105,7 +100,7 @@ def test_the_apache_license_is_there_where_a_model_has_no_text_of_it(plan):
 @pytest.mark.swift
 def test_swift_has_each_text_as_it_was(plan, tmp_path):
     plan = licensed(plan, ModelLicense("x", texts={"LICENSE": HOSTILE}))
-    files = render(plan, assets.root(), TEMPLATES)
+    files = rendered(plan)
     generated = files["Sources/TinyModel/BundledModel+Acknowledgements.swift"]
     type_of_it = files["Sources/H2OSessions/H2OAcknowledgement.swift"]
     main = """
@@ -127,8 +122,8 @@ print(String(decoding: try JSONEncoder().encode(works), as: UTF8.self))
     works = acknowledgements(plan)
     shared = shared_texts(works)
     expected = []
-    for each in works:
-        parts = [each.notice, *(shared[name] for name in each.texts)]
+    for work in works:
+        parts = [work.notice, *(shared[name] for name in work.texts)]
         text = "\n\n".join("\n".join(part.splitlines()) for part in parts)
-        expected.append([each.name, each.license, each.source, text])
+        expected.append([work.name, work.license, work.source, text])
     assert json.loads(done.stdout) == expected

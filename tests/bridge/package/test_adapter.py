@@ -1,7 +1,5 @@
 """`ios --adapter`: a LoRA adapter beside the model's weights."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -47,38 +45,23 @@ def adapter(tmp_path_factory):
 
 
 @pytest.fixture
-def package(run, tmp_path, adapter):
+def package(ios, adapter):
     """Package the demo model with the adapter; return the result of the command."""
-
-    def command(*options, model="demo", code=0):
-        output = ("--output", tmp_path / "Demo", "--name", "Demo", "--no-vendor")
-        common = ("--model", model, "--max-kv", 96, "--adapter", adapter)
-        result = run("ios", *common, *output, *options)
-        assert result.exit_code == code, result.output
-        return result
-
-    return command
+    return lambda *options, **given: ios("--adapter", adapter, *options, **given)
 
 
-@pytest.fixture
-def bundled(tmp_path):
-    """Return a function that gives the package's adapter the names of mlx-lm."""
-
-    def folder():
-        (tmp_path / "bundled").mkdir()
-        source = tmp_path / "Demo/Model"
-        shutil.copyfile(source / ADAPTER, tmp_path / "bundled/adapters.safetensors")
-        shutil.copyfile(source / ADAPTER_CONFIG, tmp_path / "bundled/adapter_config.json")
-        return tmp_path / "bundled"
-
-    return folder
-
-
-def test_the_bundled_adapter_does_what_the_given_one_does(package, adapter, bundled):
+def test_the_bundled_adapter_does_what_the_given_one_does(package, adapter, tmp_path):
     package()
+    bundled = tmp_path / "bundled"
+    bundled.mkdir()
+    for name, of_mlx_lm in (
+        (ADAPTER, "adapters.safetensors"),
+        (ADAPTER_CONFIG, "adapter_config.json"),
+    ):
+        shutil.copyfile(tmp_path / "Demo/Model" / name, bundled / of_mlx_lm)
     ids = mx.array([IDS])
-    given, own = (load("demo", str(folder))[0](ids) for folder in (adapter, bundled()))
-    assert mx.array_equal(own, given)
+    original, own = (load("demo", str(folder))[0](ids) for folder in (adapter, bundled))
+    assert mx.array_equal(own, original)
     assert not mx.array_equal(own, load("demo")[0](ids))
 
 
@@ -89,10 +72,9 @@ def test_no_file_of_it_is_one_that_would_be_loaded_as_weights(package, tmp_path)
     assert {ADAPTER, ADAPTER_CONFIG} < set(files)
 
 
-def test_the_plan_counts_its_bytes(package, adapter, run, tmp_path):
+def test_the_plan_counts_its_bytes(package, adapter, ios):
+    before = json.loads(ios("--dry-run", "--json").stdout)
     document = schemas.check(json.loads(package("--json").stdout), "ios")
-    plain = ("ios", "--model", "demo", "--max-kv", 96, "--output", tmp_path / "Plain")
-    before = json.loads(run(*plain, "--dry-run", "--json").stdout)
     size = sum(each.nbytes for each in mx.load(str(adapter / "adapters.safetensors")).values())
     [plain], [adapted] = before["models"], document["models"]
     assert (plain["adapter"], adapted["adapter"]["bytes"]) == (None, size)
@@ -154,37 +136,18 @@ def test_an_adapter_of_another_model_is_refused_before_anything_is_written(
     assert "Demo" not in names(tmp_path)
 
 
-def a_pipe(path):
-    os.mkfifo(path)
-
-
-def a_device(path):
-    path.symlink_to("/dev/zero")
-
-
-def a_folder(path):
-    path.mkdir()
-
-
-@pytest.mark.parametrize("make", [a_pipe, a_device, a_folder])
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapters.safetensors"])
-def test_what_is_no_adapter_is_refused_by_one_error_and_not_waited_for(
-    package, adapter, tmp_path, make, name
-):
+def test_a_pipe_is_refused_by_one_error_and_not_waited_for(package, adapter, tmp_path, name):
     odd = shutil.copytree(adapter, tmp_path / "odd")
     (odd / name).unlink()
-    make(odd / name)
-    said = package("--adapter", odd, code=ExitCode.MODEL).stderr.splitlines()
-    [error] = [line for line in said if line.startswith("error: ")]
-    reasons = ("is not a regular file", "Is a directory")
-    assert name in error
-    assert any(reason in error for reason in reasons)
+    os.mkfifo(odd / name)
+    [line] = package("--adapter", odd, code=ExitCode.MODEL).stderr.splitlines()
+    assert name in line
+    assert "is not a regular file" in line
     assert "Demo" not in names(tmp_path)
 
 
-@pytest.mark.parametrize("make", [a_pipe, a_device])
-def test_an_adapter_that_is_not_a_folder_is_refused_as_such(package, tmp_path, make):
-    make(tmp_path / "odd")
-    said = package("--adapter", tmp_path / "odd", code=ExitCode.MODEL).stderr.splitlines()
-    [error] = [line for line in said if line.startswith("error: ")]
-    assert "the adapter is not a folder" in error
+def test_an_adapter_that_is_not_a_folder_is_refused_as_such(package, tmp_path):
+    os.mkfifo(tmp_path / "odd")
+    [line] = package("--adapter", tmp_path / "odd", code=ExitCode.MODEL).stderr.splitlines()
+    assert "the adapter is not a folder" in line

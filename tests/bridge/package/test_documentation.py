@@ -1,7 +1,5 @@
 """The pages of DocC in a package: each public type is listed once, under its name."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The icon that a generated app begins with."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """What `ios --proof` adds to a package, and what a package without it lacks."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields, replace
@@ -19,18 +17,7 @@ from h2o_py import H2OConfig
 from h2o_py.storages import STORAGE_BITS
 from tests.bridge.plans import plan_of
 
-OPTIONS = ("--model", "demo", "--max-kv", 64, "--no-vendor")
 OF_A_PROOF = re.compile(r"proof|Traces|Prove it", re.IGNORECASE)
-
-
-@pytest.fixture
-def made(run, tmp_path):
-    def make(*options) -> Path:
-        output = tmp_path / "Demo"
-        assert run("ios", *OPTIONS, "--output", output, *options).exit_code == 0
-        return output
-
-    return make
 
 
 def texts(package: Path) -> dict[str, str]:
@@ -39,15 +26,19 @@ def texts(package: Path) -> dict[str, str]:
     return {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in paths}
 
 
-def test_an_ordinary_package_has_nothing_of_a_proof(made):
-    found = texts(made())
-    lock = json.loads(found.pop("h2o-pack.lock.json"))
-    assert not [path for path in {*found, *lock["files"]} if OF_A_PROOF.search(path)]
-    assert not [path for path, text in found.items() if "H2OProof" in text or "Traces" in text]
+def test_an_ordinary_package_has_nothing_of_a_proof(ios, tmp_path):
+    ios()
+    written = texts(tmp_path / "Demo")
+    lock = json.loads(written.pop("h2o-pack.lock.json"))
+    assert not [path for path in {*written, *lock["files"]} if OF_A_PROOF.search(path)]
+    assert not [
+        path for path, text in written.items() if "H2OProof" in text or "Traces" in text
+    ]
 
 
-def test_an_update_keeps_the_proof(made, run):
-    package = made("--proof")
+def test_an_update_keeps_the_proof(ios, run, tmp_path):
+    package = tmp_path / "Demo"
+    ios("--proof")
     before = texts(package)
     for part in ("Sources/H2OSessions/Proof/H2OProof.swift", "App/Chat/ProofView.swift"):
         assert part in before

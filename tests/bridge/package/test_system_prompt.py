@@ -1,10 +1,9 @@
 """`ios --system`: the caches of the system prompt, computed when packaging."""
 
-from __future__ import annotations
-
 import importlib.resources
 import json
 import shutil
+from functools import partial
 
 import mlx.core as mx
 import pytest
@@ -18,20 +17,73 @@ from mlx_lm.models.cache import (
 )
 
 from h2o_pack.bundling import manifest
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from h2o_pack.files.paths import SYSTEM_PROMPT
 from h2o_pack.measure import models
 from h2o_pack.models.loading import load_tokenizer
-from h2o_pack.models.texts import ChatTemplate, ModelTexts, first_turns
+from h2o_pack.models.texts import ChatTemplate, ModelTexts, common, first_turns
 from h2o_pack.package import system_prompt as prepared
-from h2o_pack.package.system_prompt import check_kinds, opening_length
+from h2o_pack.package.system_prompt import check_kinds, opening_length, opening_tokens
 from h2o_py import H2OConfig, H2OKVCache
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import routed
 from tests.bridge import schemas
 from tests.bridge.trees import build_tree, names
-from tests.messages import says
+from tests.messages import refused, says
+
+MARKS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
+
+
+class Letters:
+    """A tokenizer whose ids are code points, with a template and a first token of its own."""
+
+    def encode(self, text):
+        return [1, *map(ord, text)]
+
+    def apply_chat_template(self, messages, **_options):
+        text = ChatTemplate(MARKS, "x").render(messages, str)
+        return self.encode(text)
+
+
+def text_of(ids):
+    return "".join(map(chr, ids))
+
+
+def test_the_opening_is_the_system_prompt_and_the_marks_around_it():
+    ids = opening_tokens(Letters(), "Be brief.", templated=True)
+    assert text_of(ids) == "\x01<system>Be brief.</><user>"
+
+
+def test_without_a_template_it_is_a_line_of_text():
+    ids = opening_tokens(Letters(), "Be brief.", templated=False)
+    assert text_of(ids) == "\x01Be brief.\n"
+
+
+def test_what_all_begin_with_may_be_nothing_or_all():
+    assert common(["abc", "abd", "ab"]) == ["a", "b"]
+    assert common(["abc", "abc"]) == ["a", "b", "c"]
+    assert common(["abc", "xbc"]) == []
+
+
+def test_a_template_that_writes_the_date_after_the_user_has_spoken_is_no_problem():
+    template = ChatTemplate(MARKS + "{{ strftime_now('%d') }}", "x")
+    assert len(first_turns(ModelTexts(template), "Be brief.", "m")) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("{{ raise_exception('no system role') }}", "refuses a system prompt: no system role"),
+        ("{{ messages[-1].content }}", "leaves out what the system says"),
+        ("{{ strftime_now('%d') }}" + MARKS, "writes the date, so that each day's turns begin"),
+    ],
+)
+def test_a_template_with_which_nothing_can_be_prepared_is_refused(source, what):
+    said = partial(refused, first_turns, code=ExitCode.USAGE)
+    texts = ModelTexts(ChatTemplate(source, "x.jinja"))
+    assert f"the chat template {what}" in said(texts, "Be brief.", "m")
+
 
 TEXT = "You are a brief assistant. Answer in one sentence, in plain words."
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant>"
@@ -39,17 +91,13 @@ SAID = " What is a heavy hitter?"
 
 
 @pytest.fixture
-def package(run, tmp_path):
+def package(ios, tmp_path):
     """Package the demo model with a system prompt; return the result of the command."""
 
-    def command(*options, text=TEXT, max_kv=64, model="demo", code=0):
+    def command(*options, text=TEXT, max_kv=64, **given):
         file = tmp_path / "system.txt"
         file.write_text(f"\n{text}\n", "utf-8")
-        common = ("--model", model, "--max-kv", max_kv, "--name", "Demo", "--no-vendor")
-        output = ("--output", tmp_path / "Demo")
-        result = run("ios", *common, *output, "--system", file, *options)
-        assert result.exit_code == code, result.output
-        return result
+        return ios("--name", "Demo", "--system", file, *options, max_kv=max_kv, **given)
 
     return command
 
@@ -144,10 +192,6 @@ def test_without_a_system_prompt_there_is_none(demo_package):
     assert "systemPrompt: String? = nil\n" in source
 
 
-def test_a_package_is_as_written(made, run):
-    assert run("verify", made).exit_code == 0
-
-
 def test_the_same_prompt_is_not_read_again(package, made, computed):
     before = (made / "Model" / SYSTEM_PROMPT).read_bytes()
     result = package("-v")
@@ -196,9 +240,8 @@ def test_a_damaged_file_is_noticed_and_computed_again(package, made, computed, r
     assert path.read_bytes() == content
 
 
-def test_it_leaves_with_the_option(run, made):
-    output = ("--output", made, "--name", "Demo", "--no-vendor")
-    assert run("ios", "--model", "demo", "--max-kv", 64, *output).exit_code == 0
+def test_it_leaves_with_the_option(ios, made):
+    ios("--name", "Demo", max_kv=64)
     assert SYSTEM_PROMPT not in names(made / "Model")
     assert lock.read(made).models[0].system_prompt is None
 
@@ -243,7 +286,9 @@ def test_a_prompt_that_is_too_long_is_known_before_weights_are_fetched(hub, pack
     hub.add("someone/demo", contents)
     package(model="someone/demo", text=TEXT * 3, code=ExitCode.USAGE)
     assert hub.asked("GET", "tokenizer.json")
-    read = [int(each.range.partition("-")[2]) for each in hub.asked("GET", ".safetensors")]
+    read = [
+        int(request.range.partition("-")[2]) for request in hub.asked("GET", ".safetensors")
+    ]
     assert max(read) < len(contents["model.safetensors"]) / 10  # its header
 
 
@@ -288,9 +333,8 @@ def test_a_prompt_without_text_is_refused(package, tmp_path):
 def test_caches_that_swift_does_not_read_are_refused():
     check_kinds([KVCache(), RotatingKVCache(8), H2OKVCache(64)], "gemma3")
     check_kinds([CacheList(ArraysCache(2), H2OKVCache(64))], "falcon_h1")
-    with pytest.raises(UserError) as caught:
-        check_kinds([KVCache(), CacheList(KVCache(), ChunkedKVCache(8))], "other")
-    says(caught.value)
+    chunked = [KVCache(), CacheList(KVCache(), ChunkedKVCache(8))]
+    says(refused(check_kinds, chunked, "other", code=ExitCode.MODEL))
 
 
 @pytest.mark.parametrize("place", ["memory", "files"])

@@ -1,6 +1,4 @@
-"""What a user owns in a package, when the command runs again."""
-
-from __future__ import annotations
+"""What a user owns in a package, when `ios` or `update` runs again."""
 
 import json
 import shutil
@@ -9,7 +7,10 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
-from tests.bridge.trees import build_tree, tree
+from h2o_pack.package import render
+from h2o_pack.package import update as update_module
+from tests.bridge import schemas
+from tests.bridge.trees import build_tree, tree, write_model
 
 PROJECT = "App/Chat.xcodeproj/project.pbxproj"
 VIEW = "App/Chat/ChatView.swift"
@@ -22,26 +23,19 @@ def package(tmp_path):
 
 
 @pytest.fixture
-def ios(run, package):
+def make(ios):
     """Make the package, or make it again; return what is printed as JSON."""
-
-    def command(*options, max_kv=256, code=ExitCode.OK):
-        arguments = ("--model", "demo", "--max-kv", max_kv, "--output", package)
-        result = run("ios", *arguments, "--json", *options)
-        assert result.exit_code == code, result.output
-        return json.loads(result.stdout)
-
-    return command
+    return lambda *options, **given: json.loads(ios("--json", *options, **given).stdout)
 
 
-def test_the_app_is_written_once_and_every_edit_of_it_stays(ios, package):
-    assert ios()["app"] == "written"
+def test_the_app_is_written_once_and_every_edit_of_it_stays(make, package):
+    assert make()["app"] == "written"
     project = (package / PROJECT).read_text() + "// DEVELOPMENT_TEAM = MINE;\n"
     edits = {PROJECT: project, VIEW: "// mine\n", "App/Chat/New.swift": "// new\n"}
     build_tree(package, edits)
     (package / "App/Chat/KeptStrip.swift").unlink()
     mine = {path: text for path, text in tree(package).items() if path.startswith("App")}
-    again = ios(max_kv=200)
+    again = make(max_kv=200)
     assert again["app"] == "kept"
     assert not [path for path in again["files"] if path.startswith("App")]
     assert {p: t for p, t in tree(package).items() if p.startswith("App")} == mine
@@ -49,52 +43,52 @@ def test_the_app_is_written_once_and_every_edit_of_it_stays(ios, package):
 
 
 def test_a_newer_scaffold_is_said_and_goes_beside_the_app_on_request(
-    ios, package, copied_assets
+    make, package, copied_assets
 ):
-    ios()
+    make()
     (package / VIEW).write_text("// mine\n")
     (copied_assets / "swift_templates/App/Chat/ChatView.swift").write_text("// newer\n")
-    assert ios()["app"] == "outdated"
+    assert make()["app"] == "outdated"
     assert not (package / "App.new").exists()
-    offered = ios("--app")
-    assert offered["app"] == "offered"
-    assert "App.new/Chat/ChatView.swift" in offered["files"]
+    document = make("--app")
+    assert document["app"] == "offered"
+    assert "App.new/Chat/ChatView.swift" in document["files"]
     assert (package / VIEW).read_text() == "// mine\n"
     newer = (package / "App.new/Chat/ChatView.swift").read_text()
     assert newer == "// written once by h2o-pack, yours to change\n// newer\n"
-    assert ios()["app"] == "kept"
+    assert make()["app"] == "kept"
     assert (package / "App.new/Chat/ChatView.swift").read_text() == newer
-    assert ios("--app")["app"] == "offered"  # what is there is the same
+    assert make("--app")["app"] == "offered"  # what is there is the same
 
 
-def test_a_scaffold_that_was_changed_is_not_written_over(ios, package):
-    ios()
-    ios("--app")
+def test_a_scaffold_that_was_changed_is_not_written_over(make, package):
+    make()
+    make("--app")
     (package / "App.new/Chat/ChatView.swift").write_text("// merging\n")
     before = tree(package)
-    said = ios("--app", code=ExitCode.OUTPUT)["errors"][0]
-    assert said["what"] == f"{package}/App.new exists and has another ChatView.swift"
+    [error] = make("--app", code=ExitCode.OUTPUT)["errors"]
+    assert error["what"] == f"{package}/App.new exists and has another ChatView.swift"
     assert tree(package) == before
 
 
-def test_an_app_that_was_removed_comes_back_on_request_only(ios, package):
-    ios()
+def test_an_app_that_was_removed_comes_back_on_request_only(make, package):
+    make()
     shutil.rmtree(package / "App")
-    assert ios()["app"] == "removed"
+    assert make()["app"] == "removed"
     assert not (package / "App").exists()
-    assert ios("--app")["app"] == "written"
+    assert make("--app")["app"] == "written"
     assert (package / VIEW).exists()
 
 
-def test_a_package_of_an_earlier_release_keeps_its_app_too(ios, package):
-    ios()
+def test_a_package_of_an_earlier_release_keeps_its_app_too(make, package):
+    make()
     record = json.loads((package / lock.NAME).read_text())
     del record["app"]
     record["files"][VIEW] = lock.sha256((package / VIEW).read_bytes())
     (package / lock.NAME).write_text(json.dumps(record))
     (package / PROJECT).write_text("// mine")
     before = (package / VIEW).read_text()
-    assert ios()["app"] == "outdated"
+    assert make()["app"] == "outdated"
     assert (package / VIEW).read_text() == before
     assert (package / PROJECT).read_text() == "// mine"
 
@@ -112,13 +106,13 @@ ADDED = {
 }
 
 
-def test_what_a_user_adds_anywhere_stays_and_is_no_error(ios, run, package, tmp_path):
-    ios()
+def test_what_a_user_adds_anywhere_stays_and_is_no_error(make, run, package, tmp_path):
+    make()
     build_tree(package, ADDED)
     (package / "Sources/Empty").mkdir()
     (package / "App/Elsewhere").symlink_to(tmp_path)
     (package / "Sources/Elsewhere").symlink_to(tmp_path)
-    again = ios(max_kv=200)
+    again = make(max_kv=200)
     assert again["replaced"] == []
     assert {path: (package / path).read_text() for path in ADDED} == ADDED
     assert (package / "Sources/Empty").is_dir()
@@ -127,14 +121,13 @@ def test_what_a_user_adds_anywhere_stays_and_is_no_error(ios, run, package, tmp_
     assert run("verify", package).exit_code == 0
 
 
-def test_generated_files_that_were_changed_are_written_anew_and_kept_apart(ios, run, package):
-    ios()
+def test_generated_files_that_were_changed_are_written_anew_and_kept_apart(make, ios, package):
+    make()
     build_tree(package, {SOURCE: "first", "Model/config.json": "{}"})
-    assert ios(max_kv=200)["replaced"] == ["Model/config.json", SOURCE]
+    assert make(max_kv=200)["replaced"] == ["Model/config.json", SOURCE]
     (package / SOURCE).write_text("second")
-    written = run("ios", "--model", "demo", "--max-kv", 256, "--output", package).stdout
-    told = " ".join(written.split())
-    assert f"you had changed {SOURCE}, which is written anew; yours is in Replaced" in told
+    summary = " ".join(ios().stdout.split())
+    assert f"you had changed {SOURCE}, which is written anew; yours is in Replaced" in summary
     assert tree(package / "Replaced") == {
         SOURCE: "first",
         f"{SOURCE}.2": "second",
@@ -144,24 +137,159 @@ def test_generated_files_that_were_changed_are_written_anew_and_kept_apart(ios, 
 
 
 def test_a_users_file_where_a_new_release_writes_its_own_is_kept_apart(
-    ios, package, copied_assets
+    make, package, copied_assets
 ):
-    ios()
+    make()
     build_tree(package, {"Sources/H2OKit/Taken.swift": "mine", "Sources/H2OKit/Way": "mine"})
     build_tree(
         copied_assets / "swift_templates/H2OKit", {"Taken.swift": "theirs", "Way/Q.swift": "q"}
     )
-    ios()
+    make()
     assert tree(package / "Replaced/Sources/H2OKit") == {"Taken.swift": "mine", "Way": "mine"}
     assert (package / "Sources/H2OKit/Taken.swift").read_text().endswith("theirs")
 
 
-def test_weights_that_a_user_exchanged_are_kept_apart(ios, package):
-    ios()
+def test_weights_that_a_user_exchanged_are_kept_apart(make, package):
+    make()
     weights = package / "Model/model.safetensors"
     original = weights.read_bytes()
     weights.write_bytes(original[:-1] + bytes([original[-1] ^ 1]))
     mine = weights.read_bytes()
-    assert ios(max_kv=200)["replaced"] == ["Model/model.safetensors"]
+    assert make(max_kv=200)["replaced"] == ["Model/model.safetensors"]
     assert weights.read_bytes() == original
     assert (package / "Replaced/Model/model.safetensors").read_bytes() == mine
+
+
+# Updates
+
+
+@pytest.fixture
+def update(run, package):
+    def command(*options, code=ExitCode.OK):
+        result = run("update", package, "--json", *options)
+        assert result.exit_code == code, result.output
+        name = "error" if code else "update"
+        return schemas.check(json.loads(result.stdout), name)
+
+    return command
+
+
+def test_an_update_of_what_is_as_today_changes_nothing(ios, run, update, package):
+    ios("--name", "Mine", "--kv", "k8v4", "--pin", "0:8", "--asset-pack", "--context", 512)
+    before = tree(package)
+    assert update() == {"format": 1, "package": str(package), "changes": [], "made": None}
+    assert run("update", package).stdout == "nothing to change\n"
+    assert tree(package) == before
+
+
+def test_all_options_are_replayed_from_the_lock_alone(ios, update, package, tmp_path):
+    budgets = tmp_path / "budgets.json"
+    layer = {"heavy_budget": 16, "recent_budget": 24, "max_size": 48}
+    budgets.write_text(json.dumps({"format": 1, "layers": [layer, None, None, None]}))
+    ios("--budgets", budgets, "--recall", "--archive", "files", "--kv", "8", "--name", "Mine")
+    budgets.unlink()
+    before = tree(package)
+    (package / SOURCE).unlink()
+    assert [each["name"] for each in update()["changes"]] == [SOURCE]
+    assert tree(package) == before
+
+
+def test_a_newer_tool_says_what_changes_before_it_does(ios, update, run, package, monkeypatch):
+    ios()
+    (package / VIEW).write_text("// mine")
+    (package / SOURCE).write_text("// mine too")
+    for module in (render, update_module):
+        monkeypatch.setattr(module, "__version__", "0.2.0")
+    before = tree(package)
+    planned = update("--dry-run")
+    assert tree(package) == before
+    assert planned["made"] is None
+    assert planned["changes"][0] == {
+        "part": "tool",
+        "name": "h2o-pack",
+        "before": "0.1.0",
+        "after": "0.2.0",
+    }
+    assert SOURCE in [each["name"] for each in planned["changes"] if each["part"] == "file"]
+    output = run("update", package).stdout
+    assert output.startswith("tool h2o-pack: 0.1.0 -> 0.2.0\n")
+    assert (package / VIEW).read_text() == "// mine"
+    assert (package / "Replaced" / SOURCE).read_text() == "// mine too"
+    assert (package / SOURCE).read_text().startswith("// generated by h2o-pack 0.2.0")
+    assert lock.read(package).h2o_pack == "0.2.0"
+
+
+def test_an_older_tool_is_refused(ios, update, package):
+    ios()
+    record = json.loads((package / lock.NAME).read_text())
+    (package / lock.NAME).write_text(json.dumps({**record, "h2o_pack": "0.10.0"}))
+    before = tree(package)
+    [error] = update(code=ExitCode.VERSION)["errors"]
+    assert error["what"] == "h2o-pack 0.10.0 made the package, and this is 0.1.0"
+    assert tree(package) == before
+
+
+def test_a_model_of_the_hub_goes_to_the_commit_of_its_branch(
+    ios, update, package, hub, tmp_path
+):
+    folder = write_model(tmp_path / "files")
+    files = {each.name: each.read_bytes() for each in folder.iterdir()}
+    repository = hub.add("a/b", files)
+    first = repository.refs["main"]
+    ios(model="a/b")
+    later = repository.commit({**files, "tokenizer_config.json": b"{}"})
+    [change] = [each for each in update()["changes"] if each["part"] == "model"]
+    assert change == {"part": "model", "name": "a/b", "before": first[:12], "after": later[:12]}
+    assert lock.read(package).models[0].commit == later
+
+
+def test_a_changed_file_of_a_local_model_is_seen_and_taken(ios, update, package, tmp_path):
+    folder = write_model(tmp_path / "model")
+    ios(model=folder)
+    tokenizer = folder / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text() + "\n")
+    [change] = update("--dry-run")["changes"]
+    assert (change["part"], change["name"]) == ("model", "Model/tokenizer.json")
+    assert change["before"] != change["after"] != ""
+    assert update()["made"] is not None
+    assert (package / "Model/tokenizer.json").read_bytes() == tokenizer.read_bytes()
+    assert update()["changes"] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nosuch": 1},
+        {"models": 5},
+        {"models": []},
+        {"models": [{"model": 5}]},
+        {"models": [{"adapter": 5}]},
+        {"models": [{"cache": None}]},
+        {"models": [{"cache": {"max_kv": "64"}}]},
+        {"models": [{"cache": {"max_kv": 64, "nosuch": 1}}]},
+        {"models": [{"cache": {"max_kv": 64, "policy": "nosuch"}}]},
+        {"models": [{"cache": {"max_kv": 64, "settings": {"nosuch": 1}}}]},
+        {"app": {"system": 5}},
+        {"app": {"nosuch": 5}},
+    ],
+    ids=json.dumps,
+)
+def test_options_that_cannot_be_read_are_an_error_with_a_remedy(ios, update, package, change):
+    ios()
+    record = json.loads((package / lock.NAME).read_text("utf-8"))
+    record["spec"] |= change
+    (package / lock.NAME).write_text(json.dumps(record), "utf-8")
+    before = tree(package)
+    [error] = update(code=ExitCode.VERSION)["errors"]
+    assert error["what"].startswith("the lock has options that cannot be read: ")
+    assert error["where"] == str(package / lock.NAME)
+    assert "Run its `h2o-pack ios` command once more" in error["remedy"]
+    assert tree(package) == before
+
+
+def test_a_model_in_a_folder_whose_name_is_no_utf8_is_found_again(ios, run, package, tmp_path):
+    folder = write_model(tmp_path / "mod\udce4l 100%25")
+    ios(model=folder)
+    assert run("update", package).stdout == "nothing to change\n"
+    (folder / "tokenizer.json").unlink()
+    assert run("update", package).exit_code == ExitCode.MODEL

@@ -1,14 +1,22 @@
-from __future__ import annotations
+"""What `plan` and `devices` show people and machines."""
 
 import json
 import warnings
 
 import pytest
 
+from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.errors import ExitCode
+from h2o_pack.package.render import megabytes
+from h2o_pack.plan.device_fit import PlanResult
+from h2o_pack.plan.plan_tables import groups, sums, together, write_page
+from h2o_pack.spec import CacheSpec
+from tests.bridge import schemas
+from tests.bridge.memory.described import model
+from tests.bridge.plans import on_devices
 from tests.bridge.schemas import check
 
-PLAN = ("plan", "--model", "demo", "--max-kv", "256")
+DEMO_PLAN = ("plan", "--model", "demo", "--max-kv", "256")
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +26,7 @@ def _alone(monkeypatch, tmp_path):
 
 
 def planned(run, *arguments):
-    result = run(*PLAN, *arguments, "--json")
+    result = run(*DEMO_PLAN, *arguments, "--json")
     assert result.exit_code == 0, result.output
     [model] = check(json.loads(result.stdout), "plan")["models"]
     return model
@@ -68,15 +76,6 @@ def test_rows_by_layer_and_policies_are_planned(run, tmp_path):
     assert kept[0]["keys and values"] == kept[1]["keys and values"]
 
 
-def test_people_see_terms_devices_and_where_speeds_are_from(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    result = run(*PLAN, "--device", "iPhone 16 Pro")
-    assert result.exit_code == 0, result.output
-    parts = ("full caches", "one chunk", "iPhone 16 Pro", "fits", "all", "estimated")
-    assert all(said in result.stdout for said in parts)
-    assert "iPhone17,1" not in result.stdout
-
-
 def test_what_the_cache_warns_of_is_a_note_and_no_warning_of_python(run):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -87,7 +86,7 @@ def test_what_the_cache_warns_of_is_a_note_and_no_warning_of_python(run):
 
 def test_a_page_that_cannot_be_written_is_an_error_of_the_output(run, tmp_path):
     (tmp_path / "file").write_text("")
-    result = run(*PLAN, "--html", tmp_path / "file" / "page.html")
+    result = run(*DEMO_PLAN, "--html", tmp_path / "file" / "page.html")
     assert result.exit_code == ExitCode.OUTPUT
     assert "the page cannot be written" in result.stderr
 
@@ -95,7 +94,249 @@ def test_a_page_that_cannot_be_written_is_an_error_of_the_output(run, tmp_path):
 def test_devices_as_json_and_for_people(run):
     document = check(json.loads(run("devices", "--json").stdout), "devices")
     assert len(document["devices"]) > 85
-    shown = run("devices", "iphone 15 pro").stdout
-    assert "iPhone16,1" in shown
-    assert "Harbeth issue 33" in " ".join(shown.replace("│", " ").split())
+    output = run("devices", "iphone 15 pro").stdout
+    assert "iPhone16,1" in output
+    assert "Harbeth issue 33" in " ".join(output.replace("│", " ").split())
     assert run("devices", "Nokia").exit_code == ExitCode.USAGE
+
+
+PLAN = ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", 512)
+LINES, COLUMNS = 40, 80
+
+
+@pytest.fixture(scope="module")
+def plan() -> PlanResult:
+    return on_devices(model('Qwen3 <4B> & "more"'), CacheSpec(max_kv=512))
+
+
+@pytest.fixture
+def screen(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    return lambda *options: run(*PLAN, *options).stdout.splitlines()
+
+
+def test_it_fits_one_screen_and_begins_with_the_verdict(screen):
+    lines = screen()
+    assert lines[0] == "Qwen3-4B-4bit fits on 20 of 27 devices; smallest: iPad (A16)"
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= COLUMNS
+
+
+def test_several_models_on_all_devices_fit_a_screen_that_says_which_is_loaded(screen):
+    models = ("Llama-3.2-1B-Instruct-4bit", "Qwen3-8B-4bit")
+    lines = screen(*(word for name in models for word in ("--model", name)), "--all")
+    verdict = " ".join(" ".join(lines[:2]).split())
+    assert verdict.endswith(" of 95 devices; smallest: iPad Air (4th generation)")
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= COLUMNS
+    for name in ("Qwen3-4B-4bit", *models):
+        assert [line for line in lines if line.endswith(tuple("0123456789")) and name in line]
+
+
+def test_of_one_device_the_verdict_names_it(screen):
+    assert screen("--device", "iPhone 15 Pro")[0] == "Qwen3-4B-4bit fits on iPhone 15 Pro"
+    assert screen("--device", "iPhone 12")[0] == "Qwen3-4B-4bit does not fit on iPhone 12"
+
+
+def test_the_rest_is_shown_with_verbose(screen):
+    assert not [line for line in screen() if "page rounding" in line]
+    lines = screen("--verbose")
+    assert [line for line in lines if "page rounding" in line]
+    assert [line for line in lines if "Stack Overflow" in line]
+    assert max(map(len, lines)) <= COLUMNS
+
+
+def test_the_sums_are_all_of_the_plan(plan):
+    for each in plan.models[0].plans:
+        *parts, total = sums(each).values()
+        assert sum(parts) == total == each.total
+
+
+def test_devices_of_a_group_have_one_memory_limit_and_need(plan):
+    found, devices = groups(plan), plan.models[0].devices
+    assert sorted(place for group in found for place in group.places) == [*range(len(devices))]
+    kinds = [
+        {(devices[i].ram, devices[i].needed, devices[i].entitled.limit) for i in group.places}
+        for group in found
+    ]
+    assert all(len(kind) == 1 for kind in kinds)
+    assert len({kind.pop() for kind in kinds}) == len(found) < len(devices)
+
+
+def test_names_leave_out_what_they_share_and_what_does_not_fit_the_line():
+    assert together(["iPhone 15", "iPhone 16", "iPad (A16)"]) == "iPhone 15, 16, iPad (A16)"
+    assert together(["iPad Pro 11-inch (M1), 1-2 TB"] * 2) == "iPad Pro 11-inch (M1), 1-2 TB"
+    assert together([f"iPhone {number}" for number in range(99)]).endswith(" more")
+
+
+def full_cache(context: int, *devices: str):
+    cache = CacheSpec(max_kv=512, context=context)
+    return on_devices(model(), cache, *devices).models[0].full_cache
+
+
+def test_a_cache_that_keeps_every_token_is_named_where_it_fits(screen):
+    phone, room = "iPhone 16 Pro", "iPhone 12 Pro"
+    assert full_cache(8192, phone).kv == "dense"
+    assert [full_cache(tokens, room).kv for tokens in (5120, 6144)] == ["8", "rotated4"]
+    assert full_cache(40960, room) is None
+    assert full_cache(512, phone) is None
+    held = ((phone, 8192, "dense"), (room, 5120, "8"), (room, 6144, "rotated4"))
+    for name, tokens, kv in held:
+        said = screen("--context", tokens, "--device", name)[1]
+        all_tokens = f"all {tokens:,} tokens fit and nothing is forgotten"
+        assert said == f"{all_tokens}: --max-kv {tokens} --kv {kv}"
+
+
+def test_of_the_models_own_cache_too_it_is_named_where_that_does_not_fit(run):
+    room = ("--device", "iPhone 12 Pro", "--model", "Qwen3-4B-4bit")
+    assert "nothing is forgotten" not in run("plan", *room, "--context", 4096).stdout
+    output = run("plan", *room, "--context", 5120).stdout.splitlines()[1]
+    assert output == "all 5,120 tokens fit and nothing is forgotten: --max-kv 5120 --kv 8"
+
+
+def test_where_it_fits_on_some_devices_these_are_named():
+    found = full_cache(4096, "iPhone 12", "iPhone 12 Pro", "iPhone 16 Pro")
+    assert found.devices == ("iPhone13,3", "iPhone17,1")
+
+
+def test_a_page_has_all_of_it_and_needs_nothing_else(plan, tmp_path):
+    write_page(plan, tmp_path / "pages" / "plan.html")
+    text = (tmp_path / "pages" / "plan.html").read_text("utf-8")
+    assert "Qwen3 &lt;4B&gt; &amp; &quot;more&quot;" in text
+    assert "page rounding" in text
+    assert not [tag for tag in ("<script", "<link", "<img", "http", "url(") if tag in text]
+
+
+@pytest.fixture
+def reported(tmp_path):
+    def write(*terms, **fields):
+        path = tmp_path / "report.json"
+        named = [{"name": name, "bytes": count} for name, count in terms]
+        document = {"format": 1, "device": "iPhone16,1", "terms": named, **fields}
+        path.write_text(json.dumps(document))
+        return path
+
+    return write
+
+
+def test_planned_and_seen_stand_side_by_side_in_the_plan_s_order(run, reported):
+    path = reported(("total", 3_000_000_000), ("weights", 2_262_920_192), system="iOS 26.1")
+    document = json.loads(run(*PLAN, "--measured", path, "--json").stdout)
+    [document] = schemas.check(document, "plan")["models"]
+    weights, total = document["measured"]["terms"]
+    assert (weights["name"], weights["seen"], weights["share"]) == (
+        "weights",
+        2_262_920_192,
+        1.0,
+    )
+    assert total["planned"] == document["plans"][0]["total"]
+    assert total["share"] == pytest.approx(3e9 / total["planned"], abs=1e-4)
+    assert document["devices"][0]["identifier"] == "iPhone16,1"
+
+
+def test_a_report_of_a_tablet_is_held_against_its_own_plan(run, reported):
+    path = reported(("total", 1), device="iPad14,8")
+    output = run(*PLAN, "--measured", path, "--device", "iPhone 15", "--json").stdout
+    [document] = json.loads(output)["models"]
+    plans = {each["backend"]: each["total"] for each in document["plans"]}
+    assert document["measured"]["backend"] == "ipad"
+    assert document["measured"]["terms"][0]["planned"] == plans["ipad"]
+
+
+@pytest.mark.parametrize(
+    ("terms", "fields", "said"),
+    [
+        ([("weigths", 1)], {}, 'Did you mean "weights"'),
+        ([("app", 1), ("app", 2)], {}, "given twice"),
+        ([], {}, "is not a report"),
+        ([("app", -1)], {}, "is not a report"),
+        ([("app", 1)], {"device": "iPhone99,9"}, 'no device is called "iPhone99,9"'),
+    ],
+)
+def test_a_report_with_a_mistake_is_refused(run, reported, terms, fields, said):
+    result = run(*PLAN, "--measured", reported(*terms, **fields))
+    assert result.exit_code == ExitCode.USAGE
+    assert said in result.stderr
+
+
+# Several models
+
+
+GB = 10**9
+SMALL, LARGE = model("small", weights=GB), model("large", weights=3 * GB)
+OLD, NEW = "iPhone13,2", "iPhone17,1"
+BOTH = ("--model", "Qwen3-0.6B-4bit", "--model", "Qwen3-4B-4bit", "--max-kv", 512)
+
+
+def of_both(*devices, models=(SMALL, LARGE)):
+    return on_devices(models, CacheSpec(max_kv=512), *devices, every=True)
+
+
+def test_an_app_loads_the_largest_model_that_fits_a_device():
+    loaded = {each.identifier: each.model for each in of_both(OLD, NEW).loaded}
+    assert loaded == {OLD: "small", NEW: "large"}
+
+
+def test_the_order_in_which_they_are_given_does_not_matter():
+    assert of_both(OLD, NEW, models=(LARGE, SMALL)) == of_both(OLD, NEW)
+
+
+def test_it_is_the_model_that_the_package_takes_when_it_runs():
+    """There the plan without the app is held against the memory that the app leaves free."""
+    result = of_both()
+    for number, device in enumerate(result.loaded):
+        plans = {}
+        for report in result.models:
+            fit = report.devices[number]
+            [plan] = [each for each in report.plans if each.backend == fit.backend]
+            plans[report.model] = plan
+        limit = fit.entitled.limit
+        taken = None
+        if limit is not None:
+            free = limit / 1e6 - plan.of("app") / 1e6
+            taken = next((name for name in plans if megabytes(plans[name]) <= free), None)
+        assert device.model == taken
+    assert {each.model for each in result.loaded} == {"large", "small", None}
+
+
+def test_where_nothing_fits_or_nobody_knows_no_model_is_named():
+    unknown = [each.identifier for each in catalogue().all_devices() if each.limit is None]
+    huge = model("huge", weights=90 * GB), model("larger", weights=91 * GB)
+    result = of_both(OLD, unknown[0], models=huge)
+    assert [(each.model, each.verdict) for each in result.loaded] == [
+        (None, "does not fit"),
+        *[(None, "unknown")] * (len(result.loaded) - 1),
+    ]
+
+
+def test_the_app_holds_all_of_them():
+    result = of_both(NEW)
+    assert result.size.models == sum(each.size.models for each in result.models)
+
+
+def test_the_command_shows_it_to_people_and_machines(run):
+    devices = ("--device", "iPhone 12", "--device", "iPhone 16 Pro")
+    document = check(json.loads(run("plan", *BOTH, *devices, "--json").stdout), "plan")
+    small, large = "mlx-community/Qwen3-0.6B-4bit", "mlx-community/Qwen3-4B-4bit"
+    assert [each["model"] for each in document["models"]] == [large, small]
+    assert [each["model"] for each in document["loaded"]] == [small, large]
+    output = [each.split() for each in run("plan", *BOTH, *devices).stdout.splitlines()]
+    loads = [each[-3] for each in output if each[0] in ("4", "8")]
+    assert loads == ["Qwen3-0.6B-4bit", "Qwen3-4B-4bit"]
+
+
+@pytest.mark.parametrize("option", [("--revision", "v1"), ("--measured", "seen.json")])
+def test_options_of_one_model_are_refused(run, tmp_path, option):
+    (tmp_path / "seen.json").write_text("{}")
+    flag, value = option
+    result = run("plan", *BOTH, flag, tmp_path / value if value.endswith("json") else value)
+    assert result.exit_code == ExitCode.USAGE
+    assert f"{flag} is for a package with one model, and 2 are given" in result.stderr
+
+
+def test_budgets_are_refused(run, tmp_path):
+    path = tmp_path / "budgets.json"
+    path.write_text('{"format": 1, "layers": [null]}')
+    result = run("plan", *BOTH, "--budgets", path)
+    assert result.exit_code == ExitCode.USAGE
+    assert "--budgets is for a package with one model" in result.stderr

@@ -1,7 +1,5 @@
 """Settings of a cache in a TOML file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from h2o_pack.plan.policy import RECALL, SETTINGS, read_policy, schema, show
 from h2o_py.config import POLICIES
 from h2o_py.policy_fields import NAMED_POLICIES
 
-NAMES = [each.name for each in NAMED_POLICIES]
+NAMES = [named_policy.name for named_policy in NAMED_POLICIES]
 WHOLE = """
 policy = "paper"
 sink_size = 8
@@ -40,9 +38,9 @@ def written(tmp_path):
 
 def config_of(run, *arguments):
     """The cache that `ios` would make of the demo model."""
-    made = run("ios", "--model", "demo", "--max-kv", 256, *arguments, "--dry-run", "--json")
-    assert made.exit_code == 0, made.output
-    [model] = json.loads(made.stdout)["models"]
+    result = run("ios", "--model", "demo", "--max-kv", 256, *arguments, "--dry-run", "--json")
+    assert result.exit_code == 0, result.output
+    [model] = json.loads(result.stdout)["models"]
     return model["config"]
 
 
@@ -77,9 +75,9 @@ def test_a_policy_that_is_shown_names_every_setting_and_fits_80_columns(name):
 
 def test_a_file_s_settings_hold_and_the_command_line_goes_before_them(run, written):
     path = written('policy = "tuned"\nsink_size = 8\nnovelty = 1.0\n[recall]\nevery = 4\n')
-    found = config_of(run, "--policy", path, "--sink-size", 6)
-    assert (found["sink_size"], found["novelty"], found["decay"]) == (6, 1.0, 0.97)
-    assert found["recall"]["every"] == 4
+    config = config_of(run, "--policy", path, "--sink-size", 6)
+    assert (config["sink_size"], config["novelty"], config["decay"]) == (6, 1.0, 0.97)
+    assert config["recall"]["every"] == 4
     assert config_of(run, "--policy", path, "--no-recall")["recall"] is None
 
 
@@ -115,9 +113,9 @@ def test_the_schema_takes_what_is_read_and_refuses_what_is_not(written):
 
 
 def test_what_is_neither_a_policy_nor_a_file_is_refused(run, tmp_path):
-    made = run("ios", "--model", "demo", "--max-kv", 64, "--policy", "tune")
-    assert made.exit_code == ExitCode.USAGE
-    assert "nor a .toml file" in made.stderr
+    result = run("ios", "--model", "demo", "--max-kv", 64, "--policy", "tune")
+    assert result.exit_code == ExitCode.USAGE
+    assert "nor a .toml file" in result.stderr
     missing = run("ios", "--model", "demo", "--max-kv", 64, "--policy", tmp_path / "no.toml")
     assert missing.exit_code == ExitCode.USAGE
     assert "cannot be read" in missing.stderr
@@ -135,6 +133,6 @@ def test_help_shows_what_most_users_change_and_leaves_the_rest_to_the_file(run):
 def test_ios_and_plan_share_all_options_of_a_cache(run):
     given = ("--model", "demo", "--max-kv", 256, "--pin", "0:16", "--sink-size", 8, "--kv", 8)
     planned = json.loads(run("plan", *given, "--device", "iPhone 15", "--json").stdout)
-    made = run("ios", *given, "--device", "iPhone 15", "--dry-run", "--json")
-    [model] = json.loads(made.stdout)["models"]
+    result = run("ios", *given, "--device", "iPhone 15", "--dry-run", "--json")
+    [model] = json.loads(result.stdout)["models"]
     assert model["memory"] == planned["models"][0]["plans"][0]

@@ -1,7 +1,5 @@
 """What recall costs in a plan: bytes of archives, what a recall reads, what else would fit."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -13,10 +11,10 @@ from h2o_pack.memory.kept import LayerArchive
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.device_fit import planned_model, remedies
 from h2o_pack.plan.speed import read_seconds, recall_plan
+from h2o_pack.plan.workload import workload_of
 from h2o_pack.spec import CacheSpec
 from h2o_py.budgets import Budgets
 from tests.bridge.memory import described
-from tests.bridge.plans import workload
 from tests.bridge.schemas import check
 
 CONTEXT = 16384
@@ -26,7 +24,7 @@ QWEN3_LAYER = QWEN3_4B.config.layers[0]
 
 def request(context=CONTEXT, budgets=None, model=QWEN3_4B, max_kv=512, **options):
     given = {"max_kv": max_kv, "recall": True, "context": context, "budgets": budgets}
-    return workload(model, CacheSpec(**given | options))
+    return workload_of(model, CacheSpec(**given | options))
 
 
 def test_an_archived_token_of_qwen3_4b_takes_what_the_formula_says():

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -111,7 +109,7 @@ def test_a_speed_falls_with_the_bytes_that_a_token_reads():
 
 def test_a_tablet_has_a_range_below_the_rule_and_no_speed_after_ten_minutes():
     wanted = request(max_kv=512)
-    tablet = next(each for each in catalogue().all_devices() if each.backend == "ipad")
+    tablet = next(device for device in catalogue().all_devices() if device.backend == "ipad")
     speed = estimate(model(), wanted.plan("ipad"), tablet)
     rule = 0.8 * tablet.bandwidth / speed.bytes_per_token
     assert speed.tokens_per_second == (
@@ -127,10 +125,7 @@ def test_small_models_have_a_range_below_the_rule():
     assert speed is not None
     rule = 0.8 * 76.8e9 / 335_450_584
     low, high = speed.tokens_per_second
-    assert (low, high) == (
-        pytest.approx(0.5 * rule, abs=0.05),
-        pytest.approx(rule, abs=0.05),
-    )
+    assert (low, high) == (pytest.approx(0.5 * rule, abs=0.05), pytest.approx(rule, abs=0.05))
     assert str(speed) == f"~{low:.0f}-{high:.0f}"
     assert from_bytes(335_450_584, 0, None) is None
 

@@ -1,13 +1,12 @@
 """The report of a machine: how `prove` makes it, and how `prove --import` shows it."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,11 +17,53 @@ from h2o_pack.parity.report import CaseResult, Difference, Level, Report
 from h2o_pack.progress import silent
 from h2o_pack.prove import report as reporting
 from h2o_pack.prove import run as proving
-from h2o_pack.prove.report import FOLDER, PAGE, REPORTS, import_reports, page, read_reports
+from h2o_pack.prove.report import (
+    FOLDER,
+    PAGE,
+    REPORTS,
+    ProofReport,
+    ProvenLevel,
+    ProvenMachine,
+    ProvenMemory,
+    ProvenSpeed,
+    import_reports,
+    page,
+    read_reports,
+)
 from h2o_pack.results import to_json
 from h2o_py._pins import VERSIONS
 from tests.bridge import schemas
-from tests.bridge.prove.reports import PHONE, report
+
+PHONE = ProvenMachine(
+    identifier="iPhone17,1",
+    chip="",
+    gpu="Apple A18 Pro GPU",
+    cores=6,
+    memory_bytes=8_000_000_000,
+    system="iOS",
+    system_version="26.1",
+)
+
+
+def report(**changes: Any) -> ProofReport:
+    """Make the report, with other values for some fields."""
+    return replace(
+        ProofReport(
+            tool="app",
+            date="2026-11-22T10:00:00Z",
+            machine=PHONE,
+            versions={"h2o-pack": "0.1.0", "mlx-swift": "0.31.6"},
+            model="demo",
+            max_kv=64,
+            kv="dense",
+            levels=(ProvenLevel(2, "equal", cases=1),),
+            memory=(ProvenMemory("MLX", 25_000_000, 26_000_000),),
+            speed=(ProvenSpeed("decode, first minute", 31.25),),
+            thermal_state=1,
+        ),
+        **changes,
+    )
+
 
 EQUAL = CaseResult(name="kv 8", dtype="float32", layers=1, steps=2, tolerance=1e-5)
 DIFFERENT = EQUAL.compared(Difference(0, 1, "output", "the outputs differ by 2"), 2.0)
@@ -155,8 +196,7 @@ def test_reports_come_on_one_page_newest_first_and_once(run, root, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "identifier",
-    ["../../../../escaped", "/escaped", "a\nb", "a\n", "<script>", "", "x" * 201],
+    "identifier", ["../../../../escaped", "/escaped", "a\nb", "a\n", "<script>", "", "x" * 201]
 )
 def test_an_identifier_that_is_none_is_refused_and_nothing_is_written(
     run, root, tmp_path, identifier

@@ -1,0 +1,392 @@
+"""Attacks on the core: caches, archives, their files, and calls, with something changed."""
+
+import dataclasses
+import gc
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache
+
+from h2o_py import fast
+from h2o_py.cache import H2OKVCache, join
+from h2o_py.config import H2OConfig, H2ORecall
+from h2o_py.models import STORAGES
+from h2o_py.rows import Ledger, RowFormat, Rows
+from h2o_py.store import load_cache, save_cache
+from tests.attacks import mutations
+from tests.h2o_py import core
+from tests.h2o_py.cases import fallback, random_tokens, saved_of, step
+
+POLICIES = [
+    H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12),
+    H2OConfig(16, sink_size=0, heavy_budget=4, recent_budget=5, score="abs_logit", novelty=0.0),
+    H2OConfig(40, recent_budget=10, novelty_margin=0.05, pinned=((6, 9),), score="softmax"),
+    H2OConfig(32, recent_budget=8, recall=H2ORecall(rows=6, ask=4, every=3)),
+    H2OConfig(24, recent_budget=8, recall=H2ORecall(rows=4, ask=2, archive_bits=16)),
+    H2OConfig(24, recent_budget=8, recall=H2ORecall(rows=4, archive_bits=8, limit=1 << 17)),
+]
+
+
+def some_cache(random: Random) -> H2OKVCache:
+    """A cache of any storage that has seen some tokens."""
+    cache = STORAGES[random.choice([*STORAGES])](random.choice(POLICIES), 32)
+    cache.backend = random.choice([fast, fast, fallback])
+    if random.random() < 0.5:
+        join([cache])  # which saves what its last prompt chose
+    batch = random.choice([1, 1, 2])
+    dtype = random.choice([mx.float32, mx.float16, mx.bfloat16])
+    for count in random.choices(
+        [1, 1, 2, 7, 20, 50, 300], [4] * 6 + [1], k=random.randrange(1, 6)
+    ):
+        mx.eval(step(cache, *random_tokens(count, batch=batch, dim=32, dtype=dtype)))
+    if random.random() < 0.2:
+        tokens = random_tokens(random.choice([1, 5]), batch=batch, dim=32, dtype=dtype)
+        cache.update_and_fetch(*tokens[1:])
+    return cache
+
+
+def use(random: Random, cache: Any) -> None:
+    """Do with a cache what a model does."""
+    cache.backend = random.choice([fast, fast, fallback])
+    batch = 1 if cache.positions is None else cache.positions.shape[0]
+    heads = 2 if cache.positions is None else cache.positions.shape[1]
+    shape: Any = {"batch": batch, "heads": 2 * heads, "kv_heads": heads, "dim": 32}
+    if batch * heads > 64:  # a test's memory is not the subject
+        return
+    for _ in range(random.randrange(1, 6)):
+        kind = random.randrange(8)
+        if kind == 0:
+            cache.trim(mutations.integer(random))
+        elif kind == 1:
+            mx.eval([] if cache.keys is None else [cache.keys, cache.values])
+        elif kind == 2:
+            cache = type(cache).restored(cache.arrays, cache.header)
+        elif kind == 3:
+            cache.update_and_fetch(*random_tokens(random.choice([1, 9]), **shape)[1:])
+            cache.settle()
+        else:
+            mx.eval(step(cache, *random_tokens(random.choice([1, 1, 2, 9, 30]), **shape)))
+        if cache.ledger is not None:
+            mx.eval(cache.arrays)
+
+
+def change_state(random: Random, folder: Path) -> None:
+    """Arrays and strings changed in memory."""
+    cache = some_cache(random)
+    arrays, header = list(cache.arrays), list(cache.header)
+    for _ in range(random.choice([1, 1, 1, 2, 3])):
+        if random.random() < 0.6:
+            at = random.randrange(len(arrays))
+            arrays[at] = mutations.array(random, arrays[at])
+        elif random.random() < 0.9:
+            at = random.randrange(len(header))
+            header[at] = mutations.text(random, header[at])
+        else:
+            which: list[Any] = random.choice([arrays, header])
+            at = random.randrange(len(which))
+            which[at : at + 1] = random.choice([[], [which[at]] * 2, which[:1]])
+            if not which:
+                return
+    use(random, type(cache).restored(arrays, header))
+
+
+def change_other(random: Random, folder: Path) -> None:
+    """The arrays of one cache with the strings of another."""
+    one, other = some_cache(random), some_cache(random)
+    use(random, type(other).restored(one.arrays, other.header))
+
+
+def change_file(random: Random, folder: Path) -> None:
+    """The bytes of a file of ours."""
+    path = folder / "cache.safetensors"
+    save_cache(path, [some_cache(random) for _ in range(random.choice([1, 2]))])
+    _change_bytes(random, path)
+    for cache in load_cache(path)[0]:
+        use(random, cache)
+
+
+def change_prompt_file(random: Random, folder: Path) -> None:
+    """The bytes of a file that mlx_lm writes and reads."""
+    path = folder / "prompt.safetensors"
+    save_prompt_cache(str(path), [some_cache(random)])
+    _change_bytes(random, path)
+    try:
+        caches = load_prompt_cache(str(path))
+    except (KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError):
+        return  # mlx_lm's own reading
+    for cache in caches:
+        if isinstance(cache, H2OKVCache):
+            use(random, cache)
+
+
+def _change_bytes(random: Random, path: Path) -> None:
+    whole = path.read_bytes()
+    length = 8 + int.from_bytes(whole[:8], "little")
+    head, rest = whole[8:length], whole[length:]
+    if random.random() < 0.5:  # the header's length goes along, or nothing of it is read
+        head = mutations.data(random, head)
+        whole = len(head).to_bytes(8, "little") + head + rest
+    elif random.random() < 0.5:
+        whole = whole[:length] + mutations.data(random, rest)
+    else:
+        whole = mutations.data(random, whole)
+    path.write_bytes(whole)
+
+
+# Calls
+
+
+Arguments = dict[str, Any]
+
+
+def change_call(random: Random, folder: Path) -> None:
+    """One call of any function, with one to three of its arguments changed."""
+    calls = [_write, _write, _attend, _attend, _attend, _trim, _attention, _quantized]
+    function, given = random.choice(calls)(random)
+    for _ in range(random.choice([1, 1, 1, 2, 3])):
+        name = random.choice(sorted(given))
+        given[name] = changed(random, given[name])
+    mx.eval(function(**given))
+
+
+def changed(random: Random, value: Any) -> Any:
+    """An argument of a function, changed."""
+    if isinstance(value, mx.array):
+        return mutations.array(random, value)
+    if isinstance(value, (Rows, Ledger)):
+        fields = [name for name in value._fields if getattr(value, name) is not None]
+        name = random.choice(fields)
+        return value._replace(**{name: mutations.array(random, getattr(value, name))})
+    if isinstance(value, RowFormat):
+        bits = random.choice([4, 8, 16])
+        changes = [
+            {"key_bits": bits, "value_bits": bits},
+            {"recent_bits": random.choice([None, 4, 8, 16])},
+            {"group_size": random.choice([32, 64, 128])},
+            {"dtype": random.choice(mutations.DTYPES)},
+            {"rotated": not value.rotated},
+        ]
+        return dataclasses.replace(value, **random.choice(changes))
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return mutations.integer(random)
+    if isinstance(value, float):
+        return random.choice(mutations.FLOATS)
+    return value
+
+
+def _of_cache(random: Random) -> tuple[Any, Arguments]:
+    cache = some_cache(random)
+    cache.settle()
+    assert cache.positions is not None
+    batch, heads = cache.positions.shape[:2]
+    shape: Any = {"batch": batch, "heads": 2 * heads, "kv_heads": heads, "dim": 32}
+    dtype = cache.row_format.dtype if cache.row_format.has_ring else mx.float32
+    tokens = random_tokens(random.choice([1, 1, 2, 9, 30]), dtype=dtype, **shape)
+    state = {"rows": cache.rows, "config": cache.config, "row_format": cache.row_format}
+    return (cache, tokens), {**state, "offset": cache.offset}
+
+
+def _write(random: Random) -> tuple[Any, Arguments]:
+    (cache, (_q, k, v)), given = _of_cache(random)
+    new = {"keys": k, "values": v, "victim": cache.ledger.victim}
+    return core.cache_write, {**given, **new, "copy": random.random() < 0.5}
+
+
+def _attend(random: Random) -> tuple[Any, Arguments]:
+    (cache, (q, k, v)), given = _of_cache(random)
+    rows = core.cache_write(**given, keys=k, values=v, victim=cache.ledger.victim, copy=True)
+    count = rows.pool.shape[2]
+    masks = [None, "causal", mx.zeros((q.shape[2], count)), mx.ones((1, 1, 1, 1), mx.bool_)]
+    new = {"rows": rows, "ledger": cache.ledger, "tokens": q.shape[2], "scale": 0.2}
+    new |= {"queries": random.choice([q, q, None]), "mask": random.choice(masks)}
+    new["sinks"] = random.choice([None, mx.zeros((q.shape[1],))])
+    function = random.choice([core.cache_attend, _on_a_gpu("cache_attend")])
+    return function, {**given, **new}
+
+
+def _trim(random: Random) -> tuple[Any, Arguments]:
+    (cache, _), given = _of_cache(random)
+    del given["offset"]
+    return core.trim_ledger, {**given, "ledger": cache.ledger, "length": 3}
+
+
+def _attention(random: Random) -> tuple[Any, Arguments]:
+    q, k, v = random_tokens(random.choice([1, 2, 9]), dim=32)
+    masks = [None, "causal", mx.zeros((1, k.shape[2]))]
+    options = {"scale": 0.2, "mask": random.choice(masks)}
+    name = "scaled_dot_product_attention_with_scores"
+    function = random.choice([getattr(core, name), _on_a_gpu(name)])
+    return _positional(function), {"a": q, "b": k, "c": v, **options}
+
+
+def _quantized(random: Random) -> tuple[Any, Arguments]:
+    q, k, v = random_tokens(random.choice([1, 2, 9]), dim=64)
+    bits, group = random.choice([4, 8]), random.choice([32, 64])
+    names = "bcdefg"
+    parts = [*mx.quantize(k, group, bits), *mx.quantize(v, group, bits)]
+    given = {"a": q, **dict(zip(names, parts, strict=True))}
+    function = core.scaled_dot_product_attention_quantized_with_scores
+    options = {"scale": 0.2, "bits": bits, "group_size": group, "mask": None}
+    return _positional(function), {**given, **options}
+
+
+def _on_a_gpu(name: str) -> Any:
+    """What a GPU runs for calls that the kernels do not take, after the same checks."""
+
+    def call(*arrays: Any, **given: Any) -> Any:
+        getattr(core, name)(*arrays, **given)
+        return getattr(fallback, name)(*arrays, **given)
+
+    return call
+
+
+def _positional(function: Any) -> Any:
+    """The function with its arrays by the letters a, b, c and so on."""
+
+    def call(**given: Any) -> Any:
+        arrays = [given.pop(name) for name in sorted(given) if len(name) == 1]
+        return function(*arrays, **given)
+
+    return call
+
+
+# Archives
+
+
+def recalling_cache(random: Random, store: str | None = None) -> H2OKVCache:
+    """A cache of any storage that has evicted and recalled."""
+    recall = H2ORecall(
+        rows=random.choice([1, 6]),
+        spread=random.choice([0, 8]),
+        ask=random.choice([1, 4]),
+        archive_bits=random.choice([4, 8, 16]),
+        limit=random.choice([0, 0, 1 << 17]),
+        store=store,
+    )
+    cache = STORAGES[random.choice([*STORAGES])](
+        H2OConfig(32, recent_budget=8, recall=recall), 32
+    )
+    for count in (*random.choices([7, 40, 300], k=2), *[1] * random.choice([0, 3])):
+        mx.eval(step(cache, *random_tokens(count, dim=32)))
+    return cache
+
+
+def change_recall(random: Random, folder: Path) -> None:
+    """One recall with one to three of its arguments changed."""
+    cache = recalling_cache(random)
+    asks = random.choice([1, 3])
+    q, k, _v = random_tokens(asks, dim=32)
+    masks = [None, "causal", mx.zeros((asks, asks)), mx.ones((1, asks), mx.bool_)]
+    given: Any = {
+        "queries": q,
+        "keys": k,
+        "rows": cache.rows,
+        "ledger": cache.ledger,
+        "archive": cache.archive,
+        "offset": cache.offset,
+        "config": cache.config,
+        "row_format": cache.row_format,
+        "scale": 0.2,
+        "mask": random.choice(masks),
+        "sinks": random.choice([None, mx.zeros((4,))]),
+    }
+    for _ in range(random.choice([0, 1, 1, 2, 3])):
+        name = random.choice(sorted(given))
+        given[name] = changed(random, given[name])
+    recalled = random.choice([core.recall, fallback.recall])(**given)
+    mx.eval([each for each in (*recalled.rows, *recalled.ledger) if each is not None])
+
+
+def change_archive(random: Random, folder: Path) -> None:
+    """An archive restored from changed arrays and values, and used."""
+    cache = recalling_cache(random)
+    archive = cache.archive
+    arrays, saved = list(archive.arrays), saved_of(archive)
+    numbers = {"key_dim": 32, "length": archive.length}
+    for _ in range(random.choice([0, 1, 1, 2])):
+        kind = random.randrange(4)
+        if kind == 0:
+            name = random.choice(["bits", "first", "group_size"])
+            saved = {**saved, name: mutations.integer(random)}
+        elif kind == 1:
+            name = random.choice(sorted(numbers))
+            numbers[name] = mutations.integer(random)
+        elif arrays:
+            at = random.randrange(len(arrays))
+            arrays[at] = mutations.array(random, arrays[at])
+    recall = cache.config.recall
+    assert recall is not None
+    restored = core.Archive.restored(arrays, saved, recall, **numbers)
+    for _ in range(3):
+        kind = random.randrange(4)
+        if kind == 0:
+            restored.trim(random.choice([0, 1, 7, 300, mutations.integer(random)]))
+        elif kind == 1:
+            _q, k, v = random_tokens(random.choice([1, 70, 300]), dim=32)
+            key_sum = mx.zeros((1, 2, 32))
+            new = [mutations.array(random, each) for each in (k, v, key_sum)]
+            given = [random.choice(pair) for pair in zip((k, v, key_sum), new, strict=True)]
+            restored.append(*given, core._native(cache.config))
+        else:
+            begin = random.choice([restored.first, mutations.integer(random)])
+            end = random.choice([restored.length, begin + 1, mutations.integer(random)])
+            mx.eval(restored.rows(begin, end))
+        mx.eval(restored.arrays)
+        assert restored.nbytes >= 0
+
+
+def change_folder(random: Random, folder: Path) -> None:
+    """The files of an archive, or what a saved cache says of them, changed."""
+    place = Path(tempfile.mkdtemp(dir=folder))
+    try:
+        cache = recalling_cache(random, str(place / "archive"))
+        save_cache(place / "cache.safetensors", [cache])
+        state = (cache.arrays, cache.header, type(cache))
+        del cache
+        gc.collect()
+        if random.random() < 0.7:
+            _change_files(random, place / "archive")
+            caches = load_cache(place / "cache.safetensors", place / "archive")[0]
+        else:
+            arrays, header, kind = state
+            values = json.loads(header[-1])
+            if random.random() < 0.5 and "files" in values:
+                name = random.choice(["session", "count", "chain"])
+                others = [*mutations.JSON_VALUES, mutations.integer(random), "0" * 64]
+                values["files"] = {**values["files"], name: random.choice(others)}
+                header = (*header[:-1], json.dumps(values))
+            else:
+                header = (*header[:-1], mutations.text(random, header[-1]))
+            caches = [kind.restored(arrays, header, str(place / "archive"))]
+        for cache in caches:
+            use(random, cache)
+        del caches
+        gc.collect()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _change_files(random: Random, folder: Path) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for _ in range(random.choice([1, 1, 2])):
+        if not files:
+            return
+        path, other = random.choice(files), random.choice(files)
+        kind = random.randrange(6)
+        if kind == 0:
+            path.unlink(missing_ok=True)
+        elif kind == 1 and path.exists() and other.exists():
+            path.write_bytes(other.read_bytes())
+        elif kind == 2:
+            path.unlink(missing_ok=True)
+            path.mkdir(exist_ok=True)
+            return
+        elif path.exists():
+            path.write_bytes(mutations.data(random, path.read_bytes()))

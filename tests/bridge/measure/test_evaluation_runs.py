@@ -1,0 +1,243 @@
+"""Whole evaluations: each preset, by several processes, by the command."""
+
+import dataclasses
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from msgspec import structs
+
+from h2o_pack.cli import main
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.measure.evaluation import show
+from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
+from h2o_pack.measure.evaluation.preset import load_preset, names, parse, rows_of
+from h2o_pack.measure.evaluation.report import Evaluation
+from h2o_pack.measure.evaluation.run import Share
+from h2o_pack.measure.evaluation.run import run as evaluate
+from h2o_pack.measure.tables import markdown_table
+from tests.bridge import schemas
+from tests.bridge.measure.evaluating import Quiet, loaded
+
+
+def tiny(preset, name="random", **changes):
+    """A preset's report at sizes of a second, as if it were of another model."""
+    report = run(preset, **changes)
+    return dataclasses.replace(report, model=dataclasses.replace(report.model, name=name))
+
+
+@cache
+def run(preset, **changes):
+    changes = {"samples": 1, "seeds": (1,), "budgets": ("40",), "generate": 2} | changes
+    changed = load_preset(preset).changed(lengths=(96,), models=("random",), **changes)
+    few = [
+        structs.replace(
+            each, decoys=min(1, each.decoys), depths=each.depths[:1], ways=each.ways[:1]
+        )
+        for each in changed.experiments
+    ]
+    changed = structs.replace(changed, experiments=tuple(few))
+    return evaluate(loaded(), changed, Share(), Quiet())
+
+
+CHAT = ("chat", "storages")  # which need a chat template
+OF_TEXT = [name for name in names() if name not in CHAT]
+
+
+@pytest.mark.parametrize("preset", OF_TEXT)
+def test_a_preset_runs_and_gives_a_report(preset):
+    report = tiny(preset, budgets=("1/2",) if preset == "demo" else ("40",))
+    schemas.check(Evaluation(reports=(report,)), "eval")
+    wanted = load_preset(preset)
+    assert [each.id for each in report.experiments] == [e.id for e in wanted.experiments]
+    for result, experiment in zip(report.experiments, wanted.experiments, strict=True):
+        for group, asked in zip(result.groups, experiment.groups, strict=True):
+            assert {cell.contender for cell in group.cells} == {"full", *asked.contenders}
+    assert show.render(report)
+
+
+def test_budgets_by_layer_come_from_a_user_s_file(tmp_path):
+    path = tmp_path / "budgets.json"
+    layers = [
+        {"heavy_budget": 6, "recent_budget": 14},
+        {"heavy_budget": 16, "recent_budget": 4},
+    ]
+    path.write_text(json.dumps({"format": 1, "layers": layers}))
+    wanted = loaded(by_layer=LayerBudgetsSource(budgets=path))
+    from h2o_pack.measure.evaluation.contenders import find_contender
+
+    caches = wanted.factory.caches(find_contender("default_adaptive").with_rows(24))
+    assert [cache.config.recent_budget for cache in caches] == [14, 4]
+
+
+def test_fewer_rows_than_the_prefill_are_refused():
+    with pytest.raises(UserError, match="is 24 rows, fewer than the 32 tokens"):
+        tiny("tiny", budgets=("1/4",))
+
+
+def test_shares_and_numbers_are_rows():
+    assert [rows_of(b, 1024) for b in ("256", "1/4", "1/3")] == [256, 256, 341]
+    for wrong in ("0", "x", "1/0", "-4"):
+        with pytest.raises(UserError, match="neither a number of rows nor a share"):
+            rows_of(wrong, 1024)
+
+
+def test_a_title_with_bars_stays_in_its_cell():
+    lines = markdown_table(("cache", "rows"), [("|logit| average", "256")])
+    assert lines[2] == r"| \|logit\| average | 256 |"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("format = 1", "format = 2"), r"\$\.format"),
+        (('"sinks_recent"', '"sink_recent"'), 'Did you mean "sinks_recent"'),
+        (('"160"', '"many"'), 'the budget "many"'),
+        (('baseline = "default"', 'baseline = "peak"'), "peak is not a contender"),
+        (("samples = ", "samples = -"), r"\$\.experiment\[0\]\.samples"),
+    ],
+)
+def test_a_preset_with_a_mistake_is_refused_by_its_place(change, said):
+    path = Path(sys.modules["h2o_pack.measure.evaluation"].__path__[0]) / "presets/tiny.toml"
+    text = path.read_text().replace(*change)
+    assert text != path.read_text()
+    with pytest.raises(UserError, match=said) as caught:
+        parse(text, "mine", "mine.toml")
+    assert "mine.toml" in str(caught.value)
+
+
+def test_unknown_presets_and_experiments_are_refused_with_the_nearest():
+    with pytest.raises(UserError, match='Did you mean "demo"'):
+        load_preset("demos")
+    with pytest.raises(UserError, match='Did you mean "fact"'):
+        load_preset("demo").changed(experiments=("facts",))
+
+
+# Several processes
+
+
+WANTED = [
+    "--preset", "tiny", "--contenders", "sinks_recent,peak,default/8", "--lengths", "80",
+    "--max-kv", "32", "--samples", "2", "--batch", "1", "--seeds", "1,2", "--no-pictures",
+]  # fmt: skip
+LAUNCH = "from mlx._distributed_utils.launch import main; main()"
+
+
+def free_port():
+    """A port that is free, and so is the next: each process takes one."""
+    for _ in range(100):
+        with socket.socket() as one, socket.socket() as two, suppress(OSError):
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+            two.bind(("127.0.0.1", port + 1))
+            return port
+    raise AssertionError("no two free ports side by side")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A PATH on which h2o-pack is what pip would install."""
+    folder = tmp_path_factory.mktemp("bin")
+    script = folder / "h2o-pack"
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m h2o_pack "$@"\n')
+    script.chmod(0o755)
+    return os.pathsep.join([str(folder), os.environ["PATH"]])
+
+
+@pytest.fixture(scope="module")
+def evaluated(path, tmp_path_factory):
+    """Runs a command that ends with `eval`; returns its report and its stdout."""
+
+    def run(*command):
+        folder = tmp_path_factory.mktemp("eval")
+        done = subprocess.run(
+            [*command, *WANTED, "--output", str(folder)],
+            env={**os.environ, "PATH": path},
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads((folder / "results.json").read_text()), done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def alone(evaluated):
+    return evaluated("h2o-pack", "eval")[0]
+
+
+def test_two_processes_give_the_report_of_one(evaluated, alone):
+    """As `mlx.launch -n 2 -- h2o-pack eval`, which the help of `eval` names."""
+    launch = [sys.executable, "-c", LAUNCH, "-n", "2", "--backend", "ring"]
+    together, shown = evaluated(*launch, "-p", str(free_port()), "--", "h2o-pack", "eval")
+    assert together == alone
+    assert shown.count("One fact in 320 tokens") == 1
+
+
+def test_every_unit_is_done_by_one_process():
+    units = list("abcdefg")
+    shares = [Share(rank, 3).mine(units) for rank in range(3)]
+    assert sorted(pair for share in shares for pair in share) == list(enumerate(units))
+
+
+def test_a_unit_that_nobody_did_is_missed():
+    with pytest.raises(UserError, match=r"units \[1\] were not done"):
+        Share().gather({0: [], 2: []}, 3)
+
+
+# The command
+
+
+SMALL = [
+    "eval", "--preset", "tiny", "--contenders", "default,default/8", "--lengths", "80",
+    "--max-kv", "32", "--samples", "1", "--seeds", "1,2",
+]  # fmt: skip
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A run's JSON, and its folder."""
+    folder = tmp_path_factory.mktemp("eval")
+    done = invoke(*SMALL, "--json", "--output", str(folder))
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout), folder
+
+
+def test_json_is_what_the_schema_says(written):
+    document, _ = written
+    assert schemas.check(document, "eval")["format"] == 1
+
+
+def test_the_folder_has_the_same_report_and_a_page(written):
+    document, folder = written
+    assert json.loads((folder / "results.json").read_text()) == document["reports"][0]
+    assert (folder / "README.md").read_text().startswith("<!-- generated by h2o-pack")
+
+
+def test_a_rerun_reproduces_and_says_so(written):
+    done = invoke(*SMALL, "--compare", str(written[1] / "results.json"))
+    assert done.exit_code == 0
+    assert "reproduces within the intervals" in done.stdout
+
+
+def test_what_does_not_reproduce_ends_with_the_code_for_a_difference(written, tmp_path):
+    report = json.loads((written[1] / "results.json").read_text())
+    cells = report["experiments"][0]["groups"][0]["cells"]
+    cells[1]["metrics"]["nll"].update(mean=9.0, low=8.9, high=9.1)
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(report))
+    done = invoke(*SMALL, "--compare", str(path))
+    assert done.exit_code == ExitCode.DIFFERENT
+    assert "default: nll was 9 [8.9, 9.1], is" in done.stdout

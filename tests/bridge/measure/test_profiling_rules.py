@@ -1,0 +1,462 @@
+"""Budgets from a profile: the published rule, how far attention looks, where recall pays."""
+
+import json
+import warnings
+from pathlib import Path
+
+import mlx.core as mx
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from mlx_lm.models.cache import make_prompt_cache
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.measure.profiling import attention, rules, show
+from h2o_pack.measure.profiling.report import Profile, read_profile
+from h2o_pack.measure.profiling.rules import (
+    Reach,
+    allocate_rows,
+    heavy_share,
+    layer_rows,
+    layer_shares,
+    recalling_layers,
+    split,
+)
+from h2o_py.budgets import Budgets, load_budgets, read_budgets
+from h2o_py.cache import H2OKVCache
+from h2o_py.config import POLICIES, H2OConfig
+from h2o_py.errors import H2OBudgetsError, H2OConfigWarning
+from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+from tests.bridge import schemas
+from tests.bridge.measure.profiles import pieces, profiled
+from tests.h2o_py.small_models import small_model
+
+shares = st.floats(0.3, 0.7)
+
+
+def found(concentrations, max_kv=260):
+    return list(layer_shares(dict(enumerate(concentrations)), max_kv, sink_size=4).values())
+
+
+def profile_file(folder, **changes):
+    """A profile.json of a small model with sliding layers first and third."""
+    profile, _ = profiled(small_model("gemma3_text"))
+    path = folder / "profile.json"
+    path.write_text(json.dumps({**msgspec.to_builtins(profile), **changes}))
+    return path
+
+
+@pytest.fixture
+def make(run, tmp_path):
+    """Run `h2o-pack budgets --json`; returns what it printed, and the file it wrote."""
+
+    def made(*flags):
+        output = tmp_path / "budgets.json"
+        measure = () if "--measure" in flags else ("--measure", "concentration")
+        result = run("budgets", "--output", output, "--json", *flags, *measure)
+        assert result.exit_code == 0, result.output
+        return schemas.check(json.loads(result.stdout), "budgets"), output
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ratio", "share"),
+    [(1.0, 0.5), (1.04, 0.6), (0.96, 0.4), (1.08, 0.7), (1.5, 0.7), (0.9, 0.3), (0.0, 0.3)],
+)
+def test_the_rule_is_the_published_one(ratio, share):
+    assert heavy_share(ratio) == pytest.approx(share)
+
+
+def test_a_worked_example():
+    layers = found([0.80, 0.84, 0.78, 0.78])
+    assert [each.ratio for each in layers] == pytest.approx([1, 1.05, 0.975, 0.975])
+    assert [each.share for each in layers] == pytest.approx([0.5, 0.625, 0.4375, 0.4375])
+    assert [each.heavy_budget for each in layers] == [128, 160, 112, 112]
+    assert [each.recent_budget for each in layers] == [128, 96, 144, 144]
+
+
+@given(st.floats(1e-6, 1e6), st.integers(1, 40), st.integers(80, 4096))
+def test_a_profile_without_differences_gives_half_everywhere(value, count, max_kv):
+    for each in found([value] * count, max_kv):
+        assert each.share == 0.5
+        least = min(round((max_kv - 4) / 2), max_kv - 4 - 64)
+        assert each.heavy_budget == max(least, round(0.3 * (max_kv - 4)))
+
+
+@given(st.lists(st.floats(0, 50), min_size=1, max_size=40), st.integers(8, 5000))
+def test_shares_and_budgets_stay_within_the_rules_bounds(values, max_kv):
+    available = max_kv - 4
+    for each in found(values, max_kv):
+        assert 0.3 <= each.share <= 0.7
+        heavy, recent = each.heavy_budget, each.recent_budget
+        assert heavy + recent == available
+        assert round(0.3 * available) <= max(heavy, 1)
+        assert heavy <= round(0.7 * available)
+        if available - 64 >= round(0.3 * available):
+            assert recent >= 64
+
+
+@given(st.floats(0, 3), st.floats(0, 3))
+def test_a_larger_ratio_never_gives_a_smaller_share(one, other):
+    low, high = sorted((one, other))
+    assert heavy_share(low) <= heavy_share(high)
+
+
+@given(shares, st.integers(2, 3000), st.integers(0, 8))
+def test_every_split_is_a_policy_that_caches_accept(share, available, sink_size):
+    max_kv = available + sink_size
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", H2OConfigWarning)
+        config = H2OConfig(
+            max_kv, sink_size=sink_size, **split(share, max_kv, sink_size).to_dict()
+        )
+    assert config.heavy_budget >= 1
+
+
+def test_too_few_rows_are_refused():
+    with pytest.raises(UserError, match=r"--max-kv 5 leaves 1 rows .* Raise it to 6"):
+        split(0.5, 5, 4)
+
+
+def test_layers_without_a_share_have_no_budget():
+    made = rules.budgets(layer_shares({1: 0.5, 3: 0.5}, 260, 4), 4)
+    assert [each and each.heavy_budget for each in made.layers] == [None, 128, None, 128]
+    with pytest.raises(UserError, match="no layer with full attention"):
+        found([])
+
+
+def test_a_model_profiled_gets_its_budgets_in_its_caches(make, tmp_path):
+    document, path = make("--profile", profile_file(tmp_path), "--max-kv", 200)
+    budgets = load_budgets(path)
+    assert [each is None for each in budgets.layers] == [True, False, True, False]
+    assert document["layers"][0] is None
+    assert "7.803 against 7.807" in document["note"]
+    model = small_model("gemma3_text")
+    attach_h2o_cache(model, H2OConfig(200), budgets=budgets)
+    try:
+        caches = make_prompt_cache(model)
+    finally:
+        detach_h2o_cache(model)
+    assert [isinstance(cache, H2OKVCache) for cache in caches] == [False, True] * 2
+    for cache, entry in zip(caches[1::2], document["layers"][1::2], strict=True):
+        assert cache.config.heavy_budget == entry["heavy_budget"]
+        assert cache.config.recent_budget == entry["recent_budget"]
+        assert entry["heavy_budget"] == round(entry["share"] * 196)
+
+
+def test_layers_that_differ_get_budgets_that_differ(make, tmp_path):
+    document = json.loads(profile_file(tmp_path).read_text())
+    document["layers"][1]["figures"]["concentration"] = 0.9
+    document["layers"][3]["figures"]["concentration"] = 0.8
+    path = profile_file(tmp_path, layers=document["layers"])
+    _, output = make("--profile", path, "--max-kv", 256)
+    layers = load_budgets(output).layers
+    assert layers[1].heavy_budget == round((0.5 + (0.9 / 0.85 - 1) * 2.5) * 252)
+    assert layers[3].heavy_budget == round((0.5 + (0.8 / 0.85 - 1) * 2.5) * 252)
+    made, _ = make("--profile", path, "--max-kv", 256, "--measure", "entropy")
+    one, other = (document["layers"][i]["figures"]["entropy"] for i in (1, 3))
+    ratios = [each and each["ratio"] for each in made["layers"]]
+    assert ratios == [
+        None,
+        pytest.approx(2 * one / (one + other)),
+        None,
+        pytest.approx(2 * other / (one + other)),
+    ]
+
+
+def test_budgets_may_come_from_a_model_at_once(make, demo_text):
+    flags = ["--text", demo_text, "--tokens", 96, "--samples", 1, "--max-kv", 150]
+    document, output = make("--model", "demo", *flags)
+    layers = document["layers"]
+    assert len({layer["ratio"] for layer in layers}) == 4
+    assert sum(layer["ratio"] for layer in layers) == pytest.approx(4)
+    assert len(load_budgets(output).layers) == 4
+
+
+@pytest.fixture
+def demo_text(tmp_path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("import os, sys\nprint(os.getcwd())\n" * 40)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": 2}, "$.format"),
+        ({"layers": {}}, "$.layers"),
+        ({"layers": [{}]}, "$.layers[0]"),
+        ({"layers": [{"index": 0, "cache": "KVCache", "kind": "wide"}]}, "$.layers[0].kind"),
+        ({"layers": [], "skipped": []}, "has no layer with full attention"),
+        (
+            {"skipped": [{"index": 9, "cache": "ArraysCache", "reason": "recurrent"}]},
+            "must name every layer once",
+        ),
+        ({"unfit": "it shares keys"}, "cannot use H2O caches: it shares keys"),
+        ({"layers": [], "skipped": [], "windows": []}, "does not say how far"),
+        ({"windows": [8, 8]}, "windows must be increasing"),
+        ({"windows": [8]}, ".beyond must have a share for each"),
+        ({"windows": [0, 8]}, "$.windows"),
+    ],
+)
+def test_a_wrong_profile_is_refused_naming_what_is_wrong(run, tmp_path, changes, message):
+    path, output = profile_file(tmp_path, **changes), tmp_path / "budgets.json"
+    options = ("--measure", "reach" if "windows" in changes else "concentration")
+    result = run("budgets", "--profile", path, "--max-kv", 256, "--output", output, *options)
+    assert result.exit_code == ExitCode.USAGE
+    assert message in " ".join(result.stderr.split())
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3", '{"layers": []}', "[" * 100_000, "\xff"])
+def test_a_file_that_is_no_profile_is_refused(tmp_path, content):
+    path = tmp_path / "profile.json"
+    path.write_text(content, "latin-1")
+    with pytest.raises(UserError, match=r"Give the\s+profile\.json"):
+        read_profile(path)
+
+
+# Reach
+
+
+WINDOWS = (8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def looking(index, *beyond):
+    return Reach(index, WINDOWS, beyond)
+
+
+NEAR = (0.2, 0.05, 0.01, 0.005, 0.002, 0.001, 0.0, 0.0)
+FAR = (0.9, 0.85, 0.7, 0.55, 0.38, 0.2, 0.06, 0.0)
+curves = st.lists(st.floats(0, 1), min_size=8, max_size=8).map(
+    lambda values: tuple(sorted(values, reverse=True))
+)
+
+
+def by_hand(probabilities, end, sizes):
+    """The definition: tokens older than a window that ends with the query, sinks aside."""
+    heads, queries, tokens = probabilities.shape
+    found = np.zeros((heads, queries, len(sizes)))
+    for i in range(queries):
+        position = end - queries + i
+        for j in range(tokens):
+            token = end - tokens + j
+            for k, size in enumerate(sizes):
+                if attention.SINKS <= token <= position - size:
+                    found[:, i, k] += probabilities[:, i, j]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("queries", "tokens", "end"), [(5, 40, 40), (1, 3, 3), (7, 20, 60), (40, 40, 40)]
+)
+def test_attention_beyond_a_window_is_as_defined(queries, tokens, end):
+    rng = np.random.default_rng(0)
+    probabilities = rng.random((3, queries, tokens))
+    visible = np.arange(end - tokens, end) <= np.arange(end - queries, end)[:, None]
+    probabilities = probabilities * visible
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
+    sizes = np.array([1, 2, 8, 33, 100])
+    found = attention.beyond(mx.array(probabilities), end, sizes)
+    expected = by_hand(probabilities, end, sizes)
+    np.testing.assert_allclose(np.array(found), expected, atol=1e-6)
+    assert (expected > 0).any() == (end > attention.SINKS + 1)
+
+
+@pytest.mark.parametrize("tokens", [2, 8, 9, 100, 1024, 1536, 32768])
+def test_windows_grow_up_to_the_sample(tokens):
+    sizes = attention.windows(tokens)
+    assert sizes[0] == min(8, tokens)
+    assert sizes[-1] == tokens
+    assert (np.diff(sizes) > 0).all()
+    assert (sizes[1:] <= 1.3 * sizes[:-1] + 1).all()
+
+
+def test_a_profile_tells_how_far_each_layer_looks():
+    profile, _ = profiled(small_model("qwen3"), pieces(96))
+    found = rules.reaches(profile)
+    assert [each.index for each in found] == [layer.index for layer in profile.layers]
+    for each in found:
+        assert each.windows[-1] == profile.tokens
+        assert each.beyond[-1] == 0
+        assert 0 < each.beyond[0] < 1
+        assert list(each.beyond) == sorted(each.beyond, reverse=True)
+
+
+def test_what_a_window_loses_is_interpolated():
+    far = looking(0, *FAR)
+    assert far.lost(64) == 0.55
+    assert far.lost(96) == pytest.approx((0.55 + 0.38) / 2)
+    assert (far.lost(1), far.lost(9999)) == (0.9, 0.0)
+
+
+def test_layers_that_look_far_get_the_rows():
+    rows = allocate_rows([looking(0, *NEAR), looking(1, *FAR), looking(2, *NEAR)], 128)
+    assert rows == {0: 64, 1: 256, 2: 64}
+
+
+@given(st.lists(curves, min_size=1, max_size=12), st.integers(1, 2000))
+def test_all_rows_are_allocated_and_each_layer_keeps_half(layers, max_kv):
+    rows = allocate_rows([Reach(i, WINDOWS, each) for i, each in enumerate(layers)], max_kv)
+    assert sum(rows.values()) == max_kv * len(layers)
+    assert min(rows.values()) >= max_kv / 2
+
+
+STEEP = (1, 1, 1, 1, 1, 0.05, 0, 0)
+STEEPER = (1, 1, 1, 1, 1, 0.002, 0, 0)
+
+
+@given(curves, st.integers(2, 6), st.lists(curves, max_size=4), st.integers(1, 600))
+@example(STEEP, 2, [], 419)
+@example(STEEPER, 2, [], 466)
+@example(STEEP, 3, [FAR, NEAR], 419)
+def test_equal_layers_get_equal_rows_up_to_one(curve, count, others, max_kv):
+    layers = [*others, *[curve] * count]
+    rows = allocate_rows([Reach(i, WINDOWS, each) for i, each in enumerate(layers)], max_kv)
+    equal = [rows[i] for i, each in enumerate(layers) if each == curve]
+    assert max(equal) - min(equal) <= 1
+
+
+@given(curves, curves, st.integers(16, 600))
+def test_allocated_rows_never_lose_more_than_equal_rows(one, other, max_kv):
+    convex = [_convex(one), _convex(other)]
+    reaches = [Reach(i, WINDOWS, each) for i, each in enumerate(convex)]
+    rows = allocate_rows(reaches, max_kv)
+    lost = sum(reach.lost(rows[reach.index]) for reach in reaches)
+    step = sum(reach.saved(rows[reach.index]) for reach in reaches) * rules.STEP
+    assert lost <= sum(reach.lost(max_kv) for reach in reaches) + step + 1e-9
+
+
+def _convex(curve):
+    """The largest convex curve below: what more rows save grows ever less."""
+    sizes, values = np.array(WINDOWS), np.array(curve)
+    for i in range(len(sizes)):
+        for a in range(i):
+            for b in range(i + 1, len(sizes)):
+                part = (sizes[i] - sizes[a]) / (sizes[b] - sizes[a])
+                values[i] = min(values[i], values[a] + part * (values[b] - values[a]))
+    return tuple(values.tolist())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_layer_gets_its_policys_split(policy):
+    rows = layer_rows([looking(0, *NEAR), looking(1, *FAR)], 300, POLICIES[policy])
+    assert sum(each.max_size for each in rows.values()) == 600
+    for each in rows.values():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", H2OConfigWarning)
+            alone = POLICIES[policy](each.max_size)
+        assert each.heavy_budget == alone.heavy_budget
+        assert each.recent_budget == alone.recent_budget
+    assert rows[1].lost == looking(1, *FAR).lost(rows[1].max_size)
+
+
+def test_the_command_writes_what_caches_read(run, tmp_path):
+    model = small_model("gemma3_text")
+    profile, _ = profiled(model)
+    path, output = tmp_path / "profile.json", tmp_path / "budgets.json"
+    path.write_text(json.dumps(msgspec.to_builtins(profile)))
+    flags = ["--profile", path, "--max-kv", 200, "--policy", "tuned"]  # reach is the default
+    result = run("budgets", *flags, "--json", "--output", output)
+    assert result.exit_code == 0, result.output
+    document = schemas.check(json.loads(result.stdout), "budgets")
+    budgets = load_budgets(output)
+    assert [each and each.to_dict() for each in budgets.layers] == [
+        each and {name: each[name] for name in ("heavy_budget", "recent_budget", "max_size")}
+        for each in document["layers"]
+    ]
+    sizes = [each.max_size for each in budgets.layers if each]
+    assert sum(sizes) == 200 * len(sizes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", H2OConfigWarning)
+        caches = make_h2o_cache(model, H2OConfig.tuned(200), budgets=budgets)
+    made = [each.max_size for each, told in zip(caches, budgets.layers, strict=True) if told]
+    assert made == sizes
+
+
+# Recall
+
+
+FEW_WINDOWS = (8, 64, 512)
+
+
+def losing(index, lost):
+    """A layer that loses so much at 64 rows."""
+    return Reach(index, FEW_WINDOWS, (1.0, lost, 0.0))
+
+
+def chosen(*lost, rows=64):
+    layers = [losing(index, share) for index, share in enumerate(lost)]
+    return recalling_layers(layers, dict.fromkeys(range(len(lost)), rows))
+
+
+def test_layers_that_look_past_their_rows_more_than_the_mean_are_chosen():
+    assert chosen(0.1, 0.02, 0.5, 0.01) == (2,)
+    assert chosen(0.3, 0.02, 0.5, 0.01) == (0, 2)
+
+
+def test_layers_that_look_back_alike_are_all_chosen():
+    assert chosen(0.1, 0.1, 0.1) == (0, 1, 2)
+
+
+def test_no_layer_is_chosen_where_nothing_is_lost():
+    assert chosen(0.1, 0.5, rows=512) == ()
+
+
+def test_a_layers_own_rows_count():
+    layers = [losing(0, 0.4), losing(1, 0.4)]
+    assert recalling_layers(layers, {0: 64, 1: 512}) == (0,)
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    """A profile.json of a small model, of whose full layers 1 and 3 the third looks back."""
+    profile, _ = profiled(small_model("gemma3_text"))
+    document = msgspec.to_builtins(profile)
+    sizes = document["windows"]
+    document["layers"][1]["beyond"] = [0.1 * (1 - i / len(sizes)) for i in range(len(sizes))]
+    document["layers"][3]["beyond"] = [0.9 * (1 - i / len(sizes)) for i in range(len(sizes))]
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("measure", ["concentration", "reach"])
+def test_budgets_name_the_layers_only_if_asked(run, tmp_path, uneven, measure):
+    output = tmp_path / "budgets.json"
+    flags = ["--profile", uneven, "--max-kv", 80, "--measure", measure, "--output", output]
+    result = run("budgets", "--json", *flags)
+    assert schemas.check(json.loads(result.stdout), "budgets")["recall"] is None
+    assert set(json.loads(output.read_text())) == {"format", "layers"}
+    result = run("budgets", "--json", *flags, "--recall")
+    assert schemas.check(json.loads(result.stdout), "budgets")["recall"] == [3]
+    made = load_budgets(output)
+    assert made.recall == (3,)
+    assert read_budgets(made.to_dict(), made.source) == made
+    shown = run("budgets", *flags, "--recall")
+    assert "layers in which recall pays: 3" in shown.stdout
+
+
+def test_a_profile_marks_the_layers_for_a_few_sizes(uneven):
+    profile = msgspec.json.decode(uneven.read_bytes(), type=Profile)
+    tables = {table.title: table for table in show.sections(profile)}
+    table = tables["Layers in which recall pays"]
+    assert table.header == ("layer", "9 rows", "18 rows", "37 rows")
+    marked = {row[0]: [cell.endswith(", recall") for cell in row[1:]] for row in table.rows}
+    assert marked == {"1": [False] * 3, "3": [True] * 3}
+
+
+@pytest.mark.parametrize("recall", [3, [1, 1], [2, 1], [-1], [4], ["1"], [True], [0.0], {}])
+def test_a_wrong_list_of_layers_is_refused(recall):
+    document = {"format": 1, "layers": [None] * 4, "recall": recall}
+    with pytest.raises(H2OBudgetsError, match="budgets: recall: it must be a list of incr"):
+        read_budgets(document, "budgets")
+
+
+def test_recall_in_a_layer_that_evicts_nothing_is_refused():
+    budgets = Budgets((None, None), recall=(1,))
+    with pytest.raises(H2OBudgetsError, match=r"recall: layer 1 of gemma3 .* Leave it out"):
+        budgets.check_layers([True, False], "gemma3")

@@ -1,0 +1,238 @@
+"""What pages say is so: names, messages, figures, examples, promises."""
+
+import re
+import shlex
+from importlib import import_module
+from textwrap import dedent
+from typing import get_args
+
+import click
+import pytest
+
+from docs.docgen import answers, plan_pictures
+from docs.docgen.command_line import walk
+from docs.docgen.markdown import replaced
+from h2o_pack.cli import main
+from h2o_pack.memory import terms
+from tests.docs.conftest import ROOT, SOURCES
+
+WRITTEN_BY_PROGRAMS = ("performance.md", "results/")
+PAGES = {
+    path: text for path, text in SOURCES.items() if not path.startswith(WRITTEN_BY_PROGRAMS)
+}
+PAGES |= {
+    f"../{name}": (ROOT / name).read_text("utf-8") for name in ("README.md", "CONTRIBUTING.md")
+}
+CODE = re.compile(r"`([^`\n]+)`")
+FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+NAME = re.compile(r"\b(h2o_py|h2o_pack)((?:\.\w+)+)(?!\w*[/.]\w)")
+FOLDERS = "tests|bridge|h2o_py|metal|cexport|swift_templates|docs|facts|interface|studies"
+FILE = re.compile(rf"(?:^|\s)((?:{FOLDERS})/[\w./-]*\w)(?=$|[\s:,])")
+
+
+def commands() -> dict[tuple[str, ...], click.Command]:
+    contexts = walk(click.Context(main, info_name="h2o-pack"))
+    return {tuple(context.command_path.split()[1:]): context.command for context in contexts}
+
+
+def calls(text: str) -> list[str]:
+    """Return what a page shows as calls of the program, without what reads their output."""
+    lines = [line for block in FENCE.findall(text) for line in block.splitlines()]
+    return [
+        each.partition(" | ")[0].strip()
+        for each in [*lines, *CODE.findall(text)]
+        if re.match(r"\s*h2o-pack ", each)
+    ]
+
+
+def wrong_part(call: str) -> str:
+    """Return the part of a call that does not exist, or nothing."""
+    words = [word for word in shlex.split(call, comments=True)[1:] if word != "..."]
+    known = commands()
+    path: tuple[str, ...] = ()
+    while words and (*path, words[0]) in known:
+        path = (*path, words.pop(0))
+    command = known[path]
+    if words and isinstance(command, click.Group) and not words[0].startswith("-"):
+        alternatives = words[0].split("|")
+        if words[0] == "COMMAND" or all(
+            (*path, alternative) in known for alternative in alternatives
+        ):
+            return ""
+        return words[0]
+    options = {
+        name for param in command.params for name in (*param.opts, *param.secondary_opts)
+    }
+    options.add("--help")
+    given = [word.partition("=")[0] for word in words if word.startswith("-") and word != "-"]
+    return next((word for word in given if word not in options), "")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_options_exist(page):
+    for call in calls(PAGES[page]):
+        assert not wrong_part(call), f"{call!r} has {wrong_part(call)!r}"
+
+
+def test_a_command_or_option_that_does_not_exist_is_found():
+    assert wrong_part("h2o-pack ios --model demo --max-kv 64") == ""
+    assert wrong_part("h2o-pack nothing") == "nothing"
+    assert wrong_part("h2o-pack ios --nothing 3") == "--nothing"
+    assert wrong_part("h2o-pack policy nothing") == "nothing"
+    assert sum(len(calls(text)) for text in SOURCES.values()) > 20
+
+
+def resolves(package: str, rest: str) -> bool:
+    """Whether a dotted name leads to a module or something in one."""
+    found = import_module(package)
+    path = package
+    for part in rest.strip(".").split("."):
+        path = f"{path}.{part}"
+        if hasattr(found, part):
+            found = getattr(found, part)
+            continue
+        try:
+            found = import_module(path)
+        except (ModuleNotFoundError, TypeError):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_names_exist(page):
+    for code in CODE.findall(PAGES[page]):
+        for package, rest in NAME.findall(code):
+            assert resolves(package, rest), f"{package}{rest}"
+
+
+def test_a_python_name_that_does_not_exist_is_found():
+    assert resolves("h2o_py", ".H2OConfig.paper")
+    assert resolves("h2o_pack", ".vendoring.edits")
+    assert not resolves("h2o_py", ".H2OConfig.nothing")
+    assert not resolves("h2o_pack", ".vendoring.nothing")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_exist(page):
+    for code in CODE.findall(PAGES[page]):
+        for name in FILE.findall(code):
+            places = [ROOT / name, ROOT / "bridge/h2o_pack" / name]
+            assert any(place.exists() for place in places), f"{page}: {name}"
+
+
+@pytest.mark.parametrize("page", ["../README.md", "../CONTRIBUTING.md"])
+def test_make_targets_exist(page):
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    named = re.findall(r"(?:^|`)make ([a-z-]+)", PAGES[page], re.MULTILINE)
+    assert named
+    assert set(named) <= set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE))
+
+
+def test_the_terms_of_the_memory_plan_are_those_of_the_code():
+    rows = re.findall(
+        r"^\| ([\w ]+) \| .* \| (\w+) \|$", SOURCES["memory-plan.md"], re.MULTILINE
+    )
+    assert rows.pop(0) == ("term", "source")
+    assert [name for name, _ in rows] == list(terms.ALL)
+    beside = set(re.findall(r"\(`(\w+)`\) \|", SOURCES["memory-plan.md"]))
+    assert {known for _, known in rows} | beside == set(get_args(terms.Known))
+
+
+QUOTED = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
+
+
+def test_quoted_messages_are_printed():
+    printed = (ROOT / "tests/golden/pages/refusals.txt").read_text("utf-8")
+    messages = QUOTED.findall(SOURCES["troubleshooting.md"])
+    assert len(messages) >= 4
+    for message in messages:
+        assert all(part.strip() in printed for part in message.split("...")), message
+
+
+INTERVAL = re.compile(r"(\d\.\d\d) [(\[](\d\.\d\d)(?: to |, )(\d\.\d\d)[)\]]")
+
+
+def test_intervals_are_those_of_the_evaluation():
+    measured = set(INTERVAL.findall(SOURCES["results/eval/README.md"]))
+    quoted = set(INTERVAL.findall(SOURCES["choosing-max-kv.md"]))
+    assert quoted
+    assert quoted <= measured
+
+
+SOURCE = ROOT / "swift_templates/Tests/H2OFoundationModelsTests/Examples.swift.j2"
+FUNCTION = re.compile(r"^( *)func \w+\([^{]*\{\n(.*?)^\1\}$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```swift\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def compiled() -> list[str]:
+    return [dedent(body) for _, body in FUNCTION.findall(SOURCE.read_text("utf-8"))]
+
+
+def shown() -> list[str]:
+    return BLOCK.findall(SOURCES["using-the-session.md"])
+
+
+def test_each_example_is_compiled_and_each_compiled_one_is_shown():
+    assert sorted(shown()) == sorted(compiled())
+
+
+STALE = "run make pages"
+
+
+@pytest.mark.parametrize("theme", plan_pictures.PALETTES)
+def test_the_chart_shows_what_the_plan_counts(theme, tmp_path):
+    memory, drawn = plan_pictures.planned(), tmp_path / "chart.svg"
+    plan_pictures.draw(memory, plan_pictures.PALETTES[theme], drawn)
+    committed = plan_pictures.IMAGES / f"memory-{theme}.svg"
+    assert drawn.read_text("utf-8") == committed.read_text("utf-8"), STALE
+
+
+def test_the_bounded_cache_is_flat_and_the_full_one_crosses_the_limit():
+    memory = plan_pictures.planned()
+    assert len(set(memory.bounded)) == 1
+    assert memory.bounded[-1] < memory.unbounded[0] < memory.limit < memory.unbounded[-1]
+
+
+def test_the_sample_is_what_the_command_prints():
+    page = plan_pictures.PAGE.read_text("utf-8")
+    assert replaced(page, plan_pictures.MARK, plan_pictures.sample()) == page, STALE
+
+
+def test_the_readmes_table_shows_what_was_measured():
+    page = answers.PAGE.read_text("utf-8")
+    shown = answers.answers(answers.cells())
+    assert replaced(page, answers.MARK, shown) == page, STALE
+
+
+PAGE = (ROOT / "docs/security.md").read_text("utf-8")
+TRUSTED = "What is trusted"
+TEST = re.compile(r"`(test[_A-Z]\w*)`")
+DEFINED = re.compile(r"^ *(?:async )?(?:def|func) (test\w+)", re.MULTILINE)
+PROMISES = [
+    item.strip()
+    for section in PAGE.split("\n## ")[1:]
+    if not section.startswith(TRUSTED)
+    for item in section.split("\n- ")[1:]
+]
+
+
+def defined(*patterns: tuple[str, str]) -> set[str]:
+    sources = (path for folder, pattern in patterns for path in (ROOT / folder).rglob(pattern))
+    return {name for path in sources for name in DEFINED.findall(path.read_text("utf-8"))}
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda text: text[:40])
+def test_it_names_tests_that_exist_or_says_that_nothing_protects(promise):
+    named = TEST.findall(promise)
+    assert bool(named) != promise.startswith("Not protected: ")
+    assert set(named) <= defined(("tests", "test_*.py"), ("swift_templates/Tests", "*.swift"))
+    assert not named or promise.rpartition("`")[2] == "", "tests stand behind the promise"
+
+
+def test_nothing_is_promised_outside_of_the_lists():
+    assert len(PROMISES) > 40
+    introductions = [
+        text for section in PAGE.split("\n## ")[1:] for text in section.split("\n\n")[1:]
+        if not text.startswith("- ")
+    ]  # fmt: skip
+    assert introductions == ["A model is data from somebody else."]
