@@ -116,7 +116,8 @@ def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
         memory=swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit"),
         limits=LIMITS,
         manifest=swift("H2OKit/Bundle/ModelManifest.swift"),
-        digest=swift("H2OKit/Bundle/FileDigest.swift"),
+        digest=swift("H2OKit/Bundle/FileDigest.swift", "MLX"),
+        sha256=swift("upstream/linux/PortableSHA256.swift"),
         dyld=DYLD,
         warning=WARNING,
     )
@@ -147,7 +148,8 @@ def test_the_footprint_and_the_warning_of_memory_type_check(tmp_path):
         error=swift("H2OKit/Bundle/H2OLoadingError.swift"),
         plan=swift("H2OKit/Bundle/MemoryPlan.swift"),
         manifest=swift("H2OKit/Bundle/ModelManifest.swift"),
-        digest=swift("H2OKit/Bundle/FileDigest.swift"),
+        digest=swift("H2OKit/Bundle/FileDigest.swift", "MLX"),
+        sha256=swift("upstream/linux/PortableSHA256.swift"),
         mach=MACH,
         uikit=UIKIT,
     )

@@ -42,14 +42,9 @@ package actor ConversationPool: MemoryHolder {
         let options = try options.resolved(for: transcript, tools)
         let format = model.loaded.format(tools: tools, options: options)
         let chain = try format.chain(of: transcript)
-        let conversation = try await take(for: chain)
-        used += 1
-        defer {
-            used -= 1
-            put(conversation)
+        return try await lend(for: chain) {
+            try await $0.respond(to: transcript, tools: tools, options: options, emit: emit)
         }
-        return try await conversation.respond(
-            to: transcript, tools: tools, options: options, emit: emit)
     }
 
     /// Reads what comes before the user's next message, unless a conversation has read it.
@@ -63,13 +58,21 @@ package actor ConversationPool: MemoryHolder {
         let format = model.loaded.format(tools: tools, options: options)
         let chain = try format.chain(of: transcript)
         guard best({ $0.messagesRead(of: chain) }) == nil else { return }
+        try await lend(for: chain) {
+            try await $0.prewarm(transcript, tools: tools, options: options)
+        }
+    }
+
+    private func lend<Result: Sendable>(
+        for chain: TranscriptChain, _ work: (Conversation) async throws -> Result
+    ) async throws -> Result {
         let conversation = try await take(for: chain)
         used += 1
         defer {
             used -= 1
             put(conversation)
         }
-        try await conversation.prewarm(transcript, tools: tools, options: options)
+        return try await work(conversation)
     }
 
     private func take(for chain: TranscriptChain) async throws -> Conversation {

@@ -96,16 +96,4 @@ final class GenerationTests: XCTestCase {
             }
         }
     }
-
-    func testAnUnfitModelIsAnErrorOfGeneration() throws {
-        let model = Gemma2Model { [KVCacheSimple()] }
-
-        XCTAssertThrowsError(
-            try TokenIterator(input: prompt, model: model, parameters: parameters())
-        ) { error in
-            guard case .unfitModel("Gemma2Model", _) = error as? H2OCacheError else {
-                return XCTFail("\(error)")
-            }
-        }
-    }
 }

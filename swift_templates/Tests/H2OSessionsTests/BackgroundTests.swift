@@ -53,16 +53,6 @@ final class BackgroundTests: XCTestCase {
         XCTAssertEqual(order.entries, ["queue is empty"], "the step waits for what it queued")
     }
 
-    func testAGuardThatBeginsClosedLetsStepsWaitUntilItOpens() async throws {
-        let background = BackgroundGuard(isClosed: true) {}
-        let step = Task { try await background.withGPU { background.isClosed } }
-        for _ in 0 ..< 100 { await Task.yield() }
-        background.open()
-
-        let wasClosed = try await step.value
-        XCTAssertFalse(wasClosed)
-    }
-
     func testAStepThatWaitsCanBeCancelled() async throws {
         let background = BackgroundGuard {}
         background.close()

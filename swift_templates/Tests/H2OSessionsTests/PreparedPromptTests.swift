@@ -112,17 +112,6 @@ final class PreparedPromptTests: FolderTestCase {
         XCTAssertEqual(problems, [problem(.otherPrompt), nil])
     }
 
-    func testTheSystemPromptStaysPinnedThroughManyTurns() async throws {
-        let count = try prepare()
-        let session = session(try await makeModel().model)
-        for _ in 0 ..< 12 { _ = try await session.respond(to: "tell me more") }
-
-        let kept = await session.keptPositions
-
-        XCTAssertTrue(kept.shares.prefix(count).allSatisfy { $0 == 1 })
-        XCTAssertEqual(kept.shares.reduce(0, +), 64, accuracy: 1e-3)
-    }
-
     func testEveryConversationOfAModelBeginsWithThem() async throws {
         let count = try prepare()
         let model = try await makeModel().model

@@ -69,12 +69,6 @@ final class SchemaProcessorTests: XCTestCase {
         XCTAssertEqual(allowed(try grammars.processor(for: schema, atMost: 8)), ["1"])
     }
 
-    func testATokenThatWasNotAllowedIsAFailure() throws {
-        var processor = try processor(H2OSchema(#"{"type": "null"}"#), atMost: nil)
-        processor.didSample(token: token("x"))
-        XCTAssertEqual(processor.failure, .invalidSchema(.refused(reason: "rejected")))
-    }
-
     func testTokensThatTheGrammarDoesNotKnowAreNotChosen() throws {
         let processor = try processor(H2OSchema(#"{"type": "null"}"#), atMost: nil)
         let count = Self.letters.count + 3
@@ -95,18 +89,6 @@ final class SchemaProcessorTests: XCTestCase {
         XCTAssertEqual(made, 9)
         _ = try grammars.processor(for: schemas[0], atMost: nil)
         XCTAssertEqual(made, 10)
-    }
-
-    func testWithoutAnEngineTheErrorNamesAVersionThatHasOne() throws {
-        let grammars = SchemaGrammars(tokenizer: Letters(), endOfTurn: Self.end, stops: [Self.end])
-        do {
-            let schema = try H2OSchema(#"{"type": "null"}"#)
-            let processor = try grammars.processor(for: schema, atMost: nil)
-            XCTAssertEqual(allowed(processor), ["n"], "this version has an engine")
-        } catch let error as H2OSessionError {
-            guard case .noGrammarEngine(let version) = error else { throw error }
-            XCTAssertTrue(error.localizedDescription.contains("--upstream-version \(version)"))
-        }
     }
 
     /// The text that a model with a liking for some letters gives, without its end.

@@ -203,7 +203,9 @@ final class SchemaTests: XCTestCase {
 
     func testWhatIsNoSchemaIsRefusedWithItsPlace() {
         assertRefused("no", .notJSON)
-        assertRefused("", .notJSON)
+        for text in ["", "\"", "[1,]", #"{"type":"null",}"#, #"{"type" "null"}"#, "{}}"] {
+            assertRefused(text, .notJSON)
+        }
         assertRefused(#"{"type": "null", "type": "string"}"#, .notJSON)
         assertRefused("[]", .notASchema(place: "", expected: "an object, true or false"))
         assertRefused(

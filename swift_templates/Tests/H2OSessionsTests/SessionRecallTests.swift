@@ -107,19 +107,4 @@ final class SessionRecallTests: FolderTestCase {
         XCTAssertEqual(conversations, open)
         _ = try await running.respond(to: prompt)
     }
-
-    func testTheSameRepliesComeFromFilesAndFromMemory() async throws {
-        let (inFiles, inMemory) = (
-            try fixture(inFiles: true).makeSession(), try fixture().makeSession()
-        )
-        var rows = 0
-        for _ in 0 ..< 6 {
-            let reply = try await inFiles.respond(to: prompt)
-            let expected = try await inMemory.respond(to: prompt)
-            XCTAssertEqual(reply.text, expected.text)
-            XCTAssertEqual(reply.usage.recalled?.rows, expected.usage.recalled?.rows)
-            rows += try XCTUnwrap(reply.usage.recalled).rows
-        }
-        XCTAssertGreaterThan(rows, 0)
-    }
 }

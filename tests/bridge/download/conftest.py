@@ -17,7 +17,7 @@ from h2o_pack.progress import silent
 from tests.hub.server import HubServer
 
 PIECE = 1 << 16
-KIT = ("FileDigest", "ModelManifest", "H2OLoadingError", "ModelFolder", "MemoryPlan")
+KIT = ("ModelManifest", "H2OLoadingError", "ModelFolder", "MemoryPlan")
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,18 @@ class Downloads:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile the sources of the generated package that fetch a model."""
     templates = assets.root() / "swift_templates"
+    folder = tmp_path_factory.mktemp("download")
+    digest = (templates / "H2OKit/Bundle/FileDigest.swift").read_text("utf-8")
+    assert "    import MLX\n" in digest
+    (folder / "FileDigest.swift").write_text(digest.replace("    import MLX\n", ""))
     sources: Sequence[Path] = [
+        folder / "FileDigest.swift",
+        templates / "upstream/linux/PortableSHA256.swift",
         *(templates / "H2OKit/Bundle" / f"{name}.swift" for name in KIT),
         *sorted((templates / "Download/H2OKit/Download").glob("*.swift")),
         Path(__file__).parent / "program.swift",
     ]
-    made = tmp_path_factory.mktemp("download") / "program"
+    made = folder / "program"
     command = ["swiftc", "-swift-version", "6", "-warnings-as-errors", "-parse-as-library"]
     command += ["-package-name", "h2o"]
     subprocess.run([*command, *sources, "-o", made], check=True, capture_output=True)

@@ -120,19 +120,6 @@ final class SnapshotStoreTests: FolderTestCase {
         XCTAssertEqual(written, 0)
     }
 
-    func testWhatAKilledProcessLeftIsDeleted() throws {
-        let root = folder.appending(path: "snapshots")
-        let left = root.appending(path: "left", directoryHint: .isDirectory)
-        try FileManager.default.createDirectory(at: left, withIntermediateDirectories: true)
-        try Data("private".utf8).write(to: left.appending(path: "1.safetensors"))
-        let running = try ConversationFolder(in: root)
-
-        ConversationFolder.deleteStale(in: root)
-
-        XCTAssertFalse(FileManager.default.fileExists(atPath: left.path))
-        XCTAssertTrue(FileManager.default.fileExists(atPath: running.url.path))
-    }
-
     private var names: [String] {
         get throws {
             let root = folder.appending(path: "snapshots")

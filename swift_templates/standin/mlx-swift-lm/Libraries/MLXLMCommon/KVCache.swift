@@ -61,12 +61,6 @@ extension KVCache {
     public func finalize() {}
 }
 
-/// A cache that upstream's own quantized attention reads.
-public protocol QuantizedKVCacheProtocol: KVCache {
-    var groupSize: Int { get }
-    var bits: Int { get }
-}
-
 /// Which of `offset + n` rows each of the `n` last tokens sees.
 ///
 /// - Parameters:
