@@ -96,7 +96,7 @@ def handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
             server.requests.append(f"{self.command} {what}{path}")
             if path.split("/")[2] in server.held:
                 server.asked.set()
-                server.release.wait(60)
+                server.release.wait(120)  # longer than a test waits
             variables = ENVIRONMENT | {
                 "GIT_PROJECT_ROOT": str(server.folder),
                 "GIT_HTTP_EXPORT_ALL": "1",

@@ -275,6 +275,13 @@ def test_weights_in_several_files_add_up(hub):
     assert resolve(ID).weights.bytes == 16
 
 
+def test_an_index_that_names_a_file_that_is_not_there_is_refused(hub):
+    stale = index(model_3={"model.a": ("F32", [2])})
+    hub.add(ID, {**repository(), "model.safetensors.index.json": stale})
+    says(refusal(ID))
+    assert hub.asked("GET", ".safetensors") == []
+
+
 def test_a_moved_model_is_found_at_its_new_name(hub):
     hub.add("someone/old", repository(), moved_to=ID)
     hub.add(ID, repository())

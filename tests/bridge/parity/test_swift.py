@@ -168,7 +168,7 @@ def test_tests_run_after_the_build(swift, tmp_path):
 
 
 def test_a_build_that_fails_ends_with_swifts_words(swift, tmp_path):
-    host, tool = swift("echo 'a.swift: error: no such thing'; exit 1")
+    host, tool = swift("echo 'a.swift: error: no such thing'; echo '[2/2] Linking'; exit 1")
     says(refused(swift_half.build, host, tool, tmp_path, print, code=ExitCode.TOOL))
 
 
