@@ -20,8 +20,7 @@ LONGEST = (
     "tests/metal/test_checks.py",
     "tests/bridge/measure/test_evaluation_verdicts.py",
     "tests/h2o_py/test_traps.py",
-    "tests/h2o_py/test_core.py",
-    "tests/h2o_py/test_recall_core.py",
+    "tests/h2o_py/test_traffic.py",
     "tests/bridge/parity/test_trace.py",
     "tests/studies/test_bundled_models.py",
     "tests/h2o_py/test_recall_generation.py",
@@ -32,8 +31,6 @@ LONGEST = (
     "tests/h2o_py/test_recall_properties.py",
     "tests/h2o_py/test_long_prompt.py",
     "tests/bridge/test_hostile.py",
-    "tests/metal/test_symbols.py",
-    "tests/metal/test_simulator.py",
     "tests/h2o_py/test_mixed.py",
     "tests/docs/test_site.py",
 )

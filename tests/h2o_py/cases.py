@@ -10,7 +10,7 @@ import mlx.core as mx
 from h2o_pack.parity import reference
 from h2o_pack.parity.reference.recall import Recalled
 from h2o_py._compiled import ext
-from h2o_py.cache import H2OKVCache
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from h2o_py.rows import DENSE, Attended, Ledger, Rows
 from tests.h2o_py import core
 
@@ -62,6 +62,20 @@ fallback = SimpleNamespace(
 BACKENDS = {"fast": core, "fallback": fallback}
 
 
+def make_cache(kv, config, backend=None, group_size=64):
+    """A cache by the name of its storage; beside those of users also k4v8 and any rNhM."""
+    if kv == "dense":
+        return H2OKVCache(config, backend)
+    if kv[:1] == "r" and kv[1].isdigit():
+        recent, heavy = map(int, kv[1:].split("h"))
+        return MixedH2OKVCache(config, heavy, recent, group_size, backend=backend)
+    rotated = kv.startswith("rotated")
+    bits = kv.removeprefix("rotated")
+    keys, values = bits[1:].split("v") if "v" in bits else (bits, bits)
+    options = {"key_bits": int(keys), "value_bits": int(values), "rotated": rotated}
+    return QuantizedH2OKVCache(config, group_size=group_size, backend=backend, **options)
+
+
 def in_pairs(first, second, third):
     """Every pair of values of the first two axes, with the values of the third in turn.
 
@@ -83,16 +97,16 @@ def in_turn(families, storages, every=("qwen3",)):
 
 def random_tokens(tokens, *, batch=1, heads=4, kv_heads=2, dim=64, dtype=mx.float32):
     """Queries, keys and values of new tokens."""
-    make = lambda count: mx.random.normal((batch, count, tokens, dim)).astype(dtype)
-    return make(heads), make(kv_heads), make(kv_heads)
+    normal = lambda count: mx.random.normal((batch, count, tokens, dim)).astype(dtype)
+    return normal(heads), normal(kv_heads), normal(kv_heads)
 
 
-def step(cache, queries, keys, values, mask="ask"):
+def step(cache, queries, keys, values, mask="ask", sinks=None):
     """One call of the model: write, then attend with the mask the cache asks for."""
     if isinstance(mask, str) and mask == "ask":
         mask = cache.make_mask(keys.shape[2])
     cache.update_and_fetch(keys, values)
-    return cache.attend(queries, scale=queries.shape[-1] ** -0.5, mask=mask)
+    return cache.attend(queries, scale=queries.shape[-1] ** -0.5, mask=mask, sinks=sinks)
 
 
 def saved_of(archive):
@@ -109,6 +123,36 @@ def kept(cache):
     """Positions each head keeps, sorted, as nested lists [B][Hkv][...]."""
     positions = mx.sort(cache.positions, axis=-1).tolist()
     return [[[p for p in head if p >= 0] for head in sequence] for sequence in positions]
+
+
+def held(cache):
+    """Positions that each head holds, sorted, as nested lists [B][Hkv][...]."""
+    both = zip(cache.ledger.positions.tolist(), cache.ledger.held.tolist(), strict=True)
+    return [
+        [
+            sorted(p for p, flag in zip(*head, strict=True) if flag)
+            for head in zip(*sequence, strict=True)
+        ]
+        for sequence in both
+    ]
+
+
+def hold(cache, share=0.4, seed=1):
+    """Hold some rows that no other rule protects; the same in caches with the same rows."""
+    positions = cache.ledger.positions
+    chosen = mx.random.uniform(shape=positions.shape, key=mx.random.key(seed)) < share
+    victims = mx.arange(positions.shape[2]) == cache.ledger.victim[..., None]
+    chosen = chosen & (positions < cache.offset - cache.config.recent_budget) & ~victims
+    cache.ledger = cache.ledger._replace(held=chosen)
+    return held(cache)
+
+
+def in_use(cache):
+    """Rows in use of pool and ring."""
+    pool, ring = cache.rows
+    ringed = 0 if ring is None else min(cache.offset, cache.config.recent_budget)
+    parts = [pool[:, :, : cache.length - ringed]]
+    return parts if ring is None else [*parts, ring[:, :, :ringed]]
 
 
 def filled(config, tokens, *, seed=0, backend=None, chunk=16, **shape):
@@ -137,16 +181,49 @@ def assert_same_state(one, other, tolerance=1e-5, context=""):
         assert largest_difference(a, b) <= tolerance * scale, (context, name)
 
 
+def assert_invariants(cache):
+    """What holds whatever attention does."""
+    config, seen = cache.config, cache.offset
+    always = set(range(min(config.sink_size, seen)))
+    always |= set(range(max(0, seen - config.recent_budget), seen))
+    for begin, end in config.pinned:
+        always |= set(range(begin, min(end, seen)))
+    assert cache.length == min(seen, config.max_size)
+    for sequence in kept(cache):
+        for head in sequence:
+            assert len(set(head)) == len(head) == cache.length
+            assert always <= set(head)
+            assert max(head) < seen
+
+
+def assert_same_archive(one, other):
+    """Keys and values bit by bit, novelty closely, in the same segments."""
+    assert saved_of(one) == saved_of(other)
+    assert (one.length, one.nbytes) == (other.length, other.nbytes)
+    for number, (mine, its) in enumerate(zip(one.arrays, other.arrays, strict=True)):
+        assert mine.shape == its.shape
+        if number % 2 == 0:
+            assert mx.array_equal(mine, its)
+        else:
+            assert largest_difference(mine, its) < 1e-5
+
+
 __all__ = [
     "BACKENDS",
     "TOLERANCE",
+    "assert_invariants",
+    "assert_same_archive",
     "assert_same_state",
     "fallback",
     "filled",
+    "held",
+    "hold",
     "in_pairs",
     "in_turn",
+    "in_use",
     "kept",
     "largest_difference",
+    "make_cache",
     "random_tokens",
     "reference",
     "saved_of",

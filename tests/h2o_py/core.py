@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from h2o_pack.parity.reference.recall import Reading, Recalled
+from h2o_pack.parity.reference.recall import Recalled
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.fast import *  # noqa: F403  a backend has these too
@@ -105,38 +105,6 @@ def recall(
     return Recalled(Rows(*kept), Ledger(*state), came)
 
 
-def read_everything(
-    queries: mx.array,
-    keys: mx.array,
-    values: mx.array,
-    rows: Rows,
-    ledger: Ledger,
-    archive: Archive,
-    *,
-    offset: int,
-    config: H2OConfig,
-    scale: float,
-    mask: mx.array | str | None = None,
-    sinks: mx.array | None = None,
-    row_format: RowFormat = DENSE,
-) -> Reading | None:
-    """Attention of these queries to all positions, and what each position gets of it."""
-    reading = ext.read_everything(
-        queries,
-        keys,
-        values,
-        rows,
-        ledger,
-        archive,
-        offset=offset,
-        config=_native(config, row_format),
-        scale=scale,
-        mask=mask,
-        sinks=sinks,
-    )
-    return None if reading is None else Reading(*reading)
-
-
 def chosen_positions(
     asked_for: mx.array, *, first: int, seen: int, rows: int, config: H2OConfig
 ) -> mx.array:
@@ -149,25 +117,3 @@ def chosen_positions(
         config=_native(config),
         recall=config.recall,
     )
-
-
-def bring_back(
-    positions: mx.array,
-    rows: Rows,
-    ledger: Ledger,
-    archive: Archive,
-    *,
-    offset: int,
-    config: H2OConfig,
-    row_format: RowFormat = DENSE,
-) -> Recalled:
-    """The rows and the ledger once positions came back that were chosen for all layers."""
-    kept, state, came = ext.bring_back(
-        positions,
-        rows,
-        ledger,
-        archive,
-        offset=offset,
-        config=_native(config, row_format),
-    )
-    return Recalled(Rows(*kept), Ledger(*state), came)

@@ -12,7 +12,7 @@ import pytest
 import h2o_py
 from h2o_py import __main__ as commands
 from h2o_py import errors, saved_header
-from h2o_py.cache import H2OKVCache
+from h2o_py.cache import H2OKVCache, join
 from tests.cexport.segments import append, filled
 from tests.conftest import DEMO
 from tests.h2o_py import core
@@ -79,6 +79,7 @@ def in_files(cache):
     return cache.archive.mark[1]
 
 
+@pytest.mark.parametrize("is_joined", [False, True])
 @pytest.mark.parametrize(
     ("name", "bits", "dtype"),
     [
@@ -90,10 +91,15 @@ def in_files(cache):
     ],
     ids=str,
 )
-def test_a_cache_recalls_the_same_from_files_as_from_memory(tmp_path, name, bits, dtype):
+def test_a_cache_recalls_the_same_from_files_as_from_memory(
+    tmp_path, name, bits, dtype, is_joined
+):
     shape = {"batch": 2, "dtype": dtype}
     memory = H2OKVCache(config(archive_bits=bits), BACKENDS[name])
     files = H2OKVCache(config(tmp_path / "chat", archive_bits=bits), BACKENDS[name])
+    if is_joined:  # the last tokens of a chunk then read the whole archive
+        join([memory])
+        join([files])
     wanted = take(memory, TRAFFIC, 0, **shape)
     assert_equal(take(files, TRAFFIC, 0, **shape), wanted)
     assert memory.recalled == files.recalled > 0

@@ -1,121 +1,32 @@
-"""The cache's core against its reference: outputs, scores, kept positions, next victim."""
-
-from functools import partial
+"""The policy as its rules say: what a score is, what is novel, and which row goes."""
 
 import mlx.core as mx
 import pytest
 
-from h2o_pack.parity import reference
-from h2o_py._compiled import ext
-from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
+from h2o_py import fast
+from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.rows import Rows
 from tests.h2o_py.cases import (
     BACKENDS,
-    TOLERANCE,
-    assert_same_state,
-    in_pairs,
+    assert_invariants,
+    filled,
+    hold,
     kept,
     largest_difference,
+    make_cache,
     random_tokens,
     step,
 )
-
-DTYPES = [mx.float32, mx.float16, mx.bfloat16]
-PROMPT_THEN_DECODE = [5, 40, 1, 1, 1, 7, 1, 33, *[1] * 40]
-
-
-def run_both(config, steps, backend, *, make=H2OKVCache, **shape):
-    mx.random.seed(0)
-    ours, oracle = make(config, backend=backend), make(config, backend=reference)
-    for i, tokens in enumerate(steps):
-        new = random_tokens(tokens, **shape)
-        out, wanted = step(ours, *new), step(oracle, *new)
-        tolerance = TOLERANCE[out.dtype] * (1 if backend is BACKENDS["fast"] else 2)
-        assert largest_difference(out, wanted) <= tolerance, i
-        assert_same_state(ours, oracle, 2e-5, context=(i, tokens))
-        assert ours.length == min(ours.offset, config.max_size)
-        for mine, its in zip(in_use(ours), in_use(oracle), strict=True):
-            assert mx.array_equal(mine, its), i
-
-
-def in_use(cache):
-    """Rows in use of pool and ring."""
-    pool, ring = cache.rows
-    ringed = 0 if ring is None else min(cache.offset, cache.config.recent_budget)
-    parts = [pool[:, :, : cache.length - ringed]]
-    return parts if ring is None else [*parts, ring[:, :, :ringed]]
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize(
-    ("score", "novelty", "dtype"),
-    in_pairs(("peak", "softmax", "abs_logit"), ((0.0, 0.0), (2.0, 0.0), (2.0, 0.01)), DTYPES),
-    ids=str,
-)
-def test_equals_the_reference_through_chunks_and_steps(name, score, novelty, dtype):
-    config = H2OConfig(
-        32, score=score, novelty=novelty[0], novelty_margin=novelty[1], observation_window=8,
-        pinned=((6, 8),),
-    )  # fmt: skip
-    run_both(config, PROMPT_THEN_DECODE, BACKENDS[name], dtype=dtype, batch=2)
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize(
-    ("bits", "shape", "dtype"),
-    in_pairs(((8, 8), (4, 4), (8, 4), (4, 8)), ((64, 64), (96, 32), (128, 128)), DTYPES),
-    ids=str,
-)
-def test_quantized_rows_equal_those_of_the_reference(name, bits, shape, dtype):
-    dim, group_size = shape
-    make = partial(
-        QuantizedH2OKVCache, key_bits=bits[0], value_bits=bits[1], group_size=group_size
-    )
-    config = H2OConfig(32, observation_window=8)
-    steps = [20, 20, 1, 1, 5, *[1] * 30]
-    run_both(config, steps, BACKENDS[name], make=make, dim=dim, dtype=dtype)
-
-
-@pytest.mark.parametrize(
-    ("heavy", "recent", "dtype"), in_pairs((16, 8, 4), (16, 8, 4), DTYPES), ids=str
-)
-def test_rows_of_two_precisions_equal_those_of_the_reference(heavy, recent, dtype):
-    make = partial(MixedH2OKVCache, heavy_bits=heavy, recent_bits=recent)
-    config = H2OConfig(
-        40, sink_size=2, heavy_budget=10, recent_budget=12, observation_window=8,
-        pinned=((5, 7),),
-    )  # fmt: skip
-    steps = [5, 1, 1, 9, 30, 1, 1, 1, 1, 5, 60, *[1] * 60, 7, *[1] * 5]
-    run_both(config, steps, BACKENDS["fast"], make=make, batch=2, dtype=dtype)
-
-
-@pytest.mark.parametrize("instructions", ext.instruction_sets())
-def test_every_instruction_set_keeps_the_same_rows(instructions):
-    before = ext.instruction_set()
-    ext.use_instruction_set(instructions)
-    try:
-        config = H2OConfig(45, heavy_budget=20, recent_budget=17, pinned=((5, 6), (9, 11)))
-        run_both(config, [30, 30, *[1] * 30], BACKENDS["fast"], dim=80)
-    finally:
-        ext.use_instruction_set(before)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_equal_importance_evicts_the_lowest_position(name):
     config = H2OConfig(12, sink_size=2, heavy_budget=4, recent_budget=3, novelty=0.0)
     cache = H2OKVCache(config, BACKENDS[name])
-    same = mx.ones((1, 2, 1, 8))
-    for _ in range(20):
-        step(cache, mx.zeros((1, 4, 1, 8)), same, same)
-    # All attention is uniform, so older rows peaked higher; among never-equal peaks the
-    # newest unprotected is lowest. Equal ones arise when queries see the same rows at once.
-    chunk = H2OKVCache(config, BACKENDS[name])
-    many = mx.ones((1, 2, 20, 8))
-    everything = mx.zeros((20, 20), mx.bool_) | True
-    step(chunk, mx.zeros((1, 4, 20, 8)), many, many, mask=everything)
-    assert kept(chunk)[0][0] == [0, 1, *range(10, 20)]
-    assert len(kept(cache)[0][0]) == 12
+    same = mx.ones((1, 2, 20, 8))
+    step(cache, mx.zeros((1, 4, 20, 8)), same, same, mask=mx.ones((20, 20), mx.bool_))
+    assert kept(cache)[0][0] == [0, 1, *range(10, 20)]
 
 
 def test_scores_follow_the_closed_form_of_the_average():
@@ -181,7 +92,7 @@ def test_a_key_is_novel_when_it_follows_the_mean_less_than_a_typical_one_and_the
         wanted = mx.maximum(0.0, mx.sqrt(mx.maximum(0.0, others)) - along - 0.125)
         assert largest_difference(novelty[0, :, t], wanted) < 1e-5
     assert (novelty[0, :, 7] > 0.5).all().item()
-    assert (novelty == 0).sum().item() > 0
+    assert (novelty == 0).any().item()
 
 
 def test_keys_without_a_common_direction_are_not_novel():
@@ -202,6 +113,44 @@ def test_an_additive_mask_that_means_to_hide_leaves_scores_alone():
     assert largest_difference(hidden.scores[..., 3], plain.scores[..., 3]) < 1e-6
 
 
+def test_rows_that_are_held_stay_where_others_would():
+    config = H2OConfig(37, sink_size=2, heavy_budget=12, recent_budget=10, pinned=((5, 7),))
+    ours, free = (filled(config, 60) for _ in range(2))
+    positions = hold(ours)
+    assert sum(len(head) for head in positions[0]) > 4
+    for tokens in (*[1] * 40, 9, 1, 20):
+        new = random_tokens(tokens)
+        step(ours, *new)
+        step(free, *new)
+    for all_kept, all_held in zip(kept(ours)[0], positions[0], strict=True):
+        assert set(all_held) <= set(all_kept)
+    assert kept(ours) != kept(free)
+    assert free.ledger.held is None
+    with pytest.raises(ValueError, match="held"):
+        free.ledger = free.ledger._replace(held=mx.zeros((1, 2, 36), mx.bool_))
+
+
+@pytest.mark.parametrize("kv", ["dense", "8", "k8v4", "rotated4", "r16h8", "r8h4"])
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_nan_and_infinity_neither_stop_eviction_nor_corrupt_positions(kv, backend, poison):
+    config = H2OConfig(16, sink_size=2, heavy_budget=4, recent_budget=8)
+    cache = make_cache(kv, config, backend, 32)
+    mx.random.seed(7)
+    for t in range(60):
+        q, k, v = random_tokens(1, dim=32)
+        if t == 20:
+            k = k * poison
+        if t == 40:
+            q = q * poison
+        step(cache, q, k, v)
+        mx.eval(cache.ledger)
+        assert_invariants(cache)
+    assert all(20 not in head for head in kept(cache)[0])
+    assert mx.isfinite(cache.scores).all().item()
+    assert mx.isfinite(step(cache, *random_tokens(1, dim=32))).all().item()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -212,8 +161,6 @@ def test_an_additive_mask_that_means_to_hide_leaves_scores_alone():
     ],
 )
 def test_wrong_arguments_of_attend_are_named(change, message):
-    from h2o_py import fast
-
     config = H2OConfig(64)
     ledger = fast.make_ledger(1, 2, 8, config)
     rows = Rows(mx.zeros((1, 2, 40, 16)))
@@ -223,17 +170,18 @@ def test_wrong_arguments_of_attend_are_named(change, message):
     assert message in str(caught.value)
 
 
-def test_wrong_arguments_of_write_are_named():
-    from h2o_py import fast
-
-    config = H2OConfig(64)
-    k = mx.zeros((1, 2, 1, 8))
-    victim = mx.zeros((1, 2), mx.int32)
-    with pytest.raises(ValueError, match="all but the head dim must agree"):
-        fast.cache_write(None, k, mx.zeros((1, 2, 2, 8)), victim, 0, config)
-    with pytest.raises(ValueError, match="victim has shape"):
-        fast.cache_write(None, k, k, victim.astype(mx.float32), 0, config)
-    with pytest.raises(ValueError, match=r"pool has shape \(1,2,9,8\)"):
-        fast.cache_write(Rows(mx.zeros((1, 2, 9, 8))), k, k, victim, 0, config)
-    with pytest.raises(ValueError, match="offset is 3 but there are no rows"):
-        fast.cache_write(None, k, k, victim, 3, config)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"values": mx.zeros((1, 2, 2, 8))}, "all but the head dim must agree"),
+        ({"victim": mx.zeros((1, 2))}, "victim has shape"),
+        ({"rows": Rows(mx.zeros((1, 2, 9, 8)))}, r"pool has shape \(1,2,9,8\)"),
+        ({"offset": 3}, "offset is 3 but there are no rows"),
+    ],
+)
+def test_wrong_arguments_of_write_are_named(change, message):
+    new = mx.zeros((1, 2, 1, 8))
+    arguments = {"rows": None, "keys": new, "values": new, "offset": 0, **change}
+    arguments.setdefault("victim", mx.zeros((1, 2), mx.int32))
+    with pytest.raises(ValueError, match=message):
+        fast.cache_write(config=H2OConfig(64), **arguments)

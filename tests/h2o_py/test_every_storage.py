@@ -13,7 +13,15 @@ from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES
 from h2o_py.store import load_cache, save_cache
-from tests.h2o_py.cases import assert_same_state, kept, largest_difference, random_tokens, step
+from tests.h2o_py.cases import (
+    assert_same_archive,
+    assert_same_state,
+    held,
+    kept,
+    largest_difference,
+    random_tokens,
+    step,
+)
 
 SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 
@@ -32,18 +40,23 @@ def filled(kv, tokens, config=SMALL, **shape):
     return cache
 
 
-@pytest.mark.parametrize("tokens", [10, 60])
-def test_files_and_copies_continue_identically(kv, tokens, tmp_path):
-    cache = filled(kv, tokens, dtype=mx.bfloat16)
+@pytest.mark.parametrize("recall", [None, H2ORecall(ask=4, spread=2, every=3)])
+@pytest.mark.parametrize("tokens", [10, 60, 300])
+def test_files_and_copies_continue_identically(kv, tokens, recall, tmp_path):
+    config = dataclasses.replace(SMALL, recall=recall)
+    cache = filled(kv, tokens, config, dtype=mx.bfloat16)
     copies = [cache.copy(), copy.copy(cache), copy.deepcopy(cache)]
     save_prompt_cache(str(tmp_path / "prompt.safetensors"), [cache], {"model": "test"})
-    [upstream], told = load_prompt_cache(
+    [upstream], metadata = load_prompt_cache(
         str(tmp_path / "prompt.safetensors"), return_metadata=True
     )
+    assert metadata == {"model": "test"}
     save_cache(tmp_path / "own.safetensors", [cache], {"turn": "1"})
     [own], metadata = load_cache(tmp_path / "own.safetensors")
-    assert (told, metadata) == ({"model": "test"}, {"turn": "1"})
-    later = [random_tokens(1, dtype=mx.bfloat16) for _ in range(30)]
+    assert metadata == {"turn": "1"}
+    assert cache.header[0].endswith("+recall") == (recall is not None)
+    counts = [*[1] * 10, 20, 1, 1] if recall else [1] * 30
+    later = [random_tokens(count, dtype=mx.bfloat16) for count in counts]
     outs = []
     for new in later:  # such steps write in place
         outs.append(step(cache, *new))
@@ -53,6 +66,9 @@ def test_files_and_copies_continue_identically(kv, tokens, tmp_path):
             assert largest_difference(step(other, *new), out) == 0  # evaluates it
         assert_same_state(other, cache, 0)
         assert (other.config, other.row_format) == (cache.config, cache.row_format)
+        if recall is not None:
+            assert held(other) == held(cache)
+            assert_same_archive(other.archive, cache.archive)
 
 
 def test_mlx_can_evaluate_and_save_its_state(kv):
@@ -78,11 +94,11 @@ def test_what_was_handed_out_stays_as_it_was(kv):
     q, k, v = random_tokens(1)
     fetched = cache.update_and_fetch(k, v)
     cache.attend(q, scale=0.125)
-    held = [*fetched, cache.keys, *cache.arrays]
-    before = [array.tolist() for array in held]
+    arrays = [*fetched, cache.keys, *cache.arrays]
+    before = [array.tolist() for array in arrays]
     for _ in range(20):
         mx.eval(step(cache, *random_tokens(1)))
-    assert [array.tolist() for array in held] == before
+    assert [array.tolist() for array in arrays] == before
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
@@ -101,7 +117,7 @@ def test_rows_are_written_in_place(kv, pipelined):
         mx.eval(previous if pipelined else out)
         previous = out
     mx.eval(out)
-    rows_bytes = sum(each.nbytes for each in cache.rows if each is not None)
+    rows_bytes = sum(buffer.nbytes for buffer in cache.rows if buffer is not None)
     assert mx.get_peak_memory() - before < rows_bytes / 4
     assert active_memory() - before < rows_bytes / 4
 
@@ -109,10 +125,10 @@ def test_rows_are_written_in_place(kv, pipelined):
 @pytest.mark.parametrize("kv", ["dense", "8"], indirect=True)
 def test_trim_takes_tokens_back_until_the_first_eviction(kv):
     cache, shorter = (STORAGES[kv](SMALL, 64) for _ in range(2))
-    for each, tokens in ((cache, 20), (shorter, 15)):
+    for taught, tokens in ((cache, 20), (shorter, 15)):
         mx.random.seed(7)
         for _ in range(tokens):
-            step(each, *random_tokens(1))
+            step(taught, *random_tokens(1))
     assert cache.is_trimmable()
     assert cache.trim(5) == 5
     assert (cache.offset, cache.length) == (15, 15)

@@ -19,10 +19,8 @@ from h2o_py import (
     make_h2o_cache,
 )
 from h2o_py.cache import H2OKVCache
-from h2o_py.models import STORAGES
-from tests.h2o_py.cases import kept, random_tokens, step
+from tests.h2o_py.cases import BACKENDS, held, kept, random_tokens, step
 from tests.h2o_py.small_models import small_model
-from tests.h2o_py.test_recall_properties import held
 
 RECALL = H2ORecall(ask=4, spread=2)
 SIZES = {"sink_size": 2, "heavy_budget": 10, "recent_budget": 8}
@@ -80,60 +78,15 @@ def test_a_recalled_row_stays_until_the_next_recall():
     assert held(cache) != before
 
 
-@pytest.mark.parametrize("kv", STORAGES)
-def test_an_array_mask_that_says_causal_gives_what_causal_gives(kv):
-    mx.random.seed(2)
-    caches = [STORAGES[kv](config(), 64) for _ in range(3)]
-    for tokens in (30, 1, 12, 3):
-        new = random_tokens(tokens)
-        asked = [None, caches[1].make_mask(tokens, return_array=True)]
-        if asked[1] is not None:
-            asked.append(mx.where(asked[1], 0.0, -1e30))
-        outs = [
-            step(cache, *new, mask="ask" if mask is None else mask)
-            for cache, mask in zip(caches, [*asked, None], strict=False)
-        ]
-        for out in outs[1:]:
-            np.testing.assert_allclose(np.array(outs[0]), np.array(out), atol=1e-5)
-    assert kept(caches[0]) == kept(caches[1]) == kept(caches[2])
-    assert held(caches[0]) == held(caches[1]) == held(caches[2])
-
-
-def test_a_copy_goes_its_own_way_and_shares_whole_segments():
-    cache = filled(chunks=(700, 1))
-    twin = cache.copy()
-    assert addresses(cache.archive)[:4] == addresses(twin.archive)[:4]
-    mx.random.seed(8)
-    more = [random_tokens(tokens) for tokens in (1, 20)]
-    for new in more:
-        mx.eval(step(twin, *new))
-    assert (cache.offset, cache.archive.length) == (701, 701)
-    for new in more:
-        mx.eval(step(cache, *new))
-    assert same(cache, twin)
-
-
-def test_what_is_evaluated_after_a_chunk_has_the_segments_as_they_were():
+def test_copies_share_whole_segments_and_later_tokens_leave_them_as_they_were():
     cache = filled(chunks=(600,))
-    before = addresses(cache.archive)
+    segments = addresses(cache.archive)[:4]
+    twin = cache.copy()
     for _ in range(3):
         mx.eval(step(cache, *random_tokens(50)), cache.arrays)
-    after = cache.archive.arrays
-    assert addresses(cache.archive)[:4] == before[:4]
-    assert [a.shape[2] for a in after] == [256, 256, 256, 256, 238, 238]
-
-
-def test_tokens_taken_back_before_an_eviction_leave_the_archive():
-    cache = filled(chunks=(10,))
-    mx.random.seed(4)
-    more = random_tokens(8)
-    mx.eval(step(cache, *more))
-    assert cache.trim(8) == 8
-    assert cache.archive.length == 10
-    fresh = filled(chunks=(10,)).archive.arrays
-    assert all(mx.array_equal(*both) for both in zip(cache.archive.arrays, fresh, strict=True))
-    mx.eval(step(cache, *more))
-    assert cache.archive.length == 18
+    assert [a.shape[2] for a in cache.archive.arrays] == [256, 256, 256, 256, 238, 238]
+    assert (twin.offset, twin.archive.length) == (600, 600)
+    assert addresses(cache.archive)[:4] == addresses(twin.archive)[:4] == segments
 
 
 def test_a_limit_drops_the_oldest_segments_and_says_so_once():
@@ -158,6 +111,19 @@ def test_tokens_are_not_taken_back_from_an_archive_that_dropped_its_oldest():
     assert (cache.is_trimmable(), cache.trim(200)) == (False, 0)
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+def test_of_positions_asked_for_alike_the_lowest_come(name):
+    settings = H2OConfig(
+        40, sink_size=2, heavy_budget=14, recent_budget=9, pinned=((6, 8),),
+        recall=H2ORecall(rows=6, spread=0, ask=4, archive_bits=16),
+    )  # fmt: skip
+    cache = H2OKVCache(settings, backend=BACKENDS[name])
+    for tokens in (80, 5):
+        same = mx.ones((1, 2, tokens, 64))
+        step(cache, mx.zeros((1, 4, tokens, 64)), same, same)
+    assert held(cache)[0] == [[2, 3, 4, 5, 8, 9]] * 2  # but sinks and pinned ones
+
+
 @pytest.mark.parametrize("bits", [4, 8, 16])
 @pytest.mark.parametrize("backend", [reference, fast])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
@@ -165,43 +131,35 @@ def test_keys_that_are_not_finite_never_come_back(poison, backend, bits):
     """Though all else of them is what every query asks for."""
     mx.random.seed(7)
     cache = H2OKVCache(config(rows=7, spread=0, archive_bits=bits), backend)
-    marked = mx.array([3, 8, 11])
-    wanted = mx.ones((64,))
+    is_odd = (mx.arange(30)[:, None] == mx.array([3, 8, 11])).any(axis=1, keepdims=True)
     for tokens in (30, 12, 1, 9, 9):
         _, keys, values = random_tokens(tokens)
         if cache.offset == 0:
-            here = (mx.arange(tokens)[:, None] == marked).any(axis=1, keepdims=True)
-            keys = mx.where(here, wanted, 0.1 * keys)
-            keys = mx.where(here & (mx.arange(64) == 20), poison, keys)
-        queries = mx.broadcast_to(wanted, (1, 4, tokens, 64))
-        mx.eval(step(cache, queries, keys, values))
-        archived = cache.archive.rows(0, 30)[0]
-        finite = mx.isfinite(archived).all(axis=-1)
-        assert mx.array_equal(
-            finite[0, 0], mx.logical_not((mx.arange(30)[:, None] == marked).any(1))
-        )
+            keys = mx.where(is_odd, 1.0, 0.1 * keys)
+            keys = mx.where(is_odd & (mx.arange(64) == 20), poison, keys)
+        mx.eval(step(cache, mx.ones((1, 4, tokens, 64)), keys, values))
+        finite = mx.isfinite(cache.archive.rows(0, 30)[0]).all(axis=-1)
+        assert mx.array_equal(finite[0, 0], ~is_odd[:, 0])
     assert cache.recalled > 0
-    assert not {p for head in held(cache)[0] for p in head} & set(marked.tolist())
+    assert not {p for head in held(cache)[0] for p in head} & {3, 8, 11}
 
 
 def test_a_model_that_is_not_routed_goes_on_without_recall_and_is_told_once():
     mx.random.seed(6)
     cache, plain = H2OKVCache(config()), H2OKVCache(H2OConfig(24, **SIZES))
     new = [random_tokens(tokens)[1:] for tokens in (30, 1, 9)]
+    plain.expects_scores = False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for keys, values in new:
             rows = cache.update_and_fetch(keys, values)
             assert rows[0].shape[2] >= keys.shape[2]
+            plain.update_and_fetch(keys, values)
         cache.settle()
-    codes = [each.message.code for each in caught]
+        plain.settle()
+    codes = [warning.message.code for warning in caught]
     assert codes.count("recall_not_asked") == 1
     assert cache.archive is None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain, "expects_scores", False)
-        for keys, values in new:
-            plain.update_and_fetch(keys, values)
-        plain.settle()
     assert kept(cache) == kept(plain)
     assert "+recall" not in cache.header[0]
 
@@ -243,7 +201,6 @@ def test_a_model_whose_attention_does_not_pass_through_the_cache_is_refused_by_n
     model = small_model("stablelm")
     with pytest.raises(H2OModelError) as caught:
         make_h2o_cache(model, config())
-    assert caught.value.code == "recall_needs_scores"
     assert caught.value.code == "recall_needs_scores"
     with pytest.warns(H2OScoresMissingWarning):
         make_h2o_cache(model, H2OConfig(24, **SIZES))

@@ -49,3 +49,35 @@ def evaluated(host, *arrays):
     errors = host.take_errors()
     assert not errors, "\n".join(errors)
     return arrays[0] if len(arrays) == 1 else arrays
+
+
+def make_step(host, kernel, grid, group, **options):
+    """One dispatch of a program: threadgroups, threads of each, and what is bound by index.
+
+    Arrays are given by their names as `inputs` and `outputs`, bytes as words.
+    """
+    step = host.Step()
+    for name, value in {"kernel": kernel, "grid": grid, "group": group, **options}.items():
+        setattr(step, name, value)
+    return step
+
+
+def run(host, kernel, grid, group, arrays, outputs, **options):
+    """Run one kernel to its end.
+
+    Returns what it wrote, by index: `outputs` gives shape and dtype for each. Raises
+    RuntimeError with what the host found wrong.
+    """
+    inputs = {f"input {index}": array for index, array in arrays.items()}
+    specs = {f"output {index}": (*spec, "") for index, spec in outputs.items()}
+    step = make_step(
+        host, kernel, grid, group, inputs=dict(zip(arrays, inputs, strict=True)),
+        outputs=dict(zip(outputs, specs, strict=True)), **options,
+    )  # fmt: skip
+    results = host.run_program([step], inputs, specs, {})
+    mx.eval(list(results.values()))
+    errors = host.take_errors()
+    host.commit()
+    if errors:
+        raise RuntimeError(errors[0])
+    return {index: results[f"output {index}"] for index in outputs}

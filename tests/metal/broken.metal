@@ -6,7 +6,6 @@ using namespace metal;
 
 constant bool flag [[function_constant(100)]];
 constant int count [[function_constant(101)]];
-constant bool flag_is_on = is_function_constant_defined(flag) && flag;
 
 struct Header {
   int length;
@@ -91,10 +90,6 @@ struct Header {
   to[0] = flag ? 1 : 2;
 }
 
-[[kernel]] void write_flag_if_defined(device float* to [[buffer(0)]]) {
-  to[0] = flag_is_on ? 1 : 2;
-}
-
 [[kernel]] void write_count(device int* to [[buffer(0)]]) {
   to[0] = count + 1;
 }
@@ -157,12 +152,10 @@ struct Header {
   to[2 * i + 1] = size.x * size.y;
 }
 
-[[kernel]] void shuffles(
+[[kernel]] void exchange(
     device int* to [[buffer(0)]],
     uint lane [[thread_index_in_simdgroup]]) {
   const int value = lane;
   to[lane] = simd_shuffle_down(value, ushort(1));
-  to[32 + lane] = simd_shuffle_xor(value, ushort(5));
-  to[64 + lane] = simd_prefix_inclusive_sum(value);
-  to[96 + lane] = simd_max(value) + simd_min(value);
+  to[32 + lane] = simd_max(value) + simd_min(value) + simd_sum(value);
 }

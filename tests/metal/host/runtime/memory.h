@@ -2,7 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include "dispatch.h"
 
 namespace h2o::host {
 
@@ -41,15 +44,6 @@ class TouchedBytes {
 
   std::vector<uint64_t> bits_;
   std::vector<uint32_t> touched_;
-};
-
-struct Traffic {
-  uint64_t loads = 0;
-  uint64_t stores = 0;
-  uint64_t bytes_loaded = 0;
-  uint64_t bytes_stored = 0;
-  uint64_t read = 0; // distinct bytes of a threadgroup, summed over threadgroups
-  uint64_t written = 0;
 };
 
 /// One allocation, or one block of bytes, as the running dispatch sees it.
@@ -105,5 +99,41 @@ class Slots {
 extern Slots* all_slots;
 
 Slots& slots();
+
+/// Threadgroup variables of the running threadgroup, each behind a gap.
+class Storage {
+ public:
+  static constexpr size_t capacity = 64 << 10;
+  static constexpr size_t metal_limit = 32 << 10;
+  static constexpr size_t gap = 256;
+
+  /// Forgets the variables: another kernel's come.
+  void clear();
+  /// Makes all of them unwritten.
+  void restart();
+  void* variable(int ordinal, const char* name, size_t size, size_t alignment);
+
+  bool holds(uintptr_t address) const {
+    return address - reinterpret_cast<uintptr_t>(bytes_) < capacity;
+  }
+  /// Of the access; what is wrong with it, or nothing.
+  std::string touch(uintptr_t address, size_t size, bool write);
+
+ private:
+  enum class Byte : unsigned char { gap, unwritten, written };
+
+  struct Variable {
+    const char* name;
+    size_t begin;
+    size_t size;
+  };
+
+  Variable variables_[64] = {};
+  size_t used_ = 0;
+  Byte states_[capacity] = {};
+  alignas(64) char bytes_[capacity];
+};
+
+Storage& storage();
 
 } // namespace h2o::host
