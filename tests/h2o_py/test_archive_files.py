@@ -24,7 +24,7 @@ def test_archives_of_sessions_that_ended_go_but_for_those_to_keep(tmp_path):
     for name in ("a", "b"):
         filled(tmp_path / name / "layer-000", 1)
     assert h2o_py.delete_stale_archives(tmp_path, keep=["b"]) == ["a"]
-    assert [each.name for each in tmp_path.iterdir()] == ["b"]
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
 def test_an_archive_that_is_open_stays(tmp_path):
@@ -106,7 +106,7 @@ def test_a_cache_recalls_the_same_from_files_as_from_memory(
     assert_equal(files.ledger, memory.ledger)
     assert in_files(files) == 4
     assert len(files.archive.arrays) == 2  # of the 187 newest tokens
-    ours, its = (each.archive for each in (files, memory))
+    ours, its = files.archive, memory.archive
     assert_equal(ours.rows(0, ours.length), its.rows(0, its.length))
 
 
@@ -218,7 +218,7 @@ def test_trimmed_tokens_leave_the_files_again(tmp_path, n):
     assert memory.trim(n) == files.trim(n) == n
     assert in_files(files) == min(3, (956 - n) // 256 - ((956 - n) % 256 == 0))
     assert_equal(take(files, [700, 30], 1), take(memory, [700, 30], 1))
-    ours, its = (each.archive for each in (files, memory))
+    ours, its = files.archive, memory.archive
     assert_equal(ours.rows(0, ours.length), its.rows(0, its.length))
 
 
@@ -229,7 +229,7 @@ def test_a_limit_lets_the_oldest_files_go(tmp_path):
     files = H2OKVCache(config(tmp_path / "chat", limit=600 * token))
     assert_equal(take(files, TRAFFIC, 0), take(memory, TRAFFIC, 0))
     assert files.archive.first == memory.archive.first == 768
-    names = sorted(each.name for each in (tmp_path / "chat").iterdir())
+    names = sorted(path.name for path in (tmp_path / "chat").iterdir())
     assert names == ["000003.safetensors", "lock", "manifest"]
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
     del files
@@ -245,7 +245,7 @@ def test_a_file_that_is_lost_ends_recall_and_not_the_conversation(tmp_path, name
     (tmp_path / "chat/000001.safetensors").unlink()
     with pytest.warns(h2o_py.H2ORecallWarning) as warnings:
         outs = take(cache, [40, 1, 300, 40, 1], 1)
-    (warning,) = (each.message for each in warnings)
+    (warning,) = (raised.message for raised in warnings)
     assert warning.code == "archive_not_read"
     says(warning)
     assert all(mx.isfinite(out).all() for out in outs)
@@ -268,7 +268,7 @@ def test_a_disk_that_is_full_ends_recall_and_not_the_conversation(tmp_path):
             outs = go_on()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert [each.message.code for each in warnings] == ["archive_not_written"]
+    assert [raised.message.code for raised in warnings] == ["archive_not_written"]
     assert all(mx.isfinite(out).all() for out in outs)
     assert cache.archive is None
 
@@ -284,7 +284,7 @@ def test_saved_caches_name_what_is_wrong_with_their_folder(tmp_path):
     (tmp_path / "chat/manifest").unlink()
     with refused as short:
         h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")
-    assert [each.value.code for each in (locked, short)] == [
+    assert [caught.value.code for caught in (locked, short)] == [
         "archive_locked",
         "archive_too_short",
     ]
@@ -293,8 +293,8 @@ def test_saved_caches_name_what_is_wrong_with_their_folder(tmp_path):
 def continued(mark, folder):
     """The archive that goes on from `mark` in `folder`, as a saved cache does."""
     saved_header._check_mark(mark, str(folder / "layer-000"))
-    made = tuple(mark[name] for name in ("session", "count", "chain"))
-    return core.open_folder(str(folder / "layer-000"), made)
+    parts = tuple(mark[name] for name in ("session", "count", "chain"))
+    return core.open_folder(str(folder / "layer-000"), parts)
 
 
 @pytest.mark.parametrize(
@@ -315,18 +315,19 @@ def test_a_mark_that_no_archive_made_is_refused(tmp_path, mark):
     with pytest.raises(h2o_py.H2OFileError) as refused:
         continued(mark, tmp_path)
     assert refused.value.code == "archive_other"
-    made = {"session": session, "count": count, "chain": chain}
-    assert continued(made, tmp_path)
+    assert continued({"session": session, "count": count, "chain": chain}, tmp_path)
 
 
 def test_the_command_says_what_is_wrong_with_the_folder(tmp_path):
     filled(tmp_path / "chat/layer-000", 1)
-    given = ["generate", "--model", str(DEMO), "--prompt", "words " * 9, "--max-tokens", "1"]
+    command = ["generate", "--model", str(DEMO), "--prompt", "words " * 9, "--max-tokens", "1"]
     recall = ["--h2o-max-size", "96", "--h2o-recall", f"store={tmp_path / 'chat'}"]
     with pytest.raises(SystemExit) as refused:
-        commands.main([*given, *recall])
-    found = f"error: {tmp_path / 'chat/layer-000'} holds the archive of another conversation. "
-    assert str(refused.value.code).startswith(found)
+        commands.main([*command, *recall])
+    problem = (
+        f"error: {tmp_path / 'chat/layer-000'} holds the archive of another conversation. "
+    )
+    assert str(refused.value.code).startswith(problem)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
@@ -338,7 +339,7 @@ def test_a_recall_from_32768_tokens_in_files_stays_under_64_mib(tmp_path):
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["came"] > 0
-    assert found["segments_in_files"] >= 124  # the newest are in memory
-    assert found["most"] - found["before"] < min(64, found["archive"])
+    measured = json.loads(done.stdout)
+    assert measured["came"] > 0
+    assert measured["segments_in_files"] >= 124  # the newest are in memory
+    assert measured["most"] - measured["before"] < min(64, measured["archive"])

@@ -231,7 +231,8 @@ def test_the_core_does_what_its_reference_does_in_any_conversation(kv, recall, d
             config = dataclasses.replace(config, recall=asked)
         layers.append(
             tuple(
-                make_cache(storage, config, each, 32) for each in (BACKENDS[backend], reference)
+                make_cache(storage, config, module, 32)
+                for module in (BACKENDS[backend], reference)
             )
         )
     seed = draw(st.integers(0, 1000), "seed")

@@ -122,24 +122,6 @@ def test_trap_a_chunk_loses_rows_before_its_own_attention():
     assert largest_difference(logits, model(prompt, cache=make_prompt_cache(model))) < 1e-4
 
 
-# Masks
-
-
-@pytest.mark.parametrize("kv", STORAGES)
-def test_trap_masks_as_wide_as_the_positions_instead_of_the_rows(kv):
-    mx.random.seed(4)
-    cache, twin = (STORAGES[kv](SMALL, 64) for _ in range(2))
-    for _ in range(5):
-        new = random_tokens(16)
-        mx.eval(step(cache, *new), step(twin, *new))
-    q, k, v = random_tokens(6)
-    mask = cache.make_mask(6, return_array=True)
-    assert mask.shape == (6, 38)
-    out = step(cache, q, k, v, mask=mask)
-    assert largest_difference(out, step(twin, q, k, v, mask="causal")) < 1e-6
-    assert_same_state(cache, twin)
-
-
 @pytest.mark.parametrize("kv", STORAGES)
 def test_trap_an_empty_cache_counts_as_false_and_gets_no_mask(kv):
     cache = STORAGES[kv](SMALL, 64)

@@ -54,8 +54,10 @@ def test_pipelines_that_write_scores_are_told_with_their_threads(host, backend):
     q, k, v = problem(1, 40, dim=64, dtype=mx.float16)
     mask = make_mask("none", 1, 2, 1, 40, mx.float16)
     check_dense(host, backend, q, k, v, mask, None, "")
-    told = host.scoring_pipelines().items()  # those of the process, so other tests' too
-    threads = {each for name, each in told if name.startswith("h2o_attend_float16_t_64_")}
+    pipelines = host.scoring_pipelines().items()  # those of the process, so other tests' too
+    threads = {
+        counts for name, counts in pipelines if name.startswith("h2o_attend_float16_t_64_")
+    }
     assert threads == {(1024, 1024)}
 
 

@@ -28,7 +28,7 @@ CONFIG = H2OConfig(
 def both(kv, backend, config=CONFIG, group_size=32):
     """The cache on the kernels, and on the reference with Metal's rule of quantizing."""
     backends = (backend, metal_rule.reference)
-    return [make_cache(kv, config, each, group_size) for each in backends]
+    return [make_cache(kv, config, module, group_size) for module in backends]
 
 
 def token_without_ties(kv):

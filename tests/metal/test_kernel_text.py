@@ -8,13 +8,13 @@ import pytest
 
 from interface import kernel_text as text
 
-INSTANCES = [(kernel, each) for kernel in text.kernels() for each in kernel.instances]
+INSTANCES = [(kernel, types) for kernel in text.kernels() for types in kernel.instances]
 
 
 def test_each_instance_is_compiled_from_the_text_that_the_host_runs(host):
     for kernel, arguments in INSTANCES:
         host.compile_kernel(kernel.name, arguments)
-    assert {text.instance_name(kernel.name, each) for kernel, each in INSTANCES} <= set(
+    assert {text.instance_name(kernel.name, types) for kernel, types in INSTANCES} <= set(
         host.kernel_names()
     )
 

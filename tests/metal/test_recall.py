@@ -28,11 +28,11 @@ def config(bits):
 @pytest.mark.parametrize("name", ["dense", "r16h8"])
 def test_recall_equals_the_cpu_in_three_dispatches_a_step(host, backend, name, bits):
     mx.random.seed(31)
-    ours, theirs = (make_cache(name, config(bits), each) for each in (backend, None))
+    ours, theirs = (make_cache(name, config(bits), module) for module in (backend, None))
     for i, tokens in enumerate(TRAFFIC):
         queries, keys, values = random_tokens(tokens)
         host.reset_counters()
-        out, wanted = (step(each, 3 * queries, keys, values) for each in (ours, theirs))
+        out, wanted = (step(cache, 3 * queries, keys, values) for cache in (ours, theirs))
         evaluated(host, out, *ours.ledger.arrays)
         if tokens == 1:
             kernels = [entry["kernel"] for entry in host.counters()]
