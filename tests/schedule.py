@@ -15,7 +15,6 @@ LONGEST = (
     "tests/metal/test_attention_kernels.py",
     "tests/cexport/test_older_mlx.py",
     "tests/h2o_py/test_model_families.py",
-    "tests/h2o_py/test_rarer_families.py",
     "tests/bridge/measure/test_evaluation_runs.py",
     "tests/metal/test_checks.py",
     "tests/bridge/measure/test_evaluation_verdicts.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import cycle
 from types import SimpleNamespace
 
@@ -125,6 +126,17 @@ def kept(cache):
     return [[[p for p in head if p >= 0] for head in sequence] for sequence in positions]
 
 
+@contextmanager
+def using_instructions(name):
+    """Let the core use one of the CPU's instruction sets."""
+    before = ext.instruction_set()
+    ext.use_instruction_set(name)
+    try:
+        yield
+    finally:
+        ext.use_instruction_set(before)
+
+
 def held(cache):
     """Positions that each head holds, sorted, as nested lists [B][Hkv][...]."""
     both = zip(cache.ledger.positions.tolist(), cache.ledger.held.tolist(), strict=True)
@@ -228,4 +240,5 @@ __all__ = [
     "reference",
     "saved_of",
     "step",
+    "using_instructions",
 ]

@@ -140,27 +140,180 @@ FAMILIES = {
     },
 }  # fmt: skip
 
+# All other families of mlx_lm, which nothing else builds.
+
+# Names that several files ask for; each takes those that it knows.
+_SHARED = {
+    **LATENT, "layer_types": SLIDING_FIRST, "attention_bias": False, "use_bias": False,
+    "use_qk_norm": True, "num_shared_experts": 1, "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.0, "layer_group_size": 2, "group_norm_size": 2,
+    "moe_num_experts": 4, "moe_topk": 2, "num_layers": 4, "layer_norm_epsilon": 1e-5,
+    "rope_parameters": {
+        "rope_theta": 1000.0, "sliding_attention": {"rope_theta": 1000.0},
+        "full_attention": {"rope_theta": 1000.0},
+    },
+}  # fmt: skip
+_GPT = {"n_positions": 256, "n_embd": 64, "n_head": 2, "n_layer": 4}
+_LONGCAT = {
+    "ffn_hidden_size": 64, "expert_ffn_hidden_size": 64, "zero_expert_num": 1,
+    "mla_scale_q_lora": True, "mla_scale_kv_lora": True,
+}  # fmt: skip
+_DELTA = {
+    "linear_attn_config": {
+        "kda_layers": [1, 3], "full_attn_layers": [2, 4], "num_heads": 2, "head_dim": 32,
+        "short_conv_kernel_size": 3,
+    },
+    "num_experts_per_token": 2,
+}  # fmt: skip
+_TWO_HEADS = {"num_attention_heads": 2}  # head dim 32 where hidden_size decides it
+_TEXT = {**COMMON, **_SHARED}
+
+_SPECIFIC = {
+    "Klear": _TWO_HEADS,
+    "bailing_hybrid": {}, "bailing_moe_linear": {}, "bailing_moe_v3": {},
+    "dbrx": {
+        "d_model": 64, "n_layers": 4, "n_heads": 2,
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 1000.0},
+        "ffn_config": {"ffn_hidden_size": 64, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "deepseek": _TWO_HEADS,
+    "deepseek_v41": {"o_groups": 2, "o_lora_rank": 16, "qk_rope_head_dim": 16},
+    "dots1": {},
+    "ernie4_5_moe": {"moe_num_shared_experts": 1},
+    "exaone": _TWO_HEADS,
+    "exaone_moe": {"is_moe_layer": [False, True] * 2},
+    "gear": {}, "glm": {}, "glm4_moe_lite": {},
+    "glm_moe_dsa": {
+        "index_head_dim": 32, "index_n_heads": 2, "index_topk": 8, "moe_layer_freq": 1,
+        "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+    },
+    "gpt2": {**_GPT, "n_ctx": 256},
+    "gpt_bigcode": {**_GPT, "n_inner": 64, "mlp_bias": False},
+    "gpt_neox": {**_TWO_HEADS, "rotary_emb_base": 1000, "rotary_pct": 0.5},
+    "gptj": {**_GPT, "rotary_dim": 16},
+    "granitemoe": {
+        **_TWO_HEADS, "logits_scaling": 1.0, "attention_multiplier": 0.2,
+        "embedding_multiplier": 1.0, "residual_multiplier": 1.0,
+    },
+    "hunyuan": {
+        **_TWO_HEADS, "num_shared_expert": 1, "use_mixed_mlp_moe": True, "use_cla": False,
+        "cla_share_factor": 2, "rope_scaling": {"type": "dynamic", "factor": 1.0, "alpha": 1.0},
+    },
+    "internlm3": _TWO_HEADS,
+    "kimi_k25": {"text_config": _TEXT},
+    "kimi_k3": {"text_config": {**_TEXT, **_DELTA, "attn_res_block_size": 2}},
+    "kimi_linear": {**_DELTA, "model_max_length": 256},
+    "kimi_vl": {"text_config": _TEXT},
+    "laguna": {},
+    "lfm2-vl": {"text_config": {**COMMON, **FAMILIES["lfm2"], "model_type": "lfm2"}},
+    "llama4": {"text_config": {
+        **_TEXT, "model_type": "llama4_text", "num_experts_per_tok": 1,
+        "attention_chunk_size": SLIDING, "interleave_moe_layer_step": 2,
+        "intermediate_size_mlp": 64,
+    }},
+    "llama4_text": {"intermediate_size_mlp": 64, "no_rope_layers": [1, 1, 1, 0]},
+    "longcat_flash": {**_LONGCAT, "attention_method": "MLA", "zero_expert_type": "identity"},
+    "longcat_flash_ngram": {
+        **_LONGCAT, "ngram_vocab_size_ratio": 2, "emb_neighbor_num": 2, "emb_split_num": 2,
+    },
+    "mamba": {
+        "state_size": 16, "conv_kernel": 3, "use_conv_bias": True, "time_step_rank": 4,
+    },
+    "mellum": {},
+    "minicpm3": {
+        **_TWO_HEADS, "dim_model_base": 64, "scale_depth": 1.0, "scale_emb": 1.0,
+        "rope_scaling": {
+            "type": "longrope", "original_max_position_embeddings": 256,
+            "long_factor": [1.0] * 16, "short_factor": [1.0] * 16,
+        },
+    },
+    "minimax_m3_vl": {"text_config": {
+        **_TEXT, "layer_types": None, "moe_layer_freq": [0, 1, 0, 1],
+        "dense_intermediate_size": 64, "shared_intermediate_size": 64,
+        "sparse_attention_config": {
+            "sparse_num_index_heads": 2, "sparse_index_dim": 32, "sparse_block_size": 8,
+            "sparse_topk_blocks": 2, "sparse_attention_freq": [0, 1, 0, 1],
+        },
+    }},
+    "mistral4": {"rope_parameters": {
+        "rope_theta": 1000.0, "type": "default", "llama_4_scaling_beta": 0.1,
+        "original_max_position_embeddings": 16,
+    }},
+    "muse_glimmer": {},
+    "muse_spark": {"text_config": {
+        **_TEXT, "num_shared_experts": 0, "layer_rope_theta": [1000.0, 0] * 2,
+        "final_logit_softcapping": 20.0, "output_multiplier": 1.0, "moe_hidden_size": 64,
+        "post_norm_eps": 1e-6,
+    }},
+    "nanbeige": {"num_loops": 2},
+    "nemotron": {"hidden_act": "relu2"},
+    "nemotron-nas": {
+        **_TWO_HEADS,
+        "block_configs": [
+            {"attention": {"n_heads_in_group": 1}, "ffn": {"ffn_mult": 1.0}},
+            {"attention": {"no_op": True}, "ffn": {"ffn_mult": 1.0}},
+            {"attention": {"replace_with_linear": True}, "ffn": {"no_op": True}},
+            {"attention": {"n_heads_in_group": 2}, "ffn": {"ffn_mult": 1.0}},
+        ],
+    },
+    "olmo3": {},
+    "phixtral": {
+        "num_vocab": VOCABULARY, "model_dim": 64, "num_heads": 2, "num_layers": 4,
+        "rotary_dim": 16,
+    },
+    "pixtral": {"text_config": {**COMMON, "model_type": "llama"}},
+    "plamo": {**_TWO_HEADS, "n_shared_head": 2},
+    "plamo2": {"hidden_size_per_head": 32, "mamba_d_state": 16, "mamba_num_heads": 4},
+    "plamo3": {"sliding_window_pattern": 2},
+    "prism_hadamard_qwen35": {
+        "text_config": {**FAMILIES["qwen3_5"]["text_config"], "intermediate_size": 128},
+        "tensor_namespace": "mlx-vlm-qwen3_5",
+        "quantization": {"bits": 2, "group_size": 128, "mode": "affine"},
+        "modules": [{
+            "path": "model.layers.1.mlp.down_proj", "embedding": False, "block": 0,
+            "dtype": "float16",
+        }],
+    },
+    "qwen": {**_TWO_HEADS, "kv_channels": 32},
+    "qwen2_moe": _TWO_HEADS,
+    "qwen2_vl": {"text_config": {**_TEXT, **_TWO_HEADS, "model_type": "qwen2"}},
+    "qwen3_vl": {"text_config": {**_TEXT, "model_type": "qwen3"}},
+    "qwen3_vl_moe": {"text_config": {**_TEXT, "model_type": "qwen3_moe"}},
+    "recurrent_gemma": {
+        "attention_window_size": SLIDING, "conv1d_width": 3, "logits_soft_cap": 10.0,
+        "block_types": ["recurrent", "recurrent", "attention"],
+    },
+    "rwkv7": {
+        "a_low_rank_dim": 8, "v_low_rank_dim": 8, "gate_low_rank_dim": 8,
+        "decay_low_rank_dim": 8,
+    },
+    "seed_oss": {}, "spark2_5": {},
+    "step3p5": {
+        "num_attention_groups": 2, "share_expert_dim": 64, "moe_layers_enum": "1,3",
+        "moe_top_k": 2,
+    },
+    "talkie": {}, "telechat3": {}, "youtu_llm": {},
+}  # fmt: skip
+
+RARER = {family: {**_SHARED, **settings} for family, settings in _SPECIFIC.items()}
+
 
 @cache
 def small_model(family, dtype=mx.float32):
     """A model with its own random weights, the same ones each time."""
-    return built(family, FAMILIES[family], dtype)
-
-
-def built(family, settings, dtype):
-    """The model of "file" or "file variant" with these settings beside the common ones."""
+    settings = {**FAMILIES, **RARER}[family]
     mx.random.seed(zlib.crc32(family.encode()))  # its own, whatever other families there are
     name = family.split()[0]
     architecture = importlib.import_module(f"mlx_lm.models.{name}")
     settings = {"model_type": name, **COMMON, **settings}
     model = architecture.Model(architecture.ModelArgs.from_dict(settings))
     assert sum(p.size for _, p in tree_flatten(model.parameters())) < 1_000_000, family
-    model.update(tree_map(lambda p: _made_random(p, dtype), model.parameters()))
+    model.update(tree_map(lambda p: _random(p, dtype), model.parameters()))
     mx.eval(model.parameters())
     return model
 
 
-def _made_random(parameter, dtype):
+def _random(parameter, dtype):
     """Zeros (attention sinks, convolutions) would hide what a cache does to them."""
     if not mx.issubdtype(parameter.dtype, mx.floating):
         return parameter

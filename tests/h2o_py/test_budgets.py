@@ -5,25 +5,31 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import warnings
 
 import mlx.core as mx
 import mlx_lm
 import pytest
-from mlx_lm.models.cache import load_prompt_cache, make_prompt_cache, save_prompt_cache
+from mlx_lm.models.cache import KVCache, load_prompt_cache, make_prompt_cache, save_prompt_cache
 
 from h2o_py import __main__ as commands
 from h2o_py import errors, generation, routing
 from h2o_py.budgets import Budgets, LayerBudget, load_budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig, H2ORecall
+from h2o_py.errors import H2OConfigWarning
+from h2o_py.families import shares_one_mask, why_unfit
 from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+from h2o_py.routing import install_routing, remove_routing, routing_installed
 from tests.conftest import DEMO
 from tests.h2o_py.cases import in_turn, kept
-from tests.h2o_py.small_models import VOCABULARY, small_model
+from tests.h2o_py.small_models import FAMILIES, VOCABULARY, small_model
 
 generate_step = importlib.import_module("mlx_lm.generate").generate_step
 
 COMMON = H2OConfig(48, sink_size=2, heavy_budget=20, recent_budget=20)
+CHUNKS = (10, 30, 1, 1, 15, 1)
+"""One fills some layers and not others, others are longer than all or come after eviction."""
 
 
 def budget_file(folder, layers, **changes):
@@ -46,8 +52,8 @@ def run(model, caches, tokens=90, answer=20):
 def test_a_file_gives_each_layer_its_budgets(tmp_path):
     path = budget_file(tmp_path, [entry(36, 10), None, entry(5, 41), None])
     caches = make_h2o_cache(small_model("qwen3"), COMMON, budgets=load_budgets(path))
-    found = [(c.config.heavy_budget, c.config.recent_budget) for c in caches]
-    assert found == [(36, 10), (20, 20), (5, 41), (20, 20)]
+    budgets = [(c.config.heavy_budget, c.config.recent_budget) for c in caches]
+    assert budgets == [(36, 10), (20, 20), (5, 41), (20, 20)]
     assert {(c.config.max_size, c.config.sink_size) for c in caches} == {(48, 2)}
 
 
@@ -80,9 +86,9 @@ def test_layers_with_their_own_cache_have_null(tmp_path):
 def test_layers_that_budgets_leave_out_do_not_recall():
     common = dataclasses.replace(COMMON, recall=H2ORecall(rows=3))
     chosen = Budgets((None, LayerBudget(5, 30), None), recall=(1, 2))
-    found = [chosen.config_of(i, common) for i in range(3)]
-    assert [each.recall_rows for each in found] == [0, 3, 3]
-    assert (found[1].heavy_budget, found[2].heavy_budget) == (5, 20)
+    configs = [chosen.config_of(i, common) for i in range(3)]
+    assert [config.recall_rows for config in configs] == [0, 3, 3]
+    assert (configs[1].heavy_budget, configs[2].heavy_budget) == (5, 20)
     assert chosen.config_of(0, COMMON) == COMMON
     every = Budgets((None,) * 3)
     assert [every.config_of(i, common).recall_rows for i in range(3)] == [3] * 3
@@ -226,3 +232,57 @@ def test_the_command_continues_from_a_file_of_h2o_caches(tmp_path, demo, monkeyp
     flags = ["generate", "--prompt-cache-file", path, "--prompt", "import sys"]
     # Unrouted attention would warn, and warnings are errors here.
     assert commands.main([*flags, "--max-tokens", "3", "--verbose", "False"]) == 0
+
+
+def alternating(model):
+    """16 and 48 rows in turns in the layers that evict; and how many rows each has."""
+    layers, rows = [], []
+    for i, cache in enumerate(make_prompt_cache(model)):
+        plain = type(cache) is KVCache
+        size = 48 if i % 2 else 16
+        layers.append(LayerBudget(size // 2, size // 4, size) if plain else None)
+        rows.append(size if plain else None)
+    return Budgets(tuple(layers)), rows
+
+
+def read(model, caches):
+    """Logits of the last token of each chunk."""
+    installed = routing_installed()
+    install_routing()
+    try:
+        logits, begin = [], 0
+        for tokens in CHUNKS:
+            ids = mx.arange(begin, begin + tokens)[None] * 7 % VOCABULARY
+            logits.append(model(ids, cache=caches)[:, -1])
+            mx.eval(logits[-1])
+            begin += tokens
+    finally:
+        if not installed:
+            remove_routing()
+    return mx.concatenate(logits).astype(mx.float32)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_reads_on_or_is_refused(family):
+    model = small_model(family)
+    budgets, rows = alternating(model)
+    if why_unfit(model) is not None or not any(rows):
+        pytest.skip("no H2O cache serves it")
+    if shares_one_mask(model):
+        with pytest.raises(ValueError) as caught:
+            make_h2o_cache(model, H2OConfig(24), budgets=budgets)
+        assert caught.value.code == "one_mask"
+        return
+    caches = make_h2o_cache(model, H2OConfig(24), budgets=budgets)
+    assert mx.isfinite(read(model, caches)).all().item()
+    for cache, size in zip(caches, rows, strict=True):
+        if size is not None:
+            assert (cache.max_size, cache.size()) == (size, size)
+
+
+def test_settings_of_one_layer_alone_warn_as_ever():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Budgets((LayerBudget(8, 4, 16),)).config_of(0, H2OConfig(512))
+    assert [warning.category for warning in caught] == [H2OConfigWarning]

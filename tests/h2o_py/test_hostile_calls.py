@@ -7,7 +7,6 @@ from h2o_py import fast
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES
 from h2o_py.rows import DENSE, RowFormat, Rows
-from h2o_py.storages import STORAGE_BITS
 from tests.h2o_py import core
 from tests.h2o_py.cases import BACKENDS, in_pairs, random_tokens, step
 
@@ -46,33 +45,27 @@ def test_contents_of_a_ledger_lead_nowhere_outside_the_buffers(name, kv, backend
             assert cache.length == 32
 
 
-def of_cache(kv):
-    """What the functions take of a cache, by name."""
+def arguments_of(kv):
+    """What the functions take for the next token of a full cache, by name."""
     cache = filled(kv, 59)
+    queries, keys, values = random_tokens(1)
     return {
-        "rows": cache.rows,
-        "ledger": cache.ledger,
-        "config": SMALL,
-        "row_format": cache.row_format,
-    }
+        "queries": queries, "keys": keys, "values": values, "rows": cache.rows,
+        "ledger": cache.ledger, "config": SMALL, "row_format": cache.row_format, "offset": 60,
+        "tokens": 1,
+    }  # fmt: skip
 
 
-def call(function, given, **changes):
-    """Call one of the core's functions on a cache's state with changes."""
-    q, k, v = random_tokens(1)
-    given = {**given, "queries": q, "keys": k, "values": v, "offset": 60}
-    given = {**given, "tokens": 1, "length": 5, **changes}
-    rows, ledger, offset = given["rows"], given["ledger"], given["offset"]
-    last = {"config": given["config"], "row_format": given["row_format"]}
+def call(function, arguments, **changes):
+    """Call one of the core's functions with changed arguments."""
+    arguments = {**arguments, **changes}
+    ledger = arguments["ledger"]
+    names = {"write": ("keys", "values"), "attend": ("queries", "ledger", "tokens")}[function]
+    chosen = {n: arguments[n] for n in (*names, "rows", "offset", "config", "row_format")}
     if function == "write":
-        victim = given.get("victim", ledger.victim)
-        result = core.cache_write(rows, given["keys"], given["values"], victim, offset, **last)
-    elif function == "attend":
-        numbers = {"tokens": given["tokens"], "offset": offset}
-        result = core.cache_attend(given["queries"], rows, ledger, **numbers, **last)
+        mx.eval(core.cache_write(victim=ledger.victim, **chosen))
     else:
-        result = core.trim_ledger(rows, ledger, given["length"], **last)
-    mx.eval(result)
+        mx.eval(core.cache_attend(**chosen))
 
 
 def widened(array):
@@ -101,7 +94,7 @@ WRONG_RING = {
 
 
 def is_unsaid(name, function, kv):
-    """Whether nothing that the function is given contradicts such rows without a ring.
+    """Whether nothing that the function gets contradicts such rows without a ring.
 
     Only a row's width says how long a value is. Such rows stay within their arrays.
     """
@@ -113,54 +106,42 @@ def is_unsaid(name, function, kv):
 @pytest.mark.parametrize("function", ["write", "attend"])
 @pytest.mark.parametrize("kv", STORAGES)
 def test_rows_that_do_not_fit_are_refused(kv, function):
-    given = of_cache(kv)
-    call(function, given)
-    pool, ring = given["rows"]
+    arguments = arguments_of(kv)
+    call(function, arguments)
+    pool, ring = arguments["rows"]
     for name, change in {**WRONG_ROWS, **(WRONG_RING if ring is not None else {})}.items():
         if ring is None and is_unsaid(name, function, kv):
             continue
         with pytest.raises(ValueError):
-            call(function, given, rows=change(pool, ring))
+            call(function, arguments, rows=change(pool, ring))
 
 
 @pytest.mark.parametrize("function", ["write", "attend"])
 @pytest.mark.parametrize("kv", STORAGES)
 def test_counts_that_overflow_are_refused(kv, function):
-    given = of_cache(kv)
+    arguments = arguments_of(kv)
     for offset in (LARGEST, LARGEST - 1, -1, -LARGEST - 1):
         with pytest.raises(ValueError, match="offset"):
-            call(function, given, offset=offset)
+            call(function, arguments, offset=offset)
     if function == "attend":
         for tokens in (0, -1, LARGEST, -LARGEST - 1):
             with pytest.raises(ValueError, match=r"tokens (is )?"):
-                call(function, given, tokens=tokens, queries=None)
+                call(function, arguments, tokens=tokens, queries=None)
     for offset in (2**31, -(2**31) - 1):
         with pytest.raises(TypeError):
-            call(function, given, offset=offset)
+            call(function, arguments, offset=offset)
 
 
 @pytest.mark.parametrize("name", ["scores", "positions", "novelty", "key_sum", "victim"])
-@pytest.mark.parametrize(
-    ("function", "kv"),
-    # A cache with a ring is never trimmed.
-    [("attend", kv) for kv in STORAGES]
-    + [("trim", kv) for kv, bits in STORAGE_BITS.items() if bits.recent is None],
-)
-def test_a_ledger_that_does_not_fit_is_refused(name, kv, function):
-    given = of_cache(kv)
-    array = getattr(given["ledger"], name)
-    hostile = [array[0], array[:, :1], array.astype(mx.int8), array[:0], array[..., :0]]
-    if (name, function) != ("key_sum", "trim"):  # there nothing else says how long a key is
-        hostile.append(array[..., :-1])
-    for wrong in hostile:
+@pytest.mark.parametrize("kv", STORAGES)
+def test_a_ledger_that_does_not_fit_is_refused(name, kv):
+    arguments = arguments_of(kv)
+    ledger = arguments["ledger"]
+    array = getattr(ledger, name)
+    shorter = [array[0], array[:, :1], array[:0], array[..., :0], array[..., :-1]]
+    for wrong in (*shorter, array.astype(mx.int8)):
         with pytest.raises(ValueError, match=r"ledger\.|head dim|words per row"):
-            call(function, given, ledger=given["ledger"]._replace(**{name: wrong}))
-
-
-@pytest.mark.parametrize("length", [-1, 33, LARGEST])
-def test_a_length_beyond_the_rows_is_refused_by_trim(length):
-    with pytest.raises(ValueError, match=f"length is {length}"):
-        call("trim", of_cache("dense"), length=length)
+            call("attend", arguments, ledger=ledger._replace(**{name: wrong}))
 
 
 def test_a_format_of_another_dtype_is_refused():
@@ -217,9 +198,9 @@ def test_tokens_that_do_not_fit_leave_a_layers_cache_as_it_was(kv, seen):
     config = H2OConfig(48, recent_budget=8, recall=H2ORecall(ask=4))
     cache, twin = (STORAGES[kv](config, 32) for _ in range(2))
     q, k, v = random_tokens(seen, dim=32)
-    for each in (cache, twin):
-        each.update_and_fetch(k, v)
-        each.attend(q, scale=0.2, mask="causal")
+    for layer in (cache, twin):
+        layer.update_and_fetch(k, v)
+        layer.attend(q, scale=0.2, mask="causal")
     q, k, v = random_tokens(9, dim=32)
     for keys, values in [
         (k, v[:, :, :2]),
@@ -233,9 +214,9 @@ def test_tokens_that_do_not_fit_leave_a_layers_cache_as_it_was(kv, seen):
         with pytest.raises(ValueError, match=r"keys has shape|tokens is 0"):
             cache._layer.write(keys, values)
         assert (cache.offset, cache.length) == (twin.offset, twin.length)
-    for each in (cache, twin):
-        each.update_and_fetch(k, v)
-    ours, theirs = (each.attend(q, scale=0.2, mask="causal") for each in (cache, twin))
+    for layer in (cache, twin):
+        layer.update_and_fetch(k, v)
+    ours, theirs = (layer.attend(q, scale=0.2, mask="causal") for layer in (cache, twin))
     assert mx.array_equal(ours, theirs)
     assert mx.array_equal(cache.positions, twin.positions)
 

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-from contextlib import contextmanager
 
 import mlx.core as mx
 import pytest
@@ -25,6 +24,7 @@ from tests.h2o_py.cases import (
     largest_difference,
     make_cache,
     random_tokens,
+    using_instructions,
 )
 
 STORED = [
@@ -190,16 +190,6 @@ def masks(cache, queries, kind):
     return sparse, sparse
 
 
-@contextmanager
-def instructions(name):
-    before = ext.instruction_set()
-    ext.use_instruction_set(name)
-    try:
-        yield
-    finally:
-        ext.use_instruction_set(before)
-
-
 ACTIONS = [
     *(("tokens", count) for count in (1, 1, 1, 1, 1, 1, 2, 3, 7, 19, 40)),
     *(("trim", 1), ("trim", 3), ("copy", 0), ("load", 0), ("unattended", 3), ("hold", 0)),
@@ -242,7 +232,7 @@ def test_the_core_does_what_its_reference_does_in_any_conversation(kv, recall, d
     first = ("tokens", draw(st.sampled_from([19, 19, 19, 19, 19, 300]), "first"))
     actions = st.lists(st.sampled_from(ACTIONS), min_size=4, max_size=16)
     conversations = [Conversation(layers, recall == "all layers", 6 * TOLERANCE[dtype])]
-    with instructions(draw(st.sampled_from(ext.instruction_sets()), "instructions")):
+    with using_instructions(draw(st.sampled_from(ext.instruction_sets()), "instructions")):
         for action, count in [first, *draw(actions, "traffic")]:
             conversation = conversations[-1]
             new = [random_tokens(max(1, count), **shape) for _ in layers]

@@ -147,13 +147,6 @@ def test_trap_kv_bits_is_ignored(attached, family, kv):
     assert (caught.value.code, caught.value.values["bits"]) == ("quantized_later", 8)
 
 
-def test_trap_kv_bits_of_the_text_functions_is_ignored(demo, attached):
-    attached(demo[0], H2OConfig(64))
-    with pytest.raises(ValueError) as caught:
-        mlx_lm.generate(*demo, "import os", kv_bits=4, quantized_kv_start=0, max_tokens=2)
-    assert (caught.value.code, caught.value.values["bits"]) == ("quantized_later", 4)
-
-
 # Batches
 
 

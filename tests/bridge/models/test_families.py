@@ -21,8 +21,7 @@ from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
 from h2o_py import H2OConfig, H2OKVCache, install_routing, make_h2o_cache, remove_routing
 from tests.bridge.models.checkpoints import folder_of
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
-from tests.h2o_py.rarer_models import RARER
-from tests.h2o_py.small_models import COMMON, FAMILIES
+from tests.h2o_py.small_models import COMMON, FAMILIES, RARER
 from tests.messages import refused, says
 
 NEEDS_METAL = {"bitnet"}
