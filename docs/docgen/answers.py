@@ -1,4 +1,4 @@
-"""What caches do to answers, measured on a real chat model: the README's table.
+"""Write the README's table: how caches change the answers of a real chat model.
 
 `python -m docs.docgen.answers` writes the block between the marks in README.md from
 docs/results/chat, which `make real-results` measures.
@@ -18,19 +18,19 @@ MARK = "answers"
 BUDGET = "1/8"
 CACHES = {
     "full": "every token kept",
-    "rotating": "a window",
+    "rotating": "sliding window",
     "default": "eviction alone",
     "default+recall": "with recall",
     "default+recall4": "with recall every 4 tokens",
 }
 TASKS = {
     "asked": "a fact in the text",
-    "wording": "the same in other words",
-    "second_turn": "another one, a turn later",
+    "wording": "a fact, in other words",
+    "second_turn": "another fact, a turn later",
     "instruction": "an instruction far back",
     "earlier": "a fact in an earlier answer",
     "tool": "a fact in a tool's output",
-    "middle": "needed in the middle of an answer",
+    "middle": "a fact needed in the middle of an answer",
 }
 
 
@@ -46,7 +46,7 @@ def cells() -> dict[str, Cell]:
 
 
 def answers(measured: Mapping[str, Cell]) -> str:
-    """Return the table: the share of samples in which a task was answered right."""
+    """Return the table: the share of each task's samples that were answered right."""
     rows = [
         (title, *(f"{measured[name].metrics[task].mean:.2f}" for name in CACHES))
         for task, title in TASKS.items()
