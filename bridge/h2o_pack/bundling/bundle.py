@@ -62,7 +62,7 @@ def check_disk(needs: list[Need]) -> None:
         return
     purposes = " and ".join(f"{disk_size(need.size)} for {need.purpose}" for need in occupied)
     raise UserError(
-        f"the disk has {disk_size(free)} free, but needs {purposes}",
+        f"the disk has {disk_size(free)} free, but {purposes} are needed",
         where=str(occupied[0].folder),
         remedy=f"Free {disk_size(total + RESERVE - free)}, or choose folders on another disk "
         "(--output for the package, HF_HUB_CACHE for the hub's cache).",
@@ -325,9 +325,9 @@ def differs(wanted: ModelFile, found: BundledFile, blob: Path | None) -> str:
 def changed(model: Model, file: ModelFile, difference: str) -> UserError:
     """Make the error for a local file that changed since the model was resolved."""
     return UserError(
-        f"{file.path} {difference}: it changed while it was bundled",
+        f"{file.path} {difference}: the file changed while it was copied",
         where=str(model.folder),
-        remedy="Run the command again when nothing writes to the model's folder.",
+        remedy="Run the command again when no other program writes to the model's folder.",
         code=ExitCode.MODEL,
     )
 
@@ -337,6 +337,7 @@ def damaged(model: Model, file: ModelFile, difference: str) -> UserError:
     return UserError(
         f"{file.path} {difference}: the copy in the hub's cache is damaged",
         where=f"{model.id} at {model.commit[:12]}",
-        remedy="The damaged copy is removed; run the command again to fetch it anew.",
+        remedy="h2o-pack has removed the damaged copy; run the command again to download "
+        "the file.",
         code=ExitCode.MODEL,
     )

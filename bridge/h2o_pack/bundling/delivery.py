@@ -24,20 +24,25 @@ class AppSize:
     models: Annotated[
         Count,
         doc(
-            "The models' files: tensors, tokenizers, caches of a system prompt, licenses. At "
-            "most so many before the files are listed and the caches are computed."
+            "Bytes of the models' files: tensors, tokenizers, caches of a system prompt, "
+            "licenses. An upper bound before the files are listed and the caches are "
+            "computed."
         ),
     ]
-    code: Annotated[Count, doc("An estimate of the program and MLX's Metal library.")]
-    code_least: Annotated[Count, doc("The least that the code may take.")]
-    code_most: Annotated[Count, doc("The most that the code may take.")]
+    code: Annotated[Count, doc("Estimated bytes of the program and MLX's Metal library.")]
+    code_least: Annotated[Count, doc("Fewest bytes that the code may take.")]
+    code_most: Annotated[Count, doc("Most bytes that the code may take.")]
     download: Annotated[
-        Count, doc("The app from the store: its code, and the models unless they come apart.")
+        Count,
+        doc(
+            "Bytes of the app in the store: its code, and the models unless devices "
+            "download them separately."
+        ),
     ]
-    installed: Annotated[Count, doc("The app on a device with its models.")]
+    installed: Annotated[Count, doc("Bytes of the app on a device, with its models.")]
     asks: Annotated[
         bool,
-        doc("Whether the store asks users before it downloads the app by cellular."),
+        doc("Whether the store asks users before it downloads the app over cellular."),
     ]
 
 
@@ -100,7 +105,8 @@ def check_app_size(
     another = (
         ""
         if delivery.asset_pack or len(names) > 1
-        else "Give --asset-pack or --download, so that it comes apart from the app, or "
+        else "Give --asset-pack or --download, so that devices download the model "
+        "separately, or "
     )
     remedy = "choose a smaller model or fewer bits."
     raise UserError(

@@ -47,7 +47,9 @@ def check_paths(paths: Iterable[str]) -> None:
             other = next(filter(None, others), None)
             if other is not None:
                 raise refused_path(
-                    path, f"is the same place as {printable(other)} on Apple's disks"
+                    path,
+                    f"has the same name as {printable(other)} on Apple's disks, which "
+                    "ignore case",
                 )
             files[key] = path
             folders |= dict.fromkeys(above, path)
@@ -60,7 +62,7 @@ def check_path(path: str) -> None:
     if reason is not None:
         raise refused_path(path, reason)
     if RESERVED in map(folded, path.split("/")[:-1]):
-        raise refused_path(path, "lies in a folder named Resources, which iOS cannot sign")
+        raise refused_path(path, "is in a folder named Resources, which iOS cannot sign")
 
 
 def folded(name: str) -> str:
@@ -77,7 +79,8 @@ def refused_path(path: str, what: str) -> UserError:
     """Make the error for a path."""
     return UserError(
         f"the model's file {printable(path)} {what}",
-        remedy="Rename it in a local copy of the model and give that folder as --model.",
+        remedy="Rename the file in a local copy of the model, and give the copy's folder as "
+        "--model.",
         code=ExitCode.MODEL,
     )
 
@@ -120,7 +123,7 @@ class Manifest:
         """Fill in the digest; ValueError for one that is not of these files."""
         digest = model_digest(self.files)
         if self.digest not in {"", digest}:
-            raise ValueError("the digest is not that of the files")
+            raise ValueError("the digest does not match the files")
         object.__setattr__(self, "digest", digest)
 
     @property

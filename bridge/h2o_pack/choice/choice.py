@@ -40,53 +40,61 @@ Reason = Literal[
 class Refusal:
     """Why a candidate was not taken."""
 
-    reason: Annotated[Reason, doc("What it fails by.")]
-    says: Annotated[str, doc("The same in one line, with figures.")]
+    reason: Annotated[Reason, doc("The criterion that it does not meet.")]
+    says: Annotated[str, doc("The reason in one line, with figures.")]
 
 
 @dataclass(frozen=True)
 class CacheCandidate:
     """The largest cache of a storage that fits on all devices."""
 
-    kv: Annotated[str, doc("How rows are stored.")]
-    max_kv: Annotated[Count, doc("Rows per layer; 0 where none fit.")]
-    share: Annotated[float, doc("Rows as a part of the conversation.")]
-    recall: Annotated[bool, doc("Whether evicted rows come back from files.")]
-    needed: Annotated[Count, doc("Bytes of the app on the device that it leaves least on.")]
-    headroom_share: Annotated[float, doc("What it leaves there, as a part of the limit.")]
-    sustained: Annotated[
-        float | None, doc("Tokens per second after ten minutes on the slowest; null: unknown.")
+    kv: Annotated[str, doc("Storage of the rows.")]
+    max_kv: Annotated[Count, doc("Rows per layer; 0 if no row fits.")]
+    share: Annotated[float, doc("Rows as a share of the conversation's tokens.")]
+    recall: Annotated[bool, doc("Whether recall brings evicted rows back from files.")]
+    needed: Annotated[
+        Count, doc("Bytes of the app on the device on which it leaves the least memory.")
     ]
-    loss: Annotated[Loss | None, doc("By the table; null where nobody measured it.")]
-    refused: Annotated[Refusal | None, doc("null for the one that was taken.")]
+    headroom_share: Annotated[
+        float, doc("Memory that it leaves on that device, as a share of the limit.")
+    ]
+    sustained: Annotated[
+        float | None,
+        doc("Tokens per second after ten minutes on the slowest device; null: unknown."),
+    ]
+    loss: Annotated[Loss | None, doc("Measured loss by the table; null if nobody measured it.")]
+    refused: Annotated[Refusal | None, doc("Why it was not chosen; null for the chosen one.")]
 
 
 @dataclass(frozen=True)
 class ModelCandidate:
     """A model, with the cache that it would have."""
 
-    model: Annotated[str, doc("What --model takes.")]
+    model: Annotated[str, doc("Name to give as --model.")]
     weights: Annotated[Count, doc("Bytes.")]
     size: Annotated[
-        AppSize | None, doc("Of an app with it alone; null where its shapes are not stated.")
+        AppSize | None,
+        doc("Size of an app with only this model; null if its shapes are not stated."),
     ]
-    cache: Annotated[CacheCandidate | None, doc("null where it was not looked for.")]
-    refused: Annotated[Refusal | None, doc("null for the one that was taken.")]
+    cache: Annotated[
+        CacheCandidate | None, doc("Caches that fit; null if they were not computed.")
+    ]
+    refused: Annotated[Refusal | None, doc("Why it was not chosen; null for the chosen one.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Result):
     """What was chosen for some devices."""
 
-    devices: Annotated[tuple[str, ...], doc("All of them must hold it.")]
+    devices: Annotated[tuple[str, ...], doc("Devices on which the choice must fit.")]
     context: Annotated[Count, doc("Tokens of the longest conversation.")]
     min_speed: Annotated[float, doc("Tokens per second after ten minutes; 0 sets no minimum.")]
-    margin: Annotated[float, doc("Part of each device's limit that stays free.")]
-    losses_of: Annotated[str, doc("The model whose measured losses put caches in order.")]
-    models: Annotated[tuple[ModelCandidate, ...], doc("The largest first.")]
+    margin: Annotated[float, doc("Share of each device's limit that must stay free.")]
+    losses_of: Annotated[str, doc("Model whose measured losses order the caches.")]
+    models: Annotated[tuple[ModelCandidate, ...], doc("Models, the largest first.")]
     caches: Annotated[
         tuple[CacheCandidate, ...],
-        doc("Of the chosen model, or of the only one, by what they lose."),
+        doc("Caches of the chosen model, or of the only one, ordered by their losses."),
     ]
 
     @property
@@ -116,8 +124,8 @@ def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> 
     if choice.caches:
         print_caches(choice, console)
         caption(
-            f"KL: nats per token as measured on {choice.losses_of}; sustained: tok/s after "
-            f"ten minutes; {choice.margin:.0%} of each limit stay free.",
+            f"KL: nats per token, measured on {choice.losses_of}; sustained: tokens per "
+            f"second after ten minutes; {choice.margin:.0%} of each limit stays free.",
             console,
         )
     print_flags(choice, console)
@@ -129,7 +137,7 @@ def print_chosen(choice: Choice, console: Console, *, verbose: bool = False) -> 
         print_choice(choice, console, verbose=True)
         return
     caption(
-        f"chosen among {len(choice.models)} models for {' and '.join(choice.devices)}, "
+        f"chosen from {len(choice.models)} models for {' and '.join(choice.devices)}, "
         f"{choice.context:,} tokens; --verbose shows why not the others.",
         console,
     )
@@ -140,7 +148,7 @@ def print_flags(choice: Choice, console: Console) -> None:
     """Show options that say what was chosen, on one line to be copied."""
     model = choice.chosen
     if model is not None and model.cache is not None:
-        console.print(f"the same: {flags(choice, model, model.cache)}", markup=False)
+        console.print(f"the same options: {flags(choice, model, model.cache)}", markup=False)
 
 
 def full_caches(choice: Choice) -> Iterator[str]:
@@ -151,13 +159,13 @@ def full_caches(choice: Choice) -> Iterator[str]:
         return
     if model.cache.share >= 1:
         yield (
-            f"{model.model} keeps all {choice.context:,} tokens (kv {model.cache.kv}): it "
+            f"{model.model} keeps all {choice.context:,} tokens (kv {model.cache.kv}), so it "
             "forgets nothing"
         )
     else:
         yield (
-            f"a cache of {model.model} that keeps all {choice.context:,} tokens fits too and "
-            f"forgets nothing: {flags(choice, model, whole[0])}"
+            f"a cache of {model.model} that keeps all {choice.context:,} tokens, and so "
+            f"forgets nothing, fits too: {flags(choice, model, whole[0])}"
         )
 
 
@@ -185,10 +193,10 @@ def print_models(choice: Choice, console: Console, *, verbose: bool) -> None:
         table.add_row(*cells, verdict(candidate.refused))
     console.print(table)
     if smaller:
-        caption(f"{smaller} smaller models are left out; --verbose shows them.", console)
+        caption(f"{smaller} smaller models are not shown; --verbose shows them.", console)
     best = choice.chosen
     if best is not None and best.size is not None:
-        caption(f"app: GB to download; of the chosen one {size_sentence(best.size)}", console)
+        caption(f"app: GB to download; of the chosen model {size_sentence(best.size)}", console)
 
 
 def print_caches(choice: Choice, console: Console) -> None:

@@ -144,17 +144,18 @@ def limit_of(device: Device) -> int:
     if device.limit_entitled is not None:
         return device.limit_entitled
     raise UserError(
-        f"nobody knows how much memory an app may use on {device.title}",
+        f"it is unknown how much memory an app may use on {device.title}",
         where=device.identifier,
-        remedy="State it in a file of your own (--devices FILE): "
-        '{ of = "' + device.identifier + '", what = "entitled", ... }.',
+        remedy='Add the limit to a file of your own (--devices FILE): { of = "'
+        + device.identifier
+        + '", what = "entitled", ... }.',
         code=ExitCode.USAGE,
     )
 
 
 def room_on(device: Device) -> str:
     """Say how much of a device's limit a plan may take."""
-    return f"may take {gigabytes((1 - TIGHT) * limit_of(device))} GB on {device.title}"
+    return f"{device.title} leaves {gigabytes((1 - TIGHT) * limit_of(device))} GB"
 
 
 @dataclass(frozen=True)
@@ -253,22 +254,22 @@ def too_large(search: Search, rows: int) -> CacheCandidate:
     cache_fit, least = search.fit(rows), search.question.min_speed
     if not cache_fit.has_room:
         need = gigabytes(cache_fit.needed)
-        says = f"{need} GB with {rows:,} rows, {room_on(cache_fit.device)}"
+        says = f"needs {need} GB with {rows:,} rows, but {room_on(cache_fit.device)}"
         return refused(search.kv, "memory", says)
     speed = "unknown" if cache_fit.sustained is None else f"{cache_fit.sustained:.0f}"
     where = cache_fit.slowest.title
-    says = f"{speed} tokens/s with {rows:,} rows on {where}, under {least:g}"
+    says = f"{speed} tokens per second with {rows:,} rows on {where}, less than {least:g}"
     return refused(search.kv, "speed", says)
 
 
 def loses_more(candidate: CacheCandidate, best: CacheCandidate) -> Refusal:
     """Return why a candidate that serves comes behind the best."""
     if candidate.loss is None or best.loss is None:
-        return Refusal("not measured", "so few rows were never measured")
+        return Refusal("not measured", "so few rows were not measured")
     if candidate.loss.loses_facts and not best.loss.loses_facts:
         return Refusal("loses more", f"loses facts that {best.kv} keeps")
     if candidate.loss.order == best.loss.order:
-        return Refusal("loses more", f"no better than {best.kv}, and larger")
+        return Refusal("loses more", f"not better than {best.kv}, and larger")
     return Refusal("loses more", f"loses more than {best.kv}")
 
 
@@ -406,8 +407,9 @@ def devices_for(spec: PackageSpec) -> tuple[Device, ...]:
     """
     if not spec.devices.names:
         raise UserError(
-            "the model and the rows are not both given, and no device is",
-            remedy="Give --model and --max-kv, or --device: what is left out is then chosen.",
+            "neither a model with its number of rows nor a device is given",
+            remedy="Give --model and --max-kv, or give --device: h2o-pack then chooses the "
+            "options that you leave out.",
             code=ExitCode.USAGE,
         )
     return named_devices(spec.devices)
@@ -446,8 +448,8 @@ def refuse_without_choice(criteria: Criteria) -> None:
     ]
     if flags:
         raise UserError(
-            f"{' and '.join(flags)}: nothing is left to choose",
-            remedy="Leave --model or --max-kv out, or these options.",
+            f"{' and '.join(flags)} cannot be used, because nothing is left to choose",
+            remedy="Leave out --model or --max-kv, or leave out these options.",
             code=ExitCode.USAGE,
         )
 
@@ -497,7 +499,7 @@ def of_catalogue(
         model = as_model(entry)
         size = None
         if model is None:
-            refusal = Refusal("no shapes", "not stated: name it with --model")
+            refusal = Refusal("no shapes", "its layers are not stated: give it as --model")
         elif has_fit:
             refusal = Refusal("smaller", "smaller")
             size = size_of_app(question, model)
@@ -536,18 +538,22 @@ def unsuitable(question: Question, model: Model) -> Refusal | None:
     """Return why a model is ruled out before its caches are planned; None if it is not."""
     config, weights = model.config, model.weights.bytes
     if question.tokens > config.context:
-        return Refusal("context", f"attends to {config.context:,} tokens")
+        return Refusal("context", f"can attend to only {config.context:,} tokens")
     lacking = missing_type(config.model_type, config.experts, question.spec.upstream)
     if lacking:
         return Refusal("upstream", lacking)
     spec = question.spec
     limit = limit_exceeded(model_bytes(model), spec.delivery, spec.upstream)
     if limit is not None and question.model is None:
-        return Refusal("app size", f"larger than {gigabytes(limit.bytes)} GB, an app's most")
+        return Refusal(
+            "app size",
+            f"larger than {gigabytes(limit.bytes)} GB, the largest "
+            "app that the App Store accepts",
+        )
     least = weights + APP + BUFFER_CACHE
     for device in question.devices:
         if least > (1 - TIGHT) * limit_of(device):
-            says = f"{gigabytes(least)} GB without a cache, {room_on(device)}"
+            says = f"needs {gigabytes(least)} GB without a cache, but {room_on(device)}"
             return Refusal("memory", says)
     return None
 
@@ -569,9 +575,9 @@ def chosen_model(question: Question, choice: Choice) -> ModelSpec:
     last = next((model for model in reversed(looked_at) if model.weights), looked_at[-1])
     why = last.refused.says if last.refused else ""
     raise UserError(
-        f"no model fits for {choice.context:,} tokens on {' and '.join(choice.devices)}: "
-        f"{last.model}: {why}",
-        remedy="`h2o-pack choose` shows each candidate with its reason. Give a shorter "
+        f"no model fits for {choice.context:,} tokens on {' and '.join(choice.devices)}; the "
+        f"smallest, {last.model}: {why}",
+        remedy="`h2o-pack choose` shows each candidate and its reason. Give a shorter "
         "--context, a lower --min-speed, or a smaller model.",
         code=ExitCode.MEMORY,
     )

@@ -24,10 +24,12 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 class Loss:
     """What a cache loses against one that keeps all rows in 16 bits."""
 
-    kl: Annotated[float, doc("Divergence of what is predicted, nats per token.")]
-    facts: Annotated[Share, doc("Facts of the text that were answered.")]
+    kl: Annotated[
+        float, doc("Divergence of the predictions from the full cache's, in nats per token.")
+    ]
+    facts: Annotated[Share, doc("Share of facts that were answered.")]
     loses_facts: Annotated[
-        bool, doc("Whether they are fewer than with all rows, outside the interval.")
+        bool, doc("Whether fewer facts were answered than with all rows, outside the interval.")
     ]
 
     @property
@@ -43,10 +45,10 @@ NOTHING = Loss(0.0, 1.0, loses_facts=False)
 class MeasuredLoss:
     """A cache that was measured."""
 
-    kv: Annotated[str, doc("How rows are stored.")]
-    share: Annotated[Share, doc("Rows that a head keeps, as a part of the tokens read.")]
+    kv: Annotated[str, doc("Storage of the rows.")]
+    share: Annotated[Share, doc("Rows that a head keeps, as a share of the tokens read.")]
     byte_share: Annotated[
-        float, doc("Bytes, ledger included, as a part of those of all rows in 16 bits.")
+        float, doc("Bytes with the ledger, as a share of those of all rows in 16 bits.")
     ]
     loss: Loss
 
@@ -55,23 +57,28 @@ class MeasuredLoss:
 class MeasuredRecall:
     """Recall beside the same cache without it."""
 
-    share: Annotated[Share, doc("Rows that a head keeps, as a part of the tokens read.")]
-    facts: Annotated[Share, doc("Facts that were answered without recall.")]
-    recalled: Annotated[Share, doc("With it.")]
-    better: Annotated[bool, doc("Whether recall answers more, outside the interval.")]
+    share: Annotated[Share, doc("Rows that a head keeps, as a share of the tokens read.")]
+    facts: Annotated[Share, doc("Share of facts that were answered without recall.")]
+    recalled: Annotated[Share, doc("Share of facts that were answered with recall.")]
+    better: Annotated[bool, doc("Whether recall answers more facts, outside the interval.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossTable(Result):
     """What was measured of one model. `full` at 16 bits loses nothing by definition."""
 
-    model: Annotated[str, doc("That was measured.")]
-    parameters_sha256: Annotated[str, doc("Which says what model it was.")]
-    text: Annotated[str, doc("That it read.")]
-    samples: Annotated[Count, doc("Of each figure.")]
-    tokens: Annotated[Count, doc("Of a sample.")]
-    caches: Annotated[tuple[MeasuredLoss, ...], Meta(min_length=1), doc("By storage and rows.")]
-    recall: Annotated[tuple[MeasuredRecall, ...], doc("By rows.")]
+    model: Annotated[str, doc("Model that was measured.")]
+    parameters_sha256: Annotated[str, doc("Digest of its parameters.")]
+    text: Annotated[str, doc("Text that the model read.")]
+    samples: Annotated[Count, doc("Number of samples behind each figure.")]
+    tokens: Annotated[Count, doc("Tokens in a sample.")]
+    caches: Annotated[
+        tuple[MeasuredLoss, ...], Meta(min_length=1), doc("Losses by storage and rows.")
+    ]
+    recall: Annotated[
+        tuple[MeasuredRecall, ...],
+        doc("Answers with and without recall, by the number of rows."),
+    ]
 
     def least_share(self, kv: str) -> float | None:
         """Return the fewest rows of a storage that were measured; None if it never was."""
@@ -108,5 +115,5 @@ def read_losses(path: Path | None = None) -> LossTable:
         UserError: the file cannot be read or is not such a table.
 
     """
-    remedy = "Give the losses.json that `h2o-pack eval --preset storages --output` wrote."
+    remedy = "Give the losses.json that `h2o-pack eval --preset storages --output DIR` wrote."
     return read_json(path or BUNDLED, LossTable, "a table of losses", remedy)

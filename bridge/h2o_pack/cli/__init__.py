@@ -1,4 +1,4 @@
-"""The command line: each command parses, calls and shows; nothing is decided here."""
+"""The command line: each command parses options, calls a function and shows its result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MODULES = {
 
 
 def show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001
-    """Print the version and what it is made for."""
+    """Print the version of h2o-pack and the pinned versions of upstream."""
     if not asked or ctx.resilient_parsing:
         return
     from h2o_pack.facts import upstream_file  # facts are read when they are shown

@@ -1,4 +1,4 @@
-"""The commands that check: this machine, an app, a package, and Swift beside Python."""
+"""The commands that check this machine, an app, a package, and Swift against Python."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from h2o_pack.files.text import usage_error, writing
     type=PATH,
     default=Path(),
     show_default=False,
-    help="Folder in which packages will be made. [default: this one]",
+    help="Folder for packages; doctor checks its disk. [default: the current folder]",
 )
 @click.option(
     "--run-manifest",
     is_flag=True,
-    help="Run APP's Package.swift without asking: Swift can read it only by running it.",
+    help="Run APP's Package.swift without asking, because Swift reads it by running it.",
 )
 def doctor(*, app: Path | None, output: Path, run_manifest: bool, out: Terminal) -> None:
     """Check this machine for what h2o-pack needs.
 
     Exits with 5 if `h2o-pack ios` cannot work here: Python is too old, mlx or mlx-lm is not
     the pinned version, or the output folder's disk is full. Making a package needs no Xcode;
-    building it does.
+    building an app with it does.
 
-    With APP, the folder of an app's Package.swift or Xcode project, it lists instead what
-    collides when the app gets a package, and what to do about it. It then exits with 1 if
-    something collides, and with 2 if APP is not an app's folder. A Package.swift is a
-    program: it runs only with --run-manifest, or if you agree at a terminal.
+    With APP, the folder of an app's Package.swift or Xcode project, doctor instead lists
+    conflicts between the app and a package, and how to solve them. It then exits with 1 if
+    there is a conflict, and with 2 if APP is not an app's folder. A Package.swift is a
+    program: doctor runs it only with --run-manifest, or if you agree at a terminal.
     """
     from h2o_pack.coexistence.collisions import check_app, print_app
     from h2o_pack.doctor.checks import check_up
@@ -69,18 +69,18 @@ def may_run_manifest(app: Path, out: Terminal) -> bool:
     manifest = folder / "Package.swift"
     if out.json or out.quiet or not sys.stdin.isatty() or not manifest.is_file():
         return False
-    return click.confirm(f"{manifest} is a program. Run it, to read it?", err=True)
+    return click.confirm(f"To read {manifest}, Swift runs it as a program. Run it?", err=True)
 
 
 @command(example="h2o-pack verify build/Demo")
 @click.argument("package", type=PATH)
 @click.option("--quick", is_flag=True, help="Compare only the sizes of the model's files.")
-@click.option("--strict", is_flag=True, help="Exit with 1 if there are files of your own, too.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also if you added files.")
 def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
     """Check that every file of PACKAGE is as h2o-pack wrote it.
 
-    It also lists files that you added and files of the app that you changed: they are no
-    error.
+    Also lists files that you added and files of the app that you changed. These are no
+    errors.
     """
     from h2o_pack.verify.check import print_verification
     from h2o_pack.verify.check import verify as check
@@ -99,8 +99,8 @@ def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
     "levels",
     type=click.Choice(["op", "trace", "tokens", "all"]),
     multiple=True,
-    help="Check this level only; may be given again. tokens needs PACKAGE/Vendor. "
-    "[default: op and trace]",
+    help="Check only this level. Repeat it for several levels. The level tokens needs "
+    "PACKAGE/Vendor. [default: op and trace]",
 )
 @click.option("--require-swift", is_flag=True, help="Exit with 5 if Swift is missing.")
 def parity(
@@ -131,20 +131,20 @@ def parity(
     "--import",
     "imports",
     is_flag=True,
-    help="Run nothing: add the reports in FILEs to the page of results in this checkout.",
+    help="Run no checks; add the reports in FILEs to the page of reports in this checkout.",
 )
-@click.option("--model", default="demo", help="Alias, folder or hub id.")
-@click.option("--max-kv", type=POSITIVE, default=128, help="Rows that a layer keeps.")
+@click.option("--model", default="demo", help="Short name, folder or hub id.")
+@click.option("--max-kv", type=POSITIVE, default=128, help="Tokens that each layer keeps.")
 @click.option(
     "--package",
     type=PATH,
-    help="Package to test, instead of a new one made with --model and --max-kv.",
+    help="Package to test, instead of a new package with --model and --max-kv.",
 )
 @click.option(
     "--vendor/--no-vendor",
     default=sys.platform == "darwin",
     show_default="--vendor on a Mac",
-    help="Fetch upstream's sources for level 3.",
+    help="Download upstream's sources for level 3.",
 )
 @origin_options
 def prove(
@@ -160,10 +160,10 @@ def prove(
     cache: Path,
     out: Terminal,
 ) -> None:
-    """Test parity, memory and speed here; write a report to FILE.
+    """Test parity, memory and speed on this machine; write a report to FILE.
 
-    It runs parity, and compares memory with the plan and speed with mlx-lm's own caches.
-    Exits with 1 if a level of parity differs.
+    Compares memory with the plan, and speed with mlx-lm's own caches. Exits with 1 if a level
+    of parity differs.
     """
     if imports and files:
         import_all(files, out)
@@ -187,7 +187,7 @@ def prove(
 
 
 def import_all(files: tuple[Path, ...], out: Terminal) -> None:
-    """Add reports to the page, and show what changed."""
+    """Add reports to the page of reports, and show the changed files."""
     from h2o_pack.prove.report import checkout, import_reports
 
     imported = import_reports(files, checkout())

@@ -1,4 +1,4 @@
-"""What all commands share: how they are found, their common options, their errors.
+"""The frame of all commands: how they are found, their common options, their errors.
 
 A command is made with `command` in a file of this folder. It parses, calls and shows:
 
@@ -46,7 +46,7 @@ class Commands(click.Group):
         sections: Mapping[str, Sequence[str]],
         **options: Any,
     ) -> None:
-        """Take the module that has each command, and the commands of each section of help."""
+        """Store the module of each command, and the commands of each section of the help."""
         super().__init__(**options)
         self.modules = modules
         self.sections = sections
@@ -86,7 +86,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that was asked for, or name the nearest one."""
+        """Find the command of this name, or raise an error with the nearest name."""
         name = click.utils.make_str(args[0])
         if name not in self.modules and not name.startswith("-"):
             near = nearest(name, self.modules)
@@ -95,7 +95,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Remember how errors should be shown, as options of commands are read later."""
+        """Note --json and --debug, because an error may occur before they are parsed."""
         options = args[: args.index("--")] if "--" in args else args
         ctx.meta[JSON] = "--json" in options
         ctx.meta[DEBUG] = "--debug" in options
@@ -137,7 +137,7 @@ class Commands(click.Group):
 
 
 def discard_output() -> None:
-    """Let what is still to be printed go nowhere, so that Python ends without a complaint."""
+    """Discard buffered output, so that Python does not report the broken pipe at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -147,7 +147,7 @@ def discard_output() -> None:
 def ended_by(*signals: signal.Signals) -> Iterator[None]:
     """Let signals end a command as Ctrl-C does, so that programs that it started end too.
 
-    One that is ignored stays so: nohup and shells ask for that.
+    An ignored signal stays ignored, because nohup and shells rely on this.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -162,7 +162,7 @@ def ended_by(*signals: signal.Signals) -> Iterator[None]:
 
 
 def usage(error: click.UsageError) -> UserError:
-    """Make the error for arguments that cannot be used."""
+    """Make the error for wrong arguments."""
     helped = error.ctx.command_path if error.ctx else "h2o-pack"
     return UserError(
         error.format_message().rstrip("."),
@@ -172,20 +172,20 @@ def usage(error: click.UsageError) -> UserError:
 
 
 def unexpected(error: Exception) -> UserError:
-    """Make the error for what no other error names: the system's, or one of ours."""
+    """Make the error for an unexpected exception: of the system, or a bug of h2o-pack."""
     if not isinstance(error, OSError):
         what = f"{type(error).__name__}: {error}"
         return UserError(what, remedy=BUG, code=ExitCode.INTERNAL)
     return UserError(
-        f"the system refuses: {error.strerror or error}",
+        f"the operating system reports: {error.strerror or error}",
         where=str(error.filename) if error.filename else None,
-        remedy="Free space, or give a path that can be read or written there.",
+        remedy="Free space on the disk, or give a path that you may read or write.",
         code=ExitCode.OUTPUT,
     )
 
 
 def fail(ctx: click.Context, error: UserError) -> NoReturn:
-    """Show an error, to machines on stdout too, and end with its exit code."""
+    """Print an error, with --json also as a document on stdout, and exit with its code."""
     if ctx.meta[DEBUG]:
         import traceback
 
@@ -195,7 +195,7 @@ def fail(ctx: click.Context, error: UserError) -> NoReturn:
     if ctx.meta[JSON]:
         from h2o_pack.results import ErrorResult, error_entries, to_json
 
-        with suppress(OSError):  # where the error is that nothing can be printed
+        with suppress(OSError):  # if the error is that stdout cannot be written
             echo_json(to_json(ErrorResult(errors=error_entries(error.errors))))
     ctx.exit(error.code)
 
@@ -203,7 +203,7 @@ def fail(ctx: click.Context, error: UserError) -> NoReturn:
 def command(
     *, example: str, name: str | None = None
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command with the options that all have; it gets them as `out`."""
+    """Make a command with the common options, which the function gets as `out`."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
@@ -225,6 +225,6 @@ COMMON = {
     ("--json", "as_json"): "Print the result as JSON.",
     ("-q", "--quiet"): "Print only errors and the --json document.",
     ("-v", "--verbose"): "Show each step.",
-    ("--debug",): "Show where in the code an error arose.",
+    ("--debug",): "Show the place in the code where an error occurred.",
 }
-"""The options that all commands have, each a flag."""
+"""The common options of all commands; all are flags."""

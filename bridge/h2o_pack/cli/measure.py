@@ -26,12 +26,12 @@ from h2o_pack.measure.profiling.options import LEAST_ROWS as LEAST_PROFILED
 
 
 @command(example="h2o-pack eval --preset demo --output docs/results/eval")
-@click.option("--preset", default="demo", help="A name, or a TOML file.")
+@click.option("--preset", default="demo", help="Name of a preset, or a TOML file.")
 @click.option(
     "--model",
     "models",
     type=NAMES,
-    help="Alias, folder or hub id; several separated by commas. [preset's]",
+    help="Short name, folder or hub id; several separated by commas. [preset's]",
 )
 @click.option("--text", type=FILE, help="UTF-8 text to read. [preset's]")
 @click.option(
@@ -62,7 +62,7 @@ from h2o_pack.measure.profiling.options import LEAST_ROWS as LEAST_PROFILED
 @click.option("--profile", type=FILE, help="profile.json, for budgets by layer.")
 @click.option("--layer-budgets", type=FILE, help="JSON of budgets by layer.")
 @click.option("--output", type=PATH, help="Folder for results.json, a page and pictures.")
-@click.option("--no-pictures", is_flag=True, help="Draw nothing: matplotlib is not needed.")
+@click.option("--no-pictures", is_flag=True, help="Draw no pictures, and need no matplotlib.")
 @click.option("--compare", type=FILE, help="results.json that this run must reproduce.")
 def eval(  # noqa: A001  the command's name
     *,
@@ -79,9 +79,9 @@ def eval(  # noqa: A001  the command's name
 ) -> None:
     """Measure what eviction costs, compared with the full cache.
 
-    It measures perplexity, recall and retention. With --compare, it exits with 1 if the
-    interval of a figure does not overlap the interval in FILE. Under mlx.launch, the
-    processes share the samples: mlx.launch -n 2 -- h2o-pack eval.
+    Measures perplexity, recall and retention. With --compare, exits with 1 if the interval of
+    a figure does not overlap the interval in FILE. Under mlx.launch, the processes share the
+    samples: mlx.launch -n 2 -- h2o-pack eval.
     """
     from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
     from h2o_pack.measure.evaluation.preset import load_preset
@@ -119,23 +119,23 @@ def eval(  # noqa: A001  the command's name
 
 
 @command(example="h2o-pack profile --model demo --output build/profile")
-@click.option("--model", required=True, help="Alias, folder, or id on huggingface.co.")
+@click.option("--model", required=True, help="Short name, folder, or id on huggingface.co.")
 @sample_options
 @click.option(
     "--max-kv",
     type=click.IntRange(min=LEAST_PROFILED),
-    help="Rows in a timed step. [default: tokens / 4]",
+    help="Rows in the cache while a step is timed. [default: tokens / 4]",
 )
-@click.option("--no-timing", is_flag=True, help="Do not measure where a step's time goes.")
-@click.option("--quick", is_flag=True, help="Fewer repetitions when timing.")
+@click.option("--no-timing", is_flag=True, help="Do not time the parts of a step.")
+@click.option("--quick", is_flag=True, help="Time with fewer repetitions.")
 @click.option("--output", type=PATH, help="Folder for all files.")
 def profile(
     *, model: str, no_timing: bool, output: Path | None, out: Terminal, **options: Any
 ) -> None:
-    """Show a model's attention, and what the time of a step goes to.
+    """Show where a model's layers attend, and the time of each part of a step.
 
-    It reads a text with the model's own caches. --output writes profile.json, tables
-    (profile.md) and maps of attention; `h2o-pack budgets` reads the JSON.
+    The model reads a text with its own caches. --output writes profile.json, tables
+    (profile.md) and maps of attention; `h2o-pack budgets` reads profile.json.
     """
     from h2o_pack.measure.models import loadable
     from h2o_pack.measure.profiling.options import Options
@@ -151,7 +151,7 @@ def profile(
 @click.option("--profile", type=FILE, help="profile.json, from `h2o-pack profile --output`.")
 @click.option(
     "--model",
-    help="Profile this model now, on --text: alias, folder, or id on the hub.",
+    help="Model to profile now, with --text: short name, folder, or id on the hub.",
 )
 @click.option(
     "--max-kv",
@@ -163,26 +163,26 @@ def profile(
     "--sink-size",
     type=click.IntRange(min=0),
     default=4,
-    help="First tokens, which always stay.",
+    help="First tokens, which are never evicted.",
 )
 @click.option(
     "--measure",
     type=click.Choice(["reach", "concentration", "entropy"]),
     default="reach",
-    help="How to compare layers. reach (how far back a layer looks) decides how many rows "
-    "it gets; concentration and entropy decide how many of its rows are heavy hitters, as "
-    "published.",
+    help="How to compare layers. By reach (how far back a layer looks), each layer gets its "
+    "own number of rows. By concentration or entropy, each layer gets its own number of heavy "
+    "hitters, as published.",
 )
 @click.option(
     "--policy",
     type=click.Choice(POLICIES),
     default="standard",
-    help="With reach: the policy that splits a layer's rows; give `ios` the same one.",
+    help="With reach: the policy that divides a layer's rows. Give the same to `ios`.",
 )
 @click.option(
     "--recall",
     is_flag=True,
-    help="Also list the layers in which recall pays: those that look past their rows.",
+    help="Also list the layers that should recall: those that attend beyond their rows.",
 )
 @click.option("--output", type=PATH, default=Path("budgets.json"), help="File to write.")
 @sample_options
@@ -203,8 +203,8 @@ def budgets(
     --max-kv. On the bundled demo model this helps more than any policy does
     (docs/choosing-max-kv.md).
 
-    With --measure concentration or entropy, all layers have --max-kv rows, and the share of
-    heavy hitters among the rows beside the sinks is clip(0.5 + (ratio - 1) * 2.5, 0.3, 0.7).
+    With --measure concentration or entropy, all layers have --max-kv rows. Of the rows that
+    are not sinks, the share of heavy hitters is clip(0.5 + (ratio - 1) * 2.5, 0.3, 0.7), where
     ratio is the layer's measure divided by the mean of all layers. The paper with this rule
     (H2O on MLX, table 14; max_kv 256) found no gain: perplexity 7.803 against 7.807 with
     equal budgets on Qwen3-4B-4bit, and 6.324 against 6.320 on Qwen3-8B-4bit.
@@ -217,7 +217,7 @@ def budgets(
     from h2o_pack.measure.profiling.rules import BudgetsRequest, make_budgets, print_budgets
 
     if (profile is None) == (model is None):
-        raise click.UsageError("Give --profile FILE or --model NAME: budgets need one profile.")
+        raise click.UsageError("Give either --profile FILE or --model NAME.")
     with user_errors("budgets"), out.progress() as say:
         options = Options(loadable(model or "demo"), text, tokens, samples, time_steps=False)
         result = make_budgets(profile, options, BudgetsRequest(**request), say)
@@ -228,12 +228,12 @@ LEAST_ROWS = 128
 
 
 @command(example="h2o-pack bench --model Qwen3-1.7B-4bit --quick")
-@click.option("--model", default="demo", help="Alias, folder or hub id.")
+@click.option("--model", default="demo", help="Short name, folder or hub id.")
 @click.option(
     "--max-kv",
     type=click.IntRange(min=LEAST_ROWS),
     default=512,
-    help="Rows that each KV head of an H2O cache keeps.",
+    help="Tokens that each layer of an H2O cache keeps.",
 )
 @click.option("--tokens", type=POSITIVE, default=256, help="Tokens to generate.")
 @click.option("--quick", is_flag=True, help="Take less than a minute.")

@@ -1,4 +1,4 @@
-"""Options that several commands have in common: which model, which cache."""
+"""Options that several commands share: the model and its cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POSITIVE = click.IntRange(min=1)
 
 
 class PinnedRange(click.ParamType):  # type: ignore[type-arg]
-    """A half-open range of positions, written A:B."""
+    """A half-open range of positions, which users write as A:B."""
 
     name = "A:B"
 
@@ -51,7 +51,7 @@ class Policy(click.ParamType):  # type: ignore[type-arg]
     name = f"[{'|'.join(POLICIES)}]|FILE"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str | Path:
-        """Read a name as it is, and anything else as a file."""
+        """Return the name of a policy, or the path of a file."""
         if value in POLICIES:
             return str(value)
         if Path(value).suffix != ".toml":
@@ -87,7 +87,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def together(*options: Decorator) -> Decorator:
-    """Make one decorator of several, in the order in which help shows them."""
+    """Combine several decorators into one; help shows their options in this order."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
@@ -112,36 +112,39 @@ revision_options = together(
     click.option(
         "--assume-full-attention",
         is_flag=True,
-        help="Treat an unknown architecture as an ordinary transformer.",
+        help="Accept a model of unknown architecture, as if all its layers attended to the "
+        "whole context.",
     ),
 )
-"""Parameters `revision` and `assume_full_attention`."""
+"""The parameters `revision` and `assume_full_attention`."""
 
 model_options = together(
     click.option(
         "--model",
-        help="Alias, folder, or id or address on huggingface.co. [default: chosen for "
+        help="Short name, folder, or id or address on huggingface.co. [default: chosen for "
         "--device]",
     ),
     revision_options,
 )
-"""Parameter `model`, None where it is open, and those of `revision_options`."""
+"""The parameter `model`, None if h2o-pack chooses it, and those of `revision_options`."""
 
 models_options = together(
     click.option(
         "--model",
         "models",
         multiple=True,
-        help="Alias, folder, or id or address on huggingface.co; may be given again. "
-        "[default: chosen for --device]",
+        help="Short name, folder, or id or address on huggingface.co. Repeat it for several "
+        "models. [default: chosen for --device]",
     ),
     revision_options,
 )
-"""The same with the parameter `models`, empty where it is open."""
+"""The same for several models: the parameter `models`, empty if h2o-pack chooses one."""
 
 origin_options = together(
     click.option(
-        "--upstream", type=PATH, help="Folder with your own clones, instead of a download."
+        "--upstream",
+        type=PATH,
+        help="Folder with your own clones of upstream's repositories, instead of a download.",
     ),
     click.option(
         "--mirror",
@@ -150,7 +153,7 @@ origin_options = together(
         show_default=False,
         envvar=MIRROR,
         show_envvar=True,
-        help="Fetch from URL/OWNER/NAME instead of https://github.com/OWNER/NAME.",
+        help="Download from URL/OWNER/NAME instead of https://github.com/OWNER/NAME.",
     ),
     click.option(
         "--cache",
@@ -160,23 +163,24 @@ origin_options = together(
         help="Folder that keeps downloads. [default: $H2O_PACK_CACHE, or the user's cache]",
     ),
 )
-"""Where upstream's sources come from: `upstream`, `mirror` and `cache`."""
+"""The origin of upstream's sources: `upstream`, `mirror` and `cache`."""
 
 sample_options = together(
     click.option(
         "--text",
         type=FILE,
-        help="UTF-8 file to read. [default: text that the demo model was not trained on]",
+        help="UTF-8 file with the text. [default: text on which the demo model was not "
+        "trained]",
     ),
     click.option(
         "--tokens",
         type=click.IntRange(min=LEAST_TOKENS),
         default=1024,
-        help="Tokens per sample.",
+        help="Tokens in each piece of the text.",
     ),
-    click.option("--samples", type=POSITIVE, default=4, help="Pieces of the text."),
+    click.option("--samples", type=POSITIVE, default=4, help="Pieces of the text to read."),
 )
-"""What a model is profiled on: `text`, `tokens` and `samples`."""
+"""The text that a model reads to be profiled: `text`, `tokens` and `samples`."""
 
 cache_options = together(
     click.option(
@@ -190,20 +194,21 @@ cache_options = together(
         type=Policy(),
         default="standard",
         metavar="NAME|FILE",
-        help=f"What is kept: {', '.join(POLICIES[:-1])} or {POLICIES[-1]}, or a TOML file of "
-        "settings, such as `h2o-pack policy show standard` prints. tuned was chosen on the "
-        "bundled demo model; paper is the published policy.",
+        help=f"Which tokens the cache keeps: {', '.join(POLICIES[:-1])} or {POLICIES[-1]}, or "
+        "a TOML file of settings as `h2o-pack policy show standard` prints it. tuned was "
+        "chosen on the bundled demo model; paper is the published policy.",
     ),
     click.option(
         "--budgets",
         type=PATH,
-        help="JSON file of budgets per layer, from `h2o-pack budgets`.",
+        help="JSON file with the budgets of each layer, from `h2o-pack budgets`.",
         hidden=True,
     ),
     click.option(
         "--context",
         type=int,
-        help="Tokens of the longest conversation. [default: the model's]",
+        help="Tokens of the longest conversation that you expect. [default: the model's "
+        "context]",
     ),
     click.option(
         "--prefill-step",
@@ -213,7 +218,7 @@ cache_options = together(
         hidden=True,
     ),
 )
-"""What memory depends on besides the policy, named like the fields of `CacheSpec`."""
+"""Other settings that change the memory, named like the fields of `CacheSpec`."""
 
 OF_RECALL = {field.name: field for field in RECALL_FIELDS}
 MAX_KV = FIELDS[0]
@@ -229,13 +234,13 @@ recall_options = together(
     click.option(
         "--recall/--no-recall",
         default=None,
-        help="Keep what is evicted in an archive, and bring back what a prompt asks for. "
+        help="Keep evicted tokens in an archive, and bring back those that a prompt asks for. "
         "[default: no-recall, or chosen with the model or --max-kv]",
     ),
     click.option(
         "--recall-rows",
         type=POSITIVE,
-        help=recall_help("Rows that a recall brings back at most.", "rows"),
+        help=recall_help("Most rows that a recall brings back.", "rows"),
         hidden=True,
     ),
     click.option(
@@ -257,7 +262,7 @@ recall_options = together(
         "--archive",
         type=click.Choice(["memory", "files"]),
         default="memory",
-        help="Where the archive is.",
+        help="Where the archive is kept.",
         hidden=True,
     ),
     click.option(
@@ -265,13 +270,14 @@ recall_options = together(
         type=click.IntRange(min=0),
         metavar="BYTES",
         help=recall_help(
-            "Most bytes of one layer's archive, after which its oldest tokens go; 0: no limit.",
+            "Most bytes of one layer's archive. A full archive drops its oldest tokens. 0: no "
+            "limit.",
             "limit",
         ),
         hidden=True,
     ),
 )
-"""Recall: fields of `CacheSpec` by their names."""
+"""The options of recall, named like the fields of `CacheSpec`."""
 
 
 choice_options = together(
@@ -279,33 +285,36 @@ choice_options = together(
         "--min-speed",
         type=click.FloatRange(min=0, min_open=True),
         metavar="N",
-        help="Tokens per second that the choice must still reach after ten minutes.",
+        help="Tokens per second that the chosen model must still generate after ten minutes.",
     ),
     click.option(
         "--losses",
         type=FILE,
-        help="Losses to choose by: losses.json of your own model, which `h2o-pack eval "
-        "--preset storages --output` writes. [default: those of SmolLM2-135M-Instruct]",
+        help="Measured losses by which the cache is chosen: the losses.json that `h2o-pack "
+        "eval --preset storages --output DIR` wrote for your model. [default: the losses of "
+        "SmolLM2-135M-Instruct]",
     ),
 )
 """The criteria of a choice: `min_speed` and `losses`."""
 
 
 def max_kv_option(default: str) -> Decorator:
-    """Return the option for the rows; `default` is the text that help shows for it."""
+    """Return the option --max-kv; `default` is the default that help shows."""
     return click.option(MAX_KV.flag, type=int, help=f"{MAX_KV.help} [default: {default}]")
 
 
 def device_options(text: str) -> Decorator:
-    """Return `devices` and `own`, the user's file of them; the text says what they are for."""
+    """Return the options --device and --devices; the text ends the help of --device."""
     return together(
-        click.option("--device", "devices", multiple=True, help=f"Identifier or name. {text}"),
-        click.option("--devices", "own", type=PATH, help="TOML file with devices of your own."),
+        click.option(
+            "--device", "devices", multiple=True, help=f"Identifier or name of a device. {text}"
+        ),
+        click.option("--devices", "own", type=PATH, help="TOML file with your own devices."),
     )
 
 
 def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
-    """Take a spec out of a command's options; files that they name are read.
+    """Make a spec from a command's options, and read the files that they name.
 
     The command line overrides the file of --policy. problems: collects the errors of
     --download and of the files of --budgets and --system.
@@ -362,7 +371,7 @@ OF_CACHE = {field.name for field in dataclasses.fields(CacheSpec)} - {"budgets"}
 
 
 def merge(options: dict[str, Any], from_file: dict[str, Any]) -> None:
-    """Take from a policy's file what the command line does not say."""
+    """Add the settings of a policy's file that the command line does not set."""
     usual = {field.name: field.default for field in dataclasses.fields(CacheSpec)}
     options["policy"] = usual["policy"]
     options["settings"] = {**from_file.pop("settings"), **options["settings"]}
@@ -375,7 +384,7 @@ def merge(options: dict[str, Any], from_file: dict[str, Any]) -> None:
 
 
 def setting(field: Field) -> Decorator:
-    """Return the option of a setting of the policy; help leaves these to the policy's file."""
+    """Return the option of one setting of the policy, which help does not show."""
     kinds: dict[str, dict[str, Any]] = {
         "integer": {"type": int},
         "number": {"type": float},
@@ -399,6 +408,6 @@ def settings(*names: str) -> Decorator:
 
 
 def given_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Take the settings that were given out of a command's options."""
+    """Remove the policy's settings from a command's options, and return those with a value."""
     values = {field.name: options.pop(field.name, None) for field in FIELDS}
     return {name: value for name, value in values.items() if value not in (None, ())}

@@ -44,19 +44,22 @@ PASSED_ON = {
     "dry_run": "--dry-run",
     OUTSIDE: "--allow-outside",
 }
-"""Options that hold for all packages of the file; any other one means that it is not meant."""
-REMEDY = "Each [[package]] has options of `h2o-pack ios` by their names without dashes."
+"""Options that apply to all packages of the file; with any other, the file is not read."""
+REMEDY = "The keys of a [[package]] are the options of `h2o-pack ios` without leading dashes."
+
+
+NEW_APP = "Write the newest scaffold of the app to App.new. The folder App is never changed."
 
 
 def make_packages(ctx: click.Context) -> bool:
     """Run the command for each package of h2o-pack.toml in this folder.
 
     Returns:
-        False, with nothing run, where there is no such file or where the command line says
-        what to make.
+        False, without having run anything, if there is no such file or if the command line
+        has other options.
 
     Raises:
-        UserError: the file is not one, or has an option that the command does not take.
+        UserError: the file is not valid, or has an option that the command does not have.
 
     """
     names = [
@@ -87,10 +90,10 @@ def make_packages(ctx: click.Context) -> bool:
 
 
 def refuse_outside(package: click.Context, where: str) -> None:
-    """Refuse paths that lead out of this folder: the file may be somebody else's.
+    """Refuse paths outside of this folder, because somebody else may have written the file.
 
     Raises:
-        UserError: names the first one.
+        UserError: for the first such path.
 
     """
     folder = Path.cwd().resolve()
@@ -103,16 +106,17 @@ def refuse_outside(package: click.Context, where: str) -> None:
                 path = local_folder(part)
             if path is not None and not path.resolve().is_relative_to(folder):
                 raise UserError(
-                    f"{shown(str(part))} leads out of this folder",
+                    f"{shown(str(part))} is outside of this folder",
                     where=where,
-                    remedy="Give --allow-outside if you trust the file, or a path inside.",
+                    remedy="Give --allow-outside if you trust the file, or a path inside of "
+                    "the folder.",
                     code=ExitCode.USAGE,
                 )
 
 
 @contextmanager
 def together(ctx: click.Context) -> Iterator[None]:
-    """Print the collected results as one document, even if a package ends the command."""
+    """Print the collected results as one document, even if one of the packages fails."""
     from h2o_pack.package.package_result import PackagesResult
     from h2o_pack.results import to_json
 
@@ -126,10 +130,10 @@ def together(ctx: click.Context) -> Iterator[None]:
 
 
 def collected(result: IosResult) -> bool:
-    """Keep the result of one package of several for their common document.
+    """Add the result to the common document of several packages.
 
     Returns:
-        False where the command makes one package, whose result is the document.
+        False if the command makes only one package, whose result is the document.
 
     """
     results: list[IosResult] | None = click.get_current_context().meta.get(RESULTS)
@@ -140,10 +144,10 @@ def collected(result: IosResult) -> bool:
 
 
 def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the tables of the file, each with its path and line.
+    """Return the tables of the file, each with the file's path and the table's line.
 
     Raises:
-        UserError: the file contains anything else, or keys that are not options of the command.
+        UserError: the file has something else than [[package]] tables, or unknown keys.
 
     """
     from h2o_pack.files.toml import Blame, line_of, lines_of, load
@@ -152,11 +156,11 @@ def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str,
     document, text = load(path, blame)
     tables = document.get("package")
     if set(document) != {"package"} or not isinstance(tables, list):
-        raise refused("the file should have [[package]] tables, and nothing else", str(path))
+        raise refused("the file must contain [[package]] tables, and nothing else", str(path))
     flags = [flag for param in command.params for flag in (*param.opts, *param.secondary_opts)]
     keys = {flag.lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--")}
     problems = Problems()
-    # Tables in one line, `package = [{...}]`, have no lines of their own.
+    # Inline tables, `package = [{...}]`, are all in one line.
     lines = lines_of(text, "package") or [1] * len(tables)
     for line, table in zip(lines, tables, strict=True):
         for key in table:
@@ -169,7 +173,7 @@ def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str,
 
 
 def option(key: str, value: Any, where: str) -> list[str]:
-    """Return an option as the command line has it; a list repeats it."""
+    """Return the arguments of one option, as on the command line; a list repeats the option."""
     flag = f"--{key.replace('_', '-')}"
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag[2:]}"]
@@ -177,11 +181,11 @@ def option(key: str, value: Any, where: str) -> list[str]:
         return [part for element in value for part in option(key, element, where)]
     if isinstance(value, str | int | float):
         return [flag, str(value)]
-    raise refused(f"{key} = {shown(value)} is no value of an option", where)
+    raise refused(f"{key} = {shown(value)} is not a valid value of an option", where)
 
 
 def refused(what: str, where: str) -> UserError:
-    """Make the error for something that is wrong in the file."""
+    """Make the error for a mistake in the file."""
     return UserError(what, where=where, remedy=REMEDY, code=ExitCode.USAGE)
 
 
@@ -190,22 +194,22 @@ def refused(what: str, where: str) -> UserError:
 @max_kv_option("chosen for --device")
 @cache_options
 @recall_options
-@device_options("The package must fit on it, and what you leave out is chosen for it.")
+@device_options("The model must fit on it. Options that you leave out are chosen for it.")
 @choice_options
-@click.option("--output", type=PATH, help="Folder. [default: NAME]")
+@click.option("--output", type=PATH, help="Folder of the package. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
 @click.option(
     "--bundle-id",
     metavar="ID",
     default="",
-    show_default="one of your own",
+    show_default="one that nobody else uses",
     help="Identifier of the app, such as com.example.Chat.",
 )
 @settings()
 @click.option(
     "--asset-pack",
     is_flag=True,
-    help="Keep the model out of the app: Apple hosts it and devices fetch it (iOS 26).",
+    help="Keep the model out of the app: Apple hosts it, and devices download it (iOS 26).",
 )
 @click.option(
     "--download",
@@ -213,13 +217,13 @@ def refused(what: str, where: str) -> UserError:
     default="",
     show_default=False,
     help="Keep the model out of the app: the app downloads it at the first launch "
-    "from this folder of your server (iOS 17).",
+    "from this folder on your server (iOS 17).",
 )
 @click.option(
     "--system",
     type=FILE,
-    help="UTF-8 file with the system prompt: its caches are computed now, so that the first "
-    "turn need not read it.",
+    help="UTF-8 file with the system prompt. Its caches are computed now, so that the app "
+    "need not read it.",
 )
 @click.option(
     "--adapter",
@@ -231,30 +235,26 @@ def refused(what: str, where: str) -> UserError:
     default=True,
     envvar="H2O_PACK_VENDOR",
     show_envvar=True,
-    help="Fetch upstream's sources into Vendor.",
+    help="Put upstream's sources (mlx-swift, mlx-swift-lm) into Vendor.",
 )
 @origin_options
 @click.option(
     "--upstream-version",
     metavar="NAME",
     default="",
-    show_default="the newest release",
+    show_default="the newest",
     help="Version of mlx-swift-lm to build on; `h2o-pack --version` lists them.",
 )
-@click.option(
-    "--app",
-    is_flag=True,
-    help="Write the app's newest scaffold to App.new; your App is never changed.",
-)
+@click.option("--app", is_flag=True, help=NEW_APP)
 @click.option(
     "--proof",
     is_flag=True,
-    help="Add a page to the app that measures it on a device, for `h2o-pack prove --import`.",
+    help="Add a page that measures the app on a device, for `h2o-pack prove --import`.",
 )
 @click.option(
     "--allow-outside",
     is_flag=True,
-    help="Allow paths in h2o-pack.toml that lead out of this folder.",
+    help="Allow paths in h2o-pack.toml that are outside of this folder.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan; write nothing.")
 def ios(
@@ -274,9 +274,9 @@ def ios(
 ) -> None:
     """Make a Swift package with a model and its H2O cache.
 
-    Downloads the model's files and upstream's sources, once. To finish a stopped run, run
-    the command again. With several models, the app loads the largest that fits its device.
-    Without options, it makes the packages that h2o-pack.toml in this folder describes.
+    Downloads the model's files and upstream's sources, once. To finish an interrupted run,
+    run the command again. With several models, the app loads the largest that fits the
+    device. Without options, makes the packages that h2o-pack.toml in this folder describes.
     """
     from h2o_pack.choice.choose import Criteria, choose
     from h2o_pack.package import build as pipeline
@@ -286,7 +286,7 @@ def ios(
 
     if make_packages(click.get_current_context()):
         return
-    del allow_outside  # of paths in the file, which says nothing here
+    del allow_outside  # it concerns only paths in h2o-pack.toml
     problems = Problems()
     spec = spec_of(options, problems)
     origin = (upstream or Origin(cache, mirror)) if vendor else None
@@ -304,7 +304,7 @@ def ios(
 
 
 def end(result: PackageResult) -> None:
-    """Exit with the code of a failed vendoring, or of differences; return if there are none."""
+    """Exit with the code of a failed vendoring or of differences, if there are any."""
     if result.not_vendored is not None:
         click.echo(f"error: {result.not_vendored}", err=True)
         sys.exit(result.not_vendored.code)
@@ -315,11 +315,7 @@ def end(result: PackageResult) -> None:
 @command(example="h2o-pack update build/Demo --dry-run")
 @click.argument("package", type=PATH)
 @origin_options
-@click.option(
-    "--app",
-    is_flag=True,
-    help="Write the app's newest scaffold to App.new; your App is never changed.",
-)
+@click.option("--app", is_flag=True, help=NEW_APP)
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 def update(
     *,
@@ -331,10 +327,10 @@ def update(
     dry_run: bool,
     out: Terminal,
 ) -> None:
-    """Make PACKAGE again with the options that it was made with.
+    """Make PACKAGE again with the same options.
 
-    It first shows what changes: the tool, the model's commit, upstream, settings and files.
-    Your App folder and the files that you added stay as they are.
+    First shows what changes: the version of h2o-pack, the model's commit, upstream, settings
+    and files. Does not change your App folder or the files that you added.
     """
     from h2o_pack.package.package_result import ios_result
     from h2o_pack.package.update import UpdateResult, planned, print_changes, print_update
@@ -360,20 +356,20 @@ def update(
     "--host",
     type=click.Choice(["apple", "linux"]),
     default="apple",
-    help="Where the package will be built.",
+    help="System on which the package will be built.",
 )
 @click.option(
     "--upstream-version",
     metavar="NAME",
     default="",
-    show_default="the package's",
+    show_default="the package's version",
     help="Version of mlx-swift-lm to build on.",
 )
 @click.option(
     "--offline",
     is_flag=True,
-    help="Copy the small libraries too, so that a build fetches nothing. An app that needs "
-    "other versions of them then cannot use the package.",
+    help="Copy the small libraries too, so that a build downloads nothing. An app that needs "
+    "other versions of these libraries then cannot use the package.",
 )
 def vendor(
     *,
@@ -386,9 +382,9 @@ def vendor(
     offline: bool,
     out: Terminal,
 ) -> None:
-    """Put upstream's sources, edited, into PACKAGE's Vendor folder.
+    """Put edited copies of upstream's sources into PACKAGE's Vendor folder.
 
-    Git fetches them once, at the commits that this version of h2o-pack supports.
+    Git downloads the sources once, at the commits that this version of h2o-pack supports.
     """
     from h2o_pack.package.package_result import print_vendored, vendor_result
     from h2o_pack.vendoring.fetch import Origin

@@ -1,4 +1,4 @@
-"""Commands that plan, and that show what is known: devices, models, policies, schemas."""
+"""Commands that plan, and that list devices, models, policies and schemas."""
 
 from __future__ import annotations
 
@@ -38,13 +38,15 @@ if TYPE_CHECKING:
 @cache_options
 @recall_options
 @settings()
-@device_options("May be given again.")
+@device_options("Repeat it for several devices.")
 @choice_options
-@click.option("--all", "every", is_flag=True, help="Show all devices, not one of each kind.")
+@click.option(
+    "--all", "every", is_flag=True, help="Show all devices instead of one of each kind."
+)
 @click.option(
     "--measured",
     type=FILE,
-    help="Memory report of a device (JSON), to show beside the plan.",
+    help="JSON file with the measured memory of a device, to compare with the plan.",
 )
 @click.option("--html", type=PATH, help="Also write a page with all details to this file.")
 def plan(
@@ -60,9 +62,9 @@ def plan(
     """Plan the memory of a model on devices, and estimate its speed.
 
     Reads only the model's configuration and headers, never its weights. Needs no network for
-    a model of the catalogue (`h2o-pack models` lists them). With several models, it shows
-    which one the app loads on each device. Without --model, it chooses as `h2o-pack choose`
-    does and plans that choice.
+    a model of the catalogue (`h2o-pack models` lists them). With several models, shows which
+    one the app loads on each device. Without --model, chooses a model and its cache as
+    `h2o-pack choose` does, and plans them.
     """
     from h2o_pack.choice.choice import ChosenPlan, print_chosen
     from h2o_pack.choice.choose import Criteria, chosen_plan
@@ -90,7 +92,7 @@ def plan(
 
 
 @command(example='h2o-pack choose --device "iPhone 15" --context 16384')
-@device_options("May be given again: the choice must fit on all of them.")
+@device_options("Repeat it for several devices; the choice must fit on all of them.")
 @model_options
 @max_kv_option("chosen")
 @cache_options
@@ -103,9 +105,9 @@ def choose(
 ) -> None:
     """Choose a model and a cache for some devices, and show why.
 
-    What you give stays; the rest is chosen: the largest model of the catalogue that leaves a
-    tenth of the memory free, and the cache that loses least in a table of measured losses.
-    `ios` and `plan` choose in the same way.
+    Keeps the options that you give, and chooses the others: the largest model of the
+    catalogue that leaves a tenth of the memory free, and the cache that loses least in a
+    table of measured losses. `ios` and `plan` choose in the same way.
     """
     from h2o_pack.choice.choice import print_choice
     from h2o_pack.choice.choose import Criteria, show_candidates
@@ -126,13 +128,13 @@ def choose(
     "--devices",
     "own",
     type=PATH,
-    help="TOML file with devices of your own. [default: $H2O_PACK_DEVICES, or "
+    help="TOML file with your own devices. [default: $H2O_PACK_DEVICES, or "
     "devices.toml in the user's configuration folder]",
 )
 def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
     """List iPhones and iPads: memory, limit of an app, bandwidth.
 
-    With NAME (an identifier, a name, or part of a name), it shows each number's source.
+    With NAME (an identifier, a name, or part of a name), shows the source of each number.
     """
     from h2o_pack.devices.catalogue import DevicesResult, catalogue, print_devices
 
@@ -154,7 +156,7 @@ def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
     type=PATH,
     envvar="H2O_PACK_MODELS",
     show_envvar=True,
-    help="TOML file with models of your own, in the form of h2o_pack/facts/models.toml.",
+    help="TOML file with your own models, in the format of h2o_pack/facts/models.toml.",
 )
 def models(
     *,
@@ -166,7 +168,7 @@ def models(
 ) -> None:
     """List the known models, or describe the model NAME.
 
-    NAME is in the list, or is a folder or an id on the hub. Only metadata is read.
+    NAME is a name in the list, a folder, or an id on the hub. Reads only metadata.
     """
     from h2o_pack.hub.resolve import find_model, listed
     from h2o_pack.models import model_tables as report
@@ -189,7 +191,7 @@ def policy() -> None:
 @command(example="h2o-pack policy show tuned > policy.toml")
 @click.argument("name", metavar=f"[{'|'.join(POLICIES)}]")
 def show(*, name: str, out: Terminal) -> None:
-    """Print all settings of a policy, to edit and give as --policy FILE."""
+    """Print all settings of a policy, as a file to edit and to give as --policy FILE."""
     from h2o_pack.plan.policy import show as shown_policy
 
     policy = shown_policy(name)
@@ -202,10 +204,10 @@ policy.add_command(show)
 @command(example="h2o-pack schema plan")
 @click.argument("name", metavar="COMMAND")
 def schema(*, name: str, out: Terminal) -> None:
-    """Print the JSON Schema of what COMMAND prints with --json.
+    """Print the JSON Schema of the document that COMMAND prints with --json.
 
-    The parts of a command's name are joined by "-", as in policy-show. "error" is what any
-    command prints when it fails.
+    For a command of two words, write "-" between them, as in policy-show. "error" is the
+    document of a command that fails.
     """
     from h2o_pack import results
 
@@ -220,7 +222,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, *, shell: str, out: Terminal) -> None:
-    """Print the script that completes commands and options in SHELL."""
+    """Print a script that lets SHELL complete commands and options."""
     from click.shell_completion import get_completion_class
 
     from h2o_pack.results import CompletionResult

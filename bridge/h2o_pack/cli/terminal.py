@@ -1,8 +1,8 @@
-"""What a command shows: results to stdout, everything else to stderr.
+"""The output of commands: results on stdout, everything else on stderr.
 
-All that a command prints passes through `plain`, whichever library prints it: in
-`plain_output`, and before rich adds its colors in `with_plain_text`. So no name, message or
-template of a model, a lock or a report reaches the terminal with characters that it obeys.
+All output passes through `plain`, even that of libraries: in `plain_output`, and, before rich
+adds its colors, in `with_plain_text`. So control characters in a name, a message or a template
+of a model, a lock or a report never reach the terminal.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ LEAST_WIDTH = 20
 ASCII = ("ascii", "us-ascii", "ansi_x3.4-1968")
 WIDTH = 80  # where the width is not known
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What terminals obey: controls but for tab and newline, and changes of direction."""
+"""Control characters except tab and newline, and characters that set a text direction."""
 
 
 @dataclass(frozen=True)
 class Terminal:
-    """How a command was asked to show what it does.
+    """How a command shows its progress and its result.
 
-    json: the result as one JSON document on stdout. quiet: errors and that document
-    only. verbose: each thing that is done, on a line with the seconds since the start.
+    json: print the result as one JSON document on stdout. quiet: print only errors and that
+    document. verbose: print each step on a line, with the seconds since the start.
     """
 
     json: bool = False
@@ -60,15 +60,15 @@ class Terminal:
             people(results())
 
     def tell(self, people: Callable[[Console], None]) -> None:
-        """Print something before the result, which people alone are told."""
+        """Print text for people before the result."""
         if not (self.json or self.quiet):
             people(results())
 
     @contextmanager
     def progress(self, *, log: bool = False) -> Iterator[ProgressReporter]:
-        """Show what is being done on one line, if somebody looks at it.
+        """Show the current step on one line, if stderr is a terminal.
 
-        What is done stays on lines of its own, with `log` also where nobody looks.
+        Finished steps stay on their own lines; with `log`, also if stderr is no terminal.
         """
         from h2o_pack.progress import silent
 
@@ -105,7 +105,7 @@ class Reporter:
 
     @contextmanager
     def bar(self, text: str, total: int, unit: Unit = "bytes") -> Iterator[BarAdvance]:
-        """Show a bar where somebody looks, and a line where only a log does."""
+        """Show a bar on a terminal, and a line of text elsewhere."""
         if self.status is None:
             self(text)
             yield lambda _amount: None
@@ -139,12 +139,12 @@ def bars(screen: Console, unit: Unit) -> Any:
 
 
 def results() -> Console:
-    """Return where results for people go: a file or pipe is as wide as an old terminal."""
+    """Return the console for results; in a file or a pipe, it is 80 columns wide."""
     from rich import console as rich_console
 
     class Results(rich_console.Console):
         def on_broken_pipe(self) -> None:
-            """Leave it to the command; rich would end the process with 1."""
+            """Let the command handle it; rich would end the process with 1."""
             raise BrokenPipeError
 
     console = Results(highlight=False, soft_wrap=True)
@@ -155,14 +155,14 @@ def results() -> Console:
 
 
 def messages() -> Console:
-    """Return where progress and remarks go."""
+    """Return the console for progress and notes."""
     from rich.console import Console
 
     return with_plain_text(Console(stderr=True, highlight=False, soft_wrap=True))
 
 
 def plain(text: str) -> str:
-    """Return text in which what a terminal obeys is U+FFFD."""
+    """Replace control characters by U+FFFD."""
     return OBEYED.sub("\ufffd", text)
 
 
@@ -172,14 +172,14 @@ class PlainStream:
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
         if isinstance(stream, TextIOWrapper) and stream.encoding.lower() in ASCII:
-            # As click does, which would write around this stream to its bytes.
+            # click does the same, but would write past this stream, directly to its bytes.
             stream.reconfigure(encoding="utf-8", errors="replace")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rich_proxied_file, name)
 
     def write(self, text: str) -> int:
-        """Write text, without what a terminal obeys."""
+        """Write text without control characters."""
         return self.rich_proxied_file.write(plain(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -190,7 +190,7 @@ class PlainStream:
 
 @contextmanager
 def plain_output() -> Iterator[None]:
-    """Let all that is printed pass through `plain`: warnings and messages of libraries too."""
+    """Pass all output through `plain`, including warnings and messages of libraries."""
     before = sys.stdout, sys.stderr
     plain_out, plain_err = PlainStream(sys.stdout), PlainStream(sys.stderr)
     sys.stdout, sys.stderr = plain_out, plain_err
@@ -202,18 +202,18 @@ def plain_output() -> Iterator[None]:
 
 
 def echo_json(text: str) -> None:
-    """Print JSON, in which what a terminal obeys is written as an escape."""
+    """Print JSON in which control characters are escaped."""
     click.echo(OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def with_plain_text(console: Console) -> Console:
-    """Let all that a console prints pass through `plain`; rich's own colors stay."""
+    """Pass all output of a console through `plain`, and keep rich's own colors."""
     from rich.console import RenderHook
     from rich.measure import Measurement
     from rich.segment import Segment
 
     class PlainRenderable:
-        """Something that rich prints."""
+        """An object that rich prints, without control characters in its text."""
 
         def __init__(self, inner: ConsoleRenderable) -> None:
             self.inner = inner

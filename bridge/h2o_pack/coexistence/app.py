@@ -141,7 +141,7 @@ def read_manifest(folder: Path, machine: Surroundings) -> App:
         where = ("--package-path", str(folder), "--scratch-path", scratch)
         ran = machine.run("swift", "package", *where, "dump-package", most=MOST_BYTES)
     if ran is None:
-        return App(folder, unread={name: "Swift, which reads it, is missing"})
+        return App(folder, unread={name: "Swift is missing, which reads Package.swift"})
     start = ran.output.find("\n{") + 1 if not ran.output.startswith("{") else 0
     try:
         manifest = json.loads(ran.output[start:])
@@ -207,7 +207,7 @@ def read_openstep(content: str) -> Any:
         start = match.end()
         mark, quoted, plain = match["mark"], match["quoted"], match["plain"]
         if mark == "}" and parts[-1:] not in ([","], ["{"]):
-            raise ValueError("a value of a dictionary ends with a semicolon")
+            raise ValueError("a value of a dictionary does not end with a semicolon")
         if mark in ("}", ")") and parts[-1:] == [","]:
             parts.pop()  # the last of a list ends with one too
         if mark:
@@ -220,7 +220,7 @@ def read_openstep(content: str) -> Any:
 def distinct(pairs: list[tuple[str, Any]]) -> Table:
     """Make a dictionary of its pairs; ValueError where a key is given twice."""
     if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key is given twice")
+        raise ValueError("a key occurs twice")
     return dict(pairs)
 
 
@@ -234,7 +234,7 @@ def read_project(folder: Path, project: Path) -> App:
     try:
         document = table(read_openstep(read_file(path).decode()))
     except (OSError, ValueError, RecursionError):
-        return App(folder, unread={name: "it is not as Xcode writes it"})
+        return App(folder, unread={name: "the file does not have the form that Xcode writes"})
     every = table(document.get("objects")).values()
     return App(
         folder,
@@ -284,7 +284,10 @@ def read_resolved(folder: Path, path: Path) -> App:
         pins = document.get("pins") or document["object"]["pins"]  # in its first version
         return App(folder, (name,), tuple(dependency(pin) for pin in pins))
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
-        return App(folder, unread={name: f"it is not as SwiftPM writes it: {error}"})
+        return App(
+            folder,
+            unread={name: f"the file does not have the form that SwiftPM writes: {error}"},
+        )
 
 
 def dependency(pin: Table) -> Dependency:
@@ -294,7 +297,10 @@ def dependency(pin: Table) -> Dependency:
     return Dependency(identity(where), where, resolved=str(resolved), direct=False)
 
 
-NOT_RUN = "it is a program, which runs only with --run-manifest or after a question"
+NOT_RUN = (
+    "Package.swift is a program: doctor runs it only with --run-manifest, or if you "
+    "agree at a terminal"
+)
 
 
 def read_app(folder: Path, machine: Surroundings, *, may_run: bool) -> App:
@@ -319,7 +325,7 @@ def read_app(folder: Path, machine: Surroundings, *, may_run: bool) -> App:
         raise UserError(
             "no Package.swift and no Xcode project in this folder",
             where=str(folder),
-            remedy="Give the folder that holds the app's Package.swift or .xcodeproj.",
+            remedy="Give the folder that contains the app's Package.swift or .xcodeproj.",
             code=ExitCode.USAGE,
         )
     app = App(folder)

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 class AppDependency:
     """A package that the app uses."""
 
-    identity: Annotated[str, doc("The name by which SwiftPM knows it.")]
-    location: Annotated[str, doc("Its address, or its folder.")]
-    requirement: Annotated[str, doc("The versions that the app asks for; empty for none.")]
-    resolved: Annotated[str, doc("The version that was chosen last; empty where none was.")]
-    direct: Annotated[bool, doc("Whether the app asks for it itself.")]
+    identity: Annotated[str, doc("Name by which SwiftPM identifies the package.")]
+    location: Annotated[str, doc("Its address or its folder.")]
+    requirement: Annotated[
+        str, doc("Versions that the app requires; empty if it requires none.")
+    ]
+    resolved: Annotated[str, doc("Version in Package.resolved; empty without one.")]
+    direct: Annotated[bool, doc("Whether the app itself depends on it.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +48,14 @@ class AppCheckup(Result):
 
     app: Annotated[Path, doc("The app's folder.")]
     collides: Annotated[
-        bool, doc("Whether one of the findings is a problem; then the exit code is 1.")
+        bool, doc("Whether one of the findings is a problem; the exit code is then 1.")
     ] = field(init=False)
     read: Annotated[tuple[str, ...], doc("Files that were read, relative to the folder.")]
-    dependencies: Annotated[tuple[AppDependency, ...], doc("All that these files name.")]
-    findings: Annotated[tuple[Finding, ...], doc("What meets something of the package's.")]
+    dependencies: Annotated[tuple[AppDependency, ...], doc("Packages that these files name.")]
+    findings: Annotated[
+        tuple[Finding, ...],
+        doc("Packages of the app that the generated package also uses or conflicts with."),
+    ]
 
     def __post_init__(self) -> None:
         problems = any(finding.status == "problem" for finding in self.findings)
@@ -92,7 +97,7 @@ def print_app(checkup: AppCheckup, console: Console) -> None:
         print_findings(checkup.findings, console)
     verdict = "can be added to this app"
     if checkup.collides:
-        verdict = "cannot be added to this app until its problems are solved"
+        verdict = "cannot be added to this app until you solve its problems"
     text = f"{counted(checkup.findings)}A package of h2o-pack {verdict}."
     console.print(text, markup=False, soft_wrap=True)
 
@@ -101,7 +106,11 @@ def collisions(app: App) -> Iterator[Finding]:
     """Yield a finding per thing of the app that meets something of ours."""
     for name, why in app.unread.items():
         note = warning if app.read else problem
-        yield note(name, f"not read: {why}", "Put it right and run this again.")
+        yield note(
+            name,
+            "Correct the file and run the command again.",
+            "Put it right and run this again.",
+        )
     facts, ours = coexistence(), packages_of_ours(app)
     pinned = pins_of(ours)
     replaced = {package.name for package in facts.replaced}
@@ -113,11 +122,13 @@ def collisions(app: App) -> Iterator[Finding]:
         elif versions := shared.get(dependency.identity):
             if dependency.requirement and not dependency.requirement.allows(versions):
                 theirs = dependency.requirement.text
-                what = f"the app asks for {theirs}, the package for {versions.text}"
-                remedy = "Widen what the app asks for: SwiftPM needs a version that suits both."
+                what = f"the app requires {theirs}, the package requires {versions.text}"
+                remedy = (
+                    "Allow more versions in the app: SwiftPM needs a version that suits both."
+                )
                 yield problem(dependency.identity, what, remedy)
             else:
-                what = f"SwiftPM chooses one version from {versions.text}"
+                what = f"SwiftPM chooses a version from {versions.text}"
                 yield ok(dependency.identity, what)
         elif refusal := refused.get(dependency.identity):
             yield problem(dependency.identity, refusal.what, refusal.remedy)
@@ -133,18 +144,27 @@ def replacement(package: Dependency, pinned: Pin) -> Finding:
         vendor = package.folder.parent
         if made_by_us(vendor.parent) and vendor.name == VENDOR_FOLDER:
             return ok(name, "it is the copy in the package's Vendor folder")
-        what = f"the copy in {package.folder} would be built, without the edits for the cache"
-        return problem(name, what, f"Use {VENDOR_FOLDER}/{name} of the package instead.")
+        what = (
+            f"SwiftPM would build the copy in {package.folder}, which lacks the edits for "
+            "the cache"
+        )
+        return problem(
+            name, what, f"Use {VENDOR_FOLDER}/{name} of the package instead of this copy."
+        )
     requirement = package.requirement
     if requirement is None and version(package.resolved):
         requirement = compatible(package.resolved)
     release = pinned.follows or pinned.version
     if requirement is not None and not requirement.allows(exactly(release)):
-        what = f"{instead}, which asks for {requirement.text}"
-        return problem(name, what, f"Update the app to {name} {release}, or remove it there.")
+        what = f"{instead}, which requires {requirement.text}"
+        return problem(
+            name, what, f"Update the app to {name} {release}, or remove the dependency there."
+        )
     remedy = "This works."
     if package.direct:
-        remedy += f" To end the warning, use the folder {VENDOR_FOLDER}/{name} of the package."
+        remedy += (
+            f" To avoid the warning, use the folder {VENDOR_FOLDER}/{name} of the package."
+        )
     return warning(name, f"{instead}, and warns of a conflicting identity", remedy)
 
 
@@ -178,7 +198,7 @@ def second_packages(ours: list[Dependency]) -> Iterator[Finding]:
         what = (
             f"a second package of h2o-pack, in {package.location}: both have the module H2OKit"
         )
-        remedy = "Add one of them, and put the other's model folder into the app."
+        remedy = "Add only one of them, and add the other's model folder to the app."
         yield problem(package.identity, what, remedy)
 
 
@@ -187,5 +207,5 @@ def modules_in(app: App) -> Iterator[Finding]:
     facts = coexistence()
     for package in (*facts.own, *facts.replaced, *facts.shared):
         for name in sorted(set(package.modules) & set(app.modules)):
-            what = f"a target of the app has the name of a module of {package.name}"
+            what = f"a target of the app has the same name as a module of {package.name}"
             yield problem(name, what, "Rename the app's target, or set PRODUCT_MODULE_NAME.")

@@ -40,20 +40,28 @@ if TYPE_CHECKING:
 class Device:
     """A device; its amounts are null where nobody has found one."""
 
-    identifier: Annotated[str, doc("As the system gives it.")]
-    name: Annotated[str, doc("What the device is sold as.")]
-    storage: Annotated[str, doc("Where the RAM depends on it.")]
-    chip: Annotated[str, doc("The system on a chip.")]
-    backend: Annotated[str, doc("A name in backends.toml.")]
-    ram: Annotated[int | None, doc("Bytes of memory.")]
+    identifier: Annotated[str, doc("Identifier that the system reports.")]
+    name: Annotated[str, doc("Name under which the device is sold.")]
+    storage: Annotated[
+        str, doc("Storage of the device, if the RAM depends on it; otherwise empty.")
+    ]
+    chip: Annotated[str, doc("Name of the chip.")]
+    backend: Annotated[str, doc("Name of its backend in backends.toml.")]
+    ram: Annotated[int | None, doc("Bytes of RAM.")]
     limit: Annotated[int | None, doc("Bytes that an app may use.")]
-    limit_entitled: Annotated[int | None, doc("The same with both memory entitlements.")]
-    bandwidth: Annotated[int | None, doc("Bytes per second.")]
+    limit_entitled: Annotated[
+        int | None, doc("Bytes that an app with both memory entitlements may use.")
+    ]
+    bandwidth: Annotated[int | None, doc("Memory bandwidth in bytes per second.")]
     numbers: Annotated[
-        tuple[Number, ...], doc("All that is known; plans use the first of each `what`.")
+        tuple[Number, ...], doc("All known numbers; plans use the first of each `what`.")
     ]
     margin: Annotated[
-        MeasuredMargin | None, doc("Of plans for it; null: its backend's, as no report says.")
+        MeasuredMargin | None,
+        doc(
+            "Margin of plans for the device; null: the margin of its "
+            "backend, because no report states another."
+        ),
     ] = None
 
     def number(self, what: What) -> Number | None:
@@ -81,9 +89,9 @@ class DevicesResult(Result):
     """Devices of the catalogue."""
 
     files: Annotated[
-        tuple[str, ...], doc("The files that were read, the last one over the others.")
+        tuple[str, ...], doc("Files that were read; the later ones override the earlier ones.")
     ]
-    devices: Annotated[tuple[Device, ...], doc("Each identifier and storage.")]
+    devices: Annotated[tuple[Device, ...], doc("One entry for each identifier and storage.")]
 
 
 @dataclass(frozen=True)
@@ -147,8 +155,8 @@ class Catalogue:
         raise UserError(
             f'no device is called "{name}"',
             where=", ".join(self.files),
-            remedy=f"{nearest(name, names)}`h2o-pack devices` lists them; a file of your own "
-            "can add one (--devices).",
+            remedy=f"{nearest(name, names)}`h2o-pack devices` lists them. You can add a "
+            "device in your own file (--devices).",
             code=ExitCode.USAGE,
         )
 
@@ -156,7 +164,8 @@ class Catalogue:
 ENVIRONMENT = "H2O_PACK_DEVICES"
 OWN_FILE = "devices.toml"
 BLAME = Blame(
-    "Write it like h2o-pack's own devices.toml, whose numbers `h2o-pack devices --json` shows.",
+    "Use the form of h2o-pack's own devices.toml, whose numbers `h2o-pack devices --json` "
+    "shows.",
     ExitCode.USAGE,
 )
 
@@ -267,8 +276,8 @@ def print_devices(devices: tuple[Device, ...], console: Console, *, sources: boo
         )
     console.print(table)
     caption(
-        "GiB of RAM; limit: what an app may use, in GB; entitled: with increased-memory-limit "
-        "and extended-virtual-addressing. ~ estimated; `h2o-pack devices NAME` shows sources.",
+        "GiB of RAM; limit: most memory of an app, in GB; entitled: the same with both "
+        "memory entitlements. ~ estimated; `h2o-pack devices NAME` shows sources.",
         console,
     )
     if sources:

@@ -58,14 +58,14 @@ class DeviceFacts:
 class Number:
     """A number and its source."""
 
-    of: Annotated[str, doc("Chip, memory class or identifier that it is about.")]
-    what: Annotated[What, doc("What it says.")]
-    value: Annotated[float, Meta(gt=0), doc("In its unit.")]
-    unit: Annotated[Unit, doc("Of the value.")]
-    kind: Annotated[Kind, doc("How it is known.")]
-    source: Annotated[str, doc("Who says so.")]
-    os_version: Annotated[str, doc("The system's version, where the source names one.")] = ""
-    note: Annotated[str, doc("What else to know about it.")] = ""
+    of: Annotated[str, doc("Chip, memory class or identifier to which the number applies.")]
+    what: Annotated[What, doc("Which number it is.")]
+    value: Annotated[float, Meta(gt=0), doc("Value in its unit.")]
+    unit: Annotated[Unit, doc("Unit of the value.")]
+    kind: Annotated[Kind, doc("How the number is known.")]
+    source: Annotated[str, doc("Source of the number.")]
+    os_version: Annotated[str, doc("Version of the system, if the source names one.")] = ""
+    note: Annotated[str, doc("Remark on the number.")] = ""
 
     def __post_init__(self) -> None:
         """Refuse a unit of something else, and infinity."""
@@ -105,11 +105,11 @@ class Rule:
 class PublishedSpeed:
     """A published speed."""
 
-    model: Annotated[str, doc("A model of the catalogue.")]
+    model: Annotated[str, doc("Model of the catalogue.")]
     identifier: Annotated[str, doc("The device.")]
     tokens_per_second: Annotated[float, doc("Published.")]
-    source: Annotated[str, doc("Who says so.")]
-    kind: Annotated[str, doc("How it is known.")]
+    source: Annotated[str, doc("Source of the number.")]
+    kind: Annotated[str, doc("How the number is known.")]
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,18 @@ class MeasuredMargin:
     """What a device needed beyond what was modelled, in place of its backend's margin."""
 
     identifier: Annotated[str, doc("The device.")]
-    margin: Annotated[float, Meta(ge=0), doc("Part of the modelled bytes; 0 for enough.")]
+    margin: Annotated[
+        float,
+        Meta(ge=0),
+        doc(
+            "Measured margin as a share of the modelled "
+            "bytes; 0 if the modelled bytes were enough."
+        ),
+    ]
     planned: Annotated[int, Meta(gt=0), doc("Bytes that were modelled.")]
-    seen: Annotated[int, doc("Bytes that MLX had in their place at its peak.")]
+    seen: Annotated[int, doc("Bytes that MLX had allocated instead at its peak.")]
     source: Annotated[str, doc("The report.")]
-    measured: Annotated[bool, doc("Always true: devices report it.")] = True
+    measured: Annotated[bool, doc("Always true, because devices report it.")] = True
 
 
 @dataclass(frozen=True)

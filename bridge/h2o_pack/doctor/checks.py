@@ -46,9 +46,9 @@ def pinned(package: str) -> Finding:
     try:
         installed = metadata.version(package)
     except metadata.PackageNotFoundError:
-        return problem(package, f"it is missing; {version} is needed", remedy, blocks=True)
+        return problem(package, f"missing; version {version} is needed", remedy, blocks=True)
     if installed != version:
-        what = f"{installed} is installed; h2o-pack is made for {version}"
+        what = f"version {installed} is installed, but h2o-pack needs {version}"
         return problem(package, what, remedy, blocks=True)
     return ok(package, installed)
 
@@ -60,16 +60,16 @@ def compiled_module(machine: Surroundings) -> Finding:
     ran = machine.run(machine.executable, "-c", IMPORT)
     if ran is None:
         return problem(
-            name, f"{machine.executable}, which should import it, is missing", remedy
+            name, f"{machine.executable}, the Python that should import it, is missing", remedy
         )
     if ran.code is None:
-        return problem(name, f"importing it: {ran.line}", remedy)
+        return problem(name, f"importing it fails: {ran.line}", remedy)
     if ran.code < 0:
-        return problem(name, f"importing it ended Python by signal {-ran.code}", remedy)
+        return problem(name, f"importing it killed Python with signal {-ran.code}", remedy)
     if ran.code != 0:
-        last = ran.output.strip().splitlines()[-1:] or ["it printed nothing"]
+        last = ran.output.strip().splitlines()[-1:] or ["importing it printed nothing"]
         return problem(name, last[0], remedy)
-    return ok(name, f"loads; instruction set {ran.line}")
+    return ok(name, f"works; instruction set {ran.line}")
 
 
 SELECT = "sudo xcode-select -s /Applications/Xcode.app"
@@ -100,7 +100,7 @@ def macos(machine: Surroundings) -> Finding:
     ran = machine.run("sw_vers", "-productVersion")
     if ran is None or ran.code != 0 or (release := version_in(ran.output)) is None:
         why = ran.line if ran else "sw_vers is missing"
-        return problem(name, f"its version could not be read: {why}", "Repair PATH: /usr/bin.")
+        return problem(name, f"cannot read its version: {why}", "Add /usr/bin to PATH.")
     if older(release, least):
         what = f"{shown(release)} is older than {least}, which MLX needs"
         return problem(name, what, f"Update to macOS {least} or newer.")
@@ -137,7 +137,7 @@ def selected_xcode(machine: Surroundings, folder: str) -> Finding:
         return problem(name, f"xcodebuild is missing ({folder})", GET_XCODE)
     if "license" in ran.output.lower():
         remedy = "Run: sudo xcodebuild -license accept"
-        return problem(name, "its license has not been agreed to", remedy)
+        return problem(name, "Xcode's license is not accepted", remedy)
     release = version_in(ran.output) if ran.output.startswith("Xcode") else None
     if ran.code != 0 or release is None:
         return not_understood(name, ran, "Run: xcodebuild -runFirstLaunch")
@@ -203,7 +203,7 @@ def swift(machine: Surroundings) -> Finding:
     get = "Install Xcode." if machine.is_mac else f"Install Swift: {GET_SWIFT}"
     ran = machine.run("swift", "--version")
     if ran is None:
-        what = "it is missing: `h2o-pack parity` cannot run the package's tests"
+        what = "missing: `h2o-pack parity` cannot run the package's tests"
         return grade(name, what, get)
     match = SWIFT.search(ran.output)
     if ran.code != 0 or match is None:
@@ -219,21 +219,25 @@ def git(machine: Surroundings) -> Finding:
     install = "xcode-select --install" if machine.is_mac else "apt install git"
     ran = machine.run("git", "--version")
     if ran is None:
-        what = "it is missing: upstream's sources cannot be fetched"
-        return problem(name, what, f"Run: {install}; or give `h2o-pack vendor --upstream`.")
+        what = "missing: upstream's sources cannot be downloaded"
+        return problem(
+            name,
+            what,
+            f"Run: {install}; or give `h2o-pack vendor --upstream` a folder with clones.",
+        )
     if "license" in ran.output.lower() and machine.is_mac:
         remedy = "Run: sudo xcodebuild -license accept"
-        return problem(name, "Xcode's license has not been agreed to", remedy)
+        return problem(name, "Xcode's license is not accepted", remedy)
     match = GIT.search(ran.output)
     if ran.code != 0 or match is None:
         return not_understood(name, ran, f"Run: {install}")
-    old, update = "{}: it may not fetch commits by their id", f"Update it: {install}"
+    old, update = "{}: may be unable to fetch commits by their id", f"Update it: {install}"
     return compared(name, as_version(match[1]), needed("git"), warning, old, update)
 
 
 def clang(machine: Surroundings) -> Finding:
     """Only h2o-pack's own tests compile the Metal kernels with it."""
-    name, use = "clang", "(optional; h2o-pack's own tests use it)"
+    name, use = "clang", "(optional; only tests of h2o-pack use it)"
     get = "Install Xcode." if machine.is_mac else "Run: apt install clang, or install Swift."
     ran = machine.run("clang++", "--version")
     if ran is None:
@@ -256,19 +260,19 @@ ROOM_GB = 10
 
 def output(machine: Surroundings) -> Finding:
     """Where packages will be made."""
-    return room("disk for packages", machine.output, "Free some, or give another --output.")
+    return room("disk for packages", machine.output, "Free space, or give another --output.")
 
 
 def models(machine: Surroundings) -> Finding:
     """Where downloaded models stay."""
     from huggingface_hub import constants
 
-    remedy = "Free some (`hf cache delete`), or set HF_HUB_CACHE to a folder on a larger disk."
+    remedy = "Free space (`hf cache delete`), or set HF_HUB_CACHE to a folder on a larger disk."
     folder = Path(constants.HF_HUB_CACHE)
     finding = room("disk for models", folder, remedy)
     here, there = existing(machine.output), existing(folder)
     if finding.status == "ok" and here and there and here.stat().st_dev != there.stat().st_dev:
-        what = f"{finding.what}; on another disk than packages: models are copied, not linked"
+        what = f"{finding.what}; packages are on another disk, so models are copied"
         return ok(finding.name, what)
     return finding
 
@@ -289,7 +293,7 @@ def room(name: str, folder: Path, remedy: str) -> Finding:
     if free < LEAST_GB:
         return problem(name, f"only {what}", remedy, blocks=blocks)
     if free < ROOM_GB:
-        return warning(name, f"{what}: too little for some models", remedy)
+        return warning(name, f"{what}, which is too little for some models", remedy)
     return ok(name, what)
 
 
@@ -312,11 +316,13 @@ def hub(machine: Surroundings) -> Finding:
 
     name, endpoint = "hub", constants.ENDPOINT
     if constants.HF_HUB_OFFLINE:
-        remedy = "Unset it to download; models in the hub's cache still work."
-        return warning(name, "HF_HUB_OFFLINE is set: nothing is downloaded", remedy)
+        remedy = "Unset it to allow downloads; models in the hub's cache still work."
+        return warning(name, "HF_HUB_OFFLINE is set, so nothing is downloaded", remedy)
     if not usable(endpoint):
         what = f"HF_ENDPOINT = {endpoint!r} is not an address"
-        return problem(name, what, "Unset it, or give one such as https://huggingface.co.")
+        return problem(
+            name, what, "Unset it, or set it to an address such as https://huggingface.co."
+        )
     status, answer = ask(endpoint + QUESTION, machine.hub_seconds)
     if status is None:
         return warning(name, f"{endpoint} cannot be reached: {answer}", PROXY)
@@ -327,7 +333,7 @@ def hub(machine: Surroundings) -> Finding:
     except (ValueError, RecursionError):
         is_hub = False
     if not is_hub:
-        what = f"{endpoint} does not answer like the hub: it may be a proxy or a login page"
+        what = f"{endpoint} does not answer as the hub does: it may be a proxy or a login page"
         return warning(name, what, PROXY)
     return ok(name, f"{endpoint} answers")
 
@@ -366,17 +372,17 @@ def token(machine: Surroundings) -> Finding:
     name = "hub token"
     for variable in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if machine.environment.get(variable, "").strip():
-            return ok(name, f"there is one in {variable}")
+            return ok(name, f"{variable} contains a token")
     path = Path(constants.HF_TOKEN_PATH)
     try:
         if path.read_text("utf-8", errors="replace").strip():
-            return ok(name, f"there is one in {path}")
+            return ok(name, f"{path} contains a token")
     except FileNotFoundError:
         pass
     except OSError as error:
         what = f"{path} cannot be read: {error.strerror or error}"
         return warning(name, what, "Run: hf auth login")
-    return ok(name, "there is none, which only gated and private models need (`hf auth login`)")
+    return ok(name, "no token; only gated and private models need one (`hf auth login`)")
 
 
 Check = Callable[[Surroundings], Finding]
@@ -420,7 +426,7 @@ def check_up(
             findings[name] = check(machine)
         except Exception as error:  # noqa: BLE001  one check's mistake is not the others'
             what = f"the check failed: {type(error).__name__}: {error}"
-            findings[name] = warning(name, what, "Report it as an error of h2o-pack.")
+            findings[name] = warning(name, what, "Report this as an error of h2o-pack.")
 
     threads = [
         threading.Thread(target=run, args=item, name=f"doctor: {item[0]}", daemon=True)
@@ -433,7 +439,8 @@ def check_up(
     late = f"no answer within {seconds:g} s"
     return Checkup(
         tuple(
-            findings.get(name) or warning(name, late, "Look at it by hand, and run this again.")
+            findings.get(name)
+            or warning(name, late, "Check this yourself, and run doctor again.")
             for name in checks
         )
     )

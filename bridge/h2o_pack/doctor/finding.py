@@ -23,17 +23,19 @@ Status = Literal["ok", "warning", "problem", "not applicable"]
 class Finding:
     """What a check found, and what to do about it."""
 
-    name: Annotated[str, doc("Of the check.")]
+    name: Annotated[str, doc("Name of the check.")]
     status: Annotated[
         Status,
         doc(
-            "problem: something that h2o-pack does on this machine fails. warning: it may "
-            "fail, or is slower."
+            "problem: part of h2o-pack does not work on this machine. warning: it may fail, "
+            "or is slow."
         ),
     ]
-    what: Annotated[str, Meta(min_length=1), doc("What was found.")]
-    remedy: Annotated[str, doc("What to do; empty where nothing is to be done.")] = ""
-    blocks: Annotated[bool, doc("Whether h2o-pack ios cannot work because of it.")] = False
+    what: Annotated[str, Meta(min_length=1), doc("Result of the check.")]
+    remedy: Annotated[str, doc("What to do; empty if nothing is necessary.")] = ""
+    blocks: Annotated[
+        bool, doc("Whether `h2o-pack ios` cannot work because of this finding.")
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,10 @@ class Checkup(Result):
     """What this machine has of what h2o-pack needs."""
 
     blocked: Annotated[
-        bool, doc("Whether h2o-pack ios cannot work here; then the exit code is 5.")
+        bool,
+        doc("Whether `h2o-pack ios` cannot work on this machine; the exit code is then 5."),
     ] = field(init=False)
-    findings: Annotated[tuple[Finding, ...], doc("One per check, in a fixed order.")]
+    findings: Annotated[tuple[Finding, ...], doc("One finding per check, in a fixed order.")]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocked", any(finding.blocks for finding in self.findings))
@@ -105,5 +108,5 @@ def summary(checkup: Checkup) -> str:
     blocking = [finding.name for finding in checkup.findings if finding.blocks]
     if blocking:
         names = ", ".join(blocking)
-        return f"{kinds}h2o-pack ios cannot work here until this is put right: {names}."
-    return f"{kinds}h2o-pack ios can work here."
+        return f"{kinds}`h2o-pack ios` does not work here until you solve this: {names}."
+    return f"{kinds}`h2o-pack ios` works here."

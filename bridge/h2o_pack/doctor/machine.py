@@ -36,7 +36,7 @@ class ToolResult:
         """The most telling line: the first with "error" in it, or else the first."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         telling = [line for line in lines if "error" in line.lower()] or lines
-        best = telling[0] if telling else "it printed nothing"
+        best = telling[0] if telling else "printed nothing"
         return "".join(x if x.isprintable() else "?" for x in best)[:SHOWN]
 
 
@@ -64,12 +64,12 @@ def run_tool(
         try:
             printed, ended = read(process, deadline, most)
             if not ended:
-                return ToolResult(None, f"it did not end within {seconds:g} s")
+                return ToolResult(None, f"did not end within {seconds:g} s")
             if len(printed) > most:
-                return ToolResult(-1, "it printed too much")
+                return ToolResult(-1, "printed too much")
             code = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            return ToolResult(None, f"it did not end within {seconds:g} s")
+            return ToolResult(None, f"did not end within {seconds:g} s")
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -144,7 +144,7 @@ class Surroundings:
         try:
             return run_tool([path, *command[1:]], self.environment, self.tool_seconds, most)
         except OSError as error:
-            return ToolResult(-1, f"it cannot be run: {error.strerror or error}")
+            return ToolResult(-1, f"cannot be run: {error.strerror or error}")
 
 
 def version_in(text: str) -> tuple[int, ...] | None:
@@ -177,4 +177,4 @@ def needed(name: str) -> str:
 
 def not_understood(name: str, ran: ToolResult, remedy: str) -> Finding:
     """Return the finding for a tool that failed, hung or said something else."""
-    return warning(name, f"its version could not be read: {ran.line}", remedy)
+    return warning(name, f"cannot read its version: {ran.line}", remedy)
