@@ -62,12 +62,12 @@ def generate(arguments: Sequence[str]) -> int:
     if not settings and ours == (None, None, None):
         return _run(upstream, others, lambda _model: None)
     if "max_size" not in settings:
-        parser.error("--h2o-max-size is missing: how many rows may a KV head keep?")
+        parser.error("--h2o-max-size is missing: give the number of tokens to keep.")
     theirs = upstream.setup_arg_parser().parse_args(others)
     for name in EXCLUDED:
         if getattr(theirs, name) is not None:
             flag = "--" + name.replace("_", "-")
-            parser.error(f"{flag} and --h2o-max-size exclude each other; drop one.")
+            parser.error(f"{flag} and --h2o-max-size cannot be given together; drop one.")
 
     from h2o_py.budgets import load_budgets  # noqa: PLC0415  after --help has been served
     from h2o_py.config import H2OConfig, H2ORecall  # noqa: PLC0415
@@ -124,7 +124,7 @@ def _run(upstream: Any, arguments: Sequence[str], prepare: Callable[[Any], None]
     with routed(), _replaced(upstream, "load", load_prepared), _replaced(sys, "argv", argv):
         try:
             upstream.main()
-        # The model or its settings are refused, or the first token cannot open the archive.
+        # h2o_py refuses the model or its settings, or the first token cannot open the archive.
         except H2OError as error:
             raise SystemExit(f"error: {worded(error)}") from None
     return 0
@@ -162,7 +162,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         )
     stored = "; ".join(f"{name}: {bits.meaning}" for name, bits in STORAGE_BITS.items())
     group.add_argument("--h2o-kv", help=f"How rows are stored. {stored}. Default: dense.")
-    group.add_argument("--h2o-budgets", help="JSON file of budgets that differ per layer.")
+    group.add_argument("--h2o-budgets", help="JSON file with budgets of each layer.")
     keys = "; ".join(f"{field.name}: {field.help}" for field in RECALL_FIELDS)
     group.add_argument(
         "--h2o-recall",

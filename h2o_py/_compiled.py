@@ -19,8 +19,8 @@ try:
     from h2o_py import _ext as ext
 except ImportError as error:
     raise CompiledModuleError(
-        "h2o_py._ext is not there: the package was not built. It needs a C++ compiler; "
-        f"run `pip install .` in a checkout, or `make`. ({error})"
+        "h2o_py._ext is missing, because h2o-pack was installed without compiling it. With "
+        f"a C++ compiler, run `pip install .` in a checkout, or `make`. ({error})"
     ) from error
 
 __all__ = ["CompiledModuleError", "ext"]

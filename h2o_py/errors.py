@@ -1,9 +1,9 @@
 """Errors and warnings of h2o_py as values; the front end turns them into text.
 
-An error has a code, values, and the place in a file that it is about. Its text is the
-template that `WORDING` has for the code, filled in with the values: `{max_size}` is a value,
-and `{name.max_size}` is the name of that setting. A command line passes a naming function
-that returns flags; without one, settings have their names in Python and JSON.
+An error has a code, values, and if it concerns a file, the place in that file. `WORDING` has a
+template for each code, into which the values are filled: `{max_size}` is a value, and
+`{name.max_size}` is the name of that setting. A command line passes a naming function that
+returns flags; without one, settings have their names in Python and JSON.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ Naming = Callable[[str], str]
 WORDING: dict[str, Wording] = {
     **CONFIG_WORDING,
     "not_json": Wording(
-        "it is not JSON: {reason}", "Give the file that `h2o-pack budgets` wrote"
+        "the file is not JSON: {reason}", "Give the file that `h2o-pack budgets` wrote"
     ),
-    "not_budgets": Wording('it must be {{"format": {format}, "layers": [...]}}'),
-    "other_format": Wording("format = {found!r}; this release reads {format}"),
-    "not_a_list": Wording("layers must be a list, with one entry per cache"),
+    "not_budgets": Wording('the file must contain {{"format": {format}, "layers": [...]}}'),
+    "other_format": Wording("format is {found!r}, but this release reads format {format}"),
+    "not_a_list": Wording("layers must be a list with one entry per cache"),
     "not_a_budget": Wording(
-        "it must be null or have heavy_budget and recent_budget, and max_size if the "
+        "an entry must be null or have heavy_budget and recent_budget, and max_size if the "
         "layer has its own number of rows"
     ),
-    "not_recall_layers": Wording("it must be a list of increasing indices of layers"),
+    "not_recall_layers": Wording("recall must be a list of increasing indices of layers"),
     "recall_without_eviction": Wording(
         "layer {layer} of {family} has no full attention and evicts nothing",
-        "Leave it out",
+        "Leave the layer out",
     ),
     "wrong_layer_count": Wording(
-        "layers has {layers} entries; {family} has {caches} caches",
+        "layers has {layers} entries, but {family} has {caches} caches",
         "Write one entry per cache, null for the common budgets",
     ),
     "layer_keeps_own_cache": Wording(
-        "{family} has no full attention there, so the layer keeps its own cache", "Write null"
+        "this layer of {family} has no full attention, so it keeps its own cache", "Write null"
     ),
     "one_mask": Wording(
         "layers have different numbers of rows, but {family} makes one mask for all layers",
@@ -57,75 +57,75 @@ WORDING: dict[str, Wording] = {
         "Give the folder of a model, or its id as shown on huggingface.co",
     ),
     "model_code": Wording(
-        "it names a model_file, Python code that comes with the model",
-        "No code of models is run: choose another one",
+        "it names a model_file, which is Python code of the model",
+        "h2o_py runs no code of models: choose another model",
     ),
     "no_plain_cache": Wording(
         "{family} has no layer with a plain KVCache (it uses {kinds}), so H2O has nothing to "
         "bound",
         "Generate without H2O",
     ),
-    "excluded_option": Wording("{option} and h2o_config exclude each other: {reason}"),
+    "excluded_option": Wording("{option} cannot be used with h2o_config: {reason}"),
     "no_scores": Wording(
-        "the attention of {family} does not pass through the H2O cache (it {reason}), so no "
-        "scores arrive: novelty and recency alone decide which rows stay"
+        "the attention of {family} does not pass through the H2O cache (it {reason}), so the "
+        "cache gets no scores: novelty and recency alone decide which rows stay"
     ),
     "not_routed": Wording(
-        "this model's attention does not pass through the H2O cache, so no scores arrive: "
-        "novelty and recency alone decide which rows stay",
+        "this model's attention does not pass through the H2O cache, so the cache gets no "
+        "scores: novelty and recency alone decide which rows stay",
         "Call h2o_py.install_routing() before generating",
     ),
     "archive_group": Wording(
-        "recall.archive_bits = {bits} does not suit head dims of {dims}: groups of 32 elements "
-        "share a scale",
+        "recall.archive_bits = {bits} needs head dims that 32 divides, but they are {dims}",
         "Set recall.archive_bits to 16",
     ),
     "recall_needs_scores": Wording(
         "{family} cannot recall: its attention does not pass through the H2O cache (it "
-        "{reason}), so nothing says which rows to bring back",
+        "{reason}), so the cache cannot choose the rows to bring back",
         "Leave recall out",
     ),
     "recall_layers": Wording(
-        "recall.layers names {layer}, but H2O caches are those of layers {known} of {family}",
-        "Name some of these, or leave layers out",
+        "recall.layers names {layer}, but {family} has H2O caches only in the layers {known}",
+        "Name some of these layers, or leave layers out",
     ),
     "recall_not_asked": Wording(
-        "this model's attention does not pass through the H2O cache, so nothing says which "
-        "rows to bring back: recall is off",
+        "this model's attention does not pass through the H2O cache, so the cache cannot "
+        "choose the rows to bring back: recall is off",
         "Call h2o_py.install_routing() before generating",
     ),
     "recall_limit": Wording(
-        "an archive reached recall.limit = {limit} bytes: its oldest tokens are forgotten",
+        "an archive reached recall.limit = {limit} bytes and drops its oldest tokens",
         "Raise recall.limit, or set it to 0",
     ),
     "archive_locked": Wording(
-        "the archive {path} is open in another cache, in this process or another",
-        "Close it, or give each conversation a folder of its own",
+        "another cache has opened the archive {path}, in this process or in another",
+        "Close that cache, or give each conversation its own folder",
     ),
     "archive_not_empty": Wording(
-        "{path} holds the archive of another conversation",
-        "Load the cache that was saved with it, give another folder, or remove it with "
-        "h2o_py.delete_archive",
+        "{path} contains the archive of another conversation",
+        "Load the cache that was saved with the archive, give another folder, or delete the "
+        "archive with h2o_py.delete_archive",
     ),
     "archive_not_given": Wording(
         "the saved cache has an archive in files, but its folder was not given",
-        "Load it with h2o_py.load_cache, and give the store that its H2ORecall had",
+        "Load the cache with h2o_py.load_cache, and give it the store of its H2ORecall",
     ),
     "archive_other": Wording(
         "the archive {path} does not belong to the saved cache",
-        "Load the cache that was saved last, or make it again from its prompt",
+        "Load the cache that was saved last, or make the cache again from its prompt",
     ),
     "archive_too_short": Wording(
-        "the archive {path} ends before the saved cache does",
-        "Give the folder that the cache was saved with, or make it again from its prompt",
+        "the archive {path} has fewer tokens than the saved cache",
+        "Give the folder that the cache had when it was saved, or make the cache again from "
+        "its prompt",
     ),
     "archive_damaged": Wording(
         "{path} is missing or was changed after it was written ({reason})",
-        "Remove the archive with h2o_py.delete_archive and make the cache again from its "
+        "Delete the archive with h2o_py.delete_archive, and make the cache again from its "
         "prompt",
     ),
     "archive_unusable": Wording(
-        "{path} cannot hold an archive: {reason}",
+        "{path} cannot be the folder of an archive: {reason}",
         "Set recall.store to a writable folder whose parent exists",
     ),
     "archive_not_written": Wording(
@@ -137,77 +137,86 @@ WORDING: dict[str, Wording] = {
         "without it"
     ),
     "archive_too_slow": Wording(
-        "the disk of {path} is too slow for the tokens that arrive: recall is off, and the "
+        "the disk of {path} is slower than new tokens arrive: recall is off, and the "
         "conversation continues without it",
         "Keep the archive in memory",
     ),
     "archive_forked": Wording(
-        "{path} belongs to the parent of this forked process: recall is off here"
+        "{path} belongs to the parent of this forked process, so recall is off here"
     ),
-    "not_an_h2o_cache": Wording("cache {index} is {found}; save_cache takes filled H2O caches"),
-    "not_a_cache_file": Wording("it is not a cache of h2o-pack (its kind is {kind!r})"),
-    "other_cache_version": Wording("its version is {found!r}; this release reads {version!r}"),
-    "unknown_cache_class": Wording("it has a {found!r} cache; this release reads {known}"),
+    "not_an_h2o_cache": Wording(
+        "cache {index} is {found}, but save_cache takes only filled H2O caches"
+    ),
+    "not_a_cache_file": Wording("the file is not a cache of h2o-pack (its kind is {kind!r})"),
+    "other_cache_version": Wording(
+        "the file's version is {found!r}, but this release reads {version!r}"
+    ),
+    "unknown_cache_class": Wording(
+        "the file has a {found!r} cache, but this release reads only {known}"
+    ),
     "attend_before_write": Wording(
-        "attend was called without a write", "Call update_and_fetch first, once per attend"
+        "attend was called without a write",
+        "Call update_and_fetch once before each call of attend",
     ),
     "sliding_window": Wording(
-        "window_size = {window_size}: an H2O cache cannot serve a layer with a sliding window",
-        "Keep the model's own cache in that layer",
+        "an H2O cache cannot be used in a layer with a sliding window (window_size = "
+        "{window_size})",
+        "Keep the model's own cache in this layer",
     ),
     "quantized_later": Wording(
-        "kv_bits = {bits} (kv_group_size = {group_size}) does not apply to an H2O cache, which "
-        "quantizes when it writes",
-        "Drop kv_bits and make the caches with make_h2o_cache(model, config, "
+        "kv_bits = {bits} (kv_group_size = {group_size}) has no effect on an H2O cache, which "
+        "quantizes rows when it writes them",
+        "Leave kv_bits out, and make the caches with make_h2o_cache(model, config, "
         'kv="8") (or "k8v4", "4")',
     ),
     "other_state": Wording(
-        "the state has {found} arrays; {kind} has {names}",
-        "Load it with the class of cache that saved it",
+        "the state has {found} arrays, but {kind} needs {names}",
+        "Load the state with the class of cache that saved it",
     ),
     "other_state_format": Wording(
-        "the cache's format is {found!r}; this version reads {format!r}",
+        "the cache's format is {found!r}, but this version reads {format!r}",
         "Make the cache again from its prompt",
     ),
     "damaged_header": Wording(
-        "the saved cache's {part} is {found!r}; it must be {allowed}",
-        "It was damaged or changed. Make the cache again from its prompt",
+        "the saved cache's {part} is {found!r}, but must be {allowed}",
+        "The saved cache was damaged or changed. Make the cache again from its prompt",
     ),
     "damaged_shape": Wording(
-        "the saved cache's {part} has shape {shape} and dtype {dtype}; the rest of it needs "
-        "{allowed}",
-        "It was damaged or changed. Make the cache again from its prompt",
+        "the saved cache's {part} has shape {shape} and dtype {dtype}, but its other arrays "
+        "need {allowed}",
+        "The saved cache was damaged or changed. Make the cache again from its prompt",
     ),
     "damaged_positions": Wording(
-        "the saved cache's {part} do not list each token that it has seen exactly once",
-        "It was damaged or changed. Make the cache again from its prompt",
+        "the saved cache's {part} do not list each of its tokens exactly once",
+        "The saved cache was damaged or changed. Make the cache again from its prompt",
     ),
     "damaged_victim": Wording(
-        "the saved cache's {part}, the next row to evict, is outside of its rows",
-        "It was damaged or changed. Make the cache again from its prompt",
+        "the saved cache's {part}, the next row to evict, is not one of its rows",
+        "The saved cache was damaged or changed. Make the cache again from its prompt",
     ),
     "damaged_numbers": Wording(
         "the saved cache's {part} contains a number that no cache writes",
-        "It was damaged or changed. Make the cache again from its prompt",
+        "The saved cache was damaged or changed. Make the cache again from its prompt",
     ),
     "unreadable_cache_file": Wording(
-        "it cannot be read: {reason}", "Make the caches again from their prompt"
+        "the file cannot be read: {reason}", "Make the caches again from their prompt"
     ),
     "damaged_cache_file": Wording(
-        "its {part} is not what save_cache writes", "Make the caches again from their prompt"
+        "the file's {part} is not as save_cache writes it",
+        "Make the caches again from their prompt",
     ),
     "speculation": Wording(
-        "speculative decoding (draft_model) takes rejected tokens back, which these caches "
-        "cannot do: an H2O cache that has evicted rows, a full sliding window and a recurrent "
-        "state cannot be rewound",
+        "these caches do not support speculative decoding (draft_model), because rejected "
+        "tokens must be removed again: an H2O cache that has evicted rows, a full sliding "
+        "window and a recurrent state cannot be rewound",
         "Generate without draft_model, or give H2O a max_size with room for the prompt, the "
         "answer and the draft",
     ),
     "mixed_dense_and_quantized": Wording(
-        "key_bits = {key_bits} and value_bits = {value_bits}: either both are 16 or neither is"
+        "key_bits = {key_bits} and value_bits = {value_bits}, but if one is 16, both must be"
     ),
     "ring_with_unequal_bits": Wording(
-        "key_bits = {key_bits} and value_bits = {value_bits} must be equal with recent_bits"
+        "with recent_bits, key_bits = {key_bits} and value_bits = {value_bits} must be equal"
     ),
 }
 """The texts of all errors and warnings, by code."""
@@ -219,7 +228,7 @@ def plain(field: str) -> str:
 
 
 class _Message(Exception):  # noqa: N818  errors and warnings share it
-    """A code of `WORDING` with its values, and the place in a file that it is about."""
+    """A code of `WORDING` with its values, and the place in a file if it concerns one."""
 
     def __init__(self, code: str, *, where: str = "", **values: Any) -> None:
         super().__init__(code, values)
@@ -261,7 +270,7 @@ class H2OError(_Message, ValueError):
     """An input, a model or a state that h2o_py refuses."""
 
     def at(self, where: str) -> H2OError:
-        """Return the same error with the place in a file that it is about."""
+        """Return the same error with a place in a file."""
         return type(self)(self.code, where=where, **self.values)
 
 
@@ -301,18 +310,18 @@ class H2OConfigWarning(_Message, UserWarning):
 
 
 class H2OScoresMissingWarning(_Message, UserWarning):
-    """Attention did not pass through the cache, so no scores arrive."""
+    """Attention did not pass through the cache, so the cache gets no scores."""
 
 
 class H2ORecallWarning(_Message, UserWarning):
-    """Recall is off, or it reaches less far back than the conversation."""
+    """Recall is off, or its archive no longer contains the oldest tokens."""
 
 
 _reported: set[str] = set()
 
 
 def say_once(code: str, path: str = "", error: int = 0, limit: int = 0) -> None:
-    """Warn that a cache goes on without scores or recall, once in a process for each code.
+    """Warn, once in a process for each code, that a cache works without scores or recall.
 
     Args:
         code: one of `WORDING`.
@@ -330,8 +339,11 @@ def say_once(code: str, path: str = "", error: int = 0, limit: int = 0) -> None:
 
 
 def of_archive(path: str, error: int) -> dict[str, Any]:
-    """Values of a message about an archive in files; `error` is errno, 0 if there is none."""
-    reason = os.strerror(error) if error else "its content is not what was written"
+    """Return the values of a message about an archive in files.
+
+    error: errno, or 0 if the system reported none.
+    """
+    reason = os.strerror(error) if error else "its content has changed"
     return {"path": path, "reason": reason}
 
 

@@ -22,20 +22,21 @@ WITHOUT_SCORES = {
     "mistral4.Mistral4Attention": _LATENT,
     "gemma2.Attention": "computes attention itself, to cap the logits",
     "olmo.TransformerBlock": "computes attention itself",
-    "plamo.Attention": "repeats keys after the cache, in an order of its own",
+    "plamo.Attention": "repeats keys after the cache, in another order",
     "plamo2.Attention": "calls mx.fast.scaled_dot_product_attention directly",
     "stablelm.Attention": "converts keys after the cache",
 }
-"""Attention that is right with rows missing but does not pass through the cache."""
+"""Attention that is correct when rows are missing but does not pass through the cache."""
 
 
 class UnfitFamily(NamedTuple):
     """Models that would compute wrong results with evicted rows, and why.
 
-    mlx_lm: layers that make them so, with the attribute that must be true for it, or "". swift:
-    model classes of mlx-swift-lm, which `python -m interface` writes to Swift. model_types:
-    what `h2o-pack` refuses to package; facts/swift_models.toml has types refused for other
-    reasons. source: where upstream shows it.
+    mlx_lm: classes of the layers that compute wrong results, each with the attribute that
+    must be true for this, or "". swift: model classes of mlx-swift-lm, which `python -m
+    interface` writes to Swift. model_types: types that `h2o-pack` refuses to package;
+    facts/swift_models.toml has types that it refuses for other reasons. source: upstream's
+    files that show the reason.
     """
 
     reason: str
@@ -47,15 +48,16 @@ class UnfitFamily(NamedTuple):
 
 UNFIT_FAMILIES = (
     UnfitFamily(
-        reason="its last layers read the keys of another layer's cache, which therefore must "
-        "keep them all",
+        reason="its last layers read the keys of another layer's cache, which must therefore "
+        "keep all keys",
         source="mlx_lm/models/afm7.py, gemma3n.py; Gemma3nText.swift",
         mlx_lm={"afm7.KVReuseAttention": "", "gemma3n.Gemma3nAttention": "is_kv_shared_layer"},
         swift=("Gemma3nTextModel",),
         model_types=("afm7", "gemma3n"),
     ),
     UnfitFamily(
-        reason="it selects rows of one cache by their index in another, which eviction changes",
+        reason="it selects rows of one cache by their index in another cache, which eviction "
+        "changes",
         source="mlx_lm/models/deepseek_v32.py, minimax_m3_vl.py",
         mlx_lm={
             "deepseek_v32.DeepseekV32Attention": "",
@@ -64,20 +66,19 @@ UNFIT_FAMILIES = (
         model_types=("deepseek_v32", "glm_moe_dsa", "minimax_m3_vl"),
     ),
     UnfitFamily(
-        reason="it reads a layer's keys once more after the layer's attention has evicted rows",
+        reason="it reads a layer's keys again after the layer's attention has evicted rows",
         source="mlx_lm/models/iquestloopcoder.py",
         mlx_lm={"iquestloopcoder.IQuestLoopCoderModel": ""},
         model_types=("iquestloopcoder",),
     ),
     UnfitFamily(
-        reason="its block-sparse mask takes a row's index for its position",
+        reason="its block-sparse mask uses a row's index as its position",
         source="mlx_lm/models/phi3small.py",
         mlx_lm={"phi3small.Attention": "block_sparse"},
         model_types=("phi3small",),
     ),
     UnfitFamily(
-        reason="mlx-swift-lm makes its mask for all tokens seen and not for the rows that are "
-        "kept",
+        reason="mlx-swift-lm makes its mask for all tokens and not for the kept rows",
         source="mlx-swift-lm 3.31.4, Gemma2.swift",
         swift=("Gemma2Model",),
         model_types=("gemma2",),
@@ -95,7 +96,7 @@ UNFIT_FAMILIES = (
         swift=("Exaone4Model",),
     ),
     UnfitFamily(
-        reason="it takes back the tokens of each block that it denoises",
+        reason="it removes the tokens of each block that it denoises from the cache again",
         source="mlx-swift-lm 3.31.4, NemotronLabsDiffusion.swift",
         swift=("NemotronLabsDiffusionModel",),
         model_types=("nemotron_labs_diffusion",),
@@ -107,8 +108,8 @@ UNFIT = {
     for family in UNFIT_FAMILIES
     for layer, attribute in family.mlx_lm.items()
 }
-"""Attention that would be wrong with rows missing: why, and the attribute that makes it so,
-or ""."""
+"""Attention that is wrong when rows are missing: the reason, and the attribute that must be
+true for this, or ""."""
 
 
 ONE_MASK = frozenset(
@@ -117,8 +118,8 @@ ONE_MASK = frozenset(
         "kimi_linear", "longcat_flash", "longcat_flash_ngram", "phi3small",
     }
 )  # fmt: skip
-"""Files that make an array of the first cache's mask and give it to all layers: a chunk then
-needs the same rows in each."""
+"""Files that make one mask from the first cache and pass it to all layers: for a chunk, all
+layers then need the same rows."""
 
 
 def shares_one_mask(model: Any) -> bool:
@@ -127,18 +128,18 @@ def shares_one_mask(model: Any) -> bool:
 
 
 def why_unfit(model: Any) -> str | None:
-    """Why H2O caches cannot serve the model; None if they can."""
+    """Return why a model cannot use H2O caches; None if it can."""
     for name, module in _named_modules(model):
         reason, attribute = UNFIT.get(name, ("", ""))
         if reason and (not attribute or getattr(module, attribute)):
             return reason
         if getattr(module, "pipeline_size", 1) > 1:
-            return "a pipeline over several machines assigns the keys of its caches"
+            return "a pipeline over several machines overwrites the keys of its caches"
     return None
 
 
 def why_without_scores(model: Any) -> str | None:
-    """Why no scores arrive from the model's attention; None if they do."""
+    """Return why the caches get no scores from the model's attention; None if they do."""
     reasons = (WITHOUT_SCORES.get(name) for name, _ in _named_modules(model))
     return next((reason for reason in reasons if reason is not None), None)
 

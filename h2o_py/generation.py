@@ -1,4 +1,4 @@
-"""Text generation through H2O caches: mlx_lm's functions with one more argument."""
+"""Text generation with H2O caches: mlx_lm's functions with more arguments."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from h2o_py.models import make_h2o_cache
 from h2o_py.routing import routed
 
 INCOMPATIBLE = {
-    "draft_model": "speculative decoding takes tokens back, which an evicting cache cannot",
-    "kv_bits": "mlx_lm's own quantization does not apply to an H2O cache",
-    "max_kv_size": "the H2O configuration's max_size already bounds the cache",
-    "prompt_cache": "give either a finished cache or the settings of a new one",
+    "draft_model": "an evicting cache cannot remove tokens, as speculative decoding requires",
+    "kv_bits": "mlx_lm's own quantization has no effect on an H2O cache",
+    "max_kv_size": "max_size in h2o_config already bounds the cache",
+    "prompt_cache": "give either caches or the configuration of new ones",
 }
 
 

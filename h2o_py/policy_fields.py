@@ -77,18 +77,18 @@ class PolicySettings:
         sink_size: Positions below this are never evicted. Default: 4.
         heavy_budget: Rows for heavy hitters. Default: half of `max_size`.
         recent_budget: The newest positions, never evicted. Default: the rows that are left.
-        score: How a row is scored from the attention it receives, as a mean over the query
-            heads that share the KV head. Default: peak.
+        score: How the attention that a row receives becomes its score, as a mean over the
+            query heads that share the KV head. Default: peak.
         decay: Factor applied to a row's score by each query that sees the row. Default:
             0.999 for `peak` and 0.95 for the averages.
-        novelty: Weight of how much a key differs from all keys before it; 0 disables
-            novelty. Default: 2.0.
+        novelty: Weight of novelty, which is how much a key differs from all earlier keys; 0
+            disables novelty. Default: 2.0.
         pinned: Half-open ranges of positions that are never evicted. Default: none.
         observation_window: How many queries at the end of a chunk update scores. Default:
             64.
-        novelty_margin: How much more than a typical key a key must differ from all keys
-            before it, as a difference of cosines, to count as novel. 0 counts the whole
-            difference of every key, 1 - its cosine with the sum of all keys. Default: 0.0.
+        novelty_margin: With a margin above 0, the novelty of a key is how much smaller its
+            cosine with the sum of all earlier keys is than that of a typical key, minus the
+            margin, and at least 0. With 0, it is 1 minus the cosine. Default: 0.0.
 
     """
 
@@ -109,23 +109,23 @@ class RecallSettings:
     """The settings of recall.
 
     Args:
-        rows: Rows per KV head that a recall chooses and holds until the next one (M).
-            Default: half of `max_size`, at least 16 and at most 64, and never more than
-            eviction can spare.
-        spread: How many positions after a recalled position are recalled with it. Default:
-            16.
-        before: How many positions before a recalled position are recalled with it. Default:
-            4.
-        threshold: Votes that a position needs to be recalled, in percent of the votes of
-            the best one; above 100 nothing is recalled. Default: 20.
+        rows: Most rows per KV head that a recall brings back and keeps until the next
+            recall (M). Default: half of `max_size`, at least 16 and at most 64, and never more
+            than the rows that can be evicted.
+        spread: Number of positions after a recalled position that are recalled too.
+            Default: 16.
+        before: Number of positions before a recalled position that are recalled too.
+            Default: 4.
+        threshold: Votes that a position needs to be recalled, in percent of the largest
+            vote; above 100, nothing is recalled. Default: 20.
         ask: Tokens at the end of a prompt whose queries choose the rows. Default: 32.
         every: Generated tokens from one recall to the next; 0 recalls at prompts only.
             Default: 0.
         archive_bits: Bits of an archived key or value; 16 keeps their dtype. Default: 4.
-        layers: Indices of the layers that recall. Default: all that evict.
+        layers: Indices of the layers that recall. Default: all layers that evict.
         store: Folder that holds the archive of one conversation. Default: memory.
-        limit: Bytes that one layer's archive may take; beyond them the oldest tokens are
-            dropped. 0 sets no limit. Default: 0.
+        limit: Most bytes of one layer's archive, which drops its oldest tokens when it is
+            full. 0 sets no limit. Default: 0.
 
     """
 
@@ -185,8 +185,8 @@ FIELDS = (
         type="score",
         flag="--score",
         help="How attention becomes a token's score.",
-        meaning="How a row is scored from the attention it receives, as a mean over the "
-        "query heads that share the KV head.",
+        meaning="How the attention that a row receives becomes its score, as a mean over "
+        "the query heads that share the KV head.",
         default_meaning="peak",
         default="peak",
     ),
@@ -205,7 +205,8 @@ FIELDS = (
         type="number",
         flag="--novelty",
         help="Weight of a key's novelty; 0 disables it.",
-        meaning="Weight of how much a key differs from all keys before it; 0 disables novelty.",
+        meaning="Weight of novelty, which is how much a key differs from all earlier keys; "
+        "0 disables novelty.",
         default_meaning="2.0",
         default=2.0,
         least=0,
@@ -214,7 +215,7 @@ FIELDS = (
         name="pinned",
         type="ranges",
         flag="--pin",
-        help="Positions that are never evicted; may be given more than once.",
+        help="Positions that are never evicted. Repeat it for several ranges.",
         meaning="Half-open ranges of positions that are never evicted.",
         default_meaning="none",
     ),
@@ -232,10 +233,10 @@ FIELDS = (
         name="novelty_margin",
         type="number",
         flag="--novelty-margin",
-        help="Cosine margin a key must exceed to count as novel; 0 disables it.",
-        meaning="How much more than a typical key a key must differ from all keys before "
-        "it, as a difference of cosines, to count as novel. 0 counts the whole "
-        "difference of every key, 1 - its cosine with the sum of all keys.",
+        help="How much more novel than a typical key a key must be; 0 counts every key.",
+        meaning="With a margin above 0, the novelty of a key is how much smaller its cosine"
+        " with the sum of all earlier keys is than that of a typical key, minus the"
+        " margin, and at least 0. With 0, it is 1 minus the cosine.",
         default_meaning="0.0",
         default=0.0,
         least=0,
@@ -247,18 +248,19 @@ RECALL_FIELDS = (
         name="rows",
         type="integer",
         flag="--recall-rows",
-        help="rows that a recall chooses per head",
-        meaning="Rows per KV head that a recall chooses and holds until the next one (M).",
+        help="most rows that a recall brings back per head",
+        meaning="Most rows per KV head that a recall brings back and keeps until the next "
+        "recall (M).",
         default_meaning="half of `max_size`, at least 16 and at most 64, and never more than "
-        "eviction can spare",
+        "the rows that can be evicted",
         least=1,
     ),
     Field(
         name="spread",
         type="integer",
         flag="",
-        help="positions recalled after each recalled one",
-        meaning="How many positions after a recalled position are recalled with it.",
+        help="positions after a recalled position that are recalled too",
+        meaning="Number of positions after a recalled position that are recalled too.",
         default_meaning="16",
         default=16,
         least=0,
@@ -267,8 +269,8 @@ RECALL_FIELDS = (
         name="before",
         type="integer",
         flag="",
-        help="positions recalled before each recalled one",
-        meaning="How many positions before a recalled position are recalled with it.",
+        help="positions before a recalled position that are recalled too",
+        meaning="Number of positions before a recalled position that are recalled too.",
         default_meaning="4",
         default=4,
         least=0,
@@ -277,9 +279,9 @@ RECALL_FIELDS = (
         name="threshold",
         type="integer",
         flag="",
-        help="percent of the best votes that a position needs",
-        meaning="Votes that a position needs to be recalled, in percent of the votes of the"
-        " best one; above 100 nothing is recalled.",
+        help="votes that a position needs, in percent of the largest vote",
+        meaning="Votes that a position needs to be recalled, in percent of the largest "
+        "vote; above 100, nothing is recalled.",
         default_meaning="20",
         default=20,
         least=0,
@@ -288,7 +290,7 @@ RECALL_FIELDS = (
         name="ask",
         type="integer",
         flag="",
-        help="last tokens of a prompt that choose",
+        help="last tokens of a prompt, which choose the rows",
         meaning="Tokens at the end of a prompt whose queries choose the rows.",
         default_meaning="32",
         default=32,
@@ -320,7 +322,7 @@ RECALL_FIELDS = (
         flag="",
         help="indices of the layers that recall, such as 0,3,5",
         meaning="Indices of the layers that recall.",
-        default_meaning="all that evict",
+        default_meaning="all layers that evict",
     ),
     Field(
         name="store",
@@ -335,8 +337,8 @@ RECALL_FIELDS = (
         type="bytes",
         flag="--archive-limit",
         help="bytes of a layer's archive, 0: no limit",
-        meaning="Bytes that one layer's archive may take; beyond them the oldest tokens are"
-        " dropped. 0 sets no limit.",
+        meaning="Most bytes of one layer's archive, which drops its oldest tokens when it "
+        "is full. 0 sets no limit.",
         default_meaning="0",
         default=0,
         least=0,
@@ -357,7 +359,7 @@ NAMED_POLICIES = (
     NamedPolicy("standard", "The default policy.", {}, ()),
     NamedPolicy(
         "tuned",
-        "A policy chosen on the bundled demo model, and measured on no other.",
+        "A policy that was chosen on the bundled demo model and not measured on others.",
         {"decay": 0.97, "novelty_margin": 0.25},
         ("recent_budget", "heavy_budget"),
     ),
@@ -405,7 +407,7 @@ CONFIG_WORDING = {
     ),
     "no_recent_rows": Wording(
         "{name.max_size} = {max_size} leaves no room for recent tokens: {sink_size} "
-        "sink tokens and {name.heavy_budget} = {heavy_budget} take all of it",
+        "sink tokens and {name.heavy_budget} = {heavy_budget} take all rows",
         "Raise {name.max_size} to at least {smallest}, or lower {name.sink_size} or "
         "{name.heavy_budget}.",
         "max_size",
@@ -419,20 +421,20 @@ CONFIG_WORDING = {
     ),
     "nothing_to_evict": Wording(
         "{name.max_size} = {max_size} leaves no row to evict: sink, pinned and recent "
-        "tokens hold {held}",
-        "Raise {name.max_size} to {needed}, lower {name.recent_budget} or pin less.",
+        "tokens take {held}",
+        "Raise {name.max_size} to {needed}, lower {name.recent_budget} or pin fewer tokens.",
         "max_size",
     ),
     "short_recent_window": Wording(
-        "{name.recent_budget} = {recent_budget} is below {safe_recent}: reproductions "
-        "of H2O lost coherence with so few recent tokens",
+        "{name.recent_budget} = {recent_budget} is below {safe_recent}: with so few "
+        "recent tokens, reproductions of H2O generated incoherent text",
         "Raise {name.max_size} or {name.recent_budget}.",
         "recent_budget",
     ),
     "recall_rows_shrink": Wording(
-        "{name.field} = {asked}, but with {name.max_size} = {max_size}, sinks, pinned "
-        "and recent tokens leave {rows} rows that a recall may hold",
-        "Raise {name.max_size}, lower {name.recent_budget} or pin less.",
+        "{name.field} = {asked}, but with {name.max_size} = {max_size}, sink, pinned "
+        "and recent tokens leave only {rows} rows for recall",
+        "Raise {name.max_size}, lower {name.recent_budget} or pin fewer tokens.",
         "",
     ),
 }

@@ -104,7 +104,7 @@ def read(values: Sequence[str], form: str, store: str | None) -> Saved:
     try:
         config = H2OConfig.from_dict(_json(values[4], "configuration"))
     except (OverflowError, TypeError, RecursionError) as error:
-        raise _wrong("configuration", values[4], "one that a cache has") from error
+        raise _wrong("configuration", values[4], "a value that a cache has") from error
     row_format = DENSE if form == _DENSE else _row_format(values[5], has_ring=form == _MIXED)
     archive = _archive(values[-1]) if recalls else None
     folder = None
@@ -196,7 +196,7 @@ def _json(text: str, name: str) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _count(text: str, name: str) -> int:

@@ -33,14 +33,15 @@ class ExitCode(IntEnum):
 
 
 MEANINGS = {
-    ExitCode.OK: "done, and everything checked agrees",
+    ExitCode.OK: "success",
     ExitCode.DIFFERENT: "a check ran and found something wrong",
     ExitCode.USAGE: "an option or value that cannot be used",
     ExitCode.MODEL: "the model is unknown, unreadable or unsupported",
-    ExitCode.OUTPUT: "the output directory is not ours, busy or not writable",
+    ExitCode.OUTPUT: "the output folder is not a package of h2o-pack, is in use, or is not "
+    "writable",
     ExitCode.TOOL: "a tool or source is missing or failed (Swift, C++ compiler, Vendor)",
-    ExitCode.VERSION: "another version than the pinned one (mlx, upstream)",
-    ExitCode.NETWORK: "a download failed: offline, refused, or not found",
+    ExitCode.VERSION: "the version of mlx or of upstream's sources is not the pinned one",
+    ExitCode.NETWORK: "a download failed: no connection, refused, or not found",
     ExitCode.MEMORY: "the model does not fit into the memory of a named device or of this "
     "machine",
     ExitCode.INTERNAL: "an error in h2o-pack itself",
@@ -129,7 +130,7 @@ class Problems:
     def refuse(self) -> None:
         """Raise what was collected, if anything was; of very many the first ones."""
         if len(self.found) > MOST:
-            more = f"more problems are left out; these are the first {MOST}"
+            more = f"there are more problems; these are the first {MOST}"
             self.found[MOST:] = [
                 UserError(more, where=self.where, remedy=ANOTHER_MODEL, code=self.code)
             ]

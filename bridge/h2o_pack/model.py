@@ -28,10 +28,10 @@ class Layer:
     keeps a state besides its keys (falcon_h1, baichuan_m1).
     """
 
-    kind: Annotated[LayerKind, doc("Only full layers evict.")]
-    kv_heads: Annotated[Count, doc("Heads of keys and values.")] = 0
-    key_dim: Annotated[Count, doc("Elements of a head's key.")] = 0
-    value_dim: Annotated[Count, doc("Elements of a head's value.")] = 0
+    kind: Annotated[LayerKind, doc("Kind of the layer; only full layers evict.")]
+    kv_heads: Annotated[Count, doc("KV heads.")] = 0
+    key_dim: Annotated[Count, doc("Elements of a key per head.")] = 0
+    value_dim: Annotated[Count, doc("Elements of a value per head.")] = 0
     window: Annotated[Count, doc("Tokens that a sliding layer attends to.")] = 0
     state_bytes: Annotated[Count, doc("Bytes of a recurrent state.")] = 0
 
@@ -45,24 +45,28 @@ class Layer:
 class ModelConfig:
     """A model's shapes."""
 
-    model_type: Annotated[str, doc("As in config.json.")]
-    layers: Annotated[tuple[Layer, ...], Meta(min_length=1), doc("The layers, in order.")]
+    model_type: Annotated[str, doc("Model type in config.json.")]
+    layers: Annotated[tuple[Layer, ...], Meta(min_length=1), doc("Layers, in order.")]
     heads: Annotated[Count, doc("Query heads.")]
     hidden_size: Annotated[Count, doc("Elements of a hidden state.")]
     intermediate_size: Annotated[
         Count,
         doc(
-            "Of the widest feed-forward that one token passes; of a mixture, experts per "
-            "token times their size, and the shared ones."
+            "Width of the widest feed-forward layer that one token passes; in a mixture of "
+            "experts, experts per token times their width, plus the shared experts."
         ),
     ]
-    vocabulary: Annotated[Count, doc("Tokens.")]
+    vocabulary: Annotated[Count, doc("Tokens in the vocabulary.")]
     context: Annotated[Count, doc("Tokens that the model can attend to.")]
-    dtype: Annotated[str, doc("Of activations and caches: bfloat16, float16 or float32.")]
-    bits: Annotated[Count, doc("Of quantized weights, 0 if they are not.")] = 0
-    group_size: Annotated[Count, doc("Of quantized weights, 0 if they are not.")] = 0
-    experts: Annotated[Count, doc("Of a layer; 0 without experts.")] = 0
-    experts_per_token: Annotated[Count, doc("That one token passes.")] = 0
+    dtype: Annotated[str, doc("Dtype of activations and caches: bfloat16, float16 or float32.")]
+    bits: Annotated[
+        Count, doc("Bits of quantized weights; 0 if weights are not quantized.")
+    ] = 0
+    group_size: Annotated[
+        Count, doc("Group size of quantized weights; 0 if weights are not quantized.")
+    ] = 0
+    experts: Annotated[Count, doc("Experts of a layer; 0 without experts.")] = 0
+    experts_per_token: Annotated[Count, doc("Experts that one token passes.")] = 0
 
     @property
     def evicting(self) -> tuple[int, ...]:
@@ -95,29 +99,36 @@ class ModelConfig:
 class Weights:
     """Sizes in bytes, from safetensors headers."""
 
-    bytes: Annotated[Count, doc("Of all tensors that inference loads.")]
-    tied_embeddings: Annotated[bool, doc("No tensor is an output head.")]
+    bytes: Annotated[Count, doc("Bytes of all tensors that inference loads.")]
+    tied_embeddings: Annotated[
+        bool, doc("Whether the embedding table is also the output head.")
+    ]
     bytes_per_token: Annotated[
         Count,
         doc(
-            "Read to decode one token: all but an embedding table that is not the output "
-            "head (one row of it is read) and the experts that are not chosen."
+            "Bytes read to decode one token: all weights except experts that are not "
+            "chosen, and except an embedding table that is not the output head (only one of "
+            "its rows is read)."
         ),
     ]
-    embedding_bytes: Annotated[Count, doc("Of the embedding table.")] = 0
-    head_bytes: Annotated[Count, doc("Of the output head.")] = 0
-    expert_bytes: Annotated[Count, doc("Of all experts.")] = 0
-    skipped_bytes: Annotated[Count, doc("In the files, but not of the language model.")] = 0
-    dtype: Annotated[str, doc("Of activations; empty where the embedding does not tell.")] = ""
+    embedding_bytes: Annotated[Count, doc("Bytes of the embedding table.")] = 0
+    head_bytes: Annotated[Count, doc("Bytes of the output head.")] = 0
+    expert_bytes: Annotated[Count, doc("Bytes of all experts.")] = 0
+    skipped_bytes: Annotated[
+        Count, doc("Bytes in the files that do not belong to the language model.")
+    ] = 0
+    dtype: Annotated[
+        str, doc("Dtype of activations; empty if the embedding does not show it.")
+    ] = ""
 
 
 @dataclass(frozen=True)
 class ModelFile:
     """A file that goes into packages."""
 
-    path: Annotated[str, doc("Inside the model's folder, with / between its parts.")]
-    size: Annotated[Count, doc("Bytes.")]
-    sha256: Annotated[str, doc("Empty where it is not known beforehand.")] = ""
+    path: Annotated[str, doc("Path in the model's folder, with / between its parts.")]
+    size: Annotated[Count, doc("Bytes of the file.")]
+    sha256: Annotated[str, doc("sha256 of the file; empty if it is not known yet.")] = ""
 
 
 @dataclass(frozen=True)

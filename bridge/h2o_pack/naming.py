@@ -33,8 +33,8 @@ def name_remarks(name: str) -> tuple[str, ...]:
     if package != FALLBACK or name.startswith(FALLBACK):
         return ()
     remark = (
-        f"the name {shown(name)} has no letter or digit of ASCII, which SwiftPM and Xcode "
-        f"need: the package is called {package}. Give another one with --name."
+        f"the name {shown(name)} has no ASCII letter or digit, which SwiftPM and Xcode need, "
+        f"so the package is called {package}. Give another name with --name."
     )
     return (remark,)
 

@@ -79,7 +79,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 class Result:
     """What a command prints with --json."""
 
-    format: Annotated[Literal[1], doc("Version of this document's form.")] = 1
+    format: Annotated[Literal[1], doc("Version of the document's format.")] = 1
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class ErrorEntry:
 
     code: Annotated[Count, doc("Exit code.")]
     what: Annotated[str, doc("What is wrong.")]
-    where: Annotated[str | None, doc("File or place, if there is one.")]
-    remedy: Annotated[str, doc("What to do next.")]
+    where: Annotated[str | None, doc("File or place of the error; null if there is none.")]
+    remedy: Annotated[str, doc("What to do.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class ErrorResult(Result):
 
     errors: Annotated[
         tuple[ErrorEntry, ...],
-        doc("All that is wrong; the exit code of the command is the first one's."),
+        doc("All errors; the exit code of the command is that of the first."),
     ]
 
 
@@ -106,8 +106,8 @@ class ErrorResult(Result):
 class CompletionResult(Result):
     """What makes a shell complete commands and options."""
 
-    shell: Annotated[str, doc("The shell that it is for: bash, zsh or fish.")]
-    script: Annotated[str, doc("What the shell is to read.")]
+    shell: Annotated[str, doc("Shell for which the script is: bash, zsh or fish.")]
+    script: Annotated[str, doc("Script that the shell reads.")]
 
 
 def error_entries(errors: Iterable[UserError]) -> tuple[ErrorEntry, ...]:
@@ -132,8 +132,8 @@ def result_types(command: str) -> tuple[type[Result], ...]:
     """
     if command not in RESULTS:
         raise UserError(
-            f"{command!r} is not a command with a result",
-            remedy=f"{nearest(command, RESULTS)}Choose one of {', '.join(RESULTS)}.",
+            f"no document is named {command!r}",
+            remedy=f"{nearest(command, RESULTS)}Give one of {', '.join(RESULTS)}.",
             code=ExitCode.USAGE,
         )
     places = (place.rpartition(".") for place in RESULTS[command])

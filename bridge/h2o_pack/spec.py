@@ -117,8 +117,8 @@ class DeliverySpec:
         """Check the address."""
         if self.download and self.asset_pack:
             raise UserError(
-                "--asset-pack and --download are two ways for one model to reach the device",
-                remedy="Give one of them.",
+                "--asset-pack and --download cannot be given together",
+                remedy="Give only one of them: each brings the model to the device.",
                 code=ExitCode.USAGE,
             )
         if self.download:
@@ -148,14 +148,14 @@ def check_server(url: str) -> str:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise refused_address("is no address") from error
+        raise refused_address("is not an address") from error
     if "@" in parts.netloc:
-        raise refused_address("has a user or a password, which every app would contain")
+        raise refused_address("contains a user or a password, which every app would contain")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
-        raise refused_address("does not begin with https://, and iOS refuses anything else")
+        raise refused_address("does not begin with https://, which iOS requires")
     if not host or not PLAIN.fullmatch(url):
         raise refused_address(
-            "is not the plain address of a folder, without a query or a fragment"
+            "must be the plain address of a folder, without a query or a fragment"
         )
     return url.rstrip("/")
 
@@ -208,11 +208,11 @@ class PackageSpec:
 
 ONE_MODEL = {
     "--revision": "Write ID@REVISION as --model.",
-    "--adapter": "Merge it into a model with mlx_lm.fuse.",
-    "--budgets": "Leave it out: all layers then have max-kv rows.",
-    "--asset-pack": "Make a package for each model, or leave it out.",
-    "--download": "Make a package for each model, or leave it out.",
-    "--measured": "Give the one model that the device reported.",
+    "--adapter": "Merge the adapter into a model with mlx_lm.fuse.",
+    "--budgets": "Leave out --budgets: all layers then have --max-kv rows.",
+    "--asset-pack": "Make a package for each model, or leave out --asset-pack.",
+    "--download": "Make a package for each model, or leave out --download.",
+    "--measured": "Give only the model that the device measured.",
 }
 """Options for a package with one model, and what to do where several are given."""
 
@@ -232,7 +232,8 @@ def refuse_with_several(spec: PackageSpec, *, measured: bool = False) -> None:
     for flag, value in by_flag.items():
         if value:
             raise UserError(
-                f"{flag} is for a package with one model, and {len(spec.models)} are given",
+                f"{flag} is only for a package with one model, but {len(spec.models)} are "
+                "given",
                 remedy=ONE_MODEL[flag],
                 code=ExitCode.USAGE,
             )
@@ -279,9 +280,10 @@ def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
         refuse_unknown(document, msgspec.to_builtins(spec, enc_hook=path_as_text), spec)
     except ValueError as error:
         raise UserError(
-            f"the lock has options that cannot be read: {error}",
+            f"the lock has options that this version cannot read: {error}",
             where=str(where),
-            remedy="Run its `h2o-pack ios` command once more; App and files of yours stay.",
+            remedy="Run the `h2o-pack ios` command of this package again. It does not "
+            "change App and your own files.",
             code=ExitCode.VERSION,
         ) from error
     models = tuple(

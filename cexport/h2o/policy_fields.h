@@ -45,34 +45,36 @@ struct Policy {
   int heavy_budget;
   /// The newest positions, never evicted.
   int recent_budget;
-  /// How a row is scored from the attention it receives, as a mean over the query heads
-  /// that share the KV head.
+  /// How the attention that a row receives becomes its score, as a mean over the query
+  /// heads that share the KV head.
   Score score;
   /// Factor applied to a row's score by each query that sees the row.
   float decay;
-  /// Weight of how much a key differs from all keys before it; 0 disables novelty.
+  /// Weight of novelty, which is how much a key differs from all earlier keys; 0 disables
+  /// novelty.
   float novelty;
   /// Half-open ranges of positions that are never evicted.
   std::vector<std::pair<int, int>> pinned;
   /// How many queries at the end of a chunk update scores.
   int observation_window;
-  /// How much more than a typical key a key must differ from all keys before it, as a
-  /// difference of cosines, to count as novel. 0 counts the whole difference of every key,
-  /// 1 - its cosine with the sum of all keys.
+  /// With a margin above 0, the novelty of a key is how much smaller its cosine with the
+  /// sum of all earlier keys is than that of a typical key, minus the margin, and at least
+  /// 0. With 0, it is 1 minus the cosine.
   float novelty_margin;
 };
 
 /// Rows that were evicted come back from an archive when a prompt asks for them.
 struct Recall {
-  /// Rows per KV head that a recall chooses and holds until the next one (M). 0: half of
-  /// max_size, at least 16 and at most 64, and never more than eviction can spare.
+  /// Most rows per KV head that a recall brings back and keeps until the next recall (M).
+  /// 0: half of max_size, at least 16 and at most 64, and never more than the rows that can
+  /// be evicted.
   int rows = 0;
-  /// How many positions after a recalled position are recalled with it.
+  /// Number of positions after a recalled position that are recalled too.
   int spread = 16;
-  /// How many positions before a recalled position are recalled with it.
+  /// Number of positions before a recalled position that are recalled too.
   int before = 4;
-  /// Votes that a position needs to be recalled, in percent of the votes of the best one;
-  /// above 100 nothing is recalled.
+  /// Votes that a position needs to be recalled, in percent of the largest vote; above 100,
+  /// nothing is recalled.
   int threshold = 20;
   /// Tokens at the end of a prompt whose queries choose the rows.
   int ask = 32;
@@ -82,7 +84,7 @@ struct Recall {
   int archive_bits = 4;
   /// Folder that holds the archive of one conversation. Empty: memory.
   std::string store;
-  /// Bytes that one layer's archive may take; beyond them the oldest tokens are dropped. 0
+  /// Most bytes of one layer's archive, which drops its oldest tokens when it is full. 0
   /// sets no limit.
   int64_t limit = 0;
 };

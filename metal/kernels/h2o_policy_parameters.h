@@ -12,10 +12,11 @@ struct H2OPolicyParameters {
   int32_t sink_size;
   /// Factor applied to a row's score by each query that sees the row.
   float decay;
-  /// Weight of how much a key differs from all keys before it; 0 disables novelty.
+  /// Weight of novelty, which is how much a key differs from all earlier keys; 0 disables
+  /// novelty.
   float novelty;
-  /// How much more than a typical key a key must differ from all keys before it, as a
-  /// difference of cosines, to count as novel. 0 counts the whole difference of every key,
-  /// 1 - its cosine with the sum of all keys.
+  /// With a margin above 0, the novelty of a key is how much smaller its cosine with the
+  /// sum of all earlier keys is than that of a typical key, minus the margin, and at least
+  /// 0. With 0, it is 1 minus the cosine.
   float novelty_margin;
 };

@@ -5,7 +5,7 @@ import MLX
 extension H2OCacheError {
     /// Why a configuration was refused. Settings have Python's names.
     public enum ConfigurationProblem: Hashable, Sendable {
-        /// A value is outside of what its setting allows.
+        /// A setting does not allow this value.
         case outOfRange(
             field: String, value: String, allowed: String)
         /// A setting has a name that does not exist.
@@ -75,7 +75,7 @@ extension H2OCacheError {
                 let maxSize, let sinkSize, let heavyBudget, let smallest):
                 "max_size = \(maxSize) leaves no room for recent tokens: "
                     + "\(sinkSize) sink tokens and heavy_budget = \(heavyBudget) take all "
-                    + "of it. Raise max_size to at least \(smallest), or lower sink_size "
+                    + "rows. Raise max_size to at least \(smallest), or lower sink_size "
                     + "or heavy_budget."
             case .budgetsExceedMaxSize(
                 let sinkSize, let heavyBudget, let recentBudget, let total, let maxSize):
@@ -85,18 +85,18 @@ extension H2OCacheError {
             case .nothingToEvict(
                 let maxSize, let held, let needed):
                 "max_size = \(maxSize) leaves no row to evict: sink, pinned and "
-                    + "recent tokens hold \(held). Raise max_size to \(needed), lower "
-                    + "recent_budget or pin less."
+                    + "recent tokens take \(held). Raise max_size to \(needed), lower "
+                    + "recent_budget or pin fewer tokens."
             }
         }
     }
 
     /// Settings that work but give poor text, or less than they ask for.
     package enum ConfigurationWarning: Hashable, Sendable {
-        /// The recent tokens are so few that text is likely to lose coherence.
+        /// There are so few recent tokens that text is likely to become incoherent.
         case shortRecentWindow(
             recentBudget: Int, safeRecent: Int)
-        /// A recall can hold fewer rows than `recall.rows` asks for.
+        /// There is room for fewer recalled rows than `recall.rows`.
         case recallRowsShrink(
             field: String, asked: Int, rows: Int, maxSize: Int)
 
@@ -119,14 +119,14 @@ extension H2OCacheError {
             switch self {
             case .shortRecentWindow(
                 let recentBudget, let safeRecent):
-                "recent_budget = \(recentBudget) is below \(safeRecent): "
-                    + "reproductions of H2O lost coherence with so few recent tokens. "
+                "recent_budget = \(recentBudget) is below \(safeRecent): with so "
+                    + "few recent tokens, reproductions of H2O generated incoherent text. "
                     + "Raise max_size or recent_budget."
             case .recallRowsShrink(
                 let field, let asked, let rows, let maxSize):
-                "\(field) = \(asked), but with max_size = \(maxSize), sinks, pinned "
-                    + "and recent tokens leave \(rows) rows that a recall may hold. Raise "
-                    + "max_size, lower recent_budget or pin less."
+                "\(field) = \(asked), but with max_size = \(maxSize), sink, pinned "
+                    + "and recent tokens leave only \(rows) rows for recall. Raise "
+                    + "max_size, lower recent_budget or pin fewer tokens."
             }
         }
     }

@@ -28,20 +28,21 @@ public struct H2OConfiguration: Hashable, Sendable {
     public let heavyBudget: Int
     /// The newest positions, never evicted.
     public let recentBudget: Int
-    /// How a row is scored from the attention it receives, as a mean over the query heads that
-    /// share the KV head.
+    /// How the attention that a row receives becomes its score, as a mean over the query heads
+    /// that share the KV head.
     public let score: Score
     /// Factor applied to a row's score by each query that sees the row.
     public let decay: Float
-    /// Weight of how much a key differs from all keys before it; 0 disables novelty.
+    /// Weight of novelty, which is how much a key differs from all earlier keys; 0 disables
+    /// novelty.
     public let novelty: Float
     /// Half-open ranges of positions that are never evicted.
     public let pinned: [Range<Int>]
     /// How many queries at the end of a chunk update scores.
     public let observationWindow: Int
-    /// How much more than a typical key a key must differ from all keys before it, as a
-    /// difference of cosines, to count as novel. 0 counts the whole difference of every key, 1 -
-    /// its cosine with the sum of all keys.
+    /// With a margin above 0, the novelty of a key is how much smaller its cosine with the sum of
+    /// all earlier keys is than that of a typical key, minus the margin, and at least 0. With 0,
+    /// it is 1 minus the cosine.
     public let noveltyMargin: Float
     /// The settings of recall; nil for none. Rows that were evicted come back from an archive
     /// when a prompt asks for them.
@@ -106,12 +107,12 @@ public struct H2OConfiguration: Hashable, Sendable {
         self.recallRows = policy.recallRows
     }
 
-    /// A policy chosen on the bundled demo model, and measured on no other.
+    /// A policy that was chosen on the bundled demo model and not measured on others.
     ///
-    /// There it keeps more facts among similar ones and predicts text better than the default
-    /// (docs/results/eval, docs/results/policy). A quarter of the rows hold recent tokens, or 64
-    /// rows if that is more and at most half of the rows. Only keys that differ more than a
-    /// typical key count as novel.
+    /// On that model it keeps more facts among similar ones and predicts text better than the
+    /// default (docs/results/eval, docs/results/policy). A quarter of the rows hold recent
+    /// tokens, or 64 rows if that is more and at most half of the rows. Only keys that differ
+    /// more than a typical key count as novel.
     public static func tuned(maxSize: Int) throws -> H2OConfiguration {
         try H2OConfiguration(["max_size": .integer(maxSize)], defaultsOf: "tuned")
     }

@@ -5,11 +5,10 @@ extension H2OFamilies {
     /// rows, and why.
     static let unfit = [
         "Gemma3nTextModel":
-            "its last layers read the keys of another layer's cache, which "
-                + "therefore must keep them all",
+            "its last layers read the keys of another layer's cache, which must "
+                + "therefore keep all keys",
         "Gemma2Model":
-            "mlx-swift-lm makes its mask for all tokens seen and not for the rows "
-                + "that are kept",
+            "mlx-swift-lm makes its mask for all tokens and not for the kept rows",
         "Olmo3Model":
             "mlx-swift-lm makes plain caches for its layers with a sliding window "
                 + "too",
@@ -17,6 +16,7 @@ extension H2OFamilies {
             "mlx-swift-lm uses one mask for its layers with a sliding window and "
                 + "those without",
         "NemotronLabsDiffusionModel":
-            "it takes back the tokens of each block that it denoises",
+            "it removes the tokens of each block that it denoises from the cache "
+                + "again",
     ]
 }

@@ -7,15 +7,16 @@ import MLX
 /// The settings are checked when they are created, by the same core as Python's `H2ORecall`;
 /// ``init(from:)`` and ``encode(to:)`` use Python's names.
 public struct H2ORecall: Hashable, Sendable {
-    /// Rows per KV head that a recall chooses and holds until the next one (M). nil: half of
-    /// `maxSize`, at least 16 and at most 64, and never more than eviction can spare.
+    /// Most rows per KV head that a recall brings back and keeps until the next recall (M). nil:
+    /// half of `maxSize`, at least 16 and at most 64, and never more than the rows that can be
+    /// evicted.
     public let rows: Int?
-    /// How many positions after a recalled position are recalled with it.
+    /// Number of positions after a recalled position that are recalled too.
     public let spread: Int
-    /// How many positions before a recalled position are recalled with it.
+    /// Number of positions before a recalled position that are recalled too.
     public let before: Int
-    /// Votes that a position needs to be recalled, in percent of the votes of the best one; above
-    /// 100 nothing is recalled.
+    /// Votes that a position needs to be recalled, in percent of the largest vote; above 100,
+    /// nothing is recalled.
     public let threshold: Int
     /// Tokens at the end of a prompt whose queries choose the rows.
     public let ask: Int
@@ -23,11 +24,11 @@ public struct H2ORecall: Hashable, Sendable {
     public let every: Int
     /// Bits of an archived key or value; 16 keeps their dtype.
     public let archiveBits: Int
-    /// Indices of the layers that recall. nil: all that evict.
+    /// Indices of the layers that recall. nil: all layers that evict.
     public let layers: [Int]?
     /// Folder that holds the archive of one conversation. nil: memory.
     public let store: String?
-    /// Bytes that one layer's archive may take; beyond them the oldest tokens are dropped. 0 sets
+    /// Most bytes of one layer's archive, which drops its oldest tokens when it is full. 0 sets
     /// no limit.
     public let limit: Int
 

@@ -71,7 +71,7 @@ class ModelCandidate:
     """A model, with the cache that it would have."""
 
     model: Annotated[str, doc("Name to give as --model.")]
-    weights: Annotated[Count, doc("Bytes.")]
+    weights: Annotated[Count, doc("Bytes of the weights.")]
     size: Annotated[
         AppSize | None,
         doc("Size of an app with only this model; null if its shapes are not stated."),

@@ -108,8 +108,8 @@ def collisions(app: App) -> Iterator[Finding]:
         note = warning if app.read else problem
         yield note(
             name,
+            f"not read: {why}",
             "Correct the file and run the command again.",
-            "Put it right and run this again.",
         )
     facts, ours = coexistence(), packages_of_ours(app)
     pinned = pins_of(ours)

@@ -107,7 +107,7 @@ class PublishedSpeed:
 
     model: Annotated[str, doc("Model of the catalogue.")]
     identifier: Annotated[str, doc("The device.")]
-    tokens_per_second: Annotated[float, doc("Published.")]
+    tokens_per_second: Annotated[float, doc("Published speed.")]
     source: Annotated[str, doc("Source of the number.")]
     kind: Annotated[str, doc("How the number is known.")]
 

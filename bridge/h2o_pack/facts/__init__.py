@@ -62,21 +62,28 @@ class UpstreamVersion:
 class KnownModel:
     """A model of the catalogue; 0 and empty text are not stated."""
 
-    name: Annotated[str, doc("What --model takes.")]
-    source: Annotated[str, doc("Where the id and the numbers are from.")]
+    name: Annotated[str, doc("Name to give as --model.")]
+    source: Annotated[str, doc("Source of the id and the numbers.")]
     hub: Annotated[str, doc("Id on the hub.")] = ""
-    revision: Annotated[str, doc("Branch, tag or commit there.")] = ""
+    revision: Annotated[str, doc("Branch, tag or commit on the hub.")] = ""
     bundled: Annotated[str, doc("Folder in h2o-pack, for a bundled model.")] = ""
     folder: Annotated[str, doc("Folder on this machine.")] = ""
     config: Annotated[
         dict[str, Any],
-        doc("What plans need of config.json; 4 bits in groups of 64 if not said."),
+        doc(
+            "The keys of config.json that a plan needs; without quantization, 4 bits in "
+            "groups of 64."
+        ),
     ] = field(default_factory=dict)
     weights_bytes: Annotated[
-        Count, doc("Bytes of the language model's weights, as mlx_lm quantizes the shapes.")
+        Count,
+        doc(
+            "Bytes of the language model's weights, computed from the shapes as "
+            "mlx_lm quantizes them."
+        ),
     ] = 0
     bytes_per_token: Annotated[
-        Count, doc("Bytes of weights read to decode one token; 0 is all.")
+        Count, doc("Bytes of weights read to decode one token; 0 for all weights.")
     ] = 0
 
     @property

@@ -31,8 +31,8 @@ class EditedFile:
     """A file of Vendor/ that an edit changed."""
 
     path: Annotated[str, doc("Relative to Vendor/.")]
-    before: Annotated[str, doc("sha256 before the edit.")]
-    after: Annotated[str, doc("sha256 after it.")]
+    before: Annotated[str, doc("sha256 of the file before the edit.")]
+    after: Annotated[str, doc("sha256 of the file after the edit.")]
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Vendored:
 class PreparedPrompt:
     """What the caches of a system prompt were computed from."""
 
-    tokens: Annotated[Count, doc("With which every first turn begins.")]
+    tokens: Annotated[Count, doc("Tokens with which every conversation begins.")]
     chunk: Annotated[Count, doc("Tokens that the model read at once.")]
-    prompt: Annotated[str, doc("sha256 of its text.")]
-    template: Annotated[str, doc("sha256 of the chat template; empty without one.")]
-    model: Annotated[str, doc("The digest of the model, by the manifest.")]
+    prompt: Annotated[str, doc("sha256 of the prompt's text.")]
+    template: Annotated[str, doc("sha256 of the chat template; empty without a template.")]
+    model: Annotated[str, doc("Digest of the model, from the manifest.")]
     policy: Annotated[str, doc("sha256 of the caches' settings.")]
-    made_by: Annotated[str, doc("The programs that computed them, with versions.")]
+    made_by: Annotated[str, doc("Programs that computed the caches, with their versions.")]
 
 
 Folder = Annotated[
@@ -134,8 +134,8 @@ def read(package: Path) -> Lock:
         return read_record(path, Lock, LOCK_FORMAT)
     except FileNotFoundError as error:
         raise UserError(
-            f"{package} is not a package made by h2o-pack: it has no {NAME}",
-            remedy="Give a folder that `h2o-pack ios --output` made.",
+            f"{package} is not a package of h2o-pack: it has no {NAME}",
+            remedy="Give a folder that `h2o-pack ios` made.",
             code=ExitCode.OUTPUT,
         ) from error
 
@@ -156,7 +156,7 @@ def read_record(path: Path, kind: type[_T], version: int = FORMAT) -> _T:
         if file_format < version:
             raise earlier_format(path, file_format)
         if file_format != version:
-            raise damaged(path, f"has another format than {version}")
+            raise damaged(path, f"does not have format {version}")
         return msgspec.json.decode(data, type=kind)
     except FileNotFoundError:
         raise

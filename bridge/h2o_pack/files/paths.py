@@ -40,7 +40,7 @@ def why_unsafe(name: object) -> str | None:
         "has control or unprintable characters": not name.isprintable(),
         "has a backslash": "\\" in name,
         "is not inside the model's folder": bool(ABSOLUTE.match(name)),
-        "leads out of its folder": any(part in ("", ".", "..") for part in parts),
+        "is outside of its folder": any(part in ("", ".", "..") for part in parts),
         "is too long": any(len(part.encode(errors="replace")) > LONGEST for part in parts),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

@@ -135,13 +135,13 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(document) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise RepeatedKeyError(f"gives {twice[:60]!a} twice")
+        raise RepeatedKeyError(f"has the key {twice[:60]!a} twice")
     return document
 
 
 @contextmanager
 def writing(
-    output: Path, what: str = "", remedy: str = "Give another place for the output."
+    output: Path, what: str = "", remedy: str = "Give another output path."
 ) -> Iterator[None]:
     """Turn a failure to write below `output` into an error that names the file.
 

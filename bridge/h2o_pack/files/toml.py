@@ -73,7 +73,7 @@ def load(path: Path, blame: Blame = PART_OF_PACKAGE) -> tuple[dict[str, Any], st
         text = read_file(path).decode()
         return msgspec.toml.decode(text, type=dict[str, Any]), text
     except OSError as error:
-        raise blame.error(f"the file cannot be read: {error.strerror}", path) from error
+        raise blame.error(f"cannot read the file: {error.strerror}", path) from error
     except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8
         raise blame.error(f"the file is not TOML: {error}", path) from error
 
@@ -97,7 +97,7 @@ def rows_of(
             problems.found.append(blame.error(what, path, nearest(key, kinds)))
             continue
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            what = f"{key} should be tables that begin with [[{key}]]"
+            what = f"{key} must be a list of tables, each of which begins with [[{key}]]"
             problems.found.append(blame.error(what, path))
             continue
         seen = Counter[str]()
@@ -120,7 +120,7 @@ def rows_of(
             value = str(row.get(unique, "")).lower()
             seen[value] += 1
             if unique and seen[value] > 1:
-                what = f'[[{key}]] "{row[unique]}" is given twice'
+                what = f'[[{key}]] "{row[unique]}" occurs twice'
                 problems.found.append(blame.error(what, where))
         tables[key] = tuple(converted)
     problems.refuse()

@@ -216,8 +216,8 @@ def refuse_others(folder: Path) -> None:
     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
         return
     raise UserError(
-        f"{folder} is not a folder of yours, and h2o-pack needs that name",
-        remedy="Delete it, or work in a folder where only you may write.",
+        f"{folder} belongs to another user or is not a folder, but h2o-pack needs this name",
+        remedy="Delete it, or work in a folder in which only you may write.",
         code=ExitCode.OUTPUT,
     )
 
@@ -236,7 +236,7 @@ def refuse_dangling(output: Path) -> None:
     """Refuse a link that leads nowhere: whoever made it would choose where we write."""
     if output.is_symlink() and not output.exists():
         raise UserError(
-            f"{output} is a link that leads nowhere",
+            f"{output} is a link to a path that does not exist",
             remedy="Delete it, or give another --output.",
             code=ExitCode.OUTPUT,
         )
@@ -248,7 +248,7 @@ def refuse_unnamable(output: Path) -> None:
         os.fsencode(output.resolve()).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"the path of {output} is no UTF-8, and no file in it could be read",
+            f"the path of {output} is not UTF-8, so MLX and Swift cannot open files in it",
             remedy="Give another --output.",
             code=ExitCode.OUTPUT,
         ) from error
@@ -285,7 +285,7 @@ def refuse_foreign(output: Path) -> None:
     what = "has files that h2o-pack did not write" if names else "is not a folder"
     raise UserError(
         f"{output} exists and {what}",
-        remedy="Give another --output, or move it away.",
+        remedy="Give another --output, or move the existing one away.",
         code=ExitCode.OUTPUT,
     )
 
@@ -328,7 +328,7 @@ def not_writable(output: Path, error: OSError) -> UserError:
     return UserError(
         f"{output} cannot be written: {error.strerror or error}",
         where=str(error.filename) if error.filename else None,
-        remedy="Free space or give another --output; nothing was changed.",
+        remedy="Free space or give another --output; h2o-pack changed nothing.",
         code=ExitCode.OUTPUT,
     )
 
@@ -336,9 +336,11 @@ def not_writable(output: Path, error: OSError) -> UserError:
 def in_use(output: Path, old: Path) -> UserError:
     """Make the error for a folder in which another program did not stop writing."""
     return UserError(
-        f"{output} is new, but lacks some of your files: another program writes there",
+        f"{output} is complete, but lacks some of your files, because another program writes "
+        "to them",
         where=str(old),
-        remedy="Stop builds in it and run the command again: it moves the rest.",
+        remedy="Stop builds in the package and run the command again: it moves the "
+        "remaining files.",
         code=ExitCode.OUTPUT,
     )
 

@@ -118,7 +118,7 @@ def check_answer(response: httpx2.Response) -> None:
     response.headers.pop("X-Xet-Hash", None)
     host = response.request.url.host
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise not_taken(host, "sends compressed bytes, which were not asked for")
+        raise not_taken(host, "sends compressed bytes, although h2o-pack did not ask for them")
     if isinstance(response.stream, httpx2.SyncByteStream):
         response.stream = BoundedStream(response.stream, _most_bytes.get(), host)
 
@@ -127,7 +127,7 @@ def not_taken(host: str, what: str) -> UserError:
     """Make the error for an answer that is not taken."""
     return UserError(
         f"{host} {what}",
-        remedy="Check HF_ENDPOINT and the proxies on the way, then run the command again.",
+        remedy="Check HF_ENDPOINT and your proxies, then run the command again.",
         code=ExitCode.NETWORK,
     )
 
@@ -149,11 +149,11 @@ def guard() -> None:
 
 
 guard()
-RESUME = "Run the command again; what has arrived is kept."
+RESUME = "Run the command again; it keeps what was downloaded."
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-AGAIN = "Wait a little, then run the command again; what has arrived is kept."
+AGAIN = "Wait a little, then run the command again; it keeps what was downloaded."
 OFFLINE = "Check the network, or give a local folder as --model."
-UNSET = "Unset it, or give a local folder as --model."
+UNSET = "Unset HF_HUB_OFFLINE, or give a local folder as --model."
 UNAUTHORIZED, FORBIDDEN, TOO_MANY, FAILING = 401, 403, 429, 500
 
 
@@ -173,9 +173,9 @@ def explained(hub_id: str, revision: str) -> Iterator[None]:
     except GatedRepoError as error:
         raise refused(
             hub_id,
-            "asks for its license to be accepted",
-            f"Accept it at {constants.ENDPOINT}/{hub_id}, then run `hf auth login`, or set "
-            "HF_TOKEN.",
+            "requires you to accept its license",
+            f"Accept the license at {constants.ENDPOINT}/{hub_id}, then run `hf auth login`, "
+            "or set HF_TOKEN.",
         ) from error
     except DisabledRepoError as error:
         raise refused(hub_id, "was disabled on the hub", "Choose another model.") from error
@@ -184,14 +184,14 @@ def explained(hub_id: str, revision: str) -> Iterator[None]:
         raise refused(
             hub_id,
             "is not on the hub, or is private",
-            f"{nearest(hub_id, names)}Check the spelling, or run `hf auth login` if it is "
-            "private.",
+            f"{nearest(hub_id, names)}Check the spelling, or run `hf auth login` if the "
+            "model is private.",
         ) from error
     except RevisionNotFoundError as error:
         raise refused(
             hub_id,
             f"has no revision {revision!r}",
-            "Give a branch, a tag or a whole commit id that its page lists.",
+            "Give a branch, a tag or a complete commit id from the model's page.",
         ) from error
     except LocalEntryNotFoundError as error:
         raise unreachable(hub_id) from error
@@ -203,7 +203,7 @@ def explained(hub_id: str, revision: str) -> Iterator[None]:
         ) from error
     except HFValidationError as error:
         raise refused(
-            hub_id, "is no id of a model", "Give OWNER/NAME as its page shows it."
+            hub_id, "is not the id of a model", "Give OWNER/NAME as on the model's page."
         ) from error
     except OfflineModeIsEnabled as error:
         raise unreachable(hub_id, "HF_HUB_OFFLINE is set", UNSET) from error
@@ -218,14 +218,17 @@ def answered(hub_id: str, error: Exception) -> UserError:
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", 0)
     if status == TOO_MANY:
-        return network(hub_id, "cannot be read: the hub has had too many requests (429)", AGAIN)
+        return network(
+            hub_id, "cannot be read: the hub refuses more requests for now (429)", AGAIN
+        )
     if status >= FAILING:
         return network(hub_id, f"cannot be read: the hub answers {status}", AGAIN)
     if status in (UNAUTHORIZED, FORBIDDEN):
         return refused(
             hub_id,
-            f"may not be read: the hub answers {status}",
-            "Run `hf auth login` with an account that may read it, or set HF_TOKEN.",
+            f"cannot be read: the hub refuses access ({status})",
+            "Run `hf auth login` with an account that has access to the model, or set "
+            "HF_TOKEN.",
         )
     return network(hub_id, f"cannot be read: the hub answers {status}", AGAIN)
 
@@ -252,7 +255,7 @@ def unreachable(
 ) -> UnreachableError:
     """Make the error for a hub that cannot be asked."""
     return UnreachableError(
-        f"{hub_id} cannot be fetched: {why} and the model is not in its cache",
+        f"{hub_id} cannot be downloaded: {why}, and the model is not in the hub's cache",
         remedy=remedy,
         code=ExitCode.NETWORK,
     )
@@ -274,7 +277,7 @@ def hub_errors(model: Model) -> Iterator[None]:
             ) from error
         lines = str(error).splitlines()
         raise UserError(
-            f"{model.id} cannot be fetched: {lines[0] if lines else repr(error)}",
+            f"{model.id} cannot be downloaded: {lines[0] if lines else repr(error)}",
             remedy=f"Check the network. {RESUME}",
             code=ExitCode.NETWORK,
         ) from error
@@ -294,9 +297,8 @@ def causes() -> Iterator[None]:
 def changed_on_hub(model: Model, file: ModelFile) -> UserError:
     """Make the error for a file that is another one than when the model was resolved."""
     return UserError(
-        f"{file.path} of {model.id} is not what the hub listed at {model.commit[:12]}: "
-        "it changed in between",
-        remedy="Run the command again to look the model up anew.",
+        f"{file.path} of {model.id} has changed since the hub listed it at {model.commit[:12]}",
+        remedy="Run the command again.",
         code=ExitCode.MODEL,
     )
 
@@ -306,8 +308,8 @@ def other_bytes(model: Model, file: ModelFile, digest: str) -> UserError:
     return UserError(
         f"{file.path} of {model.id} arrived with the sha256 {digest[:12]}… instead of "
         f"{file.sha256[:12]}…",
-        remedy="It is removed. Run the command again; if it stays so, something on the way "
-        "(a proxy, a mirror) changes files.",
+        remedy="h2o-pack has removed the file. Run the command again; if this happens "
+        "again, a proxy or a mirror changes files.",
         code=ExitCode.NETWORK,
     )
 
@@ -345,7 +347,7 @@ class Repository:
             metadata = with_retries(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
         commit = metadata.commit_hash or ""
         if not COMMIT.fullmatch(commit):
-            raise wrong_bytes(self.id, "gives no commit id for config.json")
+            raise wrong_bytes(self.id, "sends no commit id for config.json")
         return commit
 
     def listing(self) -> tuple[Listed, ...]:
@@ -379,7 +381,9 @@ class Repository:
             if response.status_code == PARTIAL:
                 content_range = response.headers.get("Content-Range", "")
                 if not content_range.startswith(f"bytes {start}-"):
-                    raise wrong_bytes(self.id, f"sent other bytes of {path} than asked for")
+                    raise wrong_bytes(
+                        self.id, f"sent other bytes of {path} than h2o-pack asked for"
+                    )
                 skip = 0
             data = bytearray()
             for piece in response.iter_bytes(1 << 16):

@@ -222,14 +222,14 @@ def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFi
         if reason is not None:
             problems.add(
                 f"the hub lists a file {shown(entry.path)}, which {reason}",
-                "Choose another model; nothing of this one was downloaded.",
+                "Choose another model; h2o-pack downloaded nothing of this one.",
             )
         elif files.belongs(entry.path):
             size = entry.size
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
                 problems.add(f"the hub lists {entry.path} without a size")
             elif entry.sha256 and not SHA256.fullmatch(str(entry.sha256)):
-                problems.add(f"the hub lists {entry.path} with something else than a sha256")
+                problems.add(f"the hub lists {entry.path} with an invalid sha256")
             else:
                 model_files[entry.path] = ModelFile(entry.path, size, entry.sha256)
     return dict(sorted(model_files.items()))

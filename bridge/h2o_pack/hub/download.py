@@ -260,7 +260,7 @@ def make_folder(folder: Path) -> None:
         raise UserError(
             f"the hub's cache cannot be written: {reason(error)}",
             where=str(folder),
-            remedy="Set HF_HUB_CACHE to a folder of yours.",
+            remedy="Set HF_HUB_CACHE to a folder that you own.",
             code=ExitCode.OUTPUT,
         ) from error
 

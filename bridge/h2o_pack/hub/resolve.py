@@ -72,16 +72,16 @@ def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
     if folder is not None:
         if revision:
             raise UserError(
-                f"{name!r} is a folder, which has no revisions",
-                remedy="Leave --revision out, or give an id on the hub.",
+                f"{name!r} is a local folder, which has no revisions",
+                remedy="Leave out --revision, or give an id on the hub.",
                 code=ExitCode.USAGE,
             )
         # A name that is not UTF-8 could be written neither to the terminal nor to the lock.
         return readable(folder.name), folder, ""
     if at and revision not in ("", inside):
         raise UserError(
-            f"the model is given as revision {inside!r} and --revision is {revision!r}",
-            remedy="Give one of them.",
+            f"--model names revision {inside!r} and --revision names {revision!r}",
+            remedy="Give only one of them.",
             code=ExitCode.USAGE,
         )
     if entry is not None and not entry.hub:
@@ -90,7 +90,7 @@ def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
     if entry is None and base.startswith((".", "/", "~")):
         raise UserError(
             f"{name!r} is not a folder",
-            remedy="Give the folder that holds config.json and the weights.",
+            remedy="Give the folder that contains config.json and the weights.",
             code=ExitCode.MODEL,
         )
     hub_id = base if entry is None else entry.hub

@@ -29,13 +29,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Adapter:
     """An adapter of a model's last layers."""
 
-    folder: Annotated[Path, doc("Where it is from.")]
-    type: Annotated[str, doc("lora or dora.")]
-    rank: Annotated[Count, doc("Columns of the matrix that is added in a factored form.")]
-    scale: Annotated[float, doc("What that matrix is multiplied by.")]
-    layers: Annotated[Count, doc("How many of the last layers it adapts.")]
+    folder: Annotated[Path, doc("Folder of the adapter.")]
+    type: Annotated[str, doc("Type: lora or dora.")]
+    rank: Annotated[Count, doc("Rank of the matrices that are added.")]
+    scale: Annotated[float, doc("Factor of the matrices that are added.")]
+    layers: Annotated[Count, doc("Number of last layers that it adapts.")]
     keys: Annotated[tuple[str, ...], doc("Modules of a layer that it adapts.")]
-    bytes: Annotated[Count, doc("Of its tensors.")]
+    bytes: Annotated[Count, doc("Bytes of its tensors.")]
 
     def to_json(self) -> str:
         """Write its configuration so that mlx-lm and mlx-swift-lm read the same in it.
@@ -107,8 +107,9 @@ def read_adapter(
     kind = config.get("fine_tune_type", "lora")
     if not isinstance(kind, str) or kind not in TYPES:
         problems.fail(
-            f"fine_tune_type is {shown(kind)}; mlx-swift-lm applies {' and '.join(TYPES)}",
-            "Fuse it into the model with `mlx_lm.fuse` and package that.",
+            f"fine_tune_type is {shown(kind)}, but mlx-swift-lm applies only "
+            f"{' and '.join(TYPES)}",
+            "Fuse the adapter into the model with `mlx_lm.fuse`, and package that model.",
         )
     parameters = config.get("lora_parameters")
     rank, scale = (
@@ -117,13 +118,19 @@ def read_adapter(
         else (None, None)
     )
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-        problems.add(f"rank of lora_parameters is {shown(rank)}, not a number of rows", REMEDY)
+        problems.add(
+            f"rank of lora_parameters is {shown(rank)}, but must be a whole number "
+            "of at least 1",
+            REMEDY,
+        )
     if (
         isinstance(scale, bool)
         or not isinstance(scale, (int, float))
         or not math.isfinite(scale)
     ):
-        problems.add(f"scale of lora_parameters is {shown(scale)}, not a number", REMEDY)
+        problems.add(
+            f"scale of lora_parameters is {shown(scale)}, but must be a number", REMEDY
+        )
     problems.refuse()
     assert isinstance(rank, int)  # noqa: S101 - or there was a problem
     assert isinstance(scale, (int, float))  # noqa: S101
@@ -153,8 +160,10 @@ def modules(
         place = IN_LAYER.fullmatch(path)
         if place is None or int(place["layer"]) >= layers:
             problems.add(
-                f"it adapts {shown(path)}, which is in none of the model's {layers} layers",
-                "Train an adapter of the layers alone, or fuse it with `mlx_lm.fuse`.",
+                f"the adapter changes {shown(path)}, which is not in any of the model's "
+                f"{layers} layers",
+                "Train an adapter that changes only layers, or fuse it into the model with "
+                "`mlx_lm.fuse`.",
             )
             continue
         tensors = {
@@ -162,19 +171,23 @@ def modules(
         }
         if tensors != set(TYPES[kind]):
             problems.add(
-                f"{shown(path)} has {', '.join(sorted(tensors))}, not {', '.join(TYPES[kind])}",
+                f"{shown(path)} has the tensors {', '.join(sorted(tensors))} instead of "
+                f"{', '.join(TYPES[kind])}",
                 REMEDY,
             )
             continue
         down, up = shapes[f"{path}.lora_a"], shapes[f"{path}.lora_b"]
         if len(down) != 2 or len(up) != 2:  # noqa: PLR2004
             problems.add(
-                f"{shown(path)} is no linear layer: mlx-swift-lm adapts no other",
-                "Fuse it into the model with `mlx_lm.fuse` and package that.",
+                f"{shown(path)} is not a linear layer, and mlx-swift-lm adapts only linear "
+                "layers",
+                "Fuse the adapter into the model with `mlx_lm.fuse`, and package that model.",
             )
         elif (down[1], up[0]) != (rank, rank):
             ranks = f"{down[1]} and {up[0]}"
-            problems.add(f"{shown(path)} has tensors of the ranks {ranks}, not {rank}", REMEDY)
+            problems.add(
+                f"{shown(path)} has tensors of the ranks {ranks} instead of {rank}", REMEDY
+            )
         else:
             adapted.add((int(place["layer"]), place["key"]))
     if not shapes:
@@ -198,13 +211,15 @@ def check_fits(shapes: Shapes, weights: Shapes, where: str, problems: Problems) 
             continue
         weight = weights.get(f"{path}.weight")
         if weight is None:
-            problems.add(f"it adapts {shown(path)}, which {where} does not have", REMEDY)
+            problems.add(
+                f"the adapter changes {shown(path)}, which {where} does not have", REMEDY
+            )
             continue
         inputs, outputs = shapes[name][0], shapes[f"{path}.lora_b"][1]
         quantized = f"{path}.scales" in weights
         if weight[0] != outputs or not takes(weight[1], inputs, quantized=quantized):
             problems.add(
-                f"{shown(path)} is for {inputs} inputs and {outputs} outputs, and the weight "
+                f"{shown(path)} is for {inputs} inputs and {outputs} outputs, but the weight "
                 f"of {where} has the shape {list(weight)}",
                 REMEDY,
             )

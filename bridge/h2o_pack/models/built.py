@@ -115,15 +115,15 @@ def check_sizes(described: Mapping[str, Any], layers: list[Layer]) -> None:
         return
     problems = Problems(CONFIG)
     for name, what in (
-        ("hidden_size", "a hidden size"),
-        ("intermediate_size", "a width of its feed-forward"),
+        ("hidden_size", "hidden_size"),
+        ("intermediate_size", "intermediate_size or another width of the feed-forward layers"),
         ("vocabulary", "a vocabulary"),
         ("context", CONTEXT[0]),
     ):
         if not described[name]:
             problems.add(f"config.json lacks {what}")
     if not all(layer.kv_heads and layer.key_dim and layer.value_dim for layer in rows):
-        problems.add("config.json gives its heads no elements")
+        problems.add("config.json gives its attention heads a size of 0")
     problems.refuse()
 
 
@@ -131,7 +131,7 @@ def refuse_unfit(model: Module) -> None:
     """Refuse a model that would be wrong with rows missing from its caches."""
     why = why_unfit(model)
     if why is not None:
-        raise unreadable(CONFIG, f"mlx_lm's model cannot evict: {why}")
+        raise unreadable(CONFIG, f"the model cannot work with evicted rows: {why}")
 
 
 def as_plain(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def layer_of(cache: Any) -> Layer:
     kinds = [type(row) for row in rows]
     if kinds not in ([KVCache], [RotatingKVCache]):
         names = " and ".join(kind.__name__ for kind in kinds)
-        raise unreadable(CONFIG, f"mlx_lm keeps a {names} for a layer, which cannot evict")
+        raise unreadable(CONFIG, f"mlx_lm gives a layer a {names}, which cannot evict")
     (own,) = rows
     if own.keys is None:
         return Layer("none")

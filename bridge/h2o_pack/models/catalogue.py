@@ -16,7 +16,8 @@ from h2o_pack.models.config import describe
 VARIABLE = "H2O_PACK_MODELS"
 QUANTIZATION = {"bits": 4, "group_size": 64}
 BLAME = Blame(
-    "Correct the file; `h2o-pack models --help` says where its keys are explained.",
+    "Correct the file; `h2o-pack models --help` names the file whose comments explain the "
+    "keys.",
     ExitCode.USAGE,
 )
 
@@ -28,9 +29,9 @@ class OwnModel(KnownModel):
     def __post_init__(self) -> None:
         """Refuse a name that could not be asked for, and a model without one place."""
         if not self.name.strip() or "@" in self.name:
-            raise ValueError(f"{self.name!r} cannot be a name")
+            raise ValueError(f"{self.name!r} cannot be the name of a model")
         if bool(self.hub) == bool(self.folder) or self.bundled:
-            raise ValueError(f'"{self.name}" should give either hub or folder')
+            raise ValueError(f'"{self.name}" must have either hub or folder')
 
 
 def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
@@ -62,8 +63,8 @@ def unknown(name: str, own: Path | None) -> UserError:
     names = [model.name for model in catalogue(own)]
     return UserError(
         f"there is no model {name!r}",
-        remedy=f"{nearest(name[:200], names)}Give an alias ({', '.join(names)}), a folder, "
-        "or an id on huggingface.co such as mlx-community/Qwen3-4B-4bit.",
+        remedy=f"{nearest(name[:200], names)}Give a short name ({', '.join(names)}), a "
+        "folder, or an id on huggingface.co such as mlx-community/Qwen3-4B-4bit.",
         code=ExitCode.MODEL,
     )
 

@@ -59,8 +59,8 @@ class Described:
         document, config, swift = self.document, self.config, self.swift
         if swift is None:
             assumed = (
-                f"model_type {shown(config.model_type)} is unknown: as you asked, all its "
-                "layers are treated as attending to the whole context."
+                f"model_type {shown(config.model_type)} is unknown. As you asked, h2o-pack "
+                "treats all its layers as attending to the whole context."
             )
             return (assumed,)
         wrapped = isinstance(document.get("text_config"), dict)
@@ -68,25 +68,26 @@ class Described:
         where = "text_config of config.json" if wrapped else "config.json"
         remarks = []
         defaults = [
-            f"{key} (mlx_lm takes {ours}, mlx-swift-lm {theirs})"
+            f"{key} (default in mlx_lm {ours}, in mlx-swift-lm {theirs})"
             for key, (ours, theirs) in swift.defaults.items()
             if text.get(key) is None
         ]
         if defaults:
             remarks.append(
-                f"{where} lacks {' and '.join(defaults)}: add them, or the package cannot load "
-                "the weights."
+                f"{where} lacks {' and '.join(defaults)}. Add the missing values, or the "
+                "package cannot load the weights."
             )
         remarks += [
-            f"{where} lacks {key}: add it with the value of {other}, or the package cannot "
+            f"{where} lacks {key}. Add it with the value of {other}, or the package cannot "
             "load the weights."
             for key, other in swift.needs.items()
             if text.get(key) is None
         ]
         if not swift.scores:
             remarks.append(
-                f"mlx-swift-lm's {swift.swift}.swift attends outside of the cache, so no "
-                "scores arrive on the device: novelty and recency alone decide what stays."
+                f"mlx-swift-lm's {swift.swift}.swift computes attention outside of the "
+                "cache, so on the device the cache gets no scores: novelty and recency "
+                "alone decide which tokens it keeps."
             )
         return tuple(remarks)
 
@@ -123,14 +124,14 @@ def describe(
     problems = Problems(where)
     model_type = document.get("model_type")
     if not isinstance(model_type, str):
-        problems.fail("config.json names no model_type")
+        problems.fail("config.json has no model_type")
     swift = swift_models().get(model_type)
     if swift is None:
         refuse_unknown(model_type, problems, assume_full_attention=assume_full_attention)
     if document.get("model_file") is not None:
         problems.add(
-            "config.json names a model_file, Python code that comes with the model",
-            "h2o-pack runs no code from models. Choose another one.",
+            "config.json names a model_file, which is Python code of the model",
+            "h2o-pack runs no code of models. Choose another one.",
         )
     problems.refuse()
     text = text_of(document, swift, problems)
@@ -150,8 +151,8 @@ def describe(
         problems.add(what, ANOTHER_FAMILY)
     if shapes is not None and "full" not in listed:
         problems.add(
-            f'no layer of this "{model_type}" model attends to the whole context, so there '
-            "is nothing for H2O to bound",
+            f'no layer of this "{model_type}" model attends to the whole context, so H2O '
+            "has nothing to bound",
             "Choose a model with full-attention layers.",
         )
     problems.refuse()
@@ -187,9 +188,9 @@ def refuse_unknown(model_type: str, problems: Problems, *, assume_full_attention
     elif not assume_full_attention:
         problems.add(
             f"model_type {shown(model_type)} is not supported",
-            f"{nearest(model_type[:100], swift_models())}{supported} "
-            f"{ASSUME} takes an unknown one for a model whose layers all attend to the "
-            "whole context; its package works only if mlx-swift-lm has such a model.",
+            f"{nearest(model_type[:100], swift_models())}{supported} With {ASSUME}, h2o-pack "
+            "treats a model of unknown type as one whose layers all attend to the whole "
+            "context; the package works only if mlx-swift-lm has such a model.",
         )
 
 

@@ -119,16 +119,18 @@ def header_length(first: bytes, size: int, name: str, where: str) -> int:
     """
     problems = Problems(where)
     if len(first) < LENGTH or size < LENGTH:
-        problems.fail(f"{name} is not a safetensors file: it has {min(len(first), size)} bytes")
+        problems.fail(
+            f"{name} is not a safetensors file: it has only {min(len(first), size)} bytes"
+        )
     length = int.from_bytes(first[:LENGTH], "little")
     if length > MAX_HEADER:
         problems.fail(
             f"{name} is not a safetensors file: its header would be {shown(length)} bytes "
-            "long, and 100 MiB are the limit"
+            "long, but at most 100 MiB are allowed"
         )
     if length < len("{}") or LENGTH + length > size:
         problems.fail(
-            f"{name} is cut short or damaged: its header would be {length} bytes long, and "
+            f"{name} is incomplete or damaged: its header would be {length} bytes long, but "
             f"the file has {size}"
         )
     return length
@@ -161,7 +163,7 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
     for (_, end, first), (begin, other_end, second) in pairwise(spans):
         if begin < end and begin < other_end:
             problems.add(
-                f"{name}: tensors {shown(first)} and {shown(second)} share bytes of the file"
+                f"{name}: tensors {shown(first)} and {shown(second)} overlap in the file"
             )
     problems.refuse()
     return tuple(tensors)
@@ -173,18 +175,18 @@ def described(fields: object, data: int) -> tuple[int, int]:
         raise ValueError(f"is {shown(fields)} but should be an object")  # noqa: TRY004
     dtype, shape = fields.get("dtype"), fields.get("shape")
     if not isinstance(dtype, str) or dtype not in BYTES:
-        raise ValueError(f"has the dtype {shown(dtype)}, which mlx cannot load")
+        raise ValueError(f"has the dtype {shown(dtype)}, which MLX cannot load")
     if not whole(shape) or len(shape) > MAX_DIMENSIONS:  # type: ignore[arg-type]
-        raise ValueError("has no shape of whole numbers")
+        raise ValueError("has a shape that is not a list of whole numbers")
     offsets = fields.get("data_offsets")
     if not whole(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:  # type: ignore[arg-type, index] # noqa: PLR2004
-        raise ValueError("has no pair of data_offsets")
+        raise ValueError("has no data_offsets, or invalid ones")
     begin, end = offsets  # type: ignore[misc]
     if end > data:
-        raise ValueError(f"ends at byte {end}, and the file has {data}: it is cut short")
+        raise ValueError(f"ends at byte {end}, but the file has {data}: it is incomplete")
     size = math.prod(shape) * BYTES[dtype]  # type: ignore[arg-type]
     if size != end - begin:
-        raise ValueError("does not have as many bytes as its shape and dtype need")
+        raise ValueError("has another number of bytes than its shape and dtype need")
     return begin, end
 
 
@@ -206,7 +208,7 @@ def read_tensors(path: Path) -> tuple[Tensor, ...]:
             length = header_length(file.read(LENGTH), size, path.name, str(path))
             header = file.read(length)
     except OSError as error:
-        raise unreadable(path, f"{path.name} cannot be read: {error.strerror}") from error
+        raise unreadable(path, f"cannot read {path.name}: {error.strerror}") from error
     return parse_header(header, size, path.name, str(path))
 
 
@@ -222,7 +224,7 @@ def weight_map(document: Mapping[str, Any], problems: Problems) -> dict[str, str
     """Return the file of each tensor by the index; names that are no files are noted."""
     value = document.get("weight_map")
     if not isinstance(value, dict):
-        problems.add(f"{INDEX} has no weight_map from tensors to files")
+        problems.add(f"{INDEX} has no weight_map, which names the file of each tensor")
         return {}
     files: dict[str, str] = {}
     for tensor, file in value.items():
@@ -240,7 +242,7 @@ def check_files(
     """Note files that only the index names."""
     for file in sorted(set(mapping.values()) - set(weights)):
         problems.add(
-            f"{INDEX} names {shown(file)}, which is missing or is not a model*.safetensors"
+            f"{INDEX} names {shown(file)}, which is missing or is not a model*.safetensors file"
         )
 
 
@@ -258,7 +260,7 @@ def check_tensors(
         for tensor in tensors:
             files.setdefault(tensor.name, []).append(file)
     if not files:
-        problems.add("the files with weights have no tensors")
+        problems.add("the files of weights contain no tensors")
     twice = [name for name, places in files.items() if len(places) > 1]
     if twice:  # which one is loaded would be chance
         first, second, *_ = files[twice[0]]
@@ -273,9 +275,9 @@ def check_tensors(
     ]
     unnamed = [name for name in files if name not in mapping]
     for names, what in (
-        (absent, "names {names}, which no file has"),
-        (moved, "names another file than the one that has {names}"),
-        (unnamed, "does not name {names}, which the files have"),
+        (absent, "names {names}, but no file contains that"),
+        (moved, "names the wrong file for {names}"),
+        (unnamed, "does not name {names}, but the files contain that"),
     ):
         if names:
             sentence = what.format(names=some(names, "tensor", "tensors"))
@@ -469,7 +471,7 @@ def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
-        problems.fail(f"the folder cannot be read: {error.strerror}")
+        problems.fail(f"cannot read the folder: {error.strerror}")
     for path in entries:
         if not belongs(path.name):
             continue
@@ -500,7 +502,7 @@ def why_bad_link(path: Path, folder: Path) -> str | None:
     try:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: a loop, before Python 3.13
-        return "is a link that leads nowhere"
+        return "is a link to a path that does not exist"
     if any(real.is_relative_to(parent) for parent in allowed):
         return None
     return f"is a link to {shown(str(real))}, outside of the folder"
@@ -532,6 +534,6 @@ def unusable(place: Path, what: str) -> UserError:
     return UserError(
         f"{place.name} {what}",
         where=str(place),
-        remedy="Put the file itself into the model's folder, or give another --model.",
+        remedy="Put the file itself into the model's folder, or give another model.",
         code=ExitCode.MODEL,
     )

@@ -46,8 +46,8 @@ def check_loads(headers: Headers, where: str) -> None:
     if other:
         first = other[0]
         problems.add(
-            f"{some(other, 'tensor', 'tensors')} {'has' if len(other) == 1 else 'have'} "
-            f"another shape than config.json asks for: {shown(first)} has "
+            f"{some(other, 'tensor', 'tensors')} {'has' if len(other) == 1 else 'have'} a "
+            f"shape that does not follow from config.json: {shown(first)} has "
             f"{list(loaded[first])} instead of {list(expected[first])}"
         )
     problems.refuse()
@@ -98,7 +98,7 @@ def try_tokenizer(path: Path, where: str) -> None:
 
     """
     if not attempt("tokenizer", where, path=str(path.resolve())):
-        raise unreadable(where, f"{TOKENIZER} makes no tokens of a text")
+        raise unreadable(where, f"{TOKENIZER} turns a text into no tokens")
 
 
 def tokenizer(path: str) -> int:
@@ -140,7 +140,11 @@ def try_step(folder: Path, vocabulary: int, where: str) -> None:
     step = attempt("step", where, folder=str(folder))
     shape = step["shape"]
     if shape != [1, 1, vocabulary]:
-        what = f"a step gives logits of the shape {shape} for {vocabulary} tokens"
+        what = (
+            f"one step of the model gives logits of the shape {shape} for {vocabulary} tokens"
+        )
         raise unreadable(where, what)
     if not step["finite"]:
-        raise unreadable(where, "a step gives logits that are not finite numbers")
+        raise unreadable(
+            where, "one step of the model gives logits that are not finite numbers"
+        )

@@ -25,13 +25,13 @@ WIDE = 130  # columns
 class CatalogueEntry:
     """A model of the catalogue; 0 and empty text are not stated."""
 
-    name: Annotated[str, doc("What --model takes.")]
-    source: Annotated[str, doc("Where the id and the numbers are from.")]
+    name: Annotated[str, doc("Name to give as --model.")]
+    source: Annotated[str, doc("Source of the id and the numbers.")]
     hub: Annotated[str, doc("Id on the hub.")]
-    revision: Annotated[str, doc("Branch, tag or commit there.")]
+    revision: Annotated[str, doc("Branch, tag or commit on the hub.")]
     bundled: Annotated[str, doc("Folder in h2o-pack, for a bundled model.")]
     folder: Annotated[str, doc("Folder on this machine.")]
-    model_type: Annotated[str, doc("As in config.json.")] = ""
+    model_type: Annotated[str, doc("Model type in config.json.")] = ""
     layers: Annotated[Count, doc("Decoder layers.")] = 0
     evicting_layers: Annotated[Count, doc("Layers that attend to the whole context.")] = 0
     heads: Annotated[Count, doc("Query heads.")] = 0
@@ -39,14 +39,19 @@ class CatalogueEntry:
     head_dim: Annotated[Count, doc("Elements of a key.")] = 0
     hidden_size: Annotated[Count, doc("Elements of a hidden state.")] = 0
     feed_forward: Annotated[Count, doc("Elements of a feed-forward layer.")] = 0
-    vocabulary: Annotated[Count, doc("Tokens.")] = 0
+    vocabulary: Annotated[Count, doc("Tokens in the vocabulary.")] = 0
     context: Annotated[Count, doc("Tokens that the model can attend to.")] = 0
-    tied_embeddings: Annotated[bool, doc("No tensor is an output head.")] = False
+    tied_embeddings: Annotated[
+        bool, doc("Whether the embedding table is also the output head.")
+    ] = False
     weights_bytes: Annotated[Count, doc("Bytes of the language model's weights.")] = 0
     kv_bytes_per_token: Annotated[
-        Count, doc("Keys and values of a token in 16 bits, in the layers that evict.")
+        Count,
+        doc("Bytes of keys and values of one token in 16 bits, in the layers that evict."),
     ] = 0
-    fixed_bytes: Annotated[Count, doc("Full windows and recurrent states, in 16 bits.")] = 0
+    fixed_bytes: Annotated[
+        Count, doc("Bytes of full windows and recurrent states, in 16 bits.")
+    ] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,27 +65,31 @@ class CatalogueResult(Result):
 class FixedBytes:
     """Bytes of caches that do not grow."""
 
-    windows: Annotated[Count, doc("Of layers that attend to a window.")]
-    states: Annotated[Count, doc("Of recurrent layers.")]
+    windows: Annotated[Count, doc("Bytes of layers that attend to a window.")]
+    states: Annotated[Count, doc("Bytes of recurrent layers.")]
 
 
 @dataclass(frozen=True)
 class ModelDescription:
     """One model, by its own files."""
 
-    id: Annotated[str, doc("Hub id, alias or folder name.")]
-    commit: Annotated[str, doc("On the hub; empty for folders.")]
-    folder: Annotated[Path | None, doc("Where all files lie already.")]
-    assumed: Annotated[bool, doc("The architecture is unknown and was taken for a plain one.")]
-    remarks: Annotated[tuple[str, ...], doc("What a user of the model should read.")]
+    id: Annotated[str, doc("Hub id, short name or folder name.")]
+    commit: Annotated[str, doc("Commit on the hub; empty for folders.")]
+    folder: Annotated[
+        Path | None, doc("Folder with all files; null if they must be downloaded.")
+    ]
+    assumed: Annotated[
+        bool, doc("Whether the architecture is unknown and was treated as an ordinary one.")
+    ]
+    remarks: Annotated[tuple[str, ...], doc("Notes for the user of the model.")]
     config: ModelConfig
     kv_bytes_per_token: Annotated[
         dict[str, Count],
-        doc("Keys and values of a token in the layers that evict, by storage."),
+        doc("Bytes of keys and values of one token in the layers that evict, by storage."),
     ]
     fixed_bytes: FixedBytes
     weights: Weights
-    files: Annotated[tuple[ModelFile, ...], doc("The files that inference needs.")]
+    files: Annotated[tuple[ModelFile, ...], doc("Files that inference needs.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,16 +161,16 @@ def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
     for name in (*numbers, "KV heads", "head dim") if wide else numbers:
         table.add_column(name, justify="right", no_wrap=True)
     if wide:
-        table.add_column("where it is", no_wrap=True)
+        table.add_column("source", no_wrap=True)
     for model in models:
         row = (*short_row(model), *(more_of(model) if wide else ()))
         table.add_row(*row)
     console.print(table)
     console.print(
-        "layers: those that evict, of all. KiB/token: their keys and values in 16 bits.",
+        "layers: layers that evict / all layers. KiB/token: their keys and values in 16 bits.",
         markup=False,
     )
-    console.print("next: h2o-pack models NAME asks the model itself", markup=False)
+    console.print("next: h2o-pack models NAME reads the model's own files", markup=False)
 
 
 def short_row(model: CatalogueEntry) -> tuple[str, ...]:
@@ -208,7 +217,8 @@ def rows(model: Model) -> Mapping[str, str]:
     quantized = f"{config.bits} bits, groups of {config.group_size}" if config.bits else "no"
     mixture = f", {config.experts_per_token} of {config.experts} experts"
     lines = {
-        "type": config.model_type + (" (assumed to be plain)" if model.assumed else ""),
+        "type": config.model_type
+        + (" (treated as an ordinary transformer)" if model.assumed else ""),
         "commit": model.commit or "-",
         "folder": str(model.folder or "not downloaded"),
         "layers": "\n".join(layer_lines(config.layers)),
@@ -220,7 +230,9 @@ def rows(model: Model) -> Mapping[str, str]:
         "activations": config.dtype,
         "quantized": quantized,
         "weights": f"{weights.bytes:,} bytes, {weights.bytes_per_token:,} read per token",
-        "embedding": "is the output head too" if weights.tied_embeddings else "apart from head",
+        "embedding": "also the output head"
+        if weights.tied_embeddings
+        else "separate output head",
         "KV per token": "\n".join(
             f"{name}: {size:,} bytes" for name, size in token_bytes(config).items()
         ),

@@ -109,7 +109,7 @@ class ChatTemplate:
         except TemplateError as error:
             return f"refuses a user's message: {shown(str(error.message))}"
         except Exception as error:  # noqa: BLE001 - a template runs whatever it says
-            return f"fails at a user's message: {shown(str(error))}"
+            return f"fails for a user's message: {shown(str(error))}"
         return ""
 
 
@@ -143,7 +143,9 @@ def find_template(files: Mapping[str, bytes], where: str) -> ChatTemplate | None
         if source is not None:
             return ChatTemplate(source, name, special)
         if value is not None:
-            raise unreadable(where, f"{KEY} in {name} is neither a text nor named texts")
+            raise unreadable(
+                where, f"{KEY} in {name} is neither a text nor a list of named texts"
+            )
     return None
 
 
@@ -206,8 +208,8 @@ def generation_tag() -> type[Any]:
 
 
 CORRECT_SAMPLING = (
-    "Correct it in a local copy of the model, or delete it there, and give that folder as "
-    "--model."
+    "Correct the value in a local copy of the model, or delete it there, and give the "
+    "copy's folder as --model."
 )
 EOS = "eos_token_id"
 
@@ -253,13 +255,13 @@ def check_sampling(files: Mapping[str, bytes], vocabulary: int, where: str) -> N
     for name, (expected, fits) in RANGES.items():
         value = document.get(name)
         if value is not None and not fits(value):
-            problems.add(f"{name} is {shown(value)}, not {expected}", CORRECT_SAMPLING)
+            problems.add(f"{name} is {shown(value)}, but must be {expected}", CORRECT_SAMPLING)
     end = document.get(EOS)
     ids = end if isinstance(end, list) else [] if end is None else [end]
     wrong = [token for token in ids if not whole(token) or not 0 <= token < vocabulary]
     if wrong:
         problems.add(
-            f"{EOS} has {shown(wrong[0])}, which is not one of the {vocabulary} tokens",
+            f"{EOS} is {shown(wrong[0])}, but the model has {vocabulary} tokens",
             CORRECT_SAMPLING,
         )
     problems.refuse()
@@ -274,10 +276,13 @@ ENTRY = re.compile(
 CARRIED = ("apache-2.0",)
 """Ids of licenses whose text is the same for all, so that packages have it in any case."""
 NO_LICENSE = (
-    "the model's files name no license: neither a LICENSE file nor `license` in README.md. "
-    "Ask its makers before you ship it."
+    "the model's files name no license: there is no LICENSE file, and README.md has no "
+    "`license`. Ask the model's makers before you ship it."
 )
-NO_TEXT = "Its text is not among the model's files: add it as LICENSE to a local copy of them."
+NO_TEXT = (
+    "The license's text is not among the model's files: add it as LICENSE to a local "
+    "copy of the model."
+)
 FREE = (
     *("apache-2.0", "mit", "isc", "zlib", "bsd", "bsd-2-clause", "bsd-3-clause"),
     *("cc0-1.0", "unlicense", "wtfpl", "bsl-1.0", "cdla-permissive-2.0", "afl-3.0"),
@@ -351,7 +356,7 @@ def license_remark(model_license: ModelLicense) -> str:
     no_text = "" if model_license.texts or name in CARRIED else NO_TEXT
     if name in terms():
         entry = terms()[name]
-        asks = f"It asks you to {entry.asks}: {entry.source}."
+        asks = f"The license requires you to {entry.asks}: {entry.source}."
         return " ".join(filter(None, [f"the model's license is {entry.name}.", asks, no_text]))
     if name not in FREE:
         at = f" ({model_license.link})" if model_license.link else ""
@@ -361,12 +366,12 @@ def license_remark(model_license: ModelLicense) -> str:
 
 
 NO_TEMPLATE = (
-    "the model has no chat template: a session gives it plain lines, which only a model "
-    "without training for chat goes on with well."
+    "the model has no chat template, so a session gives it plain lines of text. Only a "
+    "model that was not trained for chat continues these well."
 )
 CORRECT_TEMPLATE = (
-    "A session cannot reply with it: correct it in a local copy of the model and give that "
-    "folder as --model."
+    "A session cannot reply with this template: correct it in a local copy of the model, "
+    "and give the copy's folder as --model."
 )
 
 
@@ -423,7 +428,7 @@ def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
 USERS = ("a", "0")
 """What users say in two first turns that have nothing in common; PromptFormat has the same."""
 DATES = ("1", "2")
-NEEDLESS = "Leave --system out: the app reads its system prompt in the first turn, as ever."
+NEEDLESS = "Leave out --system: the app then reads its system prompt in the first turn."
 
 
 def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
@@ -440,7 +445,7 @@ def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
 
     template = texts.template
     if texts.unusable:
-        remedy = "Leave --system out, or correct the template in a local copy of the model."
+        remedy = "Leave out --system, or correct the template in a local copy of the model."
         raise UserError(texts.unusable, where=where, remedy=remedy, code=ExitCode.MODEL)
     if template is None:
         return plain_turns(system)
@@ -455,10 +460,12 @@ def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
         raise refused_template(template, f"refuses a system prompt: {error}") from error
     always = common(turns)
     if system not in "".join(always):
-        raise refused_template(template, "leaves out what the system says")
+        raise refused_template(template, "omits the system prompt")
     if len(common([turns[0], tomorrow])) < len(always):
         raise refused_template(
-            template, "writes the date, so that each day's turns begin otherwise"
+            template,
+            "writes the date before the system prompt, so prepared caches would "
+            "be valid for one day only",
         )
     return turns
 

@@ -108,10 +108,10 @@ def attempt(task: str, where: str, **arguments: Any) -> Any:
     answer = worker.ask({"task": task, "arguments": arguments, "seconds": SECONDS})
     library, files, _ = TASKS[task]
     if answer == -signal.SIGPROF:
-        too_long = f"{library} takes more than {SECONDS:g} s of the processor with {files}"
+        too_long = f"{library} takes more than {SECONDS:g} s of processor time for {files}"
         raise unreadable(where, too_long)
     if isinstance(answer, int):
-        raise unreadable(where, f"{library} fails with {files}")
+        raise unreadable(where, f"{library} fails for {files}")
     problems = Problems()
     for what, remedy in answer.get("refused", ()):
         problems.found.append(UserError(what, where=where, remedy=remedy, code=ExitCode.MODEL))
@@ -142,7 +142,7 @@ def run(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
     except UserError as refusal:
         errors = refusal.errors
     except Exception as error:  # noqa: BLE001 - a library raises what it likes
-        errors = unreadable(files, f"{library} fails with {files}: {in_one_line(error)}").errors
+        errors = unreadable(files, f"{library} fails for {files}: {in_one_line(error)}").errors
     except BaseException:  # noqa: BLE001 - a panic, or an exit
-        errors = unreadable(files, f"{library} fails with {files}").errors
+        errors = unreadable(files, f"{library} fails for {files}").errors
     return {"refused": [(error.what, error.remedy) for error in errors]}

@@ -110,7 +110,7 @@ def build(
             if error.code not in (ExitCode.NETWORK, ExitCode.TOOL):
                 raise
             not_vendored = error
-    say("checking what was written")
+    say("checking the written files")
     checked = verify(package.folder, quick=True, say=say)
     return replace(package, vendored=vendored, not_vendored=not_vendored, verification=checked)
 
@@ -193,7 +193,7 @@ def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -
     vendored = record.vendor
     made_so = vendored is not None and current(vendored, record.upstream_version)
     if vendored is not None and made_so and not compare_vendor(package, record).differences:
-        say("Vendor is as it should be")
+        say("Vendor is complete")
         return vendored
     host, offline = (vendored.host, vendored.offline) if vendored else (HOST, False)
     return vendor(package, upstream, host, say, offline=offline)

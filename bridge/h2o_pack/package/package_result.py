@@ -38,31 +38,34 @@ Choices = Mapping[str, Choice]
 class VendorResult(Result):
     """What Vendor/ holds."""
 
-    package: Annotated[Path, doc("The package's folder.")]
-    host: Annotated[str, doc("Where the package will be built: apple or linux.")]
+    package: Annotated[Path, doc("Folder of the package.")]
+    host: Annotated[str, doc("System on which the package will be built: apple or linux.")]
     commits: Annotated[
         dict[str, str],
-        doc("The commit of each upstream package; empty where a folder without git was given."),
+        doc("Commit of each upstream package; empty if --upstream gave a folder without git."),
     ]
     edited: Annotated[tuple[EditedFile, ...], doc("Files that an edit changed.")]
-    offline: Annotated[bool, doc("Whether it holds all that SwiftPM would fetch.")]
+    offline: Annotated[bool, doc("Whether Vendor contains everything that a build needs.")]
 
 
 @dataclass(frozen=True)
 class PackagedFile:
     """A file of the model."""
 
-    path: Annotated[str, doc("Relative to the model's folder.")]
-    size: Annotated[Count, doc("Bytes.")]
+    path: Annotated[str, doc("Path in the model's folder.")]
+    size: Annotated[Count, doc("Bytes of the file.")]
 
 
 @dataclass(frozen=True)
 class StatedLicense:
     """What the model's files say of its license."""
 
-    id: Annotated[str, doc("As the model card has it; empty where it names none.")]
-    link: Annotated[str, doc("As the model card has it; empty where it has none.")]
-    files: Annotated[tuple[str, ...], doc("Texts of license and notices in its folder.")]
+    id: Annotated[str, doc("License id on the model card; empty without one.")]
+    link: Annotated[str, doc("License link on the model card; empty without one.")]
+    files: Annotated[
+        tuple[str, ...],
+        doc("Files in the model's folder with texts of the license and notices."),
+    ]
 
     @classmethod
     def of(cls, found: ModelLicense) -> StatedLicense | None:
@@ -79,28 +82,31 @@ class StatedLicense:
 class PackagedModel:
     """A model of the package."""
 
-    folder: Annotated[str, doc("Where it lies in the package.")]
-    model: Annotated[str, doc("Hub id, alias or folder name.")]
-    commit: Annotated[str, doc("Its commit on the hub; empty for a local one.")]
-    config: Annotated[H2OConfig, doc("Its cache's settings, all defaults filled in.")]
+    folder: Annotated[str, doc("Folder of the model in the package.")]
+    model: Annotated[str, doc("Hub id, short name or folder name.")]
+    commit: Annotated[str, doc("Commit on the hub; empty for a local model.")]
+    config: Annotated[H2OConfig, doc("Settings of the model's cache, including defaults.")]
     kv: Annotated[
-        str, doc("How rows are stored: bits of all, or of recent (r) and other (h) rows.")
+        str, doc("Storage of rows: bits of all rows, or of recent (r) and other (h) rows.")
     ]
     group_size: Annotated[
         Count, doc("Elements of quantized rows that share a scale and a bias.")
     ]
-    archive: Annotated[str, doc("Where recall keeps what is evicted; empty without recall.")]
-    memory: Annotated[MemoryPlan, doc("As `h2o-pack plan --json` has it.")]
-    files: Annotated[tuple[PackagedFile, ...], doc("Its files, in its folder.")]
-    license: Annotated[StatedLicense | None, doc("Its license; null where none was found.")]
+    archive: Annotated[str, doc("Where recall keeps evicted tokens; empty without recall.")]
+    memory: Annotated[MemoryPlan, doc("Memory plan, as in `h2o-pack plan --json`.")]
+    files: Annotated[tuple[PackagedFile, ...], doc("Files of the model in its folder.")]
+    license: Annotated[
+        StatedLicense | None, doc("License of the model; null if its files name none.")
+    ]
     system_prompt: Annotated[
         PreparedPrompt | None,
-        doc("What the caches of the system prompt were computed from; null without them."),
+        doc("Origin of the system prompt's caches; null without a system prompt."),
     ]
-    adapter: Annotated[Adapter | None, doc("The LoRA adapter in its folder; null without one.")]
-    warnings: Annotated[tuple[str, ...], doc("What works but may serve badly.")]
+    adapter: Annotated[Adapter | None, doc("LoRA adapter in the folder; null without one.")]
+    warnings: Annotated[tuple[str, ...], doc("Settings that work but may give poor results.")]
     choice: Annotated[
-        Choice | None, doc("What was chosen of it and its cache; null if all was given.")
+        Choice | None,
+        doc("How the model and its cache were chosen; null if all options were given."),
     ]
 
 
@@ -108,36 +114,42 @@ class PackagedModel:
 class IosResult(Result):
     """The package that was made."""
 
-    package: Annotated[Path, doc("The package's folder.")]
-    written: Annotated[bool, doc("False after a dry run.")]
-    name: Annotated[str, doc("The package's name.")]
-    module: Annotated[str, doc("The Swift module with the models.")]
-    bundle_id: Annotated[str, doc("The app's identifier, where its scaffold is written.")]
-    display_name: Annotated[str, doc("What stands below the app's icon.")]
-    models: Annotated[tuple[PackagedModel, ...], doc("The largest first.")]
-    size: Annotated[AppSize, doc("Of the app.")]
-    asset_pack: Annotated[
-        bool, doc("Whether the model comes to the device apart from the app.")
+    package: Annotated[Path, doc("Folder of the package.")]
+    written: Annotated[bool, doc("Whether the package was written; false after a dry run.")]
+    name: Annotated[str, doc("Name of the package.")]
+    module: Annotated[str, doc("Swift module with the models.")]
+    bundle_id: Annotated[
+        str, doc("Identifier of the app; empty if its scaffold is not written.")
     ]
+    display_name: Annotated[str, doc("Name below the app's icon.")]
+    models: Annotated[tuple[PackagedModel, ...], doc("Models, the largest first.")]
+    size: Annotated[AppSize, doc("Size of the app.")]
+    asset_pack: Annotated[bool, doc("Whether Apple hosts the model separately from the app.")]
     download: Annotated[
         str,
-        doc("The address from which the app fetches its model; empty where it does not."),
+        doc(
+            "Address from which the app downloads its model; empty if the model is in the app."
+        ),
     ]
-    files: Annotated[tuple[str, ...], doc("Files written, relative to the folder.")]
+    files: Annotated[tuple[str, ...], doc("Written files, relative to the package's folder.")]
     app: Annotated[
         AppState,
-        doc("What became of App: " + "; ".join(f"{k}: {v}" for k, v in STATES.items()) + "."),
+        doc(
+            "State of the folder App: "
+            + "; ".join(f"{k}: {v}" for k, v in STATES.items())
+            + "."
+        ),
     ]
     replaced: Annotated[
         tuple[str, ...],
-        doc("Generated files that had been changed; the changed ones are in Replaced/."),
+        doc("Generated files that the user had changed; the changed files are in Replaced/."),
     ]
     vendor: Annotated[
-        VendorResult | None, doc("What Vendor/ holds; null where it was not filled.")
+        VendorResult | None, doc("Content of Vendor/; null if Vendor was not made.")
     ]
     errors: Annotated[
         tuple[ErrorEntry, ...],
-        doc("Why Vendor/ could not be filled; the exit code is its code."),
+        doc("Why Vendor/ could not be made; the exit code of the command is the first one's."),
     ]
 
 
@@ -145,7 +157,7 @@ class IosResult(Result):
 class PackagesResult(Result):
     """The packages of h2o-pack.toml, up to the first that failed."""
 
-    packages: Annotated[tuple[IosResult, ...], doc("In the order of the file.")]
+    packages: Annotated[tuple[IosResult, ...], doc("Packages in the order of the file.")]
 
 
 def ios_result(result: PackageResult, choices: Choices = MappingProxyType({})) -> IosResult:
@@ -214,7 +226,8 @@ def print_made(result: PackageResult, choices: Choices, console: Console) -> Non
     """
     if result.not_vendored is not None:
         console.print(
-            f"{result.folder} is whole but for Vendor: run the same command again", markup=False
+            f"{result.folder} is complete except for Vendor: run the same command again",
+            markup=False,
         )
         return
     for choice in choices.values():
@@ -222,7 +235,8 @@ def print_made(result: PackageResult, choices: Choices, console: Console) -> Non
     print_package(result, console)
     for path in result.replaced:
         console.print(
-            f"note: you had changed {path}, which is written anew; yours is in Replaced",
+            f"note: you had changed {path}; h2o-pack wrote it again and moved your version "
+            "to Replaced",
             markup=False,
             soft_wrap=False,
         )
@@ -243,8 +257,8 @@ def print_made(result: PackageResult, choices: Choices, console: Console) -> Non
     console.print(f"next: {steps}", markup=False)
     if result.plan.spec.delivery.download:
         console.print(
-            f"and upload the files in {folder}/Model, so that the app finds them below "
-            f"{result.plan.spec.delivery.download}",
+            f"and upload the files in {folder}/Model to your server, so that the app finds "
+            f"them at {result.plan.spec.delivery.download}",
             markup=False,
         )
 

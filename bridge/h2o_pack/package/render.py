@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 AppState = Literal["written", "kept", "outdated", "offered", "removed"]
 STATES: dict[AppState, str] = {
-    "written": "written to App, and yours from now on",
-    "kept": "yours, left as it is",
-    "outdated": "yours, left as it is; --app writes a newer one to App.new",
-    "offered": "yours, left as it is; a newer one is in App.new",
+    "written": "written to App, which is yours from now on",
+    "kept": "yours, not changed",
+    "outdated": "yours, not changed; --app writes a newer version to App.new",
+    "offered": "yours, not changed; a newer version is in App.new",
     "removed": "you removed it; --app writes it again",
 }
 
@@ -94,8 +94,9 @@ def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Con
     for path, place in there.items():
         if not place.is_file() or place.read_bytes() != as_bytes(files[path]):
             raise UserError(
-                f"{output / NEW_APP_FOLDER} exists and has another {place.name}",
-                remedy="Take what you want of it into App, delete it, and run this again.",
+                f"{output / NEW_APP_FOLDER} already has another {place.name}",
+                remedy="Copy what you need from it to App, delete it, and run the command "
+                "again.",
                 code=ExitCode.OUTPUT,
             )
     return {path: content for path, content in files.items() if path not in there}

@@ -86,7 +86,7 @@ def read_system(file: Path | None) -> str:
         return ""
     text = read_text(file, GIVE).strip()
     if not text:
-        raise usage_error(f"{file} has no text", GIVE)
+        raise usage_error(f"{file} is empty", GIVE)
     return text
 
 
@@ -129,7 +129,7 @@ def pinning(tokens: int) -> Iterator[None]:
     except UserError as error:
         raise UserError(
             f"the system prompt has {tokens} tokens, which do not fit: {error.what}",
-            remedy="Shorten it, raise --max-kv, or lower --recent-budget.",
+            remedy="Shorten the prompt, raise --max-kv, or lower --recent-budget.",
             code=ExitCode.USAGE,
         ) from error
 
@@ -147,10 +147,10 @@ def check_memory(memory: MemoryPlan) -> None:
     size = needed_bytes(memory)
     if size > there:
         raise UserError(
-            f"reading the system prompt takes {gigabytes(size)} GB of memory, and this "
+            f"reading the system prompt needs {gigabytes(size)} GB of memory, but this "
             f"machine has {gigabytes(there)} GB",
-            remedy="Package the model on a machine with more, or leave --system out: the app "
-            "then reads its system prompt in the first turn.",
+            remedy="Package the model on a machine with more memory, or leave out --system: "
+            "the app then reads its system prompt in the first turn.",
             code=ExitCode.MEMORY,
         )
 
@@ -199,7 +199,7 @@ def prepare(
     target = package / plan.folder / SYSTEM_PROMPT
     earlier = keep(prompt, previous, plan.folder, target)
     if earlier is not None:
-        say("the caches of the system prompt are as they should be")
+        say("the caches of the system prompt are up to date")
         record = earlier
     else:
         record = replace(prompt, tokens=compute(plan, system, target, prompt, say))
@@ -311,9 +311,10 @@ def check_kinds(caches: list[Any], family: str) -> None:
     )
     if other:
         raise UserError(
-            f"models of the type {family} keep {' and '.join(other)}, which H2OKit does not "
+            f"models of the type {family} keep {' and '.join(other)}, which H2OKit cannot "
             "read from a file",
-            remedy="Leave --system out: the app reads its system prompt in the first turn.",
+            remedy="Leave out --system: the app then reads its system prompt in the first "
+            "turn.",
             code=ExitCode.MODEL,
         )
 

@@ -40,10 +40,10 @@ OF_THE_PLAN = ("package", "module", "spec")
 class Change:
     """Something of a package that an update changes."""
 
-    part: Annotated[Part, doc("What kind of thing it is.")]
-    name: Annotated[str, doc("Which one: a setting, a repository, a file's path.")]
-    before: Annotated[str, doc('What it is now; "" if it is not there.')]
-    after: Annotated[str, doc('What it becomes; "" if it goes.')]
+    part: Annotated[Part, doc("Kind of the change.")]
+    name: Annotated[str, doc("Name of a setting or a repository, or path of a file.")]
+    before: Annotated[str, doc('Present value; "" if there is none.')]
+    after: Annotated[str, doc('New value; "" if it is removed.')]
 
     def __str__(self) -> str:
         return f"{self.part} {self.name}: {self.before or 'none'} -> {self.after or 'none'}"
@@ -54,10 +54,8 @@ class UpdateResult(Result):
     """What an update changes."""
 
     package: Annotated[Path, doc("The package's folder.")]
-    changes: Annotated[tuple[Change, ...], doc("All that changes, or would.")]
-    made: Annotated[
-        IosResult | None, doc("The package as made; null where nothing was written.")
-    ]
+    changes: Annotated[tuple[Change, ...], doc("All changes, made or planned.")]
+    made: Annotated[IosResult | None, doc("The new package; null if nothing was written.")]
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ def changes(
     if vendor is not None:
         made_so = current(vendor, new["upstream_version"])
         if not made_so or compare_vendor(package, record).differences:
-            yield Change("vendor", "Vendor", "out of date or not whole", "made again")
+            yield Change("vendor", "Vendor", "out of date or incomplete", "made again")
     if app == "outdated":
         yield Change("app", "App", "yours", STATES[app])
 

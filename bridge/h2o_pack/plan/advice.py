@@ -14,8 +14,8 @@ SPARSE = 8  # context / max_kv from which retrieval suffers (docs/choosing-max-k
 SHORT_RECENT = 64  # newest tokens under which reproductions of H2O lost coherence
 FOUR_BIT_KEYS = ("4",)
 AT_PROMPTS = (
-    "recall at prompts brings back what the prompt asks for, and what an answer first needs in "
-    "its middle is lost more often than without recall. Where that matters, give "
+    "recall at prompts brings back what the prompt asks for. A fact that an answer needs "
+    "only in its middle is lost more often than without recall. If that matters, give "
     "--recall-every 4."
 )
 
@@ -37,48 +37,49 @@ def advice(workload: Workload) -> tuple[str, ...]:
     if short:
         where = "" if short == len(caches) else f"in {short} of {len(caches)} layers "
         remarks.append(
-            f"{where}fewer than {SHORT_RECENT} of the newest tokens are kept for certain: text "
-            "may lose its thread. Raise --max-kv or --recent-budget."
+            f"{where}fewer than {SHORT_RECENT} of the newest tokens are always kept, so the "
+            "text may become incoherent. Raise --max-kv or --recent-budget."
         )
     if workload.kv in FOUR_BIT_KEYS:
         remarks.append(
-            "keys in 4 bits change what some models say, Qwen's above all. Compare with "
-            "--kv k8v4, which keeps them in 8."
+            "keys in 4 bits change the answers of some models, above all of Qwen. Compare "
+            "with --kv k8v4, which keeps keys in 8 bits."
         )
     plain = sum(layer.kind == "sliding" for layer in model.config.layers)
     if plain:
         remarks.append(
             f"{plain} of {len(model.config.layers)} layers attend to a window and keep their "
-            "own cache: --max-kv bounds the others alone."
+            "own cache: --max-kv bounds only the others."
         )
     for version in upstream_versions():
         prefill = own_prefills(version).get(model.config.model_type)
         if prefill and prefill.whole:
             remarks.append(
-                f"the plan is for H2OSession, which gives the model {workload.step} tokens of "
-                f"a prompt at once. The ChatSession of mlx-swift-lm {version} gives this "
-                "family the whole prompt, which takes far more for a long one."
+                "the plan is for H2OSession, which reads a prompt in chunks of "
+                f"{workload.step} tokens. The ChatSession of mlx-swift-lm {version} reads a "
+                "whole prompt at once with this family, which takes far more memory for a "
+                "long prompt."
             )
     if model.assumed:
         remarks.append(
-            "nothing is known of this architecture: its shapes are taken for an ordinary "
-            "transformer's. Measure the peak on a device."
+            "this architecture is unknown, so the plan treats it as an ordinary "
+            "transformer. Measure the peak on a device."
         )
     return tuple(remarks)
 
 
 def sparse(size: int, context: int, longest: int) -> str:
     """What is lost where a cache is far smaller than the text."""
-    lost = "single facts from far back, long quotations and what tools returned are often lost"
+    lost = "single facts from far back, long quotations and outputs of tools are often lost"
     if context == longest:
         return (
             f"with --max-kv {size}, {lost} in conversations of more than about "
-            f"{size * SPARSE} tokens. Plan for those that you expect with --context, or give "
-            "--recall."
+            f"{size * SPARSE} tokens. Give the length that you expect with --context, or "
+            "give --recall."
         )
     return (
-        f"--max-kv {size} is under an eighth of {context} tokens: {lost}. Raise --max-kv to "
-        f"{-(-context // SPARSE)}, plan for shorter conversations (--context), or give "
+        f"--max-kv {size} is less than an eighth of {context} tokens: {lost}. Raise --max-kv "
+        f"to {-(-context // SPARSE)}, plan for shorter conversations (--context), or give "
         "--recall."
     )
 
@@ -90,9 +91,9 @@ def beyond_limit(workload: Workload) -> list[str]:
         return []
     return [
         (
-            f"at --archive-limit {settings.limit} an archive has the newest "
-            f"{plan.archive_tokens:,} of {workload.tokens:,} tokens: no older one comes back. "
-            "Raise it, or archive in fewer bits."
+            f"with --archive-limit {settings.limit}, an archive contains only the newest "
+            f"{plan.archive_tokens:,} of {workload.tokens:,} tokens, so older tokens cannot "
+            "come back. Raise the limit, or archive in fewer bits."
         )
     ]
 
@@ -115,8 +116,8 @@ def beside_full_cache(workload: Workload) -> list[str]:
     return [
         (
             f"a cache that keeps all {tokens} tokens (--max-kv {tokens} --kv {kv}) takes "
-            f"{megabytes(full)} MB, rows {megabytes(rows)} MB and the archive{place} "
-            f"{megabytes(own.archive_bytes)} MB. The former forgets nothing, but each step "
-            "reads all of it."
+            f"{megabytes(full)} MB; the rows take {megabytes(rows)} MB and the "
+            f"archive{place} {megabytes(own.archive_bytes)} MB. The cache that keeps all "
+            "tokens forgets nothing, but each step reads all of it."
         )
     ]

@@ -58,10 +58,15 @@ FULL = ("dense", *QUANTIZED)
 class Verdict:
     """The plan against a limit; null where nobody knows it."""
 
-    limit: Annotated[int | None, doc("Bytes.")]
-    headroom: Annotated[int | None, doc("Bytes left of the limit; negative if over it.")]
-    headroom_share: Annotated[float | None, doc("The headroom as a part of the limit.")]
-    verdict: Annotated[Fit, doc("tight: less than a tenth of the limit is left.")]
+    limit: Annotated[int | None, doc("Bytes that an app may use; null if unknown.")]
+    headroom: Annotated[
+        int | None,
+        doc("Bytes of the limit that remain; negative if the plan exceeds the limit."),
+    ]
+    headroom_share: Annotated[float | None, doc("Headroom as a share of the limit.")]
+    verdict: Annotated[
+        Fit, doc("Verdict; tight means that less than a tenth of the limit remains.")
+    ]
 
 
 def verdict(size: int, limit: int | None) -> Verdict:
@@ -78,36 +83,45 @@ class Capacity:
     """What fits with both entitlements; 0 and empty where nothing does, or nobody knows."""
 
     max_kv: Annotated[Count, doc("Most rows per layer.")] = 0
-    context: Annotated[Count, doc("Longest conversation with the model's own cache.")] = 0
-    model: Annotated[str, doc("Largest known model with the same settings.")] = ""
+    context: Annotated[
+        Count, doc("Most tokens of a conversation with the model's own cache.")
+    ] = 0
+    model: Annotated[str, doc("Largest known model that fits with the same settings.")] = ""
 
 
 @dataclass(frozen=True)
 class DeviceFit:
     """The plan on one device."""
 
-    identifier: Annotated[str, doc("Of the device.")]
-    name: Annotated[str, doc("With the storage where that matters.")]
-    chip: Annotated[str, doc("Of the device.")]
-    ram: Annotated[int | None, doc("Bytes of memory; null where nobody knows.")]
-    backend: Annotated[str, doc("Which of the plans.")]
-    needed: Annotated[Count, doc("Bytes.")]
-    default: Annotated[Verdict, doc("Against the limit of any app.")]
-    entitled: Annotated[Verdict, doc("Against the limit with both memory entitlements.")]
+    identifier: Annotated[str, doc("Identifier of the device.")]
+    name: Annotated[str, doc("Name of the device, with its storage if the RAM depends on it.")]
+    chip: Annotated[str, doc("Chip of the device.")]
+    ram: Annotated[int | None, doc("Bytes of RAM; null if unknown.")]
+    backend: Annotated[str, doc("Name of the plan that applies.")]
+    needed: Annotated[Count, doc("Bytes that the app needs.")]
+    default: Annotated[Verdict, doc("Compared with the limit of any app.")]
+    entitled: Annotated[
+        Verdict, doc("Compared with the limit of an app with both memory entitlements.")
+    ]
     speed: Annotated[
-        Speed | None, doc("null where the bandwidth is unknown or the model is tiny.")
+        Speed | None,
+        doc("Estimated speed; null if the bandwidth is unknown or the model is tiny."),
     ]
     recall_seconds: Annotated[
         float | None,
-        doc("To read what one recall reads; null without recall or where nobody knows."),
+        doc(
+            "Seconds to read the archive for one recall; null without recall or if the "
+            "speed is unknown."
+        ),
     ]
-    largest: Annotated[Capacity, doc("What fits at most.")]
+    largest: Annotated[Capacity, doc("Largest settings that fit.")]
     remedies: Annotated[
-        tuple[str, ...], doc("Options with which it would fit, if it does not.")
+        tuple[str, ...], doc("Options with which the model would fit; empty if it fits.")
     ]
-    sources: Annotated[tuple[Number, ...], doc("Of the limits and the bandwidth.")]
+    sources: Annotated[tuple[Number, ...], doc("Sources of the limits and the bandwidth.")]
     margin: Annotated[
-        MeasuredMargin | None, doc("Part of what is needed; null: the plan's own margin.")
+        MeasuredMargin | None,
+        doc("Measured margin of the device; null: the plan's own margin."),
     ] = None
 
     def source(self, what: What) -> Number | None:
@@ -119,10 +133,10 @@ class DeviceFit:
 class FullCache:
     """A cache that keeps every token, in bits with which it fits: it forgets nothing."""
 
-    kv: Annotated[str, doc("How its rows are stored.")]
-    max_kv: Annotated[Count, doc("Its rows: the tokens of the longest conversation.")]
+    kv: Annotated[str, doc("Storage of its rows.")]
+    max_kv: Annotated[Count, doc("Number of its rows: the tokens of the longest conversation.")]
     devices: Annotated[
-        tuple[str, ...], doc("Identifiers of those that hold it with a tenth to spare.")
+        tuple[str, ...], doc("Identifiers of devices on which it leaves a tenth of the limit.")
     ]
 
 
@@ -130,33 +144,34 @@ class FullCache:
 class PlannedModel:
     """The memory of one model on devices."""
 
-    model: Annotated[str, doc("Hub id, alias or folder name.")]
-    commit: Annotated[str, doc("On the hub; empty for folders.")]
-    model_type: Annotated[str, doc("As config.json names it.")]
+    model: Annotated[str, doc("Hub id, short name or folder name.")]
+    commit: Annotated[str, doc("Commit on the hub; empty for folders.")]
+    model_type: Annotated[str, doc("Model type in config.json.")]
     layers: Annotated[Count, doc("Decoder layers.")]
-    evicting_layers: Annotated[Count, doc("Layers with a cache that evicts.")]
+    evicting_layers: Annotated[Count, doc("Layers whose cache evicts.")]
     max_kv: Annotated[int | None, doc("Rows per layer; null for the model's own cache.")]
-    kv: Annotated[str, doc("Precision of rows.")]
+    kv: Annotated[str, doc("Storage of rows.")]
     context: Annotated[Count, doc("Tokens of the longest conversation.")]
-    prefill_step: Annotated[Count, doc("Tokens of a prompt that the model is given at once.")]
-    plans: Annotated[tuple[MemoryPlan, ...], Meta(min_length=1), doc("One per backend.")]
-    size: Annotated[AppSize, doc("Of an app with this model alone in it.")]
-    recall: Annotated[RecallPlan | None, doc("What recall costs; null without it.")]
+    prefill_step: Annotated[Count, doc("Tokens of a prompt that the model reads at once.")]
+    plans: Annotated[tuple[MemoryPlan, ...], Meta(min_length=1), doc("One plan per backend.")]
+    size: Annotated[AppSize, doc("Size of an app with only this model.")]
+    recall: Annotated[RecallPlan | None, doc("Costs of recall; null without recall.")]
     full_cache: Annotated[
         FullCache | None,
         doc(
-            "In place of one that evicts, or of the model's own where that fits on fewer "
-            "devices; null where there is none."
+            "A cache that keeps every token and fits, or fits on more devices than the "
+            "model's own; null if there is none."
         ),
     ]
-    devices: Annotated[tuple[DeviceFit, ...], doc("The devices that were asked for.")]
-    advice: Annotated[tuple[str, ...], doc("What to know beforehand.")]
-    speed_rule: Annotated[Mapping[str, float], doc("The constants of the estimate.")]
+    devices: Annotated[tuple[DeviceFit, ...], doc("The requested devices.")]
+    advice: Annotated[tuple[str, ...], doc("Notes on the settings.")]
+    speed_rule: Annotated[Mapping[str, float], doc("Constants of the estimate.")]
     calibration: Annotated[
-        tuple[Calibration, ...], doc("The estimate against published speeds.")
+        tuple[Calibration, ...], doc("Estimated speeds compared with published ones.")
     ]
     measured: Annotated[
-        SeenMemory | None, doc("What a device reported, beside the plan; null without.")
+        SeenMemory | None,
+        doc("Measured memory of a device compared with the plan; null without --measured."),
     ] = None
 
 
@@ -164,21 +179,25 @@ class PlannedModel:
 class LoadedModel:
     """What the app loads on a device with both memory entitlements."""
 
-    identifier: Annotated[str, doc("Of the device.")]
-    name: Annotated[str, doc("With the storage where that matters.")]
+    identifier: Annotated[str, doc("Identifier of the device.")]
+    name: Annotated[str, doc("Name of the device, with its storage if the RAM depends on it.")]
     model: Annotated[
-        str | None, doc("The largest that fits; null where none does or the limit is unknown.")
+        str | None, doc("Largest model that fits; null if none fits or the limit is unknown.")
     ]
-    verdict: Annotated[Fit, doc("Of that model; of the smallest one where none fits.")]
+    verdict: Annotated[
+        Fit, doc("Headroom with that model, or with the smallest one if none fits.")
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanResult(Result):
     """The memory of a package's models on devices."""
 
-    models: Annotated[tuple[PlannedModel, ...], Meta(min_length=1), doc("The largest first.")]
-    loaded: Annotated[tuple[LoadedModel, ...], doc("For each device.")]
-    size: Annotated[AppSize, doc("Of an app with all of them.")]
+    models: Annotated[
+        tuple[PlannedModel, ...], Meta(min_length=1), doc("Models, the largest first.")
+    ]
+    loaded: Annotated[tuple[LoadedModel, ...], doc("Model that the app loads on each device.")]
+    size: Annotated[AppSize, doc("Size of an app with all models.")]
 
 
 def plan_on_devices(
@@ -261,7 +280,8 @@ def refuse_without_eviction(spec: CacheSpec) -> None:
     flags += [flag(name) for name in spec.settings]
     if flags:
         raise UserError(
-            f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} for caches that evict",
+            f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} only for caches "
+            "that evict",
             remedy="Give --max-kv too.",
             code=ExitCode.USAGE,
         )
@@ -503,13 +523,11 @@ def refusal(
     number = device.number(ENTITLED)
     kind = "" if number is None else f", {number.kind}"
     return UserError(
-        f"{workload.model.id} needs {gigabytes(plan.total)} GB and an app on {device.title} "
-        f"may use {gigabytes(limit)} GB with both memory entitlements{kind}",
+        f"{workload.model.id} needs {gigabytes(plan.total)} GB, but an app on {device.title} "
+        f"may use only {gigabytes(limit)} GB, with both memory entitlements{kind}",
         where=device.identifier,
-        remedy=(
-            f"What would fit: {', or '.join(settings)}." if settings else "No setting fits."
-        )
-        + " `h2o-pack plan` shows what takes how much.",
+        remedy=(f"It fits with {', or '.join(settings)}." if settings else "No setting fits.")
+        + " `h2o-pack plan` shows the memory of each part.",
         code=ExitCode.MEMORY,
     )
 

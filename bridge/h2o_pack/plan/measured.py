@@ -16,7 +16,7 @@ from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.results import Count, doc
 
 TOTAL, MLX = "total", "MLX"
-REMEDY = "docs/memory-plan.md says what such a report has."
+REMEDY = "docs/memory-plan.md explains the format of such a report."
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,15 @@ class MeasuredMemory:
 class SeenTerm:
     """A term as it was planned, and as a device saw it."""
 
-    name: Annotated[str, doc("Of the term; MLX and total are sums of others.")]
-    planned: Annotated[Count, doc("Bytes.")]
-    seen: Annotated[Count, doc("Bytes.")]
+    name: Annotated[str, doc("Name of the term; MLX and total are sums of other terms.")]
+    planned: Annotated[Count, doc("Planned bytes.")]
+    seen: Annotated[Count, doc("Measured bytes.")]
     share: Annotated[
-        float | None, doc("Seen over planned; above 1 the plan said too little. null: of 0.")
+        float | None,
+        doc(
+            "Measured bytes divided by planned bytes; above 1 the plan was "
+            "too low. null if 0 were planned."
+        ),
     ]
 
 
@@ -59,14 +63,16 @@ class SeenTerm:
 class SeenMemory:
     """A device's report beside the plan."""
 
-    device: Annotated[str, doc("Identifier.")]
-    backend: Annotated[str, doc("Which of the plans it is beside.")]
-    system: Annotated[str, doc("Version of the device's system; empty if not said.")]
-    source: Annotated[str, doc("Who measured it; empty if not said.")]
-    terms: Annotated[tuple[SeenTerm, ...], doc("Those that were measured.")]
+    device: Annotated[str, doc("Identifier of the device.")]
+    backend: Annotated[str, doc("Name of the plan with which the report is compared.")]
+    system: Annotated[str, doc("Version of the device's system; empty if unknown.")]
+    source: Annotated[str, doc("Who measured; empty if unknown.")]
+    terms: Annotated[tuple[SeenTerm, ...], doc("Terms that were measured.")]
     margin: Annotated[
         float | None,
-        doc("Part of what MLX is modelled to hold that it needed beyond it; null: not said."),
+        doc(
+            "Margin that the device needed, as a share of the modelled bytes; null if unknown."
+        ),
     ] = None
 
 
@@ -84,7 +90,7 @@ def read_measured(path: Path) -> MeasuredMemory:
         if name not in choices:
             what, near = f'no plan has a term "{name}"', nearest(name, choices)
         elif names.count(name) > 1:
-            what, near = f'the term "{name}" is given twice', ""
+            what, near = f'the term "{name}" occurs twice', ""
         else:
             continue
         remedy = f"{near}Choose from: {', '.join(choices)}."

@@ -45,8 +45,9 @@ def print_plan(plan: PlanResult, console: Console, *, verbose: bool = False) -> 
         print_all(plan, console)
     else:
         caption(
-            "MB; left: of what an app may use with both memory entitlements, which generated "
-            "apps have; ~ estimated. --verbose shows every number with its source.",
+            "MB; left: remaining part of the limit of an app with both memory entitlements, "
+            "which generated apps have; ~ estimated. --verbose shows every number with its "
+            "source.",
             console,
         )
 
@@ -69,8 +70,8 @@ def print_verdict(plan: PlanResult, console: Console) -> None:
         if whole is not None:
             count = f" on {len(whole.devices)}" if len(plan.loaded) > 1 else ""
             console.print(
-                f"all {whole.max_kv:,} tokens fit{count} and nothing is forgotten: "
-                f"--max-kv {whole.max_kv} --kv {whole.kv}",
+                f"all {whole.max_kv:,} tokens fit{count}, so nothing is forgotten: --max-kv "
+                f"{whole.max_kv:,} --kv {whole.kv}",
                 markup=False,
                 soft_wrap=False,
             )
@@ -87,9 +88,9 @@ def print_verdict(plan: PlanResult, console: Console) -> None:
 
 VERDICTS = {
     "fits": "fits on",
-    "tight": "fits, tightly, on",
+    "tight": "just fits on",
     "does not fit": "does not fit on",
-    "unknown": "may or may not fit on",
+    "unknown": "may not fit on",
 }
 
 
@@ -243,8 +244,8 @@ def print_all(plan: PlanResult, console: Console) -> None:
     for row in plan.models[-1].devices:
         if row.margin is not None:
             caption(
-                f"{row.name} is planned with the margin that it needed, "
-                f"{row.margin.margin:.1%} of what is modelled ({row.margin.source})",
+                f"{row.name} is planned with its measured margin, {row.margin.margin:.1%} of "
+                f"the modelled terms ({row.margin.source})",
                 console,
             )
     print_speed_rule(plan.models[0], console)
@@ -254,7 +255,7 @@ def print_terms(report: PlannedModel, console: Console) -> None:
     """Show what takes how much, a column per backend."""
     from rich.table import Table
 
-    table = Table(title=f"what {escaped(report.model)} takes", title_justify="left")
+    table = Table(title=f"memory of {escaped(report.model)}", title_justify="left")
     table.add_column("term", no_wrap=True)
     for plan in report.plans:
         table.add_column(f"{plan.backend}, MB", justify="right")
@@ -266,7 +267,7 @@ def print_terms(report: PlannedModel, console: Console) -> None:
             table.add_row(term.name, *map(megabytes, sizes), term.known, term.what)
     table.add_section()
     totals = [megabytes(plan.total) for plan in report.plans]
-    table.add_row("total", *totals, "", "of the app at its worst moment", style="bold")
+    table.add_row("total", *totals, "", "all together", style="bold")
     peaks = [megabytes(plan.mlx) for plan in report.plans]
     table.add_row("of which MLX", *peaks, "", "what MLX's own counter calls peak memory")
     console.print(table)
@@ -322,9 +323,9 @@ def print_measured(measured: SeenMemory, console: Console) -> None:
     from rich.table import Table
 
     on = " ".join(filter(None, (measured.device, measured.system)))
-    table = Table(title=f"seen on {escaped(on)}", title_justify="left")
+    table = Table(title=f"measured on {escaped(on)}", title_justify="left")
     table.add_column("term", no_wrap=True)
-    for name in ("planned, MB", "seen, MB", "seen of planned"):
+    for name in ("planned, MB", "seen, MB", "measured / planned"):
         table.add_column(name, justify="right")
     for term in measured.terms:
         share = "-" if term.share is None else f"{term.share:.1%}"
@@ -335,7 +336,8 @@ def print_measured(measured: SeenMemory, console: Console) -> None:
     console.print(table)
     if measured.margin is not None:
         caption(
-            f"The margin that it needed: {measured.margin:.1%} of what is modelled.", console
+            f"The device needed a margin of {measured.margin:.1%} of the modelled terms.",
+            console,
         )
 
 
@@ -344,9 +346,9 @@ def print_speed_rule(report: PlannedModel, console: Console) -> None:
     worst = max(abs(point.error) for point in report.calibration)
     measured_on = " and ".join(dict.fromkeys(point.identifier for point in report.calibration))
     caption(
-        f"Speeds are estimates: {rules()['efficiency']:g} of the memory's bandwidth over the "
-        f"bytes read per token, within {worst:.0%} of {len(report.calibration)} published "
-        f"speeds on {measured_on}, on M chips {rules()['efficiency_m']:g} at least.",
+        f"Speeds are estimates: {rules()['efficiency']:g} of the memory bandwidth divided by "
+        f"the bytes read per token, within {worst:.0%} of {len(report.calibration)} "
+        f"published speeds on {measured_on}; on M chips at least {rules()['efficiency_m']:g}.",
         console,
     )
     sources = (number for row in report.devices for number in row.sources)
@@ -362,18 +364,20 @@ def size_sentence(size: AppSize) -> str:
     if size.download < size.installed:
         sentence = (
             f"about {disk_size(size.download)} to download from the store, {code}, and about "
-            f"{disk_size(size.installed)} installed with {disk_size(size.models)} that "
-            "come apart"
+            f"{disk_size(size.installed)} on the device, including {disk_size(size.models)} "
+            "of models that are downloaded separately"
         )
     else:
         most = store_limits()["app"].bytes
         sentence = (
-            f"about {disk_size(size.download)} to download and to install, {code} and models "
-            f"{disk_size(size.models)}; the store takes up to {disk_size(most)}"
+            f"about {disk_size(size.download)} to download and on the device, {code} and "
+            f"models {disk_size(size.models)}; the store accepts up to {disk_size(most)}"
         )
     if size.asks:
         over = store_limits()["cellular"].bytes / 1e6
-        sentence += f", and asks users before it downloads more than {over:.0f} MB by cellular"
+        sentence += (
+            f", and asks users before it downloads more than {over:.0f} MB over cellular"
+        )
     return f"{sentence}."
 
 
@@ -381,14 +385,15 @@ def recall_line(recall: RecallPlan) -> str:
     """What recall costs, in a sentence."""
     place = "in memory" if recall.archive == "memory" else "in files"
     every = (
-        f" Every {recall.every} generated tokens one reads {megabytes(recall.step_bytes)} MB."
+        f" One of every {recall.every} generated tokens reads {megabytes(recall.step_bytes)} "
+        "MB."
     )
     return (
         f"{recall.layers} layers archive {recall.bytes_per_token:,} bytes per token in "
-        f"{recall.archive_bits} bits {place}, {megabytes(recall.archive_bytes)} MB at most. "
+        f"{recall.archive_bits} bits {place}, at most {megabytes(recall.archive_bytes)} MB. "
         f"A prompt brings back up to {recall.rows} rows per head; it reads "
         f"{megabytes(recall.read_bytes)} MB, and computes as much as "
-        f"{recall.prompt_tokens:,.0f} tokens more." + (every if recall.every else "")
+        f"{recall.prompt_tokens:,.0f} more tokens." + (every if recall.every else "")
     )
 
 
@@ -409,6 +414,6 @@ def write_page(plan: PlanResult, path: Path) -> None:
 
     screen = Console(record=True, file=io.StringIO(), width=PAGE, highlight=False)
     print_plan(plan, screen, verbose=True)
-    with writing(path, "the page", "Give --html a file in a folder that you may write to."):
+    with writing(path, "the page", "Give --html a file in a folder in which you may write."):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(screen.export_html(inline_styles=True), "utf-8")

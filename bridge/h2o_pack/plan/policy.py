@@ -69,7 +69,7 @@ def read_policy(path: Path) -> dict[str, Any]:
 def read_recall(table: Any, path: Path) -> dict[str, Any]:
     """Read the table of recall, which turns it on."""
     if not isinstance(table, dict):
-        raise BLAME.error(f"recall should be a table, is {shown(table)}", path)
+        raise BLAME.error(f"recall must be a table, but is {shown(table)}", path)
     fields = {
         option: checked(field, table[name], path)
         for name, (option, field) in RECALL.items()
@@ -109,7 +109,7 @@ def whole_number(value: Any, name: str, path: Path) -> int:
     """Return a number of tokens."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
-    raise BLAME.error(f"{name} should be a number of tokens, is {shown(value)}", path)
+    raise BLAME.error(f"{name} must be a number of tokens, but is {shown(value)}", path)
 
 
 def checked(field: Field, value: Any, path: Path) -> Any:
@@ -128,7 +128,7 @@ def checked(field: Field, value: Any, path: Path) -> Any:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of such a file."""
     recall = {name: field_schema(field) for name, (_, field) in RECALL.items()}
-    recall["archive"] = {"enum": list(ARCHIVES), "description": "Where the archive is."}
+    recall["archive"] = {"enum": list(ARCHIVES), "description": "Where the archive is kept."}
     return {
         "type": "object",
         "additionalProperties": False,
@@ -136,7 +136,7 @@ def schema() -> dict[str, Any]:
             "policy": {"enum": [policy.name for policy in NAMED_POLICIES]},
             **{name: field_schema(field) for name, field in SETTINGS.items()},
             "prefill_step": {"type": "integer", "minimum": 1},
-            "budgets": {"type": "string", "description": "File of `h2o-pack budgets`."},
+            "budgets": {"type": "string", "description": "File that `h2o-pack budgets` wrote."},
             "recall": {
                 "type": "object",
                 "additionalProperties": False,
@@ -171,12 +171,13 @@ def field_schema(field: Field) -> dict[str, Any]:
 class PolicyResult(Result):
     """A named policy."""
 
-    name: Annotated[str, doc("Of the policy.")]
-    title: Annotated[str, doc("What it is.")]
+    name: Annotated[str, doc("Name of the policy.")]
+    title: Annotated[str, doc("Title of the policy.")]
     settings: Annotated[
-        dict[str, Any], doc("Its settings; those that follow from the rows are left out.")
+        dict[str, Any],
+        doc("Settings of the policy, without those that depend on the number of rows."),
     ]
-    text: Annotated[str, doc("A file that --policy takes, with every key.")]
+    text: Annotated[str, doc("File for --policy with every key.")]
     file_schema: Annotated[dict[str, Any], doc("JSON Schema of such a file.")]
 
 
@@ -203,10 +204,10 @@ def show(name: str) -> PolicyResult:
     }
     lines = [f"# {policy.title}", f'policy = "{name}"']
     for key, field in SETTINGS.items():
-        default = "the policy's, by the rows" if key in policy.by_rows else ""
+        default = "set by the policy, depending on the rows" if key in policy.by_rows else ""
         lines += ["", *comment(field, default, follows=key not in settings)]
         lines.append(f"# {key} =" if key not in settings else f"{key} = {toml(settings[key])}")
-    lines += ["", "# [recall]  # with this table, what is evicted comes back", ""]
+    lines += ["", "# [recall]  # with this table, evicted tokens can come back", ""]
     for key, (_, field) in RECALL.items():
         lines += comment(field, follows=field.default is None)
         lines.append(f"# {key} = {'' if field.default is None else toml(field.default)}")

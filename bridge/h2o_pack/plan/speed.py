@@ -25,13 +25,18 @@ class Speed:
     """Speed of generation with full caches."""
 
     tokens_per_second: Annotated[
-        tuple[float, float], doc("From and to, as long as the device is cool.")
+        tuple[float, float], doc("Lowest and highest estimate, while the device is cool.")
     ]
     sustained: Annotated[
         float | None,
-        doc("After ten minutes without a pause; null for tablets: no such run is known."),
+        doc(
+            "Estimate after ten minutes without a pause; null for tablets, of which no such "
+            "run is known."
+        ),
     ]
-    bytes_per_token: Annotated[Count, doc("Weights, keys and values that a step reads.")]
+    bytes_per_token: Annotated[
+        Count, doc("Bytes of weights, keys and values that a step reads.")
+    ]
     kind: Annotated[Literal["estimated"], doc("Always.")] = "estimated"
 
     def __str__(self) -> str:
@@ -45,11 +50,15 @@ class Calibration(PublishedSpeed):
 
     bytes: Annotated[Count, doc("Bytes of weights, which a step reads.")]
     predicted: Annotated[
-        tuple[float, float], doc("From and to, tokens per second by the rule.")
+        tuple[float, float],
+        doc("Lowest and highest estimate of the rule, in tokens per second."),
     ]
     error: Annotated[
         float,
-        doc("Of the nearer end, as a part of the published speed; 0 between the ends."),
+        doc(
+            "Error of the nearer estimate as a share of the published speed; 0 between the "
+            "estimates."
+        ),
     ]
 
 
@@ -134,26 +143,36 @@ def calibration(devices: Catalogue) -> tuple[Calibration, ...]:
 class RecallPlan:
     """Recall at the end of the longest conversation, all layers that recall together."""
 
-    layers: Annotated[Count, doc("That recall.")]
+    layers: Annotated[Count, doc("Number of layers that recall.")]
     rows: Annotated[Count, doc("Most rows of a KV head that one recall brings back.")]
     every: Annotated[
         Count, doc("Generated tokens from one recall to the next; 0 at prompts only.")
     ]
-    archive_bits: Annotated[Count, doc("Of an archived key or value.")]
-    archive: Annotated[Literal["memory", "files"], doc("Where the archives are.")]
-    archive_tokens: Annotated[Count, doc("Newest tokens that each archive keeps at least.")]
-    bytes_per_token: Annotated[Count, doc("Keys, values and novelty of a token.")]
-    archive_bytes: Annotated[Count, doc("Of the archives, those in files included.")]
-    file_bytes: Annotated[Count, doc("Of whole segments in files.")]
+    archive_bits: Annotated[Count, doc("Bits of an archived key or value.")]
+    archive: Annotated[Literal["memory", "files"], doc("Where the archives are kept.")]
+    archive_tokens: Annotated[Count, doc("Fewest newest tokens that each archive keeps.")]
+    bytes_per_token: Annotated[Count, doc("Bytes of a token's keys, values and novelty.")]
+    archive_bytes: Annotated[Count, doc("Bytes of the archives, including those in files.")]
+    file_bytes: Annotated[Count, doc("Bytes of complete segments in files.")]
     read_bytes: Annotated[
         Count,
-        doc("By a prompt: all keys twice, all values once, and the rows that come back."),
+        doc(
+            "Bytes that a prompt reads: all keys twice, all values once, and the rows that "
+            "come back."
+        ),
     ]
     step_bytes: Annotated[
-        Count, doc("By a generated token that asks: all keys, and the rows that come back.")
+        Count,
+        doc(
+            "Bytes that a generated token reads when it asks: all keys, and the rows "
+            "that come back."
+        ),
     ]
     prompt_tokens: Annotated[
-        float, doc("Tokens of a prompt that take as many multiply-adds as its recall.")
+        float,
+        doc(
+            "Number of prompt tokens that take as many multiply-adds as the recall of a prompt."
+        ),
     ]
 
 

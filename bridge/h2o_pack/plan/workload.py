@@ -58,7 +58,7 @@ def recall_config(spec: CacheSpec) -> H2ORecall | None:
     if settings:
         flags = " and ".join(map(flag, settings))
         raise UserError(
-            f"{flags} {'is' if len(settings) == 1 else 'are'} for recall",
+            f"{flags} {'has' if len(settings) == 1 else 'have'} no effect without recall",
             remedy="Give --recall too.",
             code=ExitCode.USAGE,
         )
@@ -79,7 +79,7 @@ def read_budgets(path: Path | None) -> Budgets | None:
             return parse_budgets(read_file(path), str(path))
     except OSError as error:
         raise UserError(
-            f"the budgets cannot be read: {error.strerror}",
+            f"cannot read the budgets: {error.strerror}",
             where=str(path),
             remedy="Give the file that `h2o-pack budgets` wrote.",
             code=ExitCode.USAGE,
@@ -91,9 +91,10 @@ def refuse_stated_twice(spec: CacheSpec) -> None:
     flags = [flag(name) for name in OF_BUDGETS if name in spec.settings]
     if spec.budgets is not None and flags:
         raise UserError(
-            f"{' and '.join(flags)}: the file of --budgets says this for each layer",
+            f"{' and '.join(flags)} cannot be given with --budgets, whose file sets this for "
+            "each layer",
             where=spec.budgets.source,
-            remedy=f"Leave out {' and '.join(flags)}, or --budgets.",
+            remedy=f"Leave out {' and '.join(flags)}, or leave out --budgets.",
             code=ExitCode.USAGE,
         )
 
@@ -138,9 +139,10 @@ def refuse_other_rows(budgets: Budgets, evicting: list[bool], max_kv: int) -> No
     average = round(sum(sizes) / len(sizes))
     if abs(average - max_kv) > 1:
         raise UserError(
-            f"--max-kv {max_kv}: the file of --budgets keeps {average} rows on average",
+            f"--max-kv {max_kv} contradicts the file of --budgets, which keeps {average} "
+            "rows on average",
             where=budgets.source,
-            remedy=f"Give --max-kv {average}, or make budgets for {max_kv} with "
+            remedy=f"Give --max-kv {average}, or make budgets for {max_kv} rows with "
             "`h2o-pack budgets`.",
             code=ExitCode.USAGE,
         )
@@ -346,7 +348,7 @@ def require_tokens(value: int, most: int, flag: str, model: Model) -> None:
     raise UserError(
         f"{flag} must be between 1 and {most}, got {value}",
         where=f"{model.folder or model.id}/config.json",
-        remedy=f"{model.id} can attend to {most} tokens."
+        remedy=f"The model {model.id} can attend to {most} tokens."
         if value > most
         else "Give a number of tokens.",
         code=ExitCode.USAGE,

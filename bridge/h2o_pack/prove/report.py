@@ -34,14 +34,17 @@ Text = Annotated[str, Meta(max_length=400)]
 class ProvenMachine:
     """The machine, without its name, its user or its serial number."""
 
-    identifier: Annotated[Identifier, doc('As the system gives it: "Mac15,3", "iPhone17,1".')]
+    identifier: Annotated[
+        Identifier,
+        doc('Identifier that the system reports, such as "Mac15,3" or "iPhone17,1".'),
+    ]
     chip: Annotated[
-        Text, doc("Name of the processor; empty where the system does not say.")
+        Text, doc("Name of the processor; empty if the system does not report it.")
     ] = ""
     gpu: Annotated[Text, doc("Name of the GPU that MLX runs on; empty on a CPU.")] = ""
     cores: Annotated[Count, doc("Cores that the process may use.")]
-    memory_bytes: Annotated[Count, doc("Memory of the whole machine.")]
-    system: Annotated[Literal["macOS", "iOS", "iPadOS", "Linux"], doc("Its system.")]
+    memory_bytes: Annotated[Count, doc("Bytes of RAM.")]
+    system: Annotated[Literal["macOS", "iOS", "iPadOS", "Linux"], doc("Operating system.")]
     system_version: Annotated[Name, doc("Version of the system.")]
 
 
@@ -49,13 +52,18 @@ class ProvenMachine:
 class ProvenLevel:
     """A level of parity."""
 
-    number: Annotated[Literal[1, 2, 3], doc("As in `h2o-pack parity`.")]
+    number: Annotated[Literal[1, 2, 3], doc("Number of the level, as in `h2o-pack parity`.")]
     verdict: Annotated[Verdict, doc("Whether all cases agree.")]
     cases: Annotated[Count, doc("Cases compared.")] = 0
     largest_output_difference: Annotated[
-        float, Meta(ge=0), doc("Relative to the largest output of the step, where above 1.")
+        float,
+        Meta(ge=0),
+        doc(
+            "Largest difference of outputs, relative to the largest "
+            "output of the step if that is above 1."
+        ),
     ] = 0.0
-    detail: Annotated[Text, doc("Where it differs first, or why it was not run.")] = ""
+    detail: Annotated[Text, doc("First difference, or why the level did not run.")] = ""
 
 
 @dataclass(frozen=True)
@@ -63,17 +71,20 @@ class ProvenMemory:
     """Bytes that something took."""
 
     name: Annotated[
-        Name, doc("A term of the plan, or what else was counted, such as an app's limit.")
+        Name,
+        doc("Name of a term of the plan, or of another quantity, such as the app's limit."),
     ]
-    bytes: Annotated[Count, doc("Counted.")]
-    planned: Annotated[Count | None, doc("Of the plan; null where it has no such term.")] = None
+    bytes: Annotated[Count, doc("Measured bytes.")]
+    planned: Annotated[
+        Count | None, doc("Planned bytes; null if the plan has no such term.")
+    ] = None
 
 
 @dataclass(frozen=True)
 class ProvenSpeed:
     """How fast something ran."""
 
-    name: Annotated[Name, doc("What was measured, and with which cache or when.")]
+    name: Annotated[Name, doc("What was measured, with which cache or when.")]
     tokens_per_second: Annotated[float, Meta(ge=0), doc("Tokens per second.")]
 
 
@@ -81,26 +92,28 @@ class ProvenSpeed:
 class ProofReport(Result):
     """The measurements and checks of one machine."""
 
-    tool: Annotated[Literal["h2o-pack", "app"], doc("What wrote the report.")]
+    tool: Annotated[Literal["h2o-pack", "app"], doc("Program that wrote the report.")]
     date: Annotated[
-        Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$(?!\n)")], doc("In UTC.")
+        Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$(?!\n)")],
+        doc("Time of the report in UTC."),
     ]
-    machine: Annotated[ProvenMachine, doc("Where it ran.")]
+    machine: Annotated[ProvenMachine, doc("Machine that ran the checks.")]
     versions: Annotated[
-        dict[Name, Name], doc("h2o-pack, and what it stands on: mlx, mlx-lm, swift, ....")
+        dict[Name, Name],
+        doc("Versions of h2o-pack and its dependencies: mlx, mlx-lm, swift and others."),
     ]
-    model: Annotated[Name, doc("Alias or id of the model.")]
+    model: Annotated[Name, doc("Short name or id of the model.")]
     max_kv: Annotated[Count, doc("Rows that a layer keeps.")]
-    kv: Annotated[Name, doc("How rows are stored.")]
+    kv: Annotated[Name, doc("Storage of rows.")]
     levels: Annotated[tuple[ProvenLevel, ...], doc("Levels of parity.")]
-    memory: Annotated[tuple[ProvenMemory, ...], doc("Memory beside the plan.")]
+    memory: Annotated[tuple[ProvenMemory, ...], doc("Measured memory, compared with the plan.")]
     speed: Annotated[tuple[ProvenSpeed, ...], doc("Speed of the whole model.")]
     kernels: Annotated[
-        tuple[Name, ...], doc("Metal kernels that wrote scores; empty where it is not known.")
+        tuple[Name, ...], doc("Metal kernels that wrote scores; empty if unknown.")
     ] = ()
     thermal_state: Annotated[
         Annotated[int, Meta(ge=0, le=3)] | None,
-        doc("Of a device at the end: 0 nominal to 3 critical."),
+        doc("Thermal state of a device at the end, from 0 (nominal) to 3 (critical)."),
     ] = None
 
     @property
@@ -134,7 +147,7 @@ class ProofReport(Result):
         return [*rows, ("Metal kernels", str(len(self.kernels)), "")]
 
 
-COLUMNS = ("", "measured", "planned, or why not")
+COLUMNS = ("", "measured", "planned, or why it did not run")
 
 
 def megabytes(size: int) -> str:
@@ -168,8 +181,8 @@ MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~-])")
 class ImportedProofs(Result):
     """Reports that were imported."""
 
-    reports: Annotated[Count, doc("Reports on the page now.")]
-    changed: Annotated[tuple[str, ...], doc("Files that were written, in the checkout.")]
+    reports: Annotated[Count, doc("Number of reports on the page.")]
+    changed: Annotated[tuple[str, ...], doc("Files that were written in the checkout.")]
 
 
 def checkout() -> Path:
@@ -182,7 +195,7 @@ def checkout() -> Path:
     root = assets.root()
     if not ((root / "pyproject.toml").is_file() and (root / "docs/results").is_dir()):
         raise UserError(
-            "reports are kept in h2o-pack's own repository, and this h2o-pack is installed "
+            "reports belong into the repository of h2o-pack, but this h2o-pack is installed "
             "without it",
             where=str(root),
             remedy="Clone the repository and run the command there.",
@@ -200,7 +213,8 @@ def import_reports(paths: Iterable[Path], root: Path) -> ImportedProofs:
     """
     what = "a report of `h2o-pack prove`"
     remedy = (
-        "Make one with `h2o-pack prove FILE`, or with the page of an app made with --proof."
+        'Make a report with `h2o-pack prove FILE`, or with the page "Prove it" of an app '
+        "made with --proof."
     )
     problems = Problems()
     reports = read_reports(root)

@@ -47,9 +47,9 @@ LONGEST = 400  # characters of a text
 PACKAGE = "Package"
 SYSTEMS = {"Darwin": "macOS", "Linux": "Linux"}
 TOOLS = {"swift": ("swift", "--version"), "xcode": ("xcodebuild", "-version")}
-NO_VENDOR = "the package has no Vendor folder: `h2o-pack vendor` fills it"
+NO_VENDOR = "the package has no Vendor folder; `h2o-pack vendor` makes it"
 NO_UPSTREAM = (
-    "upstream's sources were not asked for: --vendor fetches them, --upstream names them"
+    "upstream's sources are missing: --vendor downloads them, --upstream names a folder of them"
 )
 
 

@@ -220,7 +220,7 @@ def anchor_lost(edit: Edit, count: int) -> UserError:
     """Make the error for upstream text that is not as the edit expects."""
     expected = f"{edit.package} {edit.version}"
     return UserError(
-        f"anchor {edit.anchor!r} matches {count} times instead of {edit.count}",
+        f"the anchor {edit.anchor!r} of an edit occurs {count} times instead of {edit.count}",
         where=f"{edit.package}/{edit.file}, expected as in {expected}",
         remedy=f"Use the sources of {expected}.",
         code=ExitCode.VERSION,

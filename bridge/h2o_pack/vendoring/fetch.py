@@ -92,7 +92,7 @@ def reason_of(errors: str) -> str:
     telling = [line for line in fatal or lines if VAGUE not in line]
     for line in (*telling, *lines):
         return line.removeprefix("fatal: ").removeprefix("error: ").rstrip(".")
-    return "git gave no reason"
+    return "git printed no reason"
 
 
 def environment(outer: Mapping[str, str], *, as_user: bool) -> dict[str, str]:
@@ -148,10 +148,10 @@ def run_git(
 def git_is_missing() -> UserError:
     """Make the error for a machine without git."""
     return UserError(
-        "git is missing, and upstream's sources are fetched with it",
+        "git is missing, which downloads upstream's sources",
         where="PATH",
-        remedy="Install it (Debian: apt-get install git; macOS: xcode-select --install), "
-        "or give --upstream a folder that has the sources.",
+        remedy="Install it (Debian: apt-get install git; macOS: xcode-select --install), or "
+        "give --upstream a folder with the sources.",
         code=ExitCode.TOOL,
     )
 
@@ -209,9 +209,9 @@ def obtain(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, say: ProgressRep
     count = f"({all_pins.index(pin) + 1} of {len(all_pins)})"
     refuse_others(store)
     if holds(store, pin.commit):
-        say(f"{label}: in the cache", done=True)
+        say(f"{label}: already downloaded", done=True)
         return
-    say(f"fetching {label} {count}")
+    say(f"downloading {label} {count}")
     with unfinished(folder) as temporary:
         arriving = Path(temporary) / store.name
         try:
@@ -225,7 +225,7 @@ def obtain(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, say: ProgressRep
         except FailedError as error:
             raise not_fetched(pin, all_pins, origin, str(error)) from error
         if not holds(arriving, pin.commit):
-            raise not_fetched(pin, all_pins, origin, "another commit arrived")
+            raise not_fetched(pin, all_pins, origin, "the server sent another commit")
         if store.exists():
             store.rename(Path(temporary) / "replaced")
         arriving.rename(store)
@@ -252,7 +252,7 @@ def check_out(pin: Pin, all_pins: tuple[Pin, ...], folder: Path, tree: Path) -> 
         command = (*place, "read-tree", "--reset", "-u", pin.commit)
         run_git(*command, index=tree / f".{pin.name}.index")
     except FailedError as error:
-        remedy = "Remove this folder and run this again: it is fetched again."
+        remedy = "Delete this folder and run the command again, which downloads it again."
         raise not_usable(store, error, remedy) from error
     expected = {child.path: child.commit for child in all_pins if child.parent == pin.name}
     if submodules(listing) != expected:
@@ -291,18 +291,20 @@ def without_password(url: str) -> str:
 def not_fetched(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, why: str) -> UserError:
     """Make the error for a repository that does not come."""
     refused = any(phrase in why for phrase in NOT_GIVEN)
-    first = "Check the network and run this again (what has arrived is kept), or name"
+    first = (
+        "Check the network and run the command again (it keeps what was downloaded), or give"
+    )
     if refused and origin.mirror:
-        first = "Bring the mirror up to date, or name"
+        first = "Update the mirror, or give"
     elif refused:
-        first = "Name"
+        first = "Give"
     other = "another mirror" if origin.mirror else "a mirror"
     clones = ", ".join(f"{root.name} {root.version}" for root in all_pins if not root.parent)
     return UserError(
-        f"{pin.name} {pin.version}, commit {pin.commit[:12]}, could not be fetched: {why}",
+        f"{pin.name} {pin.version}, commit {pin.commit[:12]}, cannot be downloaded: {why}",
         where=without_password(address(pin, origin.mirror)),
-        remedy=f"{first} {other} of https://github.com with --mirror, "
-        f"or give --upstream a folder with clones of {clones}, with their submodules.",
+        remedy=f"{first} {other} of https://github.com with --mirror, or give --upstream a "
+        f"folder with clones of {clones} and their submodules.",
         code=ExitCode.NETWORK,
     )
 
@@ -310,7 +312,7 @@ def not_fetched(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, why: str) -
 def not_usable(
     folder: Path,
     error: Exception,
-    remedy: str = "Free space there, or name another folder with --cache.",
+    remedy: str = "Free space there, or give another folder with --cache.",
 ) -> UserError:
     """Make the error for a cache that cannot be read or written."""
     return UserError(
@@ -341,8 +343,8 @@ def checked_commit(checkout: Path, pin: Pin) -> str:
         raise UserError(
             f"{pin.name} is at commit {commit[:12]} instead of {pin.commit[:12]}",
             where=str(checkout),
-            remedy=f"Check out {pin.version} there: "
-            f"git -C {checkout} checkout --recurse-submodules {pin.commit}",
+            remedy=f"Check out {pin.version} there: git -C {checkout} checkout "
+            f"--recurse-submodules {pin.commit}",
             code=ExitCode.VERSION,
         )
     return commit

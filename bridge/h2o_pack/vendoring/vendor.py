@@ -65,10 +65,10 @@ def refuse_floating(vendor_folder: Path, shared: Collection[str]) -> None:
                 continue
             name = manifest.relative_to(vendor_folder).as_posix()
             raise UserError(
-                f'{name} depends on "{address}", which would be fetched when it is built',
+                f'{name} depends on "{address}", which a build would download',
                 where=str(manifest),
-                remedy="The edits of this version of h2o-pack are for other sources: "
-                "use those that it pins, see `h2o-pack vendor --help`.",
+                remedy="This version of h2o-pack edits only the sources that it pins: use "
+                "these (`h2o-pack vendor --help`).",
                 code=ExitCode.VERSION,
             )
 
@@ -148,8 +148,8 @@ def vendor(
         target = package.resolve() / VENDOR_FOLDER
         if target.exists() and record.vendor is None:
             raise UserError(
-                f"{target} exists and was not made by h2o-pack",
-                remedy="Move it away and run this again.",
+                f"{target} exists, but h2o-pack did not make it",
+                remedy="Move it away and run the command again.",
                 code=ExitCode.OUTPUT,
             )
         with sources(upstream, all_pins, say) as (folder, commits):
@@ -193,7 +193,7 @@ def copy_sources(
                 raise UserError(
                     f"{copy.package}/{name} is missing",
                     where=str(upstream),
-                    remedy=f"--upstream should hold {clones}, with their submodules.",
+                    remedy=f"--upstream must contain {clones} with their submodules.",
                     code=ExitCode.USAGE,
                 )
         for name in copy.paths:

@@ -45,16 +45,16 @@ VendorState = Literal["checked", "not made", "missing"]
 class Difference:
     """One thing that is not as recorded."""
 
-    part: Annotated[Part, doc("Where.")]
-    path: Annotated[str, doc("Relative to the package.")]
+    part: Annotated[Part, doc("Part of the package.")]
+    path: Annotated[str, doc("Path in the package.")]
     kind: Annotated[
         Kind,
         doc(
-            "How: a model's file differs in size (nothing was hashed) or content (sha256), a "
-            "generated or edited text is changed."
+            "Kind of the difference: a model's file differs in size (not hashed) or content "
+            "(sha256), or a generated or edited text has changed."
         ),
     ]
-    detail: Annotated[str, doc("The same in words.")]
+    detail: Annotated[str, doc("The difference in words.")]
 
     def __str__(self) -> str:
         return f"{self.path} {self.detail}"
@@ -64,8 +64,8 @@ class Difference:
 class UsersFile:
     """A file of the user's: added to what h2o-pack wrote, or in the app and changed."""
 
-    path: Annotated[str, doc("Relative to the package.")]
-    detail: Annotated[str, doc("What it does there.")]
+    path: Annotated[str, doc("Path in the package.")]
+    detail: Annotated[str, doc("What was done to it, and its effect.")]
 
     def __str__(self) -> str:
         return f"{self.path} {self.detail}"
@@ -77,16 +77,20 @@ class Verification(Result):
 
     same: Annotated[bool, doc("Whether there are no differences.")] = field(init=False)
     package: Annotated[str, doc("The package's folder.")]
-    model: Annotated[str, doc("The model by the lock.")]
-    commit: Annotated[str, doc("The hub's commit by the manifest, empty for a local model.")]
-    quick: Annotated[bool, doc("Whether the model's files were compared by size only.")]
-    vendor: Annotated[VendorState, doc("Whether Vendor is recorded in the lock, and there.")]
+    model: Annotated[str, doc("Model that the lock names.")]
+    commit: Annotated[
+        str, doc("Commit of the hub that the manifest names; empty for a local model.")
+    ]
+    quick: Annotated[bool, doc("Whether only the sizes of the model's files were compared.")]
+    vendor: Annotated[
+        VendorState, doc("Whether the lock records Vendor, and whether it exists.")
+    ]
     files: Annotated[Count, doc("Files compared.")]
-    bytes: Annotated[Count, doc("Bytes of the model's files by the manifest.")]
-    differences: Annotated[tuple[Difference, ...], doc("All that differs.")]
+    bytes: Annotated[Count, doc("Bytes of the model's files, from the manifest.")]
+    differences: Annotated[tuple[Difference, ...], doc("All differences.")]
     users: Annotated[
         tuple[UsersFile, ...],
-        doc("Files of the user's; with --strict they make the exit code 1 too."),
+        doc("Files that the user added or changed; with --strict the exit code is then 1."),
     ]
 
     def __post_init__(self) -> None:
@@ -146,7 +150,7 @@ def compare(
             what = f"has {status.st_size} bytes instead of {file.size}"
             return Difference("model", path, "size", what)
         if advance is not None and sha256_of(place, advance, stop) != file.sha256:
-            what = "has the right size and other content: its sha256 differs"
+            what = "has the right size but another sha256"
             return Difference("model", path, "content", what)
     except FileNotFoundError:
         return Difference("model", path, "missing", "is missing")
@@ -159,7 +163,7 @@ def compared(package: Path, part: Part, path: str, digest: str) -> Difference | 
     """Compare a text file with its recorded digest; None where it is the same."""
     problem = why_unsafe(path)
     if problem:
-        return Difference("records", path, "other", f"is recorded, but {problem}")
+        return Difference("records", path, "other", f"is in the records, but {problem}")
     place = package / path
     if not os.path.lexists(place):
         return Difference(part, path, "missing", "is missing")
@@ -210,10 +214,10 @@ def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
     """Compare a package's Vendor/ with what was recorded when it was made."""
     folder = package / VENDOR_FOLDER
     if record.vendor is None:
-        mine = UsersFile(VENDOR_FOLDER, "is yours: h2o-pack did not make it")
+        mine = UsersFile(VENDOR_FOLDER, "was not made by h2o-pack")
         return VendorComparison("not made", users=(mine,) if folder.exists() else ())
     if not folder.is_dir():
-        what = f"is missing: make it again with `h2o-pack vendor {package}`"
+        what = f"is missing; make it with `h2o-pack vendor {package}`"
         gone = Difference("vendor", VENDOR_FOLDER, "missing", what)
         return VendorComparison("missing", differences=(gone,))
     edited = {file.path: file for file in record.vendor.files}
@@ -244,7 +248,9 @@ def told_of_edit(package: Path, difference: Difference, file: lock.EditedFile) -
     """Say of a changed file that was edited whether it is upstream's own again."""
     if text_digest(package / difference.path) != file.before:
         return difference
-    return replace(difference, detail="is as upstream has it: the edit is gone")
+    return replace(
+        difference, detail="is upstream's own version: the edit of h2o-pack is missing"
+    )
 
 
 def added_to_vendor(package: Path, recorded: Mapping[str, str]) -> Iterator[UsersFile]:
@@ -252,7 +258,7 @@ def added_to_vendor(package: Path, recorded: Mapping[str, str]) -> Iterator[User
     for path in listed(package, VENDOR_FOLDER):
         name = path.removeprefix(f"{VENDOR_FOLDER}/")
         if name not in recorded and name != VENDOR_MANIFEST:
-            yield UsersFile(path, "is yours, among what is built")
+            yield UsersFile(path, "was added, and may be built with the package")
 
 
 def verify(
@@ -320,12 +326,12 @@ def added(package: Path, files: Mapping[str, str]) -> Iterator[UsersFile]:
         for path in listed(package, folder):
             if path not in files:
                 built = ", and is built with the package" if path.endswith(".swift") else ""
-                yield UsersFile(path, f"is yours{built}")
+                yield UsersFile(path, f"was added{built}")
     for place in sorted(package.glob("Package@swift-*.swift")):
-        yield UsersFile(place.name, "is yours, and replaces Package.swift in a build")
+        yield UsersFile(place.name, "was added, and replaces Package.swift in a build")
     for folder in sorted(READ_BY_SWIFTPM - folders):
         for path in listed(package, folder):
-            yield UsersFile(path, "is yours, and SwiftPM or Xcode reads it")
+            yield UsersFile(path, "was added, and SwiftPM or Xcode reads it")
 
 
 def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
@@ -337,7 +343,7 @@ def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
     if not os.path.lexists(place):
         return
     if record.vendor is None or record.vendor.offline:
-        yield UsersFile(RESOLVED, "is yours, and chooses versions in a build")
+        yield UsersFile(RESOLVED, "was added, and decides the versions in a build")
         return
     shared = [shared_package.name for shared_package in coexistence().shared]
     try:
@@ -346,7 +352,7 @@ def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
     except (OSError, UserError, ValueError, RecursionError):
         same = False
     if not same:
-        yield UsersFile(RESOLVED, "chooses other versions than h2o-pack wrote")
+        yield UsersFile(RESOLVED, "names other versions than h2o-pack wrote")
 
 
 def resolution(text: str) -> list[ResolvedPin]:
@@ -374,25 +380,25 @@ def of_app(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
     for path in listed(package, APP_FOLDER):
         digest = scaffold.get(path.removeprefix(f"{APP_FOLDER}/"))
         if digest is None:
-            yield UsersFile(path, "is yours")
+            yield UsersFile(path, "was added")
         elif text_digest(package / path) != digest:
-            yield UsersFile(path, "is yours, and not as it was written")
+            yield UsersFile(path, "was changed")
 
 
 def records(record: lock.LockedModel, bundled: Manifest) -> Iterator[Difference]:
     """Yield what a model's manifest says otherwise than the lock."""
     path = f"{record.folder}/{MODEL_MANIFEST}"
     if bundled.model != record.model:
-        what = f"is of the model {bundled.model!r}, the lock of {record.model!r}"
+        what = f"is of the model {bundled.model!r}, but the lock of {record.model!r}"
         yield Difference("records", path, "other", what)
     elif record.commit and bundled.commit != record.commit:
-        what = f"is of the commit {bundled.commit or 'none'}, the lock of {record.commit}"
+        what = f"is of the commit {bundled.commit or 'none'}, but the lock of {record.commit}"
         yield Difference("records", path, "other", what)
     if bundled.system_prompt != record.system_prompt:
         what = "has another system prompt than the lock"
         yield Difference("records", path, "other", what)
     elif bundled.system_prompt and bundled.system_prompt.model != bundled.digest:
-        what = "has the caches of a system prompt that another model read"
+        what = "has caches of a system prompt that another model computed"
         yield Difference("records", path, "other", what)
 
 
@@ -401,7 +407,7 @@ def beside_models(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
     folders = tuple(f"{model.folder}/" for model in record.models)
     for path in listed(package, MODEL_FOLDER):
         if not path.startswith(folders):
-            yield UsersFile(path, "is yours")
+            yield UsersFile(path, "was added")
 
 
 def pieces(
@@ -412,7 +418,7 @@ def pieces(
 
     if bundled.piece_size is None:
         path = f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
-        what = "has no digests of pieces, without which the app cannot fetch the model"
+        what = "has no digests of pieces, which the app needs to download the model"
         yield Difference("records", path, "other", what)
         return
     if quick:
@@ -425,7 +431,9 @@ def pieces(
             hashes = tuple(digests(place, bundled.piece_size, advance, threading.Event()))
             if hashes != file.pieces:
                 path = f"{MODEL_FOLDER}/{file.path}"
-                yield Difference("model", path, "content", "has pieces of another sha256")
+                yield Difference(
+                    "model", path, "content", "has another sha256 in one of its pieces"
+                )
 
 
 def strays(package: Path, folder: str, bundled: Manifest) -> Iterator[UsersFile]:
@@ -434,11 +442,11 @@ def strays(package: Path, folder: str, bundled: Manifest) -> Iterator[UsersFile]
     for path in listed(package, folder):
         if path not in names:
             loaded = ", and mlx-swift-lm would load it" if path.endswith(".safetensors") else ""
-            yield UsersFile(path, f"is yours{loaded}")
+            yield UsersFile(path, f"was added{loaded}")
 
 
 VENDOR_STATES = {
-    "checked": "Vendor among them",
+    "checked": "including Vendor",
     "not made": "no Vendor yet",
     "missing": "Vendor is missing",
 }
@@ -455,10 +463,10 @@ def print_verification(result: Verification, console: Console) -> None:
     compared = f"{result.files} files, {how}, {VENDOR_STATES[result.vendor]}"
     count = len(result.differences)
     if not count:
-        console.print(f"as written: {compared}", markup=False)
+        console.print(f"as h2o-pack wrote it: {compared}", markup=False)
         return
     console.print(
-        f"{count} difference{'s' if count > 1 else ''} in {compared}. To write what was "
-        "generated anew, run the `h2o-pack ios` command of this package again.",
+        f"{count} difference{'s' if count > 1 else ''} in {compared}. To write the generated "
+        "files again, run the `h2o-pack ios` command of this package again.",
         markup=False,
     )
