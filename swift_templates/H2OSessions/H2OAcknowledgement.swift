@@ -1,21 +1,21 @@
-/// A work that an app contains: whom to name for it, and on which terms it is there.
+/// A work that an app contains, such as the model or a library, with its license.
 public struct H2OAcknowledgement: Sendable, Hashable, Identifiable {
-    /// What it is called.
+    /// The name of the work.
     public let name: String
 
-    /// Its license, as its makers name it: an SPDX identifier such as `MIT`, or the model
-    /// card's word. Empty if they name none.
+    /// The license as the makers name it: an SPDX identifier such as `MIT`, or the license on the
+    /// model card. Empty if they name none.
     public let license: String
 
-    /// The address of its page. Empty if it has none.
+    /// The address of the work's page. Empty if it has none.
     public let source: String
 
-    /// Copyright and license, as they must reach the app's users.
+    /// Copyright and license, which the app must show to its users.
     public let text: String
 
     public var id: Self { self }
 
-    /// - Parameter text: its parts, between which an empty line stands
+    /// - Parameter text: the parts of the text, which are joined with empty lines
     public init(name: String, license: String, source: String, text: [String]) {
         self.name = name
         self.license = license

@@ -2,21 +2,21 @@ import H2OKit
 import MLX
 import MLXLMCommon
 
-/// Which positions the caches keep. It takes memory for these alone, however long the
+/// The positions that the caches keep. Takes memory only for kept positions, however long the
 /// conversation is.
 public struct H2OKeptPositions: Hashable, Sendable {
-    /// Positions so far, the evicted ones included.
+    /// The number of positions so far, including evicted ones.
     public let count: Int
-    /// KV heads of all layers.
+    /// The number of KV heads of all layers.
     private let heads: Int
-    /// Of the positions that a KV head keeps.
+    /// The numbers of kept rows, by position.
     private let rows: [Int: Rows]
-    /// Whether a recall chose any.
+    /// Whether a recall chose any positions.
     public let recalls: Bool
 
     private struct Rows: Hashable {
         var kept = 0
-        /// Those that the last recall chose.
+        /// Rows that the last recall chose.
         var recalled = 0
     }
 
@@ -37,9 +37,9 @@ public struct H2OKeptPositions: Hashable, Sendable {
         recalls = rows.values.contains { $0.recalled > 0 }
     }
 
-    /// For each position, from 0 to the newest: the share of KV heads that keep it, over all
-    /// layers with such a cache; 0...1. As long as the conversation: ``shares(in:)`` is for
-    /// drawings.
+    /// For each position, from 0 to the newest: the share of KV heads that keep it, over all layers
+    /// with such a cache; 0...1. The array is as long as the conversation; for a drawing, use
+    /// ``shares(in:)``.
     public var shares: [Float] { means(count, \.kept) }
 
     /// The mean share in each of at most `parts` equal ranges of positions, for a drawing that
@@ -66,7 +66,7 @@ public struct H2OKeptPositions: Hashable, Sendable {
         let parts = parts > 0 ? min(parts, count) : count
         var sums = [Int](repeating: 0, count: parts)
         for (position, rows) in rows where position < count {
-            // The part that begins at part * count / parts or before, and ends after.
+            // The part that contains the position or begins at it.
             sums[((position + 1) * parts - 1) / count] += rows[keyPath: number]
         }
         return sums.enumerated().map { part, sum in

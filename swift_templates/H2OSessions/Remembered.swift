@@ -3,13 +3,13 @@ import H2OKit
 import MLX
 import MLXLMCommon
 
-/// A word of a message, with the white space after it, and how much of it is in memory.
+/// A word of a message, with the white space after it, and the share of it that the caches keep.
 public struct H2ORememberedWord: Hashable, Sendable {
     public let text: String
-    /// The share of KV heads that keep its tokens; 0...1. What no cache has read yet is 1: the
-    /// next reply reads it.
+    /// The share of KV heads that keep the word's tokens; 0...1. It is 1 for text that no cache has
+    /// read yet, because the next reply reads it.
     public let share: Float
-    /// Whether recall brought tokens of it back for the last reply.
+    /// Whether recall brought some of its tokens back for the last reply.
     public let isRecalled: Bool
 }
 
@@ -17,25 +17,25 @@ public struct H2ORememberedWord: Hashable, Sendable {
 public struct H2OMemoryReading: Hashable, Sendable {
     /// Bytes of MLX's arrays.
     public let active: Int
-    /// Bytes that the process may still allocate; nil if the system does not say.
+    /// Bytes that the process may still allocate; nil if the system does not report it.
     public let free: Int?
     /// Bytes that the model was planned to take.
     public let planned: Int?
     /// Tokens that the conversation's caches have read; 0 without a conversation.
     public let tokens: Int
-    /// Bytes that its caches would take besides, if they kept all tokens as they store those that
-    /// they keep, and had no archive.
+    /// Additional bytes that the caches would take if they kept all tokens in the same storage and
+    /// had no archive.
     public let evicted: Int
 
     /// What ``active`` would be with caches that keep all tokens.
     public var unbounded: Int { active + max(0, evicted) }
 
-    /// What the process may take in all; nil if the system does not say.
+    /// Bytes that the process may take in total; nil if the system does not report it.
     public var limit: Int? { free.map { active + $0 } }
 }
 
 extension H2OMemoryReading {
-    /// - Parameter caches: of the conversation, empty without one
+    /// - Parameter caches: the conversation's caches; empty without a conversation
     init(_ model: LoadedModel, _ caches: [any KVCache] = []) {
         active = Memory.activeMemory
         free = model.platform.memory.free
@@ -63,11 +63,11 @@ extension Conversation {
     /// Memory now.
     package var memory: H2OMemoryReading { H2OMemoryReading(loaded, caches) }
 
-    /// Notes where the texts of messages are among tokens that are read next.
+    /// Notes the positions of messages' texts among the tokens that are read next.
     ///
     /// - Parameters:
-    ///   - tokens: with the template's marks around the messages
-    ///   - position: of the first of them
+    ///   - tokens: the messages, with the template's special tokens around them
+    ///   - position: the position of the first token
     func locate(_ messages: ArraySlice<H2OMessage>, in tokens: [Int], from position: Int) {
         let tokenizer = loaded.context.tokenizer
         var rest = tokens[...]
@@ -75,7 +75,7 @@ extension Conversation {
             guard message.role == .user || message.role == .assistant else { continue }
             let text = message.text.trimmingCharacters(in: .whitespacesAndNewlines)
             let all = tokenizer.encode(text: text, addSpecialTokens: false)
-            // At its ends a text may share a token with the template's marks.
+            // The first and the last token of a text may also contain a part of a special token.
             let ends = all.count > 4 ? 1 : 0
             let inner = all.dropFirst(ends).dropLast(ends)
             guard !inner.isEmpty, let match = rest.firstRange(of: inner) else { continue }
@@ -97,7 +97,8 @@ extension Conversation {
         return words
     }
 
-    /// Tokens are counted line by line, and belong to a line's words as these are long.
+    /// Tokens are counted line by line, and assigned to the words of a line in proportion to their
+    /// lengths.
     private func words(
         of text: String, at positions: Range<Int>?, _ kept: H2OKeptPositions
     ) -> [H2ORememberedWord] {
@@ -137,7 +138,7 @@ extension String {
         return lines.filter { !$0.isEmpty }.map(String.init)
     }
 
-    /// Its words, each with the white space after it; that at the begin is a word too.
+    /// Its words, each with the white space after it; white space at the beginning is a word too.
     fileprivate var words: [String] {
         var words = [String]()
         var isInSpace = false
@@ -156,14 +157,14 @@ extension H2OSession {
         get async { await conversation.memory }
     }
 
-    /// What the caches still hold of the messages, word by word, by the messages' indices. A reply
-    /// that is being generated is not among them.
+    /// The words of each message and how much of them the caches keep, by the messages' indices. A
+    /// reply that is being generated is not included.
     public var rememberedWords: [Int: [H2ORememberedWord]] {
         get async { await conversation.words(of: messages) }
     }
 
-    /// The longest beginning of a text, up to the end of a paragraph, that leaves room for a
-    /// conversation about it in the model's positions.
+    /// The longest beginning of a text, up to the end of a paragraph, that leaves room in the
+    /// model's context for a conversation about it.
     package func beginning(of text: String) async -> String {
         guard let positions = model.loaded.facts.positions else { return text }
         let tokenizer = model.loaded.context.tokenizer

@@ -140,11 +140,11 @@ def test_a_token_is_told_by_its_place_only(tmp_path, client, variable):
 def test_a_token_in_a_file_is_told_by_the_files_path_only(tmp_path, client):
     path = tmp_path / "token"
     client(HF_TOKEN_PATH=str(path))
-    assert checks.token(seen(tmp_path)).what.startswith("there is none")
+    assert checks.token(seen(tmp_path)).what.startswith("no token")
     path.write_text(SECRET)
-    assert checks.token(seen(tmp_path)).what == f"there is one in {path}"
+    assert checks.token(seen(tmp_path)).what == f"{path} contains a token"
     path.write_text("\n")
-    assert checks.token(seen(tmp_path)).what.startswith("there is none")
+    assert checks.token(seen(tmp_path)).what.startswith("no token")
 
 
 def test_a_token_that_cannot_be_read_is_a_warning(tmp_path, client):

@@ -137,7 +137,7 @@ def test_the_core_refuses_what_python_refuses():
     for change, message in [
         ({"max_size": 10}, "budgets_exceed_max_size"),
         ({"key_bits": 3}, "key_bits is 3; it must be 4, 8 or 16."),
-        ({"value_bits": 4}, "either both are 16 or neither is."),
+        ({"value_bits": 4}, "but if one is 16, both must be."),
         ({"group_size": 16}, "group_size is 16; it must be 32, 64 or 128."),
         ({"score": "mean"}, "'known': 'peak, softmax, abs_logit'"),
     ]:

@@ -85,7 +85,7 @@ CONTRADICTIONS = (
     ("policy.toml", 'name = "max_size"', 'name = "max_size"\ncolor = 3'),
     ("policy.toml", 'type = "integer"', 'type = "int"'),
     ("policy.toml", "values = { decay = 0.97", "values = { decai = 0.97"),
-    ("errors.toml", "pin less.", "pin {fewer}."),
+    ("errors.toml", "pin fewer tokens.", "pin {fewer}."),
     ("storages.toml", "key = 8", "key = 7"),
 )
 

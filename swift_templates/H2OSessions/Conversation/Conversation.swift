@@ -5,8 +5,8 @@ import MLXLMCommon
 
 /// A transcript that a model continues, and the caches that have read it.
 ///
-/// All kinds of sessions stand on it. Each asks with its whole transcript; what the caches have
-/// read already is not read again.
+/// All kinds of sessions use it. A session passes its whole transcript with each request, and the
+/// conversation reads only what its caches have not read yet.
 package actor Conversation: MemoryHolder {
     nonisolated let model: H2OModel
 
@@ -14,20 +14,20 @@ package actor Conversation: MemoryHolder {
 
     /// Empty before the first reply.
     var caches = [any KVCache]()
-    /// Where the caches' archives are; nil for memory.
+    /// The folder of the caches' archives; nil for archives in memory.
     var archive: ConversationFolder?
     /// nil before the first reply.
     var state: ConversationState?
-    /// What the messages that were read last depend on.
+    /// The tools, options and first messages on which the messages read last depend.
     var opening: TranscriptChain.Head?
-    /// To which it can return.
+    /// Earlier states to which the conversation can return.
     package var snapshots: SnapshotStore
-    /// Why this reply reads the system prompt although the package has its caches.
+    /// Why this reply reads the system prompt although the package contains its caches.
     var preparedPromptProblem: PreparedPromptProblem?
-    /// The transcript before the thoughts of this turn, if the template leaves them out of later
-    /// turns. A snapshot has it.
+    /// The transcript before the thoughts of this turn, if the template leaves thoughts out of
+    /// later turns. A snapshot has this state.
     var beforeThoughts: TranscriptChain?
-    /// Whether there are thoughts after that.
+    /// Whether the caches contain thoughts after ``beforeThoughts``.
     private var hasThoughts = false
     private var kept = H2OKeptPositions([])
 
@@ -37,7 +37,8 @@ package actor Conversation: MemoryHolder {
         model.holders.add(self)
     }
 
-    /// One that goes on from the caches of another, and can return to where that could.
+    /// Creates a conversation that continues from the caches of another one, and can return to the
+    /// same snapshots.
     init(model: H2OModel, head: ConversationHead?, snapshots: SnapshotStore) {
         self.model = model
         self.snapshots = snapshots
@@ -45,21 +46,21 @@ package actor Conversation: MemoryHolder {
         model.holders.add(self)
     }
 
-    /// Moves snapshots to files, or forgets them where that would take the GPU.
+    /// Moves snapshots to files, or deletes them if moving would need the GPU.
     func releaseMemory() async {
         await moveSnapshots(all: true)
         snapshots.releaseMemory()
     }
 
-    /// The model's reply to the last message. It ends with the model's turn, or when the task
-    /// is canceled; what was generated until then stays in the conversation.
+    /// Generates the model's reply to the last message. It ends with the model's turn, or when the
+    /// task is canceled; the text generated so far stays in the conversation.
     ///
     /// - Parameters:
-    ///   - transcript: all messages. The response's ``H2OSession/Response/message`` follows
-    ///     them in the transcript of the next call.
-    ///   - emit: gets parts as they are generated; the last one is the usage
-    /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The next
-    ///   call then goes on from the nearest snapshot.
+    ///   - transcript: all messages. In the next call, the response's
+    ///     ``H2OSession/Response/message`` follows them.
+    ///   - emit: receives parts as they are generated; the last one is the usage
+    /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The next call
+    ///   then continues from the nearest snapshot.
     package func respond(
         to transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
         options: H2OSession.Options = H2OSession.Options(),
@@ -90,7 +91,7 @@ package actor Conversation: MemoryHolder {
             state?.chain = chain.head
             hasThoughts = hasThoughts || !response.thoughts.isEmpty
             let isOver = response.toolCalls.isEmpty
-            // In a task of its own: a reply that was canceled ends as others do.
+            // A separate task, so that a canceled reply also ends normally.
             await Task {
                 if isOver { await endTurn() } else { await keepSnapshot() }
             }.value
@@ -107,7 +108,7 @@ package actor Conversation: MemoryHolder {
         snapshots.removeAll()
     }
 
-    /// Lets the caches go.
+    /// Releases the caches.
     func leave() {
         caches = []
         archive = nil
@@ -116,7 +117,7 @@ package actor Conversation: MemoryHolder {
         hasThoughts = false
     }
 
-    /// A reply of which nothing was generated.
+    /// The response of a reply that was canceled before its first token.
     private func canceled(
         _ begun: Duration, _ emit: (H2OSession.Part) -> Void
     ) -> H2OSession.Response {
@@ -130,9 +131,8 @@ package actor Conversation: MemoryHolder {
     /// Tokens in the caches; most of them may have been evicted.
     package var tokensSeen: Int { state?.read.count ?? 0 }
 
-    /// Which positions the caches keep now.
-    ///
-    /// In the background those that were asked for last.
+    /// The positions that the caches keep now. While the app is in the background, the result of
+    /// the last call before that.
     package var keptPositions: H2OKeptPositions {
         get async {
             let background = loaded.platform.background
@@ -147,7 +147,7 @@ package actor Conversation: MemoryHolder {
 
     nonisolated var loaded: LoadedModel { model.loaded }
 
-    /// Does a step of work on the GPU, once the app may use it.
+    /// Runs a step of work on the GPU, when the app may use it.
     ///
     /// - Throws: ``H2OSessionError/inBackground``, `CancellationError`, or an error of the work
     func onGPU<Result>(isLong: Bool = false, _ work: () throws -> Result) async throws -> Result {
@@ -158,24 +158,25 @@ package actor Conversation: MemoryHolder {
         }
     }
 
-    /// Whether the caches have read a message, and not only what comes before the first.
+    /// Whether the caches have read a message, and not only instructions and tools.
     var hasMessages: Bool { state.map { $0.chain.count > 0 } ?? false }
 
-    /// What recall did in this conversation; nil without it.
+    /// The figures of recall in this conversation; nil without recall.
     var recalled: H2ORecallStatistics? {
         H2ORecallStatistics(caches.evicting)
     }
 
-    /// Brings caches and unread tokens to the end of the transcript.
+    /// Brings the caches and the unread tokens to the end of the transcript.
     ///
-    /// - Parameter goesOn: whether a reply goes on. What begins it may be another text than when
-    ///   it was cut, as where it thought, so the last message is read again
+    /// - Parameter goesOn: whether to continue a reply that was cut off. The template may now begin
+    ///   the reply in another way, for example without its thoughts, so the last message is read
+    ///   again
     private func place(
         _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat, goesOn: Bool
     ) async throws {
         let target = goesOn ? chain.beforeLast : chain
         opening = chain.heads[0]
-        // What reading ahead found is the first reply's to say.
+        // The first reply reports a problem that prewarming found.
         if state == nil || hasMessages { preparedPromptProblem = nil }
         let isAnswer = state.map { transcript.dropFirst($0.chain.count).first?.role == .tool }
         if isAnswer != true { try await dropThoughts() }
@@ -206,16 +207,18 @@ package actor Conversation: MemoryHolder {
         state?.ended = false
         let new = state?.unread.count ?? 0
         guard new > 0 else { throw H2OSessionError.emptyPrompt }
-        // Turns that are read again may be longer: they became so one by one.
+        // Several turns that are read again may be longer than one prompt, because they were read
+        // one by one.
         let hasTurns = waiting.drop { $0.role != .user }.contains { $0.role == .assistant }
         if let limit = loaded.facts.positions, new > limit, !hasTurns {
             throw H2OSessionError.promptTooLong(tokens: new, atMost: limit)
         }
     }
 
-    /// Lets a reply go on with what there is of it. A thought that the prompt begins is ended.
+    /// Reads the existing part of a reply that continues. If the prompt begins a thought, ends the
+    /// thought.
     ///
-    /// - Parameter index: of the reply in the transcript
+    /// - Parameter index: the reply's index in the transcript
     private func readBeginning(of reply: H2OMessage?, at index: Int) {
         guard let reply, let unread = state?.unread else { return }
         let tokenizer = loaded.context.tokenizer
@@ -230,23 +233,24 @@ package actor Conversation: MemoryHolder {
         state?.texts[index] = begin ..< begin
     }
 
-    /// Ends a turn of the model: takes its thoughts back, if later turns are without them, and
-    /// keeps a snapshot.
+    /// Ends a turn of the model: removes its thoughts from the caches, if later turns are without
+    /// them, and keeps a snapshot.
     private func endTurn() async {
-        // In the background that waits for the next turn.
+        // In the background, this waits for the next turn.
         if !loaded.platform.background.isClosed { try? await dropThoughts() }
         await keepSnapshot()
     }
 
-    /// Lets go of the snapshot that was kept in case that the reply begins with thoughts.
+    /// Releases the snapshot that was kept in case the reply begins with thoughts.
     func releaseBeforeThoughts() {
         guard !hasThoughts, let begun = beforeThoughts else { return }
         snapshots.remove(at: begun.head)
         beforeThoughts = nil
     }
 
-    /// Returns to where the thoughts of the last turn began, or as near before as a snapshot is.
-    /// What follows is read again with the next message. Without a snapshot the thoughts stay.
+    /// Returns to the beginning of the last turn's thoughts, or to the nearest snapshot before it.
+    /// The tokens after it are read again with the next message. Without a snapshot, the thoughts
+    /// stay.
     private func dropThoughts() async throws {
         if hasThoughts, let begun = beforeThoughts,
             let head = try await onGPU({ snapshots.nearest(to: begun) })
@@ -256,7 +260,7 @@ package actor Conversation: MemoryHolder {
         (beforeThoughts, hasThoughts) = (nil, false)
     }
 
-    /// Goes on from the snapshot with most of the transcript's messages, if there is one.
+    /// Continues from the snapshot with most of the transcript's messages, if there is one.
     private func returnTo(_ chain: TranscriptChain) async throws {
         leave()
         let nearest = try await onGPU {
@@ -265,8 +269,8 @@ package actor Conversation: MemoryHolder {
         if let nearest { goOn(from: nearest) }
     }
 
-    /// Begins with the caches or the snapshot that have read most of the tokens, with empty
-    /// caches, or with those that have read the system prompt already.
+    /// Begins with the caches or the snapshot that have read most of the tokens, with the prepared
+    /// caches of the system prompt, or with empty caches.
     func begin(_ opening: PromptFormat.Opening, at head: TranscriptChain.Head) async throws {
         let tokens = opening.tokens
         if let state, state.pinned == opening.pinned, state.read.count < tokens.count,
@@ -300,8 +304,8 @@ package actor Conversation: MemoryHolder {
 }
 
 extension H2OMessage {
-    /// What a transcript is recognized by: chat templates leave thoughts of earlier turns out,
-    /// and so do other kinds of sessions.
+    /// The message without its thoughts, by which a transcript is recognized: chat templates leave
+    /// out thoughts of earlier turns, and so do other kinds of sessions.
     var withoutThoughts: H2OMessage {
         var message = self
         message.thoughts = nil
@@ -310,14 +314,14 @@ extension H2OMessage {
 }
 
 extension Conversation {
-    /// Reads what comes before the user's next message: instructions, tools and the messages so
-    /// far, and makes the grammar of the reply's schema. A reply to that message then reads the
-    /// message alone. Reads nothing once the caches have read a message.
+    /// Reads the beginning of a conversation before the user's next message: instructions, tools
+    /// and the messages so far. Also compiles the grammar of the reply's schema. The reply to that
+    /// message then reads only the message. Reads nothing if the caches have read a message.
     ///
     /// - Parameters:
-    ///   - transcript: as it is; messages at its end that wait for a reply are left out
-    ///   - progress: gets the share that was read, after each step
-    /// - Throws: what ``respond(to:tools:options:emit:)`` throws, or `CancellationError`
+    ///   - transcript: the messages; those at the end that wait for a reply are not read
+    ///   - progress: receives the share that was read, after each step
+    /// - Throws: the same errors as ``respond(to:tools:options:emit:)``, or `CancellationError`
     package func prewarm(
         _ transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
         options: H2OSession.Options = H2OSession.Options(),
@@ -345,7 +349,7 @@ extension Conversation {
                 let most = min(loaded.chunk, state.unread.count)
                 try await read(system > 0 ? min(most, system) : most)
                 progress(Double(tokensSeen) / Double(opening.tokens.count), memory)
-                // Others may ask for something meanwhile.
+                // Lets other requests run in between.
                 await Task.yield()
             }
             await keepSnapshot()
@@ -354,7 +358,7 @@ extension Conversation {
             throw error
         }
     }
-    /// In a turn of its own: the processor of a reply that is generated would not go on.
+    /// In its own turn, because a new grammar would invalidate the processor of a running reply.
     private func makeGrammar(of options: H2OSession.Options) async throws {
         guard options.schema != nil else { return }
         try await model.turns.begin()
@@ -364,8 +368,8 @@ extension Conversation {
 }
 
 extension Conversation {
-    /// Begins after the system prompt that the package was made with, if there is one and this
-    /// conversation has the same. Nothing was read so far.
+    /// Begins with the package's prepared caches, if there are any and this conversation has the
+    /// same system prompt. Nothing has been read yet.
     ///
     /// - Parameter opening: the tokens of the first turn
     func beginPrepared(_ opening: PromptFormat.Opening) async throws {
@@ -394,20 +398,21 @@ extension Conversation {
 }
 
 extension Conversation {
-    /// What it goes on from; nil before the first reply.
+    /// The state from which the conversation continues; nil before the first reply.
     var head: ConversationHead? {
         state.map { ConversationHead(state: $0, caches: caches, archive: archive) }
     }
 
     func goOn(from head: ConversationHead) {
-        // The caches first: they have files of the archive's folder open.
+        // The caches first, because they have files in the archive's folder open.
         (caches, archive, state) = (head.caches, head.archive, head.state)
     }
 
-    /// Keeps the conversation as it is now, so that it can return here. Where that fails there is
-    /// a snapshot less, and more is read again after a change.
+    /// Keeps a snapshot of the conversation's present state. If this fails, there is one snapshot
+    /// less, and a change reads more again.
     ///
-    /// - Parameter planned: bytes that the plan has for it, so that no file needs to be written now
+    /// - Parameter planned: bytes of memory that the plan contains for this snapshot, so that no
+    ///   other snapshot must be moved to a file now
     func keepSnapshot(planned: Int = 0) async {
         // The end of a turn does not wait until the app is in the foreground again.
         guard let head, loaded.snapshots != .none, !loaded.platform.background.isClosed else {
@@ -421,8 +426,8 @@ extension Conversation {
         await moveSnapshots(planned: planned)
     }
 
-    /// Moves snapshots from memory to files, as long as the GPU may compute what these have.
-    /// Leaving the app does not wait until they are written.
+    /// Moves snapshots from memory to files, as long as the GPU may compute their contents. Leaving
+    /// the app does not wait until they are written.
     private func moveSnapshots(all: Bool = false, planned: Int = 0) async {
         let background = loaded.platform.background
         while !background.isClosed,
@@ -434,10 +439,10 @@ extension Conversation {
         }
     }
 
-    /// Another conversation that goes on from the same transcript, by itself.
+    /// Creates a second conversation with the same transcript, which continues independently.
     ///
-    /// - Throws: `CancellationError`, or `H2OCacheError.archive` where files of the archive
-    ///   are not as they were written
+    /// - Throws: `CancellationError`, or `H2OCacheError.archive` if files of the archive have
+    ///   changed
     package func fork() async throws -> Conversation {
         guard let head else { return Conversation(model: model, head: nil, snapshots: snapshots) }
         let other = try await onGPU {

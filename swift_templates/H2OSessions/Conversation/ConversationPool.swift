@@ -1,16 +1,17 @@
-/// The conversations of callers that do not say which one a transcript belongs to.
+/// The conversations of callers whose requests do not name a conversation.
 ///
-/// A request goes to the conversation that has read the most of its transcript's beginning. One
-/// that would have to go back for it does so as a copy, as long as there is room, so that who
-/// went on with it finds it as it was. Without room it goes back itself, and has a snapshot of
-/// where it was.
+/// A request goes to the conversation that has read the longest beginning of its transcript. If
+/// that conversation has read more than this beginning, a copy of it answers as long as there is
+/// room, so that its own caller finds it unchanged. Without room, the conversation itself returns
+/// to the beginning, and keeps a snapshot of its later state.
 package actor ConversationPool: MemoryHolder {
     package nonisolated let model: H2OModel
-    /// Conversations at once, those at work included. Each has caches of its own.
+    /// The most conversations at once, including those that answer a request. Each has its own
+    /// caches.
     private let most: Int
-    /// Those that no request uses; the one used last is the last.
+    /// Conversations that no request uses, in the order of their last use.
     private var idle = [Conversation]()
-    /// How many requests use.
+    /// The number of conversations that requests use.
     private var used = 0
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
@@ -21,16 +22,16 @@ package actor ConversationPool: MemoryHolder {
         model.holders.add(self)
     }
 
-    /// As many as there is memory for: the plan has the caches of one.
+    /// The number of conversations for which there is memory. The plan contains the caches of one.
     private var limit: Int {
         guard let caches = model.loaded.plan?.caches, caches > 0,
             let room = model.loaded.snapshotRoom(taken: 0)
         else { return most }
-        // Those that are there take none of the room.
+        // Existing conversations have their memory already.
         return min(most, max(1, idle.count + used + max(0, room) / caches))
     }
 
-    /// Lets the conversations go that no request uses. Their next request reads them again.
+    /// Releases the conversations that no request uses. Their next requests read them again.
     func releaseMemory() { idle = [] }
 
     /// See ``Conversation/respond(to:tools:options:emit:)``.
@@ -47,9 +48,10 @@ package actor ConversationPool: MemoryHolder {
         }
     }
 
-    /// Reads what comes before the user's next message, unless a conversation has read it.
+    /// Reads instructions, tools and messages before the user's next message, unless a conversation
+    /// has read them.
     ///
-    /// - Throws: what ``respond(to:tools:options:emit:)`` throws
+    /// - Throws: the same errors as ``respond(to:tools:options:emit:)``
     package func prewarm(
         _ transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
         options: H2OSession.Options = H2OSession.Options()
@@ -78,7 +80,7 @@ package actor ConversationPool: MemoryHolder {
     private func take(for chain: TranscriptChain) async throws -> Conversation {
         if let index = best({ $0.messagesRead(of: chain) }) { return idle.remove(at: index) }
         let hasRoom = idle.count + used < limit
-        // One that has read other messages may have read the same instructions.
+        // A conversation that has read other messages may have read the same instructions.
         let index =
             best({ $0.snapshots.messagesRead(of: chain) })
             ?? best({ $0.hasInstructions(of: chain) ? 1 : nil })
@@ -88,10 +90,11 @@ package actor ConversationPool: MemoryHolder {
         return hasRoom || idle.isEmpty ? Conversation(model: model) : idle.removeFirst()
     }
 
-    /// Where the largest number is; the one used longest ago of several.
+    /// The index of the idle conversation with the largest number; of equal ones, the one that was
+    /// used longest ago.
     private func best(_ number: @Sendable (isolated Conversation) -> Int?) -> Int? {
         let numbers = idle.indices.compactMap { index in
-            // They run where the pool runs.
+            // The pool and its conversations have the same executor.
             idle[index].assumeIsolated { number($0) }.map { (index: index, number: $0) }
         }
         return numbers.max { $0.number < $1.number }?.index
@@ -104,12 +107,13 @@ package actor ConversationPool: MemoryHolder {
 }
 
 extension Conversation {
-    /// Whether it has read the same instructions and tools, and there are some.
+    /// Whether the caches have read the same instructions and tools, and there are some.
     fileprivate func hasInstructions(of chain: TranscriptChain) -> Bool {
         opening == chain.heads[0] && state?.pinned.isEmpty == false
     }
 
-    /// How many of a transcript's messages the caches have read; nil if they have read others.
+    /// The number of the transcript's messages that the caches have read; nil if they have read
+    /// others.
     fileprivate func messagesRead(of chain: TranscriptChain) -> Int? {
         guard let read = state?.chain, chain.starts(with: read) else { return nil }
         return read.count

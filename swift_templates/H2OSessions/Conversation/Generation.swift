@@ -3,12 +3,12 @@ import MLX
 import MLXLMCommon
 
 extension Conversation {
-    /// Reads what is unread and generates until the turn ends. When it returns, nothing that it
-    /// queued on the GPU is outstanding.
+    /// Reads the unread tokens and generates until the turn ends. When this returns, nothing that
+    /// it queued on the GPU is outstanding.
     ///
     /// - Parameters:
-    ///   - transcript: what the reply follows
-    ///   - begun: when the reply was asked for
+    ///   - transcript: the messages before the reply
+    ///   - begun: the time of the request
     func generate(
         _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat,
         _ options: H2OSession.Options, begun: Duration, _ emit: (H2OSession.Part) -> Void
@@ -28,7 +28,8 @@ extension Conversation {
         reply.usage.readTokens = unread.count
         reply.usage.promptTokens = tokensSeen + unread.count
         let mayThink = reply.canThink && options.thinking != false
-        // Tokens at the end of the prompt that only begin the reply, if its thoughts will go.
+        // The tokens at the end of the prompt that only begin the reply, if its thoughts will be
+        // removed.
         let begin = try mayThink && format.dropsThoughts() ? format.replyBegin() : 0
         do {
             defer { loaded.platform.background.drain() }
@@ -51,12 +52,11 @@ extension Conversation {
         return response
     }
 
-    /// Tokens at the end of a prompt that may begin a thought.
+    /// The number of tokens at the end of a prompt among which a thought may begin.
     static let promptEnd = 16
 
-    /// Reads all unread tokens except the last chunk into the caches, one chunk per step. A
-    /// chunk ends with the system prompt, wherever the prompt ends; the last chunk has all
-    /// tokens that ask what to recall.
+    /// Reads all unread tokens except the last chunk into the caches, one chunk per step. One chunk
+    /// ends with the system prompt. The last chunk contains all tokens that choose what to recall.
     private func read() async throws {
         while let state {
             let asking = min(loaded.caches.configuration.recall?.ask ?? 0, loaded.chunk)
@@ -70,8 +70,8 @@ extension Conversation {
         }
     }
 
-    /// Reads all but the begin of the reply, keeps a snapshot, and reads on: token by token,
-    /// so that what a recall brought back stays.
+    /// Reads all tokens but those that begin the reply, keeps a snapshot, and reads the rest token
+    /// by token, so that the recalled rows stay.
     private func readBeforeThoughts(_ begin: Int, _ chain: TranscriptChain) async throws {
         let count = (state?.unread.count ?? 0) - begin
         if count > 0 { try await read(count) }
@@ -82,7 +82,7 @@ extension Conversation {
         for _ in 1 ..< begin { try await read(1) }
     }
 
-    /// Notes where the reply's text is among the tokens that were read.
+    /// Notes the positions of the reply's text among the tokens that were read.
     private func noteText(of index: Int, _ reply: Reply) {
         guard let state else { return }
         let end = state.read.count - (state.ended ? 1 : 0)
@@ -143,25 +143,25 @@ extension Conversation {
     }
 }
 
-/// Generates tokens one after the other. It is one step ahead: while a token becomes text, the
-/// GPU computes the next one.
+/// Generates tokens one after the other. The loop is one step ahead: while a token becomes text,
+/// the GPU computes the next one.
 ///
-/// It computes in ``init(reading:_:caches:sampler:processors:)`` and ``next()``; both belong
-/// into steps of the background guard.
+/// ``init(reading:_:caches:sampler:processors:)`` and ``next()`` compute, so call them in steps of
+/// the background guard.
 struct TokenLoop {
     private let model: any LanguageModel
     private let caches: [any KVCache]
     private let sampler: any LogitSampler
     private var processors: [any LogitProcessor]
-    /// What the model wants back with the next token.
+    /// State that the model receives again with the next token.
     private var state: LMOutput.State?
-    /// `[1]`: chosen, but not read by the model.
+    /// `[1]`: the next token, which the sampler has chosen but the model has not read.
     private var upcoming: MLXArray
 
     /// Reads the last tokens of a prompt at once.
     ///
     /// - Parameters:
-    ///   - tokens: at least one
+    ///   - tokens: one or more
     ///   - processors: change the logits, in this order, before a token is chosen
     init(
         reading tokens: [Int], _ model: any LanguageModel, caches: [any KVCache],
@@ -176,15 +176,14 @@ struct TokenLoop {
         step()
     }
 
-    /// The next token, which the caches have read when this returns or will have before
-    /// anything else.
+    /// Returns the next token. The caches have read it, or will read it before anything else.
     mutating func next() -> Int {
         let token = upcoming
         step()
         return token.item(Int.self)
     }
 
-    /// Why no token is to be trusted anymore.
+    /// The error after which the generated tokens are not valid; nil if there is none.
     var failure: H2OSessionError? {
         processors.lazy.compactMap { ($0 as? SchemaProcessor)?.failure }.first
     }

@@ -9,7 +9,7 @@ struct PromptFormat {
     let tools: [H2OToolDefinition]
     /// Further variables of the template.
     let variables: [String: JSONValue]
-    /// The variable that says whether the model thinks, if that is asked for.
+    /// The template's variable that turns thoughts on or off, if the options set it.
     var thinking = [String: JSONValue]()
 
     /// The tokens of a transcript's beginning, and the positions of instructions and tools
@@ -19,16 +19,16 @@ struct PromptFormat {
         let pinned: Range<Int>
     }
 
-    /// What all messages depend on.
+    /// Everything on which all messages depend.
     private struct Surroundings: Encodable {
         let tools: [H2OToolDefinition]
         let variables: [String: JSONValue]
-        /// The tokens before the first message that is not of the system.
+        /// The tokens before the first message that is not a system message.
         let opening: [Int]
     }
 
-    /// What a transcript is recognized by. Whether the model is to think counts as far as the
-    /// opening shows it: most templates ask that for the next reply alone.
+    /// The digests by which a transcript is recognized. They depend on the option for thoughts only
+    /// if the opening does: most templates change only the next reply.
     ///
     /// - Throws: the template's own error
     func chain(of transcript: [H2OMessage]) throws -> TranscriptChain {
@@ -39,15 +39,15 @@ struct PromptFormat {
             messages: transcript.map(\.withoutThoughts))
     }
 
-    /// The system prompt, with tools and the template's marks around it, is the common part of
-    /// transcripts that begin differently. nil without a template.
+    /// Two transcripts that begin differently. Their common beginning is the system prompt, with
+    /// tools and the template's special tokens around it. nil without a template.
     private func openings(_ transcript: [H2OMessage]) throws -> [[Int]]? {
         let system = Array(transcript.prefix { $0.role == .system })
         let prompts = try ["a", "0"].compactMap { try render(system + [.user($0)]) }
         return prompts.isEmpty ? nil : prompts
     }
 
-    /// All messages, followed by the begin of a reply.
+    /// The tokens of all messages and of the beginning of a reply.
     ///
     /// - Throws: the template's own error
     func opening(_ transcript: [H2OMessage]) throws -> Opening {
@@ -66,7 +66,8 @@ struct PromptFormat {
         return Opening(tokens: tokens, pinned: 0 ..< (common ?? 0))
     }
 
-    /// The tokens that messages begin with whatever the user says next. nil without a template.
+    /// The tokens with which a conversation with these messages begins, whatever the user says
+    /// next. nil without a template.
     ///
     /// - Throws: the template's own error
     func beginning(_ transcript: [H2OMessage]) throws -> Opening? {
@@ -78,12 +79,13 @@ struct PromptFormat {
         return Opening(tokens: tokens, pinned: try opening(questions[0]).pinned)
     }
 
-    /// The messages from `first` on, which follow the others in the caches, and the begin of a
-    /// reply.
+    /// The tokens of the messages from `first` on, which follow the others in the caches, and of
+    /// the beginning of a reply.
     ///
-    /// They are rendered after a short made-up exchange, which is then cut off. Rendered alone,
-    /// some templates repeat their own system prompt. Rendered after the real conversation,
-    /// some leave out or alter earlier replies.
+    /// The template renders these messages behind a short made-up exchange, which is then cut off.
+    /// If they were rendered alone, some templates would repeat their own system prompt. If they
+    /// were rendered after the real conversation, some templates would leave out or change earlier
+    /// replies.
     ///
     /// - Parameter ended: whether the last reply ended with a stop token
     /// - Throws: the template's own error
@@ -114,17 +116,17 @@ struct PromptFormat {
         return Following(tokens: Array(whole[(ended ? stop + 1 : stop)...]))
     }
 
-    /// Tokens that follow those in the caches.
+    /// Tokens to read after those in the caches.
     struct Following {
         let tokens: [Int]
-        /// How many tokens that are unread at the end they take the place of: the begin of a
-        /// reply, where a message follows instead.
+        /// The number of unread tokens at the end that they replace: those that begin a reply, if a
+        /// message follows instead.
         var replaced = 0
     }
 
-    /// How many tokens at the end of a prompt only begin the reply: those that are not in the
-    /// rendering of a conversation in which the reply is over, such as the mark of a thought,
-    /// and at least one, after which a reply can be generated. 0 without a template.
+    /// The number of tokens at the end of a prompt that only begin the reply. They are missing when
+    /// the reply is complete, such as the mark of a thought. At least 1, after which a reply can be
+    /// generated; 0 without a template.
     ///
     /// - Throws: the template's own error
     func replyBegin() throws -> Int {
@@ -134,8 +136,8 @@ struct PromptFormat {
         return max(1, opened.count - commonPrefix(opened, whole))
     }
 
-    /// Whether a reply begins with other tokens than these few, which begin one that thinks, or one
-    /// that does not.
+    /// Whether a reply now begins with other tokens than `unread`, because thinking was turned on
+    /// or off.
     ///
     /// - Throws: the template's own error
     func beginsOtherwise(than unread: [Int]) throws -> Bool {
@@ -145,7 +147,7 @@ struct PromptFormat {
         return try Array(opened.suffix(replyBegin())) != unread
     }
 
-    /// Whether thoughts are left out once the user goes on.
+    /// Whether the template leaves thoughts out of earlier turns.
     ///
     /// - Throws: the template's own error
     func dropsThoughts() throws -> Bool {
@@ -173,7 +175,7 @@ struct PromptFormat {
 }
 
 extension H2OMessage {
-    /// The message as chat templates read it.
+    /// The message in the form that chat templates read.
     package var fields: [String: any Sendable] {
         var fields: [String: any Sendable] = ["role": role.rawValue, "content": text]
         if let thoughts { fields["reasoning_content"] = thoughts }

@@ -1,26 +1,25 @@
 import H2OKit
 import MLXLMCommon
 
-/// A reply that is being generated: tokens go in, parts come out.
+/// A reply that is being generated: it receives tokens and returns parts.
 struct Reply {
     private var detokenizer: ReplyText
-    /// nil if all of the reply is text.
+    /// Separates calls and thoughts from text; nil if all of the reply is text.
     private var decoder: ReplyDecoder?
     private var stops: StopStrings
     private var ids: CallIdentifiers
-    /// What was written of a call that the reply has to be; nil if it need not be one.
+    /// The text so far of a reply that must be a call; nil if it need not be a call.
     private var requiredCall: String?
     private let format: ToolCallFormat
-    /// White space at the end of a thought. It belongs to the end mark, unless more of the
-    /// thought follows.
+    /// White space at the end of a thought. It is dropped, unless more of the thought follows.
     private var thoughtEnd = ""
     private(set) var response = H2OSession.Response()
     var usage = H2OSession.Usage()
     let begun: Duration
 
     /// - Parameters:
-    ///   - prompt: the end of the prompt
-    ///   - transcript: what the reply follows
+    ///   - prompt: the tokens at the end of the prompt
+    ///   - transcript: the messages before the reply
     init(
         _ context: ModelContext, tools: [H2OToolDefinition], options: H2OSession.Options,
         prompt: String, transcript: [H2OMessage], begun: Duration
@@ -42,20 +41,20 @@ struct Reply {
         self.begun = begun
     }
 
-    /// Begins in the middle of a text: what a token stands for may depend on those before.
+    /// Begins in the middle of a text, because the text of a token may depend on the tokens before.
     mutating func goOn(after tokens: some Sequence<Int>) { detokenizer.goOn(after: tokens) }
 
-    /// Whether a stop string has come.
+    /// Whether a stop string has occurred.
     var isStopped: Bool { stops.isFound }
 
-    /// The parts that one more token makes certain.
+    /// Returns the parts that are complete with this token.
     mutating func append(_ token: Int) -> [H2OSession.Part] {
         if decoder?.isThinking ?? false { usage.thoughtTokens += 1 }
         let text = detokenizer.append(token)
         return add(decoder?.append(token, text: text) ?? [.text(text)])
     }
 
-    /// The parts that were held back.
+    /// Returns the parts that were held back.
     mutating func finish() -> [H2OSession.Part] {
         var parts = [H2OSession.Part]()
         if !isStopped {
@@ -69,20 +68,20 @@ struct Reply {
         return parts
     }
 
-    /// The parts that a token makes certain which ends the turn.
+    /// Returns the parts that are complete with the token that ends the turn.
     mutating func end(with token: Int) -> [H2OSession.Part] {
         add(decoder?.stop(at: token) ?? [])
     }
 
-    /// Whether the answer has begun and no thought came before it.
+    /// Whether the answer has begun without a thought before it.
     var hasAnswerWithoutThoughts: Bool {
         response.thoughts.isEmpty && !(response.text.isEmpty && response.toolCalls.isEmpty)
     }
 
-    /// Whether thoughts can be told from text.
+    /// Whether the format separates thoughts from text.
     var canThink: Bool { decoder?.canThink ?? false }
 
-    /// Tokens that end a turn besides the model's own.
+    /// Tokens that end a turn, in addition to the model's own.
     var stopTokens: Set<Int> { decoder?.stops ?? [] }
 
     private mutating func add(_ pieces: [ReplyPiece]) -> [H2OSession.Part] {
@@ -145,7 +144,7 @@ struct Reply {
     }
 }
 
-/// Identifiers of calls, no two alike in a transcript.
+/// Makes the identifiers of calls unique in a transcript.
 private struct CallIdentifiers {
     private var used: Set<String>
 
@@ -153,7 +152,7 @@ private struct CallIdentifiers {
         used = Set(transcript.flatMap { $0.toolCalls.map(\.id) })
     }
 
-    /// The model's own identifier, if it is new.
+    /// Returns the model's own identifier if it is new, and otherwise another one.
     mutating func unique(_ id: String?) -> String {
         var unique = id ?? "call_1"
         var number = 1
@@ -167,14 +166,14 @@ private struct CallIdentifiers {
 
 /// Turns tokens into text as they arrive.
 ///
-/// A character may take several tokens, and a token's text may depend on the previous token. So
-/// a segment is decoded as a whole, and a new segment begins after each line.
+/// A character may take several tokens, and a token's text may depend on the previous token. So a
+/// whole segment is decoded each time, and a new segment begins after each line.
 struct ReplyText {
     private let tokenizer: any Tokenizer
-    /// Whether special tokens are left out. Some models mark tool calls and thoughts with them.
+    /// Whether to leave out special tokens. Some models mark tool calls and thoughts with them.
     private let skipsSpecialTokens: Bool
     private var segment = [Int]()
-    /// Unicode scalars of the segment that were returned already.
+    /// The number of the segment's Unicode scalars that were returned already.
     private var returned = 0
 
     init(tokenizer: any Tokenizer, skipsSpecialTokens: Bool) {
@@ -188,7 +187,7 @@ struct ReplyText {
         returned = decoded.count
     }
 
-    /// The text that one more token adds; empty while a character is incomplete.
+    /// Returns the text that this token adds; empty while a character is incomplete.
     mutating func append(_ token: Int) -> String {
         segment.append(token)
         let text = decoded
@@ -201,7 +200,7 @@ struct ReplyText {
         return new
     }
 
-    /// The text that was held back.
+    /// Returns the text that was held back.
     mutating func finish() -> String { take(decoded) }
 
     private var decoded: String.UnicodeScalarView {
@@ -214,19 +213,19 @@ struct ReplyText {
     }
 }
 
-/// Cuts a text that arrives in pieces before the first of some strings.
+/// Cuts a text that arrives in pieces before the first of several strings.
 struct StopStrings {
     private let strings: [String]
-    /// May be the begin of a stop string.
+    /// Text that may be the beginning of a stop string.
     private var held = ""
-    /// Whether a stop string has come.
+    /// Whether a stop string has occurred.
     private(set) var isFound = false
 
     init(_ strings: some Sequence<String>) {
         self.strings = strings.filter { !$0.isEmpty }
     }
 
-    /// The part of the text so far that is certain and new.
+    /// Returns the new text that cannot belong to a stop string.
     mutating func append(_ text: String) -> String {
         guard !isFound else { return "" }
         let all = held + text
@@ -240,13 +239,13 @@ struct StopStrings {
         return String(all.dropLast(unsure))
     }
 
-    /// What was held back.
+    /// Returns the text that was held back.
     mutating func finish() -> String {
         defer { held = "" }
         return held
     }
 
-    /// How many characters at the end of the text a string may begin with.
+    /// The number of characters at the end of the text with which the string may begin.
     private func beginning(of string: String, in text: String) -> Int {
         (1 ..< string.count).last { text.hasSuffix(string.prefix($0)) } ?? 0
     }

@@ -1,10 +1,11 @@
 import Foundation
 import H2OKit
 
-/// What a transcript must be to be continued.
+/// Checks that a transcript can be continued.
 enum Transcript {
     /// - Throws: ``H2OSessionError/emptyPrompt``, ``H2OSessionError/duplicateTool(_:)``, or
-    ///   ``H2OSessionError/contradictoryTranscript(reason:)`` if no conversation can have gone so
+    ///   ``H2OSessionError/contradictoryTranscript(reason:)`` if no conversation can have these
+    ///   messages
     static func check(_ messages: [H2OMessage], _ tools: [H2OToolDefinition]) throws {
         var names = Set<String>()
         for tool in tools where !names.insert(tool.name).inserted {
@@ -17,7 +18,7 @@ enum Transcript {
         }
     }
 
-    /// What no conversation can have; nil for nothing.
+    /// Describes what no conversation can contain; nil if the messages are possible.
     private static func contradiction(in messages: [H2OMessage]) -> String? {
         if let last = messages.last, last.role != .user, last.role != .tool {
             return "its last message is of the role \(last.role.rawValue), and a reply follows a "
@@ -59,11 +60,12 @@ enum Transcript {
 /// Digests of all beginnings of a transcript, so that two transcripts are compared without
 /// their texts.
 package struct TranscriptChain: Hashable, Sendable {
-    /// A transcript's beginning.
+    /// The beginning of a transcript.
     package struct Head: Codable, Hashable, Sendable {
-        /// Messages.
+        /// The number of messages.
         package let count: Int
-        /// Of what all messages depend on and of the messages, hexadecimal.
+        /// The digest of the messages, and of everything on which all messages depend, in
+        /// hexadecimal.
         package let digest: String
     }
 
@@ -71,7 +73,8 @@ package struct TranscriptChain: Hashable, Sendable {
     package private(set) var heads: [Head]
 
     /// - Parameters:
-    ///   - opening: what all messages depend on: instructions, tools, the template's context
+    ///   - opening: everything on which all messages depend: instructions, tools, the template's
+    ///     context
     ///   - messages: in order
     package init(opening: some Encodable, messages: [some Encodable] = [String]()) {
         heads = [Head(count: 0, digest: Self.digest("", opening))]
@@ -104,17 +107,17 @@ package struct TranscriptChain: Hashable, Sendable {
     }
 }
 
-/// Which tokens a cache has read: their number and a digest, so that a ledger of any length
+/// The tokens that a cache has read, as their number and a digest, so that a record of any length
 /// takes the same memory.
 package struct TokenLedger: Codable, Hashable, Sendable {
-    /// Tokens that one step of the digest takes.
+    /// The number of tokens that one step of the digest takes.
     private static let block = 256
 
-    /// Tokens read.
+    /// The number of tokens read.
     package private(set) var count = 0
-    /// Of whole blocks, each with the digest before it; hexadecimal.
+    /// The digest of all complete blocks, each with the digest before it, in hexadecimal.
     private var digest = ""
-    /// The tokens after the last whole block.
+    /// The tokens after the last complete block.
     private var rest = [Int]()
 
     package init(_ tokens: some Sequence<Int> = [Int]()) {
@@ -134,7 +137,7 @@ package struct TokenLedger: Codable, Hashable, Sendable {
         }
     }
 
-    /// Whether a ledger of a file can be one of tokens.
+    /// Whether a value that was read from a file is possible.
     var isSound: Bool {
         let digits = Set("0123456789abcdef".utf8)
         let isDigest =
@@ -143,7 +146,7 @@ package struct TokenLedger: Codable, Hashable, Sendable {
             && digest.isEmpty == (count < Self.block)
     }
 
-    /// Whether `tokens` begin with those that were read.
+    /// Whether `tokens` begin with the tokens that were read.
     package func begins(_ tokens: [Int]) -> Bool {
         tokens.count >= count && TokenLedger(tokens.prefix(count)) == self
     }

@@ -2,7 +2,7 @@ import Foundation
 import H2OGrammar
 import H2OKit
 
-/// The form of a reply: a JSON Schema that it is an instance of.
+/// A JSON Schema that replies must follow.
 ///
 ///     let schema = try H2OSchema(
 ///         """
@@ -10,25 +10,25 @@ import H2OKit
 ///           "city": {"type": "string"}, "population": {"type": "integer", "minimum": 0}}}
 ///         """)
 ///
-/// Every reply is an instance, but not every instance can be a reply: an object has the members
-/// that the schema names, in the order of `properties` or of the array `x-order`, strings have no
-/// `\u` escapes, and numbers have at most 15 digits before the point. Keywords that text cannot
-/// be held to token by token, such as `not`, `uniqueItems` and `multipleOf`, are refused;
-/// `oneOf` is read as `anyOf`, and `format` is a remark, as in the standard.
+/// Every reply is a valid instance, but not every valid instance can be a reply. An object has the
+/// members that the schema names, in the order of `properties` or of the array `x-order`. Strings
+/// have no `\u` escapes, and numbers have at most 15 digits before the point. A schema is refused
+/// if it contains keywords that cannot be checked token by token, such as `not`, `uniqueItems` and
+/// `multipleOf`. `oneOf` is treated as `anyOf`, and `format` is ignored, as in the standard.
 public struct H2OSchema: Hashable, Sendable {
-    /// The schema as it was given.
+    /// The text of the schema.
     public let json: String
-    /// A grammar of some of its instances, in the notation of the grammar engine.
+    /// A grammar that describes some of the schema's instances, in the notation of the grammar
+    /// engine.
     package let grammar: String
-    /// The bytes that one more character of a reply can make necessary.
+    /// The most bytes that one more character can make necessary to complete a reply.
     let longestEnd: Int
 
-    /// Whether this package's version of mlx-swift-lm has the engine that replies with a schema
-    /// need.
+    /// Whether this package's version of mlx-swift-lm has the grammar engine that schemas need.
     public static var isSupported: Bool { GrammarEngine.isAvailable }
 
-    /// Tokens for a reply for which no limit is set: twice those of the shortest instance, of
-    /// which a token has a byte or more, and some for texts without a length.
+    /// The limit of tokens for a reply without a limit: twice the bytes of the shortest instance,
+    /// since a token has at least one byte, and 512 tokens for texts of any length.
     var roomForReply: Int { 512 + 2 * longestEnd }
 
     /// - Parameter json: the text of a JSON Schema (2020-12, or an older draft with the same
@@ -36,7 +36,7 @@ public struct H2OSchema: Hashable, Sendable {
     /// - Throws: ``H2OSessionError/invalidSchema(_:)``
     public init(_ json: String) throws { try self.init(json, SchemaGrammar()) }
 
-    /// - Parameter grammar: is empty
+    /// - Parameter grammar: an empty grammar, which this fills
     init(_ json: String, _ grammar: SchemaGrammar) throws {
         self.json = json
         let root = try OrderedJSON(parsing: json)
@@ -59,8 +59,8 @@ extension H2OSchema: Codable {
     }
 }
 
-/// A JSON text as it is written: with its members in order, and numbers as their digits. Models
-/// write the members of an object in the order in which a schema names them.
+/// A JSON text that keeps the order of members and the digits of numbers. Models write the members
+/// of an object in the order in which a schema names them.
 enum OrderedJSON: Hashable {
     case null
     case bool(Bool)

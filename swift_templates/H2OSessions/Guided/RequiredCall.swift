@@ -1,18 +1,18 @@
 import Foundation
 import MLXLMCommon
 
-/// A reply that has to be a call of a tool: JSON with the tool's name and arguments, whatever
-/// the model's own format of calls is.
+/// A reply that must call a tool: JSON with the tool's name and arguments, and not the model's own
+/// format of calls.
 enum RequiredCall {
     private struct Call: Decodable {
         let name: String
         let arguments: [String: JSONValue]
     }
 
-    /// The form of a reply that calls one of these tools.
+    /// The schema of a reply that calls one of these tools.
     ///
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for arguments that replies cannot be held
-    ///   to. A place in them begins with `/$defs/tool` and the number of the tool, from 0
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the schema of a tool's arguments is not
+    ///   supported. Its place begins with `/$defs/tool` and the number of the tool, from 0
     static func schema(of tools: [H2OToolDefinition]) throws -> H2OSchema {
         var definitions = [String: JSONValue]()
         let calls = tools.enumerated().map { index, tool -> JSONValue in
@@ -32,14 +32,14 @@ enum RequiredCall {
         return try H2OSchema(String(decoding: encoder.encode(whole), as: UTF8.self))
     }
 
-    /// nil if the text is no whole call.
+    /// The call in a complete text; nil if the text is not a complete call.
     static func call(in text: String) -> (name: String, arguments: [String: JSONValue])? {
         (try? JSONDecoder().decode(Call.self, from: Data(text.utf8))).map {
             ($0.name, $0.arguments)
         }
     }
 
-    /// A schema whose references lead into it from a schema around it, which has it at `place`.
+    /// Adapts the references of a schema that becomes part of another schema, at `place`.
     private static func moved(_ schema: JSONValue, to place: String) -> JSONValue {
         switch schema {
         case .object(let fields):
@@ -58,9 +58,9 @@ enum RequiredCall {
 }
 
 extension H2OSession.Options {
-    /// These options with the form that the next answer has: that of a call where one must be
-    /// made and this turn has none yet. A form has a limit of tokens, without which a text in it
-    /// might never end.
+    /// These options with the schema of the next answer. If a tool must be called and this turn has
+    /// no call yet, it is the schema of a call. With a schema, there is always a limit of tokens,
+    /// because a text could otherwise never end.
     ///
     /// - Throws: ``H2OSessionError``
     func resolved(

@@ -9,7 +9,7 @@ indirect enum GrammarPart: Sendable {
     case choice([GrammarPart])
     case times(GrammarPart, Counts)
 
-    /// How many characters, elements or members there are; `most` nil is without a limit.
+    /// The number of characters, elements or members; `most` is nil without a limit.
     struct Counts: Hashable, Sendable {
         var least = 0
         var most: Int?
@@ -37,7 +37,7 @@ indirect enum GrammarPart: Sendable {
         .atom(notation(text), bytes: text.utf8.count)
     }
 
-    /// A text as the notation quotes it.
+    /// A text in quotes, in the notation.
     static func notation(_ text: String) -> String {
         "\"" + text.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"") + "\""
     }
@@ -45,7 +45,7 @@ indirect enum GrammarPart: Sendable {
     /// A character of a set, in the notation of the grammar engine.
     static func set(_ characters: String) -> GrammarPart { .atom("[\(characters)]", bytes: 1) }
 
-    /// `part` between two texts.
+    /// `part` between two literal texts.
     static func between(_ open: String, _ part: GrammarPart, _ close: String) -> GrammarPart {
         .sequence([quoted(open), part, quoted(close)])
     }
@@ -83,8 +83,8 @@ indirect enum GrammarPart: Sendable {
         }
     }
 
-    /// Characters of a string that stand for themselves. The engine compares an ASCII byte with
-    /// the last byte of a range's ends, so no range beyond ASCII may begin or end below 0x80.
+    /// Characters of a string that need no escape. The engine compares an ASCII byte only with the
+    /// last byte of a range's ends, so no range beyond ASCII may begin or end below 0x80.
     static let plainCharacters = #"\x20-\x21\x23-\x5B\x5D-\x7E"# + charactersBeyondASCII
     static let charactersBeyondASCII = #"\u00A0-\uD7FF\uE0A0-\U0010FFFF"#
 
@@ -106,14 +106,14 @@ indirect enum GrammarPart: Sendable {
     ]
 }
 
-/// A grammar in the notation of the grammar engine: a rule for each place of a schema that
-/// something refers to, and those that their parts need.
+/// A grammar in the notation of the grammar engine: it has a rule for each place of a schema that a
+/// reference names, and the rules that their parts need.
 final class SchemaGrammar {
-    /// The rules; the whole is `root`.
+    /// All rules; the start rule is `root`.
     private(set) var text = GrammarPart.rules.sorted { $0.key < $1.key }
         .map { "\($0.key) ::= \($0.value.body)\n" }.joined()
 
-    /// Steps in which the schema became this: a byte or a part that is looked at, once each time.
+    /// The work so far: the bytes and parts that were read, each time they were read.
     private(set) var steps = 0
     /// By the names of their rules.
     private var parts = [String: GrammarPart]()
@@ -128,8 +128,8 @@ final class SchemaGrammar {
     /// and of a set of characters in a `pattern`.
     static let (schema, byte, set) = (256, 3, 512)
 
-    /// - Parameter place: where the schema is read, a JSON pointer
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` once it is too much
+    /// - Parameter place: the place of the schema that is read, a JSON pointer
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the work exceeds its limit
     func spend(_ more: Int, at place: String = "") throws {
         steps += more
         guard steps <= SchemaLimits.work else {
@@ -169,7 +169,7 @@ final class SchemaGrammar {
         return counts.least == 0 ? .times(some, GrammarPart.Counts(most: 1)) : some
     }
 
-    /// Members in their order, the optional ones with or without.
+    /// The members of an object in their order; optional members may be missing.
     func members(_ members: [(part: GrammarPart, isRequired: Bool)]) throws -> GrammarPart {
         // What comes from a member on, where it is the first and where others are before it.
         var (first, more) = ([GrammarPart.nothing], GrammarPart.nothing)
@@ -218,11 +218,10 @@ final class SchemaGrammar {
         return branches.count == 1 ? branches[0] : try rule(.choice(branches))
     }
 
-    /// The longest of the shortest texts that any part has, in bytes: what one more character can
-    /// make necessary.
+    /// The longest of the shortest texts of all parts, in bytes: this many bytes can become
+    /// necessary with one more character.
     ///
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` where a place has a part that no text is an
-    ///   instance of, or is too large
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if a part has no instance, or is too large
     func longestEnd() throws -> Int {
         try measure()
         var most = 0.0

@@ -2,34 +2,34 @@ import H2OGrammar
 import MLX
 import MLXLMCommon
 
-/// Lets only such tokens be chosen that a reply can still become an instance of a schema, and
-/// ends it in time where its length has a limit.
+/// Allows only tokens with which a reply can still become an instance of a schema. If the reply has
+/// a limit of tokens, also ends it in time.
 package struct SchemaProcessor: LogitProcessor {
-    /// Why the grammar could not go on; the reply is of no use then.
+    /// The error of the grammar after which the reply is not valid; nil if there is none.
     package private(set) var failure: H2OSessionError?
 
     private var path: GrammarPath
     private let closing: ClosingTokens
     private var hasEnded = false
-    /// What may come next; nil is anything.
+    /// The mask of tokens that may come next; nil if any may.
     private var allowed: [UInt32]?
-    /// Tokens that the reply may still have, its end included.
+    /// Tokens that are left for the reply, including the token that ends it; nil without a limit.
     private var left: Int?
-    /// Tokens until the way to the end is looked for again.
+    /// Tokens until the processor looks for the shortest end again.
     private var pause = 0
-    /// The way to the end once there is no room for another.
+    /// The tokens that end the reply, as soon as there is no room for more.
     private var way: ArraySlice<Int>?
 
-    /// Tokens that are left over when the way to the end is taken, since one more token of the
-    /// model's choice may make that way longer.
+    /// Tokens to hold in reserve, because one more token of the model's choice can make the
+    /// shortest end longer.
     private let reserve: Int
     private static let leastReserve = 8
-    /// How far a refusal looks for the number of tokens that would be enough.
+    /// The most tokens with which a refusal searches for a sufficient limit.
     private static let farthest = 4096
 
     /// - Throws: `TokenGrammarError`, ``H2OSessionError/noRoomForSchema(tokens:atMost:)``
     ///
-    /// - Parameter longestEnd: tokens that one more token may make necessary
+    /// - Parameter longestEnd: the most tokens that one more token can make necessary
     init(
         _ path: GrammarPath, closing: ClosingTokens, longestEnd: Int, atMost most: Int?
     ) throws {
@@ -61,7 +61,7 @@ package struct SchemaProcessor: LogitProcessor {
     }
 
     package mutating func didSample(token: MLXArray) {
-        // What generates is a token ahead, and has one more when it sees the end.
+        // The generator is one token ahead, so it asks for one more token after the end.
         guard failure == nil, !hasEnded else { return }
         let token = token.asArray(Int32.self).first.map(Int.init) ?? closing.end
         guard token != closing.end else {
@@ -81,7 +81,7 @@ package struct SchemaProcessor: LogitProcessor {
         }
     }
 
-    /// Finds what may come next.
+    /// Computes which tokens may come next.
     private mutating func look() throws {
         try lookForEnd()
         guard let next = way?.first else {
@@ -93,8 +93,8 @@ package struct SchemaProcessor: LogitProcessor {
         allowed = only
     }
 
-    /// Takes the way to the end when there is just room for it. The less room there is, the more
-    /// often it is looked for.
+    /// Begins the shortest end when there is just enough room for it. The less room there is, the
+    /// more often the processor looks for it.
     private mutating func lookForEnd() throws {
         guard let left, way == nil else { return }
         guard pause == 0 else {
@@ -106,8 +106,8 @@ package struct SchemaProcessor: LogitProcessor {
         if room < reserve { way = found[...] } else { pause = room / reserve - 1 }
     }
 
-    /// Tokens that end the reply soon, from here: those that close what is open, and where there
-    /// is none of them, the first that is allowed.
+    /// Finds tokens that end the reply soon: tokens that close what is open or, if none of them is
+    /// allowed, the first allowed token.
     private func wayToEnd(atMost most: Int) throws -> [Int] {
         let here = path.count
         var way = [Int]()
@@ -146,24 +146,25 @@ struct ClosingTokens {
         others = ([","] + begins).compactMap(tokenizer.convertTokenToId)
     }
 
-    /// The best first. Both brackets are allowed only in a string, where they close nothing.
+    /// Returns the allowed tokens, the best first. If both brackets are allowed, the place is
+    /// inside a string, where they close nothing.
     func inOrder(_ isAllowed: (Int) -> Bool) -> [Int] {
         [end] + (brackets.allSatisfy(isAllowed) ? quote : brackets + quote) + others
     }
 }
 
-/// Makes the processors that hold a model's replies to schemas, one after the other, and keeps
-/// the grammars of the schemas asked for last. One for a model.
+/// Makes the processors for a model's replies with a schema, one at a time, and keeps the grammars
+/// of the schemas used last. Each model has one such object.
 package final class SchemaGrammars {
     private let closing: ClosingTokens
     private let compile: (String) throws -> any TokenGrammar
-    /// The last used is the last.
+    /// In the order of their last use.
     private var kept = [(schema: H2OSchema, path: GrammarPath)]()
 
     private static let most = 8
 
     /// - Parameters:
-    ///   - tokenizer: the model's
+    ///   - tokenizer: the model's tokenizer
     ///   - endOfTurn: the token that ends a turn in the model's template
     ///   - stops: all tokens that end a reply
     package convenience init(tokenizer: any Tokenizer, endOfTurn: Int, stops: Set<Int>) {
@@ -179,7 +180,7 @@ package final class SchemaGrammars {
         }
     }
 
-    /// - Parameter compile: makes a grammar of its text
+    /// - Parameter compile: compiles the text of a grammar
     package init(
         tokenizer: any Tokenizer, endOfTurn: Int,
         compile: @escaping (String) throws -> any TokenGrammar
@@ -188,9 +189,10 @@ package final class SchemaGrammars {
         closing = ClosingTokens(tokenizer: tokenizer, endOfTurn: endOfTurn)
     }
 
-    /// A processor for one reply. It is of no use anymore when another one is asked for.
+    /// Returns a processor for one reply. It becomes invalid when the next one is requested.
     ///
-    /// - Parameter most: the tokens that the reply may have, its end included; nil is any number
+    /// - Parameter most: the tokens that the reply may have, including the last one; nil for any
+    ///   number
     /// - Throws: ``H2OSessionError``
     package func processor(for schema: H2OSchema, atMost most: Int?) throws -> SchemaProcessor {
         do {
@@ -225,8 +227,8 @@ extension H2OSessionError {
 }
 
 extension Tokenizer {
-    /// Whether a token has a name and no text, as the marks of a template have. In a reply it
-    /// would be read as text by a grammar and left out by who decodes it.
+    /// Whether a token has a name but no text, like a template's special tokens. A grammar would
+    /// treat its name as text, but the decoder leaves it out.
     fileprivate func isMark(_ token: Int, named piece: String) -> Bool {
         let isNamed =
             piece.hasPrefix("<") && piece.hasSuffix(">")

@@ -1,36 +1,36 @@
-/// What a schema may have, so that none takes more than milliseconds to refuse, nor more stack
-/// than a thread of Apple's systems has.
+/// Limits of a schema, so that refusing one takes only milliseconds, and no more stack than a
+/// thread of Apple's systems has.
 enum SchemaLimits {
-    /// Bytes of its text.
+    /// Bytes of the schema's text.
     static let bytes = 256 << 10
-    /// Brackets within each other in its text, or texts of one list that continue each other.
+    /// Nested brackets in the text, or texts of one list that continue each other.
     static let nesting = 48
-    /// Schemas of one `anyOf`, `oneOf` or `prefixItems`.
+    /// Schemas in one `anyOf`, `oneOf` or `prefixItems`.
     static let ways = 256
-    /// Characters, elements or members that it asks for in one place.
+    /// Characters, elements or members that the schema requires in one place.
     static let count = 65536
     /// Characters of one `pattern`.
     static let pattern = 1024
-    /// Bytes of the shortest reply that any part of it needs.
+    /// Bytes of the shortest reply that any part requires.
     static let reply = 1 << 20
-    /// Steps in which it becomes a grammar.
+    /// Steps of work to turn the schema into a grammar.
     static let work = 1 << 20
 }
 
-/// Reads a JSON Schema into a grammar, and refuses what text cannot be held to.
+/// Reads a JSON Schema into a grammar, and refuses a schema that cannot be checked token by token.
 struct SchemaReader {
     private let root: OrderedJSON
     private let grammar: SchemaGrammar
-    /// What something refers to and is still to be read.
+    /// Schemas that references name and that are not read yet.
     private var schemas = [SchemaNode]()
-    /// The names of the rules of what something refers to, by JSON pointer.
+    /// The rule names of schemas that references name, by JSON pointer.
     private var names = [String: String]()
 
     init(root: OrderedJSON, grammar: SchemaGrammar) {
         (self.root, self.grammar) = (root, grammar)
     }
 
-    /// Reads the whole, and what something refers to.
+    /// Reads the whole schema, including all schemas that references name.
     ///
     /// - Throws: ``H2OSessionError/invalidSchema(_:)``
     mutating func read() throws {
@@ -52,7 +52,7 @@ struct SchemaReader {
         schemas.append(schema)
     }
 
-    /// What a JSON pointer into the schema leads to; nil for nothing.
+    /// The value at a JSON pointer into the schema; nil if there is none.
     private func value(at pointer: String) throws -> OrderedJSON? {
         var value: OrderedJSON? = root
         for part in pointer.split(separator: "/", omittingEmptySubsequences: false).dropFirst() {
@@ -66,7 +66,8 @@ struct SchemaReader {
         return value
     }
 
-    /// Keywords that say all about a value, with what may stand beside them.
+    /// Keywords that describe a value completely, with the keywords that may be used together with
+    /// them.
     private static let whole: [String: Set<String>] = [
         "$ref": [], "const": ["type"], "enum": ["type"], "anyOf": [], "oneOf": [], "allOf": [],
     ]
@@ -126,7 +127,8 @@ struct SchemaReader {
         }
     }
 
-    /// The types that the node names, or the one that its keywords are for; none is any.
+    /// The types that the node names, or else the type to which its keywords belong; empty for any
+    /// type.
     private func types(of node: SchemaNode) throws -> [String] {
         let named: [String]
         switch node["type"] {
@@ -213,7 +215,8 @@ struct SchemaReader {
                 isRequired: required.contains(property.name)
             )
         }
-        // Some of the optional ones become required, or go, where their number has limits.
+        // If the number of members is limited, some optional members become required, or are left
+        // out.
         var missing = counts.least - required.count
         for index in members.indices where missing > 0 && !members[index].isRequired {
             members[index].isRequired = true
@@ -230,7 +233,7 @@ struct SchemaReader {
         return .between("{", try grammar.members(members), "}")
     }
 
-    /// An object whose members have no names in the schema.
+    /// An object for whose members the schema has no names.
     private mutating func map(
         _ node: SchemaNode, _ counts: GrammarPart.Counts
     ) throws -> GrammarPart {
@@ -242,7 +245,7 @@ struct SchemaReader {
         } else if let schema = try node.schema("additionalProperties") {
             value = try part(schema)
         }
-        // Two members of one name would count once.
+        // Two members of the same name would count as one.
         guard counts.least < 2 else { throw node.unsupported("minProperties") }
         let members = try grammar.list(.member(.common("string"), value), counts)
         return .between("{", members, "}")
@@ -285,7 +288,7 @@ extension OrderedJSON {
     }
 }
 
-/// One object of a schema, with its place; the values of keywords are checked when they are read.
+/// One object of a schema, with its place. The values of keywords are checked when they are read.
 struct SchemaNode {
     let members: [OrderedJSON.Member]
     /// A JSON pointer.
@@ -308,13 +311,13 @@ struct SchemaNode {
         members.first { $0.name == keyword }?.value
     }
 
-    /// The first of the keywords that is there.
+    /// The first of these keywords that the node has.
     func first(of keywords: some Sequence<String>) -> String? {
         let wanted = Set(keywords)
         return members.first { wanted.contains($0.name) }?.name
     }
 
-    /// The value of a keyword; nil if it is not there.
+    /// The value of a keyword; nil if the node does not have it.
     private func value<T>(
         _ keyword: String, _ expected: String, _ read: (OrderedJSON) -> T?
     ) throws -> T? {
@@ -364,7 +367,7 @@ struct SchemaNode {
         try self[keyword].map { try SchemaNode($0, at: "\(place)/\(keyword)") }
     }
 
-    /// Schemas by name, in their order; none if the keyword is not there.
+    /// The schemas of a keyword by name, in their order; empty if the node does not have it.
     func named(_ keyword: String) throws -> [(name: String, schema: SchemaNode)] {
         try value(keyword, "an object of schemas", \.members)?.map {
             let name = $0.name.replacing("~", with: "~0").replacing("/", with: "~1")
@@ -372,7 +375,7 @@ struct SchemaNode {
         } ?? []
     }
 
-    /// The error for an object that describes no value.
+    /// The error for an object that no value can match.
     var noInstance: H2OSessionError { .invalidSchema(.noInstance(place: place)) }
 
     func unsupported(_ keyword: String) -> H2OSessionError {

@@ -1,6 +1,6 @@
 /// Numbers between two limits, as the digits that they are written with.
 enum NumberRange {
-    /// The most digits of a number, which a `Double` holds exactly.
+    /// The most digits of a number; a `Double` represents all of them exactly.
     private static let most = 15
     private static let largest = power(most) - 1
     private static let keywords = [
@@ -15,7 +15,8 @@ enum NumberRange {
         let limits = try keywords.map { try node.number($0) }
         let all = limits.compactMap { $0 }
         guard !all.isEmpty else { return nil }
-        // As many decimals as the limits have, two at least; more where nothing is between them.
+        // As many decimals as the limits have, at least two; more if no number is between the
+        // limits.
         let enough = (2 ... 9).first { places in all.allSatisfy { units($0, places).isExact } } ?? 9
         for places in whole ? [0] : [enough, 9] {
             guard let range = range(limits, places) else { continue }
@@ -25,7 +26,7 @@ enum NumberRange {
         throw node.noInstance
     }
 
-    /// The numbers between the limits, in units of the last of some decimals; nil for none.
+    /// The numbers between the limits, in units of the last decimal; nil if there are none.
     private static func range(_ limits: [Double?], _ places: Int) -> ClosedRange<Int>? {
         let bounds = limits.enumerated().map { index, limit -> Int? in
             guard let limit else { return nil }
@@ -75,7 +76,8 @@ enum NumberRange {
         }
     }
 
-    /// Sequences of digits, as many as each limit has, that cover just what is between.
+    /// Sequences of digits that cover exactly the numbers between two limits with the same number
+    /// of digits.
     private static func between(
         _ least: ArraySlice<Int>, _ most: ArraySlice<Int>
     ) -> [[ClosedRange<Int>]] {
@@ -107,17 +109,17 @@ enum NumberRange {
     }
 }
 
-/// Turns the regular expression of a `pattern` into a grammar of the strings that match it as a
-/// whole and need no escapes in JSON.
+/// Turns the regular expression of a `pattern` into a grammar of the strings that match it
+/// completely and need no escapes in JSON.
 struct PatternReader {
     private let grammar: SchemaGrammar
     private var rest: Substring.UnicodeScalarView
-    /// Groups that are open.
+    /// The number of open groups.
     private var depth = 0
 
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` where it is too much work
-    /// - Returns: nil for an expression that is too long, or with look-around, references,
-    ///   anchors within it or other things that a grammar has no words for
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if it is too much work
+    /// - Returns: nil for an expression that is too long, or has look-around, references, inner
+    ///   anchors or other things that a grammar cannot express
     static func part(of pattern: String, _ grammar: SchemaGrammar) throws -> GrammarPart? {
         guard pattern.unicodeScalars.count <= SchemaLimits.pattern else { return nil }
         var reader = PatternReader(grammar: grammar, rest: pattern[...].unicodeScalars)
@@ -125,7 +127,7 @@ struct PatternReader {
         return reader.rest.isEmpty ? part : nil
     }
 
-    /// - Parameter isWhole: whether anchors may stand around each way
+    /// - Parameter isWhole: whether each alternative may have anchors around it
     private mutating func alternatives(isWhole: Bool = false) throws -> GrammarPart? {
         var ways = [GrammarPart]()
         repeat {
@@ -213,7 +215,7 @@ struct PatternReader {
         return .set(codes + (isNegative ? GrammarPart.charactersBeyondASCII : ""))
     }
 
-    /// Whether a backslash before it only says that it stands for itself.
+    /// Whether a backslash before this character only means the character itself.
     private static func isPlain(_ scalar: Unicode.Scalar) -> Bool {
         !scalar.properties.isAlphabetic && !("0" ... "9").contains(scalar)
     }
@@ -225,7 +227,7 @@ struct PatternReader {
         "w": Set(plain.filter { !isPlain($0) || $0 == "_" }),
     ]
 
-    /// The last part as often as what follows it says.
+    /// The last part, repeated as the quantifier after it demands.
     private mutating func counted(_ part: GrammarPart) -> GrammarPart? {
         var counts = GrammarPart.Counts()
         if took("?") {

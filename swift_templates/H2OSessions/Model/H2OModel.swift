@@ -9,28 +9,29 @@ import MLXLMCommon
 ///     let session = model.makeSession(instructions: "Be brief.")
 ///     print(try await session.respond(to: "What is a heavy hitter?").text)
 ///
-/// Its replies follow each other: that of one session waits until that of another has ended.
-/// While the app is in the background, nothing is computed; a reply continues afterwards.
+/// The model generates one reply at a time: a session waits until the reply of another session has
+/// ended. In the background it computes nothing; a reply continues when the app is in the
+/// foreground again.
 public actor H2OModel {
     private nonisolated let executor = ThreadExecutor()
     package nonisolated let loaded: LoadedModel
     nonisolated let turns = TurnQueue()
-    /// What holds memory that it can do without.
+    /// The objects that can release memory.
     nonisolated let holders = MemoryHolders()
     private nonisolated let pressure: MemoryPressure.Observation
 
-    /// A queue of its own, which the model's sessions share.
+    /// The executor that the model and its sessions share.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
         executor.asUnownedSerialExecutor()
     }
 
     /// - Parameters:
     ///   - context: a model of mlx-swift-lm with its tokenizer
-    ///   - caches: what its layers get for each conversation
-    ///   - archiveInFiles: whether what recall brings back waits in files, which are deleted
-    ///     with the conversation, and not in memory. Without recall nothing is kept.
-    ///   - snapshots: the bytes that those of one conversation may take
-    ///   - promptChunk: tokens of a prompt that are read at a time
+    ///   - caches: the caches of its layers in each conversation
+    ///   - archiveInFiles: whether the archive of recall is in files, which are deleted with the
+    ///     conversation, or in memory. Without recall there is no archive.
+    ///   - snapshots: the bytes that the snapshots of one conversation may take
+    ///   - promptChunk: the tokens of a prompt that are read at once
     public init(
         context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool = false,
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
@@ -60,12 +61,12 @@ public actor H2OModel {
         }
     }
 
-    /// A new conversation.
+    /// Starts a new conversation.
     ///
     /// - Parameters:
     ///   - instructions: the system prompt; its tokens are never evicted
-    ///   - tools: what the model may call
-    ///   - options: for replies that are asked for without options of their own
+    ///   - tools: the tools that the model may call
+    ///   - options: the options of replies that have none of their own
     public nonisolated func makeSession(
         instructions: String? = nil, tools: [H2OTool] = [],
         options: H2OSession.Options = H2OSession.Options()
@@ -75,10 +76,10 @@ public actor H2OModel {
             tools: tools, options: options)
     }
 
-    /// Lets memory go that is not needed now: buffers that MLX keeps, conversations of
-    /// FoundationModels that no request uses, and snapshots, which go to files as far as
-    /// ``H2OSnapshotLimits/files`` allows. Nothing is lost, but some may be read again. It happens
-    /// by itself when the system warns, and when the app goes to the background.
+    /// Releases memory that is not needed now: buffers that MLX keeps, conversations of
+    /// FoundationModels that no request uses, and snapshots, which move to files within
+    /// ``H2OSnapshotLimits/files``. No message is lost, but some may be read again. This happens
+    /// automatically after a memory warning and when the app enters the background.
     public func releaseMemory() async {
         await Self.releaseMemory(holders)
     }
@@ -88,24 +89,24 @@ public actor H2OModel {
         Memory.clearCache()
     }
 
-    /// Whether the model can think before it answers, so that ``H2OSession/Options/thinking`` says
-    /// something to it.
+    /// Whether the model can think before it answers, so that ``H2OSession/Options/thinking`` has
+    /// an effect.
     public var canThink: Bool {
         ReplyDecoder(
             loaded.context.configuration, tokenizer: loaded.context.tokenizer, tools: [], prompt: ""
         ).canThink
     }
 
-    /// Memory in use and memory left.
+    /// The memory in use and the free memory.
     public nonisolated var memory: H2OMemoryReading { H2OMemoryReading(loaded) }
 }
 
-/// Has memory that it can do without.
+/// An object that can release memory.
 protocol MemoryHolder: AnyObject, Sendable {
     func releaseMemory() async
 }
 
-/// All of a model's that there are.
+/// All memory holders of a model.
 final class MemoryHolders: @unchecked Sendable {
     private struct Weak {
         weak var holder: (any MemoryHolder)?
@@ -125,20 +126,20 @@ final class MemoryHolders: @unchecked Sendable {
 }
 
 extension H2OModel {
-    /// Loads a model from its folder. First checks that the folder is as it was bundled, that
-    /// MLX can start, and that the model fits into the free memory. The CPU loads it, so that
-    /// the app may be in the background meanwhile.
+    /// Loads a model from its folder. First checks that the folder equals its manifest, that MLX
+    /// can start, and that the model fits into the free memory. The CPU loads the model, so the app
+    /// may enter the background meanwhile.
     ///
     /// - Parameters:
-    ///   - folder: weights, tokenizer, configuration and `manifest.json`
-    ///   - plan: the bytes that the model takes; MLX's limits are the sum of the plans of all
-    ///     models in memory, and what their snapshots may take
-    ///   - caches: what the model's layers get for each conversation
-    ///   - archiveInFiles: whether what recall brings back waits in files, which are deleted
-    ///     with the conversation, and not in memory
-    ///   - snapshots: the bytes that those of one conversation may take
-    ///   - checksEveryByte: whether the files' digests are compared, and not their sizes alone;
-    ///     it takes seconds per gigabyte
+    ///   - folder: contains weights, tokenizer, configuration and `manifest.json`
+    ///   - plan: the bytes that the model needs; MLX's limits are the sum of the plans and
+    ///     snapshots of all models in memory
+    ///   - caches: the caches of the model's layers in each conversation
+    ///   - archiveInFiles: whether the archive of recall is in files, which are deleted with the
+    ///     conversation, or in memory
+    ///   - snapshots: the bytes that the snapshots of one conversation may take
+    ///   - checksEveryByte: whether to compare the files' digests and not only their sizes; it
+    ///     takes seconds per gigabyte
     /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public static func load(
         from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
@@ -150,7 +151,7 @@ extension H2OModel {
             platform: H2OPlatform(), loader: LLMLoader())
     }
 
-    /// The same with other system services, and another way to make the model.
+    /// The same with other system services and another loader.
     package static func load(
         from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
@@ -161,8 +162,8 @@ extension H2OModel {
         try platform.metal.check()
         try platform.memory.check(plan, of: manifest.model)
         let limits = MemoryLimits(plan, snapshots: snapshots.memory)
-        // Upstream loads in one call, which no guard could interrupt: work on the GPU would end
-        // the app in the background.
+        // Upstream loads in one call that cannot be interrupted. If it used the GPU in the
+        // background, iOS would end the app.
         return try await Device.withDefaultDevice(.cpu) {
             let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
             try BundledAdapter.apply(in: folder, to: context.model)
@@ -174,7 +175,7 @@ extension H2OModel {
         }
     }
 
-    /// The caches of the system prompt in a model's folder, which may have none.
+    /// The caches of the system prompt in a model's folder; nil if it has none.
     private static func prepared(
         in folder: URL, _ manifest: ModelManifest
     ) -> Result<PreparedPrompt, PreparedPromptProblem>? {
@@ -192,9 +193,9 @@ package struct H2OPlatform: Sendable {
     package var background: BackgroundGuard
     package var metal: MetalCheck
     package var pressure: MemoryPressure
-    /// Where archives in files are, a folder per conversation.
+    /// The folder with a folder of archives for each conversation.
     package var archives: URL
-    /// The same of snapshots in files.
+    /// The folder with a folder of snapshots for each conversation.
     package var snapshots: URL {
         archives.deletingLastPathComponent()
             .appending(path: "h2o-snapshots", directoryHint: .isDirectory)
@@ -216,7 +217,7 @@ package struct H2OPlatform: Sendable {
         self.elapsed = elapsed
     }
 
-    /// In the app's own folder for files that it needs to work.
+    /// In the app's folder for support files.
     package static let ownArchives: URL = {
         let files = FileManager.default
         let own = files.urls(for: .applicationSupportDirectory, in: .userDomainMask).first
@@ -226,7 +227,7 @@ package struct H2OPlatform: Sendable {
 
     private static let start = ContinuousClock.now
 
-    /// The time since this was first asked.
+    /// The time since the first call.
     package static let sinceStart: @Sendable () -> Duration = {
         start.duration(to: .now)
     }

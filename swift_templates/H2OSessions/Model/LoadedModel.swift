@@ -3,31 +3,31 @@ import H2OKit
 import MLX
 import MLXLMCommon
 
-/// A model in memory with what belongs to it. Only jobs on its model's executor use it.
+/// A model in memory and the objects that belong to it. Only jobs on its model's executor use it.
 package final class LoadedModel: @unchecked Sendable {
     package let context: ModelContext
     /// nil for a model that was not bundled.
     package let manifest: ModelManifest?
-    /// What the layers of each conversation get.
+    /// The caches of the layers in each conversation.
     package let caches: H2OCaches
-    /// Whether what recall brings back waits in files and not in memory.
+    /// Whether the archive of recall is in files or in memory.
     package let archiveInFiles: Bool
     /// The bytes that a conversation's snapshots may take.
     package let snapshots: H2OSnapshotLimits
-    /// Tokens of a prompt that are read at a time.
+    /// Tokens of a prompt to read at once.
     package let promptChunk: Int
-    /// The same, as far as this device is quick enough: a step that runs when the app leaves the
-    /// foreground must have ended a few seconds later.
+    /// The same, but fewer if this device is slow: a step that runs when the app leaves the
+    /// foreground must end within a few seconds.
     private(set) var chunk: Int
     package let facts: ModelFacts
-    /// Made for the first reply that has a schema.
+    /// Created for the first reply with a schema.
     package var grammars: SchemaGrammars?
     package let plan: MemoryPlan?
-    /// MLX's limits, as long as the model is in memory.
+    /// MLX's limits while the model is in memory.
     private let limits: MemoryLimits?
     package let platform: H2OPlatform
-    /// The caches of the system prompt that the package was made with, or why they cannot be
-    /// used. nil if there are none.
+    /// The caches of the package's system prompt, or why they cannot be used. nil if there are
+    /// none.
     let prepared: Result<PreparedPrompt, PreparedPromptProblem>?
 
     init(
@@ -50,7 +50,7 @@ package final class LoadedModel: @unchecked Sendable {
         self.prepared = prepared
     }
 
-    /// Halves what is read at a time where a whole chunk took too long.
+    /// Halves the number of tokens to read at once if a whole chunk took too long.
     func noteChunk(of tokens: Int, took time: Duration) {
         guard tokens == chunk, time > Self.longestChunk, chunk > Self.leastChunk else { return }
         chunk = max(Self.leastChunk, chunk / 2)
@@ -68,7 +68,7 @@ package final class LoadedModel: @unchecked Sendable {
             .union([tokenizer.eosTokenId].compactMap { $0 })
     }
 
-    /// How transcripts with these tools become tokens.
+    /// The format that turns transcripts with these tools into tokens.
     func format(tools: [H2OToolDefinition], options: H2OSession.Options) -> PromptFormat {
         let thinking = (options.schema == nil ? options.thinking : false).map {
             [context.configuration.thinkingVariable: JSONValue.bool($0)]
@@ -78,7 +78,7 @@ package final class LoadedModel: @unchecked Sendable {
             variables: options.templateContext, thinking: thinking ?? [:])
     }
 
-    /// What the caches of its conversations depend on.
+    /// Everything on which the caches of its conversations depend.
     package private(set) lazy var identity: ConversationIdentity = {
         let format = format(tools: [], options: H2OSession.Options())
         let probe = [H2OMessage.system("a"), .user("b"), .assistant("c"), .user("d")]
@@ -96,10 +96,10 @@ package final class LoadedModel: @unchecked Sendable {
             root: platform.snapshots, room: { self.snapshotRoom(taken: $0) })
     }
 
-    /// The bytes in memory that a conversation's snapshots may take: what is free beyond what
-    /// the plan has for the model and its caches and a reserve. nil if the system does not say.
+    /// The bytes of memory that a conversation's snapshots may take: the free memory minus the plan
+    /// of the model and its caches, and minus a reserve. nil if the system does not report it.
     ///
-    /// - Parameter taken: those that they take now
+    /// - Parameter taken: the bytes that the snapshots take now
     package func snapshotRoom(taken: Int) -> Int? {
         guard let free = platform.memory.free else { return nil }
         let used = Memory.activeMemory - taken
@@ -107,12 +107,12 @@ package final class LoadedModel: @unchecked Sendable {
         return taken + free - planned - Self.reserve
     }
 
-    /// Bytes that are left to the app.
+    /// Bytes that are left for the app.
     package static let reserve = 256 << 20
 }
 
 extension LoadedModel {
-    /// What holds a reply to the schema of the options; nil without one.
+    /// The processor that makes a reply follow the schema of the options; nil without a schema.
     ///
     /// - Throws: ``H2OSessionError``
     func schemaProcessor(for options: H2OSession.Options) throws -> SchemaProcessor? {
@@ -125,7 +125,7 @@ extension LoadedModel {
         return try grammars.processor(for: schema, atMost: options.maxTokens)
     }
 
-    /// The token that ends a turn in the chat template, or else a reply.
+    /// The token that ends a turn in the chat template, or else the token that ends a reply.
     private func endOfTurn() throws -> Int {
         let format = format(tools: [], options: H2OSession.Options())
         let exchange: [H2OMessage] = [.user("a"), .assistant("b"), .user("c")]
@@ -139,11 +139,11 @@ extension LoadedModel {
     }
 }
 
-/// The caches of a conversation.
+/// Makes the caches of a conversation.
 enum SessionCaches {
-    /// One empty cache for each that the model makes; `pinned` is never evicted from it.
+    /// Makes one empty cache for each cache of the model; they never evict the positions `pinned`.
     ///
-    /// - Parameter archive: the folder of what recall brings back; nil for memory
+    /// - Parameter archive: the folder of the archive; nil for memory
     /// - Throws: ``H2OSessionError/systemPromptTooLong(tokens:atMost:)``, `H2OCacheError`
     static func make(
         _ caches: H2OCaches, for model: any LanguageModel, pinned: Range<Int>,
@@ -167,7 +167,7 @@ extension H2OConfiguration {
         return try with(pinned: pinned + [range])
     }
 
-    /// This configuration with its archive, if there is one, in a folder.
+    /// This configuration with its archive, if it has one, in a folder.
     func archiving(in folder: URL?) throws -> H2OConfiguration {
         guard let recall, let folder else { return self }
         let path = folder.path(percentEncoded: false)
@@ -175,13 +175,13 @@ extension H2OConfiguration {
     }
 }
 
-/// What a model's files say of how it is used.
+/// Settings in a model's files.
 package struct ModelFacts: Sendable {
-    /// Of `generation_config.json`.
+    /// The sampling settings in `generation_config.json`.
     package var sampling = H2OSampling()
-    /// Tokens that a prompt may have, of `config.json`; nil if it does not say.
+    /// The most tokens of a prompt, from `config.json`; nil if it does not contain the number.
     package var positions: Int?
-    /// Tokens that the model knows, of `config.json`; nil if it does not say.
+    /// The tokens in the vocabulary, from `config.json`; nil if it does not contain the number.
     package var vocabulary: Int?
 
     package init(
@@ -192,7 +192,7 @@ package struct ModelFacts: Sendable {
         self.vocabulary = vocabulary
     }
 
-    /// - Parameter folder: the model's; a file that it lacks says nothing
+    /// - Parameter folder: the model's folder; missing files leave the defaults
     package init(in folder: URL) {
         if let file: GenerationFile = Self.read("generation_config.json", in: folder) {
             sampling = file.sampling

@@ -1,9 +1,9 @@
 import Foundation
 
-/// Runs the jobs of several actors one after the other on a thread of its own.
+/// Runs the jobs of several actors one after the other on its own thread.
 ///
-/// An array that is not computed yet can be computed only on the thread where it was asked for,
-/// and waiting for the GPU should hold none of the threads that all tasks share.
+/// MLX can compute an array only on the thread that asked for it, and waiting for the GPU should
+/// not block the threads that all tasks share.
 package final class ThreadExecutor: SerialExecutor {
     private let jobs = JobQueue()
     /// Bytes.
@@ -22,7 +22,7 @@ package final class ThreadExecutor: SerialExecutor {
         }
         thread.name = "h2o-model"
         thread.qualityOfService = .userInitiated
-        // Apple's systems give a thread 512 KB, and chat templates are read by recursion.
+        // Apple's systems give a thread 512 KB, but chat templates are parsed recursively.
         thread.stackSize = Self.stackSize
         thread.start()
     }
@@ -56,7 +56,7 @@ private final class JobQueue: @unchecked Sendable {
         }
     }
 
-    /// Lets the thread end once nothing waits.
+    /// Ends the thread when no job waits.
     func close() {
         condition.withLock {
             isClosed = true
@@ -64,7 +64,7 @@ private final class JobQueue: @unchecked Sendable {
         }
     }
 
-    /// Waits for a job; nil once the queue is closed.
+    /// Waits for a job; nil when the queue is closed.
     func next() -> Job? {
         condition.withLock {
             while waiting.isEmpty && !isClosed { condition.wait() }
@@ -73,7 +73,7 @@ private final class JobQueue: @unchecked Sendable {
     }
 }
 
-/// Lets the replies of one model follow each other, in the order in which they were asked for.
+/// Runs the replies of one model one after the other, in the order of their requests.
 final class TurnQueue: @unchecked Sendable {
     private typealias Waiting = (id: UUID, continuation: CheckedContinuation<Void, any Error>)
 

@@ -1,18 +1,18 @@
-/// A model that is loaded when it is first asked for, and once for all who use it at the same time:
-/// two copies of the weights would not fit. When nobody has it any more, it is released.
+/// A model that is loaded at its first use and shared by all users, because two copies of the
+/// weights would not fit into memory. It is released when nobody uses it.
 package actor SharedModel {
     private weak var model: H2OModel?
     private var loading: Task<H2OModel, any Error>?
 
     package init() {}
 
-    /// The model, if somebody has it.
+    /// The loaded model; nil if nobody uses it.
     package var loaded: H2OModel? { model }
 
-    /// The model that somebody has, or else what `load` gives. Who asks while it is loaded waits
-    /// for the same. After an error the next call tries again.
+    /// Returns the loaded model, or loads it. Callers that arrive while it is loading wait for the
+    /// same model. After an error, the next call tries again.
     ///
-    /// - Throws: what `load` throws
+    /// - Throws: the error of `load`
     package func model(
         load: @escaping @Sendable () async throws -> H2OModel
     ) async throws -> H2OModel {

@@ -4,24 +4,24 @@ import MLXLMCommon
 /// One message of a conversation.
 public struct H2OMessage: Hashable, Codable, Sendable {
     public enum Role: String, Hashable, Codable, Sendable {
-        /// Instructions of the app. At most one, at the beginning.
+        /// Instructions of the app. A conversation has at most one, at the beginning.
         case system
         case user
         /// The model.
         case assistant
-        /// What a tool answered to a call.
+        /// The output of a tool for a call.
         case tool
     }
 
     public var role: Role
     public var text: String
-    /// What an assistant thought before it answered.
+    /// The thoughts of an assistant before its answer.
     public var thoughts: String?
     /// The tools that an assistant calls.
     public var toolCalls: [H2OToolCall]
-    /// The call that a tool answers.
+    /// The call to which a tool's output belongs.
     public var toolCallID: String?
-    /// The tool that answers.
+    /// The tool that gave the output.
     public var toolName: String?
 
     public init(
@@ -57,7 +57,7 @@ public struct H2OMessage: Hashable, Codable, Sendable {
 
 /// A call of a tool, as the model wrote it.
 public struct H2OToolCall: Hashable, Codable, Sendable {
-    /// Tells this call from others of the conversation.
+    /// The identifier of the call, unique in the conversation.
     public var id: String
     /// The name of the tool.
     public var name: String
@@ -70,7 +70,7 @@ public struct H2OToolCall: Hashable, Codable, Sendable {
     }
 }
 
-/// What a model is told of a tool.
+/// The description of a tool that the model reads.
 package struct H2OToolDefinition: Hashable, Codable, Sendable {
     package let name: String
     package let description: String
@@ -112,15 +112,15 @@ package struct H2OToolDefinition: Hashable, Codable, Sendable {
 ///     }
 public struct H2OTool: Sendable {
     package let definition: H2OToolDefinition
-    /// Answers a call. The text of an error that it throws is given to the model.
+    /// Runs the tool. If it throws an error, the model gets the error's text.
     package let call: @Sendable ([String: JSONValue]) async throws -> String
 
-    /// A tool whose arguments are a type of the app's.
+    /// Creates a tool whose arguments have a type of the app.
     ///
     /// - Parameters:
     ///   - parameters: mlx-swift-lm's descriptions of the arguments
-    ///   - call: answers a call. The text of an error that it throws is given to the model, and so
-    ///     is what is wrong with arguments that are not of the type
+    ///   - call: runs the tool. If it throws an error, or the arguments do not match the type, the
+    ///     model gets the error's text
     public init<Arguments: Decodable & Sendable>(
         name: String, description: String, parameters: [ToolParameter],
         call: @escaping @Sendable (Arguments) async throws -> String
@@ -130,11 +130,11 @@ public struct H2OTool: Sendable {
         self.call = { try await call(Arguments(arguments: $0)) }
     }
 
-    /// A tool with arguments of any form, such as one that another program describes.
+    /// Creates a tool with arguments of any form, such as a tool that another program describes.
     ///
     /// - Parameter parameters: a JSON Schema of an object
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the parameters are not the schema of
-    ///   an object
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the parameters are not the schema of an
+    ///   object
     public init(
         name: String, description: String, parameters: JSONValue,
         call: @escaping @Sendable ([String: JSONValue]) async throws -> String
@@ -184,8 +184,8 @@ extension H2OToolDefinition {
     }
 }
 
-// A value of JSON, as in a tool's arguments, has its name where this module alone is imported. A
-// type alias of that name would be a second one where mlx-swift-lm is imported too.
+// Makes the name `JSONValue` available to code that imports only this module. A type alias would be
+// ambiguous in code that also imports mlx-swift-lm.
 @_exported import enum MLXLMCommon.JSONValue
 
 extension JSONValue {

@@ -1,15 +1,15 @@
 import MLXLMCommon
 
-/// How the next token is chosen. A field that is nil has the value of the model's
-/// `generation_config.json`, or else mlx-swift-lm's.
+/// How the next token is chosen. For a field that is nil, the session uses the value in the model's
+/// `generation_config.json`, or else mlx-swift-lm's default.
 public struct H2OSampling: Hashable, Codable, Sendable {
-    /// Flattens (above 1) or sharpens the probabilities; 0 takes the likeliest token.
+    /// Flattens the probabilities (above 1) or sharpens them; 0 chooses the likeliest token.
     public var temperature: Float?
-    /// Takes the likeliest tokens that together have this probability; 1 takes all.
+    /// Considers the likeliest tokens that together have this probability; 1 considers all.
     public var topP: Float?
-    /// Takes this many of the likeliest tokens; 0 takes all.
+    /// Considers this many of the likeliest tokens; 0 considers all.
     public var topK: Int?
-    /// Takes tokens with at least this share of the likeliest one's probability.
+    /// Considers tokens whose probability is at least this share of the largest; 0 considers all.
     public var minP: Float?
     /// Divides the logits of tokens that occurred among the newest; 1 changes nothing.
     public var repetitionPenalty: Float?
@@ -28,13 +28,13 @@ public struct H2OSampling: Hashable, Codable, Sendable {
         self.seed = seed
     }
 
-    /// Always the likeliest token.
+    /// Always chooses the likeliest token.
     public static let greedy = H2OSampling(temperature: 0)
 }
 
 extension H2OSampling {
-    /// - Throws: ``H2OSessionError/invalidSampling(field:value:allowed:)``: upstream would take
-    ///   such a value and choose tokens that nobody asked for
+    /// - Throws: ``H2OSessionError/invalidSampling(field:value:allowed:)``, because upstream would
+    ///   accept an impossible value and choose wrong tokens
     func check() throws {
         let most = Float.greatestFiniteMagnitude
         let fields: [(name: String, value: Float?, allowed: ClosedRange<Float>)] = [
@@ -49,7 +49,7 @@ extension H2OSampling {
         }
     }
 
-    /// mlx-swift-lm's parameters with these values, or the model's own.
+    /// mlx-swift-lm's parameters with these values, or with the model's defaults.
     func parameters(defaults: H2OSampling) -> GenerateParameters {
         var parameters = GenerateParameters()
         parameters.temperature = temperature ?? defaults.temperature ?? parameters.temperature

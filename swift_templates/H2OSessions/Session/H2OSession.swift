@@ -9,7 +9,7 @@ import MLXLMCommon
 ///         if case .text(let text) = part { print(text, terminator: "") }
 ///     }
 ///
-/// The caches and their scores live as long as the session, so a later turn reads only the new
+/// The caches and their scores exist as long as the session, so a later turn reads only the new
 /// tokens. The tokens of the instructions and of tools are pinned.
 public actor H2OSession {
     public nonisolated let model: H2OModel
@@ -33,19 +33,19 @@ public actor H2OSession {
         self.options = options
     }
 
-    /// The model's reply to a user's message. Canceling the task, or ``cancel()``, ends it; the
-    /// part that was generated is the reply.
+    /// Generates the model's reply to a user's message. Canceling the task, or ``cancel()``, ends
+    /// the reply, which then contains the text so far.
     ///
     /// - Parameters:
     ///   - prompt: the message
-    ///   - options: instead of the session's
+    ///   - options: options that replace the session's
     /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The
-    ///   conversation then is as before.
+    ///   conversation is then unchanged.
     public func respond(to prompt: String, options: Options? = nil) async throws -> Response {
         try await respond(to: .user(prompt), options: options)
     }
 
-    /// The same with a message of any role that can be answered.
+    /// The same with a message of any role that the model can answer.
     public func respond(
         to message: H2OMessage, options: Options? = nil
     ) async throws -> Response {
@@ -59,34 +59,34 @@ public actor H2OSession {
         }
     }
 
-    /// Streams the model's reply to a user's message. Generation does not wait for the reader.
-    /// It ends with the turn, when the stream is dropped, or when ``cancel()`` is called.
+    /// Streams the model's reply to a user's message. Generation does not wait for the reader. It
+    /// ends with the turn, when the stream is released, or when ``cancel()`` is called.
     ///
     /// - Parameters:
     ///   - prompt: the message
-    ///   - options: instead of the session's
-    /// - Returns: parts of the reply, the last one ``Part/usage(_:)``. The stream throws what
-    ///   ``respond(to:options:)-(String,_)`` throws.
+    ///   - options: options that replace the session's
+    /// - Returns: parts of the reply, the last one ``Part/usage(_:)``. The stream throws the same
+    ///   errors as ``respond(to:options:)-(String,_)``.
     public nonisolated func streamResponse(
         to prompt: String, options: Options? = nil
     ) -> AsyncThrowingStream<Part, any Error> {
         streamResponse(to: .user(prompt), options: options)
     }
 
-    /// The same with a message of any role that can be answered.
+    /// The same with a message of any role that the model can answer.
     public nonisolated func streamResponse(
         to message: H2OMessage, options: Options? = nil
     ) -> AsyncThrowingStream<Part, any Error> {
         stream(options) { _ in (message, nil) }
     }
 
-    /// Goes on with the last reply, which was cut off: by ``cancel()``, by its limit of tokens, or
-    /// by the end of the app. It is read again first. The model does not think again; a reply of
-    /// which there are only thoughts gets its answer.
+    /// Continues the last reply, which was cut off by ``cancel()``, by its limit of tokens, or by
+    /// the end of the app. The session first reads the reply again if necessary. The model does not
+    /// think again; if the reply was cut off after its thoughts, the answer follows.
     ///
-    /// - Parameter options: instead of the session's
-    /// - Returns: the parts that follow those that there are. The stream throws
-    ///   ``H2OSessionError/emptyPrompt`` where the last message is no reply.
+    /// - Parameter options: options that replace the session's
+    /// - Returns: the parts that follow the existing ones. The stream throws
+    ///   ``H2OSessionError/emptyPrompt`` if the last message is not a reply.
     public nonisolated func continueResponse(
         options: Options? = nil
     ) -> AsyncThrowingStream<Part, any Error> {
@@ -101,7 +101,7 @@ public actor H2OSession {
         }
     }
 
-    /// Whether the last message is a reply that can go on: one that calls no tools.
+    /// Whether the last message is a reply that can continue, that is, calls no tools.
     package var canContinue: Bool {
         guard let last = messages.last, last.role == .assistant, last.toolCalls.isEmpty else {
             return false
@@ -133,9 +133,9 @@ public actor H2OSession {
         return stream
     }
 
-    /// Reads instructions, tools and the messages so far, so that the next reply reads the
-    /// user's message alone, and makes the grammar of the schema in the session's options.
-    /// Before the first reply it saves time; after one the caches have read them.
+    /// Reads instructions, tools and the messages so far, so that the next reply reads only the
+    /// user's message, and compiles the grammar of the schema in the session's options. This saves
+    /// time before the first reply; after a reply, the caches have read all of it already.
     ///
     /// - Throws: ``H2OSessionError``, an `MLXError`, the chat template's own error, or
     ///   `CancellationError`
@@ -143,7 +143,7 @@ public actor H2OSession {
         try await prewarm { _, _ in }
     }
 
-    /// - Parameter progress: gets the share that was read, after each step
+    /// - Parameter progress: receives the share that was read, after each step
     package func prewarm(
         progress: @escaping @Sendable (Double, H2OMemoryReading) -> Void
     ) async throws {
@@ -159,8 +159,8 @@ public actor H2OSession {
         }
     }
 
-    /// Stops the reply that is being generated, and returns when it has stopped. The part that
-    /// was generated stays in the conversation.
+    /// Stops the reply that is being generated, and returns when it has stopped. The text so far
+    /// stays in the conversation.
     public nonisolated func cancel() async {
         replies.cancel()
         await replies.ended()
@@ -180,30 +180,31 @@ public actor H2OSession {
         get async { await conversation.tokensSeen }
     }
 
-    /// Which positions the caches keep now.
+    /// The positions that the caches keep now.
     public var keptPositions: H2OKeptPositions {
         get async { await conversation.keptPositions }
     }
 
-    /// Whether a reply is being generated that was not canceled; another prompt is refused then.
+    /// Whether a reply is being generated and was not canceled. Another prompt is then refused.
     public nonisolated var isResponding: Bool { replies.isResponding }
 
-    /// The message to answer, and the index of the one that it takes the place of with all that
-    /// follow it; nil after the last message.
+    /// The message to answer, and the index of the message that it replaces together with all later
+    /// ones; nil if it follows the last message.
     package typealias Turn =
         @Sendable (isolated H2OSession) throws -> (message: H2OMessage, index: Int?)
 
-    /// Appends a link to the chain, and waits for it.
+    /// Runs work after all earlier replies and changes.
     func afterReplies<Value: Sendable>(
         _ work: @escaping @Sendable (isolated H2OSession) async throws -> Value
     ) async throws -> Value {
         try await replies.append { try await work(self) }.value
     }
 
-    /// Lets the model answer a message. While it calls tools, it gets their answers and goes on.
+    /// Lets the model answer a message. While the model calls tools, runs them and lets it
+    /// continue.
     ///
     /// - Throws: ``H2OSessionError/tooManyToolRounds(_:)``, or an error of the conversation. The
-    ///   messages are as before then
+    ///   messages are then unchanged
     private func generate(
         _ turn: Turn, _ options: Options, _ emit: @Sendable (Part) -> Void
     ) async throws -> Response {
@@ -247,12 +248,12 @@ public actor H2OSession {
     }
 }
 
-/// The replies of a session, and what else changes its conversation, one after the other.
+/// Runs the replies of a session and other changes of its conversation one after the other.
 private final class ReplyChain: @unchecked Sendable {
     private let lock = NSLock()
-    /// Ends with the last link.
+    /// The last task; it ends after all others.
     private var last: Task<Void, Never>?
-    /// The reply that is being generated, and how many there were.
+    /// The reply that is being generated, and the number of replies so far.
     private var reply: (number: Int, task: Task<H2OSession.Response, any Error>)?
     private var count = 0
 
@@ -260,7 +261,7 @@ private final class ReplyChain: @unchecked Sendable {
 
     private var goesOn: Bool { reply.map { !$0.task.isCancelled } ?? false }
 
-    /// - Throws: ``H2OSessionError/busy`` while another reply goes on
+    /// - Throws: ``H2OSessionError/busy`` while another reply is being generated
     func begin(
         _ generate: @escaping @Sendable () async throws -> H2OSession.Response
     ) throws -> Task<H2OSession.Response, any Error> {
@@ -295,7 +296,7 @@ private final class ReplyChain: @unchecked Sendable {
 
     func cancel() { lock.withLock { reply }?.task.cancel() }
 
-    /// Returns when all that was begun has ended.
+    /// Returns when all tasks so far have ended.
     func ended() async { await lock.withLock { last }?.value }
 
     private func end(_ number: Int) {
@@ -304,7 +305,7 @@ private final class ReplyChain: @unchecked Sendable {
 }
 
 extension H2OSession {
-    /// What a tool answers, or the text of its error.
+    /// The output of a tool, or the text of its error.
     private func answer(_ call: H2OToolCall) async -> H2OMessage {
         var text = "There is no tool named \(call.name)."
         if let tool = tools.first(where: { $0.definition.name == call.name }) {
@@ -322,7 +323,7 @@ extension H2OSession {
 extension H2OSession.Response {
     fileprivate var isCancelled: Bool { usage.stop == .cancelled }
 
-    /// Adds a round that follows: its calls take the place of those that were answered.
+    /// Adds the next round of a reply; its calls replace those that were answered.
     fileprivate mutating func add(_ next: Self) {
         text += next.text
         thoughts += next.thoughts
@@ -350,7 +351,7 @@ extension H2OSession.Usage {
 
 extension H2OSession {
     /// Replaces the conversation, as after an edit of an earlier message. The next reply reads
-    /// again only what comes after the nearest snapshot before the change.
+    /// again only the messages after the nearest snapshot before the change.
     ///
     /// - Throws: ``H2OSessionError/busy`` while a reply is being generated
     public func setMessages(_ messages: [H2OMessage]) async throws {
@@ -358,10 +359,10 @@ extension H2OSession {
         try await afterReplies { $0.messages = messages }
     }
 
-    /// Another reply to the last message of the user, in place of the one that there is. With
-    /// sampling it may be another one.
+    /// Replaces the last reply by a new one to the same message. With sampling, the new reply may
+    /// differ.
     ///
-    /// - Parameter options: instead of the session's
+    /// - Parameter options: options that replace the session's
     /// - Returns: as ``streamResponse(to:options:)-(String,_)``
     public nonisolated func regenerate(
         options: Options? = nil
@@ -374,11 +375,11 @@ extension H2OSession {
         }
     }
 
-    /// Another session with the same conversation, instructions and tools, which both go on by
-    /// themselves. A reply that is being generated ends first.
+    /// Creates a second session with the same conversation, instructions and tools. Both then
+    /// continue independently. Waits for a reply that is being generated.
     ///
-    /// - Throws: `H2OCacheError.archive` where files of the archive are not as they were
-    ///   written, or an error of the file system
+    /// - Throws: `H2OCacheError.archive` if files of the archive have changed, or an error of the
+    ///   file system
     public func fork() async throws -> H2OSession {
         try await afterReplies { session in
             let conversation = try await session.conversation.fork()
@@ -390,16 +391,17 @@ extension H2OSession {
 }
 
 extension H2OSession {
-    /// Writes the conversation to a folder, so that it goes on in another process. A process
-    /// that is ended meanwhile leaves what was there before. Saved after each turn, the folder
-    /// has snapshots of earlier turns too, as many as ``H2OSnapshotLimits/files`` allows.
+    /// Writes the conversation to a folder, so that it can continue in another process. If the
+    /// process ends during this, the folder keeps its earlier content. If the conversation is saved
+    /// after each turn, the folder also contains snapshots of earlier turns, within
+    /// ``H2OSnapshotLimits/files``.
     ///
-    /// The folder is the user's conversation: put it where it is not seen by others, and delete
-    /// it with the conversation. Where archives are in files, it has them too, as links to the
-    /// same files where the file system allows.
+    /// The folder contains the user's conversation: choose a place that others cannot read, and
+    /// delete it with the conversation. If archives are in files, the folder contains them too, as
+    /// links to the same files if the file system supports it.
     ///
-    /// - Parameter folder: is made if it is not there. A reply that is being generated ends
-    ///   first
+    /// - Parameter folder: is created if it does not exist. Waits for a reply that is being
+    ///   generated
     /// - Throws: ``H2OSessionError/nothingToSave`` before the first reply,
     ///   `H2OCacheError.notSavable` for a model with caches of another kind, or an error of writing
     public func save(to folder: URL) async throws {
@@ -408,13 +410,14 @@ extension H2OSession {
         }
     }
 
-    /// A conversation that ``save(to:)`` wrote. It reads nothing again.
+    /// Continues a conversation that ``save(to:)`` wrote. It reads nothing again.
     ///
     /// - Parameters:
-    ///   - folder: stays as it is
-    ///   - model: the one that the conversation was held with
-    ///   - tools: as they were: with others, the next reply reads the conversation again
-    ///   - options: for replies that are asked for without options of their own
+    ///   - folder: the saved conversation, which does not change
+    ///   - model: the model of the conversation
+    ///   - tools: the same tools as before; with others, the next reply reads the conversation
+    ///     again
+    ///   - options: the options of replies that have none of their own
     /// - Throws: `H2OCacheError` for a folder of another model, policy, template or version, and
     ///   for damaged files; or an error of reading
     public static func restore(

@@ -1,13 +1,13 @@
 import Foundation
 import H2OKit
 
-/// Why a session did not reply. That a model is not loaded is an `H2OLoadingError`.
+/// Why a session did not reply. Errors of loading a model are `H2OLoadingError`.
 public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     /// Another reply is still being generated.
     case busy
     /// The prompt has no tokens.
     case emptyPrompt
-    /// A field of ``H2OSampling`` has a value by which no token can be chosen.
+    /// A field of ``H2OSampling`` has an impossible value.
     case invalidSampling(field: String, value: Float, allowed: ClosedRange<Float>)
     /// The system prompt, which is never evicted, does not fit into the cache together with
     /// sinks and recent tokens. Both values are numbers of tokens.
@@ -16,45 +16,44 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     case nothingToSave
     /// The new part of the conversation has more tokens than the model has positions.
     case promptTooLong(tokens: Int, atMost: Int)
-    /// The model reads text, and the message has something else, such as an image.
+    /// The message contains something else than text, such as an image.
     case unsupportedInput(String)
     /// Two tools have this name.
     case duplicateTool(String)
-    /// The model must call a tool, and there is none.
+    /// The model must call a tool, but there is none.
     case noToolToCall
     /// The model called tools once more after this many rounds.
     case tooManyToolRounds(Int)
-    /// The model called a tool in a way that cannot be read, so that nobody can call it. It wrote
-    /// this text.
+    /// The model called a tool with this text, which cannot be parsed.
     case malformedToolCall(String)
-    /// A reply cannot be held to the JSON Schema.
+    /// The JSON Schema cannot be used for replies.
     case invalidSchema(SchemaProblem)
-    /// The shortest reply of the schema's form has more tokens than a reply may have; `tokens` are
-    /// enough.
+    /// The shortest reply that follows the schema has more tokens than a reply may have; `tokens`
+    /// would be enough.
     case noRoomForSchema(tokens: Int, atMost: Int)
     /// This package's version of mlx-swift-lm has no grammar engine, which schemas need; `version`
-    /// does.
+    /// has one.
     case noGrammarEngine(version: String)
-    /// No conversation can have gone as the transcript says. `reason` names the message, from 0.
+    /// No conversation can have these messages. `reason` names the message, from 0.
     case contradictoryTranscript(reason: String)
     /// The app is in the background, where it may not use the GPU, and `BackgroundGuard.system`
     /// refuses to wait.
     case inBackground
 
-    /// What is wrong with a JSON Schema. `place` is a JSON pointer into it; "" is the whole of it.
+    /// What is wrong with a JSON Schema. `place` is a JSON pointer into it; "" for the whole
+    /// schema.
     public enum SchemaProblem: Hashable, Sendable {
-        /// The text is not JSON, or an object in it has two members of one name.
+        /// The text is not JSON, or an object in it has two members with the same name.
         case notJSON
-        /// The value of a keyword is not what JSON Schema asks for; `expected` says what that is.
+        /// The value of a keyword is not valid; `expected` describes valid values.
         case notASchema(place: String, expected: String)
-        /// No value has the form that is described there.
+        /// No value matches the schema at this place.
         case noInstance(place: String)
-        /// The keyword, or its use together with the others there, cannot be held to.
+        /// Replies cannot follow this keyword, alone or together with the others at this place.
         case unsupported(keyword: String, place: String)
-        /// The schema nests deeper, asks for more, or is more work to read than a reply can be
-        /// held to in reasonable time and memory.
+        /// The schema nests too deep, requires too much, or is too much work to read.
         case tooLarge(place: String)
-        /// The grammar engine refuses the schema, for the reason that it gives.
+        /// The grammar engine refuses the schema and gives this reason.
         case refused(reason: String)
     }
 }

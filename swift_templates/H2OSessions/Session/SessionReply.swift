@@ -2,30 +2,30 @@ import H2OKit
 import MLXLMCommon
 
 extension H2OSession {
-    /// How replies are made.
+    /// Options of a reply.
     public struct Options: Sendable {
         public var sampling: H2OSampling
-        /// The most tokens of one answer, its thoughts included; nil for no limit, but one that
-        /// leaves room for an instance of `schema`.
+        /// The most tokens of one answer, including its thoughts. nil for no limit, or with a
+        /// `schema` for a limit with room for an instance.
         public var maxTokens: Int?
-        /// Whether the model thinks before it answers; nil for what its chat template does by
-        /// itself.
+        /// Whether the model thinks before it answers; nil for the chat template's default.
         public var thinking: Bool?
         /// Further variables of the chat template.
         public var templateContext: [String: JSONValue]
-        /// Texts before which an answer ends; they are not part of it.
+        /// Texts before which an answer ends; the answer does not contain them.
         public var stopStrings: [String]
-        /// What the reply is an instance of: the text is JSON, without thoughts, tool calls and
-        /// stop strings. Within `maxTokens` it always ends; canceled, it is a part of one.
+        /// The schema that the reply follows. The text is then JSON, without thoughts, tool calls
+        /// and stop strings. It always ends within `maxTokens`; a canceled reply is an incomplete
+        /// instance.
         public var schema: H2OSchema?
-        /// Whether the model calls a tool before it answers. Takes a grammar engine, as a schema
-        /// does; the model does not think then.
+        /// Whether the model must call a tool before it answers. Like a schema, this needs a
+        /// grammar engine; the model then does not think.
         public var requiresToolCall: Bool
-        /// How often in one reply the model may call tools and get their answers.
+        /// The most rounds of tool calls in one reply.
         public var maxToolRounds: Int
-        /// Whether the last reply goes on.
+        /// Whether to continue the last reply.
         var goesOn = false
-        /// What there is of the reply already; nil for a new one.
+        /// The existing part of a reply that continues; nil for a new reply.
         var beginning: H2OMessage?
 
         public init(
@@ -48,22 +48,22 @@ extension H2OSession {
 extension H2OSession {
     /// A piece of a reply, as it is streamed.
     public enum Part: Hashable, Sendable {
-        /// Text that follows the text before.
+        /// Text that follows the text so far.
         case text(String)
-        /// The same of what the model thinks.
+        /// Text that follows the thoughts so far.
         case thought(String)
         /// The model calls a tool.
         case toolCall(H2OToolCall)
-        /// What looks like a call of a tool and is none: unreadable, cut off, or of a tool that
-        /// there is not. As the model wrote it.
+        /// Text that looks like a tool call but cannot be parsed, was cut off or names an unknown
+        /// tool, as the model wrote it.
         case malformedToolCall(String)
-        /// What a tool answered, or the text of its error.
+        /// The output of a tool, or the text of its error.
         case toolResult(H2OMessage)
         /// The last part of a reply.
         case usage(Usage)
     }
 
-    /// A whole reply.
+    /// A complete reply.
     public struct Response: Hashable, Sendable {
         public var text = ""
         /// What the model thought; empty if nothing.
@@ -82,7 +82,7 @@ extension H2OSession {
                 text, thoughts: thoughts.isEmpty ? nil : thoughts, toolCalls: toolCalls)
         }
 
-        /// The same with what there was of the reply before.
+        /// The same, after the existing part of the reply.
         func message(after beginning: H2OMessage?) -> H2OMessage {
             guard let beginning else { return message }
             var whole = message
@@ -93,7 +93,7 @@ extension H2OSession {
         }
     }
 
-    /// Tokens and time of a reply.
+    /// Numbers of tokens and times of a reply.
     public struct Usage: Hashable, Codable, Sendable {
         /// Tokens of the conversation when the answer began: those that the caches had and
         /// those that were read.
@@ -112,8 +112,8 @@ extension H2OSession {
         public var duration = Duration.zero
         /// Why the reply ended; nil while it continues.
         public var stop: Stop?
-        /// Why the first turn read the system prompt although the package has its caches, for
-        /// the app's developer; nil if it did not.
+        /// Why the first turn read the system prompt although the package contains its caches, for
+        /// the app's developer; nil if the caches were used or there are none.
         public var preparedPromptProblem: String?
 
         public init() {}
@@ -121,10 +121,10 @@ extension H2OSession {
         /// Rows of all heads that recall brought back for this reply; nil without recall.
         public var recalledRows: Int? { recalled?.rows }
 
-        /// The part of `duration` in which recall chose and brought them; nil without recall.
+        /// The part of `duration` that recall took; nil without recall.
         public var recallDuration: Duration? { recalled.map { .seconds($0.seconds) } }
 
-        /// Bytes of the archive at the reply's end, in memory or in files; nil without recall.
+        /// Bytes of the archive at the end of the reply, in memory or in files; nil without recall.
         public var archiveBytes: Int? { recalled?.archiveBytes }
 
         /// Tokens generated per second, not counting the first; 0 until there are two tokens.
@@ -144,7 +144,7 @@ extension H2OSession {
         case stopString
         /// The model calls tools.
         case toolCalls
-        /// ``H2OSession/cancel()`` was called, or the stream has no reader anymore.
+        /// ``H2OSession/cancel()`` was called, or the stream was released.
         case cancelled
     }
 }

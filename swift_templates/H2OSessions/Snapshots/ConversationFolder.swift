@@ -1,21 +1,21 @@
 import Foundation
 import H2OKit
 
-/// A folder for a conversation's snapshots or for its archives, which exists as long as this does.
+/// A folder for a conversation's snapshots or archives, which exists as long as this object.
 ///
-/// Both are the user's conversation: their files can be written but not opened while the device is
-/// locked, are in no backup, and go with the conversation or, if the app ended before that, when
-/// the next model is made.
+/// Both contain the user's conversation. While the device is locked, the files can be written but
+/// not opened. Backups do not contain them. They are deleted with the conversation or, if the app
+/// ended before that, when the next model is created.
 package final class ConversationFolder: Sendable {
     package let url: URL
-    /// Holds a lock that the system releases when the process ends.
+    /// The descriptor of a lock that the system releases when the process ends.
     private let lock: Int32
 
-    /// - Parameter root: has one folder per conversation and nothing else
+    /// - Parameter root: contains only folders of conversations
     /// - Throws: an error of the file system
     package init(in root: URL) throws {
         url = root.appending(path: UUID().uuidString, directoryHint: .notDirectory)
-        // Files in it have its protection.
+        // Files in the folder inherit its protection.
         try FileManager.default.createPrivateDirectory(at: url)
         try root.excludeFromBackup()
         lock = Self.locked(url) ?? -1
@@ -24,8 +24,8 @@ package final class ConversationFolder: Sendable {
         }
     }
 
-    /// The same with the archives of another conversation, which may be open. Segments never
-    /// change, so that both have the same files where the file system allows.
+    /// The same, with the archives of another conversation, which may be open. Segments never
+    /// change, so both conversations share the files if the file system supports it.
     package convenience init(in root: URL, archivesOf other: URL) throws {
         try self.init(in: root)
         try FileManager.default.copyArchives(of: other, to: url)
@@ -48,7 +48,7 @@ package final class ConversationFolder: Sendable {
         }
     }
 
-    /// The descriptor of a folder's lock; nil where another has it.
+    /// The descriptor of a folder's lock; nil if another process has the lock.
     private static func locked(_ folder: URL) -> Int32? {
         let file = folder.appending(path: "lock").path(percentEncoded: false)
         let lock = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
@@ -59,7 +59,7 @@ package final class ConversationFolder: Sendable {
 }
 
 extension FileManager {
-    /// Copies the archives of all layers to a folder that has none.
+    /// Copies the archives of all layers to a folder without archives.
     ///
     /// - Throws: an error of the file system
     func copyArchives(of other: URL, to folder: URL) throws {
@@ -71,7 +71,7 @@ extension FileManager {
             for name in names where name.hasSuffix(".safetensors") {
                 try linkOrCopyItem(at: from.appending(path: name), to: to.appending(path: name))
             }
-            // Last, as it names no segment that is not written.
+            // The manifest last, because it may name only segments that are written.
             if names.contains("manifest") {
                 try copyItem(
                     at: from.appending(path: "manifest"), to: to.appending(path: "manifest"))
@@ -79,7 +79,7 @@ extension FileManager {
         }
     }
 
-    /// The same file under another name where the file system allows it, otherwise a copy. For
+    /// Links the file to another name if the file system supports it, and copies it otherwise. For
     /// files that never change.
     func linkOrCopyItem(at file: URL, to other: URL) throws {
         do {
@@ -89,8 +89,8 @@ extension FileManager {
         }
     }
 
-    /// Makes a folder for what belongs to a user's conversation, if it is not there. Others do
-    /// not read it, and its files can be written but not opened while the device is locked.
+    /// Creates a folder for a user's conversation, if it does not exist. Others cannot read it, and
+    /// while the device is locked, its files can be written but not opened.
     ///
     /// - Throws: an error of the file system
     package func createPrivateDirectory(at url: URL) throws {

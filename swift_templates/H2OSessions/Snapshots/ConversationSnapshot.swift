@@ -21,12 +21,12 @@ package struct ConversationState: Codable, Hashable, Sendable {
         self.chain = chain
     }
 
-    /// Why no conversation can be in this state; nil if one can. Of a file, whose digest anybody
-    /// can compute, nothing else is known.
+    /// Why no conversation can be in this state; nil if one can. A state from a file is not
+    /// trusted, because anybody can compute the file's digest.
     ///
     /// - Parameters:
-    ///   - vocabulary: tokens that the model knows; nil if its files do not say
-    ///   - caches: those that were saved with it
+    ///   - vocabulary: the model's number of tokens; nil if its files do not contain it
+    ///   - caches: the caches that were saved with the state
     func problem(vocabulary: Int?, caches: [any KVCache]) -> String? {
         let tokens = 0 ..< (vocabulary ?? Int(Int32.max))
         if !unread.allSatisfy(tokens.contains) { return "the model has no such tokens" }
@@ -47,12 +47,12 @@ package struct ConversationState: Codable, Hashable, Sendable {
     }
 }
 
-/// A conversation with caches of its own, which can go on. Only jobs on its model's executor
-/// use it.
+/// A conversation with its own caches, which can continue. Only jobs on its model's executor use
+/// it.
 package struct ConversationHead: @unchecked Sendable {
     package var state: ConversationState
     package var caches: [any KVCache]
-    /// Where the caches' archives are; nil for memory.
+    /// The folder of the caches' archives; nil for archives in memory.
     package var archive: ConversationFolder?
 
     package init(state: ConversationState, caches: [any KVCache], archive: ConversationFolder? = nil) {
@@ -62,13 +62,14 @@ package struct ConversationHead: @unchecked Sendable {
     }
 }
 
-/// A conversation at a moment, to which it can return: evicted rows cannot be taken back. Only
-/// jobs on its model's executor use it.
+/// An earlier state of a conversation to which it can return, because evicted rows cannot be
+/// restored in another way. Only jobs on its model's executor use it.
 ///
-/// Caches copy on write, so it takes memory once the conversation goes on: a copy of all rows.
-/// Segments of an archive are shared.
+/// Caches copy on write: a snapshot takes memory for all rows as soon as the conversation
+/// continues. Both share the segments of an archive.
 package struct ConversationSnapshot: @unchecked Sendable {
-    /// Its caches keep what they archive in memory, and are never given out.
+    /// Copies of the caches, which keep newly archived tokens in memory and are never used
+    /// directly.
     private let copy: ConversationHead
 
     package init(of head: ConversationHead) throws {
@@ -79,11 +80,11 @@ package struct ConversationSnapshot: @unchecked Sendable {
 
     package var state: ConversationState { copy.state }
 
-    /// A conversation that goes on from here. The snapshot stays as it is.
+    /// Returns a conversation that continues from here. The snapshot does not change.
     ///
-    /// - Parameter archives: where a new folder is made for archives in files
-    /// - Throws: `H2OCacheError.archive` or an error of the file system where the files are
-    ///   no longer there
+    /// - Parameter archives: the folder in which a new folder for archives is created
+    /// - Throws: `H2OCacheError.archive` or an error of the file system if the files no longer
+    ///   exist
     package func head(in archives: URL) throws -> ConversationHead {
         let folder = try copy.archive.map {
             try ConversationFolder(in: archives, archivesOf: $0.url)
@@ -92,10 +93,11 @@ package struct ConversationSnapshot: @unchecked Sendable {
         return ConversationHead(state: state, caches: caches, archive: folder)
     }
 
-    /// What holds the archives that its file does not have; nil where they are in memory.
+    /// The folder of the archives, which the snapshot's file does not contain; nil for archives in
+    /// memory.
     var archive: ConversationFolder? { copy.archive }
 
-    /// What a file will have that ``SnapshotFile`` reads.
+    /// The content of a file that ``SnapshotFile`` reads.
     ///
     /// - Throws: `H2OCacheError.notSavable`
     func contents(identity: ConversationIdentity) throws -> SnapshotFile.Computed {

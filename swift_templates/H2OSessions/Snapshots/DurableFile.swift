@@ -1,19 +1,19 @@
 import Foundation
 import H2OKit
 
-/// Safetensors files that exist whole or not at all, and carry their own digest.
+/// Safetensors files that are complete or do not exist, and contain their own digest.
 enum DurableFile {
-    /// What stands for the digest while it is computed: sixty-four digits.
+    /// Replaces the digest while it is computed: sixty-four zeros.
     static let placeholder = String(repeating: "0", count: 64)
 
-    /// Writes a file under another name, puts its digest where the header has ``placeholder``,
-    /// waits until the medium has it, and gives it its name.
+    /// Writes a file under a temporary name, replaces ``placeholder`` in the header by the digest,
+    /// waits until the file is on the medium, and renames it.
     ///
     /// - Parameters:
-    ///   - file: its name ends in .safetensors; one that is there is replaced at once
-    ///   - field: the header's name of the digest
-    ///   - write: writes the file that it is given
-    /// - Throws: what `write` throws, `H2OCacheError.damaged` or an error of the file system
+    ///   - file: its name ends in .safetensors; an existing file is replaced at once
+    ///   - field: the key of the digest in the header
+    ///   - write: writes the file at the URL that it receives
+    /// - Throws: the error of `write`, `H2OCacheError.damaged` or an error of the file system
     static func write(to file: URL, digest field: String, by write: (URL) throws -> Void) throws {
         let name = file.deletingPathExtension().lastPathComponent
         let new = file.deletingLastPathComponent()
@@ -22,7 +22,7 @@ enum DurableFile {
         do {
             try write(new)
             try seal(new, field)
-            // A new file can be written while the device is locked, and its owner alone reads it.
+            // A new file can be written while the device is locked, and only its owner can read it.
             try FileManager.default.setAttributes(
                 [.posixPermissions: 0o600, .protectionKey: FileProtectionType.completeUnlessOpen],
                 ofItemAtPath: new.path(percentEncoded: false))
@@ -74,16 +74,16 @@ enum DurableFile {
         guard Foundation.rename(from, to) == 0 else {
             throw CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: file.path])
         }
-        // The name is on the medium once its folder is.
+        // The new name is on the medium when its folder is.
         let folder = open(file.deletingLastPathComponent().path(percentEncoded: false), O_RDONLY)
         guard folder >= 0 else { return }
         fsync(folder)
         close(folder)
     }
 
-    /// Where the file has the 64 digits of its digest.
+    /// The place of the digest's 64 digits in the file.
     private static func digestRange(in file: URL, _ field: String) throws -> Range<Int> {
-        // In a text of the header quotes have a backslash, so that none contains this.
+        // In the header's texts, quotes have a backslash, so no text contains this.
         let key = Data("\"\(field)\":\"".utf8)
         guard let match = try headerData(of: file).range(of: key) else {
             throw damaged(file)
@@ -92,7 +92,8 @@ enum DurableFile {
         return start ..< start + placeholder.count
     }
 
-    /// The header's JSON, which starts at byte 8: at most the 100 MiB that the format allows.
+    /// The header's JSON, which starts at byte 8 and has at most the 100 MiB that the format
+    /// allows.
     private static func headerData(of file: URL) throws -> Data {
         let handle = try FileHandle(forReadingFrom: file)
         defer { try? handle.close() }

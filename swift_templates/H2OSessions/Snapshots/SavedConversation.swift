@@ -9,8 +9,8 @@ extension Conversation {
         case archive
     }
 
-    /// Writes the conversation to a folder. What was saved there before stays as a snapshot of
-    /// an earlier turn, within the bytes that the model's snapshots may take in files.
+    /// Writes the conversation to a folder. The state that was saved there before stays as a
+    /// snapshot of an earlier turn, within the bytes that the model's snapshots may take in files.
     ///
     /// - Throws: ``H2OSessionError/nothingToSave``, `H2OCacheError.notSavable`,
     ///   `CancellationError`, or an error of writing
@@ -35,7 +35,7 @@ extension Conversation {
         }
     }
 
-    /// Goes on from a folder that ``save(_:to:)`` wrote, and can return to its earlier turns.
+    /// Continues from a folder that ``save(_:to:)`` wrote, and can return to its earlier turns.
     ///
     /// - Returns: the messages
     /// - Throws: `H2OCacheError` for a folder of another model, policy, template or version, and
@@ -63,13 +63,13 @@ extension Conversation {
     }
 }
 
-/// The folder of a saved conversation: the newest state in a file, those of earlier turns in
-/// others, and archives in a folder.
+/// The folder of a saved conversation. It contains a file with the newest state, files with the
+/// states of earlier turns, and a folder with archives.
 struct SavedConversation {
     private static let archivePrefix = "archive-"
     private static let turnPrefix = "turn-"
     private static let fileEnd = ".safetensors"
-    /// Of the number of a turn.
+    /// The digits of a turn's number.
     private static let digits = 9
 
     let folder: URL
@@ -90,15 +90,15 @@ struct SavedConversation {
         }
     }
 
-    /// Keeps the newest state as that of an earlier turn, unless it is of the same messages as
-    /// the one that will take its place.
+    /// Keeps the newest state as the state of an earlier turn, unless the state that replaces it
+    /// has the same messages.
     func keepTurn(before chain: TranscriptChain.Head, _ identity: ConversationIdentity) throws {
         let chainOf = { (file: URL) in try? SnapshotFile.state(of: file, identity: identity).chain }
         guard let current = chainOf(file), current != chain, let turns = try? turns,
             turns.last.flatMap(chainOf) != current
         else { return }
         let digits = String((turns.last.flatMap(moment) ?? 0) + 1)
-        // After a thousand million turns there is no name for another.
+        // After a thousand million turns there is no more name.
         guard digits.count <= Self.digits else { return }
         let zeros = String(repeating: "0", count: Self.digits - digits.count)
         let name = Self.turnPrefix + zeros + digits
@@ -106,7 +106,7 @@ struct SavedConversation {
             at: file, to: folder.appending(path: name + Self.fileEnd))
     }
 
-    /// Thins earlier turns out until they take at most so many bytes.
+    /// Deletes states of earlier turns until the rest takes at most this many bytes.
     func fit(_ bytes: Int) throws {
         var left = try turns
         let size = { (file: URL) in
@@ -119,10 +119,10 @@ struct SavedConversation {
         }
     }
 
-    /// The name of a folder for archives that is not there yet.
+    /// The name of a new folder for archives.
     static func newArchive() -> String { archivePrefix + UUID().uuidString }
 
-    /// Copies the archives of a conversation to a folder of that name.
+    /// Copies the archives of a conversation to a folder with this name.
     func addArchives(of other: URL, named name: String) throws {
         try FileManager.default.createPrivateDirectory(at: archives(name))
         try FileManager.default.copyArchives(of: other, to: archives(name))
@@ -132,7 +132,7 @@ struct SavedConversation {
         folder.appending(path: name, directoryHint: .notDirectory)
     }
 
-    /// The folder of archives that a file names, if it is one of this conversation's own.
+    /// The folder of archives that a file names; nil unless it is in this conversation's folder.
     func archives(named name: String) -> URL? {
         guard name.hasPrefix(Self.archivePrefix),
             UUID(uuidString: String(name.dropFirst(Self.archivePrefix.count))) != nil
@@ -142,7 +142,7 @@ struct SavedConversation {
         return attributes?[.type] as? FileAttributeType == .typeDirectory ? archives(name) : nil
     }
 
-    /// Those of earlier states, or of a process that ended while it wrote.
+    /// Removes archives of earlier states, or of a process that ended while it wrote.
     func removeArchives(except name: String?) throws {
         for other in try names(Self.archivePrefix) where other != name {
             try FileManager.default.removeItem(at: archives(other))
@@ -154,7 +154,7 @@ struct SavedConversation {
             .filter { $0.hasPrefix(prefix) }
     }
 
-    /// The number in a turn's name; nil for another file.
+    /// The number in the name of a turn's file; nil for another file.
     private func moment(of turn: URL) -> Int? {
         let name = turn.lastPathComponent
         guard name.hasPrefix(Self.turnPrefix), name.hasSuffix(Self.fileEnd) else { return nil }
@@ -166,18 +166,18 @@ struct SavedConversation {
     }
 }
 
-/// What a conversation's caches depend on, besides its messages. Saved ones go on only where
-/// all of it is the same.
+/// Everything on which a conversation's caches depend, besides its messages. A saved conversation
+/// continues only if all of it is the same.
 package struct ConversationIdentity: Codable, Hashable, Sendable {
-    /// The model's name, for people.
+    /// The model's name, for error messages.
     package let model: String
-    /// Of the model's files.
+    /// The digest of the model's files.
     package let modelDigest: String
     /// The policy and storage of the caches, without the conversation's pins and archive.
     package let caches: H2OCaches
-    /// Of the tokens that the chat template makes of a made-up exchange.
+    /// The digest of the tokens that the chat template makes of a made-up exchange.
     package let templateDigest: String
-    /// Tokens that the model knows; nil if its files do not say.
+    /// The number of tokens in the vocabulary; nil if the model's files do not contain it.
     package let vocabulary: Int?
 
     package init(
@@ -191,7 +191,7 @@ package struct ConversationIdentity: Codable, Hashable, Sendable {
         self.vocabulary = vocabulary
     }
 
-    /// - Throws: `H2OCacheError` by the name of what differs
+    /// - Throws: `H2OCacheError` with the name of the part that differs
     func check(_ saved: ConversationIdentity, in file: URL) throws {
         guard saved.modelDigest == modelDigest else {
             throw H2OCacheError.otherModel(

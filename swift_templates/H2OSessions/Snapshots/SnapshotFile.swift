@@ -2,11 +2,12 @@ import Foundation
 import H2OKit
 import MLXLMCommon
 
-/// A conversation's snapshot in a file: its caches in mlx-lm's layout, and in the header what
-/// they depend on, the conversation's state and a digest of it all.
+/// A conversation's snapshot in a file. It contains the caches in mlx-lm's layout. Its header
+/// contains everything on which the caches depend, the conversation's state, and a digest of the
+/// file.
 ///
-/// Segments of archives in files stay where they are; the file says up to where they belong
-/// to it.
+/// Segments of archives in files stay where they are; the header says how many of their tokens
+/// belong to the snapshot.
 package enum SnapshotFile {
     private static let kind = "h2o-pack conversation"
     private static let version = "2"
@@ -20,7 +21,7 @@ package enum SnapshotFile {
     package struct Computed: @unchecked Sendable {
         fileprivate let contents: H2OCacheFile.Computed
 
-        /// - Parameter file: its name ends in .safetensors; one that is there is replaced at once
+        /// - Parameter file: its name ends in .safetensors; an existing file is replaced at once
         /// - Throws: an error of writing
         package func write(to file: URL) throws {
             try DurableFile.write(to: file, digest: name(.digest)) { try contents.write(to: $0) }
@@ -48,10 +49,10 @@ package enum SnapshotFile {
         return Computed(contents: try H2OCacheFile.computed(caches, metadata: header))
     }
 
-    /// The strings of a file that belongs to a model, without its caches.
+    /// Reads the strings of a model's file without its caches.
     ///
-    /// - Throws: `H2OCacheError` for a file of another kind, version, model, policy or template
-    ///   and for a damaged one, or an error of reading
+    /// - Throws: `H2OCacheError` for a file of another kind, version, model, policy or template and
+    ///   for a damaged file, or an error of reading
     package static func details(
         of file: URL, identity: ConversationIdentity
     ) throws -> [String: String] {
@@ -64,7 +65,7 @@ package enum SnapshotFile {
             })
     }
 
-    /// The state in a file that belongs to a model, by its header alone: the rest is not checked.
+    /// Reads the state from the header of a model's file; does not check the rest of the file.
     ///
     /// - Throws: `H2OCacheError`, or an error of reading
     static func state(
@@ -111,7 +112,7 @@ package enum SnapshotFile {
         try read(file, details(of: file, identity: identity), identity, archive)
     }
 
-    /// The same of a file whose strings were read.
+    /// The same for a file whose strings were already read.
     static func read(
         _ file: URL, _ details: [String: String], _ identity: ConversationIdentity, _ archive: URL?
     ) throws -> (state: ConversationState, caches: [any KVCache], details: [String: String]) {
@@ -123,13 +124,14 @@ package enum SnapshotFile {
         return (state, caches, details)
     }
 
-    /// As the prompt cache file writes the caller's strings.
+    /// The name under which the prompt cache file stores a string of the caller.
     private static func name(_ field: Field) -> String { "0.\(field.rawValue)" }
 }
 
 /// A snapshot in a file.
 final class StoredSnapshot {
-    /// Has the file, which exists as long as this does; nil for a file of somebody else.
+    /// The folder of the file, which is deleted with this object; nil for a file that belongs to
+    /// somebody else.
     private let folder: ConversationFolder?
     private let file: URL
     private let archive: ConversationFolder?

@@ -2,12 +2,12 @@ import Foundation
 import H2OKit
 
 /// The bytes that a conversation's snapshots may take. A snapshot is a copy of the caches at the
-/// end of a turn, from which the conversation goes on when it is edited: what comes after is
-/// read again. One takes the bytes of the plan's caches.
+/// end of a turn. After an edit, the conversation continues from a snapshot and reads only later
+/// messages again. A snapshot takes as many bytes as the caches in the plan.
 public struct H2OSnapshotLimits: Hashable, Sendable {
     /// In memory.
     public var memory: Int
-    /// In files, which are deleted with the conversation; older snapshots are there.
+    /// In files, which contain older snapshots and are deleted with the conversation.
     public var files: Int
 
     public init(memory: Int = 128 << 20, files: Int = 512 << 20) {
@@ -15,18 +15,18 @@ public struct H2OSnapshotLimits: Hashable, Sendable {
         self.files = files
     }
 
-    /// No snapshots: a change reads the conversation again from its beginning, and thoughts stay in
-    /// the caches.
+    /// No snapshots: after a change, the conversation is read again from its beginning, and
+    /// thoughts stay in the caches.
     public static let none = H2OSnapshotLimits(memory: 0, files: 0)
 }
 
-/// A conversation's snapshots, in memory and in files, each bounded by bytes. The newest are
-/// close to each other, older ones ever farther apart. Only jobs on the model's executor use it.
+/// A conversation's snapshots, in memory and in files, each limited in bytes. The newest are close
+/// to each other, and older ones are farther apart. Only jobs on the model's executor use it.
 package struct SnapshotStore: @unchecked Sendable {
-    /// A snapshot, wherever it is. Only jobs on the model's executor use it.
+    /// A snapshot in memory or in a file. Only jobs on the model's executor use it.
     package struct Entry: @unchecked Sendable {
         fileprivate let state: ConversationState
-        /// Counts the snapshots that were made.
+        /// The number of the snapshot in the order of creation.
         fileprivate let moment: Int
         fileprivate let bytes: Int
         fileprivate let place: Place
@@ -42,21 +42,21 @@ package struct SnapshotStore: @unchecked Sendable {
     private let archives: URL
     private let root: URL
     private let room: (Int) -> Int?
-    /// Made for the first file.
+    /// Created for the first file.
     private var folder: ConversationFolder?
-    /// In the order in which they were made.
+    /// In the order of creation.
     private var entries = [Entry]()
     private var count = 0
-    /// How many of them were forgotten together.
+    /// How often all snapshots were forgotten together.
     private var forgotten = 0
 
     /// - Parameters:
     ///   - limits: bytes in memory and in files
-    ///   - identity: what the conversation depends on
-    ///   - archives: where archives in files go on
-    ///   - root: has a folder for each conversation's files
-    ///   - room: the bytes in memory that all may take, of which some take a number now; nil
-    ///     if the system does not say
+    ///   - identity: everything on which the conversation's caches depend
+    ///   - archives: the folder in which archives in files continue
+    ///   - root: contains a folder for each conversation's files
+    ///   - room: receives the bytes that the snapshots take in memory now, and returns the bytes
+    ///     that they may take; nil if the system does not report it
     package init(
         _ limits: H2OSnapshotLimits, identity: @escaping () -> ConversationIdentity,
         archives: URL, root: URL, room: @escaping (Int) -> Int? = { _ in nil }
@@ -68,11 +68,12 @@ package struct SnapshotStore: @unchecked Sendable {
         self.room = room
     }
 
-    /// Takes a snapshot, in place of one of the same messages. Where none go to files, some are
-    /// forgotten to keep the limit in memory; otherwise ``takeExcess(allBut:planned:)`` has those to
-    /// move.
+    /// Adds a snapshot, which replaces one of the same messages. If no snapshots go to files,
+    /// deletes some to keep the limit in memory; otherwise ``takeExcess(allBut:planned:)`` returns
+    /// those to move.
     ///
-    /// - Parameter planned: bytes in memory that the plan has for it, besides the limit
+    /// - Parameter planned: bytes of memory that the plan contains for this snapshot, in addition
+    ///   to the limit
     package mutating func add(_ snapshot: ConversationSnapshot, planned: Int = 0) {
         remove(at: snapshot.state.chain)
         guard limits != .none else { return }
@@ -85,13 +86,14 @@ package struct SnapshotStore: @unchecked Sendable {
         while isExcess(planned) { entries.remove(at: victim(of: memory)) }
     }
 
-    /// Takes out the oldest snapshot in memory that should go to a file: compute its ``contents(of:)``
-    /// in a step of the background guard, and ``write(_:_:)`` them outside of it.
+    /// Removes and returns the oldest snapshot in memory that should move to a file. Compute its
+    /// ``contents(of:)`` in a step of the background guard, and ``write(_:_:)`` them outside of it.
     ///
     /// - Parameters:
-    ///   - tokens: those that the conversation has read, if all should go but what shares its
-    ///     buffers; nil if only those should that the limit in memory has no room for
-    ///   - planned: bytes in memory that the plan has for the newest, besides the limit
+    ///   - tokens: the number of tokens that the conversation has read, to move all snapshots
+    ///     except the one that shares its buffers; nil to move only those above the limit in memory
+    ///   - planned: bytes of memory that the plan contains for the newest snapshot, in addition to
+    ///     the limit
     /// - Returns: nil if there is none
     package mutating func takeExcess(allBut tokens: Int? = nil, planned: Int = 0) -> Entry? {
         guard limits.files > 0, tokens != nil || isExcess(planned) else { return nil }
@@ -99,7 +101,7 @@ package struct SnapshotStore: @unchecked Sendable {
             .map { entries.remove(at: $0) }
     }
 
-    /// What the file of a snapshot in memory will have; nil if it is in a file.
+    /// Computes the content of the file of a snapshot in memory; nil if it is in a file already.
     ///
     /// - Throws: `H2OCacheError.notSavable`
     func contents(of entry: Entry) throws -> SnapshotFile.Computed? {
@@ -107,8 +109,9 @@ package struct SnapshotStore: @unchecked Sendable {
         return try snapshot.contents(identity: identity())
     }
 
-    /// Writes a snapshot that ``takeExcess(allBut:planned:)`` took out, and keeps the limit of files. Where
-    /// that fails, or all was forgotten meanwhile, there is one less.
+    /// Writes a snapshot that ``takeExcess(allBut:planned:)`` returned, and keeps the limit of
+    /// files. If this fails, or if all snapshots were forgotten meanwhile, there is one snapshot
+    /// less.
     mutating func write(_ entry: Entry, _ contents: SnapshotFile.Computed) {
         guard entry.moment > forgotten, let stored = try? store(entry, contents) else { return }
         let index = entries.firstIndex { $0.moment > entry.moment } ?? entries.endIndex
@@ -116,15 +119,15 @@ package struct SnapshotStore: @unchecked Sendable {
         while bytes(in: files) > limits.files { entries.remove(at: victim(of: files)) }
     }
 
-    /// Forgets all in memory but the newest.
+    /// Deletes all snapshots in memory but the newest.
     mutating func releaseMemory() {
         for index in memory.dropLast().reversed() { entries.remove(at: index) }
     }
 
-    /// Takes over files that ``SnapshotFile`` reads and that stay where they are, oldest first.
-    /// Those that it does not read are left out.
+    /// Adds files that ``SnapshotFile`` reads, oldest first. They stay where they are. Files that
+    /// it cannot read are ignored.
     ///
-    /// - Parameter archive: has the archives of all of them
+    /// - Parameter archive: the folder with the archives of all of them
     package mutating func add(savedIn files: [URL], archive: ConversationFolder?) {
         for file in files {
             guard let state = try? SnapshotFile.state(of: file, identity: identity()) else {
@@ -137,13 +140,12 @@ package struct SnapshotStore: @unchecked Sendable {
         }
     }
 
-    /// The conversation as it was after as many of these messages as possible.
+    /// The conversation after as many of these messages as possible.
     package mutating func nearest(to chain: TranscriptChain) -> ConversationHead? {
         nearest { $0.chain.count > 0 && chain.starts(with: $0.chain) }
     }
 
-    /// The conversation as it was when it had read as many of these tokens as possible, but not
-    /// all.
+    /// The conversation after as many of these tokens as possible, but not all.
     ///
     /// - Parameter pinned: positions that its caches must never evict
     package mutating func nearest(
@@ -152,19 +154,19 @@ package struct SnapshotStore: @unchecked Sendable {
         nearest { $0.pinned == pinned && $0.read.count < tokens.count && $0.read.begins(tokens) }
     }
 
-    /// How many of these messages a snapshot has read; nil if none has.
+    /// The most of these messages that a snapshot has read; nil if none has.
     package func messagesRead(of chain: TranscriptChain) -> Int? {
         entries.map(\.state.chain).filter(chain.starts).map(\.count).max()
     }
 
-    /// Forgets the snapshot that has read exactly these messages, if there is one.
+    /// Deletes the snapshot that has read exactly these messages, if there is one.
     mutating func remove(at chain: TranscriptChain.Head) {
         entries.removeAll { $0.state.chain == chain }
     }
 
     package mutating func removeAll() { (entries, forgotten) = ([], count) }
 
-    /// Tokens that each snapshot has read, in the order in which they were made.
+    /// The number of tokens that each snapshot has read, in the order of creation.
     package var tokens: [Int] { entries.map(\.state.read.count) }
 
     /// Bytes in memory and in files.
@@ -203,8 +205,8 @@ package struct SnapshotStore: @unchecked Sendable {
             place: .file(stored))
     }
 
-    /// Less than the limit where the device is short of memory. The newest snapshot takes none
-    /// yet: it becomes a copy of all rows when the conversation goes on.
+    /// Less than the limit if the device is short of memory. The newest snapshot takes no memory
+    /// yet: it becomes a copy of all rows when the conversation continues.
     private var memoryLimit: Int {
         guard let room = room(bytes(in: memory.dropLast())) else { return limits.memory }
         return min(limits.memory, max(0, room))
@@ -230,14 +232,15 @@ package struct SnapshotStore: @unchecked Sendable {
     }
 }
 
-/// Which of a row of snapshots goes first, so that the newest stay close to each other and the
-/// distances grow with the age.
+/// Decides which snapshot is deleted first, so that the newest stay close to each other and the
+/// distances grow with age.
 package enum SnapshotThinning {
-    /// - Parameter moments: at which the snapshots were made, from 1 on, in order; two or more
-    /// - Returns: the index of one, never the newest
+    /// - Parameter moments: the numbers of the snapshots in the order of creation, from 1 on; two
+    ///   or more
+    /// - Returns: the index of one of them, never the newest
     package static func victim(of moments: [Int]) -> Int {
         let newest = moments[moments.count - 1]
-        /// The distance that would be left, compared with the age.
+        /// The distance that would remain, compared with the age.
         func gap(_ index: Int) -> Double {
             let before = index > 0 ? moments[index - 1] : 0
             return Double(moments[index + 1] - before) / Double(newest - moments[index])

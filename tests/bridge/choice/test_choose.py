@@ -238,7 +238,7 @@ def test_nothing_that_fits_is_an_error_with_a_reason():
 
 
 def test_a_device_of_unknown_memory_is_refused():
-    with pytest.raises(UserError, match="nobody knows how much memory"):
+    with pytest.raises(UserError, match="it is unknown how much memory"):
         candidates_of(question(None), CATALOGUE, table())
 
 

@@ -122,8 +122,8 @@ def test_an_older_swift_transformers_brings_a_module_of_the_same_name(machine, t
     files = project() | {RESOLVED: pins(jinja="1.3.2", swift_transformers="0.1.24")}
     assert found_in(tmp_path, files, machine)["jinja"] == (
         "problem",
-        "its module Jinja is in swift-jinja too",
-        "Update swift-transformers, which brings it, to 1.0.0 or newer.",
+        "swift-jinja has a module Jinja too",
+        "Update swift-transformers, which depends on it, to 1.0.0 or newer.",
     )
     newer = project() | {RESOLVED: pins(swift_jinja="2.3.6", swift_transformers="1.3.3")}
     assert {each[0] for each in found_in(tmp_path, newer, machine).values()} == {"ok"}
@@ -201,7 +201,7 @@ def test_what_an_older_swift_prints_of_a_manifest_is_read_too(machine, tmp_path)
 @pytest.mark.parametrize(
     ("scripts", "why"),
     [
-        ({}, "Swift, which reads it, is missing"),
+        ({}, "Swift is missing, which reads Package.swift"),
         ({"swift": BROKEN}, "error: no way"),
         ({"swift": GARBAGE}, "Swift cannot read it"),
     ],

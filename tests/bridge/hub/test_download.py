@@ -210,14 +210,14 @@ def test_a_size_that_the_hub_lies_about_is_refused(hub, package):
 @pytest.mark.parametrize(
     ("status", "error", "code", "words"),
     [
-        (401, "GatedRepo", ExitCode.MODEL, "asks for its license to be accepted. Accept it at"),
-        (403, "GatedRepo", ExitCode.MODEL, "asks for its license"),
+        (401, "GatedRepo", ExitCode.MODEL, "accept its license. Accept the license at"),
+        (403, "GatedRepo", ExitCode.MODEL, "to accept its license"),
         (401, "RepoNotFound", ExitCode.MODEL, "is not on the hub, or is private"),
-        (401, "", ExitCode.MODEL, "may not be read: the hub answers"),
-        (403, "", ExitCode.MODEL, "may not be read: the hub answers"),
+        (401, "", ExitCode.MODEL, "cannot be read: the hub refuses access"),
+        (403, "", ExitCode.MODEL, "cannot be read: the hub refuses access"),
         (404, "RepoNotFound", ExitCode.MODEL, "is not on the hub"),
         (404, "EntryNotFound", ExitCode.MODEL, "lacks a file"),
-        (429, "", ExitCode.NETWORK, "too many requests (429)"),
+        (429, "", ExitCode.NETWORK, "the hub refuses more requests for now (429)"),
         (503, "", ExitCode.NETWORK, "the hub answers 503"),
     ],
 )

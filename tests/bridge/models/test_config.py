@@ -93,7 +93,7 @@ def test_windows_that_mlx_lm_does_not_read_do_not_slide(tmp_path):
 
 def test_a_model_that_brings_code_is_refused(tmp_path):
     assert refusal(tmp_path, model_file="evil.py").startswith(
-        "config.json names a model_file, Python code that comes with the model"
+        "config.json names a model_file, which is Python code of the model"
     )
 
 

@@ -45,17 +45,17 @@ ALL_TYPES = {
 """Settings of a small model of each type that small_configs does not have."""
 NOT_BUILT = {
     "afm7": "reads? the keys of another layer's cache",
-    "deepseek_v32": "selects rows of one cache by their index in another",
-    "deepseek_v41": "keeps a LayerCache for a layer",
+    "deepseek_v32": "selects rows of one cache by their index in another cache",
+    "deepseek_v41": "gives a layer a LayerCache",
     "gemma3n": "read the keys of another layer's cache",
-    "glm_moe_dsa": "selects rows of one cache by their index in another",
-    "iquestloopcoder": "reads a layer's keys once more",
-    "llama4": "keeps a ChunkedKVCache for a layer",
-    "longcat_flash": "keeps a KVCache and KVCache for a layer",
-    "longcat_flash_ngram": "keeps a KVCache and KVCache for a layer",
-    "minimax_m3_vl": "selects rows of one cache by their index in another",
+    "glm_moe_dsa": "selects rows of one cache by their index in another cache",
+    "iquestloopcoder": "reads a layer's keys again",
+    "llama4": "gives a layer a ChunkedKVCache",
+    "longcat_flash": "gives a layer a KVCache and KVCache",
+    "longcat_flash_ngram": "gives a layer a KVCache and KVCache",
+    "minimax_m3_vl": "selects rows of one cache by their index in another cache",
     "olmo": "cannot build a model",  # it exits without the package ai2-olmo
-    "phi3small": "takes a row's index for its position",
+    "phi3small": "uses a row's index as its position",
 }
 """Types of mlx_lm whose model is refused, and why."""
 
@@ -229,7 +229,7 @@ SLIDING = {"layer_types": ["sliding_attention"] * 4, "sliding_window": 8}
         ),
         (
             small_config("exaone4", sliding_window=8, sliding_window_pattern="LLLG"),
-            "Exaone4.swift uses one mask",
+            "Exaone4.swift uses the same mask",
         ),
         (
             small_config("granitemoehybrid", layer_types=["mamba"] * 4),

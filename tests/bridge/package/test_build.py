@@ -92,7 +92,7 @@ def test_another_upstream_version_has_its_own_sources_and_edits(
     assert record.vendor is not None
     assert record.vendor.commits == {**upstream.commits, "mlx-swift-lm": later}
     assert record.upstream["mlx-swift-lm"]["commit"] == later
-    assert "Vendor is as it should be" in ios("-v", "--upstream-version", "later").stderr
+    assert "Vendor is complete" in ios("-v", "--upstream-version", "later").stderr
 
 
 def test_vendor_goes_on_with_the_packages_upstream_version_or_another(
@@ -134,7 +134,7 @@ def test_where_upstream_was_not_fetched_no_success_is_shown(ios, upstream, monke
     monkeypatch.setenv("H2O_PACK_MIRROR", "http://127.0.0.1:9")
     result = ios(code=ExitCode.NETWORK)
     (line,) = result.stdout.splitlines()
-    assert line.endswith("is whole but for Vendor: run the same command again")
+    assert line.endswith("is complete except for Vendor: run the same command again")
     assert "--mirror" in result.stderr
 
 

@@ -195,7 +195,7 @@ def test_without_a_system_prompt_there_is_none(demo_package):
 def test_the_same_prompt_is_not_read_again(package, made, computed):
     before = (made / "Model" / SYSTEM_PROMPT).read_bytes()
     result = package("-v")
-    assert "the caches of the system prompt are as they should be" in result.stderr
+    assert "the caches of the system prompt are up to date" in result.stderr
     assert computed == []
     assert (made / "Model" / SYSTEM_PROMPT).read_bytes() == before
 
@@ -266,7 +266,7 @@ def test_a_prompt_that_another_model_read_is_a_difference(made, run):
         path.write_text(json.dumps(document), "utf-8")
     result = run("verify", made)
     assert result.exit_code == ExitCode.DIFFERENT
-    assert "has the caches of a system prompt that another model read" in result.stdout
+    assert "has caches of a system prompt that another model computed" in result.stdout
 
 
 @pytest.mark.parametrize("run_only", [(), ("--dry-run",)], ids=["made", "planned"])

@@ -103,7 +103,7 @@ def test_a_setting_that_a_file_of_budgets_has_for_each_layer_is_refused(
         budgets=read_budgets(budgets_file(tmp_path, 128, 256)),
         settings={setting: 32},
     )
-    with pytest.raises(UserError, match="the file of --budgets says this") as caught:
+    with pytest.raises(UserError, match="cannot be given with --budgets") as caught:
         model_plan(model, options)
     assert caught.value.code == ExitCode.USAGE
 

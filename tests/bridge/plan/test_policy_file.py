@@ -89,7 +89,7 @@ def test_a_file_s_settings_hold_and_the_command_line_goes_before_them(run, writt
         ("decay = 2.0", "between 0 and 1"),
         ('score = "mean"', "mean"),
         ("prefill_step = true", "a number of tokens"),
-        ("recall = 4", "should be a table"),
+        ("recall = 4", "must be a table"),
         ("[recall]\nrow = 4", r"unknown key \"row\" \(.*:2\)"),
         ('[recall]\narchive = "disk"', "memory, files"),
         ("sink_size =", "is not TOML"),

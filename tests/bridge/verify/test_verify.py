@@ -105,7 +105,7 @@ def test_a_changed_size_is_told_from_changed_content(package):
     )
     assert found(package) == [
         f"Model/config.json has 2 bytes instead of {size}",
-        f"{WEIGHTS} has the right size and other content: its sha256 differs",
+        f"{WEIGHTS} has the right size but another sha256",
         "Model/tokenizer.json is missing",
     ]
     assert [each[:12] for each in found(package, quick=True)] == [
@@ -179,7 +179,7 @@ def test_a_lock_that_names_files_outside_is_a_difference_and_nothing_is_opened(
     (package / "Vendor").mkdir()
     record = dataclasses.replace(record, files=files, vendor=vendor)
     (package / lock.NAME).write_text(record.to_json())
-    assert [each.partition(" is recorded, but")[0] for each in found(package)] == [
+    assert [each.partition(" is in the records, but")[0] for each in found(package)] == [
         "../secret",
         "/etc/passwd",
         "Vendor/manifest.json is missing",
