@@ -39,8 +39,8 @@ struct ChatFolder: Sendable {
 
 /// The folder of one conversation, with its messages and the session's caches.
 ///
-/// The messages have their own file. So they are on disk before a reply has ended, and remain
-/// readable where another version of the app cannot use the caches.
+/// The messages have their own file. So they are on disk before a reply has ended, and another
+/// version of the app can read them even if it cannot use the caches.
 struct ConversationFolder: Sendable {
     private struct Messages: Codable {
         let messages: [H2OMessage]
@@ -59,7 +59,7 @@ struct ConversationFolder: Sendable {
         }
     }
 
-    /// nil if the folder has no conversation.
+    /// The conversation's entry in the list; nil if the folder contains no conversation.
     func entry(_ id: String) -> H2OChat.Conversation? {
         guard let contents, let first = contents.messages.first(where: { $0.role == .user })
         else { return nil }

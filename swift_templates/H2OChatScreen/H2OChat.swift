@@ -3,22 +3,23 @@ import H2OKit
 import H2OSessions
 import Observation
 
-/// The model of a chat screen: what the screen shows, as observable properties, and what its
-/// buttons do, as methods. Nothing leaves the device, where the language model runs.
+/// The model of a chat screen: the state that the screen shows, as observable properties, and the
+/// actions of its buttons, as methods. The language model runs on the device, and no text leaves
+/// it.
 ///
 ///     @State private var chat = H2OChat { try await BundledModel.load() }
 ///
 /// While a reply arrives, ``messages`` changes at most ten times per second. With a folder, the
-/// chat has several conversations, one of them open. It writes a message to disk when the user
-/// sends it, and a reply while it arrives. If the app is ended during a reply, both are there
-/// at the next launch, and ``continueReply()`` continues the reply.
+/// chat has several conversations, one of which is open. It writes a message to disk when the user
+/// sends it, and a reply while it arrives. If the app is ended during a reply, both are there at
+/// the next launch, and ``continueReply()`` continues the reply.
 @MainActor @Observable
 public final class H2OChat {
     public enum State: Hashable, Sendable {
         case loading
         case ready
         case replying
-        /// The model reads a text, see ``H2OChat/read(_:questions:)``.
+        /// The model reads a text; see ``H2OChat/read(_:questions:)``.
         case reading
         /// The model is not loaded; ``H2OChat/load()`` tries again.
         case failed
@@ -28,18 +29,19 @@ public final class H2OChat {
     /// complete.
     package enum Ending: String, Hashable, Codable, Sendable {
         case whole
-        /// The user stopped it, it reached its limit of tokens, or the app ended.
+        /// The user stopped the reply, it reached its limit of tokens, or the app ended.
         case cut
         /// The model generated no text.
         case empty
     }
 
     public private(set) var state = State.loading
-    /// The messages of the conversation, without instructions and answers of tools.
+    /// The messages of the conversation, without instructions and outputs of tools.
     public private(set) var messages = [Message]()
-    /// Tells the user why the model is not loaded, or why the last message has no reply.
+    /// The error message for the user: why the model is not loaded, or why the last message has no
+    /// reply.
     public private(set) var problem: String?
-    /// The same error, described for the developer.
+    /// The same error, in the words for the developer.
     public private(set) var problemDetails: String?
     /// The usage of the last reply.
     public private(set) var usage = H2OSession.Usage()
@@ -48,13 +50,14 @@ public final class H2OChat {
     public private(set) var memory = [H2OMemoryReading]()
     /// The positions that the caches kept after the last reply.
     public private(set) var kept: H2OKeptPositions?
-    /// The words of the messages that the caches still hold; nil while they are not shown.
+    /// The words of the messages and how much of them the caches keep; nil while they are not
+    /// shown.
     public private(set) var words: [Message.ID: [H2ORememberedWord]]?
     /// The share of a text that the model has read, from 0 to 1; nil while it reads none.
     public private(set) var readShare: Double?
     /// The downloaded share of the model, from 0 to 1; nil if the app does not know it.
     public var fetchedShare: Double?
-    /// Questions that the user may ask next: those of the app, or those about a text that was
+    /// Questions that the user may ask next: the app's own, or questions about a text that was
     /// read.
     public private(set) var suggestions: [String]
     /// All saved conversations, the newest first.
@@ -101,9 +104,10 @@ public final class H2OChat {
     private let loadModel: @Sendable () async throws -> H2OModel
     package private(set) var session: H2OSession?
     private var isLoading = false
-    /// Whether the initial settings are known.
+    /// Whether the saved settings were read.
     private var hasSettings = false
-    /// Counts the conversations that were opened, so that a reply is added only to its own.
+    /// The number of conversations that were opened, so that a reply is added only to its own
+    /// conversation.
     private var opened = 0
     private var reading: Task<Void, any Error>?
     /// Writes the caches some time after the last reply.
@@ -180,8 +184,8 @@ public final class H2OChat {
     /// reply and can be answered.
     public var canContinue: Bool { state == .ready && ending != .whole && !messages.isEmpty }
 
-    /// Sends the draft and shows the reply as it arrives. If there is no reply, restores the
-    /// draft, and ``problem`` says why.
+    /// Sends the draft and shows the reply as it arrives. If there is no reply, restores the draft,
+    /// and ``problem`` gives the reason.
     public func send() async {
         guard let session, canSend else { return }
         let (text, index) = (prompt, editing)
@@ -197,7 +201,7 @@ public final class H2OChat {
         }
     }
 
-    /// Asks for another reply to the last message of the user.
+    /// Replaces the last reply by a new one.
     public func regenerate() async {
         guard let session, state == .ready, let last = messages.lastIndex(where: \.isUser) else {
             return
@@ -208,8 +212,8 @@ public final class H2OChat {
         await receive(parts, of: session, into: Message(id: nextID, isUser: false, text: "")) {}
     }
 
-    /// Continues an incomplete reply. If it has only thoughts, the answer follows. If it is
-    /// empty, the model answers the last message again.
+    /// Continues an incomplete reply. If it was cut off after its thoughts, the answer follows. If
+    /// it is empty, the model answers the last message again.
     public func continueReply() async {
         guard let session, canContinue else { return }
         guard let last = messages.last, !last.isUser, await session.canContinue else {
@@ -238,8 +242,8 @@ public final class H2OChat {
     /// Ends editing and leaves the conversation unchanged.
     public func cancelEditing() { (draft, editing) = ("", nil) }
 
-    /// Begins a new conversation. The open one is saved, with as much of an arriving reply as
-    /// there is.
+    /// Begins a new conversation. The open conversation is saved, with the part of a reply that has
+    /// arrived.
     public func beginConversation() async { await change(to: Self.newID()) }
 
     /// Opens a saved conversation.
@@ -281,7 +285,7 @@ public final class H2OChat {
         conversations = folder?.conversations ?? []
     }
 
-    /// Shows or hides the words that the caches still hold.
+    /// Shows or hides how much of the words the caches keep.
     public func showWords(_ isShown: Bool) async {
         words = isShown ? [:] : nil
         await showWords()
@@ -293,12 +297,12 @@ public final class H2OChat {
         if words != nil, opened == self.opened { words = now }
     }
 
-    /// Lets the model read a text in a new conversation, and then answer questions about it.
-    /// The size of the caches does not depend on the length of the text.
+    /// Lets the model read a text in a new conversation, and then answer questions about it. The
+    /// size of the caches does not depend on the length of the text.
     ///
     /// - Parameters:
-    ///   - text: the text, whose first line becomes the conversation's title. Of a text that is
-    ///     longer than the model's context, the model reads the beginning
+    ///   - text: the text, whose first line becomes the conversation's title. If the text is longer
+    ///     than the model's context, the model reads only its beginning
     ///   - questions: suggestions for the user's questions about the text
     public func read(_ text: String, questions: [String]) async {
         guard state == .ready else { return }
@@ -339,7 +343,7 @@ public final class H2OChat {
         note(reading)
     }
 
-    /// Adds a reading. At a few hundred readings, drops every second one.
+    /// Adds a reading. At a few hundred readings, removes every second one.
     private func note(_ reading: H2OMemoryReading) {
         if memory.count >= Self.mostReadings {
             memory = memory.enumerated().compactMap { $0 % 2 == 0 ? $1 : nil }
@@ -394,7 +398,7 @@ public final class H2OChat {
 
     /// Shows a reply while it arrives, and saves the conversation.
     ///
-    /// - Parameter message: the reply, with the part that exists already
+    /// - Parameter message: the existing part of a reply that continues
     private func receive(
         _ parts: AsyncThrowingStream<H2OSession.Part, any Error>, of session: H2OSession,
         into message: Message, withoutReply: () -> Void
@@ -430,7 +434,7 @@ public final class H2OChat {
         return .whole
     }
 
-    /// Appends parts to the last message, and saves what has arrived.
+    /// Appends parts to the last message, and saves the conversation from time to time.
     private func append(
         _ parts: AsyncThrowingStream<H2OSession.Part, any Error>, of session: H2OSession,
         _ opened: Int

@@ -14,7 +14,7 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension Transcript {
-        /// The tools that its newest instructions name.
+        /// The tools in its newest instructions.
         var tools: [ToolDefinition] {
             for case .instructions(let instructions) in reversed() {
                 return instructions.toolDefinitions
@@ -36,7 +36,7 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension GenerationSchema {
-        /// JSON Schema, always the same text for the same schema.
+        /// The schema as JSON; equal schemas give equal texts.
         var json: String {
             get throws {
                 let encoder = JSONEncoder()
@@ -48,9 +48,9 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension H2OSession.Options {
-        /// These options with those that a request states.
+        /// These options with the options of a request.
         ///
-        /// - Throws: `H2OSessionError` for a schema that replies cannot be held to
+        /// - Throws: `H2OSessionError` if the schema is not supported
         func applying(_ request: LanguageModelExecutorGenerationRequest) throws -> Self {
             var options = self
             options.sampling = sampling.applying(request.generationOptions)
@@ -64,7 +64,7 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension H2OSampling {
-        /// A sampling mode replaces all that chooses among tokens, a temperature only the
+        /// A request's sampling mode replaces all sampling settings, and its temperature only the
         /// temperature. Temperature 0 is greedy in every mode.
         fileprivate func applying(_ options: GenerationOptions) -> H2OSampling {
             var sampling = self
@@ -89,40 +89,41 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension ContextOptions.ReasoningLevel {
-        /// Models think or do not. As in mlx-swift-lm, the custom level "no_think" means not.
+        /// Whether the model thinks; other levels do not exist. As in mlx-swift-lm, the custom
+        /// level "no_think" turns thinking off.
         fileprivate var thinks: Bool {
             if case .custom("no_think") = self { false } else { true }
         }
     }
 
-    /// A transcript as messages of the engine.
+    /// A transcript as messages of the session.
     ///
-    /// What a model says in one go is one message: its thoughts, its text and its tool calls,
-    /// which are entries of their own in the transcript.
+    /// The transcript has separate entries for the model's thoughts, text and tool calls.
+    /// Consecutive entries of the model become one message.
     @available(iOS 27, macOS 27, visionOS 27, *)
     struct TranscriptMessages {
         private(set) var messages = [H2OMessage]()
         private var thoughts: String?
-        /// Those that hold at the end of the transcript so far.
+        /// The instructions at this place in the transcript.
         private var instructions = ""
-        /// Instructions that changed; they stand before the next prompt, since chat templates
-        /// have a place for one system message alone.
+        /// Changed instructions. They are written before the next prompt, because chat templates
+        /// have a place for only one system message.
         private var changed = ""
         private let written: [String: String]
 
         /// - Parameters:
-        ///   - written: by the id of a response, what the model wrote for it; the framework
-        ///     writes structured content in its own way
+        ///   - written: the text that the model wrote for a response, by the response's id; the
+        ///     framework formats structured content in another way
         /// - Throws: `LanguageModelError.unsupportedCapability` for an image,
-        ///   `LanguageModelError.unsupportedTranscriptContent` for what is unknown
+        ///   `LanguageModelError.unsupportedTranscriptContent` for unknown content
         init(_ transcript: Transcript, written: [String: String] = [:]) throws {
             self.written = written
             for entry in transcript { try add(entry) }
             removeRestOfHistory()
         }
 
-        /// A history that was cut may begin within a turn. What the model said before the first
-        /// question that is left goes, and so do answers to calls that are not there.
+        /// A shortened history may begin within a turn. Removes the model's messages before the
+        /// first remaining question, and outputs of tools whose calls are missing.
         private mutating func removeRestOfHistory() {
             let begin = messages.prefix { $0.role == .system }.count
             let isAnswered = messages[begin...].contains { $0.role == .user }
@@ -158,12 +159,12 @@
             case .reasoning(let reasoning):
                 thoughts = (thoughts ?? "") + (try reasoning.segments.text(in: entry))
             @unknown default:
-                // Apple's later entries are of apps and other models, and have no role here.
+                // Later kinds of entries belong to apps and other models, and are ignored.
                 break
             }
         }
 
-        /// Adds to what the model says, or lets it begin.
+        /// Adds text or calls to the model's last message, or begins a new message.
         private mutating func say(_ text: String, calls: [H2OToolCall]) {
             var message = H2OMessage.assistant("")
             if let last = messages.last, last.role == .assistant {
@@ -205,7 +206,7 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension Transcript.Prompt {
-        /// What tells the model the structure of its answer, if the prompt shall.
+        /// The text that describes the structure of the answer, if the prompt should contain it.
         fileprivate var schemaToShow: String? {
             get throws {
                 guard contextOptions.includeSchemaInPrompt == true,
@@ -226,7 +227,7 @@
     }
 
     extension String {
-        /// Whether both are JSON and mean the same.
+        /// Whether both are JSON with the same meaning.
         fileprivate func isSameJSON(as other: String) -> Bool {
             let values = [self, other].map { text in
                 try? JSONDecoder().decode(JSONValue.self, from: Data(text.utf8))

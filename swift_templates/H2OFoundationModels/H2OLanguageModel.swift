@@ -8,9 +8,9 @@
     ///     let session = LanguageModelSession(model: BundledModel.languageModel())
     ///     print(try await session.respond(to: "What is a heavy hitter?").content)
     ///
-    /// The model is loaded with the first request, or with the session's `prewarm()`. Its
-    /// caches go on from request to request: a request reads what its transcript has beyond
-    /// the one before. The conversation has no largest size.
+    /// The model is loaded with the first request, or with the session's `prewarm()`. Its caches
+    /// are kept between requests: a request reads only the new part of its transcript. A
+    /// conversation may have any length.
     @available(iOS 27, macOS 27, visionOS 27, *)
     public struct H2OLanguageModel: FoundationModels.LanguageModel {
         public typealias Executor = H2OLanguageModelExecutor
@@ -19,13 +19,15 @@
         let options: H2OSession.Options
         public let capabilities: LanguageModelCapabilities
 
-        /// A model that is loaded already.
+        /// Uses a loaded model.
         ///
         /// - Parameters:
-        ///   - model: stays in memory as long as this or a copy of it exists
-        ///   - options: what a request's `GenerationOptions` and `ContextOptions` leave open
-        ///   - capabilities: what the model can do; nil for all that this package can. The
-        ///     framework refuses a request that needs more.
+        ///   - model: the model, which stays in memory as long as this object or a copy of it
+        ///     exists
+        ///   - options: the options for which a request's `GenerationOptions` and `ContextOptions`
+        ///     have no value
+        ///   - capabilities: the model's capabilities; nil for all that this package supports. The
+        ///     framework refuses a request that needs others.
         public init(
             _ model: H2OModel, options: H2OSession.Options = H2OSession.Options(),
             capabilities: [LanguageModelCapabilities.Capability]? = nil
@@ -33,9 +35,9 @@
             self.init(SharedConversations { model }, options: options, capabilities: capabilities)
         }
 
-        /// A model that is loaded with the first request, or by `prewarm()`.
+        /// Uses a model that is loaded with the first request, or by `prewarm()`.
         ///
-        /// - Parameter load: loads the model, or gives one that is loaded
+        /// - Parameter load: loads the model, or returns it if it is loaded
         public init(
             options: H2OSession.Options = H2OSession.Options(),
             capabilities: [LanguageModelCapabilities.Capability]? = nil,
@@ -51,14 +53,15 @@
         ) {
             model = conversations
             self.options = options
-            // Structures take an engine that not every version of mlx-swift-lm has.
+            // Structured output needs a grammar engine, which not every version of mlx-swift-lm
+            // has.
             let all: [LanguageModelCapabilities.Capability] =
                 [.toolCalling, .reasoning] + (H2OSchema.isSupported ? [.guidedGeneration] : [])
             self.capabilities = LanguageModelCapabilities(capabilities ?? all)
         }
 
-        /// Releases the conversations' caches, and the weights if nobody else uses the model, after
-        /// the requests that are being answered. The next request loads the model again.
+        /// Releases the conversations' caches after the running requests, and the weights if nobody
+        /// else uses the model. The next request loads the model again.
         public func unload() async {
             await model.unload()
         }
@@ -69,17 +72,17 @@
 
     /// Answers the requests of sessions with an ``H2OLanguageModel``.
     ///
-    /// It holds no conversation. Requests do not say which session they are of, and whether
-    /// sessions share an executor is the framework's choice; the model finds the conversation
-    /// that a transcript continues.
+    /// It stores no conversation. A request does not name its session, and the framework decides
+    /// whether sessions share an executor; so the model finds the conversation that a transcript
+    /// continues.
     @available(iOS 27, macOS 27, visionOS 27, *)
     public struct H2OLanguageModelExecutor: LanguageModelExecutor {
         public typealias Model = H2OLanguageModel
 
         public init(configuration: ObjectIdentifier) {}
 
-        /// Loads the model and reads the transcript, with its instructions and tools. Nobody
-        /// learns of an error; the next request meets it again.
+        /// Loads the model and reads the transcript with its instructions and tools. Errors are
+        /// ignored; the next request will report them.
         public func prewarm(model: Model, transcript: Transcript) {
             model.model.prewarm { conversations, written in
                 let messages = try TranscriptMessages(transcript, written: written).messages
@@ -88,9 +91,9 @@
             }
         }
 
-        /// - Throws: `CancellationError` for a request that was canceled, whose text is not whole;
-        ///   `LanguageModelError` where the framework has a word for what is wrong; otherwise the
-        ///   error of the engine or of loading
+        /// - Throws: `CancellationError` for a canceled request, whose text is incomplete;
+        ///   `LanguageModelError` if it has a case for the error; otherwise the error of the
+        ///   session or of loading
         public nonisolated(nonsending) func respond(
             to request: LanguageModelExecutorGenerationRequest, model: Model,
             streamingInto channel: LanguageModelExecutorGenerationChannel
@@ -124,10 +127,10 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension LanguageModelError {
-        /// The framework's error for one of the engine; nil if it has none.
+        /// The framework's error for an error of the session; nil if the framework has none.
         ///
-        /// The context size is exceeded only by what can never be read: a system prompt, which
-        /// the cache may not evict, or more tokens than the model has positions.
+        /// The context size is exceeded only by text that can never be read: a system prompt that
+        /// does not fit into the cache, or more tokens than the model has positions.
         init?(engine error: any Error) {
             let description = (error as? any LocalizedError)?.errorDescription ?? "\(error)"
             switch error {

@@ -3,8 +3,7 @@
     import FoundationModels
     import H2OSessions
 
-    /// The transcript's entries for one response: thoughts, text and tool calls have each one
-    /// of their own.
+    /// The transcript's entries for one response: one each for thoughts, text and tool calls.
     @available(iOS 27, macOS 27, visionOS 27, *)
     actor ResponseEntries {
         nonisolated let responseID = UUID().uuidString
@@ -12,16 +11,17 @@
         private let callsID = UUID().uuidString
         private let channel: LanguageModelExecutorGenerationChannel
         private var hasCalls = false
-        /// What the model wrote for a call that is none.
+        /// The text that the model wrote as an invalid tool call.
         private(set) var malformedCall: String?
 
         init(_ channel: LanguageModelExecutorGenerationChannel) {
             self.channel = channel
         }
 
-        /// Sends the parts of a reply as they come.
+        /// Sends the parts of a reply as they arrive.
         ///
-        /// - Parameter reply: generates, and gives each part to the function that it gets
+        /// - Parameter reply: generates the reply, and passes each part to the function that it
+        ///   receives
         nonisolated(nonsending) func send(
             _ reply: (@escaping @Sendable (H2OSession.Part) -> Void) async throws
                 -> H2OSession.Response
@@ -39,7 +39,7 @@
             return response
         }
 
-        /// The part's number of tokens is a guess, which the usage at the end replaces.
+        /// The number of tokens of a part is a guess, which the usage at the end replaces.
         private func send(_ part: H2OSession.Part) async {
             switch part {
             case .text(let text):
@@ -61,7 +61,7 @@
             }
         }
 
-        /// Sends all that the response took.
+        /// Sends the usage of the whole response.
         func send(_ usage: H2OSession.Usage) async {
             let input = LanguageModelExecutorGenerationChannel.Usage.Input(
                 totalTokenCount: usage.promptTokens, cachedTokenCount: usage.cachedTokens)
@@ -83,7 +83,7 @@
         fileprivate var argumentsJSON: String {
             let encoder = JSONEncoder()
             encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-            // A JSON value is always one.
+            // Encoding a JSON value never fails.
             return (try? encoder.encode(arguments)).map { String(decoding: $0, as: UTF8.self) }
                 ?? "{}"
         }

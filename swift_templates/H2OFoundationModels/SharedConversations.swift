@@ -3,31 +3,31 @@
     import H2OSessions
     import Synchronization
 
-    /// The conversations of a model that is loaded when it is first needed.
+    /// The conversations of a model that is loaded at its first use.
     @available(iOS 27, macOS 27, visionOS 27, *)
     package actor SharedConversations {
         private let make: @Sendable () async throws -> H2OModel
         private var loading: Task<ConversationPool, any Error>?
         private var written = [(id: String, text: String)]()
-        /// What sessions asked to be read ahead; each follows the one before.
+        /// The last task that reads a transcript ahead; it waits for the earlier ones.
         private let prewarming = Mutex<Task<Void, Never>?>(nil)
 
-        /// Responses whose text is remembered.
+        /// The number of responses whose text is stored.
         private static let remembered = 256
 
         package init(_ make: @escaping @Sendable () async throws -> H2OModel) {
             self.make = make
         }
 
-        /// Releases the weights and all conversations' caches, after the requests that are
-        /// being answered. The next request loads the model again.
+        /// Releases the weights and all conversations' caches after the running requests. The next
+        /// request loads the model again.
         func unload() {
             loading = nil
         }
 
         /// The model's conversations. After an error, the next call tries again.
         ///
-        /// - Throws: what loading throws
+        /// - Throws: the error of loading
         func load() async throws -> ConversationPool {
             let task = loading ?? Task { [make] in ConversationPool(try await make()) }
             loading = task
@@ -39,7 +39,7 @@
             }
         }
 
-        /// Begins to read ahead. Requests that come later wait for it.
+        /// Begins to read a transcript ahead. Later requests wait for it.
         nonisolated func prewarm(
             _ read: @escaping @Sendable (ConversationPool, [String: String]) async throws -> Void
         ) {
@@ -51,18 +51,18 @@
             }
         }
 
-        /// Returns when what was asked to be read ahead was read.
+        /// Returns when all transcripts were read ahead.
         nonisolated func prewarmed() async {
             await prewarming.withLock { $0 }?.value
         }
 
-        /// Remembers what the model wrote for a response.
+        /// Stores the text that the model wrote for a response.
         func remember(_ text: String, as id: String) {
             written.append((id, text))
             written.removeFirst(max(0, written.count - Self.remembered))
         }
 
-        /// What was remembered, by the response's id.
+        /// The stored texts, by the id of the response.
         var writtenByID: [String: String] {
             Dictionary(written.map { ($0.id, $0.text) }, uniquingKeysWith: { $1 })
         }

@@ -11,7 +11,7 @@ import Foundation
 /// `max_size`; all other settings are common. `"recall": [0, 3]` beside `layers` lists the
 /// caches that recall rows, unless the configuration lists them itself.
 public struct H2OBudgets: Hashable, Sendable {
-    /// The rows of one layer: for heavy hitters, for the newest tokens, and all of them.
+    /// The rows of one layer: for heavy hitters, for the newest tokens, and in total.
     package struct Layer: Hashable, Sendable {
         package let heavyBudget: Int
         package let recentBudget: Int

@@ -128,7 +128,7 @@ package final class H2OKVCache: RoutedAttentionCache {
 
     public var isTrimmable: Bool { core.isTrimmable }
 
-    /// Whether tokens can still be removed after writing this many more.
+    /// Whether tokens can still be removed after this many more were written.
     public func isTrimmable(after positions: Int) -> Bool {
         isTrimmable && offset + positions <= configuration.maxSize
     }
@@ -171,8 +171,8 @@ package final class H2OKVCache: RoutedAttentionCache {
         set { loaded = newValue }
     }
 
-    /// The strings that describe ``state``. Setting them restores the cache from the arrays
-    /// that were set before.
+    /// The strings that belong to ``state``. Setting them restores the cache from the arrays that
+    /// were set before.
     public var metaState: [String] {
         get { SavedHeader(of: self).fields }
         set {

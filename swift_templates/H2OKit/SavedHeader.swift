@@ -1,13 +1,13 @@
 import Foundation
 import MLX
 
-/// The header of a saved cache: the strings that a file holds beside the arrays. They are, in
-/// order: the kind of cache with the version of its format, tokens seen, rows in use, tokens
-/// whose attention is outstanding, and the configuration. How the rows are stored follows,
-/// except for dense rows; then the archive, if the format ends in the word for recall. Python
-/// writes the same strings.
+/// The header of a saved cache: the strings in a file besides the arrays. In order, they are the
+/// kind of cache with the version of its format, the number of tokens seen, rows in use, and tokens
+/// whose attention is outstanding, and the configuration. Then comes the row format, except for
+/// dense rows, and then the archive, if the format ends in ``recalls``. Python writes the same
+/// strings.
 struct SavedHeader {
-    /// The end of the format of a cache with recall.
+    /// The end of the format's name for a cache with recall.
     static let recalls = "+recall"
 
     let offset: Int
@@ -86,10 +86,10 @@ struct SavedHeader {
 }
 
 extension H2OConfiguration {
-    /// Returns this configuration of one layer with its archive in the conversation's folder,
-    /// in which the layer's folder keeps its name; with nil, in memory.
+    /// Returns this configuration with the layer's archive in a folder inside the conversation's
+    /// folder, under the layer's earlier name; with nil, in memory.
     ///
-    /// - Throws: ``H2OCacheError/archive(_:)`` if there are files and no folder is given
+    /// - Throws: ``H2OCacheError/archive(_:)`` if the archive is in files and no folder is given
     fileprivate func archiving(in folder: URL?, hasFiles: Bool) throws -> H2OConfiguration {
         guard hasFiles else { return try archiving(in: nil) }
         guard let folder else { throw H2OCacheError.archive(.init(.notGiven)) }
@@ -175,7 +175,7 @@ private struct SavedArchive: Codable {
     let first: Int
     let groupSize: Int
     let since: Int
-    /// Where the archive ends in its folder; nil if it was in memory.
+    /// The end of the archive in its folder; nil if it was in memory.
     let files: Mark?
 
     init(_ archive: MLXFast.H2OSavedArchive) {

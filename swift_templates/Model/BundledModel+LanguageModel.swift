@@ -8,10 +8,10 @@
         ///
         ///     let session = LanguageModelSession(model: BundledModel.languageModel())
         ///
-        /// It is loaded with the first request or by the session's `prewarm()`, once for all
-        /// sessions, those of `load()` too.
+        /// The first request or the session's `prewarm()` loads it, once for all sessions,
+        /// including those of `load()`.
         ///
-        /// - Parameter options: what requests leave open
+        /// - Parameter options: the options of requests that leave them out
         public static func languageModel(
             options: H2OSession.Options = H2OSession.Options()
         ) -> H2OLanguageModel {

@@ -25,8 +25,7 @@ package struct ParityTrace: Decodable, Sendable {
         let config: H2OConfiguration
         /// The number of tokens of each step.
         package let steps: [Int]
-        /// The tolerance of outputs, relative to the largest one of the step if that is above
-        /// 1.
+        /// The tolerance of outputs, relative to the largest output of the step if that is above 1.
         package let tolerance: Double
         /// The tolerance of scores, relative to the score if that is above 1.
         package let scoreTolerance: Double
@@ -40,7 +39,7 @@ package struct ParityTrace: Decodable, Sendable {
 
     private static let format = 6
 
-    /// - Throws: ``ParityTraceError``, or what reading a file throws
+    /// - Throws: ``ParityTraceError``, or an error of reading a file
     package init(contentsOf file: URL) throws {
         self = try JSONDecoder().decode(ParityTrace.self, from: Data(contentsOf: file))
         guard format == Self.format else {
@@ -53,7 +52,7 @@ package struct ParityTrace: Decodable, Sendable {
 package enum ParityTraceError: LocalizedError, Hashable, Sendable {
     case otherFormat(Int, reads: Int)
     case missing(array: String)
-    /// A cache that was given tokens has none.
+    /// A cache is empty although it received tokens.
     case emptyCache
 
     package var errorDescription: String? {
@@ -68,9 +67,9 @@ package enum ParityTraceError: LocalizedError, Hashable, Sendable {
     }
 }
 
-/// The arrays of a step by layer: q `[B, Hq, L, Dk]`, k `[B, Hkv, L, Dk]`,
-/// v `[B, Hkv, L, Dv]`, out `[B, Hq, L, Dv]`, and as they are after the step positions
-/// int32, scores float32 and, with recall, held bool `[B, Hkv, C]`.
+/// The arrays of a step by layer: q `[B, Hq, L, Dk]`, k `[B, Hkv, L, Dk]`, v `[B, Hkv, L, Dv]`, out
+/// `[B, Hq, L, Dv]`, and, after the step, `[B, Hkv, C]` each: positions int32, scores float32 and,
+/// with recall, held bool.
 private struct ParityArrays {
     let arrays: [String: MLXArray]
 
@@ -84,8 +83,8 @@ private struct ParityArrays {
 extension ParityTrace {
     /// Replays a case with new caches, and compares their results with the trace.
     ///
-    /// - Parameter folder: where the files of arrays are
-    /// - Throws: ``ParityTraceError``, ``H2OCacheError``, or what reading a file throws
+    /// - Parameter folder: the folder of the files with arrays
+    /// - Throws: ``ParityTraceError``, ``H2OCacheError``, or an error of reading a file
     package func replay(_ traced: Case, in folder: URL) throws -> ParityResult {
         let caches = try traced.layers.map { _ in
             try traced.kv.makeCache(traced.config, groupSize: traced.groupSize)

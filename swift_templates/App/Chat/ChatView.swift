@@ -64,10 +64,10 @@ struct ChatView: View {
     }
 }
 
-/// Lets the model read the app's book: Book.txt, "The Crystal Egg" by H. G. Wells (1897), which
-/// is in the public domain, as prepared by Standard Ebooks under CC0 1.0
-/// (github.com/standardebooks/h-g-wells_short-fiction, commit 7f7a769). Replace it with your
-/// own.
+/// Lets the model read the app's book: Book.txt, "The Crystal Egg" by H. G. Wells (1897), which is
+/// in the public domain, as prepared by Standard Ebooks under CC0 1.0
+/// (github.com/standardebooks/h-g-wells_short-fiction, commit 7f7a769). You can replace it with
+/// your own text.
 private struct ReadBookButton: View {
     let chat: H2OChat
 
@@ -81,7 +81,7 @@ private struct ReadBookButton: View {
         .disabled(chat.state != .ready)
     }
 
-    /// Questions that the beginning of the book answers.
+    /// Questions whose answers are at the beginning of the book.
     private var questions: [String] {
         [
             String(localized: "What name was over the shop?"),
@@ -157,7 +157,7 @@ private struct MessageList: View {
     }
 }
 
-/// Says that a reply is incomplete, with a button to continue it.
+/// Shows that a reply is incomplete, with a button to continue it.
 private struct EndingView: View {
     let chat: H2OChat
 
@@ -180,7 +180,7 @@ private struct EndingView: View {
     }
 }
 
-/// Says why the model is not loaded, or why there is no reply.
+/// Shows why the model is not loaded, or why there is no reply.
 private struct ProblemView: View {
     let chat: H2OChat
 

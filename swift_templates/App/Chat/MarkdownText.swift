@@ -1,7 +1,7 @@
 import SwiftUI
 
-/// Shows Markdown, parsed by the system: paragraphs, headings, lists, quotes, tables and code.
-/// Of an incomplete text it shows what can be parsed.
+/// Shows Markdown, parsed by the system: paragraphs, headings, lists, quotes, tables and code. If a
+/// text is incomplete, shows the part that can be parsed.
 struct MarkdownText: View {
     let text: String
 
@@ -68,8 +68,8 @@ private struct MarkdownBlock {
         var last: (block: Int, part: Int)?
         for (intent, range) in parsed.runs[\.presentationIntent] {
             let text = AttributedString(parsed[range])
-            // Intents come from the inside out: a cell before its row, a paragraph before its
-            // list item.
+            // Intents are ordered from the inside out: a cell before its row, a paragraph before
+            // its list item.
             let components = intent?.components ?? []
             let part = components.first?.identity ?? 0
             let block = components.first { $0.isRow }?.identity ?? part

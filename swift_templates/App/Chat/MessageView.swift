@@ -2,7 +2,7 @@ import H2OChatScreen
 import H2OSessions
 import SwiftUI
 
-/// Shows a message: its thoughts, collapsed once the text begins, and its text.
+/// Shows a message: its text, and its thoughts, which are collapsed when the text begins.
 struct MessageView: View {
     /// Actions of the message's menu; nil for an action that is not possible now.
     struct Actions {
@@ -11,7 +11,7 @@ struct MessageView: View {
     }
 
     let message: H2OChat.Message
-    /// The words of the text that the caches still hold; nil while they are not shown.
+    /// The words of the text and how much of them the caches keep; nil while they are not shown.
     let words: [H2ORememberedWord]?
     let isArriving: Bool
     let actions: Actions
@@ -35,13 +35,13 @@ struct MessageView: View {
         .background(color, in: .rect(cornerRadius: 12))
         .contextMenu { menu }
         .frame(maxWidth: .infinity, alignment: message.isUser ? .trailing : .leading)
-        // A container, so that VoiceOver reaches each part, the thoughts too.
+        // A container, so that VoiceOver reaches each part, including the thoughts.
         .accessibilityElement(children: .contain)
         .accessibilityLabel(message.isUser ? "You: \(summary)" : "Reply: \(summary)")
         .accessibilityActions { menu }
     }
 
-    /// A book is collapsed.
+    /// Longer messages, such as a book, are collapsed.
     private static let longest = 2000
 
     private var summary: String { String(message.text.prefix(200)) }
@@ -65,8 +65,8 @@ struct MessageView: View {
         }
     }
 
-    /// Shows what the caches remember of the text: the fewer heads keep a word, the paler it
-    /// is. Words that recall brought back are orange.
+    /// Shows how much of the text the caches keep: the fewer heads keep a word, the paler it is.
+    /// Words that recall brought back are orange.
     private func faded(_ words: [H2ORememberedWord]) -> AttributedString {
         words.reduce(into: AttributedString()) { text, word in
             var part = AttributedString(word.text)

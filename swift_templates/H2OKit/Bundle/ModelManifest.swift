@@ -26,7 +26,7 @@ package struct ModelManifest: Codable, Hashable, Sendable {
     }
 
     package let format: Int
-    /// Where the model came from.
+    /// The model's hub id, short name or folder name.
     package let model: String
     package let files: [File]
     /// The sha256 of weights, configuration and tokenizer, as 64 lowercase hexadecimal digits.

@@ -10,14 +10,14 @@ package struct PreparedPrompt {
     /// weights.
     package static let fileName = "system-prompt.tensors"
 
-    /// The tokens with which every first turn begins.
+    /// The tokens with which every conversation begins.
     package let tokens: [Int]
     /// The model's caches after these tokens, in the order in which the model makes them.
     package let caches: [any KVCache]
 
     /// - Parameters:
-    ///   - folder: the model's
-    ///   - digest: the model's, from its manifest
+    ///   - folder: the model's folder
+    ///   - digest: the model's digest, from its manifest
     /// - Returns: nil if the folder has no prepared prompt
     /// - Throws: ``PreparedPromptProblem``
     package static func read(
@@ -31,7 +31,8 @@ package struct PreparedPrompt {
                 throw PreparedPromptProblem.otherModel
             }
             let tokens = try decode([Int].self, metadata["tokens"])
-            // Evaluated here, because this thread queued the work of these arrays.
+            // Evaluated now, because only the thread that queued the work of these arrays can do
+            // it.
             try withError { eval(caches.flatMap(\.leaves).flatMap { $0.innerState() }) }
             return PreparedPrompt(tokens: tokens, caches: caches)
         } catch let problem as PreparedPromptProblem {
@@ -41,7 +42,7 @@ package struct PreparedPrompt {
         }
     }
 
-    /// Whether a conversation can begin with copies of these caches.
+    /// Checks that a conversation can begin with copies of these caches; nil if it can.
     ///
     /// - Parameters:
     ///   - opening: the tokens of the first turn, or those before the user's message
@@ -88,8 +89,8 @@ package struct PreparedPrompt {
     }
 }
 
-/// Why the prepared caches of the system prompt were not used. This is not thrown to the app:
-/// the session reads the prompt as usual, and the usage of the reply has the reason.
+/// Why the prepared caches of the system prompt were not used. The app gets no error: the session
+/// reads the prompt as usual, and the usage of the reply contains the reason.
 package enum PreparedPromptProblem: LocalizedError, Hashable, Codable, Sendable {
     /// The file of the caches cannot be read.
     case unreadable(String)

@@ -62,10 +62,9 @@ package enum H2OCacheFile {
         return (caches, contents.metadata)
     }
 
-    /// Reads the arrays and strings of a safetensors file. The whole file is read now, because
-    /// MLX would read an array only when it is used, after the file may have changed. MLX
-    /// decides by the extension how to open a file; of a file with another extension it gets
-    /// the bytes.
+    /// Reads the arrays and strings of a safetensors file. The whole file is read now, because MLX
+    /// would read an array only when it is used, and the file may have changed by then. MLX decides
+    /// by the extension how to open a file, so it gets the bytes of a file with another extension.
     static func contents(of file: URL) throws -> ([String: MLXArray], [String: String]) {
         let (arrays, header) =
             file.pathExtension == "safetensors"

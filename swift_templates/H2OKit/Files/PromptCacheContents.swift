@@ -4,12 +4,12 @@ import MLXLMCommon
 
 /// The arrays and the header of a file in mlx-lm's layout.
 ///
-/// Member j of the state of cache i is named `"i.j"`. It is an array, or a number, text or
-/// nothing that the header holds (`"2.k.0"` is its name, `"2.k.1"` its value). Cache j in a
-/// list has its state as `"i.j.0"`, and the name of its class as `"i.j.1"`. The header also
-/// holds the caller's strings as `"0.key"` and class names as `"1.i"`. In files of mlx-lm 0.31
-/// and before, which are read as well, the header has all numbers and texts, before the
-/// caller's strings and the class names.
+/// Member j of the state of cache i is named `"i.j"`. It is an array, or a number, a text or
+/// nothing, which is in the header: `"2.k.0"` is the name of the member, `"2.k.1"` its value. Cache
+/// j in a list has its state as `"i.j.0"`, and the name of its class as `"i.j.1"`. The header also
+/// contains the caller's strings as `"0.key"`, and class names as `"1.i"`. Files of mlx-lm 0.31 and
+/// before can be read too. In their header, all numbers and texts come before the caller's strings
+/// and the class names.
 struct PromptCacheContents {
     /// A member of a state that is not an array.
     enum Scalar {
@@ -29,8 +29,8 @@ struct PromptCacheContents {
         self.header = header
     }
 
-    /// Whether mlx-lm 0.31 or before wrote the file: its class names stand where newer files
-    /// have kinds of scalars.
+    /// Whether mlx-lm 0.31 or before wrote the file: in its header, class names are in the place of
+    /// the kinds of scalars.
     var isOlder: Bool { header["2.0"] != "" }
 
     mutating func add(_ state: [MLXArray], _ scalars: [Scalar], at place: String) {
@@ -141,7 +141,7 @@ struct PromptCacheContents {
 
 extension PromptCacheContents {
     private static let classes = ["KVCache", "RotatingKVCache", "ArraysCache", "MambaCache"]
-    /// Names of the classes of lists: of plain caches, and of lists with an H2O cache.
+    /// The names of list classes: for lists of plain caches, and for lists with an H2O cache.
     private static let (plainList, scoredList) = ("CacheList", "H2OCacheList")
 
     /// Adds a cache of the model, or a layer's list of them.

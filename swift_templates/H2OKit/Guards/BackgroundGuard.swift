@@ -107,10 +107,10 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// Runs a step of work on the GPU, after waiting until the guard is open.
     ///
-    /// - Parameter isLong: whether the step is too long to begin when the app is about to leave
-    ///   the foreground
-    /// - Throws: `CancellationError` if the task is canceled before, an error where the guard
-    ///   ``refusesInBackground``, an `MLXError`, or an error of the work
+    /// - Parameter isLong: whether the step is too long to begin when the app is about to leave the
+    ///   foreground
+    /// - Throws: `CancellationError` if the task is canceled before, ``InBackgroundError`` if the
+    ///   guard ``refusesInBackground``, an `MLXError`, or an error of the work
     public func withGPU<Result>(
         isLong: Bool = false, isolation: isolated (any Actor)? = #isolation,
         _ work: () throws -> Result

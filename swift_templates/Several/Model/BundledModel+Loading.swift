@@ -5,9 +5,9 @@ extension BundledModel {
     /// Returns the largest model that fits into the free memory, or the first of all if the
     /// system does not say what is free.
     ///
-    /// - Parameter free: the free bytes, by default the system's answer; other values show
-    ///   which model another device would load
-    /// - Throws: `H2OLoadingError.noMemory`, which has the plan of each model
+    /// - Parameter free: the free bytes, by default the system's answer; other values show which
+    ///   model another device would load
+    /// - Throws: `H2OLoadingError.noMemory` with the plan of each model
     public static func best(free: Int? = nil) throws -> BundledModel {
         let free = free ?? MemoryGuard.system.free ?? .max
         if let model = all.first(where: { $0.memory.total <= free }) { return model }
@@ -15,8 +15,8 @@ extension BundledModel {
         throw H2OLoadingError.noMemory(needs: needs, free: free)
     }
 
-    /// Returns the model of this package that is loaded already, or else loads the largest one
-    /// that fits into the free memory.
+    /// Returns the loaded model of this package, or else loads the largest model that fits into the
+    /// free memory.
     ///
     ///     let session = try await BundledModel.load().makeSession(instructions: "Be brief.")
     ///

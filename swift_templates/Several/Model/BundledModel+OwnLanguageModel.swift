@@ -4,12 +4,12 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension BundledModel {
-        /// This model for Apple's `LanguageModelSession`, whichever one would fit best.
+        /// This model for Apple's `LanguageModelSession`, even if another model would fit better.
         ///
-        /// It is loaded with the first request or by the session's `prewarm()`, once for all
-        /// sessions with it, those of `load()` too.
+        /// The first request or the session's `prewarm()` loads it, once for all sessions with it,
+        /// including those of `load()`.
         ///
-        /// - Parameter options: what requests leave open
+        /// - Parameter options: the options of requests that leave them out
         public func languageModel(
             options: H2OSession.Options = H2OSession.Options()
         ) -> H2OLanguageModel {

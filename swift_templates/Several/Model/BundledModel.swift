@@ -6,12 +6,12 @@ import MLXLMCommon
 /// One of the models that this package was made for, and its cache.
 ///
 ///     let model = try await BundledModel.load()  // the largest that fits
-///     let other = try await BundledModel.all[1].load()  // one of your own choice
+///     let other = try await BundledModel.all[1].load()  // the second largest
 public struct BundledModel: Identifiable, Sendable {
-    /// Where the model came from.
+    /// The model's hub id, short name or folder name.
     public let id: String
 
-    /// Its folder in the package's `Model`.
+    /// The name of its folder in the package's `Model`.
     public let folderName: String
 
     /// The names of special variables that its chat template reads, such as `enable_thinking`.
@@ -28,10 +28,9 @@ public struct BundledModel: Identifiable, Sendable {
 
     let makeCaches: @Sendable () throws -> H2OCaches
 
-    /// The policy: which tokens the caches keep.
+    /// The policy, which decides the tokens that the caches keep.
     ///
-    /// - Throws: `H2OCacheError` if the values in `all` were edited and no longer fit
-    ///   together
+    /// - Throws: `H2OCacheError` if the values in `all` were edited and contradict each other
     public func configuration() throws -> H2OConfiguration {
         try caches().configuration
     }

@@ -1,32 +1,32 @@
 import MLX
 
-/// How generation gets caches, and how prompts are read, in mlx-swift-lm 3.31.4. The
-/// same names mean the same with other versions.
+/// How generation gets caches and reads prompts in mlx-swift-lm 3.31.4. The files for other
+/// versions declare the same names.
 
 extension LanguageModel {
-    /// The caches that the parameters ask for.
+    /// The caches that the parameters demand.
     func cachesForGeneration(parameters: GenerateParameters) throws -> [any KVCache] {
         guard let maker = parameters.kvCacheMaker else { return newCache(parameters: parameters) }
         try maker.check(parameters)
         return try maker.makeCaches(for: self)
     }
 
-    /// The caches that the model makes when nothing is asked for.
+    /// The caches that the model makes without parameters.
     public func ownCaches() throws -> [any KVCache] { newCache(parameters: nil) }
 }
 
 extension GenerateParameters {
-    /// Lets `ChatSession`, `generate` and `TokenIterator` take their caches from a maker.
+    /// Lets `ChatSession`, `generate` and `TokenIterator` get their caches from a maker.
     public mutating func makeCaches(by maker: any KVCacheMaker) { kvCacheMaker = maker }
 
-    /// The parameter that asks for caches of another kind, if one does.
+    /// The parameter that demands caches of another kind, if there is one.
     public var otherCacheSetting: String? {
         if maxKVSize != nil { return "maxKVSize" }
         if kvBits != nil { return "kvBits" }
         return kvScheme == nil ? nil : "kvScheme"
     }
 
-    /// Tokens of a prompt that are read at a time; the last chunk has the rest.
+    /// Tokens of a prompt that are read at once; the last chunk has the rest.
     public var promptChunk: Int {
         get { prefillStepSize }
         set { prefillStepSize = newValue }

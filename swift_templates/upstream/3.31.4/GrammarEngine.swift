@@ -1,7 +1,7 @@
 import MLXLMCommon
 
-/// Where mlx-swift-lm makes grammars for the vocabulary of a model; 3.31.4 has no engine for
-/// that. The same names mean the same with other versions.
+/// Makes grammars for the vocabulary of a model. mlx-swift-lm 3.31.4 has no engine for this, so
+/// every call fails. The files for other versions declare the same names.
 public final class GrammarEngine {
     /// Whether this version has an engine.
     public static let isAvailable = false

@@ -1,14 +1,14 @@
 import Foundation
 
-/// What upstream's sources use of Apple's frameworks and Foundation on Linux lacks.
+/// Parts of Apple's frameworks and of Foundation that upstream's sources use and that Linux lacks.
 extension String {
-    /// The text itself: there is no table of translations.
+    /// Returns the text itself, because there are no translations.
     package init(localized text: String) {
         self = text
     }
 }
 
-/// Takes log messages and keeps none of them.
+/// Ignores log messages.
 struct Logger {
     init(subsystem: String, category: String) {}
 

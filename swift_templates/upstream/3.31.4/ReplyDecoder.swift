@@ -1,13 +1,13 @@
 import Foundation
 
-/// Tells text, thoughts and tool calls of a reply apart, with mlx-swift-lm 3.31.4's parsers of
-/// calls. It has none of thoughts.
+/// Separates text, thoughts and tool calls of a reply. Uses mlx-swift-lm 3.31.4's parsers of calls;
+/// it has no parser of thoughts.
 public struct ReplyDecoder {
     private var thoughts: ThoughtReader?
     private var calls: ToolCallReader?
 
     /// - Parameters:
-    ///   - tools: what may be called; with none, nothing is a call
+    ///   - tools: the tools that may be called; without tools, no text is a call
     ///   - prompt: the end of the prompt, which may begin a thought
     public init(
         _ configuration: ModelConfiguration, tokenizer: any Tokenizer,
@@ -18,13 +18,13 @@ public struct ReplyDecoder {
         calls = tools.isEmpty ? nil : ToolCallReader(format, tools: tools)
     }
 
-    /// Whether thoughts are told from text.
+    /// Whether thoughts are separated from text.
     public var canThink: Bool { thoughts != nil }
 
-    /// Whether what comes next is a thought.
+    /// Whether the next text is a thought.
     public var isThinking: Bool { thoughts?.isInside ?? false }
 
-    /// What one more token adds.
+    /// Returns the pieces that are complete with this token.
     ///
     /// - Parameter text: the token's text; empty while a character is incomplete
     public mutating func append(_ token: Int, text: String) -> [ReplyPiece] {
@@ -32,13 +32,13 @@ public struct ReplyDecoder {
         return readTexts(of: pieces)
     }
 
-    /// Tokens that end a turn besides the model's own.
+    /// Tokens that end a turn, in addition to the model's own.
     public var stops: Set<Int> { [] }
 
-    /// What the token that ends the turn adds.
+    /// Returns the pieces that are complete with the token that ends the turn.
     public mutating func stop(at token: Int) -> [ReplyPiece] { [] }
 
-    /// What was held back.
+    /// Returns the text that was held back.
     ///
     /// - Parameter text: the last text, of a character that stayed incomplete
     public mutating func finish(text: String) -> [ReplyPiece] {
@@ -60,14 +60,14 @@ public struct ReplyDecoder {
     }
 }
 
-/// Reads thoughts between the marks of Qwen, DeepSeek and others.
+/// Separates thoughts between the marks of Qwen, DeepSeek and others.
 struct ThoughtReader {
     private static let marks = (start: "<think>", end: "</think>")
 
     private(set) var isInside: Bool
-    /// May be the begin of a mark.
+    /// Text that may be the beginning of a mark.
     private var held = ""
-    /// Whether white space at the begin of the next piece belongs to a mark.
+    /// Whether white space at the beginning of the next piece belongs to a mark.
     private var trims = false
 
     /// - Returns: nil if the tokenizer has no such marks
@@ -101,7 +101,7 @@ struct ThoughtReader {
         return pieces
     }
 
-    /// How many characters at the end of the text may begin a mark.
+    /// The number of characters at the end of the text that may begin a mark.
     private func beginOfMark(in text: String) -> Int {
         let mark = isInside ? Self.marks.end : Self.marks.start
         return (1 ..< mark.count).last { text.hasSuffix(mark.prefix($0)) } ?? 0
@@ -121,7 +121,7 @@ extension ModelConfiguration {
 }
 
 extension ToolCallFormat {
-    /// How calls lie in a reply.
+    /// The layout of calls in a reply.
     var layout: ToolCallLayout {
         switch self {
         case .json: ToolCallLayout(allowsBareJSON: true)

@@ -1,29 +1,28 @@
-/// Says token by token which one may come next, so that the whole is what a grammar
-/// describes.
+/// Tells for each token which tokens may come next, so that the whole text follows a grammar.
 public protocol TokenGrammar: AnyObject {
-    /// The tokens that may come next: bit `i % 32` of word `i / 32` is token `i`. nil: all of
-    /// them.
+    /// The tokens that may come next: bit `i % 32` of word `i / 32` stands for token `i`. nil for
+    /// all tokens.
     ///
     /// - Throws: ``TokenGrammarError``
     func allowed() throws -> [UInt32]?
 
-    /// Goes on after a token that was allowed.
+    /// Adds an allowed token.
     ///
     /// - Throws: ``TokenGrammarError``
     func accept(_ token: Int) throws
 
-    /// Takes the newest tokens back.
+    /// Removes the newest tokens.
     ///
     /// - Throws: ``TokenGrammarError``
     func goBack(_ count: Int) throws
 }
 
-/// What a grammar engine cannot do; a session throws its own error in place of it.
+/// An error of a grammar engine; a session throws its own error instead.
 public enum TokenGrammarError: Error, Hashable, Sendable {
-    /// This version of mlx-swift-lm has none; `version` is one that does.
+    /// This version of mlx-swift-lm has no engine; `version` has one.
     case noEngine(version: String)
-    /// The engine refuses the grammar, for the reason that it gives.
+    /// The engine refuses the grammar and gives this reason.
     case refused(String)
-    /// The engine failed, for the reason that it gives.
+    /// The engine failed and gives this reason.
     case failed(String)
 }

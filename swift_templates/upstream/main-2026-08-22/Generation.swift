@@ -1,9 +1,9 @@
 import MLX
 
-/// How generation gets caches, and how prompts are read, in mlx-swift-lm's main of
-/// 2026-08-22. The same names mean the same with other versions.
+/// How generation gets caches and reads prompts in mlx-swift-lm's main of 2026-08-22. The files for
+/// other versions declare the same names.
 
-/// A maker as part of a ``KVCacheConfiguration``, so that a session sees when it changes.
+/// A maker as a part of a ``KVCacheConfiguration``, so that a session notices a change.
 package struct KVCacheMaking: Hashable, Sendable {
     package let maker: any KVCacheMaker
 
@@ -21,7 +21,7 @@ extension KVCacheConfiguration.Strategy {
 }
 
 extension LanguageModel {
-    /// The caches that the parameters ask for.
+    /// The caches that the parameters demand.
     func cachesForGeneration(parameters: GenerateParameters?) throws -> [any KVCache] {
         guard let parameters, let maker = parameters.kvCache?.strategy.maker else {
             return try newCache(parameters: parameters)
@@ -30,17 +30,17 @@ extension LanguageModel {
         return try maker.makeCaches(for: self)
     }
 
-    /// The caches that the model makes when nothing is asked for.
+    /// The caches that the model makes without parameters.
     public func ownCaches() throws -> [any KVCache] { try newCache(parameters: nil) }
 }
 
 extension GenerateParameters {
-    /// Lets `ChatSession`, `generate` and `TokenIterator` take their caches from a maker.
+    /// Lets `ChatSession`, `generate` and `TokenIterator` get their caches from a maker.
     public mutating func makeCaches(by maker: any KVCacheMaker) {
         kvCache = KVCacheConfiguration(strategy: .made(by: maker))
     }
 
-    /// The parameter that asks for caches of another kind, if one does.
+    /// The parameter that demands caches of another kind, if there is one.
     public var otherCacheSetting: String? {
         if maxKVSize != nil { return "maxKVSize" }
         if kvBits != nil { return "kvBits" }
@@ -48,7 +48,7 @@ extension GenerateParameters {
         return kvCache?.capacity == nil ? nil : "kvCache.capacity"
     }
 
-    /// Tokens of a prompt that are read at a time; the last chunk has the rest.
+    /// Tokens of a prompt that are read at once; the last chunk has the rest.
     public var promptChunk: Int {
         get { prefill.resolvedStepSize() }
         set {
@@ -59,8 +59,8 @@ extension GenerateParameters {
 }
 
 extension TokenIterator {
-    /// Reads the prompt in chunks of `promptChunk` tokens and generates with these caches. A
-    /// prompt that fits is read at once, also by models that have a chunk size of their own.
+    /// Reads the prompt in chunks of `promptChunk` tokens and generates with these caches. A prompt
+    /// that fits into one chunk is read at once, even by models with their own chunk size.
     public init(
         input: LMInput, model: any LanguageModel, cache: [any KVCache],
         processor: (any LogitProcessor)?, sampler: any LogitSampler, promptChunk: Int,

@@ -2,7 +2,7 @@ import MLXGuidedGeneration
 import MLXLMCommon
 
 /// Makes grammars for the vocabulary of a model, with the engine of mlx-swift-lm's main of
-/// 2026-08-22 (xgrammar). The same names mean the same with other versions.
+/// 2026-08-22 (xgrammar). The files for other versions declare the same names.
 public final class GrammarEngine {
     /// Whether this version has an engine.
     public static let isAvailable = true
@@ -10,14 +10,14 @@ public final class GrammarEngine {
     private let vocabulary: GrammarTokenizer
 
     /// - Parameters:
-    ///   - tokenizer: the model's
-    ///   - endOfTurn: the token that is allowed when nothing else has to come
-    ///   - excluded: whether a token, which the tokenizer writes so, is never allowed
+    ///   - tokenizer: the model's tokenizer
+    ///   - endOfTurn: the token that is allowed at the end of the text
+    ///   - excluded: whether a token with this text is never allowed
     /// - Throws: ``TokenGrammarError``
     public init(
         tokenizer: any Tokenizer, endOfTurn: Int, excluded: (_ token: Int, _ piece: String) -> Bool
     ) throws {
-        // Once for all that is asked of a piece: it may be a string of Objective-C.
+        // Converted once, because a piece may be a string of Objective-C.
         var pieces = [String]()
         while var piece = tokenizer.convertIdToToken(pieces.count) {
             piece.makeContiguousUTF8()
@@ -27,14 +27,14 @@ public final class GrammarEngine {
             throw TokenGrammarError.failed("token \(endOfTurn) is not one of the tokenizer's")
         }
         let kind = VocabType(of: pieces)
-        // The engine allows no token without a text, but the one that ends.
+        // The engine allows no token without text, except the one that ends the turn.
         for token in pieces.indices where excluded(token, pieces[token]) { pieces[token] = "" }
         vocabulary = try translated {
             try GrammarTokenizer(vocab: pieces, vocabType: kind, eosTokenId: Int32(endOfTurn))
         }
     }
 
-    /// - Parameter text: rules in xgrammar's notation; the whole is `root`
+    /// - Parameter text: rules in xgrammar's notation; the start rule is `root`
     /// - Throws: ``TokenGrammarError``
     public func grammar(_ text: String) throws -> any TokenGrammar {
         Grammar(try translated { try GrammarConstraint(tokenizer: vocabulary, grammar: text) })
@@ -42,7 +42,7 @@ public final class GrammarEngine {
 }
 
 extension VocabType {
-    /// How a vocabulary's pieces stand for bytes, as `TokenizerVocabExtractor` tells it.
+    /// How a vocabulary's pieces encode bytes, by the rules of `TokenizerVocabExtractor`.
     fileprivate init(of pieces: [String]) {
         if pieces.contains(where: { $0.utf8.count == 6 && $0.hasPrefix("<0x") }) {
             self = .byteFallback
@@ -55,13 +55,13 @@ extension VocabType {
 }
 
 extension String {
-    /// Whether a letter stands for a byte that does not print, as in GPT-2's vocabulary.
+    /// Whether a letter encodes a byte that does not print, as in GPT-2's vocabulary.
     fileprivate var hasByteLetter: Bool {
         unicodeScalars.contains { ("\u{100}" ... "\u{143}").contains($0) }
     }
 }
 
-/// A constraint of upstream's.
+/// A grammar on upstream's constraint.
 private final class Grammar: TokenGrammar {
     private let constraint: GrammarConstraint
 

@@ -1,13 +1,13 @@
-/// Tells text, thoughts and tool calls of a reply apart, with the readers of mlx-swift-lm's
-/// main of 2026-08-22.
+/// Separates text, thoughts and tool calls of a reply, with the parsers of mlx-swift-lm's main of
+/// 2026-08-22.
 public struct ReplyDecoder {
     private var thoughts: ReasoningEventEmitter?
     private var calls: ToolCallReader?
-    /// Of formats whose marks are tokens and not text.
+    /// The decoder of formats whose marks are tokens and not text.
     private var framed: (any TokenStreamDecoder)?
 
     /// - Parameters:
-    ///   - tools: what may be called; with none, nothing is a call
+    ///   - tools: the tools that may be called; without tools, no text is a call
     ///   - prompt: the end of the prompt, which may begin a thought
     public init(
         _ configuration: ModelConfiguration, tokenizer: any Tokenizer,
@@ -25,15 +25,15 @@ public struct ReplyDecoder {
         calls = tools.isEmpty ? nil : ToolCallReader(format, tools: tools)
     }
 
-    /// Whether thoughts are told from text.
+    /// Whether thoughts are separated from text.
     public var canThink: Bool { framed != nil || thoughts != nil }
 
-    /// Whether what comes next is a thought.
+    /// Whether the next text is a thought.
     public var isThinking: Bool {
         framed?.isInsideReasoning ?? thoughts?.isInsideReasoning ?? false
     }
 
-    /// What one more token adds.
+    /// Returns the pieces that are complete with this token.
     ///
     /// - Parameter text: the token's text; empty while a character is incomplete
     public mutating func append(_ token: Int, text: String) -> [ReplyPiece] {
@@ -49,15 +49,16 @@ public struct ReplyDecoder {
         return read(segments)
     }
 
-    /// Tokens that end a turn besides the model's own.
+    /// Tokens that end a turn, in addition to the model's own.
     public var stops: Set<Int> { framed?.additionalStopTokenIDs ?? [] }
 
-    /// What the token that ends the turn adds: nothing, unless it is a mark of the format.
+    /// Returns the pieces that are complete with the token that ends the turn: none, unless the
+    /// token is a mark of the format.
     public mutating func stop(at token: Int) -> [ReplyPiece] {
         stops.contains(token) ? append(token, text: "") : []
     }
 
-    /// What was held back.
+    /// Returns the text that was held back.
     ///
     /// - Parameter text: the last text, of a character that stayed incomplete
     public mutating func finish(text: String) -> [ReplyPiece] {
@@ -91,7 +92,7 @@ public struct ReplyDecoder {
 }
 
 extension ReplyPiece {
-    /// nil for what is no piece of the reply.
+    /// The piece for an event; nil if the event is not a piece of the reply.
     init?(_ event: TokenStreamEvent) {
         switch event {
         case .reasoning(let text): self = .thought(text)
@@ -105,7 +106,7 @@ extension ReplyPiece {
 }
 
 extension ModelConfiguration {
-    /// The model's own marks of thoughts, or the usual ones where its tokenizer has them.
+    /// The model's own marks of thoughts, or the usual marks if its tokenizer has them.
     fileprivate func thoughts(_ tokenizer: any Tokenizer) -> ReasoningConfig? {
         let usual = ReasoningConfig.thinkTagsWithEnableThinking
         let marks = [usual.startDelimiter, usual.endDelimiter]
@@ -121,7 +122,7 @@ extension ModelConfiguration {
 }
 
 extension ToolCallFormat {
-    /// How calls lie in a reply.
+    /// The layout of calls in a reply.
     var layout: ToolCallLayout {
         switch self {
         case .json: ToolCallLayout(allowsBareJSON: true)
@@ -134,7 +135,7 @@ extension ToolCallFormat {
         case .llama3:
             ToolCallLayout(
                 optionalMark: "<|python_tag|>", isList: true, allowsBareJSON: true)
-        // These are read token by token, by their own decoders.
+        // Their own decoders read these formats token by token.
         case .atem, .gptOSS: ToolCallLayout()
         }
     }

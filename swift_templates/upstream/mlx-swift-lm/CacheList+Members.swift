@@ -1,5 +1,5 @@
 extension CacheList {
-    /// The caches of a layer, in order, where their number is not known when this is compiled.
+    /// Creates a list of a layer's caches, in order, whose number is known only at run time.
     public convenience init(members: [any KVCache]) {
         self.init(caches: members)
     }

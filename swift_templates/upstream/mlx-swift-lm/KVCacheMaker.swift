@@ -2,20 +2,20 @@ import Foundation
 import MLX
 import MLXNN
 
-/// Makes the caches of a model in place of ``LanguageModel/newCache(parameters:)``, for
+/// Makes the caches of a model instead of ``LanguageModel/newCache(parameters:)``, for
 /// ``GenerateParameters/makeCaches(by:)``.
 public protocol KVCacheMaker: Hashable, Sendable {
-    /// Refuses parameters that contradict such caches.
+    /// Refuses parameters that contradict these caches.
     func check(_ parameters: GenerateParameters) throws
 
-    /// One cache for each that the model itself would make.
+    /// Makes one cache for each cache of the model.
     ///
-    /// - Throws: when the model does not allow such caches
+    /// - Throws: an error if the model cannot use these caches
     func makeCaches(for model: any LanguageModel) throws -> [any KVCache]
 }
 
-/// Speculative decoding takes rejected tokens back, which a cache that decides what it keeps
-/// can do only until it evicts.
+/// The error of speculative decoding, which removes rejected tokens: an evicting cache can do this
+/// only before its first eviction.
 public struct SpeculationRefused: LocalizedError {
     let cache: String
 
@@ -32,7 +32,7 @@ func refuseSpeculation(with caches: [any KVCache]) throws {
 }
 
 extension KVCache {
-    /// The cache that computes attention itself, if this is or holds one.
+    /// The cache that computes attention itself: this cache, or one in this list.
     var routed: (any RoutedAttentionCache)? {
         guard let list = self as? CacheList else { return self as? any RoutedAttentionCache }
         var first: (any RoutedAttentionCache)?
@@ -43,10 +43,10 @@ extension KVCache {
         return first
     }
 
-    /// What to evaluate with each token. Who takes the `state` of a routed cache may keep it,
-    /// so that the cache's next write copies all rows.
+    /// The arrays to evaluate with each token. A caller that gets the `state` of a routed cache may
+    /// keep it, and the cache's next write would then copy all rows.
     var arraysOfStep: [MLXArray] { routed == nil ? state : innerState() }
 }
 
-/// A model that leaves its whole prompt to the token iterator.
+/// A model that lets the token iterator read the whole prompt at once.
 public protocol PromptAtOnceModel: LanguageModel {}

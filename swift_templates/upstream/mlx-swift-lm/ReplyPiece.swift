@@ -1,10 +1,10 @@
-/// A piece of a reply, as `ReplyDecoder` tells it from others.
+/// A piece of a reply that `ReplyDecoder` returns.
 public enum ReplyPiece: Hashable, Sendable {
     case text(String)
-    /// What the model thinks before it answers.
+    /// Thoughts of the model before its answer.
     case thought(String)
     case toolCall(ToolCall)
-    /// What looks like a call of a tool and is none: unreadable, cut off, or of a tool that
-    /// there is not. As the model wrote it.
+    /// Text that looks like a tool call but cannot be parsed, was cut off or names an unknown tool,
+    /// as the model wrote it.
     case malformedToolCall(String)
 }

@@ -1,10 +1,10 @@
 import MLX
 
-/// A cache that computes the attention itself.
+/// A cache that computes attention itself.
 ///
-/// A cache that decides by attention which tokens it keeps has to see the
-/// queries. `attentionWithCacheUpdate` hands the whole step to such a cache
-/// instead of calling ``KVCache/update(keys:values:)`` and attending itself.
+/// A cache that chooses tokens by their attention must receive the queries. So
+/// `attentionWithCacheUpdate` passes the whole step to this cache, and neither calls
+/// ``KVCache/update(keys:values:)`` nor computes attention.
 public protocol RoutedAttentionCache: KVCache {
     /// Stores the new keys and values and attends to all stored ones.
     ///
@@ -15,8 +15,8 @@ public protocol RoutedAttentionCache: KVCache {
     ///   - keys: `[B, Hkv, L, Dk]`, after RoPE
     ///   - values: `[B, Hkv, L, Dv]`
     ///   - scale: factor of the logits, usually `1 / sqrt(Dk)`
-    ///   - mask: what ``KVCache/makeMask(n:windowSize:returnArray:)`` gave for
-    ///     these L tokens; an array must broadcast to `[B, Hq, L, N]`
+    ///   - mask: the result of ``KVCache/makeMask(n:windowSize:returnArray:)`` for these L tokens;
+    ///     an array must broadcast to `[B, Hq, L, N]`
     /// - Returns: the attention's output, `[B, Hq, L, Dv]` in the queries' dtype
     func attend(
         queries: MLXArray, keys: MLXArray, values: MLXArray, scale: Float,

@@ -1,20 +1,20 @@
-/// How the calls of a format lie in the text of a reply, beyond what its parser says.
+/// The layout of a format's calls in the text of a reply, in addition to what its parser contains.
 struct ToolCallLayout {
-    /// Begins each call of a block that may have several.
+    /// The mark before each call of a block that may contain several calls.
     var callMark: String?
-    /// Begins the JSON object that ends a call, where no mark does.
+    /// The mark before the JSON object that ends a call without an end mark.
     var argumentsMark: String?
-    /// Makes a call of what follows, where a call may be without marks.
+    /// The mark that makes the following text a call, in a format whose calls may have no mark.
     var optionalMark: String?
     /// Whether calls may be a list in brackets, as in Python.
     var isList = false
     /// Whether a call may be a JSON object without marks.
     var allowsBareJSON = false
-    /// Whether the parser takes a call that was cut off for a whole one.
+    /// Whether the parser accepts a call that was cut off.
     var needsEnd = false
 }
 
-/// Brackets in a text that has quoted parts.
+/// Finds brackets in a text with quoted parts.
 struct Brackets {
     static let json = Brackets(quotes: "\"")
     static let python = Brackets(quotes: "\"'")
@@ -23,10 +23,11 @@ struct Brackets {
 
     private init(quotes: String) { self.quotes = Array(quotes.utf8) }
 
-    /// The end of the bracket that the text begins with; nil if it stays open.
+    /// The end of the bracket at the beginning of the text; nil if it stays open.
     func end(of text: Substring) -> String.Index? { scan(text).end }
 
-    /// What commas part in the bracket that the text begins with; nil if it stays open.
+    /// The elements between the commas of the bracket at the beginning of the text; nil if it stays
+    /// open.
     func elements(of text: Substring) -> [String]? {
         let (end, commas) = scan(text)
         guard let end else { return nil }
@@ -35,7 +36,7 @@ struct Brackets {
         return zip(starts, ends).map { String(text[$0 ..< $1]) }
     }
 
-    /// Where the first bracket closes, and the commas right inside it.
+    /// The place where the first bracket closes, and the commas directly inside it.
     private func scan(_ text: Substring) -> (end: String.Index?, commas: [String.Index]) {
         var commas = [String.Index]()
         var depth = 0

@@ -1,28 +1,27 @@
 import Foundation
 
-/// Takes tool calls out of the text of a reply, with mlx-swift-lm's parser of the model's
-/// format.
+/// Separates tool calls from the text of a reply, with mlx-swift-lm's parser of the model's format.
 ///
-/// mlx-swift-lm's `ToolCallProcessor` does so too, but loses all calls of a block but the first,
-/// and shows some that it cannot read as text. Here each is a call or is reported.
+/// mlx-swift-lm's `ToolCallProcessor` loses all calls of a block but the first, and shows some
+/// calls that it cannot parse as text. This type returns each call, or reports it as malformed.
 struct ToolCallReader {
     private let format: ToolCallFormat
     private let parser: any ToolCallParser
     private let tools: [[String: any Sendable]]
-    /// Of the tools.
+    /// The names of the tools.
     private let names: Set<String>
     private let begins: [(mark: String, begin: Begin)]
-    /// Begins with what may begin a call.
+    /// Text that may be the beginning of a call.
     private var held = ""
 
     private enum Begin {
-        /// The parser's mark, up to its other mark.
+        /// The text between the parser's two marks.
         case block
-        /// A mark that calls may do without: the rest of the turn, or a JSON object.
+        /// A call after a mark that the format may omit: the rest of the turn, or a JSON object.
         case marked
         /// A list of calls without marks.
         case list
-        /// A JSON object without marks, which may be text.
+        /// A JSON object without marks, which may also be text.
         case object
     }
 
@@ -44,7 +43,7 @@ struct ToolCallReader {
         self.begins = begins
     }
 
-    /// What one more piece of text makes certain.
+    /// Returns the pieces that are complete with this text.
     mutating func read(_ text: String) -> [ReplyPiece] {
         held += text
         var pieces = [ReplyPiece]()
@@ -52,7 +51,7 @@ struct ToolCallReader {
         return pieces
     }
 
-    /// What was held back.
+    /// Returns the text that was held back.
     mutating func finish() -> [ReplyPiece] {
         let rest = take(upTo: held.endIndex)
         let begin = begins.first { rest.hasPrefix($0.mark) }
@@ -68,7 +67,8 @@ struct ToolCallReader {
         }
     }
 
-    /// What is certain at the begin of the held text; nil if nothing is.
+    /// Returns the pieces that are complete at the beginning of the held text; nil if there are
+    /// none.
     private mutating func next() -> [ReplyPiece]? {
         let matches = begins.compactMap { begin in
             held.range(of: begin.mark).map { (range: $0, begin: begin.begin) }
@@ -94,7 +94,7 @@ struct ToolCallReader {
         }
     }
 
-    /// Where the block ends whose content begins a text.
+    /// The end of the block whose content begins the text.
     private func end(of content: Substring) -> String.Index? {
         if let tag = parser.endTag { return content.range(of: tag)?.upperBound }
         let next = parser.startTag.flatMap { content.range(of: $0)?.lowerBound }
@@ -105,7 +105,7 @@ struct ToolCallReader {
         return Brackets.json.end(of: content[start...]) ?? next
     }
 
-    /// What a JSON object without marks is.
+    /// The pieces for a JSON object without marks.
     private func object(_ text: String) -> [ReplyPiece] {
         if let call = call(text) { return [.toolCall(call)] }
         return [isMeantAsCall(text) ? .malformedToolCall(text) : .text(text)]
@@ -132,7 +132,7 @@ struct ToolCallReader {
         call(text).map(ReplyPiece.toolCall) ?? .malformedToolCall(text)
     }
 
-    /// nil if the text cannot be read, or there is no such tool.
+    /// The call in a text; nil if the text cannot be parsed, or the tool is unknown.
     private func call(_ text: String) -> ToolCall? {
         guard let call = parser.parse(content: text, tools: tools),
             names.contains(call.function.name)
@@ -141,7 +141,7 @@ struct ToolCallReader {
         return ToolCall(function: call.function, id: id)
     }
 
-    /// Whether a JSON object without marks, whole or cut off, has members of calls.
+    /// Whether a JSON object without marks, complete or cut off, has the members of a call.
     private func isMeantAsCall(_ text: String) -> Bool {
         let object = try? JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
         guard let object else {
@@ -163,13 +163,13 @@ struct ToolCallReader {
         return text
     }
 
-    /// How many characters at the end of the held text a mark may begin with.
+    /// The number of characters at the end of the held text with which a mark may begin.
     private func beginning(of mark: String) -> Int {
         (1 ..< max(1, mark.count)).last { held.hasSuffix(mark.prefix($0)) } ?? 0
     }
 }
 
 extension ToolCallFormat {
-    /// An identifier as chat templates of the format take it.
+    /// A new identifier in the form that chat templates of the format expect.
     public var newCallID: String { generateToolCallID() }
 }

@@ -1,29 +1,30 @@
 import Cmlx
 
-/// The H2O cache of one layer, which is in the C++ core. In the shapes: B batch, Hq query heads,
-/// Hkv KV heads, L new tokens, N rows in use, C `maxSize`, Dk and Dv the head dims of keys and
-/// values. A *position* is a token's index in the sequence, a *row* its place in the buffer.
+/// The H2O cache of one layer in the C++ core. In the shapes: B batch, Hq query heads, Hkv KV
+/// heads, L new tokens, N rows in use, C `maxSize`, Dk and Dv the head dims of keys and values. A
+/// *position* is a token's index in the sequence, a *row* its place in the buffer.
 extension MLXFast {
 
-    /// How rows are stored: as they come, or as the words, scales and biases that
-    /// `quantized(_:groupSize:bits:)` makes of them.
+    /// How rows are stored: with the dtype of keys and values, or as the words, scales and biases
+    /// of `quantized(_:groupSize:bits:)`.
     ///
-    /// With `recentBits` the newest `recentBudget` tokens lie in a ring at that precision:
-    /// the token of position p in slot `p % recentBudget`, until as many newer ones have
-    /// come. All others are in a pool. The ledger's rows are the pool's, then the ring's.
+    /// With `recentBits`, the newest `recentBudget` tokens are in a ring at that precision: the
+    /// token of position p is in slot `p % recentBudget`, until `recentBudget` newer tokens have
+    /// arrived. All others are in a pool. The rows of the ledger are those of the pool, then those
+    /// of the ring.
     public struct H2ORowFormat: Hashable, Sendable {
-        /// 4 or 8; 16 for keys as they are.
+        /// 4 or 8; 16 for the dtype of the keys.
         public var keyBits: Int
-        /// 4 or 8; 16 just where keys have 16.
+        /// 4 or 8; 16 only if keys have 16.
         public var valueBits: Int
         /// 32, 64 or 128 elements share a scale and a bias.
         public var groupSize: Int
-        /// Of keys and values, which scales and biases have too; set by the first keys.
+        /// The dtype of keys and values, and of scales and biases; the first keys set it.
         public var dtype: DType
-        /// Of the ring: 4, 8 or 16; nil for rows without a ring.
+        /// Bits of the ring: 4, 8 or 16; nil for rows without a ring.
         public var recentBits: Int?
-        /// Whether rows hold keys and values that were rotated, which loses less where bits
-        /// are few. What goes in and comes out is not rotated.
+        /// Whether rows contain rotated keys and values, which lose less with few bits. Inputs and
+        /// outputs are not rotated.
         public var isRotated: Bool
 
         public init(
@@ -38,62 +39,63 @@ extension MLXFast {
             self.isRotated = isRotated
         }
 
-        /// Keys and values as they come.
+        /// Rows with the dtype of keys and values.
         public static var dense: H2ORowFormat { H2ORowFormat(keyBits: 16, valueBits: 16) }
     }
 
-    /// What is known about each row of a cache.
+    /// What eviction uses of each row of a cache.
     public struct H2OLedger {
-        /// float32 `[B, Hkv, C]`, -1 where not yet observed.
+        /// float32 `[B, Hkv, C]`, -1 if the row was not observed yet.
         public let scores: MLXArray
-        /// int32 `[B, Hkv, C]`, -1 where the row is empty.
+        /// int32 `[B, Hkv, C]`, -1 if the row is empty.
         public let positions: MLXArray
         /// float32 `[B, Hkv, C]`.
         public let novelty: MLXArray
         /// float32 `[B, Hkv, Dk]`, the sum of all unit keys so far.
         public let keySum: MLXArray
-        /// int32 `[B, Hkv]`, the row that the next token takes.
+        /// int32 `[B, Hkv]`, the row that the next token overwrites.
         public let victim: MLXArray
-        /// bool `[B, Hkv, C]`, the rows that no eviction takes; nil in a cache without recall.
+        /// bool `[B, Hkv, C]`, the recalled rows that cannot be evicted; nil in a cache without
+        /// recall.
         public let held: MLXArray?
 
-        /// All of them, in the order of a saved cache.
+        /// All arrays, in the order of a saved cache.
         public var arrays: [MLXArray] {
             [scores, positions, novelty, keySum, victim] + (held.map { [$0] } ?? [])
         }
     }
 
-    /// What a cache takes, and what recall did.
+    /// Bytes of a cache, and figures of recall.
     public struct H2OLayerNumbers: Hashable, Sendable {
         /// Dv; 0 before the first values.
         public let valueDim: Int
-        /// Of keys and values where any are quantized.
+        /// The dtype of keys and values if they are quantized.
         public let dtype: DType
-        /// Bytes of the rows' buffers, spare rows included.
+        /// Bytes of the rows' buffers, including spare rows.
         public let rowBytes: Int
         /// Bytes of the ledger.
         public let ledgerBytes: Int
-        /// Bytes of the archive, in memory or in files; nil without one.
+        /// Bytes of the archive, in memory or in files; nil without an archive.
         public let archiveBytes: Int?
-        /// Rows that came back, of all heads.
+        /// Rows that recall brought back, all heads together.
         public let recalledRows: Int
-        /// Seconds that it took to choose and to bring them.
+        /// Seconds spent on choosing and bringing back rows.
         public let recallSeconds: Double
     }
 
-    /// What a saved cache knows of its archive beside the arrays.
+    /// The numbers and names of a saved cache's archive.
     public struct H2OSavedArchive: Hashable, Sendable {
-        /// The oldest position that is still there.
+        /// The oldest position that the archive still contains.
         public var first: Int
         /// Single tokens since the last recall.
         public var since: Int
-        /// 4, 8, or 16 for keys and values as they come.
+        /// 4, 8, or 16 for the dtype of keys and values.
         public var bits: Int
         /// 32, 64 or 128 elements share a scale and a bias.
         public var groupSize: Int
-        /// Of keys and values.
+        /// The dtype of keys and values.
         public var dtype: DType
-        /// Where it ends in its files; nil where it was in memory.
+        /// The end of the archive in its files; nil if it was in memory.
         public var mark: Mark?
 
         public init(
@@ -108,11 +110,11 @@ extension MLXFast {
         }
 
         public struct Mark: Hashable, Sendable {
-            /// Of the conversation, random.
+            /// A random identifier of the conversation.
             public var session: String
-            /// Segments so far, those dropped included.
+            /// The number of segments so far, including dropped ones.
             public var count: Int
-            /// Of the segments' digests, hexadecimal.
+            /// The digest of all segments' digests, in hexadecimal.
             public var chain: String
 
             public init(session: String, count: Int, chain: String) {
@@ -123,7 +125,7 @@ extension MLXFast {
         }
     }
 
-    /// What a saved cache said of itself, of which nothing is trusted.
+    /// The values in a saved cache, which are not trusted.
     public struct H2OSavedCache {
         /// Tokens seen.
         public var offset: Int
@@ -131,11 +133,11 @@ extension MLXFast {
         public var length: Int
         /// Tokens written whose attention is outstanding.
         public var pending: Int
-        /// Its `recall.store` is the folder that the caller gives.
+        /// Its `recall.store` is the folder that the caller passes.
         public var policy: H2OPolicy
         public var format: H2ORowFormat
         public var archive: H2OSavedArchive?
-        /// As ``H2OLayerCache/arrays(stream:)`` gave them.
+        /// The arrays that ``H2OLayerCache/arrays(stream:)`` returned.
         public var arrays: [MLXArray]
 
         public init(
@@ -152,7 +154,7 @@ extension MLXFast {
         }
     }
 
-    /// What caches share so that their layers choose together.
+    /// Joins the caches of a conversation, so that their layers choose together.
     public final class H2OPromptChoice {
         fileprivate let ctx: mlx_h2o_prompt_choice
 
@@ -167,9 +169,10 @@ extension MLXFast {
         }
     }
 
-    /// The cache of one layer: its rows, ledger and archive, and all rules of when each changes.
+    /// The cache of one layer: its rows, ledger and archive, and the rules that change them.
     ///
-    /// One thread at a time may use it. Wrong shapes are errors of MLX, and leave it as it was.
+    /// Only one thread at a time may use it. Wrong shapes give errors of MLX, and leave the cache
+    /// unchanged.
     public final class H2OLayerCache {
         private let ctx: mlx_h2o_layer_cache
 
@@ -181,15 +184,15 @@ extension MLXFast {
             mlx_h2o_layer_cache_free(ctx)
         }
 
-        /// An empty cache. Where its first write cannot make the archive it goes on without
-        /// recall: see ``MLXFast/h2oTell(_:)``.
+        /// Creates an empty cache. If its first write cannot create the archive, the cache
+        /// continues without recall; see ``MLXFast/h2oTell(_:)``.
         public convenience init(policy: H2OPolicy, format: H2ORowFormat) {
             var ctx = mlx_h2o_layer_cache()
             _ = withCConfig(policy, format) { mlx_h2o_layer_cache_new(&ctx, $0) }
             self.init(owning: ctx)
         }
 
-        /// The cache that was saved so; everything is checked before anything is used.
+        /// Restores a saved cache; checks everything before using it.
         ///
         /// - Throws: ``H2OError``, or `MLXError` for a policy or format that does not exist
         public convenience init(_ saved: H2OSavedCache, stream: StreamOrDevice = .default) throws {
@@ -212,22 +215,22 @@ extension MLXFast {
             self.init(owning: ctx)
         }
 
-        /// An independent cache in the same state. Rows are copied when one of the two writes,
-        /// and segments of the archive are shared.
+        /// Returns an independent cache in the same state. Rows are copied when one of the two
+        /// writes, and both share the segments of the archive.
         public func copy() -> H2OLayerCache {
             var copy = mlx_h2o_layer_cache()
             mlx_h2o_layer_cache_copy(&copy, ctx)
             return H2OLayerCache(owning: copy)
         }
 
-        /// Writes new tokens, for attention that is computed elsewhere.
+        /// Writes new tokens for attention that is computed elsewhere.
         ///
         /// - Parameters:
         ///   - keys: `[B, Hkv, L, Dk]`, after RoPE
         ///   - values: `[B, Hkv, L, Dv]`
         ///   - stream: stream or device to evaluate on
-        /// - Returns: keys and values of all rows in use, the new ones included; the next write
-        ///   copies
+        /// - Returns: keys and values of all rows in use, including the new ones; the next write
+        ///   copies them if they are still in use
         public func write(
             keys: MLXArray, values: MLXArray, stream: StreamOrDevice = .default
         ) -> (MLXArray, MLXArray) {
@@ -237,8 +240,8 @@ extension MLXFast {
             return (MLXArray(allKeys), MLXArray(allValues))
         }
 
-        /// Writes new tokens in place and attends to all rows in use, from which follows what
-        /// goes next.
+        /// Writes new tokens in place, attends to all rows in use, and chooses the next row to
+        /// evict.
         ///
         /// - Parameters:
         ///   - queries: `[B, Hq, L, Dk]`
@@ -260,35 +263,36 @@ extension MLXFast {
             return MLXArray(output)
         }
 
-        /// Enters written tokens whose attention was computed elsewhere, and evicts down to C.
+        /// Completes a write whose attention was computed elsewhere, and evicts down to C rows.
         public func settle(stream: StreamOrDevice = .default) {
             mlx_h2o_layer_cache_settle(ctx, stream.ctx)
         }
 
-        /// Does what the next write would do first, so that what is saved is whole.
+        /// Completes the last write, so that the state can be saved.
         public func finish(stream: StreamOrDevice = .default) {
             mlx_h2o_layer_cache_finish(ctx, stream.ctx)
         }
 
-        /// Removes the newest `count` tokens; returns how many went, 0 after an eviction.
+        /// Removes the newest `count` tokens. Returns the number of removed tokens, which is 0
+        /// after an eviction.
         public func trim(_ count: Int, stream: StreamOrDevice = .default) -> Int {
             var trimmed: Int32 = 0
             mlx_h2o_layer_cache_trim(&trimmed, ctx, Int32(clamping: count), stream.ctx)
             return Int(trimmed)
         }
 
-        /// Makes the next write copy the rows, which something still reads.
+        /// Makes the next write copy the rows, because something still reads them.
         public func share() {
             mlx_h2o_layer_cache_share(ctx)
         }
 
-        /// Reads everything at prompts from now on, and chooses what comes back together with
-        /// the other layers that join `choice`.
+        /// From now on, reads everything at prompts, and chooses the rows to bring back together
+        /// with the other layers that join `choice`.
         public func join(_ choice: H2OPromptChoice, layer: Int) {
             mlx_h2o_layer_cache_join(ctx, choice.ctx, Int32(clamping: layer))
         }
 
-        /// Goes on with the archive in files of a new folder; nothing without an archive.
+        /// Continues the archive in files in a new folder; does nothing without an archive.
         ///
         /// - Throws: ``H2OError``
         public func moveArchive(to folder: String, stream: StreamOrDevice = .default) throws {
@@ -298,7 +302,7 @@ extension MLXFast {
         /// Tokens seen so far.
         public var offset: Int { Int(mlx_h2o_layer_cache_offset(ctx)) }
 
-        /// Rows in use: at most C, and more only while a chunk awaits its attention.
+        /// Rows in use: at most C, and more only while the attention of a chunk is outstanding.
         public var length: Int { Int(mlx_h2o_layer_cache_length(ctx)) }
 
         /// Written tokens whose attention is outstanding.
@@ -326,7 +330,7 @@ extension MLXFast {
                 victim: arrays[4], held: arrays.count > 5 ? arrays[5] : nil)
         }
 
-        /// The buffers of pool and ring, which the next write changes unless they are shared.
+        /// The buffers of pool and ring. The next write changes them, unless they are shared.
         public var rows: [MLXArray] { list { mlx_h2o_layer_cache_rows(&$0, ctx) } }
 
         /// What is saved: the rows in use of each buffer, the ledger's arrays, then those of the
@@ -353,7 +357,7 @@ extension MLXFast {
     }
 }
 
-/// The arrays that a function puts into a list.
+/// Returns the arrays that a function writes to a list.
 private func list(_ fill: (inout mlx_vector_array) -> Int32) -> [MLXArray] {
     var list = mlx_vector_array_new()
     defer { mlx_vector_array_free(list) }
@@ -394,12 +398,12 @@ private func withCArchive<Result>(
 
 extension MLXFast {
 
-    /// What the core refused, or what a cache goes on without: a code and values by their names.
+    /// An error or a warning of the core: a code, and values by their names.
     public struct H2OError: Error, Hashable, Sendable {
         public let code: String
         public let values: [String: String]
 
-        /// What the last function on this thread refused; nil if there is no code for it.
+        /// The error of the last function on this thread; nil if it has no code.
         public static var last: H2OError? {
             let code = String(cString: mlx_h2o_error_code())
             guard !code.isEmpty else { return nil }
@@ -413,7 +417,8 @@ extension MLXFast {
         }
     }
 
-    /// Tells `hear` what caches go on without, from here on, on their threads.
+    /// From now on, calls `hear` when a cache continues without scores or recall, on the cache's
+    /// thread.
     public static func h2oTell(_ hear: @escaping @Sendable (H2OError) -> Void) {
         mlx_h2o_set_notice_handler(
             { code, path, error, data in
@@ -437,35 +442,35 @@ extension MLXFast {
         }
     }
 
-    /// What is wrong with an archive in files; caches throw it within their own error.
+    /// What is wrong with an archive in files; caches throw it inside their own error.
     public struct H2OArchiveFailure: Error, Hashable, Sendable {
         public enum Problem: String, Hashable, Sendable {
-            /// Open elsewhere, in this process or another.
+            /// Another cache has opened it, in this process or in another.
             case locked = "archive_locked"
-            /// Holds the archive of another conversation.
+            /// It contains the archive of another conversation.
             case notEmpty = "archive_not_empty"
-            /// Is not, or no longer, the one of the saved cache.
+            /// It does not belong to the saved cache.
             case other = "archive_other"
-            /// Ends before the saved cache does.
+            /// It has fewer tokens than the saved cache.
             case tooShort = "archive_too_short"
-            /// A file is missing or not as it was written.
+            /// A file is missing or has changed.
             case damaged = "archive_damaged"
-            /// The system refused when it was opened.
+            /// The system refused to open it.
             case unusable = "archive_unusable"
-            /// The system refused later, and the archive is lost.
+            /// The system refused a write, and the archive is lost.
             case notWritten = "archive_not_written"
-            /// Refused later, or not as it was written, and the archive is lost.
+            /// The system refused a read, or a file has changed, and the archive is lost.
             case notRead = "archive_not_read"
-            /// More waited to be written than memory allows, and the archive is lost.
+            /// More bytes wait to be written than memory allows, and the archive is lost.
             case tooSlow = "archive_too_slow"
-            /// Used in a forked process, which has none.
+            /// A forked process uses it, which has no archive.
             case forked = "archive_forked"
-            /// The saved cache has one, and the caller gave no folder.
+            /// The saved cache has an archive, but the caller gave no folder.
             case notGiven = "archive_not_given"
         }
 
         public let problem: Problem
-        /// errno, or 0 where the system refused nothing.
+        /// errno, or 0 if the system reported no error.
         public let error: Int32
         /// The file or folder.
         public let path: String
@@ -476,7 +481,7 @@ extension MLXFast {
             self.path = path
         }
 
-        /// Nil where the error is of something else.
+        /// Nil if the error concerns something else.
         public init?(_ error: H2OError) {
             guard let problem = Problem(rawValue: error.code) else { return nil }
             self.init(
@@ -486,7 +491,7 @@ extension MLXFast {
     }
 }
 
-/// Calls a function of the core, and throws what it refuses.
+/// Calls a function of the core, and throws its error.
 private func throwing(_ call: () -> Int32) throws {
     try withError {
         if call() != 0, let error = MLXFast.H2OError.last { throw error }

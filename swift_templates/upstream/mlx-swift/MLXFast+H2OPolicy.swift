@@ -2,10 +2,10 @@ import Cmlx
 
 extension MLXFast {
 
-    /// Which rows a cache keeps, and what recall brings back. The core fills in the settings
-    /// that are left out and refuses those that cannot be used; they have the names of files.
+    /// Which rows a cache keeps and what recall brings back. Settings have the names that they have
+    /// in files. The core fills in missing settings and refuses impossible ones.
     public final class H2OPolicy: @unchecked Sendable {
-        /// The value of a setting: layers are integers, and ranges their bounds.
+        /// The value of a setting; layers are lists of integers, and ranges are lists of bounds.
         public enum Setting: Sendable {
             case integer(Int)
             case number(Double)
@@ -13,7 +13,7 @@ extension MLXFast {
             case integers([Int])
         }
 
-        /// Why settings cannot be used, or what they are warned about.
+        /// Why settings cannot be used, or why the core warns of them.
         public struct Problem: Error, Sendable {
             fileprivate let policy: H2OPolicy
             fileprivate let index: Int
@@ -34,8 +34,8 @@ extension MLXFast {
         private let ctx: mlx_h2o_policy
 
         /// - Parameters:
-        ///   - settings: by their names; recall's begin with `recall.`
-        ///   - named: the policy whose defaults those that are left out have
+        ///   - settings: the settings by their names; those of recall begin with `recall.`
+        ///   - named: the policy that gives the defaults of missing settings
         /// - Throws: ``Problem``
         public init(_ settings: [String: Setting], defaultsOf named: String = "standard") throws {
             var ctx = mlx_h2o_policy()
@@ -55,7 +55,7 @@ extension MLXFast {
             }
         }
 
-        /// Of settings that were complete before.
+        /// Creates a policy from complete settings, which were checked before.
         public convenience init(checked settings: [String: Setting]) {
             do {
                 try self.init(settings)
@@ -82,7 +82,7 @@ extension MLXFast {
         /// Rows per KV head that a recall chooses (M); 0 without recall or without room.
         public var recallRows: Int { Int(mlx_h2o_policy_recall_rows(ctx)) }
 
-        /// What works but is known to serve text badly.
+        /// Settings that work but are known to give poor text.
         public var warnings: [Problem] {
             (0 ..< mlx_h2o_policy_problems(ctx)).map { Problem(policy: self, index: $0) }
         }

@@ -11,13 +11,13 @@ extension MLXFast {
     ///   - keys: `[B, Hkv, N, Dk]`
     ///   - values: `[B, Hkv, N, Dv]`
     ///   - scale: factor of the logits, usually `1 / sqrt(Dk)`
-    ///   - mask: an array (bool: true is seen; otherwise added) must broadcast to
+    ///   - mask: an array (bool: true means visible; other dtypes are added) must broadcast to
     ///     `[B, Hq, L, N]`
     ///   - sinks: `[Hq]`, logits without a value
     ///   - stream: stream or device to evaluate on
-    /// - Returns: the output `[B, Hq, L, Dv]` in the queries' dtype, and the scores
-    ///   float32 `[B * Hq * L, N]`: `scale * q.k` plus an additive mask, the lowest
-    ///   finite float where a row is hidden
+    /// - Returns: the output `[B, Hq, L, Dv]` in the queries' dtype, and the scores float32 `[B *
+    ///   Hq * L, N]`: `scale * q.k` plus an additive mask, the lowest finite float where a row is
+    ///   hidden
     public static func scaledDotProductAttentionWithScores(
         queries: MLXArray, keys: MLXArray, values: MLXArray, scale: Float,
         mask: ScaledDotProductAttentionMaskMode, sinks: MLXArray? = nil,
@@ -31,8 +31,8 @@ extension MLXFast {
         return (MLXArray(output), MLXArray(scores))
     }
 
-    /// The same over keys and values as `quantized(_:groupSize:bits:)` packs them
-    /// (affine), which are read as they are.
+    /// The same for keys and values that `quantized(_:groupSize:bits:)` has quantized (affine),
+    /// without unpacking them.
     ///
     /// - Parameters:
     ///   - queries: `[B, Hq, L, Dk]`
@@ -44,11 +44,12 @@ extension MLXFast {
     ///   - keyBits: 4 or 8
     ///   - valueBits: 4 or 8
     ///   - groupSize: 32, 64 or 128 elements share a scale and a bias
-    ///   - mask: as for ``scaledDotProductAttentionWithScores(queries:keys:values:scale:mask:sinks:stream:)``
+    ///   - mask: as for
+    ///     ``scaledDotProductAttentionWithScores(queries:keys:values:scale:mask:sinks:stream:)``
     ///   - sinks: `[Hq]`, logits without a value
     ///   - stream: stream or device to evaluate on
-    /// - Returns: the output `[B, Hq, L, Dv]` in the queries' dtype, and the scores
-    ///   float32 `[B * Hq * L, N]`
+    /// - Returns: the output `[B, Hq, L, Dv]` in the queries' dtype, and the scores float32 `[B *
+    ///   Hq * L, N]`
     public static func scaledDotProductAttentionQuantizedWithScores(
         queries: MLXArray,
         quantizedKeys: (words: MLXArray, scales: MLXArray, biases: MLXArray),

@@ -14,8 +14,8 @@ package struct DownloadStore: Sendable {
     private let root: URL
 
     /// - Parameters:
-    ///   - manifestData: the `manifest.json` that the app trusts
-    ///   - root: the folder that contains this and other models, and nothing else
+    ///   - manifestData: the content of the app's own `manifest.json`
+    ///   - root: the folder of all downloaded models, which contains nothing else
     /// - Throws: ``H2OLoadingError``
     package init(manifest manifestData: Data, root: URL) throws {
         self.manifestData = manifestData

@@ -19,7 +19,7 @@ public final class ModelDownload {
     public private(set) var progress: ModelDownloadProgress?
 
     /// Whether to download over a network that the system calls expensive, such as a cellular
-    /// one, and in Low Data Mode.
+    /// network, and in Low Data Mode.
     public var allowsExpensiveNetwork = false {
         didSet { if allowsExpensiveNetwork != oldValue { transfer?.restart() } }
     }
@@ -31,8 +31,8 @@ public final class ModelDownload {
     @ObservationIgnored private var running: Task<URL, any Error>?
     @ObservationIgnored private var isStopping = false
 
-    /// - Parameter source: the folder on the server under which the files of the package's
-    ///   `Model` folder lie
+    /// - Parameter source: the address of the folder to which the files of the package's `Model`
+    ///   folder were uploaded
     public convenience init(from source: URL) {
         self.init(from: source, settings: Settings())
     }
@@ -136,7 +136,8 @@ public final class ModelDownload {
         }
     }
 
-    /// One per process, because a background session with a given name can exist only once.
+    /// There is one connection per process, because only one background session may have a given
+    /// name.
     private func connection(to store: DownloadStore) -> (PieceTransfer, URLSession) {
         if let transfer, let session { return (transfer, session) }
         let transfer = PieceTransfer(from: source, to: store)
@@ -202,7 +203,7 @@ extension ModelDownload {
         /// the app does not run, because the app then cannot request more.
         var piecesAtOnce: Int
         var configuration: @Sendable () -> URLSessionConfiguration
-        /// Bytes that may be written to the disk of a folder; nil if the system does not say.
+        /// Bytes that may be written to the disk of a folder; nil if the system does not report it.
         var freeBytes: @Sendable (URL) -> Int? = Settings.freeBytes
 
         init() {

@@ -10,7 +10,7 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
     enum Event: Sendable {
         /// Bytes of a task's piece that have arrived.
         case arrived(Int, task: Int)
-        /// The piece is in its place, or the error says why not.
+        /// The piece is in its place, or the error says why it is not.
         case ended(ModelPiece, task: Int, H2OLoadingError?)
         /// The user stops the download.
         case stop
@@ -42,7 +42,7 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
         _ piece: ModelPiece, in session: URLSession, allowsExpensiveNetwork: Bool
     ) -> Int {
         var request = URLRequest(url: source.appending(path: piece.path))
-        // Without compression, because a compressed answer has other bytes than the requested
+        // Without compression, because a compressed answer contains other bytes than the requested
         // range.
         request.setValue("identity", forHTTPHeaderField: "Accept-Encoding")
         if !piece.isWholeFile {
@@ -104,7 +104,8 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
             .ended(piece, task: task.taskIdentifier, isCanceled ? .stopped : reason))
     }
 
-    /// Returns why an answer cannot be the piece; nil if it may be. size: bytes of the answer.
+    /// Returns why an answer is not the requested piece; nil if it may be. size: bytes of the
+    /// answer.
     private func problem(
         _ piece: ModelPiece, _ response: URLResponse?, _ size: Int64
     ) -> H2OLoadingError? {
@@ -185,7 +186,7 @@ package struct PieceQueue {
     ) throws(H2OLoadingError) {
         let isOurs = underway.removeValue(forKey: task) != nil
         guard let error else {
-            // It may have arrived while the app did not run.
+            // The piece may have arrived while the app did not run.
             if isOurs || waiting.contains(piece) { complete += piece.count }
             waiting.removeAll { $0 == piece }
             return

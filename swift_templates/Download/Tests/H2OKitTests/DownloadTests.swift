@@ -224,7 +224,7 @@ struct DownloadFixture {
             ], options: .sortedKeys)
     }
 
-    /// A file with the bytes of a piece, as they arrive.
+    /// Creates a file with the bytes of a downloaded piece.
     func arrived(_ text: String) throws -> URL {
         let file = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
         try Data(text.utf8).write(to: file)

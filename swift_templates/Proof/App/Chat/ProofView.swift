@@ -16,7 +16,7 @@ struct ProofButton: View {
     }
 }
 
-/// Measures the model on this device, and offers the report to share.
+/// Measures the model on this device, and lets the user share the report.
 struct ProofView: View {
     let chat: H2OChat
     let settings: [H2OProofSetting]

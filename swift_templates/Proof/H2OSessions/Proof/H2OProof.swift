@@ -3,15 +3,15 @@ import H2OKit
 import Observation
 
 /// Measures a model on this device and makes a report: whether its caches compute the same as
-/// Python's, its memory beside the plan, and its speed in the first and in the last of ten
+/// Python's, its memory compared with the plan, and its speed in the first and in the last of ten
 /// minutes. `h2o-pack prove --import` reads the report.
 ///
 ///     let proof = H2OProof()
 ///     await proof.run(model, settings: BundledModel.proofSettings)
 ///     if let report = proof.report { print(report) }
 ///
-/// It uses a separate conversation. The report contains no name of a person, and only the kind
-/// of the device.
+/// The measurement uses a separate conversation. The report contains no name of a person, and only
+/// the kind of the device.
 @MainActor @Observable
 public final class H2OProof {
     /// Whether the measurement is running.
@@ -38,11 +38,11 @@ public final class H2OProof {
         (self.duration, self.machine, self.folder) = (duration, machine, folder)
     }
 
-    /// Runs for ten minutes, unless it runs already.
+    /// Runs for ten minutes, unless a measurement is running.
     ///
     /// - Parameters:
-    ///   - model: loaded from its package
-    ///   - settings: of the package's models
+    ///   - model: the loaded model of the package
+    ///   - settings: the settings of the package's models
     public func run(_ model: H2OModel, settings: [H2OProofSetting]) async {
         guard !isRunning else { return }
         (isRunning, share, report, problem) = (true, 0, nil, nil)
@@ -72,7 +72,7 @@ public final class H2OProof {
 
 /// The plan of a package, with which ``H2OProof`` compares the device.
 public struct H2OProofSetting: Sendable {
-    /// Where the model came from, as its manifest says.
+    /// The model's id in its manifest.
     public let id: String
     /// The number of rows that a layer keeps.
     public let maxKV: Int

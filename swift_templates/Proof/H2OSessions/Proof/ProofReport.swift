@@ -18,7 +18,7 @@ package struct ProofReport: Encodable, Sendable {
     let levels: [Level]
     let memory: [Memory]
     let speed: [Speed]
-    /// From 0, nominal, to 3, critical; nil where the system does not say.
+    /// From 0 (nominal) to 3 (critical); nil if the system does not report it.
     let thermalState: Int?
 
     /// The JSON document.
@@ -37,9 +37,9 @@ package struct ProofReport: Encodable, Sendable {
         private let verdict: String
         private let cases: Int
         private let largestOutputDifference: Float
-        /// Where it differs first, or why it was not run.
+        /// The first difference, or why the level did not run.
         private let detail: String
-        /// Characters that a report may have of a text.
+        /// The most characters of a text in a report.
         private static let longestDetail = 400
 
         init(_ results: [ParityResult]) {
@@ -71,7 +71,7 @@ package struct ProofReport: Encodable, Sendable {
 
     /// The device, without its name, its user or its serial number.
     package struct Machine: Encodable, Sendable {
-        /// As the system gives it: "iPhone17,1".
+        /// The identifier that the system reports, such as "iPhone17,1".
         let identifier: String
         /// The name of the GPU; empty without one.
         let gpu: String
@@ -91,7 +91,7 @@ package struct ProofReport: Encodable, Sendable {
             self.systemVersion = systemVersion
         }
 
-        /// The one that this runs on.
+        /// The machine on which this runs.
         static var current: Machine {
             let process = ProcessInfo.processInfo
             let version = process.operatingSystemVersion

@@ -11,7 +11,7 @@ package struct ProofRun: Sendable {
     /// The duration of all turns.
     let duration: Duration
     let machine: ProofReport.Machine
-    /// The part of this duration in which one speed is measured.
+    /// The part of the duration in which one speed is measured.
     private let window = Duration.seconds(60)
 
     init(
@@ -30,7 +30,7 @@ package struct ProofRun: Sendable {
         let session = model.makeSession(options: H2OSession.Options(maxTokens: 128))
         let level = try await replayTrace(on: session.conversation)
         Memory.peakMemory = 0
-        // Longer than the caches, so that all their rows are used.
+        // The prompt is longer than the caches, so that all their rows are used.
         _ = try await session.respond(
             to: String(repeating: "one two three. ", count: setting.maxKV))
         try Task.checkCancellation()
@@ -70,7 +70,7 @@ package struct ProofRun: Sendable {
         }
     }
 
-    /// The memory that the system lets this app use; nil if it does not say.
+    /// The memory that the system lets this app use; nil if it does not report it.
     private var limit: [ProofReport.Memory] {
         guard machine.system == "iOS" || machine.system == "iPadOS",
             let free = model.loaded.platform.memory.free, let used = Footprint.bytes?.now
@@ -146,7 +146,7 @@ extension Conversation {
         return results
     }
 
-    /// Bytes of the model's arrays and of those of its H2O caches.
+    /// Bytes of the weights, and of the rows and the ledger of the H2O caches.
     fileprivate var arrayBytes: (weights: Int, rows: Int, ledger: Int) {
         let parameters = loaded.context.model.parameters().flattened()
         let tracked = caches.evicting

@@ -5,7 +5,7 @@ import H2OTestModels
 import MLXLMCommon
 import XCTest
 
-/// The report of a made-up phone, with a clock that advances whenever it is read.
+/// The report of a made-up phone, whose clock advances with each reading.
 @MainActor
 final class ProofTests: XCTestCase {
     private let phone = ProofReport.Machine(
@@ -163,7 +163,7 @@ final class ProofTests: XCTestCase {
     }
 }
 
-/// Five seconds pass at each look.
+/// A clock that advances by five seconds with each reading.
 private final class SteppingClock: @unchecked Sendable {
     private let lock = NSLock()
     private var seconds = 0

@@ -3,7 +3,7 @@ import H2OKit
 import H2OSessions
 
 extension BundledModel {
-    /// The bytes that the model takes on this device.
+    /// The bytes that the model needs on this device.
     public static let memory = MemoryPlan.onThisDevice(
         phone: MemoryPlan(
             weights: 3_936_640, caches: 139_296,
@@ -12,10 +12,10 @@ extension BundledModel {
             weights: 3_936_640, caches: 139_296,
             prefill: 37_558_920, bufferCache: 20_971_520))
 
-    /// Whether a session keeps what recall brings back in files and not in memory.
+    /// Whether sessions keep the archive of recall in files instead of in memory.
     public static let archiveInFiles = false
 
-    /// The model for all who use it at the same time, with Apple's `LanguageModelSession` too.
+    /// The loaded model that all users share, including Apple's `LanguageModelSession`.
     private static let shared = SharedModel()
 
     /// Loads the model.
@@ -25,7 +25,7 @@ extension BundledModel {
     ///
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take
-    ///   - checksEveryByte: whether the files' digests are compared, and not their sizes alone;
+    ///   - checksEveryByte: whether to compare the files' digests and not only their sizes;
     ///     it takes seconds per gigabyte
     /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public static func load(

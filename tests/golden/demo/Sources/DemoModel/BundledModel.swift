@@ -5,28 +5,27 @@ import MLXLMCommon
 
 /// The model that this package was made for.
 public enum BundledModel {
-    /// Where the model came from.
+    /// The model's hub id, short name or folder name.
     public static let id = "demo"
 
     /// The names of special variables that the model's chat template reads, such as
     /// `enable_thinking`.
     public static let templateVariables: [String] = []
 
-    /// The system prompt that this package was made with; there is none.
+    /// The package's system prompt; there is none.
     public static let systemPrompt: String? = nil
 
-    /// The policy: which tokens the caches keep.
+    /// The policy, which decides the tokens that the caches keep.
     ///
-    /// - Throws: `H2OCacheError` if the values below were edited and no longer
-    ///   fit together
+    /// - Throws: `H2OCacheError` if the values below were edited and contradict each other
     public static func configuration() throws -> H2OConfiguration {
         try H2OConfiguration(
             maxSize: 64, sinkSize: 4, heavyBudget: 32, recentBudget: 28, score: .peak, decay: 0.999,
             novelty: 2.0, pinned: [], observationWindow: 64, noveltyMargin: 0.0)
     }
 
-    /// The caches for `GenerateParameters/useH2O(_:)`, with which ChatSession, generate and
-    /// TokenIterator make them: the policy of `configuration()`, and how rows are stored.
+    /// The caches for `GenerateParameters/useH2O(_:)`, which ChatSession, generate and
+    /// TokenIterator then use: the policy of `configuration()`, and the storage of rows.
     public static func caches() throws -> H2OCaches {
         H2OCaches(configuration: try configuration())
     }
