@@ -1,4 +1,4 @@
-"""A bounded KV cache for mlx_lm that keeps what attention looks at (H2O).
+"""A KV cache of fixed size for mlx_lm, which keeps the tokens that attention uses most (H2O).
 
     import h2o_py
     h2o_py.install_routing()

@@ -1,4 +1,4 @@
-"""Loads the compiled module, or says why it cannot be loaded."""
+"""Loads the compiled module, or raises an error that says why it cannot be loaded."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ Cache = TypeVar("Cache", bound="H2OKVCache")
 Fetched = tuple[Callable[[], Any], Callable[[], Any]]
 """Weak references to the keys and values that `update_and_fetch` returned."""
 ONE_STATE = not hasattr(mlx_lm_cache._BaseCache, "meta_state")  # noqa: SLF001
-"""Whether `state` is all of a cache, arrays and strings: from mlx_lm 0.32 on. In 0.31, the last
-one for Python 3.10, `state` is the arrays and `meta_state` the strings."""
+"""Whether `state` contains the whole cache, arrays and strings, as in mlx_lm 0.32 and newer. In
+0.31, the last version for Python 3.10, `state` has the arrays and `meta_state` the strings."""
 
 _lenders: weakref.WeakValueDictionary[int, H2OKVCache] = weakref.WeakValueDictionary()
 """By the id of the keys, the caches whose `update_and_fetch` returned them last."""
@@ -64,25 +64,24 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     from the rows that `update_and_fetch` returns. The output is the same, but the cache sees
     no scores, so novelty and recency alone decide which rows stay.
 
-    With `recall` in the configuration, and once a row was evicted, the last tokens of a
-    chunk ask the archive for rows; with `recall.every`, so does one generated token of that
-    many. `attend` writes the asking tokens after the recalled rows. In caches that were
-    joined (`join`), the last tokens of a chunk read the whole archive, and the rows that all
-    layers chose come back before the next token.
+    With `recall` in the configuration, and after the first eviction, the last tokens of a chunk
+    ask the archive for rows. With `recall.every` = n, one of every n generated tokens asks too.
+    `attend` writes the asking tokens after the recalled rows. In caches that were joined
+    (`join`), the last tokens of a chunk read the whole archive, and the rows that all layers
+    chose come back before the next token.
 
     Args:
         config: the policy, or just its `max_size`.
-        backend: what computes: `h2o_py.fast` (the default), or another module with its
+        backend: the module that computes: `h2o_py.fast` (the default), or another one with a
             `layer_cache`.
 
     """
 
     FORMAT = "h2o.dense.1"
-    """What a saved cache of this class says of itself first; `+recall` follows it where the
-    cache has an archive."""
+    """The first string of a saved cache of this class; with an archive, `+recall` follows."""
 
     store: str | None = None
-    """Folder given to go on from an archive in files; set before `header` is."""
+    """Folder in which a loaded cache continues its archive in files; set it before `header`."""
     _loaded: Sequence[mx.array] = ()
     awaited: Fetched | None = None
     """The keys and values of the last write, until `attend` computes their attention."""
@@ -164,7 +163,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         mask: mx.array | str | None = None,
         sinks: mx.array | None = None,
     ) -> mx.array:
-        """Attention of the tokens just written over the rows in use.
+        """Compute the attention of the tokens just written over the rows in use.
 
         Args:
             queries: [B, Hq, L, Dk], the L tokens of the last `update_and_fetch`.
@@ -258,7 +257,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def row_format(self) -> RowFormat:
-        """How rows are stored; `dtype` is that of the first keys where any are quantized."""
+        """How rows are stored; for quantized rows, `dtype` is that of the first keys."""
         return dataclasses.replace(self._row_format, dtype=self._layer.dtype)
 
     @property
@@ -368,7 +367,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def header(self) -> Sequence[str]:
-        """The strings to save beside `arrays`; see `h2o_py.saved_header`."""
+        """The strings to save with `arrays`; see `h2o_py.saved_header`."""
         self._layer.finish()
         return saved_header.strings(
             self.FORMAT, self.config, self.row_format, self._layer, self.value_dim
@@ -378,7 +377,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     def header(self, values: Sequence[str]) -> None:
         arrays, self._loaded = self._loaded, ()
         self.awaited, self._fetched = None, None
-        if hasattr(self, "config"):  # empty, and so it stays if anything is refused
+        if hasattr(self, "config"):  # stays empty if anything is refused
             self._make(self.config, self._row_format, None)
         saved = saved_header.read(values, self.FORMAT, self.store)
         self._layer = self.backend.restored_layer_cache(saved, arrays)
@@ -399,7 +398,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         header: Sequence[str],
         store: str | None = None,
     ) -> Cache:
-        """Make a cache from the `arrays` and the `header` of a saved one of this class."""
+        """Make a cache from the `arrays` and the `header` of a saved cache of this class."""
         cache = cls.__new__(cls)
         cache.store = store
         cache.arrays = arrays
@@ -421,7 +420,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
         @property
         def meta_state(self) -> Sequence[str]:
-            """The strings that mlx_lm 0.31 saves beside `state`."""
+            """The strings that mlx_lm 0.31 saves in addition to `state`."""
             return self.header
 
         @meta_state.setter
@@ -436,8 +435,8 @@ class QuantizedH2OKVCache(H2OKVCache):
     """`H2OKVCache` whose rows are quantized once, when they are written.
 
     Words, scales and biases are those of `mx.quantize`. Attention reads them without
-    unpacking rows, and eviction moves no row. The class has no attribute `bits`, because
-    mlx_lm takes a cache with one for its own quantized cache.
+    unpacking rows, and eviction moves no row. The class has no attribute `bits`, because mlx_lm
+    would treat a cache with this attribute as its own quantized cache.
 
     Args:
         config: the policy, or just its `max_size`.
@@ -446,9 +445,9 @@ class QuantizedH2OKVCache(H2OKVCache):
         key_bits: 4 or 8 for keys; overrides `bits`.
         value_bits: 4 or 8 for values; overrides `bits`. Keys 8 with values 4 is the
             compact setting.
-        rotated: whether keys and values are rotated before they are quantized, which loses
-            less of them at 4 bits and costs a few small operations at every step.
-        backend: what computes: `h2o_py.fast` (the default), or another module with its
+        rotated: whether keys and values are rotated before they are quantized, which reduces
+            the loss at 4 bits and takes a few small operations at every step.
+        backend: the module that computes: `h2o_py.fast` (the default), or another one with a
             `layer_cache`.
 
     Raises:
@@ -511,7 +510,7 @@ class MixedH2OKVCache(H2OKVCache):
         heavy_bits: 4, 8 or 16 for the pool.
         recent_bits: 4, 8 or 16 for the ring.
         group_size: 32, 64 or 128 elements share a scale and a bias; divides the head dims.
-        backend: what computes: `h2o_py.fast` (the default), or another module with its
+        backend: the module that computes: `h2o_py.fast` (the default), or another one with a
             `layer_cache`.
 
     Raises:

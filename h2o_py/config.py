@@ -43,11 +43,10 @@ class H2ORecall(RecallSettings):
 
     @classmethod
     def from_value(cls, value: Any) -> H2ORecall | None:
-        """Read `recall` of a configuration: a mapping of settings, true for defaults, or null.
+        """Read a configuration's `recall`: a mapping of settings, true for defaults, or null.
 
         Raises:
-            H2OConfigError: the type is another one, a key is unknown, or a value is not
-                allowed.
+            H2OConfigError: the type is wrong, a key is unknown, or a value is not allowed.
 
         """
         if value is None or isinstance(value, cls):
@@ -91,9 +90,9 @@ class H2ORecall(RecallSettings):
 class H2OConfig(PolicySettings):
     """The eviction policy of one layer's cache.
 
-    A cache never evicts the first `sink_size` positions, the newest `recent_budget` ones
-    and the `pinned` ranges. Of all other rows it evicts the least important. Importance is
-    the row's score divided by the largest score of its head, plus `novelty` times the row's
+    A cache never evicts the first `sink_size` positions, the newest `recent_budget` positions
+    and the `pinned` ranges. Of the other rows, it evicts the least important. Importance is the
+    row's score divided by the largest score of its head, plus `novelty` times the row's
     novelty. Rows that no budget claims hold heavy hitters too.
 
     The settings are those of `h2o_py.policy_fields.PolicySettings`, and `recall`, an
@@ -127,11 +126,12 @@ class H2OConfig(PolicySettings):
 
     @classmethod
     def tuned(cls, max_size: int, **changes: Any) -> H2OConfig:
-        """A policy chosen on the bundled demo model, and measured on no other.
+        """A policy that was chosen on the bundled demo model and not measured on others.
 
-        It keeps more facts among similar ones, and costs text less (docs/results/eval,
-        docs/results/policy). A quarter of the rows are for recent tokens, but 64 where half of
-        the rows are as many; only keys that differ by more than a typical one count as novel.
+        On that model it keeps more facts among similar ones and predicts text better than the
+        default (docs/results/eval, docs/results/policy). A quarter of the rows hold recent
+        tokens, or 64 rows if that is more and at most half of the rows. Only keys that differ
+        more than a typical key count as novel.
 
         Raises:
             H2OConfigError: as for the class.
@@ -179,7 +179,7 @@ class H2OConfig(PolicySettings):
         return cls(**{**values, "recall": H2ORecall.from_value(values.get("recall"))})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, all defaults filled in; `recall` only where there is any."""
+        """Plain values for JSON, including defaults; without `recall` if there is none."""
         values = dataclasses.asdict(self)
         values["pinned"] = [list(bounds) for bounds in self.pinned]
         if self.recall is None:
@@ -194,14 +194,14 @@ POLICIES: dict[str, Callable[..., H2OConfig]] = {
     "tuned": H2OConfig.tuned,
     "paper": H2OConfig.paper,
 }
-"""By policy name, the function that makes its configuration from `max_size` and changes."""
+"""Functions that make a configuration from `max_size` and other settings, by policy name."""
 
 
 def check(field: Field, value: Any) -> None:
     """Refuse a value that its setting does not allow.
 
     Raises:
-        H2OConfigError: names the field and what is allowed.
+        H2OConfigError: with the field and the allowed values.
 
     """
     with _worded({field.name: value}):
@@ -210,7 +210,7 @@ def check(field: Field, value: Any) -> None:
 
 @contextmanager
 def warned_before() -> Iterator[None]:
-    """Silence warnings while a configuration is copied: the original has given them."""
+    """Silence the warnings of a copied configuration; the original has printed them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
         yield
@@ -218,7 +218,7 @@ def warned_before() -> Iterator[None]:
 
 @contextmanager
 def _worded(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Raise an H2OConfigError where the core refuses one of the settings."""
+    """Raise an H2OConfigError if the core refuses one of the settings."""
     try:
         yield
     except _policy.PolicyError as error:
@@ -237,7 +237,7 @@ def _given(settings: H2OConfig | H2ORecall) -> dict[str, Any]:
 
 
 def _pairs(ranges: Any) -> Any:
-    """Tuples of ranges that stand in any sequence; else what was given."""
+    """Convert a sequence of ranges to tuples; return any other value unchanged."""
     try:
         return tuple(tuple(bounds) for bounds in ranges)
     except TypeError:
@@ -262,7 +262,7 @@ def _not_settings(value: object) -> H2OConfigError:
 
 
 def _read(text: str, kind: str | None) -> Any:
-    """What a setting's text says; the text where it says nothing of its type."""
+    """Convert a setting's text to its type; return the text if this is impossible."""
     try:
         if kind == "layers":
             return tuple(int(part) for part in text.split(",") if part)

@@ -325,7 +325,7 @@ def say_once(code: str, path: str = "", error: int = 0, limit: int = 0) -> None:
 
     Args:
         code: one of `WORDING`.
-        path: of an archive in files.
+        path: the folder or file of an archive.
         error: errno, or 0 if the system reported none.
         limit: `recall.limit`.
 
@@ -350,7 +350,7 @@ def of_archive(path: str, error: int) -> dict[str, Any]:
 def nearest(name: object, known: Iterable[str]) -> str:
     """Return the known name that is most like `name`, or "" if none is; case is ignored.
 
-    A name that begins with `name` is preferred, the shortest of them first.
+    Prefers names that begin with `name`, and among them the shortest.
     """
     text = str(name).lower()
     folded = {candidate.lower(): candidate for candidate in known}

@@ -1,9 +1,9 @@
 """The functions of the compiled core: attention that reports its logits, and the H2O cache.
 
-`h2o_pack.parity.reference` has the same functions, and their results are the same. Shapes use
-B for the batch, Hq and Hkv for query and KV heads, L for new tokens, N for rows in use, C for
-`max_size`, Dk and Dv for head dims of keys and values. A wrong shape, dtype or setting raises a
-ValueError that names the argument and what it must be.
+`h2o_pack.parity.reference` has the same functions with the same results. Shapes use B for the
+batch, Hq and Hkv for query and KV heads, L for new tokens, N for rows in use, C for `max_size`,
+Dk and Dv for head dims of keys and values. A wrong shape, dtype or setting raises a ValueError
+that names the argument and what it must be.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def scaled_dot_product_attention_with_scores(
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
 ) -> tuple[mx.array, mx.array]:
-    """Attention and its logits in one pass over keys and values.
+    """Compute attention and its logits in one pass over keys and values.
 
     Args:
         queries: [B, Hq, L, Dk], float32, float16 or bfloat16.
@@ -66,7 +66,7 @@ def scaled_dot_product_attention_quantized_with_scores(
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
 ) -> tuple[mx.array, mx.array]:
-    """Attention and its logits over keys and values as `mx.quantize` packs them.
+    """Compute attention and its logits over keys and values that `mx.quantize` has quantized.
 
     Args:
         queries: [B, Hq, L, Dk], float32, float16 or bfloat16.
@@ -121,8 +121,8 @@ def cache_write(
 
     If C rows are in use, a single token overwrites the row `victim`. Otherwise tokens are
     written behind the rows in use, and the buffer grows in steps of 256 rows. With a ring, a
-    single token takes the slot of the oldest recent one, which moves to the pool, or over the
-    victim if the pool is full; several tokens are written behind the ring until their
+    single token takes the slot of the oldest recent token, which moves to the pool; if the pool
+    is full, it overwrites the victim. Several tokens are written behind the ring until their
     attention is computed.
 
     Args:
@@ -200,7 +200,7 @@ def layer_cache(config: H2OConfig, row_format: RowFormat) -> ext.LayerCache:
 
 
 def restored_layer_cache(saved: Saved, arrays: Sequence[mx.array]) -> ext.LayerCache:
-    """Make the cache of one layer from the arrays and the header of a saved one.
+    """Make the cache of one layer from the arrays and the header of a saved cache.
 
     Raises:
         H2OStateError: arrays and header contradict each other.

@@ -12,7 +12,7 @@ DATA = (
     *("*.json", "*.jsonl", "*.jinja", "*.txt", "*.tiktoken"),
     *("model*.safetensors", "tokenizer.model"),
 )
-"""What is fetched of a model on the hub: no code."""
+"""The files of a model on the hub that are downloaded; none of them is code."""
 TRUST = "trust_remote_code"
 
 
@@ -65,7 +65,7 @@ def refuse_code(folder: Path) -> None:
     """Refuse a model whose config.json names Python code of the model.
 
     Raises:
-        H2OModelError: it names code.
+        H2OModelError: config.json names code.
 
     """
     path = folder / "config.json"

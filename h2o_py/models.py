@@ -55,20 +55,21 @@ def make_h2o_cache(
     budgets: Budgets | None = None,
     one_choice: bool = True,
 ) -> list[Any]:
-    """Make one cache per layer: H2O where the model would use a plain `KVCache`.
+    """Make one cache per layer: an H2O cache if the model would use a plain `KVCache`.
 
-    Layers with a cache of another kind (sliding window, recurrent) keep it; in a layer
-    with several caches the plain one is replaced.
+    Layers with a cache of another kind (sliding window, recurrent) keep it. In a layer with
+    several caches, only the plain one is replaced.
 
     Args:
         model: a model of mlx_lm.
         config: the policy of every full-attention layer.
         kv: how rows are stored, a name in `STORAGES`.
-        group_size: of quantized rows; divides the head dims.
-        budgets: heavy and recent budgets that differ per layer.
+        group_size: elements of quantized rows that share a scale and a bias; divides the head
+            dims.
+        budgets: budgets that differ from layer to layer.
         one_choice: True lets the last tokens of a prompt read the rows and the whole archive,
-            and recalls the same positions in all layers. With False these tokens read the
-            rows only, and each head chooses its own positions.
+            and recalls the same positions in all layers. With False these tokens read the rows
+            only, and each head chooses its own positions.
 
     Raises:
         H2OModelError: the model cannot work with an evicting cache or with recall, or no
@@ -180,7 +181,7 @@ def _replaced(cache: Any, make: Callable[[], H2OKVCache]) -> Any:
 def _check_recall(
     recall: H2ORecall, evicting: list[bool], family: str, without_scores: str | None
 ) -> None:
-    """Refuse recall if no queries will arrive, or if `layers` lists one that evicts nothing."""
+    """Refuse recall without queries, or in a layer that evicts nothing."""
     if without_scores is not None:
         raise H2OModelError("recall_needs_scores", family=family, reason=without_scores)
     layers = [layer for layer, evicts in enumerate(evicting) if evicts]

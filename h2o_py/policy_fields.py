@@ -421,7 +421,7 @@ CONFIG_WORDING = {
     ),
     "nothing_to_evict": Wording(
         "{name.max_size} = {max_size} leaves no row to evict: sink, pinned and recent "
-        "tokens take {held}",
+        "tokens take {held} rows",
         "Raise {name.max_size} to {needed}, lower {name.recent_budget} or pin fewer tokens.",
         "max_size",
     ),

@@ -1,9 +1,9 @@
 """Sends the attention of mlx_lm's models through the cache.
 
 Every model module of mlx_lm imports `scaled_dot_product_attention` by name. So
-`install_routing` replaces the name in each module that is imported already, and in mlx_lm's
-base module for those imported later. It replaces mlx_lm's speculative decoding in the same
-way, with one that stops with an error where a rewind is impossible.
+`install_routing` replaces the name in each imported module, and in mlx_lm's base module for
+modules that are imported later. In the same way it replaces mlx_lm's speculative decoding by a
+function that raises an error if a cache cannot be rewound.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def routed_attention(
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """mlx_lm's `scaled_dot_product_attention`, which asks the cache first.
+    """mlx_lm's `scaled_dot_product_attention`, or the cache's own attention if it has one.
 
     A cache whose `awaited` is a pair of weak references to these keys and values computes the
     attention itself, by its `attend`. A cache with `update_scores` receives the logits, float32
@@ -47,7 +47,7 @@ def routed_attention(
 
     Args:
         queries: [B, Hq, L, Dk].
-        keys: [B, Hkv, N, Dk], what the cache's `update_and_fetch` returned.
+        keys: [B, Hkv, N, Dk], the result of the cache's `update_and_fetch`.
         values: [B, Hkv, N, Dv].
         cache: the layer's cache, or None.
         scale: factor of q.k.
@@ -101,7 +101,7 @@ def guarded_speculation(
 
 
 def install_routing() -> None:
-    """Route the attention of all mlx_lm models, imported already or later. Idempotent."""
+    """Route the attention of all mlx_lm models, including those imported later. Idempotent."""
     _replace(base, _NAME, _upstream, routed_attention)
     _replace(_generate, _SPECULATION, _speculate, guarded_speculation)
 
@@ -119,7 +119,7 @@ def routing_installed() -> bool:
 
 @contextmanager
 def routed() -> Iterator[None]:
-    """Route attention within a `with` block; afterwards routing is as it was before."""
+    """Route attention within a `with` block, and then restore the earlier state."""
     was_installed = routing_installed()
     install_routing()
     try:

@@ -28,11 +28,11 @@ class RowFormat:
         key_bits: 4, 8 or 16.
         value_bits: 4, 8 or 16; 16 only if `key_bits` is.
         group_size: 32, 64 or 128 elements share a scale and a bias.
-        dtype: of keys, values, scales and biases.
-        recent_bits: 4, 8 or 16 for a ring of the newest tokens, `None` for no ring; with a
-            ring `key_bits` and `value_bits` are equal.
-        rotated: whether keys and values are rotated before they are quantized, which makes
-            the error of 4 bits smaller. The cache takes and returns them unrotated.
+        dtype: the dtype of keys, values, scales and biases.
+        recent_bits: 4, 8 or 16 for a ring of the newest tokens, `None` for no ring; with a ring
+            `key_bits` and `value_bits` are equal.
+        rotated: whether keys and values are rotated before they are quantized, which makes the
+            error of 4 bits smaller. The cache takes and returns them unrotated.
 
     Raises:
         H2OConfigError: a value is not allowed.
@@ -65,7 +65,7 @@ class RowFormat:
 
     @property
     def has_ring(self) -> bool:
-        """Whether the newest tokens have a precision of their own."""
+        """Whether the newest tokens have their own precision."""
         return self.recent_bits is not None
 
     @property
@@ -103,15 +103,15 @@ DENSE = RowFormat()
 
 
 class Ledger(NamedTuple):
-    """What is known about the rows. B batch, Hkv KV heads, C `max_size`, Dk key head dim."""
+    """What eviction uses of each row. B batch, Hkv KV heads, C `max_size`, Dk key head dim."""
 
     scores: mx.array
     """float32 [B, Hkv, C]; -1 where a row has not been observed yet."""
     positions: mx.array
     """int32 [B, Hkv, C]; index of the token in the sequence, -1 where the row is empty."""
     novelty: mx.array
-    """float32 [B, Hkv, C]; how much less than a typical key, and than the margin, the row's key
-    follows the mean of all keys up to it; 0 for most."""
+    """float32 [B, Hkv, C]; the novelty of the row's key: how much the key differed from all
+    earlier keys when it was written."""
     key_sum: mx.array
     """float32 [B, Hkv, Dk]; the sum of all unit keys so far."""
     victim: mx.array
@@ -130,7 +130,7 @@ class Rows(NamedTuple):
     """The buffers of a cache."""
 
     pool: mx.array
-    """[B, Hkv, capacity, row]: all rows, or all but the newest where there is a ring."""
+    """[B, Hkv, capacity, row]: all rows; with a ring, all but the newest."""
     ring: mx.array | None = None
     """[B, Hkv, capacity, row]: slot p % recent_budget holds position p; None without a ring."""
 
@@ -139,7 +139,8 @@ class Attended(NamedTuple):
     """The result of attention over a cache."""
 
     out: mx.array | None
-    """[B, Hq, L, Dv] in the dtype of the queries; None where there were no queries."""
+    """[B, Hq, L, Dv] in the dtype of the queries; None without queries."""
     rows: Rows
-    """The rows; new buffers where a chunk was evicted from or sorted into ring and pool."""
+    """The rows; new buffers if a chunk overflowed the cache or was divided into ring and
+    pool."""
     ledger: Ledger

@@ -1,9 +1,9 @@
-"""The header of a saved cache: the strings that a file holds beside the arrays.
+"""The header of a saved cache: the strings in a file, in addition to the arrays.
 
-They are, in order: format, offset, length, number of tokens written but not attended, and the
-configuration as JSON. The row format follows as JSON where the class of the cache has several,
-and the archive's settings as JSON where there is an archive. A file may be damaged or hostile,
-so the core compares numbers and arrays before it uses them.
+They are, in order: format, offset, length, number of written tokens without attention, and the
+configuration as JSON. Then comes the row format as JSON, if the class of the cache has several,
+and the archive's settings as JSON, if there is an archive. A file may be damaged or hostile, so
+the core checks numbers and arrays before it uses them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from h2o_py.errors import H2OFileError, H2OStateError
 from h2o_py.rows import BITS, DENSE, DTYPES, RowFormat, check_choice
 
 RECALL = "+recall"
-"""Stands behind the format of a saved cache that has an archive."""
+"""Follows the format of a saved cache with an archive."""
 _DENSE, _MIXED = "h2o.dense.1", "h2o.mixed.1"
 _LARGEST = 2**62  # fits the core's integers
 _LONGEST_JSON = 1 << 20
@@ -35,7 +35,7 @@ class Saved(NamedTuple):
     config: H2OConfig
     row_format: RowFormat
     archive: dict[str, Any] | None
-    """`_ARCHIVE`, and where it is in files `mark`: session, count and chain."""
+    """The keys of `_ARCHIVE`; for an archive in files also `mark`: session, count and chain."""
 
 
 def strings(
@@ -162,8 +162,8 @@ def _in_folder(config: H2OConfig, folder: str | None) -> H2OConfig:
 def _layer_folder(config: H2OConfig, store: str | None) -> str:
     """Return the folder of the layer's archive in `store`.
 
-    The saved cache names a folder too, of which only the last part is used, and only if it
-    is the name of a layer.
+    Of the folder that the saved cache names, only the last part is used, and only if it is the
+    name of a layer.
     """
     if store is None:
         raise H2OFileError("archive_not_given")

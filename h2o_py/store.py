@@ -31,7 +31,7 @@ def save_cache(
     Array j of layer i is named "i.j", in the order of `H2OKVCache.arrays`.
 
     Args:
-        path: file to write; its name ends in .safetensors.
+        path: the file; its name ends in .safetensors.
         caches: one per layer, none empty.
         metadata: your own strings, returned by `load_cache`.
 
@@ -70,12 +70,12 @@ def load_cache(
 
     Args:
         path: the file.
-        store: folder that holds the archive, the `store` of the caches' `H2ORecall`; needed
-            where they have one in files. The file itself names no folder.
+        store: the folder of the archive, that is, `store` of the caches' `H2ORecall`; needed
+            for an archive in files. The file itself names no folder.
 
     Raises:
-        H2OFileError: the file cannot be read, is of another kind or version, or damaged, or
-            its archive is in files and `store` is missing or not its folder.
+        H2OFileError: the file cannot be read, is damaged, or has another kind or version; or
+            its archive is in files, and `store` is missing or another folder.
         H2OStateError: a cache in it is damaged.
 
     """
@@ -108,32 +108,32 @@ def load_cache(
 
 
 def delete_archive(folder: str | Path) -> None:
-    """Remove the archive in files of one conversation: `store` of its `H2ORecall`.
+    """Delete a conversation's archive in files, in the folder `store` of its `H2ORecall`.
 
-    This removes the files of the archive, and folders that are empty afterwards. A missing
-    archive is not an error.
+    This deletes the files of the archive, and folders that are then empty. A missing archive is
+    not an error.
 
     Raises:
-        H2OFileError: a cache has the archive of a layer open, and nothing is removed; or
-            the system refuses.
+        H2OFileError: a cache has the archive of a layer open, so nothing is deleted; or the
+            operating system reports an error.
 
     """
     unless_failed(ext.delete_archive(str(folder)))
 
 
 def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[str]:
-    """Remove archives whose conversations ended without deleting them, as after a crash.
+    """Delete archives that conversations have left behind, for example after a crash.
 
     Args:
         root: the folder that holds a folder for each conversation.
         keep: names of the folders in `root` that stay, because a saved cache needs them.
 
     Returns:
-        The names of the folders that were removed. Folders without an archive stay, and so
-        do those that a cache of any process has open.
+        The names of the deleted folders. Folders without an archive stay, and so do folders
+        that a cache of any process has open.
 
     Raises:
-        H2OFileError: the system refuses.
+        H2OFileError: the operating system reports an error.
 
     """
     return unless_failed(ext.delete_stale_archives(str(root), list(keep)))

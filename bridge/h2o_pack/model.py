@@ -153,7 +153,7 @@ class Headers:
 class Model:
     """A model that h2o-pack can package.
 
-    id: hub id, alias of a bundled model, or folder name. commit: the hub's commit id, ""
+    id: hub id, short name of a bundled model, or folder name. commit: the hub's commit id, ""
     for local folders. files: what inference needs, the model card and notices. folder: where
     all of them lie already, None when they must be downloaded. assumed: nothing is known of
     this architecture, and all its layers were taken for full attention because the user said

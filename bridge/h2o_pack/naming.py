@@ -52,7 +52,7 @@ def module_name(package: str) -> str:
 
 
 def model_display_name(model_id: str) -> str:
-    """Return the last part of a hub id, or the alias or folder name itself."""
+    """Return the last part of a hub id, or the short name or folder name itself."""
     return model_id.rstrip("/").rpartition("/")[2]
 
 

@@ -85,8 +85,8 @@ extension H2OCacheError {
             case .nothingToEvict(
                 let maxSize, let held, let needed):
                 "max_size = \(maxSize) leaves no row to evict: sink, pinned and "
-                    + "recent tokens take \(held). Raise max_size to \(needed), lower "
-                    + "recent_budget or pin fewer tokens."
+                    + "recent tokens take \(held) rows. Raise max_size to \(needed), "
+                    + "lower recent_budget or pin fewer tokens."
             }
         }
     }

@@ -1,4 +1,4 @@
-"""Finds a model by alias, folder, id or page address, and describes it without its weights."""
+"""Finds a model by short name, folder, id or address, and describes it without its weights."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def find_model(
     """Find a model and describe it, by its metadata only.
 
     Args:
-        spec: names an alias of the catalogue, a folder, or an id or a page's address on the
-            hub; `@REVISION` may follow an alias or an id.
+        spec: names a model by its short name in the catalogue, a folder, or an id or the
+            address of a page on the hub; `@REVISION` may follow a short name or an id.
         say: told what is read.
         own: the user's own catalogue, see `catalogue`.
         stated: take what this machine has kept of a model of the catalogue, or what the
