@@ -1,6 +1,6 @@
-"""Errors and warnings of h2o_py, worded for the command line.
+"""Errors and warnings of h2o_py, in the words of the command line.
 
-What is about an option names its flag; what is about a file names the file's keys.
+A message about an option names its flag; a message about a file names the file's keys.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def flag(field: str) -> str:
 
 @contextmanager
 def user_errors(command: str = "ios") -> Iterator[None]:
-    """Raise what h2o_py refuses in a block as UserError, exit code USAGE.
+    """Raise errors of h2o_py in a block as UserError with exit code USAGE.
 
-    command: whose help an error without a remedy refers to.
+    command: the command to whose help an error without a remedy refers.
     """
     try:
         yield
@@ -47,7 +47,7 @@ def user_errors(command: str = "ios") -> Iterator[None]:
 
 
 def user_error(error: H2OError, command: str = "ios") -> UserError:
-    """Word an error of h2o_py: with flags, or with a file's own keys if it is about one."""
+    """Convert an error of h2o_py, with flags, or with a file's own keys."""
     name = plain if error.where else flag
     return UserError(
         error.what(name),

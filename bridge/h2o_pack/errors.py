@@ -1,4 +1,4 @@
-"""The one error that people see, and the exit codes it maps to."""
+"""The one type of error that users see, and the exit codes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from h2o_py.errors import nearest as closest
 
 ANOTHER_MODEL = "Download the model again, or choose another one."
 GET_SWIFT = "https://swift.org/install"
-MOST = 20  # problems of one thing that are shown
-LONGEST = 60  # characters of a value that are shown
+MOST = 20  # the most problems of one file or folder that are shown
+LONGEST = 60  # the most characters of a value that are shown
 
 
 class ExitCode(IntEnum):
-    """What the process returns; documented in `h2o-pack --help`."""
+    """The exit code of the process; `h2o-pack --help` describes them."""
 
     OK = 0
     DIFFERENT = 1
@@ -51,7 +51,7 @@ MEANINGS = {
 
 
 class UserError(Exception):
-    """Something that the user can put right: what, where, what next.
+    """An error that the user can solve: what is wrong, where, and what to do.
 
     Printed as `what (where). remedy`, without a traceback.
     """
@@ -73,7 +73,7 @@ class UserError(Exception):
 
     @property
     def errors(self) -> tuple[UserError, ...]:
-        """The errors that this one stands for: itself, or several found together."""
+        """The errors that this one contains: itself, or several."""
         return (self,)
 
 
@@ -96,10 +96,10 @@ class CombinedError(UserError):
 
 
 class Problems:
-    """Collects errors, so that all of them are shown and not the first one only.
+    """Collects errors, so that all of them are shown and not only the first.
 
-    Blocks under `caught` may each raise one, and `add` notes one; `refuse` then raises what
-    was collected. where: the file or folder that noted problems are in.
+    A block under `caught` may raise an error, and `add` adds one; `refuse` then raises all of
+    them. where: the file or folder of the added errors.
     """
 
     def __init__(self, where: str = "", code: ExitCode = ExitCode.MODEL) -> None:
@@ -109,26 +109,26 @@ class Problems:
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Keep the UserError of a block."""
+        """Collect the UserError of a block."""
         try:
             yield
         except UserError as error:
             self.found.append(error)
 
     def add(self, what: str, remedy: str = ANOTHER_MODEL, where: str = "") -> None:
-        """Note a problem; without `where` it is where the others are."""
+        """Add an error; without `where`, it has the place of the others."""
         problem = UserError(what, where=where or self.where, remedy=remedy, code=self.code)
         if len(self.found) <= MOST and str(problem) not in map(str, self.found):
             self.found.append(problem)
 
     def fail(self, what: str, remedy: str = ANOTHER_MODEL, where: str = "") -> NoReturn:
-        """Note a problem after which nothing more can be read, and raise all."""
+        """Add an error after which reading cannot continue, and raise all."""
         self.add(what, remedy, where)
         self.refuse()
         raise AssertionError
 
     def refuse(self) -> None:
-        """Raise what was collected, if anything was; of very many the first ones."""
+        """Raise the collected errors, if there are any; of very many only the first ones."""
         if len(self.found) > MOST:
             more = f"there are more problems; these are the first {MOST}"
             self.found[MOST:] = [
@@ -141,12 +141,12 @@ class Problems:
 
 
 def unreadable(where: object, what: str) -> UserError:
-    """Make the error for a model whose files are not as they should be."""
+    """Make the error for a model with invalid files."""
     return UserError(what, where=str(where), remedy=ANOTHER_MODEL, code=ExitCode.MODEL)
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return the text of another library's error as one line, or its name without a text."""
+    """Return an error's text in one line, or its type if it has no text."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -170,7 +170,7 @@ def shown(value: object) -> str:
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `Did you mean "x"? ` for the name closest to `name`, or nothing.
 
-    A longer name that starts with `name` comes before one that is spelled alike.
+    Prefers a longer name that begins with `name` to a similar one.
     """
     match = closest(name, names)
     return f'Did you mean "{match}"? ' if match else ""

@@ -1,1 +1,1 @@
-"""Puts a model into a package: fetched, checked, placed, and listed in a manifest."""
+"""Puts a model into a package: downloads, checks and lists its files."""

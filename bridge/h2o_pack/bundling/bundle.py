@@ -29,12 +29,12 @@ from h2o_pack.models.files import local_file
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.sizes import disk_size
 
-RESERVE = 64 << 20  # generated sources, manifest, and what the file system keeps for itself
+RESERVE = 64 << 20  # generated sources, manifest, and the file system's own data
 
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that a purpose takes below a folder, which need not exist yet."""
+    """Bytes that a purpose needs below a folder, which need not exist yet."""
 
     folder: Path
     size: int
@@ -42,7 +42,7 @@ class Need:
 
 
 def check_space(needs: Iterable[Need]) -> None:
-    """Refuse what does not fit; needs on the same disk are added up."""
+    """Refuse files that do not fit on a disk; needs on the same disk are added up."""
     disks: dict[int, list[Need]] = {}
     for need in needs:
         disks.setdefault(device(need.folder), []).append(need)
@@ -54,7 +54,7 @@ def check_space(needs: Iterable[Need]) -> None:
 
 
 def check_disk(needs: list[Need]) -> None:
-    """Refuse needs of one disk that it has no room for."""
+    """Refuse needs of one disk for which it has too little free space."""
     occupied = [need for need in needs if need.size]
     total = sum(need.size for need in occupied)
     free = shutil.disk_usage(existing(needs[0].folder)).free
@@ -81,15 +81,15 @@ def existing(folder: Path) -> Path:
     return next(parent for parent in (absolute, *absolute.parents) if parent.exists())
 
 
-TAKEN_OVER = ".safetensors"  # what is large; a copy of the others takes no time
+TAKEN_OVER = ".safetensors"  # large files; copying the others takes no time
 
 
 @dataclass(frozen=True)
 class Placing:
     """A file that goes to `path` in Model/.
 
-    size: in bytes. source: the real file. sha256: of the source, "" where it is not known.
-    earlier: the same file of the package that this one replaces, if there is one.
+    size: in bytes. source: the real file. sha256: of the source, "" if it is not known.
+    earlier: the same file in the package that this one replaces, if there is one.
     """
 
     path: str
@@ -100,7 +100,7 @@ class Placing:
 
     @property
     def may_be_taken_over(self) -> bool:
-        """Whether the earlier file is the package's alone and may have the same content."""
+        """Whether only the package uses the earlier file, and its content may be the same."""
         if self.earlier is None or not self.path.endswith(TAKEN_OVER):
             return False
         try:
@@ -117,9 +117,9 @@ class Placing:
 def place_all(
     files: Iterable[Placing], target: Path, advance: Callable[[int], None]
 ) -> tuple[BundledFile, ...]:
-    """Put the files below `target`; return what they are, in order.
+    """Put the files below `target`, and return them in order.
 
-    advance: told the bytes of each piece, by one thread at a time.
+    advance: called with the bytes of each piece, by one thread at a time.
     """
 
     def put(file: Placing, add: Callable[[int], None], stop: threading.Event) -> BundledFile:
@@ -136,7 +136,7 @@ def linked(
 ) -> str:
     """Link the earlier package's file if it is the same; return its sha256, or "".
 
-    It is read, so that damage is found.
+    The file is read completely, so that damage is found.
     """
     if file.earlier is None or not file.may_be_taken_over:
         return ""
@@ -152,8 +152,8 @@ def linked(
 
 
 PIECE_SIZE = 16 << 20
-"""Bytes. What a phone fetches again when it is interrupted; a request takes far longer than
-its way there and back."""
+"""Bytes that a phone downloads again after an interruption. The transfer takes far longer than
+the round trip of its request."""
 
 
 def add_pieces(package: Path, bundled: Manifest, say: ProgressReporter) -> Manifest:
@@ -178,8 +178,8 @@ def digests(
 ) -> Iterator[str]:
     """Yield the hexadecimal sha256 of each piece of a file.
 
-    size: of a piece, in bytes. advance: told the bytes of each. stop: ends the work with
-    Stopped when set.
+    size: of a piece, in bytes. advance: called with the bytes of each piece. stop: when set,
+    ends the work with Stopped.
     """
     with path.open("rb") as file:
         while piece := file.read(size):
@@ -190,7 +190,7 @@ def digests(
 
 
 def add_adapter(adapter: Adapter, package: Path, bundled: Manifest) -> Manifest:
-    """Copy an adapter into a package whose Model/ is filled, and name it in its manifest.
+    """Copy an adapter into a package whose Model/ is complete, and record it in the manifest.
 
     Returns:
         The manifest, whose digest is now that of the adapted model.
@@ -219,15 +219,15 @@ def bundle(
     earlier: Path | None = None,
     subfolder: str = MODEL_FOLDER,
 ) -> Manifest:
-    """Put `model.files` into a package, fetched first if need be; write the manifest.
+    """Put `model.files` into a package, downloaded if necessary; write the manifest.
 
-    earlier: the package that this one replaces; weights that it has already are taken over.
-    subfolder: of both packages, where the model lies.
-    Nothing is moved to another subfolder. Every byte is compared with what the hub lists.
+    earlier: the package that this one replaces; its weights are taken over if they are the
+    same. subfolder: the model's folder, in both packages. Files never move to another
+    subfolder. Every byte is compared with what the hub lists.
 
     Raises:
-        UserError: a path that may not be written, too little room, a file that is not as
-            the hub lists it (it is then removed from the hub's cache), or the hub.
+        UserError: a path that is not allowed, too little space, a file that differs from the
+            hub's listing (it is then removed from the hub's cache), or an error of the hub.
 
     """
     check_paths(file.path for file in model.files)
@@ -264,7 +264,7 @@ def bundle(
 
 
 def placed_from(file: ModelFile, folder: Path, earlier: Path | None) -> Placing:
-    """Say where a file of a model comes from, before it is fetched.
+    """Say where a file of a model will come from, before it is downloaded.
 
     earlier: the model's folder in the earlier package.
     """
@@ -273,9 +273,9 @@ def placed_from(file: ModelFile, folder: Path, earlier: Path | None) -> Placing:
 
 
 def copied_bytes(model: Model, folder: Path, package: Path, earlier: Path | None) -> int:
-    """Return the bytes that the package needs room for.
+    """Return the bytes for which the package needs space.
 
-    That is none for what is taken over, or shares its blocks with the original.
+    Files that are taken over, or that share blocks with the original, need none.
     """
     if can_clone(existing(folder), existing(package)):
         return 0
@@ -289,7 +289,7 @@ def compare(
     sources: Mapping[str, Path],
     placed: tuple[BundledFile, ...],
 ) -> None:
-    """Refuse files that are not as `model` says; remove such a file from the hub's cache."""
+    """Refuse files that differ from `model`; remove such a file from the hub's cache."""
     problems = Problems()
     for expected, actual in zip(model.files, placed, strict=True):
         with problems.caught():
@@ -306,10 +306,10 @@ def compare(
 
 
 def differs(wanted: ModelFile, found: BundledFile, blob: Path | None) -> str:
-    """Say how a file is not what it should be, or nothing.
+    """Describe how a file differs from what it should be; "" if it does not.
 
-    blob: the file in the hub's cache. A repository's own blobs there are named by their
-    content: by the sha256 of a file in LFS, by git's id of another.
+    blob: the file in the hub's cache. A repository's own blobs are named after their content:
+    the sha256 of a file in LFS, and git's id of another file.
     """
     if found.size != wanted.size:
         return f"has {found.size} bytes instead of {wanted.size}"
@@ -323,7 +323,7 @@ def differs(wanted: ModelFile, found: BundledFile, blob: Path | None) -> str:
 
 
 def changed(model: Model, file: ModelFile, difference: str) -> UserError:
-    """Make the error for a local file that changed since the model was resolved."""
+    """Make the error for a local file that has changed since the model was resolved."""
     return UserError(
         f"{file.path} {difference}: the file changed while it was copied",
         where=str(model.folder),
@@ -333,7 +333,7 @@ def changed(model: Model, file: ModelFile, difference: str) -> UserError:
 
 
 def damaged(model: Model, file: ModelFile, difference: str) -> UserError:
-    """Make the error for a file of the hub's cache that is not as the hub lists it."""
+    """Make the error for a file in the hub's cache that differs from the hub's listing."""
     return UserError(
         f"{file.path} {difference}: the copy in the hub's cache is damaged",
         where=f"{model.id} at {model.commit[:12]}",

@@ -16,9 +16,9 @@ from h2o_pack.spec import DeliverySpec
 
 @dataclass(frozen=True, kw_only=True)
 class AppSize:
-    """Bytes of an app: what the store sends to a device, and what is there then.
+    """Bytes of an app: the download from the store, and the size on the device.
 
-    Nothing is taken off for compression: tensors and encrypted programs hardly shrink.
+    No compression is assumed, because tensors and encrypted programs hardly shrink.
     """
 
     models: Annotated[
@@ -49,8 +49,7 @@ class AppSize:
 def app_size(models: int, *, apart: bool = False, upstream: str = "") -> AppSize:
     """Return the size of an app, given the bytes of its models.
 
-    apart: they reach the device apart from the app. upstream: the upstream version that it
-    stands on.
+    apart: whether devices download the models separately. upstream: the app's upstream version.
     """
     parts = of_version(app_file().part, upstream)
     code = sum(part.bytes for part in parts)
@@ -67,7 +66,7 @@ def app_size(models: int, *, apart: bool = False, upstream: str = "") -> AppSize
 
 
 def model_bytes(model: Model) -> int:
-    """Return the bytes of a model's files; an estimate where they are not listed."""
+    """Return the bytes of a model's files; an estimate if they are not listed yet."""
     if model.files:
         return model.size
     per_token = sum(file.bytes_per_token for file in app_file().unlisted)
@@ -75,9 +74,9 @@ def model_bytes(model: Model) -> int:
 
 
 def limit_exceeded(models: int, delivery: DeliverySpec, upstream: str = "") -> Limit | None:
-    """Return the limit of Apple's that the models exceed; None if they exceed none.
+    """Return Apple's limit that the models exceed; None if they exceed none.
 
-    Asset packs have another limit than apps, and what an app fetches from a server has none.
+    Asset packs have another limit than apps, and downloads from a server have none.
     """
     if delivery.download:
         return None
@@ -90,7 +89,7 @@ def limit_exceeded(models: int, delivery: DeliverySpec, upstream: str = "") -> L
 def check_app_size(
     names: Sequence[str], models: int, delivery: DeliverySpec, upstream: str = ""
 ) -> None:
-    """Refuse models that together are too large for the way in which they reach the device.
+    """Refuse models that together are too large for their way to the device.
 
     models: bytes of all their files. upstream: as in `app_size`.
     """

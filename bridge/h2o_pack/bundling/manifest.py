@@ -26,14 +26,14 @@ from h2o_pack.files.paths import (
 )
 from h2o_pack.results import Count
 
-RESERVED = "resources"  # codesign takes such a folder for the bundle's own
+RESERVED = "resources"  # codesign treats such a folder as the bundle's own
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Refuse paths that would leave Model/, collide there, or break the app's signing.
+    """Refuse paths that leave Model/, collide there, or prevent signing the app.
 
-    Raises UserError with all that is wrong. APFS compares names without case and
-    without regard to how accents are composed, so two names that differ only so are one.
+    Raises UserError with all errors. APFS ignores case and the composition of accents in names,
+    so two names that differ only in these are the same.
     """
     problems = Problems()
     files: dict[tuple[str, ...], str] = {(folded(MODEL_MANIFEST),): MODEL_MANIFEST}
@@ -66,12 +66,12 @@ def check_path(path: str) -> None:
 
 
 def folded(name: str) -> str:
-    """Return a name's key: APFS treats names with equal keys as one."""
+    """Return the key of a name: APFS treats names with equal keys as the same."""
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 
 
 def printable(path: str) -> str:
-    """Write a path so that a terminal shows all of it and nothing else."""
+    """Write a path so that a terminal shows it completely and without control characters."""
     return ascii(path)[:200]
 
 
@@ -87,14 +87,14 @@ def refused_path(path: str, what: str) -> UserError:
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 DECIDING = ("config.json", "tokenizer.json", "*.safetensors", ADAPTER, ADAPTER_CONFIG)
-"""What decides the ids of a text and the keys and values of an id."""
+"""Files that decide the token ids of a text, and the keys and values of a token."""
 
 
 @dataclass(frozen=True)
 class BundledFile:
     """A file of Model/: its path there, size in bytes and hexadecimal sha256.
 
-    pieces: the sha256 of each, where an app fetches the file.
+    pieces: the sha256 of each piece, if the app downloads the file.
     """
 
     path: str
@@ -105,11 +105,11 @@ class BundledFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What Model/ holds.
+    """The content of Model/.
 
-    commit: of the hub's repository, "" for a local folder. digest: of the model; follows from
-    the files. system_prompt: the one whose caches are among the files. piece_size: bytes of
-    the pieces in which an app fetches the files; None where they are in the app.
+    commit: of the hub's repository, "" for a local folder. digest: of the model, computed from
+    the files. system_prompt: the prompt whose caches are among the files. piece_size: bytes of
+    the pieces in which an app downloads the files; None if the files are in the app.
     """
 
     model: str
@@ -120,7 +120,7 @@ class Manifest:
     piece_size: Count | None = None
 
     def __post_init__(self) -> None:
-        """Fill in the digest; ValueError for one that is not of these files."""
+        """Fill in the digest; ValueError if there is one that does not match the files."""
         digest = model_digest(self.files)
         if self.digest not in {"", digest}:
             raise ValueError("the digest does not match the files")
@@ -146,10 +146,11 @@ class Manifest:
 
 
 def model_digest(files: Iterable[BundledFile]) -> str:
-    """Return the sha256 that says which model it is, whose caches no other one can use.
+    """Return the sha256 that identifies the model.
 
-    Of a line for each of the files that decide that, in the order of their paths, as
-    sha256sum writes them. A chat template and the defaults of sampling are not of them.
+    Caches of another model cannot be used with it. It is the digest of one line per deciding
+    file, in the order of paths, as sha256sum writes them. The chat template and the defaults of
+    sampling are not included.
     """
     deciding = [file for file in files if any(fnmatchcase(file.path, n) for n in DECIDING)]
     ordered = sorted(deciding, key=lambda file: file.path)
@@ -158,7 +159,7 @@ def model_digest(files: Iterable[BundledFile]) -> str:
 
 
 def write(package: Path, manifest: Manifest, folder: str = MODEL_FOLDER) -> None:
-    """Write the manifest of a model's folder in a package, on the disk before this returns."""
+    """Write the manifest of a model's folder; it is on the disk when this returns."""
     path = package / folder / MODEL_MANIFEST
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(manifest.to_json())

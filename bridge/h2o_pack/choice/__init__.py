@@ -1,1 +1,1 @@
-"""Chooses what was left open of a package: the model, the rows of its cache and their bits."""
+"""Chooses the open settings of a package: the model, the rows of its cache and their bits."""

@@ -1,4 +1,4 @@
-"""A choice: candidates side by side, which one was taken and why not the others."""
+"""A choice: all candidates, the chosen one, and the reasons against the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TAKEN = "chosen"
 BELOW = ("smaller", "no shapes")
-"""Reasons of models that were not looked at, as a larger one fits."""
+"""Reasons of models that were not checked, because a larger one fits."""
 
 Reason = Literal[
     "no shapes",
@@ -38,7 +38,7 @@ Reason = Literal[
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a candidate was not taken."""
+    """Why a candidate was not chosen."""
 
     reason: Annotated[Reason, doc("The criterion that it does not meet.")]
     says: Annotated[str, doc("The reason in one line, with figures.")]
@@ -68,7 +68,7 @@ class CacheCandidate:
 
 @dataclass(frozen=True)
 class ModelCandidate:
-    """A model, with the cache that it would have."""
+    """A model with its cache."""
 
     model: Annotated[str, doc("Name to give as --model.")]
     weights: Annotated[Count, doc("Bytes of the weights.")]
@@ -84,7 +84,7 @@ class ModelCandidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Result):
-    """What was chosen for some devices."""
+    """The choice for some devices."""
 
     devices: Annotated[tuple[str, ...], doc("Devices on which the choice must fit.")]
     context: Annotated[Count, doc("Tokens of the longest conversation.")]
@@ -99,21 +99,21 @@ class Choice(Result):
 
     @property
     def chosen(self) -> ModelCandidate | None:
-        """The model that was taken."""
+        """The chosen model."""
         return next((model for model in self.models if model.refused is None), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenPlan(PlanResult):
-    """The memory of a model that was chosen on the devices that it was chosen for."""
+    """The plan of a chosen model on the devices for which it was chosen."""
 
     choice: Annotated[Choice, doc("The candidates.")]
 
 
 def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> None:
-    """Show what was chosen, models and caches side by side, and options that say the same.
+    """Show the choice, with models and caches as tables, and the equivalent options.
 
-    verbose: models that are smaller than the chosen one too.
+    verbose: also show models that are smaller than the chosen one.
     """
     console.print(
         f"for {' and '.join(choice.devices)}, {choice.context:,} tokens", markup=False
@@ -132,7 +132,7 @@ def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> 
 
 
 def print_chosen(choice: Choice, console: Console, *, verbose: bool = False) -> None:
-    """Show below a plan what was chosen for it; verbose: all candidates too."""
+    """Show the choice below its plan; verbose: all candidates too."""
     if verbose:
         print_choice(choice, console, verbose=True)
         return
@@ -145,14 +145,14 @@ def print_chosen(choice: Choice, console: Console, *, verbose: bool = False) -> 
 
 
 def print_flags(choice: Choice, console: Console) -> None:
-    """Show options that say what was chosen, on one line to be copied."""
+    """Show the options that are equivalent to the choice, on one line to copy."""
     model = choice.chosen
     if model is not None and model.cache is not None:
         console.print(f"the same options: {flags(choice, model, model.cache)}", markup=False)
 
 
 def full_caches(choice: Choice) -> Iterator[str]:
-    """Say which cache of the chosen model keeps every token, if one of them fits."""
+    """Show which cache of the chosen model keeps every token, if one of them fits."""
     model = choice.chosen
     whole = [cache for cache in choice.caches if cache.share >= 1]
     if model is None or model.cache is None or not whole:
@@ -170,7 +170,7 @@ def full_caches(choice: Choice) -> Iterator[str]:
 
 
 def flags(choice: Choice, model: ModelCandidate, cache: CacheCandidate) -> str:
-    """Write what was chosen as options."""
+    """Write the choice as options."""
     recall = " --recall --archive files" if cache.recall else ""
     return (
         f"--model {model.model} --context {choice.context} --max-kv {cache.max_kv} "
@@ -179,7 +179,7 @@ def flags(choice: Choice, model: ModelCandidate, cache: CacheCandidate) -> str:
 
 
 def print_models(choice: Choice, console: Console, *, verbose: bool) -> None:
-    """Show each model with its weights, the app's download, and why it was refused."""
+    """Show each model with its weights, the app's download, and why it was not chosen."""
     table = plain_table("model", "GB", "app", " ", text=(" ",))
     smaller = 0
     for candidate in choice.models:
@@ -219,5 +219,5 @@ def print_caches(choice: Choice, console: Console) -> None:
 
 
 def verdict(refused: Refusal | None) -> str:
-    """Say that a candidate was taken, or why not."""
+    """Say that a candidate was chosen, or why it was not."""
     return f"[green]{TAKEN}[/]" if refused is None else refused.says

@@ -1,4 +1,4 @@
-"""Chooses what a spec leaves open: by its devices, the catalogue and the measured losses."""
+"""Chooses the open settings of a spec by its devices, the catalogue and measured losses."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
 
-CONTEXT = 8192  # tokens of a long conversation, where nobody says how long they get
+CONTEXT = 8192  # tokens of a long conversation, if the user gives no length
 
 
 @dataclass(frozen=True)
 class Question:
     """A choice to make: a spec with one model, some of whose settings are open.
 
-    devices: all of them must hold it. model: None where it is open. min_speed: tokens per
-    second after ten minutes.
+    devices: the choice must fit on all of them. model: None if it is open. min_speed: tokens
+    per second after ten minutes.
     """
 
     spec: PackageSpec
@@ -58,12 +58,12 @@ class Question:
 
     @property
     def cache(self) -> CacheSpec:
-        """The cache as far as it is given."""
+        """The given settings of the cache."""
         return self.spec.models[0].cache
 
     @property
     def tokens(self) -> int:
-        """Tokens of the longest conversation: by default what a given model can attend to."""
+        """Tokens of the longest conversation; by default the context of a given model."""
         if self.cache.context is not None:
             return self.cache.context
         return CONTEXT if self.model is None else min(CONTEXT, self.model.config.context)
@@ -85,9 +85,9 @@ class Question:
 class CacheFit:
     """A plan on some devices.
 
-    device: the one that it leaves least on, with the bytes needed there and the part of the
-    limit that is left. slowest, sustained: tokens per second after ten minutes, None where
-    the speed on one of the devices is not known.
+    device: the device with the smallest share left, with the bytes needed there and this share
+    of the limit. slowest, sustained: the slowest device and its tokens per second after ten
+    minutes; None if the speed on one of the devices is unknown.
     """
 
     device: Device
@@ -102,12 +102,12 @@ class CacheFit:
         return self.headroom_share >= TIGHT
 
     def is_fast(self, floor: float) -> bool:
-        """Whether no device is slower than the floor."""
+        """Whether every device is at least as fast as `min_speed`."""
         return not floor or (self.sustained is not None and self.sustained >= floor)
 
 
 def fit(workload: Workload, devices: tuple[Device, ...]) -> CacheFit:
-    """Compare a plan with the limits of devices; all limits are known."""
+    """Compare a plan with the limits of devices, all of which are known."""
     shares = {device: share_left(workload, device) for device in devices}
     speeds = {device: sustained(workload, device) for device in devices}
     tightest = min(devices, key=lambda device: shares[device])
@@ -122,13 +122,13 @@ def fit(workload: Workload, devices: tuple[Device, ...]) -> CacheFit:
 
 
 def share_left(workload: Workload, device: Device) -> float:
-    """Return the part of a device's limit that a plan leaves; negative if it is over it."""
+    """Return the share of a device's limit that a plan leaves; negative above the limit."""
     limit = limit_of(device)
     return (limit - workload.on(device).plan(device.backend).total) / limit
 
 
 def sustained(workload: Workload, device: Device) -> float | None:
-    """Return tokens per second after ten minutes, at least; None where nobody knows."""
+    """Return the least tokens per second after ten minutes; None if unknown."""
     speed = estimate(workload.model, workload.plan(device.backend), device)
     speed = with_recalls(speed, recall_plan(workload), device)
     return None if speed is None else floor(speed)
@@ -138,7 +138,7 @@ def limit_of(device: Device) -> int:
     """Return the bytes that an app may use with both memory entitlements.
 
     Raises:
-        UserError: nobody has said how much that is.
+        UserError: the number is unknown.
 
     """
     if device.limit_entitled is not None:
@@ -154,7 +154,7 @@ def limit_of(device: Device) -> int:
 
 
 def room_on(device: Device) -> str:
-    """Say how much of a device's limit a plan may take."""
+    """Return the bytes that a device leaves for a plan, as a sentence."""
     return f"{device.title} leaves {gigabytes((1 - TIGHT) * limit_of(device))} GB"
 
 
@@ -178,7 +178,7 @@ class Search:
         return cache_fit.has_room and cache_fit.is_fast(self.question.min_speed)
 
     def most_rows(self, least: int) -> int:
-        """Return the most rows that serve, at least `least`; 0 if not even those do."""
+        """Return the most rows that fit, at least `least`; 0 if not even those fit."""
         tokens = self.question.tokens
         if self.serves(tokens):
             return tokens
@@ -188,9 +188,9 @@ class Search:
 
 
 def caches(question: Question, model: Model, table: LossTable) -> list[CacheCandidate]:
-    """Return a candidate for each storage, those that serve first, by what they lose.
+    """Return a candidate for each storage, those that fit first, in the order of their losses.
 
-    Of those that serve all but the first are refused because they lose more.
+    Of those that fit, all but the first are refused because they lose more.
     """
     kv = question.cache.kv
     names = STORAGE_BITS if kv is None else (SYNONYMS.get(kv, kv),)
@@ -203,13 +203,13 @@ def caches(question: Question, model: Model, table: LossTable) -> list[CacheCand
 
 
 def by_loss(candidate: CacheCandidate) -> tuple[bool, float, int]:
-    """Put candidates in order; at equal losses the smaller one comes first."""
+    """Return the key that orders candidates; with equal losses, the smaller one comes first."""
     lost, kl = candidate.loss.order if candidate.loss else (True, math.inf)
     return lost, kl, candidate.needed
 
 
 def candidate(question: Question, model: Model, kv: str, table: LossTable) -> CacheCandidate:
-    """Return the largest cache of a storage that serves, or why none does."""
+    """Return the largest cache of a storage that fits, or why none does."""
     tokens, least, cache = question.tokens, table.least_share(kv), question.cache
     if cache.max_kv is None and least is None and kv != "dense":
         return refused(kv, "not measured", f"was not measured on {table.model}")
@@ -241,7 +241,7 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
 
 
 def with_recall(search: Search, rows: int, few: int) -> tuple[Search, int]:
-    """Return the search with recall and its rows; as it was where recall does not fit."""
+    """Return the search with recall and its rows; unchanged if recall does not fit."""
     recalling = replace(search, recall=True)
     if search.question.cache.max_kv:
         return (recalling, rows) if recalling.serves(rows) else (search, rows)
@@ -250,7 +250,7 @@ def with_recall(search: Search, rows: int, few: int) -> tuple[Search, int]:
 
 
 def too_large(search: Search, rows: int) -> CacheCandidate:
-    """Explain why a storage does not serve even with the fewest rows."""
+    """Explain why a storage does not fit even with the fewest rows."""
     cache_fit, least = search.fit(rows), search.question.min_speed
     if not cache_fit.has_room:
         need = gigabytes(cache_fit.needed)
@@ -263,7 +263,7 @@ def too_large(search: Search, rows: int) -> CacheCandidate:
 
 
 def loses_more(candidate: CacheCandidate, best: CacheCandidate) -> Refusal:
-    """Return why a candidate that serves comes behind the best."""
+    """Return why a candidate that fits comes behind the best."""
     if candidate.loss is None or best.loss is None:
         return Refusal("not measured", "so few rows were not measured")
     if candidate.loss.loses_facts and not best.loss.loses_facts:
@@ -274,7 +274,7 @@ def loses_more(candidate: CacheCandidate, best: CacheCandidate) -> Refusal:
 
 
 def refused(kv: str, reason: Reason, says: str) -> CacheCandidate:
-    """Return a candidate that cannot be had."""
+    """Return a candidate that cannot be chosen."""
     return CacheCandidate(
         kv=kv,
         max_kv=0,
@@ -294,10 +294,10 @@ Candidates = tuple[ModelCandidate, list[CacheCandidate]]
 
 @dataclass(frozen=True)
 class Criteria:
-    """By what a choice is made.
+    """The criteria of a choice.
 
-    min_speed: tokens per second after ten minutes. losses: a user's own table, None for that
-    of facts/losses.json.
+    min_speed: tokens per second after ten minutes. losses: the user's own table; None for
+    facts/losses.json.
     """
 
     min_speed: float | None = None
@@ -306,18 +306,18 @@ class Criteria:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A spec with nothing open, and the choice for each --model, "" where none was given."""
+    """A spec with no open settings, and the choice for each --model ("" if none was given)."""
 
     spec: PackageSpec
     choices: Mapping[str, Choice] = field(default_factory=dict)
 
 
 def choose(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> Chosen:
-    """Choose what is open of each model, for those of the devices that can hold it.
+    """Choose the open settings of each model, for the devices on which it fits.
 
     Raises:
-        UserError: something is open and no device is named, a device can hold none of the
-            models, or a model is for none of the devices.
+        UserError: a setting is open and no device is named, no model fits on a device, or a
+            model fits on none of the devices.
 
     """
     if not any(model.is_open for model in spec.models):
@@ -342,7 +342,7 @@ def choose(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> Chos
 
 
 def for_their_devices(questions: Sequence[Question], table: LossTable) -> list[Question]:
-    """Return each model's question for those devices that can hold the model."""
+    """Return each model's question for those devices on which the model fits."""
     refusals = [
         [refusal_on(replace(question, devices=(device,)), table) for device in question.devices]
         for question in questions
@@ -355,7 +355,7 @@ def for_their_devices(questions: Sequence[Question], table: LossTable) -> list[Q
 
 
 def refusal_on(question: Question, table: LossTable) -> UserError | None:
-    """Return why the one device cannot hold a model, whatever is open of its cache."""
+    """Return why the only device cannot run a model with any cache."""
     [model] = question.spec.models
     try:
         if model.is_open:
@@ -374,7 +374,7 @@ def show_candidates(spec: PackageSpec, criteria: Criteria, say: ProgressReporter
     """Return the candidates for a spec of one model; none of them is chosen if none fits.
 
     Raises:
-        UserError: no device is named, or one of them or the model is unknown.
+        UserError: no device is named, or a device or the model is unknown.
 
     """
     [question] = questions_of(spec, criteria, say)
@@ -383,7 +383,7 @@ def show_candidates(spec: PackageSpec, criteria: Criteria, say: ProgressReporter
 
 
 def chosen_plan(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChosenPlan:
-    """Choose a model and its cache, and hold the devices against their plan.
+    """Choose a model and its cache, and compare their plan with the devices.
 
     Raises:
         UserError: no device is named, or nothing fits.
@@ -399,7 +399,7 @@ def chosen_plan(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) ->
 
 
 def devices_for(spec: PackageSpec) -> tuple[Device, ...]:
-    """Return the devices that a choice is for.
+    """Return the devices for which to choose.
 
     Raises:
         UserError: none is named, or one is unknown.
@@ -418,7 +418,7 @@ def devices_for(spec: PackageSpec) -> tuple[Device, ...]:
 def questions_of(
     spec: PackageSpec, criteria: Criteria, say: ProgressReporter
 ) -> list[Question]:
-    """Find the devices and the models that are named, and return a question for each model.
+    """Find the named devices and models, and return a question for each model.
 
     Raises:
         UserError: no device is named, or devices or models are unknown; all together.
@@ -440,7 +440,7 @@ def questions_of(
 
 
 def refuse_without_choice(criteria: Criteria) -> None:
-    """Refuse options of a choice where nothing is left open."""
+    """Refuse the options of a choice if no setting is open."""
     flags = [
         flag
         for flag, value in (("--min-speed", criteria.min_speed), ("--losses", criteria.losses))
@@ -455,15 +455,15 @@ def refuse_without_choice(criteria: Criteria) -> None:
 
 
 def candidates_of(question: Question, models: Sequence[KnownModel], table: LossTable) -> Choice:
-    """Choose the largest model that fits with a margin, and the least lossy cache for it.
+    """Choose the largest model that fits with a margin, and its cache with the smallest loss.
 
     Args:
-        question: what is given and what is open.
-        models: the catalogue, which counts where no model is given.
-        table: of measured losses, by which caches are put in order.
+        question: the given and the open settings.
+        models: the catalogue, which is used if no model is given.
+        table: the measured losses that order the caches.
 
     Returns:
-        All candidates. None of them is chosen where no model fits.
+        All candidates. None of them is chosen if no model fits.
 
     Raises:
         UserError: a device's limit is unknown.
@@ -492,7 +492,7 @@ def candidates_of(question: Question, models: Sequence[KnownModel], table: LossT
 def of_catalogue(
     question: Question, models: Sequence[KnownModel], table: LossTable
 ) -> list[Candidates]:
-    """Look at the catalogue from the largest model down; the first that fits is taken."""
+    """Check the catalogue from the largest model down; the first that fits is chosen."""
     candidates: list[Candidates] = []
     has_fit = False
     for entry in sorted(models, key=lambda model: model.weights_bytes, reverse=True):
@@ -535,7 +535,7 @@ def size_of_app(question: Question, model: Model) -> AppSize:
 
 
 def unsuitable(question: Question, model: Model) -> Refusal | None:
-    """Return why a model is ruled out before its caches are planned; None if it is not."""
+    """Return why a model is excluded before its caches are planned; None if it is not."""
     config, weights = model.config, model.weights.bytes
     if question.tokens > config.context:
         return Refusal("context", f"can attend to only {config.context:,} tokens")
@@ -559,10 +559,10 @@ def unsuitable(question: Question, model: Model) -> Refusal | None:
 
 
 def chosen_model(question: Question, choice: Choice) -> ModelSpec:
-    """Return the model and the cache that were chosen.
+    """Return the chosen model and cache.
 
     Raises:
-        UserError: nothing fits; names the smallest model that was looked at, and why.
+        UserError: nothing fits; names the smallest model that was checked, and the reason.
 
     """
     [open_model] = question.spec.models

@@ -1,4 +1,4 @@
-"""What caches lose, as `h2o-pack eval --preset storages --output` measured it on a model."""
+"""The losses of caches that `h2o-pack eval --preset storages --output` has measured."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from h2o_pack.results import Count, Result, doc
 
 NAME = "losses.json"
 BUNDLED = FOLDER / NAME
-WHOLE = 1.0  # share of a conversation that a cache keeps which never evicts
+WHOLE = 1.0  # share of rows in a cache that never evicts
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a cache loses against one that keeps all rows in 16 bits."""
+    """The loss of a cache, compared with one that keeps all rows in 16 bits."""
 
     kl: Annotated[
         float, doc("Divergence of the predictions from the full cache's, in nats per token.")
@@ -34,7 +34,7 @@ class Loss:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """By which caches are put in order: facts that are lost for certain, then KL."""
+        """The key that orders caches: first certain losses of facts, then KL."""
         return self.loses_facts, self.kl
 
 
@@ -43,7 +43,7 @@ NOTHING = Loss(0.0, 1.0, loses_facts=False)
 
 @dataclass(frozen=True)
 class MeasuredLoss:
-    """A cache that was measured."""
+    """A measured cache."""
 
     kv: Annotated[str, doc("Storage of the rows.")]
     share: Annotated[Share, doc("Rows that a head keeps, as a share of the tokens read.")]
@@ -55,7 +55,7 @@ class MeasuredLoss:
 
 @dataclass(frozen=True)
 class MeasuredRecall:
-    """Recall beside the same cache without it."""
+    """A cache measured with recall and without it."""
 
     share: Annotated[Share, doc("Rows that a head keeps, as a share of the tokens read.")]
     facts: Annotated[Share, doc("Share of facts that were answered without recall.")]
@@ -65,7 +65,7 @@ class MeasuredRecall:
 
 @dataclass(frozen=True, kw_only=True)
 class LossTable(Result):
-    """What was measured of one model. `full` at 16 bits loses nothing by definition."""
+    """The measurements of one model. `full` at 16 bits loses nothing by definition."""
 
     model: Annotated[str, doc("Model that was measured.")]
     parameters_sha256: Annotated[str, doc("Digest of its parameters.")]
@@ -81,14 +81,14 @@ class LossTable(Result):
     ]
 
     def least_share(self, kv: str) -> float | None:
-        """Return the fewest rows of a storage that were measured; None if it never was."""
+        """Return the smallest measured share of rows of a storage; None without one."""
         return min((cache.share for cache in self.caches if cache.kv == kv), default=None)
 
     def loss(self, kv: str, share: float) -> Loss | None:
         """Return the loss of a storage that keeps a share of the rows.
 
-        Between two measured shares KL is on a line over the logarithm of the share, and facts
-        are those of the smaller share. None where so few rows were never measured.
+        Between two measured shares, KL is interpolated linearly over the logarithm of the
+        share, and facts are those of the smaller share. None if so few rows were not measured.
         """
         points = {cache.share: cache.loss for cache in self.caches if cache.kv == kv}
         if kv == "dense":
@@ -103,13 +103,13 @@ class LossTable(Result):
         return None
 
     def recall_pays(self, share: float) -> bool:
-        """Whether recall answers more at the measured share that is nearest."""
+        """Whether recall answers more questions at the nearest measured share."""
         nearest = min(self.recall, key=lambda row: abs(row.share - share), default=None)
         return nearest is not None and nearest.better
 
 
 def read_losses(path: Path | None = None) -> LossTable:
-    """Read a table: a user's own, or that of a real chat model in facts/losses.json.
+    """Read a user's own table, or the table of a real chat model in facts/losses.json.
 
     Raises:
         UserError: the file cannot be read or is not such a table.

@@ -1,1 +1,1 @@
-"""An app that the package is to be added to: what it depends on, and what collides."""
+"""An app to which a package will be added: its dependencies, and conflicts with the package."""

@@ -1,4 +1,4 @@
-"""An app as its manifest, its Xcode projects and its resolved versions describe it."""
+"""Reads an app's dependencies from its manifest, Xcode projects and resolved versions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 
 def version(text: str) -> Version:
-    """Return "602.0.0-beta" as (602, 0, 0); () where there is no number."""
+    """Return "602.0.0-beta" as (602, 0, 0); () without a number."""
     match = NUMBERS.match(text.removeprefix("v"))
     return tuple(int(part[:9]) for part in match[0].split(".")) if match else ()
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """The versions that somebody takes: at least `low`, less than `high`.
+    """The versions that a dependency allows: at least `low`, less than `high`.
 
-    text: for people. Of a branch or a commit the two are empty.
+    text: for people. For a branch or a commit, `low` and `high` are empty.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Requirement:
     high: Version = ()
 
     def allows(self, other: Requirement) -> bool:
-        """Whether a version suits both; nothing is known of a branch."""
+        """Whether one version can satisfy both; True for a branch, whose version is unknown."""
         have_limits = self.high and other.high
         return not have_limits or max(self.low, other.low) < min(self.high, other.high)
 
@@ -55,7 +55,7 @@ def exactly(text: str) -> Requirement:
 
 
 def compatible(text: str) -> Requirement:
-    """Return the versions that promise the same interface as one: up to the next major."""
+    """Return the versions that are compatible with one: up to the next major version."""
     major, minor, *_ = (*version(text), 0, 0)
     return between(text, f"{major + 1}.0.0" if major else f"0.{minor + 1}.0")
 
@@ -64,9 +64,9 @@ def compatible(text: str) -> Requirement:
 class Dependency:
     """A package that the app uses.
 
-    identity: as SwiftPM has it, by which it tells packages apart. folder: where it is, for one
-    of a folder. resolved: the version, or "", of the last resolution. direct: whether the app
-    asks for it itself.
+    identity: the name by which SwiftPM distinguishes packages. folder: the folder of a local
+    package. resolved: the version in Package.resolved, or "". direct: whether the app itself
+    depends on it.
     """
 
     identity: str
@@ -79,7 +79,7 @@ class Dependency:
 
 @dataclass(frozen=True)
 class App:
-    """What was read of an app, from which files, and why others could not be read."""
+    """What was read of an app, the files that were read, and why others could not be read."""
 
     folder: Path
     read: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class App:
     unread: dict[str, str] = field(default_factory=dict)
 
     def __add__(self, other: App) -> App:
-        """Combine what two files of the app say."""
+        """Combine what two files of the app contain."""
         return App(
             self.folder,
             self.read + other.read,
@@ -99,13 +99,13 @@ class App:
 
 
 def joined(dependencies: Iterable[Dependency]) -> tuple[Dependency, ...]:
-    """Join entries of one package: its requirement first, then its resolved version."""
+    """Combine entries of one package: its requirement first, then its resolved version."""
     by_identity: dict[str, Dependency] = {}
     for dependency in dependencies:
         earlier = by_identity.get(dependency.identity)
         if earlier is None:
             by_identity[dependency.identity] = dependency
-        elif dependency.direct and earlier.direct:  # two projects may ask for two versions
+        elif dependency.direct and earlier.direct:  # two projects may require two versions
             key = f"{dependency.identity} {dependency.location} {dependency.requirement}"
             by_identity[key] = dependency
         else:
@@ -119,17 +119,17 @@ Table = dict[str, Any]
 
 
 def table(value: object) -> Table:
-    """Return a value that is a dictionary; anything else is taken for an empty one."""
+    """Return a value if it is a dictionary, and otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def rows(value: object) -> list[Any]:
-    """Return a value that is a list; anything else is taken for an empty one."""
+    """Return a value if it is a list, and otherwise an empty one."""
     return value if isinstance(value, list) else []
 
 
 def text(entry: object, key: str) -> str:
-    """Return a value of a dictionary that is text; anything else is taken for none."""
+    """Return a dictionary's value if it is text, and otherwise ""."""
     value = table(entry).get(key, "")
     return value if isinstance(value, str) else ""
 
@@ -158,7 +158,7 @@ def read_manifest(folder: Path, machine: Surroundings) -> App:
 
 
 def dependencies(entry: Table) -> Iterator[Dependency]:
-    """Yield what one entry of a manifest asks for, as `swift package dump-package` has it."""
+    """Yield the dependencies in one entry that `swift package dump-package` prints."""
     for source in (*rows(entry.get("sourceControl")), *rows(entry.get("registry"))):
         name = text(source, "identity")
         places = table(table(source).get("location")).values()
@@ -173,7 +173,7 @@ def dependencies(entry: Table) -> Iterator[Dependency]:
 
 
 def manifest_requirement(requirement: Table) -> Requirement:
-    """Return the versions that a manifest takes."""
+    """Return the versions that a manifest allows."""
     for row in rows(requirement.get("range")):
         return between(text(row, "lowerBound"), text(row, "upperBound"))
     for row in rows(requirement.get("exact")):
@@ -192,10 +192,10 @@ MARKS = {"{": "{", "}": "}", "(": "[", ")": "]", "=": ":", ";": ",", ",": ","}
 
 
 def read_openstep(content: str) -> Any:
-    """Return the value of a property list in the old form, which Xcode's projects have.
+    """Read a property list in the old format of Xcode's projects.
 
     Raises:
-        ValueError: it is none, or gives a key twice.
+        ValueError: it is not a property list, or a key occurs twice.
 
     """
     parts: list[str] = []
@@ -209,7 +209,7 @@ def read_openstep(content: str) -> Any:
         if mark == "}" and parts[-1:] not in ([","], ["{"]):
             raise ValueError("a value of a dictionary does not end with a semicolon")
         if mark in ("}", ")") and parts[-1:] == [","]:
-            parts.pop()  # the last of a list ends with one too
+            parts.pop()  # the last element of a list may have a comma too
         if mark:
             parts.append(MARKS[mark])
         elif quoted is not None or plain:
@@ -218,7 +218,7 @@ def read_openstep(content: str) -> Any:
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> Table:
-    """Make a dictionary of its pairs; ValueError where a key is given twice."""
+    """Make a dictionary of its pairs; ValueError if a key occurs twice."""
     if len(dict(pairs)) < len(pairs):
         raise ValueError("a key occurs twice")
     return dict(pairs)
@@ -245,7 +245,7 @@ def read_project(folder: Path, project: Path) -> App:
 
 
 def packages(entry: object, parent: Path) -> Iterator[Dependency]:
-    """Yield the package that an object of the project refers to, if any."""
+    """Yield the package to which an object of the project refers, if any."""
     kind = text(entry, "isa")
     if kind == "XCRemoteSwiftPackageReference":
         where = text(entry, "repositoryURL")
@@ -257,7 +257,7 @@ def packages(entry: object, parent: Path) -> Iterator[Dependency]:
 
 
 def project_requirement(requirement: object) -> Requirement:
-    """Return the versions that a reference of a project takes."""
+    """Return the versions that a reference of a project allows."""
     kind, least = text(requirement, "kind"), text(requirement, "minimumVersion")
     major, minor, *_ = (*version(least), 0, 0)
     if kind == "upToNextMajorVersion":
@@ -277,11 +277,13 @@ IN_WORKSPACE = f"xcshareddata/swiftpm/{RESOLVED}"
 
 
 def read_resolved(folder: Path, path: Path) -> App:
-    """Return the packages that a file names; no app asks for those that it alone names."""
+    """Return the packages in a Package.resolved; the app may not depend on them directly."""
     name = path.relative_to(folder).as_posix()
     try:
         document = json.loads(read_file(path))
-        pins = document.get("pins") or document["object"]["pins"]  # in its first version
+        pins = (
+            document.get("pins") or document["object"]["pins"]
+        )  # in the first version of the format
         return App(folder, (name,), tuple(dependency(pin) for pin in pins))
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
         return App(
@@ -291,7 +293,7 @@ def read_resolved(folder: Path, path: Path) -> App:
 
 
 def dependency(pin: Table) -> Dependency:
-    """Return one package of Package.resolved; KeyError or TypeError for another form."""
+    """Return one package of Package.resolved; KeyError or TypeError for another format."""
     where, state = str(pin.get("location") or pin["repositoryURL"]), pin["state"]
     resolved = state.get("version") or state.get("branch") or (state.get("revision") or "")[:12]
     return Dependency(identity(where), where, resolved=str(resolved), direct=False)
@@ -306,10 +308,10 @@ NOT_RUN = (
 def read_app(folder: Path, machine: Surroundings, *, may_run: bool) -> App:
     """Read an app's manifest, Xcode projects and resolved versions.
 
-    may_run: whether Swift may run the manifest, which is a program, to read it.
+    may_run: whether Swift may run the manifest as a program to read it.
 
     Raises:
-        UserError: the folder has none of them.
+        UserError: the folder has none of these files.
 
     """
     folder = folder.resolve()

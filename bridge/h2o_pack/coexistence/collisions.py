@@ -1,4 +1,4 @@
-"""What collides when a generated package is added to an app."""
+"""Conflicts between an app and a generated package."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AppDependency:
 
 @dataclass(frozen=True, kw_only=True)
 class AppCheckup(Result):
-    """What of an app collides with a package made by h2o-pack."""
+    """The conflicts between an app and a generated package."""
 
     app: Annotated[Path, doc("The app's folder.")]
     collides: Annotated[
@@ -63,12 +63,12 @@ class AppCheckup(Result):
 
 
 def check_app(folder: Path, machine: Surroundings, *, may_run: bool) -> AppCheckup:
-    """Read an app and tell what collides.
+    """Read an app and find conflicts.
 
-    may_run: whether Swift may run the app's manifest, which is a program, to read it.
+    may_run: whether Swift may run the app's manifest as a program to read it.
 
     Raises:
-        UserError: it is not an app's folder.
+        UserError: the folder is not an app's.
 
     """
     app = read_app(folder, machine, may_run=may_run)
@@ -90,7 +90,7 @@ def check_app(folder: Path, machine: Surroundings, *, may_run: bool) -> AppCheck
 
 
 def print_app(checkup: AppCheckup, console: Console) -> None:
-    """Show what was read and what was found."""
+    """Show the files that were read and the findings."""
     files = ", ".join(checkup.read) or "nothing"
     console.print(f"{checkup.app}: read {files}", markup=False, soft_wrap=True)
     if checkup.findings:
@@ -103,7 +103,7 @@ def print_app(checkup: AppCheckup, console: Console) -> None:
 
 
 def collisions(app: App) -> Iterator[Finding]:
-    """Yield a finding per thing of the app that meets something of ours."""
+    """Yield a finding for each dependency or module of the app that concerns the package."""
     for name, why in app.unread.items():
         note = warning if app.read else problem
         yield note(
@@ -137,7 +137,7 @@ def collisions(app: App) -> Iterator[Finding]:
 
 
 def replacement(package: Dependency, pinned: Pin) -> Finding:
-    """Report what becomes of a package that the copy in Vendor replaces."""
+    """Report what happens to a package that the copy in Vendor replaces."""
     name = package.identity
     instead = f"SwiftPM builds the package's edited copy of {pinned.version} for the whole app"
     if package.folder is not None:
@@ -174,7 +174,7 @@ def made_by_us(folder: Path) -> bool:
 
 
 def packages_of_ours(app: App) -> list[Dependency]:
-    """Return the generated packages that the app has already."""
+    """Return the generated packages that the app already uses."""
     return [
         dependency
         for dependency in app.dependencies
@@ -183,7 +183,7 @@ def packages_of_ours(app: App) -> list[Dependency]:
 
 
 def pins_of(ours: list[Dependency]) -> Mapping[str, Pin]:
-    """Return the pins of the app's package, or of one that would be made now."""
+    """Return the pins of the app's generated package, or of a new one."""
     for package in ours:
         with suppress(UserError):
             return pins(lock.read(Path(package.location)).upstream_version)
@@ -191,7 +191,7 @@ def pins_of(ours: list[Dependency]) -> Mapping[str, Pin]:
 
 
 def second_packages(ours: list[Dependency]) -> Iterator[Finding]:
-    """Yield what generated packages the app has: one is well, more are not."""
+    """Yield the app's generated packages: one is allowed, more are a conflict."""
     for package in ours[:1]:
         yield ok(package.identity, f"a package of h2o-pack, in {package.location}")
     for package in ours[1:]:
@@ -203,7 +203,7 @@ def second_packages(ours: list[Dependency]) -> Iterator[Finding]:
 
 
 def modules_in(app: App) -> Iterator[Finding]:
-    """Yield the app's own modules that are named like one that comes with ours."""
+    """Yield the app's own modules whose name a generated package also uses."""
     facts = coexistence()
     for package in (*facts.own, *facts.replaced, *facts.shared):
         for name in sorted(set(package.modules) & set(app.modules)):

@@ -1,1 +1,1 @@
-"""iPhones and iPads: what an app may use of their memory, and how fast they read it."""
+"""iPhones and iPads: the memory that an app may use, and its bandwidth."""

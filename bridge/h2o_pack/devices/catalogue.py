@@ -1,4 +1,4 @@
-"""Devices as they are looked up: those of h2o-pack, the user's own over them, and a table."""
+"""The catalogue of devices: h2o-pack's own and the user's, and how they are shown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Device:
-    """A device; its amounts are null where nobody has found one."""
+    """A device; its amounts are null if unknown."""
 
     identifier: Annotated[str, doc("Identifier that the system reports.")]
     name: Annotated[str, doc("Name under which the device is sold.")]
@@ -65,22 +65,22 @@ class Device:
     ] = None
 
     def number(self, what: What) -> Number | None:
-        """The number that plans use; None where nobody has found one."""
+        """The number that plans use; None if unknown."""
         return first(self.numbers, what)
 
     @property
     def title(self) -> str:
-        """The name, with the storage where that matters."""
+        """The name, with the storage if the RAM depends on it."""
         return f"{self.name}, {self.storage}" if self.storage else self.name
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it is called, in lower case."""
+        """Its names, in lower case."""
         return tuple(name.casefold() for name in (self.identifier, self.name, self.title))
 
 
 def first(numbers: tuple[Number, ...], what: What) -> Number | None:
-    """Return the first number of a kind, which is the one that counts."""
+    """Return the first number of a kind, which is the one that plans use."""
     return next((number for number in numbers if number.what == what), None)
 
 
@@ -96,7 +96,7 @@ class DevicesResult(Result):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All tables, as read; an entry of a later file replaces one of the same name."""
+    """All tables; an entry of a later file replaces an earlier entry of the same name."""
 
     chips: Mapping[str, Chip]
     memories: Mapping[str, Memory]
@@ -112,7 +112,7 @@ class Catalogue:
         )
 
     def describe(self, identifier: str, facts: DeviceFacts) -> Device:
-        """Put a device's numbers together: its own, its memory's, its chip's."""
+        """Combine a device's numbers: its own, its memory class's, and its chip's."""
         found: tuple[Number, ...] = ()
         for what in WHATS:
             places = (identifier, facts.chip if what == BANDWIDTH else facts.memory)
@@ -138,7 +138,7 @@ class Catalogue:
         )
 
     def find(self, name: str) -> tuple[Device, ...]:
-        """Devices by identifier, name or part of a name, whatever the case.
+        """Find devices by identifier, name or part of a name, ignoring case.
 
         Raises:
             UserError: there is none.
@@ -171,7 +171,7 @@ BLAME = Blame(
 
 
 def catalogue(own: Path | None = None) -> Catalogue:
-    """Read the devices, then the user's own file over them.
+    """Read the devices, and the user's own file, which overrides them.
 
     Args:
         own: the user's file; None looks in $H2O_PACK_DEVICES, then for devices.toml in
@@ -208,10 +208,10 @@ def catalogue(own: Path | None = None) -> Catalogue:
 
 
 def named_devices(spec: DevicesSpec, entries: Catalogue | None = None) -> tuple[Device, ...]:
-    """Find the devices that are named.
+    """Find the named devices.
 
     Raises:
-        UserError: all names that are unknown, together.
+        UserError: all unknown names, together.
 
     """
     entries = entries or catalogue(spec.file)
@@ -225,7 +225,7 @@ def named_devices(spec: DevicesSpec, entries: Catalogue | None = None) -> tuple[
 
 
 def own_files(own: Path | None) -> list[Path]:
-    """Find the user's file; one that was named must be there."""
+    """Find the user's file, which must exist if it was named."""
     path = own or (Path(os.environ[ENVIRONMENT]) if os.environ.get(ENVIRONMENT) else None)
     if path:
         return [path]
@@ -234,7 +234,7 @@ def own_files(own: Path | None) -> list[Path]:
 
 
 def refuse_unknown_names(merged: Catalogue, tables: DevicesFile, file: Path) -> None:
-    """Refuse chips, memories and backends that no entry has."""
+    """Refuse chips, memory classes and backends that have no entry."""
     problems = Problems()
 
     def known(value: str, names: Iterable[str], place: str, key: str) -> None:
@@ -260,7 +260,7 @@ KNOWN = {"measured": "", "reported": "", "estimated": "~"}
 
 
 def print_devices(devices: tuple[Device, ...], console: Console, *, sources: bool) -> None:
-    """Show devices and, for few of them, who says so."""
+    """Show devices and, if they are few, the sources of their numbers."""
     names = ("identifier", "device", "chip", "GiB", "limit", "entitled", "GB/s")
     table = plain_table(*names, text=("device", "chip"))
     for device in devices:
@@ -285,7 +285,7 @@ def print_devices(devices: tuple[Device, ...], console: Console, *, sources: boo
 
 
 def print_sources(devices: tuple[Device, ...], console: Console) -> None:
-    """Show every number of some devices, those that plans do not use too."""
+    """Show every number of some devices, including those that plans do not use."""
     from rich.table import Table
 
     for device in devices:
@@ -305,12 +305,12 @@ def print_sources(devices: tuple[Device, ...], console: Console) -> None:
 
 
 def limit(number: Number | None) -> str:
-    """A limit in GB, with a sign before estimates."""
+    """A limit in GB, with a mark for estimates."""
     return "-" if number is None else KNOWN[number.kind] + gigabytes(number.amount)
 
 
 def plain_table(*names: str, text: Sequence[str] = ()) -> Table:
-    """Return a table of columns; the first, and those in `text`, have text, others figures."""
+    """Return a table; the first column and those in `text` contain text, the others figures."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -324,5 +324,5 @@ def plain_table(*names: str, text: Sequence[str] = ()) -> Table:
 
 
 def caption(text: str, console: Console) -> None:
-    """Show what stands below a table, on lines no longer than the screen."""
+    """Print the text below a table, in lines no longer than the screen."""
     console.print(text, style="dim", markup=False, soft_wrap=False)

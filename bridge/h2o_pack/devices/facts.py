@@ -29,7 +29,7 @@ WHATS = (RAM, DEFAULT, ENTITLED, BANDWIDTH)
 
 @dataclass(frozen=True)
 class Chip:
-    """A system on a chip; backend is a name in backends.toml."""
+    """A chip; backend is a name in backends.toml."""
 
     name: str
     backend: str
@@ -37,7 +37,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Memory:
-    """Devices with the same memory, and so the same limits."""
+    """A class of devices with the same memory, and so the same limits."""
 
     name: str
     what: str
@@ -45,7 +45,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """Identifiers with one name; storage where the RAM of an identifier depends on it."""
+    """Identifiers with one name; storage is given if the RAM of an identifier depends on it."""
 
     identifiers: Annotated[tuple[str, ...], Meta(min_length=1)]
     name: str
@@ -68,7 +68,7 @@ class Number:
     note: Annotated[str, doc("Remark on the number.")] = ""
 
     def __post_init__(self) -> None:
-        """Refuse a unit of something else, and infinity."""
+        """Refuse a wrong unit, and infinity."""
         if (self.unit == "GB/s") != (self.what == BANDWIDTH):
             raise ValueError(f'"{self.unit}" is not a unit of {self.what}')
         if self.value == float("inf"):
@@ -76,13 +76,13 @@ class Number:
 
     @property
     def amount(self) -> int:
-        """In bytes, or bytes per second."""
+        """The amount in bytes, or in bytes per second."""
         return int(self.value * UNITS[self.unit])
 
 
 @dataclass(frozen=True)
 class DevicesFile:
-    """The form of devices.toml, and of a user's file."""
+    """The content of devices.toml, or of a user's file."""
 
     chip: tuple[Chip, ...] = ()
     memory: tuple[Memory, ...] = ()
@@ -114,7 +114,7 @@ class PublishedSpeed:
 
 @dataclass(frozen=True)
 class MeasuredMargin:
-    """What a device needed beyond what was modelled, in place of its backend's margin."""
+    """The margin that a device needed, which replaces its backend's margin."""
 
     identifier: Annotated[str, doc("The device.")]
     margin: Annotated[

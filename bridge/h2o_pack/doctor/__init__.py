@@ -1,4 +1,4 @@
-"""What this machine has of what h2o-pack needs, each finding with its remedy.
+"""Checks what h2o-pack needs on this machine; each finding has a remedy.
 
-A check is a function of the surroundings that returns one finding; `checkup` runs all.
+A check is a function of the surroundings that returns one finding; `check_up` runs all.
 """

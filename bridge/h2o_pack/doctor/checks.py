@@ -31,7 +31,7 @@ IMPORT = "from h2o_py._compiled import ext; print(ext.instruction_set())"
 
 
 def python(machine: Surroundings) -> Finding:
-    """h2o-pack's own language."""
+    """Check the version of Python."""
     name, least = "Python", needed("python")
     if older(machine.python, least):
         what = f"{shown(machine.python)} is older than {least}"
@@ -40,7 +40,7 @@ def python(machine: Surroundings) -> Finding:
 
 
 def pinned(package: str) -> Finding:
-    """Compare an installed package with the one version that the compiled core is made for."""
+    """Compare an installed package with the version for which the core was compiled."""
     version = VERSIONS[package]
     remedy = f"Run: pip install {package}=={version}"
     try:
@@ -81,7 +81,7 @@ PLATFORM = "xcodebuild -downloadPlatform iOS"
 def mac_only(
     name: str,
 ) -> Callable[[Callable[[Surroundings], Finding]], Callable[[Surroundings], Finding]]:
-    """Make a check that says so where there is no Mac."""
+    """Make a check return "not applicable" on other systems than macOS."""
 
     def decorate(check: Callable[[Surroundings], Finding]) -> Callable[[Surroundings], Finding]:
         @wraps(check)
@@ -95,7 +95,7 @@ def mac_only(
 
 @mac_only("macOS")
 def macos(machine: Surroundings) -> Finding:
-    """MLX's wheels and generated packages need a system, and Apple silicon."""
+    """Check for Apple silicon and the version of macOS that MLX needs."""
     name, least = "macOS", needed("macos")
     ran = machine.run("sw_vers", "-productVersion")
     if ran is None or ran.code != 0 or (release := version_in(ran.output)) is None:
@@ -116,7 +116,7 @@ def macos(machine: Surroundings) -> Finding:
 
 @mac_only("Xcode")
 def xcode(machine: Surroundings) -> Finding:
-    """Xcode itself has to be selected: the command line tools lack Metal and iOS."""
+    """Check that Xcode itself is selected; the command line tools lack Metal and iOS."""
     name = "Xcode"
     selected = machine.run("xcode-select", "-p")
     if selected is None or (selected.code is not None and selected.code != 0):
@@ -130,7 +130,7 @@ def xcode(machine: Surroundings) -> Finding:
 
 
 def selected_xcode(machine: Surroundings, folder: str) -> Finding:
-    """Whether the Xcode in a folder is ready and new enough."""
+    """Check that the Xcode in a folder is ready and new enough."""
     name, least = "Xcode", needed("xcode")
     ran = machine.run("xcodebuild", "-version")
     if ran is None:
@@ -167,7 +167,7 @@ def metal(machine: Surroundings) -> Finding:
 
 @mac_only("iOS SDK")
 def ios_sdk(machine: Surroundings) -> Finding:
-    """The SDK that an app for the phone is built with."""
+    """Check for the SDK with which an app for the phone is built."""
     name, update = "iOS SDK", "Update Xcode in the App Store."
     ran = machine.run("xcrun", "--sdk", "iphoneos", "--show-sdk-version")
     if ran is None:
@@ -197,7 +197,7 @@ def compared(
 
 
 def swift(machine: Surroundings) -> Finding:
-    """Builds and tests packages; elsewhere than on a Mac only parity asks for it."""
+    """Check for Swift, which only parity needs on systems other than macOS."""
     name = "Swift"
     grade: Grade = problem if machine.is_mac else warning
     get = "Install Xcode." if machine.is_mac else f"Install Swift: {GET_SWIFT}"
@@ -214,7 +214,7 @@ def swift(machine: Surroundings) -> Finding:
 
 
 def git(machine: Surroundings) -> Finding:
-    """Fetches upstream's sources for a package's Vendor folder."""
+    """Check for git, which downloads upstream's sources for a package's Vendor folder."""
     name = "git"
     install = "xcode-select --install" if machine.is_mac else "apt install git"
     ran = machine.run("git", "--version")
@@ -236,7 +236,7 @@ def git(machine: Surroundings) -> Finding:
 
 
 def clang(machine: Surroundings) -> Finding:
-    """Only h2o-pack's own tests compile the Metal kernels with it."""
+    """Check for clang, with which only h2o-pack's own tests compile the Metal kernels."""
     name, use = "clang", "(optional; only tests of h2o-pack use it)"
     get = "Install Xcode." if machine.is_mac else "Run: apt install clang, or install Swift."
     ran = machine.run("clang++", "--version")
@@ -253,18 +253,18 @@ def clang(machine: Surroundings) -> Finding:
 
 GB = 10**9
 LEAST_GB = 1
-"""A package without weights takes a few MB; its build several hundred."""
+"""A package without weights takes a few MB, and its build several hundred."""
 ROOM_GB = 10
-"""Models that fit on a phone have up to about 5 GB; and a build comes on top."""
+"""Models that fit on a phone have up to about 5 GB; a build needs more on top."""
 
 
 def output(machine: Surroundings) -> Finding:
-    """Where packages will be made."""
+    """Check the disk for packages."""
     return room("disk for packages", machine.output, "Free space, or give another --output.")
 
 
 def models(machine: Surroundings) -> Finding:
-    """Where downloaded models stay."""
+    """Check the disk for downloaded models."""
     from huggingface_hub import constants
 
     remedy = "Free space (`hf cache delete`), or set HF_HUB_CACHE to a folder on a larger disk."
@@ -278,7 +278,7 @@ def models(machine: Surroundings) -> Finding:
 
 
 def room(name: str, folder: Path, remedy: str) -> Finding:
-    """Look at the free space of a folder's disk, and whether it can be written."""
+    """Check the free space of a folder's disk, and whether the folder is writable."""
     blocks = name == "disk for packages"
     there = existing(folder)
     if there is None or not there.is_dir():
@@ -339,7 +339,7 @@ def hub(machine: Surroundings) -> Finding:
 
 
 def ask(address: str, seconds: float) -> tuple[int | None, str]:
-    """Return status and body of an address, or None and why there is no answer."""
+    """Return status and body of an address, or None and the reason why there is no answer."""
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
@@ -366,7 +366,7 @@ def usable(endpoint: str) -> bool:
 
 
 def token(machine: Surroundings) -> Finding:
-    """Say whether there is a token, and where; never show it."""
+    """Check whether there is a token, and where; never show it."""
     from huggingface_hub import constants
 
     name = "hub token"
@@ -412,9 +412,9 @@ def check_up(
     checks: Mapping[str, Check] = CHECKS,
     seconds: float | None = None,
 ) -> Checkup:
-    """Run the checks, each on a thread that is left behind when it takes too long.
+    """Run the checks, each on a thread that is abandoned if it takes too long.
 
-    seconds: for all together; by default two tools' time and a little.
+    seconds: for all together; by default a little more than two tools may take.
     """
     if seconds is None:
         seconds = 2 * machine.tool_seconds + GRACE_SECONDS

@@ -1,4 +1,4 @@
-"""What a check found, and how it is shown."""
+"""The result of a check, and how it is shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Status = Literal["ok", "warning", "problem", "not applicable"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found, and what to do about it."""
+    """The result of a check, and what to do about it."""
 
     name: Annotated[str, doc("Name of the check.")]
     status: Annotated[
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checkup(Result):
-    """What this machine has of what h2o-pack needs."""
+    """The results of all checks of this machine."""
 
     blocked: Annotated[
         bool,
@@ -53,22 +53,22 @@ class Checkup(Result):
 
 
 def ok(name: str, what: str) -> Finding:
-    """All is well."""
+    """Make a finding: everything is right."""
     return Finding(name, "ok", what)
 
 
 def warning(name: str, what: str, remedy: str) -> Finding:
-    """Something may not work, or not well."""
+    """Make a finding: something may not work, or not well."""
     return Finding(name, "warning", what, remedy)
 
 
 def problem(name: str, what: str, remedy: str, *, blocks: bool = False) -> Finding:
-    """Something does not work."""
+    """Make a finding: something does not work."""
     return Finding(name, "problem", what, remedy, blocks)
 
 
 def not_applicable(name: str, what: str) -> Finding:
-    """The check makes no sense here."""
+    """Make a finding: the check makes no sense here."""
     return Finding(name, "not applicable", what)
 
 
@@ -76,13 +76,13 @@ STYLES = {"ok": "green", "warning": "yellow", "problem": "red", "not applicable"
 
 
 def print_checkup(checkup: Checkup, console: Console) -> None:
-    """Show a table, the remedies below their findings, and the sum."""
+    """Show a table, each remedy below its finding, and a summary."""
     print_findings(checkup.findings, console)
     console.print(summary(checkup), markup=False)
 
 
 def print_findings(findings: Iterable[Finding], console: Console) -> None:
-    """Show a table, the remedies below their findings."""
+    """Show a table, each remedy below its finding."""
     from rich.table import Table
     from rich.text import Text
 
@@ -96,14 +96,14 @@ def print_findings(findings: Iterable[Finding], console: Console) -> None:
 
 
 def counted(findings: Iterable[Finding]) -> str:
-    """Return how many findings there are of each kind, as a sentence; nothing for none."""
+    """Return the number of findings of each kind, as a sentence; "" without findings."""
     counts: Counter[str] = Counter(finding.status for finding in findings)
     kinds = ", ".join(f"{counts[status]} {status}" for status in STYLES if counts[status])
     return f"{kinds}. " if kinds else ""
 
 
 def summary(checkup: Checkup) -> str:
-    """Return how many findings there are of each kind, and what they mean."""
+    """Return the number of findings of each kind, and what they mean."""
     kinds = counted(checkup.findings)
     blocking = [finding.name for finding in checkup.findings if finding.blocks]
     if blocking:

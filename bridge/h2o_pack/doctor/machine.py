@@ -1,4 +1,4 @@
-"""What checks look at: the platform, the environment, the tools on PATH."""
+"""The machine as checks see it: the platform, the environment, the tools on PATH."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool did. code: None where it did not end in time; output: what it printed."""
+    """The result of a tool. code: None if it did not end in time; output: what it printed."""
 
     code: int | None
     output: str
 
     @property
     def line(self) -> str:
-        """The most telling line: the first with "error" in it, or else the first."""
+        """The most informative line: the first with "error" in it, or else the first."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         telling = [line for line in lines if "error" in line.lower()] or lines
         best = telling[0] if telling else "printed nothing"
@@ -46,7 +46,7 @@ def run_tool(
     seconds: float,
     most: int = MOST_BYTES,
 ) -> ToolResult:
-    """Run a tool without input, and end it with all it started when its time is over.
+    """Run a tool without input; after the time limit, end it and the programs that it started.
 
     Raises:
         OSError: it cannot be started.
@@ -100,13 +100,13 @@ SHIMS = {"git", "swift", "clang++", "xcrun", "xcodebuild"}
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A machine as checks see it.
+    """The machine as checks see it.
 
-    platform: as of sys.platform; processor: as of platform.machine(). environment has
-    PATH, HOME and the hub's token. output: the folder that packages will be made in.
-    tool_seconds and hub_seconds: how long a tool and the hub may take. shims: where macOS
-    has stand-ins for developer tools; without the tools they open a window that asks to
-    install them, so that they are then not run.
+    platform: as of sys.platform; processor: as of platform.machine(). environment has PATH,
+    HOME and the hub's token. output: the folder for packages. tool_seconds and hub_seconds: the
+    time limits of a tool and of the hub. shims: the folder of macOS's stand-ins for developer
+    tools. If the tools are missing, a stand-in opens a window that offers to install them, so
+    it is then not run.
     """
 
     platform: str = sys.platform
@@ -121,7 +121,7 @@ class Surroundings:
 
     @property
     def is_mac(self) -> bool:
-        """Whether Apple's tools can be there."""
+        """Whether this is a Mac, which may have Apple's tools."""
         return self.platform == "darwin"
 
     @cached_property
@@ -135,7 +135,7 @@ class Surroundings:
         return shutil.which(tool, path=self.environment.get("PATH", os.defpath))
 
     def run(self, *command: str, most: int = MOST_BYTES) -> ToolResult | None:
-        """Run a tool without input; None where it is missing. most: bytes that it may print."""
+        """Run a tool without input; None if it is missing. most: bytes that it may print."""
         path = self.find(command[0])
         if path is None:
             return None
@@ -171,10 +171,10 @@ def older(version: tuple[int, ...], minimum: str) -> bool:
 
 
 def needed(name: str) -> str:
-    """Return the oldest version of a tool that serves, from facts/requirements.toml."""
+    """Return the oldest supported version of a tool, from facts/requirements.toml."""
     return requirements()[name].version
 
 
 def not_understood(name: str, ran: ToolResult, remedy: str) -> Finding:
-    """Return the finding for a tool that failed, hung or said something else."""
+    """Return the finding for a tool that failed, hung or printed something unexpected."""
     return warning(name, f"cannot read its version: {ran.line}", remedy)

@@ -1,4 +1,4 @@
-"""Facts that change with the world: TOML files, read strictly into frozen dataclasses."""
+"""Facts about other products: TOML files, read strictly into frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Pin:
-    """One upstream version; `commit` where it is a git repository.
+    """A version of an upstream package; `commit` if it is a git repository.
 
-    A submodule names the pin that it is in as `parent`, and its `path` there.
-    upstream_version: the one that it belongs to; "" is all of them.
-    follows: the release before a commit that is none.
+    A submodule names its containing pin as `parent`, and its `path` there. upstream_version:
+    the upstream version that uses the pin; "" for all. follows: the release before a commit
+    that is not a release.
     """
 
     name: str
@@ -42,13 +42,13 @@ class Pin:
 
     @property
     def place(self) -> str:
-        """Where its files lie in a folder with all packages."""
+        """The folder of its files in a folder with all packages."""
         return f"{self.parent}/{self.path}" if self.parent else self.name
 
 
 @dataclass(frozen=True)
 class UpstreamVersion:
-    """A set of pins that a package can stand on; its edits lie in a folder of its name.
+    """A set of pins that a package can use; the folder of its name contains its edits.
 
     has_stand_in: whether the CPU stand-in has its types.
     """
@@ -60,7 +60,7 @@ class UpstreamVersion:
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model of the catalogue; 0 and empty text are not stated."""
+    """A model of the catalogue; 0 and "" mean not stated."""
 
     name: Annotated[str, doc("Name to give as --model.")]
     source: Annotated[str, doc("Source of the id and the numbers.")]
@@ -94,7 +94,7 @@ class KnownModel:
 
 @dataclass(frozen=True)
 class SwiftModel:
-    """A language model of mlx-swift-lm; swift_models.toml says what the fields are."""
+    """A language model of mlx-swift-lm; swift_models.toml explains the fields."""
 
     model_type: str
     swift: str
@@ -106,7 +106,7 @@ class SwiftModel:
     defaults: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def versions(self, experts: int) -> tuple[str, ...]:
-        """Return the upstream versions that have such a model with so many experts."""
+        """Return the upstream versions that have such a model with this number of experts."""
         if experts and self.experts:
             return (self.experts,)
         return self.upstream_versions or tuple(upstream_versions())
@@ -114,7 +114,7 @@ class SwiftModel:
 
 @dataclass(frozen=True)
 class Refused:
-    """Model types that are known and cannot be served, and why."""
+    """Model types that are known but not supported, and why."""
 
     model_types: tuple[str, ...]
     reason: str
@@ -133,7 +133,7 @@ class OwnPrefill:
 
 @dataclass(frozen=True)
 class Requirement:
-    """The oldest version of a tool that serves."""
+    """The oldest supported version of a tool."""
 
     name: str
     version: str
@@ -143,7 +143,7 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Limit:
-    """A size in bytes beyond which Apple's store refuses, or asks users first."""
+    """A size in bytes above which the App Store refuses an app, or asks users first."""
 
     name: str
     bytes: int
@@ -154,9 +154,9 @@ class Limit:
 
 @dataclass(frozen=True)
 class AppPart:
-    """Something that an app has beside its models: bytes as estimated, with a range.
+    """A part of an app besides its models: estimated bytes, with a range.
 
-    upstream_version: the one whose packages have it; "" is all of them.
+    upstream_version: the version whose packages have the part; "" for all.
     """
 
     name: str
@@ -171,7 +171,7 @@ class AppPart:
 
 @dataclass(frozen=True)
 class Unlisted:
-    """Bytes per token of the vocabulary that a model's files other than its tensors take."""
+    """Bytes of a model's files other than its tensors, per token of the vocabulary."""
 
     name: str
     bytes_per_token: int
@@ -181,7 +181,7 @@ class Unlisted:
 
 @dataclass(frozen=True)
 class UpstreamFile:
-    """upstream.toml."""
+    """The content of upstream.toml."""
 
     upstream_version: tuple[UpstreamVersion, ...]
     pin: tuple[Pin, ...]
@@ -189,7 +189,7 @@ class UpstreamFile:
 
 @dataclass(frozen=True)
 class SwiftModelsFile:
-    """swift_models.toml."""
+    """The content of swift_models.toml."""
 
     model: tuple[SwiftModel, ...]
     windows: tuple[Refused, ...]
@@ -198,7 +198,7 @@ class SwiftModelsFile:
 
 @dataclass(frozen=True)
 class AppFile:
-    """app.toml."""
+    """The content of app.toml."""
 
     part: tuple[AppPart, ...]
     unlisted: tuple[Unlisted, ...]
@@ -208,12 +208,12 @@ Fact = TypeVar("Fact")
 
 
 def by(field: str, facts: Iterable[Fact]) -> Mapping[str, Fact]:
-    """Return facts by one of their fields."""
+    """Return a mapping of facts by one of their fields."""
     return MappingProxyType({getattr(fact, field): fact for fact in facts})
 
 
 def upstream_file() -> UpstreamFile:
-    """Everything that upstream.toml says."""
+    """The content of upstream.toml."""
     return read_tables(FOLDER / "upstream.toml", UpstreamFile)
 
 
@@ -223,30 +223,30 @@ def upstream_versions() -> Mapping[str, UpstreamVersion]:
 
 
 def version_name(upstream_version: str) -> str:
-    """Return the name of an upstream version; "" is the default one."""
+    """Return the name of an upstream version; "" stands for the default."""
     return upstream_version or next(iter(upstream_versions()))
 
 
 class OfVersion(Protocol):
-    """A fact of one upstream version, or of all where that is ""."""
+    """A fact about one upstream version, or about all if that is ""."""
 
     @property
     def upstream_version(self) -> str:
-        """Return its name."""
+        """The name of the upstream version."""
 
 
 VersionFact = TypeVar("VersionFact", bound=OfVersion)
 
 
 def of_version(facts: Iterable[VersionFact], upstream_version: str) -> tuple[VersionFact, ...]:
-    """Return the facts that hold on an upstream version; "" is the default one."""
+    """Return the facts that apply to an upstream version; "" stands for the default."""
     holding = ("", version_name(upstream_version))
     return tuple(fact for fact in facts if fact.upstream_version in holding)
 
 
 @cache
 def pins(upstream_version: str = "") -> Mapping[str, Pin]:
-    """Pins by name, of one upstream version or of the default one.
+    """The pins of an upstream version by name; "" stands for the default.
 
     Raises:
         UserError: there is no such version.
@@ -264,7 +264,7 @@ def pins(upstream_version: str = "") -> Mapping[str, Pin]:
 
 
 def locked_pins(upstream_version: str) -> dict[str, Any]:
-    """Return an upstream version ("" is the default) as a package's lock records it."""
+    """Return an upstream version as a package's lock records it; "" stands for the default."""
     commits = {
         pin.name: {"version": pin.version, "commit": pin.commit}
         for pin in pins(upstream_version).values()
@@ -284,13 +284,13 @@ def with_submodules(names: Iterable[str], upstream_version: str = "") -> tuple[P
 
 @cache
 def known_models() -> Mapping[str, KnownModel]:
-    """The models that have a short name, by that name."""
+    """The models that have a short name, by this name."""
     return by("name", read_rows(FOLDER / "models.toml", "model", KnownModel))
 
 
 @cache
 def swift_file() -> SwiftModelsFile:
-    """Everything that swift_models.toml says."""
+    """The content of swift_models.toml."""
     return read_tables(FOLDER / "swift_models.toml", SwiftModelsFile)
 
 
@@ -301,7 +301,7 @@ def swift_models() -> Mapping[str, SwiftModel]:
 
 
 def missing_type(model_type: str, experts: int, upstream_version: str) -> str:
-    """Return what an upstream version lacks for a model, "" if nothing; "" is the default."""
+    """Return what an upstream version ("" for the default) lacks for a model; "" if nothing."""
     model = swift_models().get(model_type)
     version = version_name(upstream_version)
     if model is None or version in model.versions(experts):
@@ -326,13 +326,13 @@ def refuse_missing_type(
 
 @cache
 def refused_types() -> Mapping[str, Refused]:
-    """Model types that cannot be served, by their name."""
+    """Model types that are not supported, by name."""
     return by_type((*swift_file().refused, *UNFIT_FAMILIES))
 
 
 @cache
 def refused_windows() -> Mapping[str, Refused]:
-    """Model types whose layers with a sliding window cannot be served."""
+    """Model types whose layers with a sliding window are not supported."""
     return by_type(swift_file().windows)
 
 
@@ -345,14 +345,14 @@ def by_type(refused: Iterable[Any]) -> Mapping[str, Refused]:
 
 @cache
 def own_prefills(upstream_version: str = "") -> Mapping[str, OwnPrefill]:
-    """Model types that read prompts in chunks of their own, by their name."""
+    """Model types that read prompts in other chunks than usual, by name."""
     rows = read_rows(FOLDER / "prefill.toml", "own_prefill", OwnPrefill)
     return by("model_type", of_version(rows, upstream_version))
 
 
 @cache
 def requirements() -> Mapping[str, Requirement]:
-    """The oldest versions of tools that serve, by the tool's name."""
+    """The oldest supported versions of tools, by the tool's name."""
     return by("name", read_rows(FOLDER / "requirements.toml", "requirement", Requirement))
 
 
@@ -364,13 +364,13 @@ def store_limits() -> Mapping[str, Limit]:
 
 @cache
 def app_file() -> AppFile:
-    """Everything that app.toml says."""
+    """The content of app.toml."""
     return read_tables(FOLDER / "app.toml", AppFile)
 
 
 @dataclass(frozen=True)
 class Component:
-    """A work that its makers want named; see the head of components.toml."""
+    """A library whose makers an app must name; see the comments of components.toml."""
 
     name: str
     license: str
@@ -391,13 +391,13 @@ def components(upstream_version: str = "") -> tuple[Component, ...]:
 
 
 def license_text(name: str) -> str:
-    """Return a text that `texts` of a component name."""
+    """Return the license text that a component names in `texts`."""
     return (Path(__file__).parent / "license_texts" / f"{name}.txt").read_text("utf-8")
 
 
 @dataclass(frozen=True)
 class Known:
-    """A package of ours, or one that the copies in Vendor take the place of."""
+    """A generated package, or a package that the copies in Vendor replace."""
 
     name: str
     modules: tuple[str, ...]
@@ -415,7 +415,7 @@ class Shared(Known):
 
 @dataclass(frozen=True)
 class RefusedPackage:
-    """A package that cannot be in an app beside ours."""
+    """A package that cannot be in the same app as a generated package."""
 
     name: str
     what: str
@@ -426,7 +426,7 @@ class RefusedPackage:
 
 @dataclass(frozen=True)
 class CoexistenceFile:
-    """The file."""
+    """The content of coexistence.toml."""
 
     own: tuple[Known, ...]
     replaced: tuple[Known, ...]
@@ -436,11 +436,11 @@ class CoexistenceFile:
 
 @cache
 def coexistence() -> CoexistenceFile:
-    """Return what the file says."""
+    """Return the content of coexistence.toml."""
     return read_tables(FOLDER / "coexistence.toml", CoexistenceFile)
 
 
 def identity(location: str) -> str:
-    """Return the name by which SwiftPM knows a package: the last part of its address."""
+    """Return the name by which SwiftPM identifies a package: the last part of its address."""
     last = re.split(r"[/:\\]", location.rstrip("/"))[-1]
     return last.removesuffix(".git").lower()
