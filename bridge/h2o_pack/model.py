@@ -1,4 +1,4 @@
-"""What the other stages know of a model."""
+"""The description of a model that all stages use."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Layer:
     full: attends to the whole context, so its cache evicts. sliding: attends to the newest
     `window` tokens. recurrent: keeps a state of fixed size. none: keeps nothing.
 
-    kv_heads, key_dim and value_dim (elements, per head) are those of the keys and values
-    that mlx_lm's cache holds. state_bytes is the state of one sequence (convolution and
-    recurrence), as mlx_lm allocates it; a full or sliding layer has one where the layer
-    keeps a state besides its keys (falcon_h1, baichuan_m1).
+    kv_heads, key_dim and value_dim (elements, per head) are those of the keys and values that
+    mlx_lm's cache holds. state_bytes is the state of one sequence (convolution and recurrence),
+    as mlx_lm allocates it. A full or sliding layer may have a state too (falcon_h1,
+    baichuan_m1).
     """
 
     kind: Annotated[LayerKind, doc("Kind of the layer; only full layers evict.")]
@@ -89,7 +89,7 @@ class ModelConfig:
         return DTYPES[self.dtype]
 
     def kinds(self) -> dict[LayerKind, int]:
-        """Count the layers of each kind that there is."""
+        """The number of layers of each kind."""
         kinds: tuple[LayerKind, ...] = ("full", "sliding", "recurrent", "none")
         counted = {kind: sum(layer.kind == kind for layer in self.layers) for kind in kinds}
         return {kind: number for kind, number in counted.items() if number}
@@ -133,7 +133,7 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor as the header describes it; bytes: what it takes in the file."""
+    """A tensor in a header; bytes: its size in the file."""
 
     name: str
     dtype: str
@@ -143,7 +143,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Headers:
-    """What a model's files say of its tensors: config.json, and each file's header."""
+    """What a model's files say about its tensors: config.json, and each file's header."""
 
     config: Mapping[str, Any]
     tensors: Mapping[str, tuple[Tensor, ...]]
@@ -154,12 +154,10 @@ class Model:
     """A model that h2o-pack can package.
 
     id: hub id, short name of a bundled model, or folder name. commit: the hub's commit id, ""
-    for local folders. files: what inference needs, the model card and notices. folder: where
-    all of them lie already, None when they must be downloaded. assumed: nothing is known of
-    this architecture, and all its layers were taken for full attention because the user said
-    so.
-    remarks: sentences that a user of the model should read. headers: None of a model that
-    only the catalogue describes.
+    for local folders. files: those that inference needs, the model card and notices. folder:
+    contains all of them; None if they must be downloaded. assumed: the architecture is unknown,
+    and the user wants all its layers treated as attending to the whole context. remarks: notes
+    for the user. headers: None for a model that only the catalogue describes.
     """
 
     id: str

@@ -12,15 +12,15 @@ from h2o_pack.errors import ExitCode, UserError, shown
 FALLBACK = "H2O"
 LONGEST = 64
 BUNDLE_ID = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
-LONGEST_ID = 155  # characters, as Xcode refuses more
+LONGEST_ID = 155  # characters; Xcode refuses more
 REPLACEMENT = "\ufffd"
-SURROGATE = re.compile("[\ud800-\udfff]")  # Python has one for a byte that is no UTF-8
+SURROGATE = re.compile("[\ud800-\udfff]")  # Python represents a byte that is not UTF-8 by one
 
 
 def package_name(name: str) -> str:
-    """Make a name that SwiftPM, file systems and Xcode all take.
+    """Make a name that SwiftPM, file systems and Xcode accept.
 
-    ASCII letters, digits, `.`, `_` and `-`; what else was there becomes `-`.
+    ASCII letters, digits, `.`, `_` and `-`; any other character becomes `-`.
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", plain)[:LONGEST].strip("-._")
@@ -28,7 +28,7 @@ def package_name(name: str) -> str:
 
 
 def name_remarks(name: str) -> tuple[str, ...]:
-    """Say that nothing is left of a name, where that is so."""
+    """Return a note if no character of a name remains."""
     package = package_name(name)
     if package != FALLBACK or name.startswith(FALLBACK):
         return ()
@@ -40,10 +40,10 @@ def name_remarks(name: str) -> tuple[str, ...]:
 
 
 def module_name(package: str) -> str:
-    """Make the start of a Swift module's name; the module is `<this>Model`.
+    """Make the beginning of a Swift module's name; the module is `<this>Model`.
 
-    The suffix keeps it apart from Swift's keywords and from other modules; a
-    leading digit gets an `M`, and the first letter is a capital.
+    The suffix keeps it apart from Swift's keywords and from other modules; a leading digit gets
+    an `M`, and the first letter is a capital.
     """
     cleaned = re.sub(r"[^A-Za-z0-9]+", "_", package_name(package)).strip("_") or FALLBACK
     if cleaned[0].isdigit():
@@ -57,20 +57,20 @@ def model_display_name(model_id: str) -> str:
 
 
 def bundle_id(package: str, maker: str = "") -> str:
-    """Return the bundle identifier of an app whose maker names none.
+    """Return the bundle identifier of an app for which the user gives none.
 
-    Apple registers an identifier once, for one team. maker: tells the makers of packages of
-    the same name apart.
+    Apple registers an identifier once, for one team. maker: distinguishes the makers of
+    packages of the same name.
     """
     own = f"-{hashlib.sha256(f'{maker}/{package}'.encode()).hexdigest()[:8]}" if maker else ""
     return f"org.example.{re.sub('[._]', '-', package)}{own}"
 
 
 def check_bundle_id(value: str) -> str:
-    """Return a bundle identifier as given.
+    """Return a valid bundle identifier.
 
     Raises:
-        UserError: Apple does not take it.
+        UserError: Apple does not accept it.
 
     """
     if len(value) <= LONGEST_ID and BUNDLE_ID.fullmatch(value):
@@ -94,7 +94,7 @@ def asset_pack_id(package: str) -> str:
 
 
 def one_line(value: str) -> str:
-    """Write any string as one line of readable text; what cannot be shown is U+FFFD."""
+    """Write any string as one line; characters that cannot be shown become U+FFFD."""
     characters = (c if c.isprintable() or c.isspace() else REPLACEMENT for c in value)
     return " ".join("".join(characters).split())
 
@@ -122,7 +122,7 @@ def swift_string(value: str) -> str:
 def swift_lines(value: str, indent: int) -> str:
     """Write any string as a Swift literal of several lines, indented by `indent` spaces.
 
-    Lines end where Python's splitlines has their ends.
+    Lines end as in Python's splitlines.
     """
     margin = " " * indent
     lines = ("".join(map(swift_character, line)) for line in value.splitlines())

@@ -1,4 +1,4 @@
-"""How work tells what it does, without knowing who looks."""
+"""How long tasks report their progress, whatever shows it."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ Unit = Literal["bytes", "items"]
 
 
 class BarAdvance(Protocol):
-    """Moves a bar on by `amount` of its unit."""
+    """Advances a bar by `amount` of its unit."""
 
     def __call__(self, amount: int) -> None:
-        """Move it."""
+        """Advance the bar."""
 
 
 class ProgressReporter(Protocol):
-    """Takes one line about what is being done; `done` for what is finished."""
+    """Shows a line about the current step; `done` marks a finished step."""
 
     def __call__(self, text: str, *, done: bool = False) -> None:
-        """Tell it."""
+        """Show the line."""
 
     def bar(
         self, text: str, total: int, unit: Unit = "bytes"
     ) -> AbstractContextManager[BarAdvance]:
-        """Show how far something long has come, until the block ends.
+        """Show the progress of a long task, until the block ends.
 
         Args:
-            text: what is being done.
-            total: how much there is to do, in `unit`.
+            text: describes the task.
+            total: the size of the task, in `unit`.
             unit: what is counted.
 
         """
 
 
 class Silent:
-    """A `ProgressReporter` that tells nobody."""
+    """A `ProgressReporter` that shows nothing."""
 
     def __call__(self, text: str, *, done: bool = False) -> None:
-        """Tell nobody."""
+        """Show nothing."""
 
     @contextmanager
     def bar(self, text: str, total: int, unit: Unit = "bytes") -> Iterator[BarAdvance]:  # noqa: ARG002

@@ -3,13 +3,11 @@
 A result is a frozen dataclass whose fields are the document's keys, in their order:
 
     @dataclass(frozen=True, kw_only=True)
-    class FilesResult(Result):
-        \"\"\"The files of a package.\"\"\"
+    class FilesResult(Result): \"\"\"The files of a package.\"\"\"
 
         files: Annotated[tuple[str, ...], doc("Relative to the package.")]
 
-Nothing else describes the document: `to_json` writes the fields, and `schema` is made of
-them and of the docstrings.
+`to_json` writes the fields, and `schema` is made of the fields and the docstrings.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ RESULTS = {
     "completion": ("h2o_pack.results.CompletionResult",),
     "error": ("h2o_pack.results.ErrorResult",),
 }
-"""The result types of each command, whose name has "-" between its parts; it prints one."""
+"""The result types of each command, which prints one of them. Names have "-" between words."""
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -77,14 +75,14 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a command prints with --json."""
+    """The document that a command prints with --json."""
 
     format: Annotated[Literal[1], doc("Version of the document's format.")] = 1
 
 
 @dataclass(frozen=True)
 class ErrorEntry:
-    """What went wrong."""
+    """An error."""
 
     code: Annotated[Count, doc("Exit code.")]
     what: Annotated[str, doc("What is wrong.")]
@@ -94,7 +92,7 @@ class ErrorEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorResult(Result):
-    """What any command prints when it fails; the same text goes to stderr."""
+    """The document of any command that fails; stderr shows the same text."""
 
     errors: Annotated[
         tuple[ErrorEntry, ...],
@@ -104,14 +102,14 @@ class ErrorResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionResult(Result):
-    """What makes a shell complete commands and options."""
+    """The script that makes a shell complete commands and options."""
 
     shell: Annotated[str, doc("Shell for which the script is: bash, zsh or fish.")]
     script: Annotated[str, doc("Script that the shell reads.")]
 
 
 def error_entries(errors: Iterable[UserError]) -> tuple[ErrorEntry, ...]:
-    """Return errors as results have them."""
+    """Return errors in the form of results."""
     return tuple(
         ErrorEntry(int(error.code), error.what, error.where, error.remedy) for error in errors
     )
@@ -124,7 +122,7 @@ def to_json(result: Result | Mapping[str, Any]) -> str:
 
 
 def result_types(command: str) -> tuple[type[Result], ...]:
-    """Return the types of a command's result; one of them is printed.
+    """Return the types of a command's result, of which it prints one.
 
     Raises:
         UserError: there is no such command; names the nearest.
@@ -141,7 +139,7 @@ def result_types(command: str) -> tuple[type[Result], ...]:
 
 
 def schema(command: str) -> dict[str, Any]:
-    """Return the JSON Schema of what a command prints with --json."""
+    """Return the JSON Schema of the document that a command prints with --json."""
     roots, parts = msgspec.json.schema_components(
         result_types(command),
         schema_hook=schema_of_path,
@@ -162,7 +160,7 @@ def schema(command: str) -> dict[str, Any]:
 
 
 def complete(part: dict[str, Any]) -> None:
-    """Say that all keys are printed, defaults too, and no others; `format` comes first."""
+    """Mark all keys as present, including defaults, and no others; `format` comes first."""
     keys = part["properties"]
     ordered = {key: keys[key] for key in sorted(keys, key=lambda key: key != "format")}
     required = set(part.get("required", ()))
@@ -175,7 +173,7 @@ def complete(part: dict[str, Any]) -> None:
 
 
 def schema_of_path(kind: type) -> dict[str, str]:
-    """Return the schema of a path, which is written as a string."""
+    """Return the schema of a path, which JSON contains as a string."""
     if issubclass(kind, PurePath):
         return {"type": "string"}
     raise NotImplementedError

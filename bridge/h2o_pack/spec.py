@@ -1,8 +1,8 @@
-"""What a package is asked for with: one value from the command line to the lock.
+"""The options of a package: one value from the command line to the lock.
 
-Options of the command line, a table of h2o-pack.toml and the lock of a package are three
-spellings of a `PackageSpec`. What is open in it is None; `choice` fills it, and the plan of a
-package holds it whole.
+The command line, a table of h2o-pack.toml and the lock of a package are three forms of a
+`PackageSpec`. Its open settings are None; `choice` fills them, and the plan of a package
+contains the whole spec.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from h2o_py.policy_fields import FIELDS
 Archive = Literal["memory", "files"]
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 ADDRESS = "file://"
-"""With this begin paths that are not UTF-8, which JSON can hold only as addresses."""
+"""The beginning of paths that are not UTF-8, which JSON can contain only as addresses."""
 
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """A model's cache; max_kv, kv and recall are open where they are None.
+    """A model's cache; max_kv, kv and recall are None while they are open.
 
     max_kv, context and prefill_step are in tokens. kv: how rows are stored. recall: whether
     evicted rows come back from an archive. policy: a name of `NAMED_POLICIES`. settings: those
-    that differ from the policy's defaults, by their names in H2OConfig. budgets: those that
-    differ per layer. context: the longest conversation that memory is planned for.
-    prefill_step: tokens of a prompt that the model reads at once. archive: where the archive
-    is. recall_rows, recall_every, archive_bits and archive_limit, the bytes of a layer's
-    archive, are further settings of recall.
+    that differ from the policy's defaults, by their names in H2OConfig. budgets: those of each
+    layer. context: the longest conversation for which memory is planned. prefill_step: tokens
+    of a prompt that the model reads at once. archive: "memory" or "files". recall_rows,
+    recall_every, archive_bits and archive_limit (bytes of a layer's archive): further settings
+    of recall.
     """
 
     max_kv: int | None = None
@@ -57,12 +57,12 @@ class CacheSpec:
 
     @property
     def archive_in_files(self) -> bool:
-        """Whether evicted tokens wait in files, and not in memory."""
+        """Whether the archive of recall is in files."""
         return bool(self.recall) and self.archive == "files"
 
     @property
     def recall_settings(self) -> dict[str, Any]:
-        """The settings of recall that are given, by the names of their options."""
+        """The given settings of recall, by the names of their options."""
         values = {name: getattr(self, name) for name in OF_RECALL}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -71,7 +71,7 @@ class CacheSpec:
 class ModelSpec:
     """A model and its cache.
 
-    model: alias, folder, or id or address on the hub; None where it is open. adapter: the
+    model: short name, folder, or id or address on the hub; None while it is open. adapter: the
     folder of a LoRA adapter.
     """
 
@@ -88,11 +88,11 @@ class ModelSpec:
 
     @property
     def is_open(self) -> bool:
-        """Whether the model or its rows are to be chosen."""
+        """Whether the model or its rows are open."""
         return self.model is None or self.cache.max_kv is None
 
     def filled(self) -> ModelSpec:
-        """Return the spec with defaults where nothing was chosen."""
+        """Return the spec with defaults for its open settings."""
         cache = self.cache
         usual = replace(cache, kv=cache.kv or "dense", recall=bool(cache.recall))
         return replace(self, cache=usual)
@@ -100,13 +100,13 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class DeliverySpec:
-    """How the models reach a device, in the app if nothing is given.
+    """How the models reach a device; without options, they are in the app.
 
-    asset_pack: Apple hosts them. download: the address from which the app fetches them, without
-    a last `/`.
+    asset_pack: Apple hosts them. download: the address from which the app downloads them,
+    without a last `/`.
 
     Raises:
-        UserError: both are given, or the address is none that an app should have.
+        UserError: both are given, or the address is not allowed.
 
     """
 
@@ -126,22 +126,22 @@ class DeliverySpec:
 
     @property
     def apart(self) -> bool:
-        """Whether the models reach the device apart from the app."""
+        """Whether devices download the models separately from the app."""
         return self.asset_pack or bool(self.download)
 
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PLAIN = re.compile(r"[A-Za-z0-9._~:/%\[\]@!$&'()*+,;=-]+")
-"""What a URL may consist of, but for a query and a fragment."""
+"""The characters of a URL without a query and a fragment."""
 ADDRESS_REMEDY = "Give the folder's address, such as https://models.example.com/chat/1."
 
 
 def check_server(url: str) -> str:
-    """Return the address of the folder under which the model's files lie, without a last `/`.
+    """Return the address of the folder with the model's files, without a last `/`.
 
     Raises:
-        UserError: it is not https, has a user, a password, a query or a fragment, or is no
-            address. http is for trials on this machine only.
+        UserError: it is not https, has a user, a password, a query or a fragment, or is not an
+            address. http is allowed only on this machine, for tests.
 
     """
     try:
@@ -161,7 +161,7 @@ def check_server(url: str) -> str:
 
 
 def refused_address(what: str) -> UserError:
-    """Make the error for an address, which may contain a secret and is not repeated."""
+    """Make the error for an address, which it does not repeat because of possible secrets."""
     return UserError(f"--download {what}", remedy=ADDRESS_REMEDY, code=ExitCode.USAGE)
 
 
@@ -169,7 +169,7 @@ def refused_address(what: str) -> UserError:
 class AppSpec:
     """The package and its app.
 
-    name: None for the model's. bundle_id: "" for one of the maker's own. system: text of the
+    name: None for the model's name. bundle_id: "" for an automatic one. system: the text of the
     system prompt whose caches are computed, "" for none. proof: whether the app gets a page
     that measures it for `h2o-pack prove`.
     """
@@ -182,7 +182,7 @@ class AppSpec:
 
 @dataclass(frozen=True)
 class DevicesSpec:
-    """Names of the devices that must hold the package, and a user's own file of devices."""
+    """Names of the devices on which the package must fit, and the user's file of devices."""
 
     names: tuple[str, ...] = ()
     file: Path | None = None
@@ -192,7 +192,7 @@ class DevicesSpec:
 class PackageSpec:
     """A package.
 
-    models: in any order. upstream: version of mlx-swift-lm to stand on, "" for the newest.
+    models: in any order. upstream: the version of mlx-swift-lm, "" for the newest.
     """
 
     models: tuple[ModelSpec, ...] = (ModelSpec(),)
@@ -202,7 +202,7 @@ class PackageSpec:
     devices: DevicesSpec = DevicesSpec()
 
     def of(self, model: ModelSpec) -> PackageSpec:
-        """Return the spec with this model alone."""
+        """Return the spec with only this model."""
         return replace(self, models=(model,))
 
 
@@ -214,11 +214,11 @@ ONE_MODEL = {
     "--download": "Make a package for each model, or leave out --download.",
     "--measured": "Give only the model that the device measured.",
 }
-"""Options for a package with one model, and what to do where several are given."""
+"""Options that are only for packages with one model, and the remedy with several models."""
 
 
 def refuse_with_several(spec: PackageSpec, *, measured: bool = False) -> None:
-    """Refuse options that are for one model where several are given."""
+    """Refuse options for one model if several are given."""
     if len(spec.models) <= 1:
         return
     by_flag = {
@@ -240,11 +240,11 @@ def refuse_with_several(spec: PackageSpec, *, measured: bool = False) -> None:
 
 
 def to_document(spec: PackageSpec, source: str) -> dict[str, Any]:
-    """Return a spec as a lock holds it: JSON, with folders by their whole paths.
+    """Return a spec as JSON for a lock, with absolute paths.
 
-    source: the lock's name, which errors about budgets show.
+    source: the lock's name, for errors about budgets.
     """
-    import msgspec  # help needs none of this
+    import msgspec  # not needed for --help
 
     name = spec.app.name
     spec = replace(
@@ -257,7 +257,7 @@ def to_document(spec: PackageSpec, source: str) -> dict[str, Any]:
 
 
 def lockable(spec: ModelSpec, source: str) -> ModelSpec:
-    """Return a model whose folder is a whole path, with budgets that `source` holds."""
+    """Return a model with an absolute path, and with budgets whose source is `source`."""
     budgets = spec.cache.budgets and replace(spec.cache.budgets, source=source)
     return replace(
         spec,
@@ -267,10 +267,10 @@ def lockable(spec: ModelSpec, source: str) -> ModelSpec:
 
 
 def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
-    """Return the spec that the lock at `where` holds, as the command line would give it.
+    """Return the spec in the lock at `where`, as the command line would give it.
 
     Raises:
-        UserError: it is no spec, or has a key, setting or policy that this version lacks.
+        UserError: it is not a spec, or has a key, setting or policy that this version lacks.
 
     """
     import msgspec
@@ -296,12 +296,12 @@ def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
 def refuse_unknown(
     document: Mapping[str, Any], written: Mapping[str, Any], spec: PackageSpec
 ) -> None:
-    """Refuse keys, settings and policies that a lock has and this version lacks.
+    """Refuse keys, settings and policies in a lock that this version lacks.
 
     written: the document as this version writes it.
 
     Raises:
-        ValueError: names one of them.
+        ValueError: with the name of one of them.
 
     """
     unknown = [*keys_beside(document, written)]
@@ -326,7 +326,7 @@ def keys_beside(value: Any, other: Any) -> Iterator[str]:
 
 
 def path_as_text(path: Path) -> str:
-    """Return a path as text that holds wherever the command runs."""
+    """Return an absolute path as text."""
     whole = path.resolve()
     try:
         os.fsencode(whole).decode("utf-8")
@@ -345,7 +345,7 @@ def text_as_path(_kind: type, text: object) -> Path:
 
 
 def local_folder(name: str) -> Path | None:
-    """Return the folder that `name` is the path of, or None."""
+    """Return the folder whose path is `name`, or None."""
     try:
         path = Path(name).expanduser()
         return path.resolve() if name and path.is_dir() else None
@@ -354,18 +354,18 @@ def local_folder(name: str) -> Path | None:
 
 
 def name_of(model: str | None) -> str | None:
-    """Return a model as the command line names it, a folder by its whole path."""
+    """Return a model's name for the command line; a folder by its absolute path."""
     if model is None or not model.startswith(ADDRESS):
         return model
     return str(text_as_path(Path, model))
 
 
 def with_tuples(cache: CacheSpec) -> CacheSpec:
-    """Return a cache with its settings as the command line gives them: ranges are tuples."""
+    """Return a cache whose ranges are tuples, as the command line gives them."""
     settings = {name: as_tuples(value) for name, value in cache.settings.items()}
     return replace(cache, settings=settings)
 
 
 def as_tuples(value: Any) -> Any:
-    """Return a value with tuples in the place of lists."""
+    """Return a value with tuples instead of lists."""
     return tuple(map(as_tuples, value)) if isinstance(value, list) else value

@@ -1,1 +1,1 @@
-"""Files on disk: where downloads are kept, what is written, locked and digested."""
+"""Files on disk: paths, downloads, writing, locks and digests."""

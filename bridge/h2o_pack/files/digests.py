@@ -1,4 +1,4 @@
-"""Reads files once, in pieces: hashed, or copied and hashed, in constant memory."""
+"""Reads files once, in pieces, to hash or to copy them, in constant memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FICLONE = 0x40049409  # Linux
 
 
 def clone(source: Path, target: Path) -> bool:
-    """Make a file that shares the blocks of another; False where that cannot be."""
+    """Make a file that shares the blocks of another; False if this is impossible."""
     if sys.platform == "darwin":
         return clone_on_apfs(source, target)
     try:
@@ -44,7 +44,7 @@ def clone_on_apfs(source: Path, target: Path) -> bool:
 
 
 def can_clone(source_folder: Path, folder: Path) -> bool:
-    """Whether files of one folder can be cloned into another, which is tried out there."""
+    """Whether files of one folder can be cloned into another; tries it there."""
     if source_folder.stat().st_dev != folder.stat().st_dev:
         return False
     with suppress(OSError), TemporaryDirectory(prefix=".h2o-clone-", dir=folder) as place:
@@ -54,15 +54,15 @@ def can_clone(source_folder: Path, folder: Path) -> bool:
     return False
 
 
-CHUNK = 4 << 20  # bytes; large enough that the system's calls do not count
-WORKERS = 4  # files at once; each holds two pieces
+CHUNK = 4 << 20  # bytes; so large that the time of the system's calls does not matter
+WORKERS = 4  # files at once; each has two pieces in memory
 GIT_ID = re.compile(r"[0-9a-f]{40}")
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
-    """The work was asked to end early."""
+    """The work was stopped early."""
 
 
 def in_parallel(
@@ -70,10 +70,10 @@ def in_parallel(
     items: Iterable[_Item],
     advance: Callable[[int], None],
 ) -> list[_Found]:
-    """Do the work of some files at once; return what it gave, in order.
+    """Work on some files at once; return the results in order.
 
-    work: gets an item, what to tell the bytes of each piece, and what is set when another
-    item failed. advance: told the bytes, by one thread at a time.
+    work: gets an item, a function to call with the bytes of each piece, and an event that is
+    set when another item failed. advance: called with the bytes, by one thread at a time.
     """
     stop, lock = threading.Event(), threading.Lock()
 
@@ -96,7 +96,7 @@ def sha256_of(
 ) -> str:
     """Return a file's sha256 as hexadecimal digits.
 
-    advance: told the bytes of each piece. stop: ends the work with Stopped when set.
+    advance: called with the bytes of each piece. stop: when set, ends the work with Stopped.
     """
     digest = hashlib.sha256()
     for piece in pieces(path, advance, stop):
@@ -116,10 +116,10 @@ def git_id(path: Path) -> str:
 def copy(
     source: Path, target: Path, advance: Callable[[int], None], stop: threading.Event
 ) -> str:
-    """Copy a file to a new one, through to the disk; return its sha256.
+    """Copy a file to a new one and sync it; return its sha256.
 
-    Shares the blocks where the file system can; otherwise each piece is hashed while it
-    is written, so that the slower of both decides the speed.
+    Shares the blocks if the file system can. Otherwise each piece is hashed while it is
+    written, so that the slower of both decides the speed.
     """
     if clone(source, target):
         digest = sha256_of(target, advance, stop)
@@ -138,7 +138,7 @@ def copied(
     advance: Callable[[int], None],
     stop: threading.Event,
 ) -> str:
-    """Write a file's pieces, each while it is being hashed."""
+    """Write a file's pieces, and hash each while it is written."""
     digest = hashlib.sha256()
     pending: Future[None] | None = None
     with ThreadPoolExecutor(1) as hasher:

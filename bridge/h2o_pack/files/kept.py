@@ -1,8 +1,8 @@
-"""What stays of a folder when h2o-pack writes it anew: all that is the user's.
+"""Keeps the user's files when h2o-pack writes a folder again.
 
-A file is ours while it is as h2o-pack wrote it. What was added since moves to the same place
-in the new folder. A file of ours that was changed moves to Replaced/, and so does what
-stands where the new folder has something else.
+A file is ours while it is as h2o-pack wrote it. Files that the user added move to the same
+place in the new folder. A file of ours that the user changed moves to Replaced/, and so does a
+file whose place the new folder needs.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.paths import APP_FOLDER, NEW_APP_FOLDER, REPLACED_FOLDER
 
 ANY = ""
-"""Stands for a digest where a file is ours whatever is in it."""
+"""Replaces the digest of a file that is ours with any content."""
 
 
 def digest_of(place: Path) -> str:
-    """Return a file's sha256, read once as long as it does not change."""
+    """Return a file's sha256, which is read once as long as the file does not change."""
     status = place.stat()
     return _read(
         _Content(place, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
@@ -48,20 +48,20 @@ class Written:
 
     @cached_property
     def folders(self) -> frozenset[str]:
-        """The folders that they lie in."""
+        """The folders that contain these files."""
         return frozenset(
             str(above) for path in self.files for above in PurePosixPath(path).parents
         )
 
     def is_unchanged(self, path: str, place: Path) -> bool:
-        """Whether a path is a file of ours, and `place` is as it was written."""
+        """Whether a path is a file of ours, and `place` has its recorded content."""
         digest = self.files.get(path)
         if digest is None or place.is_symlink() or not place.is_file():
             return False
         return digest == ANY or digest_of(place) == digest
 
     def changed(self, folder: Path) -> list[str]:
-        """Return the files of ours in a folder that are there and not as they were written."""
+        """Return our files in a folder that exist and were changed."""
         return [
             path
             for path in sorted(self.files)
@@ -71,7 +71,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Move:
-    """Something of the user's, and its place in the new folder; both relative."""
+    """A file or folder of the user's, and its place in the new folder; both relative."""
 
     path: str
     target: str
@@ -83,10 +83,10 @@ class Move:
         (previous / self.path).rename(target)
 
     def link(self, previous: Path, output: Path) -> None:
-        """Link it into the new folder ahead of the exchange, so that a stop never loses it.
+        """Link it into the new folder before the exchange, so that it is never lost.
 
-        `make` moves what cannot be linked, and folders beside ours (a repository, a build):
-        these may be large, and moving a folder takes one step.
+        `make` moves what cannot be linked, and the user's folders (a repository, a build),
+        which may be large; moving a folder takes one step.
         """
         source, target = previous / self.path, output / self.target
         try:
@@ -106,7 +106,7 @@ def link(source: str | Path, target: str | Path) -> None:
 
 @dataclass(frozen=True)
 class Exchanged:
-    """An earlier folder and the one that takes its place.
+    """An earlier folder and the folder that replaces it.
 
     replaced: the folder for changed files of ours, relative to the new one.
     """
@@ -117,9 +117,9 @@ class Exchanged:
     replaced: str = REPLACED_FOLDER
 
     def moves(self, folder: str = "") -> Iterator[Move]:
-        """Yield what is to move from below a folder, in the order in which it may."""
+        """Yield the moves below a folder, in an order in which they are possible."""
         entries = (self.previous / folder).iterdir()
-        # What was replaced before comes first: more may join it.
+        # Files replaced earlier come first, because more may join them.
         for entry in sorted(entries, key=lambda path: (path.name != self.replaced, path.name)):
             path = entry.relative_to(self.previous).as_posix()
             target = self.output / path
@@ -131,12 +131,12 @@ class Exchanged:
                     yield Move(path, place)
 
     def target(self, path: str) -> str:
-        """Return where something of the user's goes."""
+        """Return the new place of a file of the user's."""
         free = path not in self.written.files and not is_taken(self.output, path)
         return path if free else self.aside(path)
 
     def aside(self, path: str) -> str:
-        """Return a free place for it among what was replaced, or the one that it has there."""
+        """Return a free place for it in Replaced/, or the place that it has there already."""
         number, target = 1, f"{self.replaced}/{path}"
         while any(os.path.lexists(root / target) for root in (self.previous, self.output)):
             if is_same(self.previous / path, self.output / target):
@@ -152,7 +152,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_same(entry: Path, target: Path) -> bool:
-    """Whether both are one file, which the new folder took over."""
+    """Whether both are the same file, which the new folder took over."""
     try:
         return os.path.samestat(entry.lstat(), target.lstat())
     except OSError:
@@ -160,7 +160,7 @@ def is_same(entry: Path, target: Path) -> bool:
 
 
 def is_taken(folder: Path, path: str) -> bool:
-    """Whether a folder has something at a path, or in the way to it."""
+    """Whether a folder has a file at a path, or at a folder above it."""
     above = [folder / parent for parent in PurePosixPath(path).parents]
     return os.path.lexists(folder / path) or any(
         os.path.lexists(parent) and not is_folder(parent) for parent in above

@@ -1,4 +1,4 @@
-"""h2o-pack.lock.json: what a package was made from; marks a folder as ours."""
+"""h2o-pack.lock.json: the options and sources of a package; it marks the folder as ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from h2o_pack.results import Count, doc
 
 NAME = "h2o-pack.lock.json"
 FORMAT = 1
-"""Of a package's other records."""
+"""The format of a package's other records."""
 LOCK_FORMAT = 2
 REMEDY = (
     "Move your own files (App/ too) out of the folder, delete the rest, and make the "
@@ -39,9 +39,9 @@ class EditedFile:
 class Vendored:
     """How Vendor/ was made. edits is the sha256 of the edits and added files.
 
-    contents: the sha256 of Vendor/manifest.json, which has those of all files. commits: of each
-    package and submodule, "" where a folder without git was given. offline: whether it holds
-    all that SwiftPM would fetch.
+    contents: the sha256 of Vendor/manifest.json, which contains those of all files. commits: of
+    each package and submodule, "" for a folder without git. offline: whether it contains all
+    that a build needs.
     """
 
     host: str
@@ -54,7 +54,7 @@ class Vendored:
 
 @dataclass(frozen=True)
 class PreparedPrompt:
-    """What the caches of a system prompt were computed from."""
+    """The origin of a system prompt's caches."""
 
     tokens: Annotated[Count, doc("Tokens with which every conversation begins.")]
     chunk: Annotated[Count, doc("Tokens that the model read at once.")]
@@ -74,9 +74,9 @@ Folder = Annotated[
 class LockedModel:
     """A model of the package.
 
-    folder: where it lies in the package. commit: on the hub, "" for a local model. config,
-    kv, group_size: its cache, all defaults filled in. system_prompt: the one whose caches are
-    there.
+    folder: the model's folder in the package. commit: on the hub, "" for a local model. config,
+    kv, group_size: its cache, including defaults. system_prompt: the prompt whose caches are in
+    the folder.
     """
 
     model: str
@@ -92,10 +92,10 @@ class LockedModel:
 class Lock:
     """The content of the lock.
 
-    spec: what the package was asked for with, see `spec.from_document`. models: what became
-    of it, the largest first. upstream: the pins of `upstream_version`. files: sha256 of each
-    generated file by path, but for the app's. app: sha256 of the files of the newest scaffold
-    that was written to App or App.new, by path in it; None before one was.
+    spec: the options of the package, see `spec.from_document`. models: the models, the largest
+    first. upstream: the pins of `upstream_version`. files: the sha256 of each generated file by
+    path, except those of the app. app: the sha256 of each file of the newest scaffold in App or
+    App.new, by its path there; None without one.
     """
 
     h2o_pack: str
@@ -128,7 +128,7 @@ def sha256(data: bytes) -> str:
 
 
 def read(package: Path) -> Lock:
-    """Read a package's lock; UserError when the folder is not a package of ours."""
+    """Read a package's lock; UserError if the folder is not a package of ours."""
     path = package / NAME
     try:
         return read_record(path, Lock, LOCK_FORMAT)
@@ -143,7 +143,7 @@ def read(package: Path) -> Lock:
 def read_record(path: Path, kind: type[_T], version: int = FORMAT) -> _T:
     """Read a record of ours into its dataclass.
 
-    version: of its format.
+    version: the version of its format.
 
     Raises:
         UserError: it is damaged, or has the format of another h2o-pack.
@@ -165,7 +165,7 @@ def read_record(path: Path, kind: type[_T], version: int = FORMAT) -> _T:
 
 
 class Head(msgspec.Struct):
-    """What all records of ours have."""
+    """The keys that all our records have."""
 
     format: int
 

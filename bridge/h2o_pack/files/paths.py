@@ -1,4 +1,4 @@
-"""Names in a package, which names are safe, and the folder of the cache."""
+"""Names in a package, checks of names, and the folder of the cache."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from urllib.parse import quote
 
 APP_FOLDER = "App"
-"""The app: written once, then the user's."""
+"""The app: written once; it then belongs to the user."""
 NEW_APP_FOLDER = "App.new"
-"""A newer scaffold of the app, beside the user's."""
+"""A newer scaffold of the app, next to the user's app."""
 MODEL_FOLDER = "Model"
-"""Of the model; several models have folders of their own in it."""
+"""The folder of the model; several models each have a folder in it."""
 MODEL_MANIFEST = "manifest.json"
 REPLACED_FOLDER = "Replaced"
-"""Files of ours that the user changed, from before they were written anew."""
+"""The user's versions of generated files that were written again."""
 VENDOR_FOLDER = "Vendor"
 SYSTEM_PROMPT, ADAPTER = "system-prompt.tensors", "adapters.tensors"
-"""In MODEL_FOLDER. In the format of safetensors, of which mlx-swift-lm takes every file for
-weights."""
+"""In MODEL_FOLDER. The files are in the format of safetensors, but mlx-swift-lm would load any
+file with that extension as weights."""
 ADAPTER_CONFIG = "adapter_config.json"
 TRACES_FOLDER = "Traces"
-"""In the sources of the model's module: what its app replays on a device."""
+"""In the sources of the model's module: traces that its app replays on a device."""
 VENDOR_MANIFEST = "manifest.json"
 
 
@@ -32,7 +32,7 @@ ABSOLUTE = re.compile(r"[/~]|[A-Za-z]:")
 
 
 def why_unsafe(name: object) -> str | None:
-    """Say why a name in a listing or an index is no path inside a folder; None if it is."""
+    """Say why a name in a listing or an index is not a path inside a folder; None if it is."""
     if not isinstance(name, str) or not name:
         return "is not a name"
     parts = name.split("/")
@@ -47,16 +47,16 @@ def why_unsafe(name: object) -> str | None:
 
 
 def reason(error: BaseException) -> str:
-    """Say an error of the system in words."""
+    """Return the text of an error of the system."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 CACHE_VARIABLE = "H2O_PACK_CACHE"
-MIRROR = "H2O_PACK_MIRROR"  # what takes the place of https://github.com
+MIRROR = "H2O_PACK_MIRROR"  # replaces https://github.com
 
 
 def cache_folder() -> Path:
-    """Return the folder for downloads: $H2O_PACK_CACHE, or the system's usual place."""
+    """Return the folder for downloads: $H2O_PACK_CACHE, or the system's usual folder."""
     own = os.environ.get(CACHE_VARIABLE)
     if own:
         return Path(own).expanduser()
@@ -67,5 +67,5 @@ def cache_folder() -> Path:
 
 
 def metadata_folder(hub_id: str) -> Path:
-    """Return the folder with what the hub said of a model."""
+    """Return the folder with the hub's metadata of models."""
     return cache_folder() / "metadata" / quote(hub_id, safe="")

@@ -1,6 +1,6 @@
-"""Reads and writes text and JSON; what fails says which file and what to do.
+"""Reads and writes text and JSON; errors name the file and what to do.
 
-JSON that others wrote is read with bounds, and never as code.
+JSON of others is read with limits, and never as code.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from h2o_pack.files.paths import reason
 
 _T = TypeVar("_T")
 CONFIG_BYTES = 1 << 20
-INDEX_BYTES = 64 << 20  # a name and a shard for each of at most some 100,000 tensors
+INDEX_BYTES = 64 << 20  # for a name and a shard of each of up to about 100,000 tensors
 SHORT_JSON = 200
-"""Characters of a value that `json_by_lines` leaves on one line."""
+"""The most characters of a value that `json_by_lines` writes on one line."""
 
 
 def usage_error(what: str, remedy: str) -> UserError:
@@ -29,21 +29,22 @@ def usage_error(what: str, remedy: str) -> UserError:
 
 
 MOST_BYTES = 64 << 20
-"""Of a file of settings, records or text."""
+"""The most bytes of a file of settings, records or text."""
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
     """Read a file of at most `most` bytes.
 
-    A pipe or a device may have no end, or no beginning: of those only what a shell hands over,
-    below /dev, is read.
+    A pipe or a device may never end, or never begin, so only those that a shell passes, below
+    /dev, are read.
 
     Raises:
-        OSError: it cannot be read, is no file, or is longer; `strerror` says which.
+        OSError: the file cannot be read, is not a regular file, or is longer; `strerror` says
+            which.
 
     """
     mode = path.stat().st_mode
-    # Opening a folder is the system's error.
+    # For a folder, opening it gives the system's own error.
     ordinary = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
     if not ordinary and not path.is_relative_to("/dev"):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -58,7 +59,7 @@ def read_text(path: Path, remedy: str) -> str:
     """Read a file of UTF-8 text.
 
     Raises:
-        UserError: it cannot be read, or is not such text; `remedy` says what to give.
+        UserError: it cannot be read, or is not such text; `remedy` is the error's remedy.
 
     """
     try:
@@ -76,7 +77,7 @@ def read_json(path: Path, kind: type[_T], name: str, remedy: str) -> _T:
         UserError: it cannot be read, is not JSON or not of the type, and where.
 
     """
-    import msgspec  # `h2o-pack --help` does without
+    import msgspec  # not needed for `h2o-pack --help`
 
     text = read_text(path, remedy)
     try:
@@ -88,7 +89,7 @@ def read_json(path: Path, kind: type[_T], name: str, remedy: str) -> _T:
 
 
 class RepeatedKeyError(ValueError):
-    """An object gives a key twice, so that two readers may read two things."""
+    """A key occurs twice in an object, so that two readers may read different values."""
 
 
 def read_object(path: Path, most: int = CONFIG_BYTES) -> dict[str, Any]:
@@ -103,9 +104,9 @@ def read_object(path: Path, most: int = CONFIG_BYTES) -> dict[str, Any]:
 def parse_object(
     data: bytes, name: str, where: str, most: int = CONFIG_BYTES, *, unique: bool = False
 ) -> dict[str, Any]:
-    """Parse a JSON object in UTF-8; unique: a key that is given twice is an error.
+    """Parse a JSON object in UTF-8; unique: a key that occurs twice is an error.
 
-    Infinity is let through, which configurations have and JSON5 readers take.
+    Infinity is accepted, because configurations contain it and JSON5 readers accept it.
     """
     if len(data) > most:
         raise unreadable(where, f"{name} is larger than {most >> 20} MiB")
@@ -130,7 +131,7 @@ def constant(name: str) -> float:
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its pairs, each key given once."""
+    """Make an object of its pairs; an error if a key occurs twice."""
     document = dict(pairs)
     if len(document) < len(pairs):
         seen: set[str] = set()
@@ -145,7 +146,7 @@ def writing(
 ) -> Iterator[None]:
     """Turn a failure to write below `output` into an error that names the file.
 
-    what: is written, "" for the file's own name.
+    what: the name of the written file in the error, "" for its path.
 
     Raises:
         UserError: a file or folder cannot be written.
@@ -163,9 +164,9 @@ def writing(
 
 
 def json_by_lines(document: object, depth: int) -> str:
-    """Write JSON with a line for each value that is `depth` containers deep.
+    """Write JSON with one line for each value that is `depth` containers deep.
 
-    Containers above are written over several lines, short ones on one, so that a table has a
+    Outer containers are written over several lines, short ones on one, so that a table has one
     line for each row or cell.
     """
 

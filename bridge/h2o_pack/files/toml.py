@@ -1,11 +1,9 @@
-"""Reads TOML strictly into dataclasses: unknown keys and values that do not fit are errors.
+"""Reads TOML strictly into dataclasses: unknown keys and wrong values are errors.
 
 A file is described by a dataclass with a field for each kind of `[[table]]` that it has:
 
     @dataclass(frozen=True)
-    class PetsFile:
-        dog: tuple[Dog, ...] = ()
-        cat: tuple[Cat, ...] = ()
+    class PetsFile: dog: tuple[Dog, ...] = () cat: tuple[Cat, ...] = ()
 
 A dataclass may check values that belong together in `__post_init__`, raising ValueError.
 """
@@ -37,7 +35,7 @@ class Blame:
     code: ExitCode = ExitCode.INTERNAL
 
     def error(self, what: str, where: object, near: str = "") -> UserError:
-        """Make the error for something that is wrong in a file."""
+        """Make the error for a mistake in a file."""
         return UserError(what, where=str(where), remedy=near + self.remedy, code=self.code)
 
 
@@ -48,7 +46,7 @@ def read_tables(path: Path, kind: type[File], blame: Blame = PART_OF_PACKAGE) ->
     """Read a file of several kinds of `[[key]]` tables into its dataclass.
 
     Raises:
-        UserError: all that is wrong with the file, together, each with its line.
+        UserError: all mistakes in the file, each with its line.
 
     """
     document, text = load(path, blame)
@@ -59,9 +57,9 @@ def read_tables(path: Path, kind: type[File], blame: Blame = PART_OF_PACKAGE) ->
 def read_rows(
     path: Path, key: str, kind: type[Row], blame: Blame = PART_OF_PACKAGE, *, unique: str = ""
 ) -> tuple[Row, ...]:
-    """Read a file that has `[[key]]` tables alone; see `read_tables`.
+    """Read a file that has only `[[key]]` tables; see `read_tables`.
 
-    unique: the field in which no two tables may have the same value, whatever its case.
+    unique: the field in which no two tables may have the same value, ignoring case.
     """
     document, text = load(path, blame)
     return rows_of(document, text, path, {key: kind}, blame, unique=unique).get(key, ())
@@ -87,7 +85,7 @@ def rows_of(
     *,
     unique: str = "",
 ) -> dict[str, tuple[Any, ...]]:
-    """Return a loaded document's tables by their keys, each of its kind."""
+    """Return the tables of a loaded document by their keys, each as its dataclass."""
     problems = Problems()
     tables: dict[str, tuple[Any, ...]] = {}
     for key, rows in document.items():
@@ -112,7 +110,7 @@ def rows_of(
             if unknown:
                 continue
             try:
-                # Made anew, as msgspec leaves fields with defaults to the class.
+                # Created again, because msgspec leaves the defaults of fields to the class.
                 converted.append(kinds[key](**vars(msgspec.convert(row, kinds[key]))))
             except msgspec.ValidationError as error:
                 problems.found.append(blame.error(f"[[{key}]]: {error}", where))
@@ -137,7 +135,7 @@ def lines_of(text: str, key: str) -> list[int]:
 
 
 def line_of(text: str, key: str, start: int = 1) -> int:
-    """Return the line of `key = ...` at or after a line; that line where it is not found."""
+    """Return the line of `key = ...` at or after a line; the line itself if there is none."""
     begins = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
     for number, line in enumerate(text.splitlines()[start - 1 :], start=start):
         if begins.match(line):
@@ -151,7 +149,7 @@ def parse_toml(text: str, kind: type[File], where: str, blame: Blame = PART_OF_P
     Args:
         text: of the file.
         kind: a `msgspec.Struct`, or a mapping to structs.
-        where: what errors call the file.
+        where: the name of the file in errors.
         blame: how errors are reported.
 
     Raises:
@@ -171,7 +169,7 @@ def parse_toml(text: str, kind: type[File], where: str, blame: Blame = PART_OF_P
 def unknown_keys(
     value: Any, kind: inspect.Type, place: str = "$"
 ) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the keys that a type does not have: where, the key, and the known ones."""
+    """Yield the keys that a type does not have: the place, the key, and the known keys."""
     if isinstance(kind, inspect.StructType) and isinstance(value, dict):
         fields = {field.encode_name: field.type for field in kind.fields}
         for key, part in value.items():

@@ -1,7 +1,7 @@
-"""The only place that writes packages: whole or not at all, one run at a time.
+"""The only module that writes packages: completely or not at all, one run at a time.
 
-A package is written beside its place and then renamed. The names used are
-fixed, so that what a killed run leaves is put right by the next one.
+A package is written under a temporary name and then renamed. The names are fixed, so that the
+next run can repair what a killed run leaves.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def as_bytes(content: Content) -> bytes:
     return content.encode() if isinstance(content, str) else content
 
 
-ATTEMPTS = 5  # to move what stays while another program writes there
+ATTEMPTS = 5  # to move the user's files while another program writes there
 Keep = Callable[[Path, Path], Iterable[Move]]
-"""Finds what must move from an earlier folder to the one that takes its place."""
+"""Finds the files that must move from an earlier folder to the one that replaces it."""
 
 
 @contextmanager
 def exclusive(output: Path) -> Iterator[None]:
-    """Hold the only run that may change `output`; a second run is refused."""
+    """Let only one run at a time change `output`; a second run is refused."""
     refuse_unnamable(output)
     refuse_dangling(output)
     folder = Path(tempfile.gettempdir()) / f"h2o-pack-{os.getuid()}"
@@ -61,7 +61,7 @@ def exclusive(output: Path) -> Iterator[None]:
 
 @contextmanager
 def in_turn(lock: FileLock, say: Callable[[str], None], other: str) -> Iterator[None]:
-    """Hold a lock; tell that another, `other`, holds it, and wait for that to end."""
+    """Hold a lock; if another program holds it, say so (`other`) and wait."""
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -77,8 +77,8 @@ def in_turn(lock: FileLock, say: Callable[[str], None], other: str) -> Iterator[
 def replacing_package(output: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes the package `output`.
 
-    An `output` that exists must be empty or ours. What h2o-pack did not write
-    there (Vendor/, build folders, the user's files) moves over.
+    An existing `output` must be empty or ours. Everything in it that h2o-pack did not write
+    (Vendor/, build folders, the user's files) moves to the new folder.
     """
     refuse_foreign(output)
     with replacing(output, keep=kept_of_package) as staging:
@@ -89,8 +89,8 @@ def replacing_package(output: Path) -> Iterator[Path]:
 def replacing(output: Path, keep: Keep = lambda _previous, _output: ()) -> Iterator[Path]:
     """Yield an empty folder, which replaces `output` if the block succeeds.
 
-    `keep` finds what should move from the earlier folder to the new one. When
-    the block fails or is interrupted, everything is as it was before.
+    `keep` finds the files to move from the earlier folder to the new one. If the block fails or
+    is interrupted, nothing changes.
     """
     output = output.resolve()
     refuse_owned_by_others(output)
@@ -118,10 +118,9 @@ def replacing(output: Path, keep: Keep = lambda _previous, _output: ()) -> Itera
 class Exchange:
     """The replacement of one folder by another, under names that a later run can find.
 
-    The names that exist say how far it has come: `new` is being written, and gets links
-    to what stays; then `output` becomes `old` and `new` becomes `output`; what stays and was
-    not linked moves from `old` to `output`; then `old` becomes `done`, which only has to be
-    deleted.
+    The names that exist show the state. `new` is being written, and gets links to the files to
+    keep. Then `output` becomes `old` and `new` becomes `output`. Files to keep that were not
+    linked move from `old` to `output`. Then `old` becomes `done`, which only has to be deleted.
     """
 
     output: Path
@@ -134,7 +133,7 @@ class Exchange:
 
     @property
     def old(self) -> Path:
-        """The earlier folder, with the files that must still move."""
+        """The earlier folder, with files that must still move."""
         return self.output.with_name(f".{self.output.name}.h2o-old")
 
     @property
@@ -143,7 +142,7 @@ class Exchange:
         return self.output.with_name(f".{self.output.name}.h2o-done")
 
     def finish(self) -> None:
-        """Put the new folder, whole, in place of the earlier one."""
+        """Put the complete new folder in the place of the earlier one."""
         to_disk(self.new)
         if not self.output.exists():
             self.new.rename(self.output)
@@ -157,7 +156,7 @@ class Exchange:
         self.recover()
 
     def recover(self) -> None:
-        """Finish or undo the exchange, wherever it stopped.
+        """Finish or undo the exchange, in whatever state it is.
 
         Raises:
             UserError: somebody else made a folder of such a name.
@@ -176,10 +175,10 @@ class Exchange:
         self.clear(self.new)
 
     def move_what_stays(self) -> None:
-        """Move what stays of the earlier folder to the new one.
+        """Move the files to keep from the earlier folder to the new one.
 
-        Another program, a build, may change both meanwhile: what it deleted need not be moved,
-        and where it made a folder first, what is in the earlier one joins it.
+        Another program, such as a build, may change both meanwhile: files that it deleted need
+        not be moved, and if it created a folder first, the files of the earlier folder join it.
         """
         problem = OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self.old))
         for _ in range(ATTEMPTS):
@@ -190,7 +189,7 @@ class Exchange:
         raise problem
 
     def tried(self, move: Move) -> OSError | None:
-        """Move something to the new folder; return why that cannot be."""
+        """Move a file or folder to the new folder; return why this is impossible, if it is."""
         try:
             move.make(self.old, self.output)
         except OSError as error:
@@ -205,9 +204,9 @@ class Exchange:
 
 
 def refuse_others(folder: Path) -> None:
-    """Refuse a folder at a place of ours that another user made, or a link there.
+    """Refuse a folder or a link at a place of ours that another user created.
 
-    In a folder where all may write, such as /tmp, anybody can put one there first.
+    In a folder in which everybody may write, such as /tmp, anybody can create it first.
     """
     try:
         status = folder.lstat()
@@ -223,7 +222,7 @@ def refuse_others(folder: Path) -> None:
 
 
 def refuse_owned_by_others(output: Path) -> None:
-    """Refuse a folder of another user: what is theirs in it could not all be moved."""
+    """Refuse a folder of another user, whose files in it could not all be moved."""
     if output.exists() and output.stat().st_uid != os.geteuid():
         raise UserError(
             f"{output} belongs to another user",
@@ -233,7 +232,7 @@ def refuse_owned_by_others(output: Path) -> None:
 
 
 def refuse_dangling(output: Path) -> None:
-    """Refuse a link that leads nowhere: whoever made it would choose where we write."""
+    """Refuse a link to a path that does not exist: its maker would choose where we write."""
     if output.is_symlink() and not output.exists():
         raise UserError(
             f"{output} is a link to a path that does not exist",
@@ -243,7 +242,7 @@ def refuse_dangling(output: Path) -> None:
 
 
 def refuse_unnamable(output: Path) -> None:
-    """Refuse a folder whose path is no UTF-8: neither MLX nor Swift opens files there."""
+    """Refuse a folder whose path is not UTF-8: MLX and Swift cannot open files in it."""
     try:
         os.fsencode(output.resolve()).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -255,7 +254,7 @@ def refuse_unnamable(output: Path) -> None:
 
 
 def to_disk(folder: Path) -> None:
-    """Ask for a folder's names to be on the disk, where the system can be asked."""
+    """Sync a folder's names to the disk, if the system supports it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -291,7 +290,7 @@ def refuse_foreign(output: Path) -> None:
 
 
 def kept_of_package(previous: Path, output: Path) -> Iterator[Move]:
-    """Find what moves from an earlier package to the one in its place."""
+    """Find the files that move from an earlier package to the one that replaces it."""
     return Exchanged(previous, output, written(previous)).moves()
 
 
@@ -311,7 +310,7 @@ def written(package: Path) -> Written:
 
 
 def written_of_model(package: Path, folder: str) -> dict[str, str]:
-    """Return {path: sha256, or ANY} of what h2o-pack wrote in the folder of a model."""
+    """Return {path: sha256, or ANY} of the files that h2o-pack wrote in a model's folder."""
     manifest = package / folder / MODEL_MANIFEST
     own = {f"{folder}/{MODEL_MANIFEST}": ANY}
     if manifest.exists():
@@ -324,7 +323,7 @@ def written_of_model(package: Path, folder: str) -> dict[str, str]:
 
 
 def not_writable(output: Path, error: OSError) -> UserError:
-    """Make the error for a disk that refuses."""
+    """Make the error for a disk on which writing fails."""
     return UserError(
         f"{output} cannot be written: {error.strerror or error}",
         where=str(error.filename) if error.filename else None,
@@ -334,7 +333,7 @@ def not_writable(output: Path, error: OSError) -> UserError:
 
 
 def in_use(output: Path, old: Path) -> UserError:
-    """Make the error for a folder in which another program did not stop writing."""
+    """Make the error for a folder to which another program keeps writing."""
     return UserError(
         f"{output} is complete, but lacks some of your files, because another program writes "
         "to them",
@@ -346,10 +345,11 @@ def in_use(output: Path, old: Path) -> UserError:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a file by another text, whole or not at all."""
+    """Replace a file by another text, completely or not at all."""
     temporary = path.with_name(f".{path.name}.h2o-new")
     try:
-        temporary.unlink(missing_ok=True)  # of a killed run, or a link that came with a package
+        # A killed run leaves such a file; somebody else's package may contain a link here.
+        temporary.unlink(missing_ok=True)
         # "x" opens no file that exists and follows no link, as open(2) says of O_EXCL.
         with temporary.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)

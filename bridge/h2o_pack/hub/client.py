@@ -1,9 +1,9 @@
-"""Asks the Hugging Face hub for what describes a model: never for weights.
+"""Asks the Hugging Face hub for the metadata of a model, never for weights.
 
-Everything goes through huggingface_hub, so HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE, proxies
-and saved logins hold here too. Every answer that it gets in this process is bounded in bytes
-and time; the library uses headers of an answer as parts of paths (an ETag names a file in its
-cache), so that one that is not a hash or a commit id is removed before the library reads it.
+All requests use huggingface_hub, so HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE, proxies and saved
+logins apply here too. Every answer in this process is limited in bytes and time. The library
+uses headers of an answer as parts of paths (an ETag names a file in its cache), so a header
+that is not a hash or a commit id is removed before the library reads it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _most_bytes: ContextVar[int] = ContextVar("most bytes of an answer", default=ANS
 
 @contextmanager
 def at_most(size: int) -> Iterator[None]:
-    """Refuse answers of more than `size` bytes, or of a page that explains an error."""
+    """Refuse answers of more than `size` bytes; a page that explains an error may be longer."""
     token = _most_bytes.set(max(size, 1 << 20))
     try:
         yield
@@ -77,14 +77,14 @@ def at_most(size: int) -> Iterator[None]:
 
 
 class BoundedStream(httpx2.SyncByteStream):
-    """The bytes of an answer; UserError where they are too many or come too slowly."""
+    """The bytes of an answer; UserError if they are too many or arrive too slowly."""
 
     def __init__(self, stream: httpx2.SyncByteStream, most: int, host: str) -> None:
-        """Take the stream, the bytes that it may have, and who sends it."""
+        """Wrap a stream; `most` bytes are allowed, and errors name the sender."""
         self.stream, self.most, self.host = stream, most, host
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield what arrives."""
+        """Yield the bytes as they arrive."""
         size = 0
         since, recent = time.monotonic(), 0
         for piece in self.stream:
@@ -110,11 +110,11 @@ def ask_for_plain_bytes(request: httpx2.Request) -> None:
 
 
 def check_answer(response: httpx2.Response) -> None:
-    """Remove headers that are not what they should be, and bound the body."""
+    """Remove headers with invalid values, and limit the body."""
     for name, pattern in PATTERNS.items():
         if name in response.headers and not pattern.fullmatch(response.headers[name]):
             del response.headers[name]
-    # Bytes of Xet would come by another client, which nothing here bounds.
+    # Another client, without these limits, would download bytes of Xet.
     response.headers.pop("X-Xet-Hash", None)
     host = response.request.url.host
     if response.headers.get("Content-Encoding", "identity") != "identity":
@@ -124,7 +124,7 @@ def check_answer(response: httpx2.Response) -> None:
 
 
 def not_taken(host: str, what: str) -> UserError:
-    """Make the error for an answer that is not taken."""
+    """Make the error for an invalid answer."""
     return UserError(
         f"{host} {what}",
         remedy="Check HF_ENDPOINT and your proxies, then run the command again.",
@@ -133,7 +133,7 @@ def not_taken(host: str, what: str) -> UserError:
 
 
 def guarded_client() -> httpx2.Client:
-    """Make the library's own client, with the checks."""
+    """Make the library's own client with these checks."""
     client = default_client_factory()
     hooks = client.event_hooks
     client.event_hooks = {
@@ -144,7 +144,7 @@ def guarded_client() -> httpx2.Client:
 
 
 def guard() -> None:
-    """Check all answers that huggingface_hub gets in this process from now on."""
+    """Check all answers to huggingface_hub in this process from now on."""
     set_client_factory(guarded_client)
 
 
@@ -158,16 +158,16 @@ UNAUTHORIZED, FORBIDDEN, TOO_MANY, FAILING = 401, 403, 429, 500
 
 
 class UnreachableError(UserError):
-    """The hub cannot be asked: offline, or nobody answers."""
+    """The hub cannot be reached."""
 
 
 class WrongBytesError(UserError):
-    """An answer of the hub is not what was asked for."""
+    """An answer of the hub contains something else than requested."""
 
 
 @contextmanager
 def explained(hub_id: str, revision: str) -> Iterator[None]:
-    """Turn what huggingface_hub raises into errors that say what to do."""
+    """Turn exceptions of huggingface_hub into errors that say what to do."""
     try:
         yield
     except GatedRepoError as error:
@@ -214,7 +214,7 @@ def explained(hub_id: str, revision: str) -> Iterator[None]:
 
 
 def answered(hub_id: str, error: Exception) -> UserError:
-    """Explain a status that is not one of the hub's own refusals."""
+    """Explain an HTTP status that is not one of the hub's own refusals."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", 0)
     if status == TOO_MANY:
@@ -234,7 +234,7 @@ def answered(hub_id: str, error: Exception) -> UserError:
 
 
 def refused(hub_id: str, what: str, remedy: str) -> UserError:
-    """Make the error for a model that the hub does not give."""
+    """Make the error for a model that the hub refuses."""
     return UserError(f"{hub_id} {what}", remedy=remedy, code=ExitCode.MODEL)
 
 
@@ -244,7 +244,7 @@ def network(hub_id: str, what: str, remedy: str) -> UserError:
 
 
 def wrong_bytes(hub_id: str, what: str) -> WrongBytesError:
-    """Make the error for answers that are not what was asked for."""
+    """Make the error for an answer that contains something else than requested."""
     return WrongBytesError(
         f"{hub_id} cannot be read: the hub {what}", remedy=AGAIN, code=ExitCode.NETWORK
     )
@@ -253,7 +253,7 @@ def wrong_bytes(hub_id: str, what: str) -> WrongBytesError:
 def unreachable(
     hub_id: str, why: str = "the hub cannot be reached", remedy: str = OFFLINE
 ) -> UnreachableError:
-    """Make the error for a hub that cannot be asked."""
+    """Make the error for a hub that cannot be reached."""
     return UnreachableError(
         f"{hub_id} cannot be downloaded: {why}, and the model is not in the hub's cache",
         remedy=remedy,
@@ -263,7 +263,7 @@ def unreachable(
 
 @contextmanager
 def hub_errors(model: Model) -> Iterator[None]:
-    """Turn the errors of a download into UserErrors: the hub's, the network's, the disk's."""
+    """Turn the errors of a download into UserErrors: of the hub, the network or the disk."""
     try:
         with explained(model.id, model.commit), causes():
             yield
@@ -285,7 +285,7 @@ def hub_errors(model: Model) -> Iterator[None]:
 
 @contextmanager
 def causes() -> Iterator[None]:
-    """Raise what the client found, where it only says that the cache lacks a file."""
+    """Raise the client's error if the library only reports that the cache lacks a file."""
     try:
         yield
     except LocalEntryNotFoundError as error:
@@ -295,7 +295,7 @@ def causes() -> Iterator[None]:
 
 
 def changed_on_hub(model: Model, file: ModelFile) -> UserError:
-    """Make the error for a file that is another one than when the model was resolved."""
+    """Make the error for a file that has changed since the model was resolved."""
     return UserError(
         f"{file.path} of {model.id} has changed since the hub listed it at {model.commit[:12]}",
         remedy="Run the command again.",
@@ -304,7 +304,7 @@ def changed_on_hub(model: Model, file: ModelFile) -> UserError:
 
 
 def other_bytes(model: Model, file: ModelFile, digest: str) -> UserError:
-    """Make the error for content that does not have the hash that the hub lists."""
+    """Make the error for content that does not have the hash in the hub's listing."""
     return UserError(
         f"{file.path} of {model.id} arrived with the sha256 {digest[:12]}… instead of "
         f"{file.sha256[:12]}…",
@@ -315,9 +315,9 @@ def other_bytes(model: Model, file: ModelFile, digest: str) -> UserError:
 
 
 RETRIES = 3
-TIMEOUT = 10  # seconds without an answer, as huggingface_hub has it
+TIMEOUT = 10  # seconds without an answer, as in huggingface_hub
 BUSY = (408, 429, 500, 502, 503, 504)
-NOBODY = ("ConnectError", "ConnectTimeout")  # httpx's: nobody is there to ask again
+NOBODY = ("ConnectError", "ConnectTimeout")  # httpx's errors after which another try is useless
 LONGEST_WAIT = 8  # seconds
 PARTIAL = 206
 
@@ -326,7 +326,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Listed:
-    """A file as the hub lists it; sha256 is "" for what git itself keeps."""
+    """A file in the hub's listing; sha256 is "" for a file that git itself stores."""
 
     path: Any
     size: int | None
@@ -341,7 +341,7 @@ class Repository:
     revision: str = "main"
 
     def commit(self) -> str:
-        """Return the commit id that the revision stands for, by one small request."""
+        """Return the commit id of the revision, with one small request."""
         with explained(self.id, self.revision):
             address = hf_hub_url(self.id, "config.json", revision=self.revision)
             metadata = with_retries(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
@@ -364,14 +364,14 @@ class Repository:
                 Listed(file.rfilename, file.size, file.lfs.sha256 if file.lfs else "")
                 for file in info.siblings or ()
             )
-        # What the library raises for JSON that is not what it expects.
+        # The library's error for JSON in another form.
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             if isinstance(error, HFValidationError):
                 raise
             raise wrong_bytes(self.id, "sent something other than a list of files") from error
 
     def read(self, path: str, start: int, length: int) -> bytes:
-        """Read bytes [start, start + length) of a file, and no others."""
+        """Read exactly the bytes [start, start + length) of a file."""
         with explained(self.id, self.revision):
             return with_retries(lambda: self._read(path, start, length))
 
@@ -388,7 +388,8 @@ class Repository:
             data = bytearray()
             for piece in response.iter_bytes(1 << 16):
                 data += piece
-                if len(data) >= skip + length:  # a server that ignores ranges sends it all
+                # A server that ignores ranges sends the whole file.
+                if len(data) >= skip + length:
                     break
         part = bytes(data[skip : skip + length])
         if len(part) < length:
@@ -415,7 +416,7 @@ class Repository:
 
 
 def with_retries(ask: Callable[[], Answer]) -> Answer:
-    """Ask again when the hub is busy or the connection breaks, a few times."""
+    """Ask again a few times if the hub is busy or the connection breaks."""
     for attempt in range(RETRIES):
         try:
             return ask()
@@ -428,7 +429,7 @@ def with_retries(ask: Callable[[], Answer]) -> Answer:
 
 
 def retry_delay(error: Exception, attempt: int) -> float | None:
-    """Return the seconds after which to ask again, None where that would not help."""
+    """Return the seconds until the next try; None if another try is useless."""
     if isinstance(error, HfHubHTTPError) and error.response is not None:
         if error.response.status_code not in BUSY:
             return None

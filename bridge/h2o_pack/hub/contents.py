@@ -1,4 +1,4 @@
-"""What the Hugging Face hub says of a model, without its weights: asked for once, then kept."""
+"""The hub's metadata of a model, without its weights: downloaded once, then stored."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ REVISION = re.compile(r"[\w.+-]+(/[\w.+-]+)*", re.ASCII)
 def hub_contents(
     hub_id: str, revision: str, *, assume_full_attention: bool = False
 ) -> Contents | Path:
-    """Return the files that describe a model on the hub, pinned to a commit.
+    """Return the files that describe a model on the hub, at a fixed commit.
 
-    What was fetched once is kept; then one small request tells whether the branch has
-    moved, and none if `revision` is a commit. Where the hub cannot be asked, what is kept
-    serves, or the folder of what huggingface_hub has downloaded.
+    What was downloaded once is stored. Later, one small request asks whether the branch has
+    moved, and none if `revision` is a commit. If the hub cannot be reached, the stored files
+    are used, or the folder that huggingface_hub has downloaded.
 
     Raises:
-        UserError: no revision can be called so, the hub refuses or cannot be asked, or all
-            that is wrong with the model.
+        UserError: the revision has an impossible name, the hub refuses or cannot be reached, or
+            all errors in the model.
 
     """
     from h2o_pack.hub.client import COMMIT, Repository, UnreachableError
@@ -77,13 +77,13 @@ def hub_contents(
 
 
 def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
-    """Return the description of a model that this machine has, without asking the hub.
+    """Return the description of a model that is on this machine, without asking the hub.
 
     Returns:
-        What was kept; or the folder of what huggingface_hub has downloaded; or None.
+        The stored description; or the folder that huggingface_hub has downloaded; or None.
 
     """
-    from huggingface_hub import constants  # which alone takes no time
+    from huggingface_hub import constants  # importing only this takes no time
 
     folder = Path(constants.HF_HUB_CACHE, f"models--{hub_id.replace('/', '--')}")
     if not folder.is_dir() and not metadata_folder(hub_id).is_dir():
@@ -103,7 +103,7 @@ def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """The JSON of an entry."""
+    """The JSON of a stored description."""
 
     contents: Contents
     format: Literal[4] = 4
@@ -124,17 +124,17 @@ def load_contents(hub_id: str, commit: str) -> Contents | None:
 
 
 def store_contents(contents: Contents) -> None:
-    """Keep what describes a model. A cache that cannot be written is no error."""
+    """Store the description of a model. A cache that cannot be written is no error."""
     import msgspec
 
-    # By json, as a configuration may have Infinity.
+    # With json, because a configuration may contain Infinity.
     body = json.dumps(msgspec.to_builtins(Entry(contents)), separators=(",", ":")).encode()
     digest = hashlib.sha256(body).hexdigest().encode()
     write_if_possible(entry_path(contents.id, contents.commit), digest + b"\n" + body)
 
 
 def last_commit(hub_id: str, revision: str) -> str:
-    """Return the commit that a branch was at when it was last asked for, or ""."""
+    """Return the last known commit of a branch, or ""."""
     from h2o_pack.hub.client import COMMIT
 
     try:
@@ -155,7 +155,7 @@ def branch_path(hub_id: str, revision: str) -> Path:
 
 
 def write_if_possible(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; nothing happens where it cannot be written."""
+    """Write a file completely or not at all; do nothing if it cannot be written."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
@@ -169,7 +169,7 @@ def write_if_possible(path: Path, data: bytes) -> None:
 
 
 def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
-    """Ask the hub for all that describes a model at a commit."""
+    """Download everything that describes a model at a commit."""
     from h2o_pack.hub.client import Repository
 
     repository = Repository(hub_id, commit)
@@ -182,7 +182,7 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
         files.CONFIG,
         f"{problems.where}/{files.CONFIG}",
     )
-    with problems.caught():  # refused before headers are asked for
+    with problems.caught():  # refused before headers are downloaded
         describe(
             config,
             f"{problems.where}/{files.CONFIG}",
@@ -204,7 +204,7 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
     }
     tensors = {}
     for file, data in headers.items():
-        if not data:  # its problem was noted
+        if not data:  # its error was added before
             continue
         with problems.caught():
             tensors[file.path] = parse_header(data, file.size, file.path, problems.where)
@@ -213,7 +213,7 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
 
 
 def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFile]:
-    """Return the listed files that packages need, by path; note impossible entries."""
+    """Return the listed files that packages need, by path; add errors of entries."""
     from h2o_pack.hub.client import SHA256
 
     model_files = {}
@@ -243,7 +243,7 @@ def small(repository: Repository, file: ModelFile, most: int, problems: Problems
 
 
 def header(repository: Repository, file: ModelFile, problems: Problems) -> bytes:
-    """Read the header of a safetensors file by two ranges of it, b"" if it has none."""
+    """Read the header of a safetensors file in two ranges; b"" if it has none."""
     first = repository.read(file.path, 0, LENGTH) if file.size >= LENGTH else b""
     length = 0
     with problems.caught():
@@ -252,14 +252,14 @@ def header(repository: Repository, file: ModelFile, problems: Problems) -> bytes
 
 
 def read_small(model: Model, largest: Mapping[str, int]) -> dict[str, bytes] | None:
-    """Read those files that a model has; None where the hub would know and cannot be asked.
+    """Read those of the files that a model has; None if the hub cannot be reached.
 
     Args:
         model: in a folder, or on the hub.
-        largest: the bytes that a file may have, by its name.
+        largest: the most bytes of a file, by its name.
 
     Raises:
-        UserError: one is larger, or cannot be read.
+        UserError: a file is larger, or cannot be read.
 
     """
     sizes = {file.path: file.size for file in model.files if file.path in largest}

@@ -1,4 +1,4 @@
-"""Fetches a model's files into the hub's own cache with the hub's own client."""
+"""Downloads a model's files into the hub's own cache with the hub's own client."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ SUFFIX = ".h2o-pack.incomplete"
 
 
 class Partial:
-    """The file object that the hub's client writes to; hashes as it goes.
+    """The file object to which the hub's client writes; it hashes the bytes.
 
-    size: bytes that have arrived. advance: told of each piece, also of those from
-    an earlier run.
+    size: bytes that have arrived. advance: called with the bytes of each piece, including those
+    of an earlier run.
     """
 
     def __init__(self, path: Path, limit: int, advance: Callable[[int], None]) -> None:
-        """Open `path`; what is longer than `limit` bytes is not of this download."""
+        """Open `path`; a file longer than `limit` bytes does not belong to this download."""
         self.path, self.advance = path, advance
         path.parent.mkdir(parents=True, exist_ok=True)
         # Unbuffered, so that a killed process loses no piece that it has received.
@@ -68,11 +68,11 @@ class Partial:
 
     @property
     def sha256(self) -> str:
-        """Hexadecimal sha256 of what has arrived."""
+        """The hexadecimal sha256 of the bytes so far."""
         return self.digest.hexdigest()
 
     def take(self, piece: bytes) -> None:
-        """Count and hash a piece that is in the file."""
+        """Count and hash a piece that is already in the file."""
         self.digest.update(piece)
         self.size += len(piece)
         self.advance(len(piece))
@@ -86,15 +86,15 @@ class Partial:
         return len(piece)
 
     def tell(self) -> int:
-        """Return where the next piece goes."""
+        """Return the position of the next piece."""
         return self.file.tell()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move; only to the begin, which is where the client starts a file over."""
+        """Move; only to the beginning, where the client starts a file again."""
         return self.file.seek(offset, whence)
 
     def truncate(self) -> int:
-        """Drop what follows; the client does so when a server ignores its range."""
+        """Remove the rest; the client does this if a server ignores its range."""
         size = self.file.truncate()
         if size:
             raise ValueError(f"a download can only begin anew at its first byte, not at {size}")
@@ -103,7 +103,7 @@ class Partial:
         return size
 
     def finish(self, target: Path) -> None:
-        """Put the whole file in its place, through to the disk: others trust its name."""
+        """Sync the complete file and put it in its place: others trust its name."""
         os.fsync(self.file.fileno())
         self.path.replace(target)
 
@@ -117,30 +117,30 @@ def hub_cache() -> Path:
 
 
 def cached(model: Model, path: str) -> Path | None:
-    """Return the path in the cache of a file at the model's commit; None if it is not there."""
+    """Return the path of a file at the model's commit in the cache; None if it is missing."""
     path_in_cache = try_to_load_from_cache(model.id, path, revision=model.commit)
     return Path(path_in_cache) if isinstance(path_in_cache, str) else None
 
 
 def missing(model: Model) -> tuple[ModelFile, ...]:
-    """Return the files that the cache lacks; nothing is asked of the hub."""
+    """Return the files that the cache lacks, without asking the hub."""
     return tuple(file for file in model.files if cached(model, file.path) is None)
 
 
 def still_to_come(model: Model, absent: Sequence[ModelFile]) -> int:
-    """Return the bytes of absent files, less what stopped downloads have kept of them."""
+    """Return the bytes of missing files, minus those that interrupted downloads have stored."""
     partials = (partial_of(model, file) for file in absent if file.sha256)
     there = sum(partial.stat().st_size for partial in partials if partial.is_file())
     return max(0, sum(file.size for file in absent) - there)
 
 
 def partial_of(model: Model, file: ModelFile) -> Path:
-    """Return where a download of a file in LFS keeps what has arrived."""
+    """Return the file in which a download of a file in LFS stores its bytes."""
     return repository(model) / "blobs" / f"{file.sha256}{SUFFIX}"
 
 
 def download(model: Model, absent: Sequence[ModelFile], say: ProgressReporter) -> Path:
-    """Fetch the absent files of a model at its commit; return the folder that has all files."""
+    """Download the missing files of a model at its commit; return the folder with all files."""
     if absent:
         total = sum(file.size for file in absent)
         with (
@@ -167,7 +167,7 @@ def repository(model: Model | Contents) -> Path:
 
 
 def fetch_small(model: Model, file: ModelFile) -> None:
-    """Let the client fetch a file that git keeps, and link it into the snapshot."""
+    """Let the client download a file that git stores, and link it into the snapshot."""
     with at_most(file.size):
         hf_hub_download(model.id, file.path, revision=model.commit)
 
@@ -175,9 +175,9 @@ def fetch_small(model: Model, file: ModelFile) -> None:
 def fetch_large(
     model: Model, file: ModelFile, advance: Callable[[int], None], say: ProgressReporter
 ) -> None:
-    """Fetch a file in LFS, continuing where an earlier run stopped."""
+    """Download a file in LFS, continuing an interrupted download."""
     blob = repository(model) / "blobs" / file.sha256
-    # The lock of the client itself, so that two downloads of one blob wait for each other.
+    # The client's own lock, so that two downloads of one blob wait for each other.
     lock = hub_cache() / ".locks" / repository(model).name / f"{file.sha256}.lock"
     for folder in (blob.parent, lock.parent):
         make_folder(folder)
@@ -190,7 +190,7 @@ def fetch_large(
 
 
 def receive(model: Model, file: ModelFile, blob: Path, advance: Callable[[int], None]) -> None:
-    """Receive a blob. What was continued and turns out wrong is fetched once more, whole."""
+    """Download a blob; if a continued download has wrong bytes, start again."""
     path = partial_of(model, file)
     for _attempt in range(2):
         with Partial(path, file.size, advance) as partial:
@@ -208,10 +208,10 @@ def receive(model: Model, file: ModelFile, blob: Path, advance: Callable[[int], 
 
 
 def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
-    """Receive what is missing of a file.
+    """Download the missing bytes of a file.
 
-    The address that the hub gives for it is signed for about an hour: when that has
-    passed, a new one is asked for, as long as bytes arrive.
+    The hub gives a signed address for about an hour. After that, a new address is requested, as
+    long as bytes arrive.
     """
     while partial.size != file.size:
         before = partial.size
@@ -224,7 +224,7 @@ def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
 
 
 def located(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
-    """Ask the hub where a file is, after checking that it is still the same; the headers."""
+    """Return the headers with a file's address; refuse a file that has changed."""
     url = hf_hub_url(model.id, file.path, revision=model.commit)
     listed = get_hf_file_metadata(url, retry_on_errors=True)
     same = (listed.commit_hash, listed.etag) == (model.commit, file.sha256)
@@ -232,12 +232,13 @@ def located(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
         raise changed_on_hub(model, file)
     headers = dict(build_hf_headers())
     if urlsplit(listed.location)[:2] != urlsplit(url)[:2]:
-        headers.pop("authorization", None)  # a CDN's address is signed; no token goes there
+        # The address of a CDN is signed: the CDN must not get the token.
+        headers.pop("authorization", None)
     return listed.location, headers
 
 
 def get(address: str, headers: dict[str, str], file: ModelFile, partial: Partial) -> None:
-    """Let the client receive a file from where `partial` ends."""
+    """Let the client download a file from the end of `partial` on."""
     target: Any = partial
     no_bar: Any = NoBar
     with at_most(file.size):
@@ -253,7 +254,7 @@ def get(address: str, headers: dict[str, str], file: ModelFile, partial: Partial
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of the cache, or say that it cannot be."""
+    """Make a folder of the cache, or raise an error."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -266,10 +267,10 @@ def make_folder(folder: Path) -> None:
 
 
 class NoBar:
-    """Stands in for the client's own progress bar; ours counts the bytes written."""
+    """Replaces the client's own progress bar; ours counts the written bytes."""
 
     def __init__(self, *_arguments: Any, **_options: Any) -> None:
-        """Take what a bar takes."""
+        """Accept the arguments of a progress bar."""
 
     def __enter__(self) -> NoBar:
         return self
@@ -282,7 +283,7 @@ class NoBar:
 
 
 def downloaded(contents: Contents) -> Path | None:
-    """Return the snapshot in the hub's cache if it has all files in full length."""
+    """Return the snapshot in the hub's cache if all its files have their full size."""
     folder = snapshot(contents)
     try:
         whole = all((folder / e.path).stat().st_size == e.size for e in contents.files)

@@ -19,7 +19,7 @@ from h2o_pack.spec import CacheSpec, ModelSpec
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 BUNDLED = Path(__file__).parents[1] / "models"
 Place = Model | Contents | tuple[str, Path, str]
-"""A model as the catalogue states it, what the hub says of it, or an id, folder and commit."""
+"""A model from the catalogue, the hub's description of it, or an id, folder and commit."""
 
 
 def resolve(name: str, *, revision: str = "", assume_full_attention: bool = False) -> Model:
@@ -39,14 +39,13 @@ def find_model(
     Args:
         spec: names a model by its short name in the catalogue, a folder, or an id or the
             address of a page on the hub; `@REVISION` may follow a short name or an id.
-        say: told what is read.
+        say: shows the progress.
         own: the user's own catalogue, see `catalogue`.
-        stated: take what this machine has kept of a model of the catalogue, or what the
-            catalogue states, and do not ask the hub, unless a revision is given.
+        stated: for a model of the catalogue without a revision, use what this machine has
+            stored or what the catalogue states, and do not ask the hub.
 
     Raises:
-        UserError: the model is unknown, unreadable or unsupported; several at once where
-            more than one thing is wrong.
+        UserError: the model is unknown, unreadable or unsupported; several errors together.
 
     """
     say(f"reading the headers of {spec.model}")
@@ -76,7 +75,7 @@ def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
                 remedy="Leave out --revision, or give an id on the hub.",
                 code=ExitCode.USAGE,
             )
-        # A name that is not UTF-8 could be written neither to the terminal nor to the lock.
+        # A name that is not UTF-8 cannot be written to the terminal or to the lock.
         return readable(folder.name), folder, ""
     if at and revision not in ("", inside):
         raise UserError(
@@ -113,12 +112,12 @@ ID_PARTS = 2
 
 
 def model_of_address(name: str) -> str:
-    """Return ID or ID@REVISION for a page of a model; anything else stays as it is.
+    """Return ID or ID@REVISION for the page of a model; anything else unchanged.
 
-    The pages of a branch, a commit and a file name their revision.
+    The pages of a branch, a commit or a file contain their revision.
 
     Raises:
-        UserError: the address is another site's, or of something that is not a model.
+        UserError: the address is on another site, or not that of a model.
 
     """
     text = name.strip()
@@ -142,10 +141,10 @@ def model_of_address(name: str) -> str:
 
 
 def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ...]:
-    """Return the catalogue, each entry with what is known of its model without asking."""
+    """Return the catalogue, each entry with its stored description, without asking the hub."""
     return tuple((entry, bundled(entry) or as_model(entry)) for entry in catalogue(own))
 
 
 def bundled(entry: KnownModel) -> Model | None:
-    """Describe a model that is in this package."""
+    """Describe a model that h2o-pack contains."""
     return from_folder(entry.name, BUNDLED / entry.bundled) if entry.bundled else None

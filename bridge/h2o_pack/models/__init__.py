@@ -1,4 +1,4 @@
-"""Finds models and says what they are: shapes, caches, weights, files.
+"""Finds models and describes them: shapes, caches, weights, files.
 
-Nothing here reads a weight: configurations and safetensors headers tell all of it.
+No code here reads weights: configurations and safetensors headers are enough.
 """

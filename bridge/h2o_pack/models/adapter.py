@@ -38,10 +38,10 @@ class Adapter:
     bytes: Annotated[Count, doc("Bytes of its tensors.")]
 
     def to_json(self) -> str:
-        """Write its configuration so that mlx-lm and mlx-swift-lm read the same in it.
+        """Write a configuration that mlx-lm and mlx-swift-lm read in the same way.
 
-        Without keys each takes modules of its own choice, and mlx-lm's -1 for all layers ends
-        a Swift process.
+        Without keys, each adapts other modules, and mlx-lm's -1 for all layers ends a Swift
+        process.
         """
         parameters = {
             "rank": self.rank,
@@ -58,12 +58,12 @@ class Adapter:
 
 
 def adapted(model: Model, folder: Path | None) -> tuple[Model, Adapter | None]:
-    """Return a model with the bytes of an adapter among those of its weights, and the adapter.
+    """Return a model whose weights include the bytes of an adapter, and the adapter.
 
-    folder: of the adapter; without one the model is as it was.
+    folder: the adapter's; without one the model is unchanged.
 
     Raises:
-        UserError: all that is wrong with the adapter, or why it does not fit the model.
+        UserError: all errors in the adapter, or why it does not fit the model.
 
     """
     if folder is None:
@@ -84,14 +84,14 @@ def read_adapter(
     """Read an adapter's configuration and the headers of its tensors.
 
     Args:
-        folder: has adapter_config.json and adapters.safetensors.
-        layers: those of the model.
-        weights: shapes of all tensors of the model, by name; None where nobody knows them.
-        where: the model, for messages.
+        folder: contains adapter_config.json and adapters.safetensors.
+        layers: the number of layers of the model.
+        weights: the shapes of the model's tensors, by name; None if unknown.
+        where: the model, for errors.
 
     Raises:
-        UserError: all that is wrong with it, or the modules that the model lacks or that have
-            another shape there.
+        UserError: all errors in it, or the modules that the model lacks or that have another
+            shape.
 
     """
     problems = Problems(str(folder))
@@ -154,7 +154,7 @@ def shapes_of(tensors: Iterable[Tensor]) -> Shapes:
 def modules(
     shapes: Shapes, kind: str, rank: int, layers: int, problems: Problems
 ) -> set[tuple[int, str]]:
-    """Return the layer and the key of each adapted module; note what cannot be applied."""
+    """Return the layer and the key of each adapted module; add errors of the others."""
     adapted = set()
     for path in sorted({name.rpartition(".")[0] for name in shapes}):
         place = IN_LAYER.fullmatch(path)
@@ -196,13 +196,13 @@ def modules(
 
 
 def check_fits(shapes: Shapes, weights: Shapes, where: str, problems: Problems) -> None:
-    """Note modules of an adapter that the model lacks or that have another shape there.
+    """Add errors for modules of an adapter that the model lacks or that have another shape.
 
     Args:
-        shapes: of the adapter's tensors.
-        weights: of the model's.
-        where: the model, for messages.
-        problems: gets what is wrong.
+        shapes: the shapes of the adapter's tensors.
+        weights: the shapes of the model's tensors.
+        where: the model, for errors.
+        problems: collects the errors.
 
     """
     for name in sorted(shapes):

@@ -1,7 +1,7 @@
-"""Builds mlx_lm's model of a configuration, and reads off what it is; run by `trial`.
+"""Builds mlx_lm's model of a configuration, and reads its shapes; `trial` runs this.
 
-MLX computes nothing before it must: a model of any size is built, and takes a token, in no
-memory. What its caches hold afterwards is what they will hold.
+MLX computes nothing before it must, so a model of any size is built, and takes a token, without
+memory. Its caches then have the shapes that they will have in use.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ CONTEXT = (
     "max_position_embeddings", "max_context_length", "n_positions", "block_size",
     "max_seq_len", "max_sequence_length", "model_max_length",
 )  # fmt: skip
-"""Keys for the longest text, which mlx_lm's models need not know."""
+"""Keys for the longest text, which not all of mlx_lm's models read."""
 PLAIN = "llama"
 CANNOT_BUILD = f"mlx_lm cannot build a model from {CONFIG}"
 
-if not mx.metal.is_available():  # kernels of their own, which nothing here computes
+if not mx.metal.is_available():  # models may have their own kernels, which need not run here
 
     def no_kernel(**_: Any) -> Callable[..., list[mx.array]]:
         """Return arrays of the shapes that a kernel declares, without running it."""
@@ -64,13 +64,13 @@ def describe(
 
     Args:
         config: the content of config.json.
-        dtype: of its activations.
-        assume: read it as that of a plain decoder.
-        fill: give keys that shape nothing, such as epsilons, a value where they are missing.
+        dtype: the dtype of its activations.
+        assume: treat the model as an ordinary decoder.
+        fill: fill in missing keys that change no shape, such as epsilons.
 
     Raises:
-        UserError: a value that is absurd, or all keys that are missing, or mlx_lm or we
-            cannot serve such a model.
+        UserError: an impossible value, all missing keys, or a model that mlx_lm or h2o-pack
+            does not support.
 
     """
     if assume:
@@ -107,7 +107,7 @@ def describe(
 
 
 def check_sizes(described: Mapping[str, Any], layers: list[Layer]) -> None:
-    """Refuse a model without layers, and one that evicts and has no size where it needs one."""
+    """Refuse a model without layers, and an evicting model that lacks a size."""
     if not layers:
         raise unreadable(CONFIG, "config.json gives the model no layers")
     rows = [layer for layer in layers if layer.kv_heads or layer.kind in ("full", "sliding")]
@@ -128,7 +128,7 @@ def check_sizes(described: Mapping[str, Any], layers: list[Layer]) -> None:
 
 
 def refuse_unfit(model: Module) -> None:
-    """Refuse a model that would be wrong with rows missing from its caches."""
+    """Refuse a model that would compute wrong results with evicted rows."""
     why = why_unfit(model)
     if why is not None:
         raise unreadable(CONFIG, f"the model cannot work with evicted rows: {why}")
@@ -190,7 +190,7 @@ def context_of(config: Mapping[str, Any], model: Module) -> int:
     """Return the longest text by the configuration or mlx_lm's defaults, 0 if neither tells.
 
     Raises:
-        UserError: it is absurd.
+        UserError: the value is impossible.
 
     """
     text = config.get("text_config")
@@ -208,7 +208,7 @@ def context_of(config: Mapping[str, Any], model: Module) -> int:
 
 
 class Watch:
-    """What a model's parts are given while it takes a token.
+    """Notes what a model's parts receive while it takes a token.
 
     heads: most query heads of a layer. hidden: elements of a layer's input. experts: of a
     layer, and how many of them the token passes.
@@ -250,7 +250,7 @@ class Watch:
                 self._mixers.add(id(module))
 
     def chosen(self, module: Any, _x: mx.array, indices: mx.array, *_: Any, **__: Any) -> None:
-        """Note the experts of a token."""
+        """Note the number of experts that a token passes."""
         self.experts = max(self.experts, module.num_experts)
         self.experts_per_token = max(self.experts_per_token, indices.shape[-1])
 
@@ -260,10 +260,10 @@ class Watch:
         self._mixers.add(self._child)
 
     def width(self, layer: Module) -> int:
-        """Return the elements of a layer's feed-forward, of experts those of one token.
+        """Return the width of a layer's feed-forward; for experts, that of one token.
 
-        They are what the last projections read: those into hidden states, from another width
-        where there is one.
+        It is the number of inputs of the last projections: those to hidden states, preferably
+        from another width.
         """
         inner, equal = 0, 0
         for part in children(layer):
@@ -283,7 +283,7 @@ class Watch:
 
 
 def projection(module: Module) -> tuple[int, int]:
-    """Return the elements that a matrix gives and takes, 0 of any other module."""
+    """Return the outputs and inputs of a matrix; 0 for any other module."""
     if isinstance(module, Linear):
         outputs, inputs = module.weight.shape
         return outputs, inputs
@@ -299,7 +299,7 @@ def children(layer: Module) -> list[Module]:
 
 @contextmanager
 def preceded(owner: Any, name: str, look: Callable[..., None]) -> Iterator[None]:
-    """Call `look` with the arguments of each call of a function before it."""
+    """Call `look` with the arguments of a function before each of its calls."""
     function = getattr(owner, name)
 
     def looking(*arguments: Any, **named: Any) -> Any:
@@ -338,7 +338,7 @@ def is_required(field: Field[Any]) -> bool:
 
 
 def shapeless(kind: type) -> dict[str, Any]:
-    """Return values for the fields of a dataclass that are needed and no whole numbers."""
+    """Return values for required fields of a dataclass that are not whole numbers."""
     values = {bool: False, float: 1.0, NoneType: None}
     hints = typing.get_type_hints(kind)
     return {"rope_theta": 10_000.0} | {
@@ -351,9 +351,9 @@ def shapeless(kind: type) -> dict[str, Any]:
 
 
 def check_arguments(kind: type, values: object, inside: str) -> None:
-    """Refuse values that are not what a dataclass of mlx_lm's declares, or are absurd.
+    """Refuse values that do not match a dataclass of mlx_lm, or are impossible.
 
-    inside: the key of config.json whose object they are, for the messages.
+    inside: the key of config.json that contains the values, for errors.
     """
     problems = Problems(CONFIG)
     if not isinstance(values, dict):
@@ -373,12 +373,12 @@ def check_arguments(kind: type, values: object, inside: str) -> None:
 
 
 def fits(value: Any, hint: Any, name: str) -> bool:
-    """Whether a value is of a declared type, and no larger than a model can have it."""
+    """Whether a value has a declared type and is not larger than is possible for a model."""
     kind = typing.get_origin(hint) or hint
     number = type(value) in (int, float)
     if kind in (typing.Union, UnionType):
         return any(fits(value, arg, name) for arg in typing.get_args(hint))
-    if kind is int:  # some that mlx_lm declares so are fractions
+    if kind is int:  # mlx_lm declares some fractions as int
         least = -1 if name.endswith("_id") else 0
         return number and least <= value <= (MAX_LAYERS if "layer" in name else MAX_COUNT)
     if kind is float:
@@ -393,7 +393,7 @@ def fits(value: Any, hint: Any, name: str) -> bool:
 
 
 def wanted(hint: Any, name: str) -> str:
-    """Say what a value should be."""
+    """Describe valid values."""
     kinds = [arg for arg in typing.get_args(hint) if arg is not NoneType]
     if typing.get_origin(hint) in (typing.Union, UnionType) and kinds:
         return wanted(kinds[0], name)
@@ -405,9 +405,9 @@ def wanted(hint: Any, name: str) -> str:
 
 
 def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return the shapes of the tensors that a model gets and of those that it needs.
+    """Return the shapes of the tensors that a model has and of those that it needs.
 
-    mlx_lm's own code converts names and shapes. folder: has config.json, and hollow files.
+    mlx_lm's own code converts names and shapes. folder: contains config.json and hollow files.
     """
     given_shapes: dict[str, tuple[int, ...]] = {}
 
@@ -435,7 +435,7 @@ def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 def step(folder: str) -> dict[str, Any]:
-    """Compute a token: the shape of its logits, and whether all of them are finite."""
+    """Compute a token; return the shape of its logits, and whether all of them are finite."""
     model, _ = utils.load_model(Path(folder), lazy=True)
     logits = model(mx.array([[0]]))
     return {"shape": logits.shape, "finite": bool(mx.isfinite(logits).all())}

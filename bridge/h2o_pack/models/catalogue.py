@@ -1,4 +1,4 @@
-"""The catalogue of known models: the project's own, extended by the user's."""
+"""The catalogue of models: the project's own, extended by the user's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OwnModel(KnownModel):
     """A model of a user's catalogue: on the hub or in a folder."""
 
     def __post_init__(self) -> None:
-        """Refuse a name that could not be asked for, and a model without one place."""
+        """Refuse an impossible name, and a model that does not have exactly one place."""
         if not self.name.strip() or "@" in self.name:
             raise ValueError(f"{self.name!r} cannot be the name of a model")
         if bool(self.hub) == bool(self.folder) or self.bundled:
@@ -35,7 +35,7 @@ class OwnModel(KnownModel):
 
 
 def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
-    """Return all known models, the user's instead of the project's of the same name.
+    """Return all known models; the user's replace the project's of the same name.
 
     Args:
         own: the user's file; otherwise $H2O_PACK_MODELS, or models.toml in the user's
@@ -53,13 +53,13 @@ def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
 
 
 def find(name: str, own: Path | None = None) -> KnownModel | None:
-    """Return the model of a short name, in whatever case."""
+    """Return the model of a short name, ignoring case."""
     listed = catalogue(own)
     return next((model for model in listed if model.name.lower() == name.lower()), None)
 
 
 def unknown(name: str, own: Path | None) -> UserError:
-    """Make the error for a name that leads nowhere."""
+    """Make the error for a name that is unknown."""
     names = [model.name for model in catalogue(own)]
     return UserError(
         f"there is no model {name!r}",
@@ -73,7 +73,7 @@ def as_model(entry: KnownModel) -> Model | None:
     """Describe a model from the catalogue alone; None if its entry has no shapes.
 
     Raises:
-        UserError: what a user's own catalogue states makes no sense or is not supported.
+        UserError: the user's own catalogue has impossible or unsupported values.
 
     """
     if not entry.config:
@@ -104,7 +104,7 @@ def users_file() -> Path | None:
 
 
 def config_folder() -> Path:
-    """Return where users keep settings of h2o-pack, by the system's custom."""
+    """Return the folder for settings of h2o-pack, by the system's convention."""
     folder = os.environ.get("XDG_CONFIG_HOME")
     if sys.platform == "darwin" and not folder:
         return Path.home() / "Library/Application Support/h2o-pack"

@@ -1,7 +1,7 @@
-"""Reads a model's config.json into what the later stages need to know.
+"""Reads a model's config.json into the values that the later stages need.
 
-What the layers keep is read off mlx_lm's own model, in another process (`built`); what
-mlx-swift-lm does otherwise is in facts/swift_models.toml.
+The layers' caches are those of mlx_lm's own model, which another process builds (`built`).
+facts/swift_models.toml lists where mlx-swift-lm differs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ANOTHER_FAMILY = "Choose a model of another family."
 
 @dataclass(frozen=True)
 class Described:
-    """A configuration: what it says, its shapes, and what is known of mlx-swift-lm's model."""
+    """A configuration: its content, its shapes, and mlx-swift-lm's model of the type."""
 
     document: Mapping[str, Any]
     config: ModelConfig
@@ -50,12 +50,12 @@ class Described:
 
     @property
     def assumed(self) -> bool:
-        """Whether nothing is known of the architecture."""
+        """Whether the architecture is unknown."""
         return self.swift is None
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a user should know: where mlx-swift-lm does otherwise than mlx_lm."""
+        """Notes for the user: where mlx-swift-lm differs from mlx_lm."""
         document, config, swift = self.document, self.config, self.swift
         if swift is None:
             assumed = (
@@ -93,7 +93,7 @@ class Described:
 
 
 def read_config(path: Path, *, assume_full_attention: bool = False) -> ModelConfig:
-    """Read and check config.json; UserError says all that is wrong with it."""
+    """Read and check config.json; UserError contains all errors."""
     document = read_object(path)
     return describe(document, str(path), assume_full_attention=assume_full_attention).config
 
@@ -110,15 +110,15 @@ def describe(
 
     Args:
         document: the content.
-        where: the file, for messages.
-        assume_full_attention: take an unknown architecture for one whose layers all
-            attend to the whole context.
-        stored_dtype: of activations, where the tensors tell it; it wins over the config,
-            as it does in mlx_lm, which computes in the dtype of what it loads.
-        partial: the document may lack what shapes nothing, such as epsilons.
+        where: the file, for errors.
+        assume_full_attention: take an unknown architecture for one whose layers all attend to
+            the whole context.
+        stored_dtype: the dtype of activations by the tensors; it overrides the config, as in
+            mlx_lm, which computes in the dtype of the weights.
+        partial: the document may lack keys that change no shape, such as epsilons.
 
     Raises:
-        UserError: one or several: all that is wrong.
+        UserError: all errors in the document.
 
     """
     problems = Problems(where)
@@ -177,7 +177,7 @@ def digest(document: Mapping[str, Any], dtype: str) -> str:
 
 
 def refuse_unknown(model_type: str, problems: Problems, *, assume_full_attention: bool) -> None:
-    """Note why a model type cannot be packaged; an unknown one may be assumed."""
+    """Add an error for a model type that cannot be packaged; an unknown one may be assumed."""
     supported = f"Supported: {', '.join(sorted(swift_models()))}."
     reason = why_refused(model_type)
     if reason:
@@ -195,7 +195,7 @@ def refuse_unknown(model_type: str, problems: Problems, *, assume_full_attention
 
 
 def why_refused(model_type: str) -> str:
-    """Return why models of a type that mlx_lm or mlx-swift-lm has are refused, "" if not."""
+    """Return why a model type of mlx_lm or mlx-swift-lm is refused; "" if it is not."""
     if model_type in refused_types():
         return refused_types()[model_type].reason
     if model_type not in swift_models() and model_type in types_of_mlx_lm():
@@ -205,7 +205,7 @@ def why_refused(model_type: str) -> str:
 
 @cache
 def types_of_mlx_lm() -> tuple[str, ...]:
-    """Return the names of mlx_lm's files that have a model; nothing is imported."""
+    """Return the names of mlx_lm's files that contain a model, without importing them."""
     from importlib.util import find_spec
 
     spec = find_spec("mlx_lm")
@@ -217,7 +217,7 @@ def types_of_mlx_lm() -> tuple[str, ...]:
 def text_of(
     document: Mapping[str, Any], swift: SwiftModel | None, problems: Problems
 ) -> Mapping[str, Any]:
-    """Return the object that describes the language model; note one of another type."""
+    """Return the object that describes the language model; add an error for another type."""
     text = document.get("text_config")
     if not isinstance(text, dict):
         return document
@@ -249,8 +249,8 @@ def read_quantization(
 ) -> tuple[int, int]:
     """Return bits of a weight and elements of a group, 0 for weights that are not quantized.
 
-    Read "quantization" as mlx_lm.convert writes it, or a method's own settings. Layers may
-    have settings of their own, which the weights' sizes then show.
+    Reads "quantization" as mlx_lm.convert writes it, or a method's own settings. Layers may
+    have their own settings, which the weights' sizes then show.
     """
     own = document.get("quantization")
     if own is not None:
@@ -287,7 +287,7 @@ def affine(value: object, key: str, problems: Problems) -> tuple[int, int]:
 def one_of(
     table: Mapping[str, Any], name: str, allowed: tuple[int, ...], key: str, problems: Problems
 ) -> int:
-    """Return a value that MLX can compute with."""
+    """Return a value if MLX supports it; otherwise add an error."""
     value = table.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and value in allowed:
         return value

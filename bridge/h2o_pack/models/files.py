@@ -1,4 +1,4 @@
-"""A model's files: which of them packages need, their tensors, and what they say together.
+"""A model's files: which of them packages need, and their tensors.
 
 A safetensors file is 8 bytes with the length of a JSON header, the header, then the tensors'
 bytes: https://huggingface.co/docs/safetensors
@@ -49,7 +49,7 @@ NEEDED = (
 )
 CARD = "readme.md"
 NOTICES = (CARD, "license*", "licence*", "copying*", "notice*", "use_policy*")
-"""What says on which terms a model may be passed on, in lower case."""
+"""Names of files with the terms on which a model may be passed on, in lower case."""
 
 
 def belongs(name: str) -> bool:
@@ -63,7 +63,7 @@ def is_notice(name: str) -> bool:
 
 
 def text_files(files: Iterable[ModelFile]) -> dict[str, int]:
-    """Return the most bytes of each file in which makers say something of a model, by name."""
+    """Return the most bytes of each file with texts of a model's makers, by name."""
     notices = [f.path for f in files if is_notice(f.path) and f.size <= NOTICE_BYTES]
     return {
         **dict.fromkeys(TEMPLATE_FILES, TEMPLATE_BYTES),
@@ -83,7 +83,7 @@ def holds_weights(name: str) -> bool:
 
 
 def check_complete(names: Collection[str], problems: Problems) -> None:
-    """Note what is missing among the files that inference needs."""
+    """Add errors for missing files that inference needs."""
     if CONFIG not in names:
         problems.add(f"there is no {CONFIG}")
     if not any(map(holds_weights, names)):
@@ -109,9 +109,9 @@ def header_length(first: bytes, size: int, name: str, where: str) -> int:
 
     Args:
         first: the bytes.
-        size: of the whole file.
-        name: of the file.
-        where: the model, for messages.
+        size: bytes of the whole file.
+        name: the name of the file.
+        where: the model, for errors.
 
     Raises:
         UserError: it cannot be the length of a header of this file.
@@ -140,7 +140,7 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
     """Read a header, and check it against the size of the whole file.
 
     Raises:
-        UserError: all tensors whose description cannot be true.
+        UserError: all tensors with an impossible description.
 
     """
     document = parse_object(header, f"the header of {name}", where, MAX_HEADER, unique=True)
@@ -170,7 +170,7 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
 
 
 def described(fields: object, data: int) -> tuple[int, int]:
-    """Return where a tensor lies in a file with `data` bytes; ValueError if it cannot."""
+    """Return the bytes of a tensor in a file with `data` bytes; ValueError if impossible."""
     if not isinstance(fields, dict):
         raise ValueError(f"is {shown(fields)} but should be an object")  # noqa: TRY004
     dtype, shape = fields.get("dtype"), fields.get("shape")
@@ -199,7 +199,7 @@ def whole(value: object) -> bool:
 
 
 def read_tensors(path: Path) -> tuple[Tensor, ...]:
-    """Read the header of a file on this machine; UserError when it is not one."""
+    """Read the header of a file on this machine; UserError if it is not a safetensors file."""
     if path.exists() and not path.is_file():  # a pipe may have no end, or no beginning
         raise unreadable(path, f"{path.name} is not a regular file")
     try:
@@ -221,7 +221,7 @@ SHOWN = 3
 
 
 def weight_map(document: Mapping[str, Any], problems: Problems) -> dict[str, str]:
-    """Return the file of each tensor by the index; names that are no files are noted."""
+    """Return the file of each tensor by the index; add errors for names that are not files."""
     value = document.get("weight_map")
     if not isinstance(value, dict):
         problems.add(f"{INDEX} has no weight_map, which names the file of each tensor")
@@ -239,7 +239,7 @@ def weight_map(document: Mapping[str, Any], problems: Problems) -> dict[str, str
 def check_files(
     mapping: Mapping[str, str], weights: Mapping[str, object], problems: Problems
 ) -> None:
-    """Note files that only the index names."""
+    """Add errors for files that only the index names."""
     for file in sorted(set(mapping.values()) - set(weights)):
         problems.add(
             f"{INDEX} names {shown(file)}, which is missing or is not a model*.safetensors file"
@@ -251,9 +251,9 @@ def check_tensors(
     weights: Mapping[str, tuple[Tensor, ...]],
     problems: Problems,
 ) -> None:
-    """Note tensors that two files have, or that are not where the index says.
+    """Add errors for tensors in two files, or in another file than the index names.
 
-    mapping: the file of each tensor by the index, None without one.
+    mapping: the file of each tensor by the index; None without an index.
     """
     files: dict[str, list[str]] = {}
     for file, tensors in sorted(weights.items()):
@@ -262,7 +262,7 @@ def check_tensors(
     if not files:
         problems.add("the files of weights contain no tensors")
     twice = [name for name, places in files.items() if len(places) > 1]
-    if twice:  # which one is loaded would be chance
+    if twice:  # which of them is loaded would be chance
         first, second, *_ = files[twice[0]]
         problems.add(f"{first} and {second} both have {some(twice, 'tensor', 'tensors')}")
     if mapping is None:
@@ -285,7 +285,7 @@ def check_tensors(
 
 
 def some(names: list[str], one: str, many: str) -> str:
-    """Name a few of them."""
+    """List some names as text."""
     listed = ", ".join(shown(name) for name in names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{one if len(names) == 1 else many} {listed}{more}"
@@ -314,9 +314,9 @@ def weigh(
     """Add up tensors.
 
     Args:
-        tensors: of all files of the model.
-        experts: in a layer of experts, 0 if there are none.
-        experts_per_token: that one token passes.
+        tensors: the tensors of all files of the model.
+        experts: the experts in a layer; 0 without experts.
+        experts_per_token: the experts that one token passes.
 
     """
     sums = dict.fromkeys(("skipped", "embedding", "table", "head", "experts", "rest"), 0)
@@ -360,7 +360,7 @@ def part_of(name: str, *, mixture: bool) -> str:
 
 
 def activations(tensor: Tensor) -> str:
-    """Return the dtype that an embedding's tensor gives activations, "" if it gives none.
+    """Return the dtype of activations after an embedding's tensor; "" if unknown.
 
     A quantized table is dequantized to the dtype of its scales.
     """
@@ -390,13 +390,13 @@ def inspect(
     folder: Path | None = None,
     assume_full_attention: bool = False,
 ) -> Model:
-    """Describe a model; UserError tells all that is wrong with its files.
+    """Describe a model; UserError contains all errors in its files.
 
     Args:
-        contents: what the files say.
-        problems: where the model is, and what is wrong already.
-        folder: where all files lie, None if they must be downloaded.
-        assume_full_attention: take an unknown architecture for a plain one.
+        contents: the content of the files.
+        problems: the model's place, and the errors so far.
+        folder: contains all files; None if they must be downloaded.
+        assume_full_attention: treat an unknown architecture as an ordinary one.
 
     """
     whole = not problems.found
@@ -436,13 +436,13 @@ def inspect(
 def from_folder(
     model_id: str, folder: Path, *, commit: str = "", assume_full_attention: bool = False
 ) -> Model:
-    """Describe a model folder; UserError tells all that is wrong with it.
+    """Describe a model folder; UserError contains all errors in it.
 
     Args:
-        model_id: what the model is called.
-        folder: has config.json, the weights and the tokenizer.
-        commit: of the hub that the folder is a snapshot of.
-        assume_full_attention: take an unknown architecture for a plain one.
+        model_id: the name of the model.
+        folder: contains config.json, the weights and the tokenizer.
+        commit: the commit on the hub of which the folder is a snapshot.
+        assume_full_attention: treat an unknown architecture as an ordinary one.
 
     """
     problems = Problems(str(folder))
@@ -466,7 +466,7 @@ def from_folder(
 
 
 def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:
-    """List what goes into packages; links to elsewhere and odd names are noted."""
+    """List the files for packages; add errors for links to elsewhere and impossible names."""
     model_files = []
     try:
         entries = sorted(folder.iterdir())
@@ -490,10 +490,10 @@ def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:
 
 
 def why_bad_link(path: Path, folder: Path) -> str | None:
-    """Say why a link in a model folder is not followed; None if it may be.
+    """Say why a link in a model folder is not followed; None if it is.
 
-    A snapshot in the hub's cache links into the blobs of its repository, or through them
-    into those that all repositories share.
+    A snapshot in the hub's cache links into the blobs of its repository, or through them into
+    those that all repositories share.
     """
     allowed = [folder.resolve()]
     if allowed[0].parent.name == "snapshots":
@@ -509,9 +509,9 @@ def why_bad_link(path: Path, folder: Path) -> str | None:
 
 
 def local_file(folder: Path, path: str) -> Path:
-    """Return the real file that `path` in a model's folder is, links followed.
+    """Return the real file at `path` in a model's folder, after following links.
 
-    UserError when it is not a regular file, or lies outside the folder.
+    UserError if it is not a regular file, or is outside of the folder.
     """
     place = folder / path
     try:

@@ -1,4 +1,4 @@
-"""Whether the libraries that run a model can load its files, tried in another process."""
+"""Checks in another process that the libraries that run a model can load its files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from h2o_pack.models.trial import attempt
 
 
 def check_loads(headers: Headers, where: str) -> None:
-    """Refuse a model whose tensors are not those that its configuration asks for.
+    """Refuse a model whose tensors differ from those that its configuration needs.
 
     Args:
         headers: the model's config.json and tensors.
-        where: the model, for messages.
+        where: the model, for errors.
 
     Raises:
-        UserError: mlx_lm cannot build the model, or all tensors that are missing, of
-            another shape, or unknown to it.
+        UserError: mlx_lm cannot build the model, or all tensors that are missing, unknown or
+            have another shape.
 
     """
     with tempfile.TemporaryDirectory(prefix="h2o-pack-") as name:
@@ -54,7 +54,7 @@ def check_loads(headers: Headers, where: str) -> None:
 
 
 def write_hollow(path: Path, tensors: tuple[Tensor, ...]) -> None:
-    """Write a safetensors file of these tensors that takes no room: all elements are 0."""
+    """Write a safetensors file of these tensors that takes no space: all elements are 0."""
     header: dict[str, Any] = {}
     end = 0
     for tensor in tensors:
@@ -71,14 +71,14 @@ def write_hollow(path: Path, tensors: tuple[Tensor, ...]) -> None:
 
 
 LARGEST = 64 << 20
-"""Bytes of a tokenizer.json that is read before a model is fetched."""
+"""Most bytes of a tokenizer.json that is read before the model is downloaded."""
 
 
 def load_tokenizer(data: bytes, where: str) -> Any:
     """Return the tokenizer of a tokenizer.json.
 
     Raises:
-        UserError: it cannot be loaded, or makes no tokens of a text within the limits.
+        UserError: it cannot be loaded, or cannot encode a text within the limits.
 
     """
     with tempfile.TemporaryDirectory(prefix="h2o-pack-") as folder:
@@ -91,10 +91,10 @@ def load_tokenizer(data: bytes, where: str) -> Any:
 
 
 def try_tokenizer(path: Path, where: str) -> None:
-    """Refuse a tokenizer.json that the library cannot load, or that makes no tokens of a text.
+    """Refuse a tokenizer.json that the library cannot load, or that encodes no tokens.
 
     Raises:
-        UserError: why.
+        UserError: the reason.
 
     """
     if not attempt("tokenizer", where, path=str(path.resolve())):
@@ -102,7 +102,7 @@ def try_tokenizer(path: Path, where: str) -> None:
 
 
 def tokenizer(path: str) -> int:
-    """Return the tokens of a letter; run by `trial`."""
+    """Return the tokens of one letter; `trial` runs this."""
     from tokenizers import Tokenizer
 
     try:
@@ -112,18 +112,18 @@ def tokenizer(path: str) -> int:
 
 
 SMALL = 64 << 20
-"""Bytes of weights up to which a model takes a step."""
+"""Most bytes of weights of a model that computes one step as a test."""
 
 
 def try_model(model: Model, folder: Path) -> None:
-    """Refuse a model that cannot read a prompt, or, if it is small, cannot take a step.
+    """Refuse a model that cannot read a prompt, or, if it is small, cannot compute a step.
 
     Args:
-        model: is in the folder; its headers are as its configuration asks for.
-        folder: all its files.
+        model: the model in the folder, whose headers match its configuration.
+        folder: contains all its files.
 
     Raises:
-        UserError: what does not work.
+        UserError: the reason.
 
     """
     problems = Problems(model.id)
@@ -136,7 +136,7 @@ def try_model(model: Model, folder: Path) -> None:
 
 
 def try_step(folder: Path, vocabulary: int, where: str) -> None:
-    """Refuse a model that does not give each token a logit."""
+    """Refuse a model that does not give one logit for each token of its vocabulary."""
     step = attempt("step", where, folder=str(folder))
     shape = step["shape"]
     if shape != [1, 1, vocabulary]:

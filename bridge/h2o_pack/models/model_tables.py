@@ -1,4 +1,4 @@
-"""What `models` shows, for machines and for people."""
+"""The results of `models`, for machines and for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDE = 130  # columns
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A model of the catalogue; 0 and empty text are not stated."""
+    """A model of the catalogue; 0 and "" mean not stated."""
 
     name: Annotated[str, doc("Name to give as --model.")]
     source: Annotated[str, doc("Source of the id and the numbers.")]
@@ -71,7 +71,7 @@ class FixedBytes:
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """One model, by its own files."""
+    """One model, described by its own files."""
 
     id: Annotated[str, doc("Hub id, short name or folder name.")]
     commit: Annotated[str, doc("Commit on the hub; empty for folders.")]
@@ -150,7 +150,7 @@ def model_result(model: Model) -> ModelResult:
 
 
 def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
-    """Show the catalogue; where it is and the heads only on a wide screen."""
+    """Show the catalogue; sources and heads only on a wide screen."""
     from rich.table import Table
 
     wide = console.width >= WIDE
@@ -246,7 +246,7 @@ def rows(model: Model) -> Mapping[str, str]:
 
 
 def layer_lines(layers: tuple[Layer, ...]) -> list[str]:
-    """Describe layers, like ones together."""
+    """Describe layers; equal ones together."""
     lines = []
     ordered = sorted(layers, key=lambda layer: (layer.kind, str(layer)))
     for layer, alike in groupby(ordered):

@@ -1,6 +1,6 @@
-"""What a model's makers say of it: its chat template, how it is sampled, its license.
+"""The texts of a model's makers: chat template, sampling settings, license.
 
-Templates are Jinja, parsed and run here in a sandbox, with what transformers offers them.
+Templates are Jinja, parsed and run here in a sandbox, with the functions of transformers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GIVEN = {
     *("messages", "tools", "documents", "add_generation_prompt"),
     *("mask_token", "additional_special_tokens", "raise_exception", "strftime_now"),
 }
-"""What every template is given; whatever else one reads is a choice of the user's."""
+"""Names that every template receives; any other name in a template is a choice of the user."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class ChatTemplate:
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """What it reads that is not in every template, such as enable_thinking; sorted.
+        """The sorted names that this template reads and not every one gets: enable_thinking.
 
         Raises:
-            jinja2.TemplateError: it cannot be parsed.
+            jinja2.TemplateError: jinja2 cannot parse the template.
 
         """
         from jinja2 import meta
@@ -67,9 +67,9 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Mapping[str, str]], strftime_now: Callable[[str], str]
     ) -> str:
-        """Return the text of messages, with what begins the model's turn after them.
+        """Return the text of messages, and of the beginning of the model's turn after them.
 
-        strftime_now: gives the date in a format, for templates that write it.
+        strftime_now: returns the date in a format, for templates that write it.
 
         Raises:
             jinja2.TemplateError: it cannot be parsed, or refuses the messages.
@@ -83,7 +83,7 @@ class ChatTemplate:
 
     @cached_property
     def drops_thoughts(self) -> bool:
-        """Whether it writes what a model thinks, and leaves it out once the user goes on."""
+        """Whether it writes a model's thoughts, but leaves them out of earlier turns."""
         from jinja2 import TemplateError
 
         def text(**thoughts: str) -> str:
@@ -99,7 +99,7 @@ class ChatTemplate:
             return False
 
     def problem(self) -> str:
-        """Say why it cannot be used for a conversation that a user opens, or nothing."""
+        """Say why it cannot be used for a conversation that a user begins; "" if it can."""
         from jinja2 import TemplateError, TemplateSyntaxError
 
         try:
@@ -116,15 +116,15 @@ class ChatTemplate:
 def find_template(files: Mapping[str, bytes], where: str) -> ChatTemplate | None:
     """Return a model's template, None if it has none.
 
-    A file of its own comes before tokenizer_config.json, as in transformers and
-    swift-tokenizers; of several templates the one named "default" is for conversations.
+    A separate file has precedence over tokenizer_config.json, as in transformers and
+    swift-tokenizers. Of several templates, "default" is used.
 
     Args:
-        files: those of `TEMPLATE_FILES` that the model has, by their names.
-        where: the model, for messages.
+        files: the model's files among `TEMPLATE_FILES`, by their names.
+        where: the model, for errors.
 
     Raises:
-        UserError: a file that may have it cannot be read.
+        UserError: a file that may contain a template cannot be read.
 
     """
     documents = {
@@ -155,7 +155,7 @@ def document_of(files: Mapping[str, bytes], name: str, where: str) -> dict[str, 
 
 
 def default_of(value: Any) -> str | None:
-    """Return the template for conversations among what a file gives; None if there is none."""
+    """Return the template for conversations in a file's value; None if there is none."""
     if isinstance(value, list):
         by_name = {
             entry.get("name"): entry.get("template")
@@ -167,13 +167,13 @@ def default_of(value: Any) -> str | None:
 
 
 def token_text(value: Any) -> str:
-    """Return the text of a special token, which is that or an object with it."""
+    """Return the text of a special token, which is a text or an object with one."""
     text = value.get("content") if isinstance(value, dict) else value
     return text if isinstance(text, str) else ""
 
 
 def sandbox() -> ImmutableSandboxedEnvironment:
-    """Return the environment that transformers gives templates."""
+    """Return the environment that transformers gives to templates."""
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -193,7 +193,7 @@ def sandbox() -> ImmutableSandboxedEnvironment:
 
 
 def generation_tag() -> type[Any]:
-    """Return the extension for {% generation %}, which marks what training learns from."""
+    """Return the extension for {% generation %}, which marks text for training."""
     from jinja2.ext import Extension
     from jinja2.parser import Parser
 
@@ -235,19 +235,19 @@ RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: number(value, 0) and value > 0,
     ),
 }
-"""What a setting of sampling should be. -1 and 0 turn top_k off."""
+"""The valid values of sampling settings. -1 and 0 turn top_k off."""
 
 
 def check_sampling(files: Mapping[str, bytes], vocabulary: int, where: str) -> None:
-    """Check what a session takes from generation_config.json.
+    """Check the settings in generation_config.json that a session uses.
 
     Args:
-        files: the model's by their names, among which it may be.
-        vocabulary: the model's tokens.
-        where: the model, for messages.
+        files: the model's files by their names.
+        vocabulary: the number of the model's tokens.
+        where: the model, for errors.
 
     Raises:
-        UserError: all of it that no model could be sampled with.
+        UserError: all impossible values.
 
     """
     problems = Problems(f"{where}/{SAMPLING_FILE}")
@@ -274,7 +274,7 @@ ENTRY = re.compile(
     r"^(license(?:_name|_link)?):[ \t]*(?:\n[ \t]*-[ \t]*)?(\S.*)$", re.MULTILINE
 )
 CARRIED = ("apache-2.0",)
-"""Ids of licenses whose text is the same for all, so that packages have it in any case."""
+"""Ids of licenses with one common text, which packages contain in any case."""
 NO_LICENSE = (
     "the model's files name no license: there is no LICENSE file, and README.md has no "
     "`license`. Ask the model's makers before you ship it."
@@ -287,14 +287,14 @@ FREE = (
     *("apache-2.0", "mit", "isc", "zlib", "bsd", "bsd-2-clause", "bsd-3-clause"),
     *("cc0-1.0", "unlicense", "wtfpl", "bsl-1.0", "cdla-permissive-2.0", "afl-3.0"),
 )
-"""Ids of licenses that ask for no more than their text in the app."""
+"""Ids of licenses that require only their text in the app."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Licenses that ask something of an app; see licenses.toml.
+    """Licenses that require something of an app; see licenses.toml.
 
-    read: whether `asks` was written from the text itself, or else from summaries of it.
+    read: whether `asks` was written from the license itself, or from summaries of it.
     """
 
     ids: tuple[str, ...]
@@ -306,10 +306,10 @@ class Terms:
 
 @dataclass(frozen=True)
 class ModelLicense:
-    """What is known of a model's license.
+    """The license of a model, as far as it is known.
 
-    id and link: as the model card has them, "" where it has none. texts: of license and
-    notices, by their names in Model/.
+    id and link: from the model card, "" if it has none. texts: of license and notices, by their
+    names in Model/.
     """
 
     id: str = ""
@@ -319,7 +319,7 @@ class ModelLicense:
 
 @cache
 def terms() -> Mapping[str, Terms]:
-    """Return the licenses that ask something of an app, by the ids of model cards."""
+    """Return the licenses that require something of an app, by their ids on model cards."""
     rows = read_rows(FOLDER / "licenses.toml", "license", Terms)
     return {name: row for row in rows for name in row.ids}
 
@@ -340,7 +340,7 @@ def read_license(files: Mapping[str, bytes]) -> ModelLicense:
 
 
 def front_matter(card: str) -> dict[str, str]:
-    """Return the license fields of a model card; of a list, the first entry."""
+    """Return the license fields of a model card; for a list, its first entry."""
     head = FRONT_MATTER.match(card.replace("\r\n", "\n"))
     if head is None:
         return {}
@@ -349,7 +349,7 @@ def front_matter(card: str) -> dict[str, str]:
 
 
 def license_remark(model_license: ModelLicense) -> str:
-    """Say what a developer should know before shipping the model, "" for nothing."""
+    """Say what a developer should know before shipping the model; "" for nothing."""
     if not model_license.id:
         return "" if model_license.texts else NO_LICENSE
     name = model_license.id.lower()
@@ -377,10 +377,10 @@ CORRECT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class ModelTexts:
-    """What a model's makers say of it.
+    """The texts of a model's makers.
 
-    template: None where there is none, or none that can be used. unusable: why it cannot be
-    used, "" where it can or there is none. remarks: what people should know.
+    template: None if there is none, or it cannot be used. unusable: why it cannot be used, or
+    "". remarks: notes for the user.
     """
 
     template: ChatTemplate | None = None
@@ -395,12 +395,12 @@ class ModelTexts:
 
 
 def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
-    """Read and check what a model's files say of it.
+    """Read and check the texts of a model's makers.
 
-    files: those of `text_files` that the model has, by their names.
+    files: the model's files among `text_files`, by their names.
 
     Raises:
-        UserError: all that is wrong in generation_config.json, or a file that is none.
+        UserError: all errors in generation_config.json, or a file that cannot be read.
 
     """
     where = str(model.folder or model.id)
@@ -426,7 +426,7 @@ def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
 
 
 USERS = ("a", "0")
-"""What users say in two first turns that have nothing in common; PromptFormat has the same."""
+"""Two first messages of users that have no common beginning; PromptFormat uses the same."""
 DATES = ("1", "2")
 NEEDLESS = "Leave out --system: the app then reads its system prompt in the first turn."
 
@@ -434,7 +434,7 @@ NEEDLESS = "Leave out --system: the app then reads its system prompt in the firs
 def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
     """Return rendered first turns; all begin with the system prompt.
 
-    where: the model, for messages.
+    where: the model, for errors.
 
     Raises:
         UserError: the template cannot be used, refuses such a turn, leaves the prompt out, or
@@ -471,7 +471,7 @@ def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
 
 
 def plain_turns(system: str) -> list[str]:
-    """Return the texts of first turns without a template, and that of the prompt alone."""
+    """Return the texts of first turns without a template, and the text of only the prompt."""
     return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
 
 

@@ -1,7 +1,7 @@
-"""Runs libraries on a model's files in another process, within limits of time and memory.
+"""Runs libraries on a model's files in another process, with limits of time and memory.
 
-A configuration, tensors or a tokenizer can be made to crash, to exhaust or to end the library
-that reads them. The process is kept for the next task, as mlx_lm takes seconds to import.
+A configuration, tensors or a tokenizer can be made to crash, to block or to end the library
+that reads them. The process is kept for the next task, because importing mlx_lm takes seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from h2o_pack.errors import ExitCode, Problems, UserError, in_one_line, unreadable
 
 SECONDS = 60.0
-"""Of the processor: a busy machine refuses no model."""
+"""Seconds of processor time, so that a busy machine refuses no model."""
 BYTES = 4 << 30
 TASKS = {
     "describe": ("mlx_lm", "config.json", "h2o_pack.models.built"),
@@ -29,11 +29,11 @@ TASKS = {
     "step": ("mlx_lm", "a step of the model", "h2o_pack.models.built"),
     "tokenizer": ("the tokenizers library", "tokenizer.json", "h2o_pack.models.loading"),
 }
-"""{function: the library that it runs, on what, and the function's module}."""
+"""{function: the library that it runs, its input, and the function's module}."""
 
 
 class Worker:
-    """The process, started when it is first needed."""
+    """The process, which is started at its first use."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,7 +54,8 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # an interrupt of the terminal is for us alone
+                # Only this program handles an interrupt of the terminal.
+                start_new_session=True,
             )
         return self._process
 
@@ -69,7 +70,7 @@ class Worker:
                 line = process.stdout.readline()
             except BrokenPipeError:
                 line = b""
-            except BaseException:  # interrupted: its answer must not be the next one's
+            except BaseException:  # interrupted: its answer must not be taken for the next one
                 self.stop()
                 raise
             if not line:
@@ -97,12 +98,12 @@ def attempt(task: str, where: str, **arguments: Any) -> Any:
 
     Args:
         task: its name.
-        where: the model, for messages.
+        where: the model, for errors.
         arguments: those of its function, as JSON can hold them.
 
     Raises:
-        UserError: what the function refuses, or that the library crashed, or took more
-            memory or time than it may.
+        UserError: the function's own error, or the library crashed or exceeded the limit of
+            memory or time.
 
     """
     answer = worker.ask({"task": task, "arguments": arguments, "seconds": SECONDS})
@@ -120,11 +121,11 @@ def attempt(task: str, where: str, **arguments: Any) -> Any:
 
 
 def serve() -> None:
-    """Answer requests until there are no more; libraries print where nobody reads."""
+    """Answer requests until there are no more; discard the output of libraries."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if sys.platform == "linux":  # macOS does not keep such a limit
+    if sys.platform == "linux":  # macOS does not enforce such a limit
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     for line in sys.stdin.buffer:
         request = json.loads(line)
@@ -135,7 +136,7 @@ def serve() -> None:
 
 
 def run(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Run a task; what a library raises or wants to exit with becomes a refusal."""
+    """Run a task; turn a library's exceptions and exits into errors."""
     library, files, module = TASKS[task]
     try:
         return {"value": getattr(import_module(module), task)(**arguments)}

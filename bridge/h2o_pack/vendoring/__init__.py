@@ -1,1 +1,1 @@
-"""Upstream's sources in a package: copied, and edited by rules that are data."""
+"""Upstream's sources in a package: copied, and edited by rules in data files."""

@@ -1,8 +1,7 @@
 """Edits of upstream's sources, as data: read, checked and applied to text.
 
-An edit finds the lines it belongs to by a regular expression, so that a new
-upstream version either takes it or is refused by name. Applying an edit to
-text that has it already changes nothing.
+An edit finds its lines by a regular expression, so a new upstream version either accepts it or
+is refused by name. Applying an edit to a text that contains it changes nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +27,11 @@ Place = Literal["after", "before", "replace"]
 
 @dataclass(frozen=True)
 class Edit:
-    """One change of one file: see the head of edits.toml.
+    """One change of one file: see the comments of edits.toml.
 
-    anchor must match `count` times. `insert` goes on lines of its own before or
-    after the matched lines; `replacement` takes the place of the match. only
-    names the one case that the edit is for, and version the one of the package
-    that is edited.
+    anchor must match `count` times. `insert` becomes new lines before or after the matched
+    lines; `replacement` replaces the match. only: the case for which the edit is. version: the
+    version of the edited package.
     """
 
     package: str
@@ -70,10 +68,10 @@ class AddedFile:
 
 @dataclass(frozen=True)
 class CopiedPath:
-    """Files and folders of upstream's tree that building needs.
+    """Files and folders of upstream's tree that a build needs.
 
-    needs are paths without which they are incomplete: what a clone without submodules
-    lacks. without: patterns for the end of a path in `paths`. folder: in Vendor/.
+    needs: paths that a clone without submodules lacks. without: patterns for the end of a path
+    in `paths`. folder: in Vendor/.
     """
 
     package: str
@@ -86,11 +84,11 @@ class CopiedPath:
 
 @dataclass(frozen=True)
 class Guard:
-    """Files that only compile where a condition of the preprocessor holds.
+    """Files that compile only if a condition of the preprocessor holds.
 
-    paths may end in a pattern, and `without` are names that it leaves out; together they are
-    `count` files, so that one that upstream adds or moves is noticed. condition is one of
-    Apple's TargetConditionals.h. version: that of the package.
+    paths may end in a pattern, and `without` are names to leave out; together they are `count`
+    files, so that a file that upstream adds or moves is noticed. condition is one of Apple's
+    TargetConditionals.h. version: the version of the package.
     """
 
     package: str
@@ -103,13 +101,13 @@ class Guard:
 
     @property
     def expected(self) -> str:
-        """Return whose sources have the files."""
+        """The package and version whose sources have the files."""
         return f"{self.package} {self.version}"
 
 
 @dataclass(frozen=True)
 class EditSet:
-    """Everything that a file of edits says."""
+    """The content of a file of edits."""
 
     copies: tuple[CopiedPath, ...]
     edits: tuple[Edit, ...]
@@ -117,7 +115,7 @@ class EditSet:
     guards: tuple[Guard, ...] = ()
 
     def by_file(self) -> dict[tuple[str, str], EditSet]:
-        """Return the edits alone, for each file by its package and path."""
+        """Return the edits of each file, by its package and path."""
         files = sorted({(edit.package, edit.file) for edit in self.edits})
         return {
             file: EditSet((), tuple(e for e in self.edits if (e.package, e.file) == file), ())
@@ -125,7 +123,7 @@ class EditSet:
         }
 
     def applying(self, *conditions: str) -> EditSet:
-        """Keep what applies in all cases or under one of these conditions: see `only`."""
+        """Return what applies in all cases or under one of these conditions: see `only`."""
         cases = ("", *conditions)
         return EditSet(
             tuple(copy for copy in self.copies if copy.only in cases),
@@ -153,9 +151,9 @@ def edits_of(root: Path, version: str = "") -> EditSet:
 
 
 def read_edits(path: Path) -> EditSet:
-    """Read a file of edits; UserError when it is not as it should be.
+    """Read a file of edits; UserError if it is not valid.
 
-    What its `[shared]` says holds for each of its edits.
+    The values in `[shared]` apply to each of its edits.
     """
     document, text = load(path)
     shared = document.pop("shared", {})
@@ -169,8 +167,8 @@ def read_edits(path: Path) -> EditSet:
 def apply_all(text: str, edits: Iterable[Edit]) -> str:
     """Return a file's text with all its edits, in order.
 
-    Raises UserError for all anchors that are not found as expected, together, and
-    ValueError for edits that would not be recognized as made.
+    Raises UserError for all anchors that do not match as expected, together, and ValueError for
+    edits that could not be recognized afterwards.
     """
     edits = tuple(edits)
     problems = Problems()
@@ -186,7 +184,7 @@ def apply_all(text: str, edits: Iterable[Edit]) -> str:
 
 
 def apply(text: str, edit: Edit) -> str:
-    """Return `text` with one edit, or as it is when it has it already."""
+    """Return `text` with one edit; unchanged if it contains the edit."""
     matches = list(re.finditer(edit.anchor, text, re.MULTILINE))
     if edit.where == "replace" and text.count(edit.replacement) == edit.count:
         rest = text.replace(edit.replacement, "")
@@ -205,7 +203,7 @@ def apply(text: str, edit: Edit) -> str:
 
 
 def span(text: str, match: re.Match[str], where: Place) -> tuple[int, int]:
-    """Return the part of the text that an edit takes: empty for an insertion."""
+    """Return the part of the text that an edit replaces; empty for an insertion."""
     if where == "replace":
         return match.span()
     if where == "before":
@@ -217,7 +215,7 @@ def span(text: str, match: re.Match[str], where: Place) -> tuple[int, int]:
 
 
 def anchor_lost(edit: Edit, count: int) -> UserError:
-    """Make the error for upstream text that is not as the edit expects."""
+    """Make the error for upstream text that does not match an edit."""
     expected = f"{edit.package} {edit.version}"
     return UserError(
         f"the anchor {edit.anchor!r} of an edit occurs {count} times instead of {edit.count}",
@@ -230,7 +228,7 @@ def anchor_lost(edit: Edit, count: int) -> UserError:
 def guard_sources(vendor_folder: Path, guards: Iterable[Guard]) -> tuple[lock.EditedFile, ...]:
     """Put each guard around its files; return each file's sha256 before and after.
 
-    Raises UserError for all guards whose files are not those that are expected, together.
+    Raises UserError for all guards with unexpected files, together.
     """
     edited = []
     problems = Problems()
@@ -251,7 +249,7 @@ def guard_sources(vendor_folder: Path, guards: Iterable[Guard]) -> tuple[lock.Ed
 def guarded_files(folder: Path, guard: Guard) -> list[Path]:
     """Return a guard's files in the folder of its package.
 
-    Raises UserError where they are more or fewer than the guard counts: a file that upstream
+    Raises UserError if there are more or fewer than the guard counts: a file that upstream
     added would be compiled for simulators and devices alike, and an app would not link.
     """
     files = [
@@ -271,5 +269,5 @@ def guarded_files(folder: Path, guard: Guard) -> list[Path]:
 
 
 def guarded(text: str, condition: str) -> str:
-    """Return a source that only compiles where a condition of Apple's targets holds."""
+    """Return a source that compiles only if a condition of Apple's targets holds."""
     return f"#include <TargetConditionals.h>\n#if {condition}\n{text.rstrip()}\n#endif\n"

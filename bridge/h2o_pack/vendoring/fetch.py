@@ -1,13 +1,14 @@
-"""Upstream's repositories at their pinned commits: fetched once by git, kept in a cache.
+"""Upstream's repositories at their pinned commits: downloaded once by git, then cached.
 
-The cache holds one repository for each pin, without a work tree, so that no source is edited by
-accident. git compares every object with its id when it arrives. A repository appears in the
-cache when it is complete, by a rename; a lock lets one run at a time in, and only the user can
-open the folder.
+The cache contains one repository for each pin, without a work tree, so that nobody edits a
+source by accident. git compares every object with its id when it arrives. A repository is
+renamed into the cache when it is complete. A lock allows one run at a time, and only the user
+can open the folder.
 
-What a fetch brings is known by its commit id, so the user's settings of git (proxy,
-certificates, credentials) may choose the way there. They choose nothing else: all other
-commands run without any settings but the ones here, without prompts, hooks, filters or hangs.
+The commit id identifies what a fetch brings, so the user's settings of git (proxy,
+certificates, credentials) may decide how to reach the server, and nothing else: all other
+commands run without any settings but the ones here, and without prompts, hooks, filters or
+hangs.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ NO_SETTINGS = {
     "GIT_ATTR_NOSYSTEM": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
 }
-# What git sets for its own children, in a hook for one: another repository than ours.
+# Variables that git sets for its own children, such as hooks; they name other repositories.
 OF_A_REPOSITORY = frozenset(
     (
         *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"),
@@ -63,10 +64,10 @@ SETTINGS = (
 FETCH = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
 """One commit, without its history."""
 ON_THE_WAY = (
-    # git compares what arrives with its ids, and refuses malformed objects.
+    # git compares arriving objects with their ids, and refuses malformed ones.
     *("-c", "transfer.fsckObjects=true"),
-    *("-c", "fetch.fsckObjects=true"),  # a user's own setting would come before `transfer`
-    *("-c", "protocol.version=2"),  # servers give any commit by its id
+    *("-c", "fetch.fsckObjects=true"),  # a user's own setting would override `transfer`
+    *("-c", "protocol.version=2"),  # servers send any commit by its id
     *("-c", "http.lowSpeedLimit=1000"),
     *("-c", "http.lowSpeedTime=60"),
 )
@@ -75,7 +76,7 @@ VAGUE = "Could not read from remote repository"
 
 
 class FailedError(Exception):
-    """A git command that ended badly; the text is git's own reason."""
+    """A git command that failed; the text is git's own reason."""
 
 
 def submodules(text: str) -> dict[str, str]:
@@ -86,7 +87,7 @@ def submodules(text: str) -> dict[str, str]:
 
 
 def reason_of(errors: str) -> str:
-    """Return the line of git's messages that says why."""
+    """Return the line of git's messages with the reason."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal: ", "error: "))]
     telling = [line for line in fatal or lines if VAGUE not in line]
@@ -96,7 +97,7 @@ def reason_of(errors: str) -> str:
 
 
 def environment(outer: Mapping[str, str], *, as_user: bool) -> dict[str, str]:
-    """Return the environment for a command, with the user's settings of git or without."""
+    """Return the environment of a command, with or without the user's settings of git."""
     if as_user:
         return {k: v for k, v in outer.items() if k not in OF_A_REPOSITORY} | ALWAYS
     own = {k: v for k, v in outer.items() if not k.startswith("GIT_") or k == "GIT_EXEC_PATH"}
@@ -111,8 +112,8 @@ def run_git(
 ) -> str:
     """Run git and return what it prints; FailedError when it fails or does not end.
 
-    as_user leaves it the user's settings; limit is in seconds; index is the file
-    for a work tree's index where the repository has none.
+    as_user: use the user's settings. limit: in seconds. index: the file for a work tree's
+    index, if the repository has none.
     """
     variables = environment(os.environ, as_user=as_user)
     if index is not None:
@@ -134,7 +135,7 @@ def run_git(
         try:
             printed, errors = process.communicate(timeout=limit)
         except BaseException as error:
-            # git's own children too: one of them does the waiting.
+            # git's own children too, because one of them does the waiting.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
@@ -163,10 +164,10 @@ LOCK = "lock"
 
 @dataclass(frozen=True)
 class Origin:
-    """Where upstream's sources come from and where they are kept.
+    """The origin of upstream's sources, and the folder of the cache.
 
-    mirror takes the place of https://github.com in the pins' addresses: an
-    address or a folder in which the repositories lie as OWNER/NAME.
+    mirror replaces https://github.com in the pins' addresses: an address or a folder that
+    contains the repositories as OWNER/NAME.
     """
 
     cache: Path
@@ -177,9 +178,9 @@ class Origin:
 def checked_out(
     all_pins: tuple[Pin, ...], origin: Origin, say: ProgressReporter = silent
 ) -> Iterator[tuple[Path, dict[str, str]]]:
-    """Yield a folder with the repositories of the pins, submodules in place.
+    """Yield a folder with the repositories of the pins, with submodules, and {name: commit}.
 
-    It comes with {name: commit} and is gone afterwards; the cache stays.
+    The folder is deleted afterwards; the cache stays.
     """
     folder = origin.cache / FOLDER
     with ExitStack() as stack:
@@ -202,7 +203,7 @@ def checked_out(
 
 
 def obtain(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, say: ProgressReporter) -> None:
-    """Put the repository of one of the pins into the cache if it is not there."""
+    """Put the repository of one of the pins into the cache if it is missing."""
     folder = origin.cache / FOLDER
     store = store_of(pin, folder)
     label = f"{pin.name} {pin.version} {pin.commit[:12]}"
@@ -233,7 +234,7 @@ def obtain(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, say: ProgressRep
 
 
 def holds(store: Path, commit: str) -> bool:
-    """Whether a repository has fetched a commit."""
+    """Whether a repository contains a commit."""
     try:
         return run_git(f"--git-dir={store}", "rev-parse", "--verify", REF).strip() == commit
     except FailedError:
@@ -262,34 +263,34 @@ def check_out(pin: Pin, all_pins: tuple[Pin, ...], folder: Path, tree: Path) -> 
 
 
 def store_of(pin: Pin, folder: Path) -> Path:
-    """Return where the cache keeps a pin: another commit is another place."""
+    """Return the cache's folder of a pin; each commit has its own."""
     return folder / f"{pin.name}-{pin.commit}.git"
 
 
 def unfinished(folder: Path) -> TemporaryDirectory[str]:
-    """Make a folder for what is not complete; one that a killed run left goes later."""
+    """Make a temporary folder; later runs delete it if this run is killed."""
     return TemporaryDirectory(prefix=UNFINISHED, dir=folder, ignore_cleanup_errors=True)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed runs left."""
+    """Delete temporary folders of killed runs."""
     for path in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def address(pin: Pin, mirror: str) -> str:
-    """Return where a pin is fetched from: its source, or its path on the mirror."""
+    """Return the address of a pin: its source, or its path on the mirror."""
     return mirror.rstrip("/") + urlsplit(pin.source).path if mirror else pin.source
 
 
 def without_password(url: str) -> str:
-    """Return an address as it may be shown."""
+    """Return an address without a password, for messages."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def not_fetched(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, why: str) -> UserError:
-    """Make the error for a repository that does not come."""
+    """Make the error for a repository that cannot be downloaded."""
     refused = any(phrase in why for phrase in NOT_GIVEN)
     first = (
         "Check the network and run the command again (it keeps what was downloaded), or give"
@@ -324,15 +325,15 @@ def not_usable(
 
 
 def checked(upstream: Path, all_pins: Iterable[Pin]) -> dict[str, str]:
-    """Return {name: commit} of the pins in a folder; "" where git does not know it.
+    """Return {name: commit} of the pins in a folder; "" without git.
 
-    A clone, or a submodule in one, of another commit than the pin's is refused.
+    Refuses a clone, or a submodule in one, that is at another commit than the pin.
     """
     return {pin.name: checked_commit(upstream / pin.place, pin) for pin in all_pins}
 
 
 def checked_commit(checkout: Path, pin: Pin) -> str:
-    """Return a clone's commit; a plain folder is left to the edits' anchors."""
+    """Return a clone's commit; the edits' anchors check a plain folder."""
     if not (checkout / ".git").exists():
         return ""
     try:

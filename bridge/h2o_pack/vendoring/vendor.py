@@ -56,8 +56,7 @@ REMOTE = re.compile(r"\.package\(\s*(?:name:[^,]*,\s*)?(?:url|id):\s*\"([^\"]*)\
 def refuse_floating(vendor_folder: Path, shared: Collection[str]) -> None:
     """Check that manifests depend on folders, and on packages that an app may share.
 
-    A version that SwiftPM chooses when it resolves a package may be another one
-    tomorrow; a path is what was vendored.
+    The version of another package could change when SwiftPM resolves it again.
     """
     for manifest in sorted(vendor_folder.glob("*/Package*.swift")):
         for address in REMOTE.findall(manifest.read_text("utf-8")):
@@ -103,9 +102,9 @@ def read_manifest(folder: Path) -> VendorManifest:
 
 
 def kept_of_vendor(previous: Path, output: Path) -> Iterator[Move]:
-    """Find what moves from an earlier Vendor folder to the one in its place.
+    """Find the files that move from an earlier Vendor folder to the new one.
 
-    Where no manifest says what is the user's, all of it goes to Replaced.
+    Without a manifest, nobody knows the user's files, and all files go to Replaced.
     """
     aside = f"../{REPLACED_FOLDER}/{VENDOR_FOLDER}"
     try:
@@ -131,10 +130,10 @@ def vendor(
 ) -> lock.Vendored:
     """Make `package`/Vendor from upstream's sources and record it in the lock.
 
-    upstream is where they are fetched from, or a folder that has mlx-swift with its
-    submodules, mlx-swift-lm, and the others that edits.toml copies. version: the upstream
-    version; the one in the package's lock if it is not given. offline: whether the small
-    libraries that upstream stands on are copied too, so that SwiftPM fetches nothing.
+    upstream: the origin of a download, or a folder that contains mlx-swift with its submodules,
+    mlx-swift-lm, and the others that edits.toml copies. version: the upstream version, by
+    default the one in the package's lock. offline: also copy the small libraries that upstream
+    uses, so that SwiftPM downloads nothing.
     """
     with write.exclusive(package):
         record = lock.read(package)
@@ -184,7 +183,7 @@ def sources(
 def copy_sources(
     upstream: Path, vendor_folder: Path, edits: EditSet, all_pins: tuple[Pin, ...]
 ) -> None:
-    """Copy what building needs and no more."""
+    """Copy only what a build needs."""
     clones = ", ".join(f"{pin.name} {pin.version}" for pin in all_pins if not pin.parent)
     for copy in edits.copies:
         root = upstream / copy.package
@@ -201,7 +200,7 @@ def copy_sources(
 
 
 def copy_path(source: Path, target: Path, copy: CopiedPath) -> None:
-    """Copy a file, or what is wanted of a folder."""
+    """Copy a file, or the needed parts of a folder."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.copytree(
@@ -224,7 +223,7 @@ def unwanted(copy: CopiedPath, folder: str, names: list[str]) -> set[str]:
 def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, ...]:
     """Apply the edits, file by file; return each file's sha256 before and after.
 
-    Raises UserError for all anchors that are not found as expected, together.
+    Raises UserError for all anchors that do not match as expected, together.
     """
     edited = []
     problems = Problems()

@@ -1,1 +1,1 @@
-"""Compares a package on disk with what h2o-pack wrote down about it."""
+"""Compares a package on disk with its records."""

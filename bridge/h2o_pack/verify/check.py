@@ -1,4 +1,4 @@
-"""Every file of a package against its lock and its manifests."""
+"""Compares every file of a package with its lock and its manifests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ VendorState = Literal["checked", "not made", "missing"]
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not as recorded."""
+    """A difference from the records."""
 
     part: Annotated[Part, doc("Part of the package.")]
     path: Annotated[str, doc("Path in the package.")]
@@ -62,7 +62,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class UsersFile:
-    """A file of the user's: added to what h2o-pack wrote, or in the app and changed."""
+    """A file that the user added to the package, or changed in the app."""
 
     path: Annotated[str, doc("Path in the package.")]
     detail: Annotated[str, doc("What was done to it, and its effect.")]
@@ -73,7 +73,7 @@ class UsersFile:
 
 @dataclass(frozen=True)
 class Verification(Result):
-    """How a package differs from its lock and manifests. The exit code is 1 when it does."""
+    """How a package differs from its lock and manifests. The exit code is then 1."""
 
     same: Annotated[bool, doc("Whether there are no differences.")] = field(init=False)
     package: Annotated[str, doc("The package's folder.")]
@@ -103,11 +103,11 @@ XCODES_FOLDER = PurePosixPath(".swiftpm/xcode")
 LEFT_BY_XCODE = ("xcuserdata", "contents.xcworkspacedata")
 """In XCODES_FOLDER of a package that Xcode has opened."""
 READ_BY_SWIFTPM = frozenset({".swiftpm", "Plugins", "Snippets", "Sources", "Tests"})
-"""Folders at a package's root from which a build takes more than the manifest names."""
+"""Folders at a package's root from which a build reads more than the manifest names."""
 
 
 def is_leftover(path: PurePosixPath) -> bool:
-    """Whether tools leave such a thing where it is, and no build takes it there."""
+    """Whether tools leave such a file or folder there, and no build reads it."""
     if path.name == ".DS_Store":
         return True
     if XCODES_FOLDER in path.parents and path.name in LEFT_BY_XCODE:
@@ -120,7 +120,7 @@ def is_leftover(path: PurePosixPath) -> bool:
 def content_of_model(
     package: Path, folder: str, bundled: Manifest, *, quick: bool, say: ProgressReporter
 ) -> Iterator[Difference]:
-    """Yield the files in a model's folder that are not as in its manifest, in its order."""
+    """Yield the files in a model's folder that differ from its manifest, in its order."""
 
     def check(
         file: BundledFile, add: Callable[[int], None], stop: threading.Event
@@ -139,7 +139,7 @@ def compare(
     advance: Callable[[int], None] | None,
     stop: threading.Event,
 ) -> Difference | None:
-    """Compare one file of the model; its bytes only when `advance` is told of them."""
+    """Compare one file of the model; compare its content only if `advance` is given."""
     path = f"{folder}/{file.path}"
     place = package / path
     try:
@@ -160,7 +160,7 @@ def compare(
 
 
 def compared(package: Path, part: Part, path: str, digest: str) -> Difference | None:
-    """Compare a text file with its recorded digest; None where it is the same."""
+    """Compare a text file with its recorded digest; None if it is the same."""
     problem = why_unsafe(path)
     if problem:
         return Difference("records", path, "other", f"is in the records, but {problem}")
@@ -175,7 +175,7 @@ def compared(package: Path, part: Part, path: str, digest: str) -> Difference | 
 
 
 def listed(package: Path, folder: str) -> list[str]:
-    """Return the files below a folder of a package, links not followed, tools' own left out."""
+    """Return the files below a folder, except tools' own files; follow no links."""
     paths: list[str] = []
     for above, folders, names in os.walk(package / folder):
         inside = PurePosixPath(Path(above).relative_to(package).as_posix())
@@ -202,7 +202,7 @@ def text_digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class VendorComparison:
-    """Whether Vendor/ is there, the files compared, what differs, what is the user's."""
+    """The state of Vendor/, the number of compared files, the differences, the user's files."""
 
     state: VendorState
     files: int = 0
@@ -245,7 +245,7 @@ def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
 
 
 def told_of_edit(package: Path, difference: Difference, file: lock.EditedFile) -> Difference:
-    """Say of a changed file that was edited whether it is upstream's own again."""
+    """Say of a changed file whether it is upstream's own version again."""
     if text_digest(package / difference.path) != file.before:
         return difference
     return replace(
@@ -254,7 +254,7 @@ def told_of_edit(package: Path, difference: Difference, file: lock.EditedFile) -
 
 
 def added_to_vendor(package: Path, recorded: Mapping[str, str]) -> Iterator[UsersFile]:
-    """Yield what was added to Vendor."""
+    """Yield files that were added to Vendor."""
     for path in listed(package, VENDOR_FOLDER):
         name = path.removeprefix(f"{VENDOR_FOLDER}/")
         if name not in recorded and name != VENDOR_MANIFEST:
@@ -269,7 +269,7 @@ def verify(
     Args:
         package: its folder.
         quick: compare sizes of the model's files, without reading them.
-        say: told what is read.
+        say: shows the progress.
 
     Raises:
         UserError: the folder is not a package of ours, or its lock cannot be read.
@@ -320,7 +320,7 @@ def verify(
 
 
 def added(package: Path, files: Mapping[str, str]) -> Iterator[UsersFile]:
-    """Yield what lies in the folders of generated files beside them."""
+    """Yield files that were added to the folders of generated files."""
     folders = {path.partition("/")[0] for path in files if "/" in path and not why_unsafe(path)}
     for folder in sorted(folders):
         for path in listed(package, folder):
@@ -335,9 +335,9 @@ def added(package: Path, files: Mapping[str, str]) -> Iterator[UsersFile]:
 
 
 def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
-    """Yield Package.resolved where it is not the one that came with Vendor.
+    """Yield Package.resolved if it differs from the one that came with Vendor.
 
-    SwiftPM writes the file again in its own layout, so that only the pins are compared.
+    SwiftPM writes the file again in its own layout, so only the pins are compared.
     """
     place = package / RESOLVED
     if not os.path.lexists(place):
@@ -356,7 +356,7 @@ def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
 
 
 def resolution(text: str) -> list[ResolvedPin]:
-    """Return the pins of a Package.resolved; ValueError for a file of another form."""
+    """Return the pins of a Package.resolved; ValueError for another format."""
     return sorted(msgspec.json.decode(text, type=Resolution).pins, key=lambda pin: pin.identity)
 
 
@@ -375,7 +375,7 @@ class Resolution(msgspec.Struct):
 
 
 def of_app(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
-    """Yield the files of the app that are not as they were when they were written."""
+    """Yield the files of the app that the user added or changed."""
     scaffold = record.app or {}
     for path in listed(package, APP_FOLDER):
         digest = scaffold.get(path.removeprefix(f"{APP_FOLDER}/"))
@@ -386,7 +386,7 @@ def of_app(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
 
 
 def records(record: lock.LockedModel, bundled: Manifest) -> Iterator[Difference]:
-    """Yield what a model's manifest says otherwise than the lock."""
+    """Yield the differences between a model's manifest and the lock."""
     path = f"{record.folder}/{MODEL_MANIFEST}"
     if bundled.model != record.model:
         what = f"is of the model {bundled.model!r}, but the lock of {record.model!r}"
@@ -403,7 +403,7 @@ def records(record: lock.LockedModel, bundled: Manifest) -> Iterator[Difference]
 
 
 def beside_models(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
-    """Yield files in Model/ that are in the folder of none of the models."""
+    """Yield files in Model/ that are not in the folder of a model."""
     folders = tuple(f"{model.folder}/" for model in record.models)
     for path in listed(package, MODEL_FOLDER):
         if not path.startswith(folders):
@@ -413,7 +413,7 @@ def beside_models(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
 def pieces(
     package: Path, bundled: Manifest, *, quick: bool, say: ProgressReporter
 ) -> Iterator[Difference]:
-    """Yield what the app would refuse, piece by piece, though it is as recorded."""
+    """Yield files that the app would refuse piece by piece, although the records agree."""
     from h2o_pack.bundling.bundle import digests
 
     if bundled.piece_size is None:
@@ -437,7 +437,7 @@ def pieces(
 
 
 def strays(package: Path, folder: str, bundled: Manifest) -> Iterator[UsersFile]:
-    """Yield files in a model's folder that are not of the model."""
+    """Yield files in a model's folder that do not belong to the model."""
     names = {f"{folder}/{file.path}" for file in bundled.files} | {f"{folder}/{MODEL_MANIFEST}"}
     for path in listed(package, folder):
         if path not in names:
@@ -453,7 +453,7 @@ VENDOR_STATES = {
 
 
 def print_verification(result: Verification, console: Console) -> None:
-    """Name every difference, or say what was compared."""
+    """Show every difference, or the number of compared files."""
     for difference in result.differences:
         console.print(f"{difference.part}: {difference}", markup=False)
     for file in result.users:
