@@ -389,10 +389,12 @@ def records(record: lock.LockedModel, bundled: Manifest) -> Iterator[Difference]
     """Yield the differences between a model's manifest and the lock."""
     path = f"{record.folder}/{MODEL_MANIFEST}"
     if bundled.model != record.model:
-        what = f"is of the model {bundled.model!r}, but the lock of {record.model!r}"
+        what = f"is of the model {bundled.model!r}, but the lock is of {record.model!r}"
         yield Difference("records", path, "other", what)
     elif record.commit and bundled.commit != record.commit:
-        what = f"is of the commit {bundled.commit or 'none'}, but the lock of {record.commit}"
+        what = (
+            f"is of the commit {bundled.commit or 'none'}, but the lock is of {record.commit}"
+        )
         yield Difference("records", path, "other", what)
     if bundled.system_prompt != record.system_prompt:
         what = "has another system prompt than the lock"

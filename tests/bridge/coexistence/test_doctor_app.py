@@ -76,7 +76,7 @@ def found_in(folder: Path, files: dict[str, str], machine: Machine) -> dict[str,
             "2.29.1 ..< 3",
         ),
         ({"kind": "upToNextMinorVersion", "minimumVersion": "3.32.0"}, "problem", "..< 3.33.0"),
-        ({"kind": "exactVersion", "version": "3.31.3"}, "problem", "asks for 3.31.3"),
+        ({"kind": "exactVersion", "version": "3.31.3"}, "problem", "requires 3.31.3"),
         (
             {"kind": "versionRange", "minimumVersion": "3.0.0", "maximumVersion": "3.31.4"},
             "problem",
@@ -114,7 +114,7 @@ def test_one_version_of_a_library_serves_both_or_none_does(machine, tmp_path):
     assert findings["swift-collections"][0] == "ok"
     assert findings["swift-jinja"][:2] == (
         "problem",
-        "the app asks for 1.2.0 ..< 2.0.0, the package for 2.0.0 ..< 3.0.0",
+        "the app requires 1.2.0 ..< 2.0.0, the package requires 2.0.0 ..< 3.0.0",
     )
 
 

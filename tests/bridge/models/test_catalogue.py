@@ -205,7 +205,7 @@ def test_all_entries_that_do_not_fit_are_told_together(tmp_path):
 def test_a_catalogue_that_is_not_there_is_named(run, tmp_path):
     result = run("models", "--catalogue", tmp_path / "none.toml")
     assert result.exit_code == ExitCode.USAGE
-    assert "the file cannot be read: No such file" in result.stderr
+    assert "cannot read the file: No such file" in result.stderr
 
 
 def test_windows_and_states_are_counted_apart():

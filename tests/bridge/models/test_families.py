@@ -200,7 +200,7 @@ def test_head_counts_that_gemma_3_leaves_out_are_those_of_mlx_lm():
 
 def test_families_that_give_no_scores_on_the_device_say_so():
     remarks = describe(small_config("gpt_oss"), "config.json").remarks
-    assert remarks[0].startswith("mlx-swift-lm's GPTOSS.swift attends outside of the cache")
+    assert remarks[0].startswith("mlx-swift-lm's GPTOSS.swift computes attention outside")
 
 
 def test_a_type_that_only_a_later_upstream_has_is_refused_for_others(tmp_path):

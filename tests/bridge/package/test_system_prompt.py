@@ -319,14 +319,14 @@ def test_too_little_memory_is_said_before_work_starts(package, computed, monkeyp
     limit.write_text("20000000\n")
     monkeypatch.setattr(prepared, "CONTAINER", limit)
     result = package(code=ExitCode.MEMORY)
-    assert "takes 0.03 GB of memory, and this machine has 0.02 GB" in result.stderr
+    assert "needs 0.03 GB of memory, but this machine has 0.02 GB" in result.stderr
     assert computed == []
     assert "Demo" not in names(tmp_path)
 
 
 def test_a_prompt_without_text_is_refused(package, tmp_path):
     result = package(text=" ", code=ExitCode.USAGE)
-    assert "system.txt has no text" in result.stderr
+    assert "system.txt is empty" in result.stderr
     assert "Demo" not in names(tmp_path)
 
 

@@ -64,15 +64,15 @@ def test_what_the_user_added_is_named_and_is_no_difference(package, tmp_path):
     (package / "Model/linked").symlink_to(tmp_path)
     assert found(package) == []
     assert users(package) == [
-        "Sources/.build/Mine.swift is yours, and is built with the package",
-        "Sources/H2OKit/Mine.swift is yours, and is built with the package",
-        "Sources/H2OKit/xcuserdata/Mine.swift is yours, and is built with the package",
-        "Package@swift-6.2.swift is yours, and replaces Package.swift in a build",
-        "App/Chat/ChatView.swift is yours, and not as it was written",
-        "App/Chat/New.swift is yours",
-        "Model/adapter/x.safetensors is yours, and mlx-swift-lm would load it",
-        "Model/linked is yours",
-        "Model/notes.txt is yours",
+        "Sources/.build/Mine.swift was added, and is built with the package",
+        "Sources/H2OKit/Mine.swift was added, and is built with the package",
+        "Sources/H2OKit/xcuserdata/Mine.swift was added, and is built with the package",
+        "Package@swift-6.2.swift was added, and replaces Package.swift in a build",
+        "App/Chat/ChatView.swift was changed",
+        "App/Chat/New.swift was added",
+        "Model/adapter/x.safetensors was added, and mlx-swift-lm would load it",
+        "Model/linked was added",
+        "Model/notes.txt was added",
     ]
 
 
@@ -139,8 +139,8 @@ ONE_FILE = (
         (None, "is missing"),
         ("{", "is damaged"),
         ("[]", "is damaged"),
-        ('{"format": 9}', "has another format than 1"),
-        (ONE_FILE % ("../x", "0" * 64), "cannot be used: the model's file '../x' leads"),
+        ('{"format": 9}', "does not have format 1"),
+        (ONE_FILE % ("../x", "0" * 64), "cannot be used: the model's file '../x' is outside"),
         (ONE_FILE % ("x", "z"), "is damaged"),
     ],
 )
@@ -156,8 +156,8 @@ def test_a_manifest_that_cannot_be_used_is_a_difference(package, text, what):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"model": "other"}, "is of the model 'tiny', the lock of 'other'"),
-        ({"commit": "1" * 40}, f"is of the commit none, the lock of {'1' * 40}"),
+        ({"model": "other"}, "is of the model 'tiny', but the lock is of 'other'"),
+        ({"commit": "1" * 40}, f"is of the commit none, but the lock is of {'1' * 40}"),
     ],
 )
 def test_a_manifest_of_another_model_than_the_lock_is_a_difference(package, change, what):
@@ -216,12 +216,15 @@ def test_every_file_of_vendor_is_compared(with_vendor):
         file.write("// appended")
     build_tree(with_vendor / "Vendor/mlx-swift", {"Added.swift": "", ".build/x": ""})
     assert found(with_vendor) == [
-        "Vendor/mlx-swift/edited.cpp is as upstream has it: the edit is gone",
+        "Vendor/mlx-swift/edited.cpp is upstream's own version: "
+        "the edit of h2o-pack is missing",
         "Vendor/mlx-swift/kept.cpp has changed since h2o-pack wrote it",
         "Vendor/mlx-swift/other.cpp is missing",
         "Vendor/mlx-swift/plain.cpp has changed since h2o-pack wrote it",
     ]
-    assert users(with_vendor) == ["Vendor/mlx-swift/Added.swift is yours, among what is built"]
+    assert users(with_vendor) == [
+        "Vendor/mlx-swift/Added.swift was added, and may be built with the package"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -250,13 +253,13 @@ def test_vendor_that_is_gone_is_a_difference(with_vendor):
     shutil.rmtree(with_vendor / "Vendor")
     assert verify(with_vendor).vendor == "missing"
     assert found(with_vendor) == [
-        f"Vendor is missing: make it again with `h2o-pack vendor {with_vendor}`"
+        f"Vendor is missing; make it with `h2o-pack vendor {with_vendor}`"
     ]
 
 
 def test_a_vendor_folder_that_the_lock_does_not_know_is_the_users(package):
     (package / "Vendor").mkdir()
-    assert users(package) == ["Vendor is yours: h2o-pack did not make it"]
+    assert users(package) == ["Vendor was not made by h2o-pack"]
 
 
 def test_progress_tells_every_byte_of_the_model_and_none_when_quick(package):
@@ -271,7 +274,7 @@ def test_progress_tells_every_byte_of_the_model_and_none_when_quick(package):
 def test_the_command_says_what_differs_and_ends_with_1(package, run):
     result = run("verify", package)
     assert result.exit_code == 0
-    assert result.stdout.startswith("as written: ")
+    assert result.stdout.startswith("as h2o-pack wrote it: ")
     (package / SOURCE).write_text("// mine")
     result = run("verify", package, "--quick")
     assert result.exit_code == 1
@@ -286,7 +289,7 @@ def test_files_of_the_user_end_with_1_when_asked_for(package, run):
     build_tree(package, {"Sources/H2OKit/Mine.swift": ""})
     result = run("verify", package)
     assert result.exit_code == 0
-    assert result.stdout.startswith("yours: Sources/H2OKit/Mine.swift is yours, and is built")
+    assert result.stdout.startswith("yours: Sources/H2OKit/Mine.swift was added, and is built")
     assert run("verify", package, "--strict").exit_code == 1
 
 
@@ -339,4 +342,4 @@ def test_a_resolution_of_other_versions_than_vendors_is_named(with_vendor, text)
     (with_vendor / "Package.resolved").write_text(json.dumps({"originHash": "0", **reordered}))
     assert users(with_vendor) == []
     (with_vendor / "Package.resolved").write_text(text)
-    assert users(with_vendor) == ["Package.resolved chooses other versions than h2o-pack wrote"]
+    assert users(with_vendor) == ["Package.resolved names other versions than h2o-pack wrote"]
