@@ -126,7 +126,7 @@ def test_a_second_run_needs_no_network(repositories, server, cache):
     assert sources(cache, server.url, said) == ALL
     assert len(server.requests) == asked
     assert sources(cache, NOBODY) == ALL
-    assert [line.partition(": ")[2] for line in said] == ["in the cache"] * 3
+    assert [line.partition(": ")[2] for line in said] == ["already downloaded"] * 3
 
 
 def test_a_malformed_object_is_refused(repositories, cache):
@@ -149,7 +149,9 @@ def test_a_repository_without_the_commit_is_fetched_again(repositories, cache):
     kept.mkdir()
     said: list[str] = []
     assert sources(cache, repositories.url, said) == ALL
-    assert [line.partition(": ")[2] for line in said] == ["in the cache"] * 2 + ["fetched"]
+    assert [line.partition(": ")[2] for line in said] == ["already downloaded"] * 2 + [
+        "fetched"
+    ]
     assert sources(cache, NOBODY) == ALL
 
 
@@ -252,14 +254,18 @@ def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     server.release.set()
     said: list[str] = []
     assert sources(cache, server.url, said) == ALL
-    assert [line.partition(": ")[2] for line in said] == ["in the cache", "fetched", "fetched"]
+    assert [line.partition(": ")[2] for line in said] == [
+        "already downloaded",
+        "fetched",
+        "fetched",
+    ]
     assert unfinished(cache) == []
 
 
 def test_a_server_that_does_not_answer_is_given_up(server, cache, monkeypatch):
     monkeypatch.setattr(fetch, "FETCH_LIMIT", 0.5)
     server.held = {"mlx-swift"}
-    assert "could not be fetched: git did not end within 0.5 seconds" in refusal(
+    assert "cannot be downloaded: git did not end within 0.5 seconds" in refusal(
         cache, server.url
     )
     assert names(cache / fetch.FOLDER) == [fetch.LOCK]

@@ -109,7 +109,7 @@ def test_the_size_that_a_refusal_proposes_is_the_smallest_that_works(sink_size):
 
 def test_overlapping_pins_count_once():
     H2OConfig(64, heavy_budget=10, recent_budget=20, pinned=((0, 30), (10, 40), (2, 3)))
-    with pytest.raises(ValueError, match="hold 64"):
+    with pytest.raises(ValueError, match="take 64"):
         H2OConfig(64, heavy_budget=10, recent_budget=20, pinned=((0, 44),))
 
 
@@ -137,7 +137,7 @@ def test_the_core_refuses_what_python_refuses():
     for change, message in [
         ({"max_size": 10}, "budgets_exceed_max_size"),
         ({"key_bits": 3}, "key_bits is 3; it must be 4, 8 or 16."),
-        ({"value_bits": 4}, "but if one is 16, both must be."),
+        ({"value_bits": 4}, "either both are 16 or neither is."),
         ({"group_size": 16}, "group_size is 16; it must be 32, 64 or 128."),
         ({"score": "mean"}, "'known': 'peak, softmax, abs_logit'"),
     ]:

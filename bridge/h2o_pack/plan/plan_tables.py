@@ -71,7 +71,7 @@ def print_verdict(plan: PlanResult, console: Console) -> None:
             count = f" on {len(whole.devices)}" if len(plan.loaded) > 1 else ""
             console.print(
                 f"all {whole.max_kv:,} tokens fit{count}, so nothing is forgotten: --max-kv "
-                f"{whole.max_kv:,} --kv {whole.kv}",
+                f"{whole.max_kv} --kv {whole.kv}",
                 markup=False,
                 soft_wrap=False,
             )

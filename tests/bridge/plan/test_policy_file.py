@@ -118,7 +118,7 @@ def test_what_is_neither_a_policy_nor_a_file_is_refused(run, tmp_path):
     assert "nor a .toml file" in result.stderr
     missing = run("ios", "--model", "demo", "--max-kv", 64, "--policy", tmp_path / "no.toml")
     assert missing.exit_code == ExitCode.USAGE
-    assert "cannot be read" in missing.stderr
+    assert "cannot read the file" in missing.stderr
 
 
 def test_help_shows_what_most_users_change_and_leaves_the_rest_to_the_file(run):
