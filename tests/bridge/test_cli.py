@@ -158,7 +158,7 @@ def test_a_package_in_a_folder_whose_name_is_no_utf8_is_refused(run, tmp_path):
     result = run("ios", "--model", "demo", "--max-kv", 64, "--output", output, "--json")
     assert result.exit_code == ExitCode.OUTPUT
     [error] = json.loads(result.stdout)["errors"]
-    assert "is no UTF-8" in error["what"]
+    assert "is not UTF-8" in error["what"]
     assert names(tmp_path) == []
 
 
@@ -324,7 +324,9 @@ def test_a_full_device_for_the_output_is_said():
             command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == ExitCode.OUTPUT
-    assert done.stderr.startswith("error: the system refuses: No space left on device")
+    assert done.stderr.startswith(
+        "error: the operating system reports: No space left on device"
+    )
 
 
 def test_budgets_nested_deeper_than_can_be_read_are_refused(ios, tmp_path):

@@ -137,7 +137,7 @@ def test_a_path_of_the_file_stays_in_its_folder(run, project, line):
     (folder / "link").symlink_to("..")
     result = run("ios")
     assert result.exit_code == ExitCode.USAGE
-    assert "leads out of this folder" in result.stderr
+    assert "is outside of this folder" in result.stderr
     assert not (folder.parent / "Out").exists()
 
 

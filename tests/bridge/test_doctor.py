@@ -38,7 +38,7 @@ MACOS = [
     ("echo 15.5", "ok", "15.5 on Apple silicon", ""),
     ("echo 13.7.1", "problem", "13.7.1 is older than 14", "macOS 14"),
     (None, "problem", "sw_vers is missing", "PATH"),
-    (GARBAGE, "problem", "could not be read", "PATH"),
+    (GARBAGE, "problem", "cannot read its version", "PATH"),
     (HANGS, "problem", "did not end within", "PATH"),
 ]
 XCODE_SELECT = [
@@ -51,8 +51,8 @@ XCODEBUILD = [
     (READY, "ok", f"26.4 in {XCODE}", ""),
     ("echo Xcode 16.2", "problem", "16.2 is older than 26.4", "App Store"),
     (None, "problem", "xcodebuild is missing", "Install Xcode"),
-    (LICENCE, "problem", "license has not been agreed", "-license accept"),
-    (GARBAGE, "warning", "could not be read", "-runFirstLaunch"),
+    (LICENCE, "problem", "license is not accepted", "-license accept"),
+    (GARBAGE, "warning", "cannot read its version", "-runFirstLaunch"),
     (FLOODS, "warning", "printed too much", "-runFirstLaunch"),
     (HANGS, "warning", "did not end within", "-runFirstLaunch"),
 ]
@@ -61,7 +61,7 @@ METAL = [
     (NO_METAL, "problem", "missing Metal Toolchain", "-downloadComponent MetalToolchain"),
     (NO_UTILITY, "problem", "unable to find utility", "xcode-select -s"),
     (BROKEN, "problem", "no way", "-downloadComponent"),
-    (GARBAGE, "warning", "could not be read", "-downloadComponent"),
+    (GARBAGE, "warning", "cannot read its version", "-downloadComponent"),
     (HANGS, "warning", "did not end within", "-downloadComponent"),
     (None, "problem", "xcrun is missing", "Install Xcode"),
 ]
@@ -69,19 +69,19 @@ IOS_SDK = [
     ("echo 26.1", "ok", "26.1", ""),
     ("echo 16.4", "problem", "16.4 is older than 17", "Update"),
     (NO_SDK, "problem", "cannot be located", "xcodebuild -downloadPlatform iOS"),
-    ("echo none", "warning", "could not be read", "-downloadPlatform"),
+    ("echo none", "warning", "cannot read its version", "-downloadPlatform"),
     (None, "problem", "xcrun is missing", "Install Xcode"),
 ]
 SWIFT = [
     ("echo 'Apple Swift version 6.3.1 (swiftlang-6.3.1)'", "ok", "6.3.1", ""),
     ("echo Swift version 5.10", "problem", "5.10 is older than 6.3", "Update Xcode"),
-    (None, "problem", "it is missing", "Install Xcode"),
-    (GARBAGE, "warning", "could not be read", "Xcode"),
+    (None, "problem", "missing: ", "Install Xcode"),
+    (GARBAGE, "warning", "cannot read its version", "Xcode"),
 ]
 GIT = [
     ("echo 'git version 2.39.5 (Apple Git-154)'", "ok", "2.39.5", ""),
     ("echo git version 2.17.1", "warning", "2.17.1 is older than 2.18", "Update it"),
-    (None, "problem", "it is missing", "xcode-select --install"),
+    (None, "problem", "missing: ", "xcode-select --install"),
     (BROKEN, "warning", "no way", "xcode-select --install"),
     (LICENCE, "problem", "license", "-license accept"),
     (HANGS, "warning", "did not end within", "xcode-select"),
@@ -91,7 +91,7 @@ CLANG = [
     ("echo clang version 21.0.0", "ok", "21.0.0", ""),
     ("echo Debian clang version 14.0.6", "warning", "14.0.6 is older than 16", "Install"),
     (None, "warning", "clang++ is missing (optional", "Install"),
-    (GARBAGE, "warning", "could not be read", "Install"),
+    (GARBAGE, "warning", "cannot read its version", "Install"),
 ]
 CASES = [
     *((doctor.macos, "sw_vers", {}, *case) for case in MACOS),
@@ -181,14 +181,14 @@ def test_mlx_is_compared_with_its_pin(machine, check, monkeypatch):
     finding = check(machine.seen())
     assert (finding.status, finding.blocks) == ("problem", True)
     wanted = VERSIONS[package]
-    assert f"0.99.0 is installed; h2o-pack is made for {wanted}" in finding.what
+    assert f"version 0.99.0 is installed, but h2o-pack needs {wanted}" in finding.what
     assert finding.remedy == f"Run: pip install {package}=={wanted}"
 
     def missing(_name):
         raise metadata.PackageNotFoundError
 
     monkeypatch.setattr(metadata, "version", missing)
-    assert "it is missing" in check(machine.seen()).what
+    assert "missing" in check(machine.seen()).what
     assert check(machine.seen()).blocks
 
 
@@ -202,9 +202,9 @@ def test_the_compiled_module_is_really_imported(machine):
     ("script", "what"),
     [
         ("echo Traceback; echo 'ImportError: no libmlx'; exit 1", "ImportError: no libmlx"),
-        ("kill -11 $$", "ended Python by signal 11"),
+        ("kill -11 $$", "killed Python with signal 11"),
         (HANGS, "did not end within"),
-        ("exit 3", "it printed nothing"),
+        ("exit 3", "printed nothing"),
     ],
 )
 def test_a_module_that_does_not_load_is_told(machine, script, what):
@@ -326,7 +326,7 @@ def test_the_command_exits_with_5_only_where_ios_is_blocked(run, tmp_path, monke
     (tmp_path / "file").write_text("")
     result = run("doctor", "--output", tmp_path / "file/x")
     assert result.exit_code == ExitCode.TOOL
-    assert "put right: disk for packages" in " ".join(result.output.split())
+    assert "solve this: disk for packages" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_a_repository_that_git_cannot_read_is_named(repositories, cache):
     pack.write_bytes(content)
     message = refusal(cache, repositories.url, code=ExitCode.OUTPUT)
     assert message.endswith(
-        f"({kept}). Remove this folder and run this again: it is fetched again."
+        f"({kept}). Delete this folder and run the command again, which downloads it again."
     )
 
 
@@ -175,7 +175,7 @@ def test_a_file_in_the_place_of_a_repository_is_refused(repositories, cache):
     shutil.rmtree(kept)
     kept.write_text("not a folder")
     message = refusal(cache, repositories.url, code=ExitCode.OUTPUT)
-    assert message.startswith(f"{kept} is not a folder of yours")
+    assert message.startswith(f"{kept} belongs to another user or is not a folder")
 
 
 def test_two_runs_at_once_share_one_fetch(server, cache):
@@ -277,9 +277,7 @@ def test_a_server_that_does_not_answer_is_given_up(server, cache, monkeypatch):
 def test_a_mirror_without_the_submodule_is_named(repositories, cache):
     shutil.rmtree(repositories.folder("mlx"))
     message = refusal(cache, repositories.url)
-    assert message.startswith(
-        f"mlx 1.0, commit {repositories.commits['mlx'][:12]}, could not be"
-    )
+    assert message.startswith(f"mlx 1.0, commit {repositories.commits['mlx'][:12]}, cannot be")
     assert f"({repositories.url}/owner/mlx)" in message
     assert unfinished(cache) == []
 
@@ -287,9 +285,9 @@ def test_a_mirror_without_the_submodule_is_named(repositories, cache):
 def test_a_mirror_without_the_commit_is_asked_to_be_brought_up_to_date(repositories, cache):
     repositories.pin(mlx="1" * 40)
     message = refusal(cache, repositories.url)
-    assert "mlx 1.0, commit 111111111111, could not be fetched: " in message
+    assert "mlx 1.0, commit 111111111111, cannot be downloaded: " in message
     assert "not our ref" in message
-    assert ". Bring the mirror up to date, or name another mirror of" in message
+    assert ". Update the mirror, or give another mirror of" in message
 
 
 def test_a_password_of_a_mirror_is_not_shown(repositories, cache):
@@ -374,7 +372,7 @@ def test_the_users_settings_may_choose_the_way(repositories, cache, tmp_path, mo
         ("remote: x\nerror: 403.\nfatal: Could not read from remote repository.\n", "403"),
         ("Denied (publickey).\nfatal: Could not read from remote repository.\n", None),
         ("fatal: Could not read from remote repository.\n", fetch.VAGUE),
-        ("", "git gave no reason"),
+        ("", "git printed no reason"),
     ],
 )
 def test_the_line_that_says_why_is_found_in_gits_messages(errors, reason):

@@ -235,4 +235,4 @@ def test_nothing_is_promised_outside_of_the_lists():
         text for section in PAGE.split("\n## ")[1:] for text in section.split("\n\n")[1:]
         if not text.startswith("- ")
     ]  # fmt: skip
-    assert introductions == ["A model is data from somebody else."]
+    assert introductions == ["A model is data from somebody else, and may be hostile."]

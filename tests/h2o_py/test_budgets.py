@@ -200,7 +200,7 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
         (["--h2o-max-size", "64", "--h2o-budgets", "none.json"], "none.json"),
         (["--h2o-max-size", "64", "--prompt-cache-file", "x"], "--prompt-cache-file and --h2o"),
         (["--h2o-max-size", "4"], "--h2o-max-size = 4 leaves no room for recent tokens"),
-        (["--h2o-max-size", "64", "--kv-bits", "8"], "--kv-bits and --h2o-max-size exclude"),
+        (["--h2o-max-size", "64", "--kv-bits", "8"], "--kv-bits and --h2o-max-size cannot"),
         (["--h2o-max-size", "64", "--max-kv-size", "8"], "--max-kv-size and --h2o-max-size"),
     ],
 )

@@ -33,8 +33,8 @@ def test_a_model_with_code_is_refused_before_mlx_lm_sees_it(evil, monkeypatch):
     with pytest.raises(H2OModelError) as caught:
         loading.load(str(evil))
     assert str(caught.value) == (
-        f"{evil}/config.json: it names a model_file, Python code that comes with the model. "
-        "No code of models is run: choose another one."
+        f"{evil}/config.json: it names a model_file, which is Python code of the model. "
+        "h2o_py runs no code of models: choose another model."
     )
     with pytest.raises(UserError) as refused:
         models.load(str(evil))

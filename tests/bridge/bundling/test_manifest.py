@@ -70,11 +70,11 @@ def refusal(*paths):
 @pytest.mark.parametrize(
     ("path", "what"),
     [
-        ("../x.json", "leads out of its folder"),
-        ("a/../../x.json", "leads out of its folder"),
-        ("a//b", "leads out of its folder"),
-        ("./config.json", "leads out of its folder"),
-        ("a/", "leads out of its folder"),
+        ("../x.json", "is outside of its folder"),
+        ("a/../../x.json", "is outside of its folder"),
+        ("a//b", "is outside of its folder"),
+        ("./config.json", "is outside of its folder"),
+        ("a/", "is outside of its folder"),
         ("/etc/passwd", "is not inside the model's folder"),
         ("", "is not a name"),
         ("a\0b", "has control or unprintable characters"),

@@ -232,7 +232,7 @@ def test_nothing_that_fits_is_an_error_with_a_reason():
     wanted = question(GB)
     candidates = candidates_of(wanted, CATALOGUE, table())
     assert candidates.chosen is None
-    with pytest.raises(UserError, match=r"small: 1\.15 GB without a cache") as caught:
+    with pytest.raises(UserError, match=r"small: needs 1\.15 GB without a cache") as caught:
         chosen_model(wanted, candidates)
     assert caught.value.code == ExitCode.MEMORY
 
@@ -349,8 +349,8 @@ def test_choose_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "chosen" in result.stdout
     assert "larger than 4.00 GB" in result.stdout
-    assert "app: GB to download; of the chosen one about 2." in result.stdout
-    lines = [line for line in result.stdout.splitlines() if not line.startswith("the same:")]
+    assert "app: GB to download; of the chosen model about 2." in result.stdout
+    lines = [line for line in result.stdout.splitlines() if not line.startswith("the same")]
     assert max(map(len, lines)) <= 80
     schemas.check(json.loads(run("choose", *PHONE, "--json").stdout), "choose")
 
@@ -373,7 +373,7 @@ def test_what_plan_chose_fits_a_screen_that_begins_with_the_verdict(run, monkeyp
     assert lines[0].endswith(" fits on iPhone 15")
     assert len(lines) <= 40
     *shown, flags = lines
-    assert flags.startswith("the same: --model ")
+    assert flags.startswith("the same options: --model ")
     assert max(map(len, shown)) <= 80
     verbose = run("plan", *PHONE, "--verbose").stdout
     assert "larger than 4.00 GB" in verbose

@@ -376,7 +376,7 @@ def test_a_header_of_the_hub_is_no_path(hub, tmp_path, package, header, value):
 def test_a_hash_of_a_listing_is_no_path(sha256):
     problems = Problems()
     assert needed((Listed("model.safetensors", 5, sha256),), problems) == {}
-    assert "something else than a sha256" in str(problems.found[0])
+    assert "with an invalid sha256" in str(problems.found[0])
 
 
 def test_an_answer_without_an_end_is_cut(hub, tmp_path, package):

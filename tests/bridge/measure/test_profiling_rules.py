@@ -458,5 +458,5 @@ def test_a_wrong_list_of_layers_is_refused(recall):
 
 def test_recall_in_a_layer_that_evicts_nothing_is_refused():
     budgets = Budgets((None, None), recall=(1,))
-    with pytest.raises(H2OBudgetsError, match=r"recall: layer 1 of gemma3 .* Leave it out"):
+    with pytest.raises(H2OBudgetsError, match=r"layer 1 of gemma3 .* Leave the layer out"):
         budgets.check_layers([True, False], "gemma3")

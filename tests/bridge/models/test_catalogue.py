@@ -118,7 +118,7 @@ def test_an_assumed_model_says_so(run, tmp_path):
     folder = folder_of(tmp_path / "new", model_type="new")
     assert run("models", folder).exit_code == ExitCode.MODEL
     output = run("models", folder, "--assume-full-attention").stdout
-    assert "new (assumed to be plain)" in output
+    assert "new (treated " in output
     assert 'note: model_type "new" is unknown' in output
 
 
@@ -175,13 +175,13 @@ GOOD = '[[model]]\nname = "a"\nhub = "b/c"\nsource = "s"\n'
     ("text", "what", "line"),
     [
         ("\udcff", "the file is not TOML", None),
-        ("model = 3", "model should be tables that begin with [[model]]", None),
-        (GOOD + GOOD, '[[model]] "a" is given twice', 5),
+        ("model = 3", "model must be a list of tables, each of which begins with", None),
+        (GOOD + GOOD, '[[model]] "a" occurs twice', 5),
         (GOOD + "weights_bytes = -1", "Expected `int` >= 0 - at `$.weights_bytes`", 1),
-        (GOOD + 'folder = "x"', "should give either hub or folder", 1),
-        ('\n[[model]]\nname = "a"\nsource = "s"', "should give either hub or folder", 2),
-        (GOOD.replace("b/c", "") + 'bundled = "demo"', "should give either hub", 1),
-        (GOOD.replace('"a"', '"a@b"'), "'a@b' cannot be a name", 1),
+        (GOOD + 'folder = "x"', "must have either hub or folder", 1),
+        ('\n[[model]]\nname = "a"\nsource = "s"', "must have either hub or folder", 2),
+        (GOOD.replace("b/c", "") + 'bundled = "demo"', "must have either hub", 1),
+        (GOOD.replace('"a"', '"a@b"'), "'a@b' cannot be the name of a model", 1),
     ],
 )
 def test_an_entry_that_does_not_fit_is_named_with_its_line(tmp_path, text, what, line):

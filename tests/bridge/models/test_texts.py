@@ -91,7 +91,7 @@ PROBLEMS = {
     "{{ messages | upside_down }}": "cannot be parsed: line 1: No filter named 'upside_down'.",
     "{{ raise_exception('Roles alternate') }}": 'refuses a user\'s message: "Roles alternate"',
     "{{ unknown.name }}": "refuses a user's message: \"'unknown' is undefined\"",
-    "{{ 1 / 0 }}": 'fails at a user\'s message: "division by zero"',
+    "{{ 1 / 0 }}": 'fails for a user\'s message: "division by zero"',
 }
 
 

@@ -50,7 +50,7 @@ def test_the_same_vendor_folder_is_not_made_again(ios, upstream, tmp_path, monke
     own.write_text("mine")
     monkeypatch.setenv("H2O_PACK_MIRROR", "http://127.0.0.1:9")
     result = ios("-v", max_kv=200)
-    assert "Vendor is as it should be" in result.stderr
+    assert "Vendor is complete" in result.stderr
     assert own.exists()
     assert lock.read(tmp_path / "Demo").models[0].config["max_size"] == 200
 

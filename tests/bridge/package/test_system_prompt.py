@@ -75,8 +75,8 @@ def test_a_template_that_writes_the_date_after_the_user_has_spoken_is_no_problem
     ("source", "what"),
     [
         ("{{ raise_exception('no system role') }}", "refuses a system prompt: no system role"),
-        ("{{ messages[-1].content }}", "leaves out what the system says"),
-        ("{{ strftime_now('%d') }}" + MARKS, "writes the date, so that each day's turns begin"),
+        ("{{ messages[-1].content }}", "omits the system prompt"),
+        ("{{ strftime_now('%d') }}" + MARKS, "writes the date before the system prompt"),
     ],
 )
 def test_a_template_with_which_nothing_can_be_prepared_is_refused(source, what):

@@ -67,7 +67,7 @@ def test_a_scaffold_that_was_changed_is_not_written_over(make, package):
     (package / "App.new/Chat/ChatView.swift").write_text("// merging\n")
     before = tree(package)
     [error] = make("--app", code=ExitCode.OUTPUT)["errors"]
-    assert error["what"] == f"{package}/App.new exists and has another ChatView.swift"
+    assert error["what"] == f"{package}/App.new already has another ChatView.swift"
     assert tree(package) == before
 
 
@@ -127,7 +127,9 @@ def test_generated_files_that_were_changed_are_written_anew_and_kept_apart(make,
     assert make(max_kv=200)["replaced"] == ["Model/config.json", SOURCE]
     (package / SOURCE).write_text("second")
     summary = " ".join(ios().stdout.split())
-    assert f"you had changed {SOURCE}, which is written anew; yours is in Replaced" in summary
+    assert (
+        f"you had changed {SOURCE}; h2o-pack wrote it again and moved your version" in summary
+    )
     assert tree(package / "Replaced") == {
         SOURCE: "first",
         f"{SOURCE}.2": "second",
@@ -281,9 +283,9 @@ def test_options_that_cannot_be_read_are_an_error_with_a_remedy(ios, update, pac
     (package / lock.NAME).write_text(json.dumps(record), "utf-8")
     before = tree(package)
     [error] = update(code=ExitCode.VERSION)["errors"]
-    assert error["what"].startswith("the lock has options that cannot be read: ")
+    assert error["what"].startswith("the lock has options that this version cannot read: ")
     assert error["where"] == str(package / lock.NAME)
-    assert "Run its `h2o-pack ios` command once more" in error["remedy"]
+    assert "Run the `h2o-pack ios` command of this package again" in error["remedy"]
     assert tree(package) == before
 
 

@@ -183,7 +183,7 @@ def test_a_cache_that_keeps_every_token_is_named_where_it_fits(screen):
     held = ((phone, 8192, "dense"), (room, 5120, "8"), (room, 6144, "rotated4"))
     for name, tokens, kv in held:
         said = screen("--context", tokens, "--device", name)[1]
-        all_tokens = f"all {tokens:,} tokens fit and nothing is forgotten"
+        all_tokens = f"all {tokens:,} tokens fit, so nothing is forgotten"
         assert said == f"{all_tokens}: --max-kv {tokens} --kv {kv}"
 
 
