@@ -65,55 +65,52 @@ package struct ModelManifest: Codable, Hashable, Sendable {
     }
 }
 
-/// How thoroughly a model folder is compared with its manifest.
-package enum ModelVerification: Hashable, Sendable {
-    /// Compares names and sizes. No file is read, so this takes milliseconds.
-    case sizes
-    /// Compares names, sizes and the sha256 of every file, which takes seconds per gigabyte.
-    case full
-
+extension ModelManifest {
     /// Compares a folder with its manifest and collects all differences.
     ///
-    /// - Parameter folder: contains the model's files and `manifest.json`
+    /// - Parameters:
+    ///   - folder: contains the model's files and `manifest.json`
+    ///   - everyByte: whether to compare the sha256 of every file too, which takes seconds per
+    ///     gigabyte; without, no file is read
     /// - Returns: the manifest
     /// - Throws: ``H2OLoadingError``
     @discardableResult
-    package func check(_ folder: URL) throws -> ModelManifest {
-        let manifest = try ModelManifest.read(in: folder)
+    package static func check(_ folder: URL, everyByte: Bool = false) throws -> ModelManifest {
+        let manifest = try read(in: folder)
         let differences =
-            manifest.files.compactMap { difference(of: $0, in: folder) }
-            + strays(in: folder, besides: manifest)
+            manifest.files.compactMap { $0.difference(in: folder, everyByte) }
+            + manifest.strays(in: folder)
         guard differences.isEmpty else {
             throw H2OLoadingError.damaged(folder, differences: differences)
         }
         return manifest
     }
 
-    private func difference(of file: ModelManifest.File, in folder: URL) -> String? {
-        guard file.isInside else { return "\(file.path) lies outside the folder" }
-        let missing = "\(file.path) is missing"
-        let url = folder.appending(path: file.path).resolvingSymlinksInPath()
-        let attributes = try? FileManager.default.attributesOfItem(atPath: url.path)
-        guard let attributes, attributes[.type] as? FileAttributeType == .typeRegular else {
-            return missing
-        }
-        let size = (attributes[.size] as? NSNumber)?.intValue ?? 0
-        guard size == file.size else {
-            return "\(file.path) has \(size) bytes instead of \(file.size)"
-        }
-        guard self == .full else { return nil }
-        guard let digest = try? FileDigest.sha256(of: url) else { return missing }
-        return digest == file.sha256 ? nil : "\(file.path) has another sha256"
-    }
-
     /// Weights files that the manifest does not list. They are errors, because mlx-swift-lm
     /// loads every weights file in the folder.
-    private func strays(in folder: URL, besides manifest: ModelManifest) -> [String] {
-        let listed = Set(manifest.files.map(\.path))
+    private func strays(in folder: URL) -> [String] {
+        let listed = Set(files.map(\.path))
         let paths = FileManager.default.enumerator(atPath: folder.path)?.allObjects ?? []
         return paths.compactMap { $0 as? String }
             .filter { $0.hasSuffix(".safetensors") && !listed.contains($0) }
             .sorted()
             .map { "\($0) does not belong there" }
+    }
+}
+
+extension ModelManifest.File {
+    fileprivate func difference(in folder: URL, _ everyByte: Bool) -> String? {
+        guard isInside else { return "\(path) lies outside the folder" }
+        let missing = "\(path) is missing"
+        let url = folder.appending(path: path).resolvingSymlinksInPath()
+        let attributes = try? FileManager.default.attributesOfItem(atPath: url.path)
+        guard let attributes, attributes[.type] as? FileAttributeType == .typeRegular else {
+            return missing
+        }
+        let bytes = (attributes[.size] as? NSNumber)?.intValue ?? 0
+        guard bytes == size else { return "\(path) has \(bytes) bytes instead of \(size)" }
+        guard everyByte else { return nil }
+        guard let digest = try? FileDigest.sha256(of: url) else { return missing }
+        return digest == sha256 ? nil : "\(path) has another sha256"
     }
 }

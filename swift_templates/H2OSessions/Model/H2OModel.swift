@@ -147,7 +147,7 @@ extension H2OModel {
     ) async throws -> H2OModel {
         try await load(
             from: folder, plan: plan, caches: caches, archiveInFiles: archiveInFiles,
-            snapshots: snapshots, verification: checksEveryByte ? .full : .sizes,
+            snapshots: snapshots, checksEveryByte: checksEveryByte,
             platform: H2OPlatform(), loader: LLMLoader())
     }
 
@@ -155,10 +155,10 @@ extension H2OModel {
     package static func load(
         from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
-        verification: ModelVerification = .sizes, platform: H2OPlatform,
+        checksEveryByte: Bool = false, platform: H2OPlatform,
         loader: any H2OModelLoader
     ) async throws -> H2OModel {
-        let manifest = try verification.check(folder)
+        let manifest = try ModelManifest.check(folder, everyByte: checksEveryByte)
         try platform.metal.check()
         try platform.memory.check(plan, of: manifest.model)
         let limits = MemoryLimits(plan, snapshots: snapshots.memory)

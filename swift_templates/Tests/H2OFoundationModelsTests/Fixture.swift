@@ -19,11 +19,8 @@
             let configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
             shared = SharedConversations { [model, loads] in
                 try loads.add()
-                let context = ModelContext(
-                    configuration: ModelConfiguration(id: "echo", eosTokenIds: [EchoModel.stop]),
-                    model: model, processor: NoProcessor(), tokenizer: LetterTokenizer())
                 return H2OModel(
-                    context: context, caches: H2OCaches(configuration: configuration))
+                    context: model.context(), caches: H2OCaches(configuration: configuration))
             }
             for text in texts { say(text) }
         }

@@ -20,8 +20,8 @@ final class ModelBundleTests: FolderTestCase {
     }
 
     func testAWholeFolderPassesBothChecks() throws {
-        XCTAssertEqual(try ModelVerification.sizes.check(folder).model, "m")
-        XCTAssertEqual(try ModelVerification.full.check(folder).files.count, 2)
+        XCTAssertEqual(try ModelManifest.check(folder).model, "m")
+        XCTAssertEqual(try ModelManifest.check(folder, everyByte: true).files.count, 2)
     }
 
     func testAllDifferencesAreNamedAtOnce() throws {
@@ -30,7 +30,7 @@ final class ModelBundleTests: FolderTestCase {
         try write("adapter/extra.safetensors", "")
 
         XCTAssertEqual(
-            problems(.sizes),
+            problems(),
             [
                 "config.json is missing",
                 "model.safetensors has 5 bytes instead of 56",
@@ -41,8 +41,8 @@ final class ModelBundleTests: FolderTestCase {
     func testOnlyTheFullCheckReadsTheBytes() throws {
         try write("config.json", "abd")
 
-        XCTAssertNoThrow(try ModelVerification.sizes.check(folder))
-        XCTAssertEqual(problems(.full), ["config.json has another sha256"])
+        XCTAssertNoThrow(try ModelManifest.check(folder))
+        XCTAssertEqual(problems(everyByte: true), ["config.json has another sha256"])
     }
 
     func testAPathOutsideTheFolderIsRefused() throws {
@@ -54,28 +54,28 @@ final class ModelBundleTests: FolderTestCase {
               {"path": "model.safetensors", "size": 56, "sha256": ""}]}
             """)
 
-        XCTAssertEqual(problems(.sizes), ["../x lies outside the folder"])
+        XCTAssertEqual(problems(), ["../x lies outside the folder"])
     }
 
     func testAFolderWithoutAReadableManifestIsRefused() throws {
         try write("manifest.json", #"{"format": 2, "model": "m", "files": []}"#)
-        XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
+        XCTAssertThrowsError(try ModelManifest.check(folder)) {
             XCTAssertEqual($0 as? H2OLoadingError, .otherManifest(format: 2))
         }
         let manifest = folder.appending(path: "manifest.json")
         try write("manifest.json", "{")
-        XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
+        XCTAssertThrowsError(try ModelManifest.check(folder)) {
             XCTAssertEqual($0 as? H2OLoadingError, .otherManifest(format: nil))
         }
         try FileManager.default.removeItem(at: manifest)
-        XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
+        XCTAssertThrowsError(try ModelManifest.check(folder)) {
             XCTAssertEqual($0 as? H2OLoadingError, .noManifest(in: folder))
         }
     }
 
     func testTheMessageSaysWhatIsWrongAndWhatToDo() throws {
         try write("config.json", "abcd")
-        XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
+        XCTAssertThrowsError(try ModelManifest.check(folder)) {
             XCTAssertEqual(
                 $0.localizedDescription,
                 "The model in \(folder.path) is not as it was bundled: config.json has 4 bytes "
@@ -83,9 +83,9 @@ final class ModelBundleTests: FolderTestCase {
         }
     }
 
-    private func problems(_ verification: ModelVerification) -> [String] {
+    private func problems(everyByte: Bool = false) -> [String] {
         do {
-            try verification.check(folder)
+            try ModelManifest.check(folder, everyByte: everyByte)
             return []
         } catch H2OLoadingError.damaged(_, let differences) {
             return differences

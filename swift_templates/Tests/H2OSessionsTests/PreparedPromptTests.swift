@@ -237,8 +237,6 @@ private struct OneModel: H2OModelLoader {
     func load(
         from folder: URL, tokenizer: any TokenizerLoader
     ) async throws -> sending ModelContext {
-        ModelContext(
-            configuration: ModelConfiguration(id: "echo", eosTokenIds: [EchoModel.stop]),
-            model: model, processor: NoProcessor(), tokenizer: LetterTokenizer())
+        model.context()
     }
 }

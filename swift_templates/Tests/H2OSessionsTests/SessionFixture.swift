@@ -36,12 +36,8 @@ struct SessionFixture {
     }
 
     func makeModel() -> H2OModel {
-        let context = ModelContext(
-            configuration: ModelConfiguration(id: "echo", eosTokenIds: [EchoModel.stop]),
-            model: model, processor: NoProcessor(),
-            tokenizer: LetterTokenizer(hasTemplate: hasTemplate))
-        return H2OModel(
-            context: context, caches: H2OCaches(configuration: configuration),
+        H2OModel(
+            context: model.context(hasTemplate: hasTemplate), caches: H2OCaches(configuration: configuration),
             archiveInFiles: archiveInFiles, snapshots: snapshots, promptChunk: promptChunk,
             facts: ModelFacts(positions: positions, vocabulary: vocabulary), plan: plan,
             platform: H2OPlatform(

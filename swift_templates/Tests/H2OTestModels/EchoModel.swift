@@ -60,6 +60,13 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
         return logits(output.asArray(Float.self), count: tokens.count)
     }
 
+    /// The model as it is loaded, with a tokenizer and a chat template of its own.
+    package func context(hasTemplate: Bool = true) -> ModelContext {
+        ModelContext(
+            configuration: ModelConfiguration(id: "echo", eosTokenIds: [Self.stop]), model: self,
+            processor: NoProcessor(), tokenizer: LetterTokenizer(hasTemplate: hasTemplate))
+    }
+
     package func newCache(parameters: GenerateParameters?) -> [any KVCache] {
         (0 ..< 2).map { _ in
             hasLists ? CacheList(MambaCache(), KVCacheSimple()) : KVCacheSimple()

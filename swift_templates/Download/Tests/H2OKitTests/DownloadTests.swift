@@ -23,7 +23,7 @@ final class DownloadStoreTests: XCTestCase {
         XCTAssertEqual(store.whole, folder)
         XCTAssertEqual(try fixture.text(of: "a/weights", in: folder), "abcdefghi")
         XCTAssertEqual(try fixture.text(of: "none", in: folder), "")
-        try ModelVerification.full.check(folder)
+        try ModelManifest.check(folder, everyByte: true)
     }
 
     func testAPieceWithOtherBytesIsNotTaken() throws {

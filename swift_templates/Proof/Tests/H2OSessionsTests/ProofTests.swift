@@ -120,11 +120,8 @@ final class ProofTests: XCTestCase {
     private func model(_ echo: EchoModel = EchoModel()) throws -> H2OModel {
         let clock = SteppingClock()
         let manifest = Data(#"{"format": 1, "model": "echo", "files": []}"#.utf8)
-        let context = ModelContext(
-            configuration: ModelConfiguration(id: "echo", eosTokenIds: [EchoModel.stop]),
-            model: echo, processor: NoProcessor(), tokenizer: LetterTokenizer())
         return H2OModel(
-            context: context,
+            context: echo.context(),
             manifest: try JSONDecoder().decode(ModelManifest.self, from: manifest),
             caches: H2OCaches(configuration: try H2OConfiguration(maxSize: 64, recentBudget: 8)),
             archiveInFiles: false, plan: nil,

@@ -18,7 +18,7 @@ final class BundledModelTests: XCTestCase {
     func testItsPlanCoversTheBundledWeights() throws {
         guard let folder = try? BundledModel.folder() else { throw XCTSkip("no Model folder") }
 
-        let manifest = try ModelVerification.sizes.check(folder)
+        let manifest = try ModelManifest.check(folder)
 
         XCTAssertEqual(manifest.model, BundledModel.id)
         let weights = manifest.files.filter {
@@ -31,7 +31,7 @@ final class BundledModelTests: XCTestCase {
 
     func testThePreparedCachesHaveReadTheSystemPrompt() throws {
         guard let folder = try? BundledModel.folder() else { throw XCTSkip("no Model folder") }
-        let digest = try ModelVerification.sizes.check(folder).digest
+        let digest = try ModelManifest.check(folder).digest
         guard let prepared = try PreparedPrompt.read(in: folder, digest: digest) else {
             throw XCTSkip("no system prompt was prepared")
         }
