@@ -167,7 +167,7 @@ def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
         table.add_row(*row)
     console.print(table)
     console.print(
-        "layers: layers that evict / all layers. KiB/token: their keys and values in 16 bits.",
+        "layers: those that evict / all. KiB/token: keys and values in 16 bits.",
         markup=False,
     )
     console.print("next: h2o-pack models NAME reads the model's own files", markup=False)

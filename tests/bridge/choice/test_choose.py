@@ -401,7 +401,7 @@ def test_a_table_of_one_s_own_decides(run, tmp_path):
 def test_where_nothing_fits_choose_still_shows_why_and_ends_with_8(run):
     result = run("choose", *PHONE, "--min-speed", "1000")
     assert result.exit_code == ExitCode.MEMORY
-    assert "under 1000" in result.stdout
+    assert "less than 1000" in result.stdout
     refused = run("ios", *PHONE, "--min-speed", "1000")
     assert refused.exit_code == ExitCode.MEMORY
     assert "no model fits for 16,384 tokens on iPhone 15" in refused.stderr

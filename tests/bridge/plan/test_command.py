@@ -191,7 +191,7 @@ def test_of_the_models_own_cache_too_it_is_named_where_that_does_not_fit(run):
     room = ("--device", "iPhone 12 Pro", "--model", "Qwen3-4B-4bit")
     assert "nothing is forgotten" not in run("plan", *room, "--context", 4096).stdout
     output = run("plan", *room, "--context", 5120).stdout.splitlines()[1]
-    assert output == "all 5,120 tokens fit and nothing is forgotten: --max-kv 5120 --kv 8"
+    assert output == "all 5,120 tokens fit, so nothing is forgotten: --max-kv 5120 --kv 8"
 
 
 def test_where_it_fits_on_some_devices_these_are_named():
@@ -247,7 +247,7 @@ def test_a_report_of_a_tablet_is_held_against_its_own_plan(run, reported):
     ("terms", "fields", "said"),
     [
         ([("weigths", 1)], {}, 'Did you mean "weights"'),
-        ([("app", 1), ("app", 2)], {}, "given twice"),
+        ([("app", 1), ("app", 2)], {}, "occurs twice"),
         ([], {}, "is not a report"),
         ([("app", -1)], {}, "is not a report"),
         ([("app", 1)], {"device": "iPhone99,9"}, 'no device is called "iPhone99,9"'),
@@ -331,7 +331,7 @@ def test_options_of_one_model_are_refused(run, tmp_path, option):
     flag, value = option
     result = run("plan", *BOTH, flag, tmp_path / value if value.endswith("json") else value)
     assert result.exit_code == ExitCode.USAGE
-    assert f"{flag} is for a package with one model, and 2 are given" in result.stderr
+    assert f"{flag} is only for a package with one model, but 2 are given" in result.stderr
 
 
 def test_budgets_are_refused(run, tmp_path):
@@ -339,4 +339,4 @@ def test_budgets_are_refused(run, tmp_path):
     path.write_text('{"format": 1, "layers": [null]}')
     result = run("plan", *BOTH, "--budgets", path)
     assert result.exit_code == ExitCode.USAGE
-    assert "--budgets is for a package with one model" in result.stderr
+    assert "--budgets is only for a package with one model" in result.stderr

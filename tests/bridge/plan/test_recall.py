@@ -125,13 +125,13 @@ def test_the_moment_of_a_recall_counts_where_it_is_the_worst():
 @pytest.mark.parametrize(
     ("options", "flags"),
     [
-        ({"archive_bits": 8}, "--archive-bits is"),
-        ({"archive_limit": 0}, "--archive-limit is"),
-        ({"recall_rows": 9, "archive": "files"}, "--recall-rows and --archive are"),
+        ({"archive_bits": 8}, "--archive-bits has"),
+        ({"archive_limit": 0}, "--archive-limit has"),
+        ({"recall_rows": 9, "archive": "files"}, "--recall-rows and --archive have"),
     ],
 )
 def test_settings_of_recall_need_recall(options, flags):
-    with pytest.raises(UserError, match=f"{flags} for recall") as caught:
+    with pytest.raises(UserError, match=f"{flags} no effect without recall") as caught:
         request(recall=False, **options)
     assert caught.value.code == ExitCode.USAGE
 
@@ -202,4 +202,4 @@ def test_plan_shows_recall_and_says_it_in_json(run):
 def test_recall_needs_a_cache_that_evicts(run):
     result = run("plan", "--model", "demo", "--recall")
     assert result.exit_code == ExitCode.USAGE
-    assert "--recall is for caches that evict" in result.stderr
+    assert "--recall is only for caches that evict" in result.stderr

@@ -153,7 +153,7 @@ def test_advice_knows_windows_whole_prompts_and_guesses():
     gemma = model("g", layers=layers, model_type="gemma3_text", heads=4)
     said = advised(request(gemma, context=2000))
     assert "5 of 6 layers attend to a window" in said
-    assert "the whole prompt" in said
+    assert "a whole prompt" in said
     guessed = dataclasses.replace(model(), assumed=True)
     assert "this architecture is unknown" in advised(request(guessed, context=2000))
 
