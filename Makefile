@@ -10,7 +10,7 @@ INSTALLED := $(RUNTIME) $(CHECKERS)
 # Python compiles modules when it first imports them; of all of them few are needed.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \
-	metal/kernels/h2o_parameters.h metal/kernels/h2o_policy_parameters.h \
+	$(wildcard metal/kernels/*.h) interface/kernel_text.py \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
 # Before $(PYTHON) makes anything: that of Xcode is older than 3.10.
@@ -172,7 +172,7 @@ lock:
 	$(LOCK) .ci/wheel.in --constraint requirements.lock --output-file .ci/wheel.lock
 
 clean:
-	rm -rf build dist $(VENV)
+	rm -rf build dist $(VENV) cexport/h2o/metal/kernel_text.cpp
 
 # What the checks and tests need besides.
 $(CHECKERS): .ci/check.lock | $(PACKAGES)

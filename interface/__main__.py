@@ -7,14 +7,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from interface.generate import (
-    KERNEL_TEXT,
-    ROOT,
-    TARGETS,
-    GeneratorError,
-    generate,
-    kernel_text,
-)
+from interface.generate import ROOT, TARGETS, GeneratorError, generate
 from interface.source import SourceError, read
 from interface.usage import check_used
 
@@ -28,7 +21,6 @@ def main(arguments: list[str]) -> int:
         source = read()
         check_used(source, ROOT, (target.path for target in TARGETS))
         files = generate(source)
-        files[KERNEL_TEXT] = kernel_text(files)
     except (SourceError, GeneratorError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -5,19 +5,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from h2o_py.families import UNFIT_FAMILIES
-from interface import kernel_text as kernels
 from interface import swift, words
 from interface.source import FOLDER, Source
 
 ROOT = FOLDER.parent
-KERNEL_TEXT = "cexport/h2o/metal/kernel_text.cpp"
 
 
 class GeneratorError(Exception):
@@ -68,15 +66,6 @@ def generate(source: Source, targets: Iterable[Target] = TARGETS) -> dict[str, s
         text = template.render(source=source, mark=mark(target))
         files[target.path] = formatted(target.path, text)
     return files
-
-
-def kernel_text(files: Mapping[str, str]) -> str:
-    """The C++ file that carries the Metal kernels' text, of which some files are generated."""
-
-    def read(name: str) -> str:
-        return files.get(f"{kernels.FOLDER}/{name}") or kernels.read_header(name)
-
-    return formatted(KERNEL_TEXT, kernels.cpp(read))
 
 
 def mark(target: Target) -> str:

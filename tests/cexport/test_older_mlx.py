@@ -51,7 +51,7 @@ def older() -> Path:
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
             run(*pip, "--no-compile", "--target", fetched, "--requirement", VERSIONS)
             fetched.rename(PACKAGES)
-        for name in ("cexport", "metal/kernels", "h2o_py"):
+        for name in ("cexport", "interface", "metal/kernels", "h2o_py"):
             shutil.copytree(
                 ROOT / name,
                 TREE / name,
