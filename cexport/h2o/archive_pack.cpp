@@ -113,7 +113,7 @@ class Pack {
     const VectorLayout& layout = settings_.layout.key;
     bool finite = true;
     if (layout.bits < 16) {
-      cpu::to_float32(key, 1, layout.dim, scratch_.data(), layout.dim);
+      cpu::kernels().to_float32(key, 1, layout.dim, scratch_.data(), layout.dim);
       for (int d = 0; d < layout.dim; ++d) {
         finite = finite && std::isfinite(scratch_[d]);
       }
@@ -126,7 +126,8 @@ class Pack {
     layout.store({scratch_.data(), cpu::Element::float32, 0}, row, packing_);
     const int groups = layout.dim / layout.group_size;
     std::fill_n(scratch_.begin(), groups, std::numeric_limits<float>::quiet_NaN());
-    cpu::from_float32(scratch_.data(), groups, layout.element, row + layout.biases());
+    cpu::kernels().from_float32(
+        scratch_.data(), groups, layout.element, row + layout.biases());
   }
 };
 

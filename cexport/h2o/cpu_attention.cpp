@@ -28,7 +28,7 @@ RowsView widened(RowsView rows, int count, int dim, std::vector<float>& storage)
     return rows;
   }
   storage.resize(size_t(count) * dim);
-  to_float32(rows, count, dim, storage.data(), dim);
+  kernels().to_float32(rows, count, dim, storage.data(), dim);
   return {storage.data(), Element::float32, dim * int64_t(sizeof(float))};
 }
 
@@ -56,10 +56,10 @@ void load_query(
       batch * queries.strides(0) + head * queries.strides(1) + query * queries.strides(2);
   const char* data = advance(queries.data<char>(), element, start);
   if (queries.strides(3) == 1) {
-    to_float32({data, element, 0}, 1, dim, out, dim);
+    kernels().to_float32({data, element, 0}, 1, dim, out, dim);
   } else {
     int64_t step = queries.strides(3) * int64_t(queries.itemsize());
-    to_float32({data, element, step}, dim, 1, out, 1);
+    kernels().to_float32({data, element, step}, dim, 1, out, 1);
   }
   for (int d = 0; d < dim; ++d) {
     out[d] *= scale;
@@ -70,7 +70,7 @@ float load_sink(const mx::array& sinks, int head) {
   Element element = element_of(sinks.dtype());
   RowsView view{advance(sinks.data<char>(), element, head * sinks.strides(0)), element, 1};
   float sink;
-  to_float32(view, 1, 1, &sink, 1);
+  kernels().to_float32(view, 1, 1, &sink, 1);
   return sink;
 }
 
@@ -94,7 +94,7 @@ RowsView rows_of(const mx::array& a, int batch, int head, std::vector<float>& st
   for (int n = 0; n < count; ++n) {
     RowsView row{
         advance(data, element, n * a.strides(2)), element, a.strides(3) * itemsize};
-    to_float32(row, dim, 1, &storage[size_t(n) * dim], 1);
+    kernels().to_float32(row, dim, 1, &storage[size_t(n) * dim], 1);
   }
   return {storage.data(), Element::float32, dim * int64_t(sizeof(float))};
 }
@@ -148,7 +148,7 @@ void MaskView::apply(
     return;
   }
   std::vector<float> bias(count);
-  to_float32(
+  kernels().to_float32(
       {advance(data_, element_, start), element_, step * int64_t(element_size(element_))},
       count, 1, bias.data(), 1);
   for (int n = 0; n < count; ++n) {
@@ -208,7 +208,7 @@ void attend_head(
       }
     }
     for_each_part(parts, tile_rows, [&](const RowsPart& part, int start, int rows) {
-      dot_rows(
+      kernels().dot_rows(
           query.data(), count * group, part.keys, rows, shape.key_dim,
           logits.data() + start, stride);
     });
@@ -222,7 +222,7 @@ void attend_head(
           mask.apply(batch, head * group + g, first + l, rows, low_bias_hides, row_logits);
         }
         std::fill(row_logits + rows, row_logits + tile_rows, lowest);
-        float most = largest(row_logits, rows);
+        float most = kernels().largest(row_logits, rows);
         float sink = sinks ? load_sink(*sinks, head * group + g) : lowest;
         most = std::max(most, sink);
         float sum = 0.0f;
@@ -232,7 +232,7 @@ void attend_head(
         if (sees_nothing) {
           std::fill(row_weights, row_weights + tile_rows, 0.0f);
         } else {
-          sum = exp_shifted(row_logits, most, rows, row_weights);
+          sum = kernels().exp_shifted(row_logits, most, rows, row_weights);
           std::fill(row_weights + rows, row_weights + tile_rows, 0.0f);
           sum += sinks ? std::exp(sink - most) : 0.0f;
         }
@@ -240,7 +240,7 @@ void attend_head(
       }
     }
     for_each_part(parts, tile_rows, [&](const RowsPart& part, int start, int rows) {
-      mix_rows(
+      kernels().mix_rows(
           weights.data() + start, count * group, stride, part.values, rows, shape.value_dim,
           start > 0, weighted_sums.data());
     });
@@ -255,7 +255,7 @@ void attend_head(
             ((int64_t(batch) * out.shape(1) + head * group + g) * shape.queries + first +
              l) *
             shape.value_dim;
-        from_float32(
+        kernels().from_float32(
             vector, shape.value_dim, out_element,
             const_cast<char*>(advance(out.data<char>(), out_element, start)));
       }

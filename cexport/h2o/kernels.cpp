@@ -188,28 +188,11 @@ namespace h2o::cpu {
 
 namespace {
 
-struct Kernels {
-  const char* name;
-  decltype(&baseline::dot_rows) dot_rows;
-  decltype(&baseline::mix_rows) mix_rows;
-  decltype(&baseline::to_float32) to_float32;
-  decltype(&baseline::largest) largest;
-  decltype(&baseline::exp_shifted) exp_shifted;
-  decltype(&baseline::hide_not_finite) hide_not_finite;
-  decltype(&baseline::add_scaled) add_scaled;
-  decltype(&baseline::add_scaled_abs) add_scaled_abs;
-  decltype(&baseline::importance) importance;
-  decltype(&baseline::quantize_vector) quantize_vector;
-  decltype(&baseline::from_float32) from_float32;
-  decltype(&baseline::update_scores) update_scores;
-  bool (*available)();
-};
-
-#define H2O_KERNELS(set, available)                                                      \
-  Kernels {                                                                              \
-    #set, set::dot_rows, set::mix_rows, set::to_float32, set::largest, set::exp_shifted, \
-        set::hide_not_finite, set::add_scaled, set::add_scaled_abs, set::importance,     \
-        set::quantize_vector, set::from_float32, set::update_scores, available           \
+#define H2O_KERNELS(set, is_available)                                                    \
+  Kernels {                                                                               \
+    #set, is_available, set::dot_rows, set::mix_rows, set::to_float32, set::from_float32, \
+        set::largest, set::exp_shifted, set::hide_not_finite, set::add_scaled,            \
+        set::add_scaled_abs, set::update_scores, set::importance, set::quantize_vector    \
   }
 
 // The instruction sets, widest first.
@@ -232,133 +215,39 @@ const Kernels all_kernels[] = {
     H2O_KERNELS(baseline, [] { return true; }),
 };
 
-const Kernels* widest_available() {
-  return std::find_if(std::begin(all_kernels), std::end(all_kernels), [](const auto& set) {
-    return set.available();
-  });
-}
-
 const Kernels*& selected() {
-  static const Kernels* kernels = widest_available();
-  return kernels;
+  static const Kernels* widest = std::find_if(
+      std::begin(all_kernels), std::end(all_kernels),
+      [](const auto& set) { return set.is_available(); });
+  return widest;
 }
 
 } // namespace
 
-const char* instruction_set() {
-  return selected()->name;
+const Kernels& kernels() {
+  return *selected();
 }
 
-void use_instruction_set(const char* name) {
+void use_instruction_set(const std::string& name) {
   for (const auto& set : all_kernels) {
-    if (std::string(name) == set.name && set.available()) {
+    if (name == set.name && set.is_available()) {
       selected() = &set;
       return;
     }
   }
   throw std::invalid_argument(
-      std::string("[use_instruction_set] \"") + name +
+      "[use_instruction_set] \"" + name +
       "\" is not available on this processor or in this build.");
 }
 
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> names;
   for (const auto& set : all_kernels) {
-    if (set.available()) {
+    if (set.is_available()) {
       names.emplace_back(set.name);
     }
   }
   return names;
-}
-
-void dot_rows(
-    const float* queries,
-    int heads,
-    RowsView rows,
-    int row_count,
-    int dim,
-    float* out,
-    int64_t out_stride) {
-  selected()->dot_rows(queries, heads, rows, row_count, dim, out, out_stride);
-}
-
-void mix_rows(
-    const float* weights,
-    int heads,
-    int64_t weight_stride,
-    RowsView rows,
-    int row_count,
-    int dim,
-    bool accumulate,
-    float* out) {
-  selected()->mix_rows(
-      weights, heads, weight_stride, rows, row_count, dim, accumulate, out);
-}
-
-void to_float32(RowsView rows, int row_count, int dim, float* out, int64_t out_stride) {
-  selected()->to_float32(rows, row_count, dim, out, out_stride);
-}
-
-float largest(const float* values, int count) {
-  return selected()->largest(values, count);
-}
-
-float exp_shifted(const float* values, float shift, int count, float* out) {
-  return selected()->exp_shifted(values, shift, count, out);
-}
-
-float hide_not_finite(float* logits, int count, float* most) {
-  return selected()->hide_not_finite(logits, count, most);
-}
-
-void add_scaled(const float* values, float factor, int count, float* sum) {
-  selected()->add_scaled(values, factor, count, sum);
-}
-
-void add_scaled_abs(const float* values, float factor, int count, float* sum) {
-  selected()->add_scaled_abs(values, factor, count, sum);
-}
-
-float importance(
-    const Policy& policy,
-    const HeadLedger& ledger,
-    int count,
-    int recent_from,
-    float* out) {
-  return selected()->importance(policy, ledger, count, recent_from, out);
-}
-
-void quantize_vector(
-    const float* values,
-    int dim,
-    int bits,
-    int group_size,
-    uint8_t* words,
-    float* scales,
-    float* biases) {
-  selected()->quantize_vector(values, dim, bits, group_size, words, scales, biases);
-}
-
-int least_important(
-    const float* importance, const int32_t* positions, int count, float least) {
-  int best = -1;
-  if (least == std::numeric_limits<float>::infinity()) {
-    return best;
-  }
-  for (int n = 0; n < count; ++n) {
-    if (importance[n] == least && (best < 0 || positions[n] < positions[best])) {
-      best = n;
-    }
-  }
-  return best;
-}
-
-void from_float32(const float* values, int count, Element element, void* out) {
-  selected()->from_float32(values, count, element, out);
-}
-
-void update_scores(const Policy& policy, const float* m, int count, float* scores) {
-  selected()->update_scores(policy, m, count, scores);
 }
 
 } // namespace h2o::cpu

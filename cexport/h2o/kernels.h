@@ -41,81 +41,89 @@ struct HeadLedger {
   const uint8_t* held = nullptr; // not 0: no eviction takes the row; null: none is held
 };
 
-/// out[h * out_stride + n] = sum over d of queries[h * dim + d] * rows[n][d].
-void dot_rows(
-    const float* queries,
-    int heads,
-    RowsView rows,
-    int row_count,
-    int dim,
-    float* out,
-    int64_t out_stride);
+/// The loops compiled for one instruction set.
+struct Kernels {
+  const char* name;
+  bool (*is_available)(); // on this processor
 
-/// out[h * dim + d] = sum over n of weights[h * weight_stride + n] * rows[n][d], on top of
-/// what is there if `accumulate`.
-void mix_rows(
-    const float* weights,
-    int heads,
-    int64_t weight_stride,
-    RowsView rows,
-    int row_count,
-    int dim,
-    bool accumulate,
-    float* out);
+  /// out[h * out_stride + n] = sum over d of queries[h * dim + d] * rows[n][d].
+  void (*dot_rows)(
+      const float* queries,
+      int heads,
+      RowsView rows,
+      int row_count,
+      int dim,
+      float* out,
+      int64_t out_stride);
 
-float largest(const float* values, int count);
+  /// out[h * dim + d] = sum over n of weights[h * weight_stride + n] * rows[n][d], on top
+  /// of what is there if `accumulate`.
+  void (*mix_rows)(
+      const float* weights,
+      int heads,
+      int64_t weight_stride,
+      RowsView rows,
+      int row_count,
+      int dim,
+      bool accumulate,
+      float* out);
 
-/// Updates scores by the policy's `decay` and `score`: to decay * score + (1 - decay) *
-/// m, or for peak to the larger of decay * score and m. A negative score, which means not
-/// yet observed, becomes m. If m is not finite, the score does not change. m is never
-/// negative.
-void update_scores(const Policy& policy, const float* m, int count, float* scores);
+  void (*to_float32)(RowsView rows, int row_count, int dim, float* out, int64_t out_stride);
 
-/// out[i] = exp(values[i] - shift), 0 below the smallest normal; returns the sum.
-float exp_shifted(const float* values, float shift, int count, float* out);
+  void (*from_float32)(const float* values, int count, Element element, void* out);
 
-/// Replaces logits that are not finite by the lowest finite float, which means hidden,
-/// and returns the largest logit. most[i] becomes the larger of itself and logit i.
-float hide_not_finite(float* logits, int count, float* most);
+  float (*largest)(const float* values, int count);
 
-/// sum[i] += factor * values[i].
-void add_scaled(const float* values, float factor, int count, float* sum);
+  /// out[i] = exp(values[i] - shift), 0 below the smallest normal; returns the sum.
+  float (*exp_shifted)(const float* values, float shift, int count, float* out);
 
-/// sum[i] += factor * |values[i]|, leaving out hidden rows (lowest finite float).
-void add_scaled_abs(const float* values, float factor, int count, float* sum);
+  /// Replaces logits that are not finite by the lowest finite float, which means hidden,
+  /// and returns the largest logit. most[i] becomes the larger of itself and logit i.
+  float (*hide_not_finite)(float* logits, int count, float* most);
 
-/// out[i] = importance of row i (score / largest score + policy.novelty * novelty, or the
-/// score alone when that is 0); returns the smallest. It is +infinity where the row is
-/// protected: held, or a position below `sink_size`, from `recent_from` on or `pinned`.
-float importance(
-    const Policy& policy, const HeadLedger& ledger, int count, int recent_from, float* out);
+  /// sum[i] += factor * values[i].
+  void (*add_scaled)(const float* values, float factor, int count, float* sum);
 
-/// Returns the row with the lowest position among those whose importance is `least`; -1
-/// if `least` is infinite, because then all rows are protected.
-int least_important(
-    const float* importance, const int32_t* positions, int count, float least);
+  /// sum[i] += factor * |values[i]|, leaving out hidden rows (lowest finite float).
+  void (*add_scaled_abs)(const float* values, float factor, int count, float* sum);
 
-void to_float32(RowsView rows, int row_count, int dim, float* out, int64_t out_stride);
+  /// Updates scores by the policy's `decay` and `score`: to decay * score + (1 - decay) *
+  /// m, or for peak to the larger of decay * score and m. A negative score, which means
+  /// not yet observed, becomes m. If m is not finite, the score does not change. m is
+  /// never negative.
+  void (*update_scores)(const Policy& policy, const float* m, int count, float* scores);
 
-/// MLX's affine quantization of one vector, bit-exact to mx.quantize on the CPU once
-/// scales and biases are stored in the array's dtype: words [dim * bits / 8 bytes], a
-/// scale and a bias for each group of elements.
-void quantize_vector(
-    const float* values,
-    int dim,
-    int bits,
-    int group_size,
-    uint8_t* words,
-    float* scales,
-    float* biases);
+  /// out[i] = importance of row i (score / largest score + policy.novelty * novelty, or
+  /// the score alone when that is 0); returns the smallest. It is +infinity where the row
+  /// is protected: held, or a position below `sink_size`, from `recent_from` on or
+  /// `pinned`.
+  float (*importance)(
+      const Policy& policy,
+      const HeadLedger& ledger,
+      int count,
+      int recent_from,
+      float* out);
 
-void from_float32(const float* values, int count, Element element, void* out);
+  /// MLX's affine quantization of one vector, bit-exact to mx.quantize on the CPU once
+  /// scales and biases are stored in the array's dtype: words [dim * bits / 8 bytes], a
+  /// scale and a bias for each group of elements.
+  void (*quantize_vector)(
+      const float* values,
+      int dim,
+      int bits,
+      int group_size,
+      uint8_t* words,
+      float* scales,
+      float* biases);
+};
 
-/// The instruction set in use, and all that this processor supports, widest first.
-const char* instruction_set();
+/// The loops for the instruction set in use: at first the widest of this processor.
+const Kernels& kernels();
+
+/// The names of all instruction sets of this processor, widest first.
 std::vector<std::string> instruction_sets();
 
 /// Switches to the instruction set `name`, for tests and comparisons.
-void use_instruction_set(const char* name);
+void use_instruction_set(const std::string& name);
 
 } // namespace h2o::cpu

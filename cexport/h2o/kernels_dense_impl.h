@@ -61,7 +61,7 @@ H2O_INLINE void dot_block(
 }
 
 template <class T, int Heads>
-H2O_INLINE void dot_heads(
+H2O_TARGET void dot_heads(
     const float* queries,
     const T* rows,
     int64_t stride,
@@ -92,25 +92,11 @@ H2O_TARGET void dot_rows_of(
     int dim,
     float* out,
     int64_t out_stride) {
-  while (heads > 0) {
-    int block = std::min(heads, head_block);
-    switch (block) {
-      case 4:
-        dot_heads<T, 4>(queries, rows, stride, row_count, dim, out, out_stride);
-        break;
-      case 3:
-        dot_heads<T, 3>(queries, rows, stride, row_count, dim, out, out_stride);
-        break;
-      case 2:
-        dot_heads<T, 2>(queries, rows, stride, row_count, dim, out, out_stride);
-        break;
-      default:
-        dot_heads<T, 1>(queries, rows, stride, row_count, dim, out, out_stride);
-    }
-    queries += block * int64_t(dim);
-    out += block * out_stride;
-    heads -= block;
-  }
+  for_head_blocks(heads, [&](int h, auto block) __attribute__((always_inline)) {
+    dot_heads<T, decltype(block)::value>(
+        queries + h * int64_t(dim), rows, stride, row_count, dim, out + h * out_stride,
+        out_stride);
+  });
 }
 
 template <class T, int Heads, int Vectors>
@@ -152,7 +138,7 @@ H2O_INLINE void mix_block(
 }
 
 template <class T, int Heads>
-H2O_INLINE void mix_heads(
+H2O_TARGET void mix_heads(
     const float* weights,
     int64_t weight_stride,
     const T* rows,
@@ -194,29 +180,11 @@ H2O_TARGET void mix_rows_of(
     int dim,
     bool accumulate,
     float* out) {
-  while (heads > 0) {
-    int block = std::min(heads, head_block);
-    switch (block) {
-      case 4:
-        mix_heads<T, 4>(
-            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
-        break;
-      case 3:
-        mix_heads<T, 3>(
-            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
-        break;
-      case 2:
-        mix_heads<T, 2>(
-            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
-        break;
-      default:
-        mix_heads<T, 1>(
-            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
-    }
-    weights += block * weight_stride;
-    out += block * int64_t(dim);
-    heads -= block;
-  }
+  for_head_blocks(heads, [&](int h, auto block) __attribute__((always_inline)) {
+    mix_heads<T, decltype(block)::value>(
+        weights + h * weight_stride, weight_stride, rows, stride, row_count, dim,
+        accumulate, out + h * int64_t(dim));
+  });
 }
 
 template <class T>
@@ -246,7 +214,8 @@ H2O_TARGET void split_pairs(const float* values, int count, float* out) {
   }
 }
 
-H2O_TARGET void dot_bfloat16_rows(
+/// Reads elements in pairs where all of a row can be.
+H2O_TARGET void dot_rows_of(
     const float* queries,
     int heads,
     const BFloat16* rows,
@@ -256,7 +225,8 @@ H2O_TARGET void dot_bfloat16_rows(
     float* out,
     int64_t out_stride) {
   if (dim % (2 * lanes) != 0) {
-    return dot_rows_of(queries, heads, rows, stride, row_count, dim, out, out_stride);
+    return dot_rows_of<BFloat16>(
+        queries, heads, rows, stride, row_count, dim, out, out_stride);
   }
   std::vector<float> split(size_t(heads) * dim);
   split_pairs(queries, heads * dim, split.data());
@@ -265,7 +235,7 @@ H2O_TARGET void dot_bfloat16_rows(
       dim, out, out_stride);
 }
 
-H2O_TARGET void mix_bfloat16_rows(
+H2O_TARGET void mix_rows_of(
     const float* weights,
     int heads,
     int64_t weight_stride,
@@ -276,7 +246,7 @@ H2O_TARGET void mix_bfloat16_rows(
     bool accumulate,
     float* out) {
   if (dim % (2 * lanes) != 0) {
-    return mix_rows_of(
+    return mix_rows_of<BFloat16>(
         weights, heads, weight_stride, rows, stride, row_count, dim, accumulate, out);
   }
   std::vector<float> split(size_t(heads) * dim);

@@ -23,11 +23,6 @@ namespace h2o::cpu::H2O_NAMESPACE {
 #include "kernels_policy_impl.h"
 #include "kernels_quantize_impl.h"
 
-template <class T>
-H2O_INLINE int64_t elements(int64_t bytes) {
-  return bytes / int64_t(sizeof(T));
-}
-
 H2O_TARGET void dot_rows(
     const float* queries,
     int heads,
@@ -39,20 +34,11 @@ H2O_TARGET void dot_rows(
   if (rows.packing.bits < 16) {
     return dot_packed_rows(queries, heads, rows, row_count, dim, out, out_stride);
   }
-  switch (rows.element) {
-    case Element::float32:
-      return dot_rows_of(
-          queries, heads, static_cast<const float*>(rows.data),
-          elements<float>(rows.stride), row_count, dim, out, out_stride);
-    case Element::float16:
-      return dot_rows_of(
-          queries, heads, static_cast<const Float16*>(rows.data),
-          elements<Float16>(rows.stride), row_count, dim, out, out_stride);
-    case Element::bfloat16:
-      return dot_bfloat16_rows(
-          queries, heads, static_cast<const BFloat16*>(rows.data),
-          elements<BFloat16>(rows.stride), row_count, dim, out, out_stride);
-  }
+  with_type(rows.element, [&](auto type) __attribute__((always_inline)) {
+    const auto* data = static_cast<const decltype(type)*>(rows.data);
+    const int64_t stride = rows.stride / int64_t(sizeof(type));
+    dot_rows_of(queries, heads, data, stride, row_count, dim, out, out_stride);
+  });
 }
 
 H2O_TARGET void mix_rows(
@@ -68,41 +54,24 @@ H2O_TARGET void mix_rows(
     return mix_packed_rows(
         weights, heads, weight_stride, rows, row_count, dim, accumulate, out);
   }
-  switch (rows.element) {
-    case Element::float32:
-      return mix_rows_of(
-          weights, heads, weight_stride, static_cast<const float*>(rows.data),
-          elements<float>(rows.stride), row_count, dim, accumulate, out);
-    case Element::float16:
-      return mix_rows_of(
-          weights, heads, weight_stride, static_cast<const Float16*>(rows.data),
-          elements<Float16>(rows.stride), row_count, dim, accumulate, out);
-    case Element::bfloat16:
-      return mix_bfloat16_rows(
-          weights, heads, weight_stride, static_cast<const BFloat16*>(rows.data),
-          elements<BFloat16>(rows.stride), row_count, dim, accumulate, out);
-  }
+  with_type(rows.element, [&](auto type) __attribute__((always_inline)) {
+    const auto* data = static_cast<const decltype(type)*>(rows.data);
+    const int64_t stride = rows.stride / int64_t(sizeof(type));
+    mix_rows_of(
+        weights, heads, weight_stride, data, stride, row_count, dim, accumulate, out);
+  });
 }
 
 H2O_TARGET void to_float32(
     RowsView rows, int row_count, int dim, float* out, int64_t out_stride) {
   if (rows.packing.bits < 16) {
-    return unpack_rows(rows, 0, row_count, dim, out, out_stride);
+    return unpack_rows(rows, row_count, dim, out, out_stride);
   }
-  switch (rows.element) {
-    case Element::float32:
-      return to_float32_of(
-          static_cast<const float*>(rows.data), elements<float>(rows.stride), row_count,
-          dim, out, out_stride);
-    case Element::float16:
-      return to_float32_of(
-          static_cast<const Float16*>(rows.data), elements<Float16>(rows.stride), row_count,
-          dim, out, out_stride);
-    case Element::bfloat16:
-      return to_float32_of(
-          static_cast<const BFloat16*>(rows.data), elements<BFloat16>(rows.stride),
-          row_count, dim, out, out_stride);
-  }
+  with_type(rows.element, [&](auto type) __attribute__((always_inline)) {
+    const auto* data = static_cast<const decltype(type)*>(rows.data);
+    const int64_t stride = rows.stride / int64_t(sizeof(type));
+    to_float32_of(data, stride, row_count, dim, out, out_stride);
+  });
 }
 
 #undef H2O_INLINE

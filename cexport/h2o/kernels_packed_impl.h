@@ -57,14 +57,9 @@ H2O_TARGET void load_scales(
     int row_count,
     int groups,
     float* out) {
-  switch (element) {
-    case Element::float32:
-      return load_scales_of<float>(from, stride, row_count, groups, out);
-    case Element::float16:
-      return load_scales_of<Float16>(from, stride, row_count, groups, out);
-    case Element::bfloat16:
-      return load_scales_of<BFloat16>(from, stride, row_count, groups, out);
-  }
+  with_type(element, [&](auto type) __attribute__((always_inline)) {
+    load_scales_of<decltype(type)>(from, stride, row_count, groups, out);
+  });
 }
 
 /// The scales and biases of rows first_row, ... of a tile.
@@ -155,27 +150,6 @@ H2O_TARGET void dot_packed_heads(
       for (int row = 0; row < row_count; ++row) {
         out[h * out_stride + row] += query_sum * biases[row];
       }
-    }
-  }
-}
-
-/// Calls run(first head, block) for all heads, where `block` is a constant number of
-/// heads.
-template <class Run>
-H2O_INLINE void for_head_blocks(int heads, Run run) {
-  for (int h = 0; h < heads; h += head_block) {
-    switch (std::min(head_block, heads - h)) {
-      case 4:
-        run(h, std::integral_constant<int, 4>{});
-        break;
-      case 3:
-        run(h, std::integral_constant<int, 3>{});
-        break;
-      case 2:
-        run(h, std::integral_constant<int, 2>{});
-        break;
-      default:
-        run(h, std::integral_constant<int, 1>{});
     }
   }
 }
@@ -340,14 +314,13 @@ H2O_TARGET void mix_packed_rows(
 }
 
 template <int Bits, class S>
-H2O_TARGET void unpack_rows(
-    RowsView rows, int first_row, int row_count, int dim, float* out, int64_t out_stride) {
+H2O_TARGET void unpack_rows_of(
+    RowsView rows, int row_count, int dim, float* out, int64_t out_stride) {
   const Packing& packing = rows.packing;
   for (int n = 0; n < row_count; ++n) {
-    const int row = first_row + n;
-    auto words = static_cast<const uint8_t*>(rows.data) + row * rows.stride;
-    auto scales = static_cast<const uint8_t*>(packing.scales) + row * packing.scale_stride;
-    auto biases = static_cast<const uint8_t*>(packing.biases) + row * packing.bias_stride;
+    auto words = static_cast<const uint8_t*>(rows.data) + n * rows.stride;
+    auto scales = static_cast<const uint8_t*>(packing.scales) + n * packing.scale_stride;
+    auto biases = static_cast<const uint8_t*>(packing.biases) + n * packing.bias_stride;
     float* to = out + n * out_stride;
     for (int group = 0; group * packing.group_size < dim; ++group) {
       S scale, bias;
@@ -365,23 +338,13 @@ H2O_TARGET void unpack_rows(
   }
 }
 
-template <int Bits>
 H2O_TARGET void unpack_rows(
-    RowsView rows, int first_row, int row_count, int dim, float* out, int64_t out_stride) {
-  switch (rows.packing.element) {
-    case Element::float32:
-      return unpack_rows<Bits, float>(rows, first_row, row_count, dim, out, out_stride);
-    case Element::float16:
-      return unpack_rows<Bits, Float16>(rows, first_row, row_count, dim, out, out_stride);
-    case Element::bfloat16:
-      return unpack_rows<Bits, BFloat16>(rows, first_row, row_count, dim, out, out_stride);
-  }
-}
-
-H2O_TARGET void unpack_rows(
-    RowsView rows, int first_row, int row_count, int dim, float* out, int64_t out_stride) {
-  if (rows.packing.bits == 8) {
-    return unpack_rows<8>(rows, first_row, row_count, dim, out, out_stride);
-  }
-  unpack_rows<4>(rows, first_row, row_count, dim, out, out_stride);
+    RowsView rows, int row_count, int dim, float* out, int64_t out_stride) {
+  with_type(rows.packing.element, [&](auto type) __attribute__((always_inline)) {
+    if (rows.packing.bits == 8) {
+      unpack_rows_of<8, decltype(type)>(rows, row_count, dim, out, out_stride);
+    } else {
+      unpack_rows_of<4, decltype(type)>(rows, row_count, dim, out, out_stride);
+    }
+  });
 }

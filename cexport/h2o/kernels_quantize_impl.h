@@ -12,14 +12,9 @@ H2O_TARGET void from_float32_of(const float* values, int count, T* out) {
 }
 
 H2O_TARGET void from_float32(const float* values, int count, Element element, void* out) {
-  switch (element) {
-    case Element::float32:
-      return from_float32_of(values, count, static_cast<float*>(out));
-    case Element::float16:
-      return from_float32_of(values, count, static_cast<Float16*>(out));
-    case Element::bfloat16:
-      return from_float32_of(values, count, static_cast<BFloat16*>(out));
-  }
+  with_type(element, [&](auto type) __attribute__((always_inline)) {
+    from_float32_of(values, count, static_cast<decltype(type)*>(out));
+  });
 }
 
 /// One group by MLX's affine rule (its CPU backend's: halves round to even), operation

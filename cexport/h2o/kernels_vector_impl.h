@@ -8,6 +8,40 @@ typedef int32_t IntVector __attribute__((vector_size(4 * H2O_LANES)));
 typedef uint32_t WordVector __attribute__((vector_size(4 * H2O_LANES)));
 typedef uint16_t HalfWords __attribute__((vector_size(2 * H2O_LANES)));
 
+/// Calls run(first head, block) for all heads, where `block` is a constant number of
+/// heads.
+template <class Run>
+H2O_INLINE void for_head_blocks(int heads, Run run) {
+  for (int h = 0; h < heads; h += head_block) {
+    switch (std::min(head_block, heads - h)) {
+      case 4:
+        run(h, std::integral_constant<int, 4>{});
+        break;
+      case 3:
+        run(h, std::integral_constant<int, 3>{});
+        break;
+      case 2:
+        run(h, std::integral_constant<int, 2>{});
+        break;
+      default:
+        run(h, std::integral_constant<int, 1>{});
+    }
+  }
+}
+
+/// Calls run(T()) with the type of such elements.
+template <class Run>
+H2O_INLINE void with_type(Element element, Run run) {
+  switch (element) {
+    case Element::float32:
+      return run(float());
+    case Element::float16:
+      return run(Float16());
+    case Element::bfloat16:
+      return run(BFloat16());
+  }
+}
+
 H2O_INLINE Vector splat(float x) {
   return x - Vector{};
 }

@@ -13,7 +13,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 float dot(const float* a, const float* b, int dim) {
   float result;
-  dot_rows(a, 1, {b, Element::float32, 0}, 1, dim, &result, 1);
+  kernels().dot_rows(a, 1, {b, Element::float32, 0}, 1, dim, &result, 1);
   return result;
 }
 
@@ -46,7 +46,7 @@ void enter_token(
   ledger.scores[row] = -1.0f;
   ledger.positions[row] = position;
   float* unit = scratch;
-  to_float32(key, 1, dim, unit, dim);
+  kernels().to_float32(key, 1, dim, unit, dim);
   float norm = std::sqrt(dot(unit, unit, dim));
   if (!std::isfinite(norm)) {
     ledger.novelty[row] = 0.0f;
@@ -77,9 +77,10 @@ void observe(
   std::fill(m, m + query.rows, 0.0f);
   for (int g = 0; g < group; ++g) {
     if (policy.score == Score::abs_logit) {
-      add_scaled_abs(query.logits + g * query.stride, 1.0f / group, query.rows, m);
+      kernels().add_scaled_abs(
+          query.logits + g * query.stride, 1.0f / group, query.rows, m);
     } else {
-      add_scaled(
+      kernels().add_scaled(
           query.weights + g * query.stride, query.normalizers[g] / group, query.rows, m);
     }
   }
@@ -90,7 +91,7 @@ void observe(
       }
     }
   }
-  update_scores(policy, m, query.rows, scores);
+  kernels().update_scores(policy, m, query.rows, scores);
 }
 
 int choose_victim(
@@ -99,8 +100,15 @@ int choose_victim(
     int count,
     int recent_from,
     float* scratch) {
-  float least = importance(policy, ledger, count, recent_from, scratch);
-  return least_important(scratch, ledger.positions, count, least);
+  const float least = kernels().importance(policy, ledger, count, recent_from, scratch);
+  int victim = -1;
+  for (int n = 0; n < count && least != infinity; ++n) {
+    if (scratch[n] == least &&
+        (victim < 0 || ledger.positions[n] < ledger.positions[victim])) {
+      victim = n;
+    }
+  }
+  return victim;
 }
 
 std::vector<int> rows_to_keep(
@@ -110,7 +118,7 @@ std::vector<int> rows_to_keep(
     int drop,
     int recent_from,
     float* scratch) {
-  importance(policy, ledger, count, recent_from, scratch);
+  kernels().importance(policy, ledger, count, recent_from, scratch);
   // A hostile ledger may contain NaN, which has no order: such rows are evicted first.
   std::replace_if(
       scratch, scratch + count, [](float x) { return std::isnan(x); }, -infinity);

@@ -90,7 +90,8 @@ std::vector<int> RowSwap::with_finite_keys(const std::vector<int>& positions, in
   std::erase_if(hidden, [&](int position) {
     const int n = position - archive_.first();
     const auto keys = archive_.keys(n / segment_tokens, head);
-    cpu::to_float32(cpu::row_at(keys, n % segment_tokens), 1, dim, widened_.data(), dim);
+    cpu::kernels().to_float32(
+        cpu::row_at(keys, n % segment_tokens), 1, dim, widened_.data(), dim);
     return std::all_of(
         widened_.begin(), widened_.end(), [](float x) { return std::isfinite(x); });
   });
@@ -113,7 +114,7 @@ std::vector<int> RowSwap::least_important(const HeadEntries& entries, size_t cou
     }
   }
   importance_.resize(size);
-  cpu::importance(
+  cpu::kernels().importance(
       policy, {scores_.data(), entries.positions, entries.novelty, nullptr, stays_.data()},
       size, step_.seen() - policy.recent_budget, importance_.data());
   std::vector<int> found;
@@ -189,8 +190,8 @@ void RowSwap::store(const VectorLayout& layout, cpu::RowsView vector, char* row)
   const int dim = layout.dim;
   widened_.resize(2 * dim);
   float* rounded = widened_.data() + dim;
-  cpu::to_float32(vector, 1, dim, widened_.data(), dim);
-  cpu::from_float32(widened_.data(), dim, element_, rounded);
+  cpu::kernels().to_float32(vector, 1, dim, widened_.data(), dim);
+  cpu::kernels().from_float32(widened_.data(), dim, element_, rounded);
   layout.store({rounded, element_, 0}, row, packing_);
 }
 

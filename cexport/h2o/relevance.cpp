@@ -27,12 +27,12 @@ void RelevanceOfHeads::compute_logits(int batch, int head, int64_t stride) {
   wide_.resize(size_t(segment_tokens) * dim);
   float* out = logits_.data();
   auto dot = [&](cpu::RowsView rows, int count) {
-    cpu::dot_rows(queries_.data(), lines, rows, count, dim, out, stride);
+    cpu::kernels().dot_rows(queries_.data(), lines, rows, count, dim, out, stride);
     out += count;
   };
   for (size_t block = 0; block < archive_.blocks(); ++block) {
     const int count = archive_.count(block);
-    cpu::to_float32(
+    cpu::kernels().to_float32(
         archive_.keys(block, batch * heads + head), count, dim, wide_.data(), dim);
     dot({wide_.data(), cpu::Element::float32, dim * int64_t(sizeof(float))}, count);
   }
@@ -68,15 +68,16 @@ void RelevanceOfHeads::compute(int batch, int head, float* relevance) {
     std::fill(mean_.begin(), mean_.end(), 0.0f);
     for (int g = 0; g < group; ++g) {
       float* logits = &logits_[size_t(g * asks + l) * rows];
-      float most = cpu::hide_not_finite(logits, rows, most_.data());
+      float most = cpu::kernels().hide_not_finite(logits, rows, most_.data());
       const float sink = sinks ? cpu::load_sink(*sinks, head * group + g) : lowest;
       most = std::max(most, sink);
       if (most == lowest) {
         continue; // sees nothing
       }
-      float sum = cpu::exp_shifted(logits, most, rows, logits);
+      float sum = cpu::kernels().exp_shifted(logits, most, rows, logits);
       sum += sinks ? std::exp(sink - most) : 0.0f;
-      cpu::add_scaled(logits, 1.0f / (sum * float(group)), archived, mean_.data());
+      cpu::kernels().add_scaled(
+          logits, 1.0f / (sum * float(group)), archived, mean_.data());
     }
     for (int j = 0; j < archived; ++j) {
       relevance[j] = std::max(relevance[j], mean_[j]);

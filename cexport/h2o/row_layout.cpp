@@ -92,18 +92,18 @@ void VectorLayout::store(
   const int groups = bits == 16 ? 0 : dim / group_size;
   scratch.resize(dim + 2 * groups);
   float* values = scratch.data();
-  cpu::to_float32(vector, 1, dim, values, dim);
+  cpu::kernels().to_float32(vector, 1, dim, values, dim);
   if (bits == 16) {
-    cpu::from_float32(values, dim, element, row + start);
+    cpu::kernels().from_float32(values, dim, element, row + start);
     return;
   }
   float* scales = values + dim;
   float* biases = scales + groups;
-  cpu::quantize_vector(
+  cpu::kernels().quantize_vector(
       values, dim, bits, group_size, reinterpret_cast<uint8_t*>(row + start), scales,
       biases);
-  cpu::from_float32(scales, groups, element, row + this->scales());
-  cpu::from_float32(biases, groups, element, row + this->biases());
+  cpu::kernels().from_float32(scales, groups, element, row + this->scales());
+  cpu::kernels().from_float32(biases, groups, element, row + this->biases());
 }
 
 void move_row(
@@ -124,8 +124,8 @@ void move_row(
     widened.resize(2 * dim);
     // Rounded to the vectors' dtype first, because mx.quantize takes them in it.
     float* rounded = widened.data() + dim;
-    cpu::to_float32(source->view(from, 0), 1, dim, widened.data(), dim);
-    cpu::from_float32(widened.data(), dim, source->element, rounded);
+    cpu::kernels().to_float32(source->view(from, 0), 1, dim, widened.data(), dim);
+    cpu::kernels().from_float32(widened.data(), dim, source->element, rounded);
     target->store({rounded, source->element, 0}, to, scratch);
   }
 }

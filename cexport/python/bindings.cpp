@@ -123,11 +123,9 @@ void bind(nb::module_& m) {
     }
     return threads;
   });
-  m.def("instruction_set", [] { return std::string(h2o::cpu::instruction_set()); });
+  m.def("instruction_set", [] { return h2o::cpu::kernels().name; });
   m.def("instruction_sets", &h2o::cpu::instruction_sets);
-  m.def("use_instruction_set", [](const std::string& name) {
-    h2o::cpu::use_instruction_set(name.c_str());
-  });
+  m.def("use_instruction_set", &h2o::cpu::use_instruction_set);
 }
 
 } // namespace h2o::python
