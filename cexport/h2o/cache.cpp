@@ -129,23 +129,12 @@ class CacheWrite : public mx::Primitive {
 
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
-    std::vector<bool> copies(outputs.size());
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const bool has_rows = inputs.size() > input::rows;
-      const bool shared =
-          has_rows && !copy_ && share_rows(inputs[input::rows + i], outputs[i]);
-      if (!shared) {
-        outputs[i].set_data(allocated(outputs[i]));
-      }
-      copies[i] = has_rows && !shared;
-    }
     cpu::dispatch(
         stream(), inputs, outputs,
-        [copies, step = step_, layouts = layouts_](auto& in, auto& out) {
-          for (size_t i = 0; i < out.size(); ++i) {
-            if (copies[i]) {
-              copy_rows(in[input::rows + i], used_before(step, i), out[i]);
-            }
+        [copied = allocate(inputs, outputs), step = step_, layouts = layouts_](
+            auto& in, auto& out) {
+          for (size_t i : copied) {
+            copy_rows(in[input::rows + i], used_before(step, i), out[i]);
           }
           put_tokens(step, layouts, in, out);
         });
@@ -153,13 +142,9 @@ class CacheWrite : public mx::Primitive {
 
   void eval_gpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (inputs.size() > input::rows) {
-        metal::carry_over(
-            stream(), inputs[input::rows + i], used_before(step_, i), !copy_, outputs[i]);
-      } else {
-        outputs[i].set_data(allocated(outputs[i]));
-      }
+    for (size_t i : allocate(inputs, outputs)) {
+      metal::copy_rows(
+          stream(), inputs[input::rows + i], used_before(step_, i), outputs[i]);
     }
     metal::write(
         stream(), step_, layouts_,
@@ -172,6 +157,24 @@ class CacheWrite : public mx::Primitive {
   CacheStep step_;
   Layouts layouts_;
   bool copy_;
+
+  /// Gives every output its memory: the buffer that it shares, or a new one. Returns the
+  /// indices of those into which the rows before must be copied.
+  std::vector<size_t> allocate(
+      const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
+    std::vector<size_t> copied;
+    const bool has_rows = inputs.size() > input::rows;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (has_rows && !copy_ && share_rows(inputs[input::rows + i], outputs[i])) {
+        continue;
+      }
+      outputs[i].set_data(allocated(outputs[i]));
+      if (has_rows) {
+        copied.push_back(i);
+      }
+    }
+    return copied;
+  }
 
   static int used_before(const CacheStep& step, size_t buffer) {
     return buffer == 0 ? step.pool_length(step.offset) : step.ring_length(step.offset);

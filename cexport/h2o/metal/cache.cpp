@@ -3,10 +3,8 @@
 
 #include <algorithm>
 
-#include "../primitives.h"
 #include "encode.h"
 #include "encoder.h"
-#include "mlx/allocator.h"
 #include "policy_parameters.h"
 
 namespace h2o::metal {
@@ -31,12 +29,7 @@ H2OVectorLayout layout_parameters(const VectorLayout& layout) {
       int32_t(layout.biases())};
 }
 
-void carry_over(
-    mx::Stream stream, const mx::array& from, int length, bool share, mx::array& to) {
-  if (share && share_rows(from, to)) {
-    return;
-  }
-  to.set_data(allocated(to));
+void copy_rows(mx::Stream stream, const mx::array& from, int length, mx::array& to) {
   Encoder(stream).copy_rows(from, length, to);
 }
 

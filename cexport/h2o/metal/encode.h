@@ -119,10 +119,8 @@ struct NewTokens {
   mx::array victim;
 };
 
-/// Lets `to` share the buffer of `from` if it may and the shapes are equal; otherwise
-/// copies the first `length` rows.
-void carry_over(
-    mx::Stream stream, const mx::array& from, int length, bool share, mx::array& to);
+/// Copies the first `length` rows of every head into another buffer.
+void copy_rows(mx::Stream stream, const mx::array& from, int length, mx::array& to);
 
 /// Writes tokens to `buffers`: the pool and, if there is one, the ring.
 void write(
