@@ -131,22 +131,17 @@ Parts parted(const SavedCache& saved) {
   return parts;
 }
 
-/// The value's head dim of rows of `width` elements; 0 if no row has that many.
-int value_dim_of(const RowFormat& format, mx::Dtype dtype, int width, int key_dim) {
-  if (format.is_dense()) {
-    return std::max(0, width - key_dim);
-  }
-  const int64_t both = 2 * 8 * size_of(dtype); // bits of a scale and a bias
-  const int64_t group_bits = format.value_bits * format.group_size + both;
-  const int64_t left =
-      32 * int64_t(width) -
-      key_dim / format.group_size * (format.key_bits * format.group_size + both);
-  const bool fits = key_dim % format.group_size == 0 && left > 0 && left % group_bits == 0;
-  return fits ? int(left / group_bits * format.group_size) : 0;
+/// The value's head dim of saved rows; 0 if they cannot be rows of such keys.
+int64_t value_dim_in(
+    const mx::array& rows, const RowFormat& format, mx::Dtype dtype, int key_dim) {
+  const bool fits =
+      rows.ndim() == 4 && (format.is_dense() || key_dim % format.group_size == 0);
+  return fits ? std::max<int64_t>(0, value_dim_of(format, dtype, rows.shape(3), key_dim))
+              : 0;
 }
 
 /// Checks shapes and dtypes; returns the value's head dim.
-int check_shapes(const SavedCache& saved, const Parts& parts) {
+int64_t check_shapes(const SavedCache& saved, const Parts& parts) {
   const auto& [rows, ledger, chosen, archived] = parts;
   const CacheConfig& config = saved.config;
   const auto& key_sum = ledger.key_sum;
@@ -177,11 +172,11 @@ int check_shapes(const SavedCache& saved, const Parts& parts) {
   const mx::Dtype dense = format.is_all_dense() && is_supported(rows.pool.dtype())
                               ? rows.pool.dtype()
                               : format.dtype;
-  int value_dim = 0;
+  int64_t value_dim = 0;
   auto check_rows = [&](const char* part, const mx::array& a, const RowFormat& own,
                         int used) {
     const mx::Dtype dtype = own.is_dense() ? dense : mx::uint32;
-    const int dim = a.ndim() == 4 ? value_dim_of(own, dense, a.shape(3), key_dim) : 0;
+    const int64_t dim = value_dim_in(a, own, dense, key_dim);
     value_dim = value_dim == 0 ? dim : value_dim;
     const bool fits = dim > 0 && dim == value_dim && a.dtype() == dtype &&
                       a.shape(0) == batch && a.shape(1) == heads &&
@@ -292,7 +287,7 @@ void check_contents(const SavedCache& saved, const Ledger& given) {
 
 /// Checks the arrays of the archive. For an archive in files, they are those of its
 /// newest tokens.
-void check_archived(const SavedCache& saved, const Parts& parts, int value_dim) {
+void check_archived(const SavedCache& saved, const Parts& parts, int64_t value_dim) {
   const auto& [first, since, format, mark] = *saved.archive;
   std::vector<int> counts((saved.offset - first) / segment_tokens, segment_tokens);
   if (const int rest = int((saved.offset - first) % segment_tokens)) {
@@ -314,10 +309,9 @@ void check_archived(const SavedCache& saved, const Parts& parts, int value_dim) 
     const auto &rows = arrays[2 * block], &novelty = arrays[2 * block + 1];
     const mx::Shape lines{batch, heads, counts[block]};
     const mx::Dtype dtype = format.is_dense() ? format.dtype : mx::uint32;
-    const bool fits =
-        rows.ndim() == 4 && rows.dtype() == dtype &&
-        mx::Shape(rows.shape().begin(), rows.shape().end() - 1) == lines &&
-        value_dim_of(format, format.dtype, rows.shape(3), key_dim) == value_dim;
+    const bool fits = rows.ndim() == 4 && rows.dtype() == dtype &&
+                      mx::Shape(rows.shape().begin(), rows.shape().end() - 1) == lines &&
+                      value_dim_in(rows, format, format.dtype, key_dim) == value_dim;
     check_shape("archive", rows, fits, text(dtype, " rows of ", counts[block], " tokens"));
     check_array("archive's novelty", novelty, lines, mx::float32);
     finite.push_back(mx::all(mx::isfinite(novelty)));
@@ -340,7 +334,7 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
     return cache; // it may have been trimmed
   }
   Parts parts = parted(saved);
-  const int value_dim = check_shapes(saved, parts);
+  const int64_t value_dim = check_shapes(saved, parts);
   check_contents(saved, parts.ledger);
   if (parts.chosen) {
     check_chosen(saved, *parts.chosen);

@@ -194,26 +194,32 @@ RowLayout make_layout(
 
 RowLayout layout_of(
     const char* function, const RowFormat& format, const mx::array& rows, int key_dim) {
-  if (format.is_dense()) {
-    return make_layout(
-        function, format, key_dim, int64_t(rows.shape(3)) - key_dim, rows.dtype());
+  const mx::Dtype dtype = format.is_dense() ? rows.dtype() : format.dtype;
+  if (!format.is_dense()) {
+    check_head_dim(function, "keys", key_dim);
   }
-  check_head_dim(function, "keys", key_dim);
-  cpu::Element element = cpu::element_of(format.dtype);
-  VectorLayout key{key_dim, format.key_bits, format.group_size, element, 0};
-  int64_t left = 8 * (int64_t(rows.shape(3)) * 4 - key.bytes());
-  int64_t group = group_bits(format.value_bits, format.group_size, element);
-  if (left <= 0 || left % group != 0) {
+  const int64_t value_dim = value_dim_of(format, dtype, rows.shape(3), key_dim);
+  if (!format.is_dense() && value_dim == 0) {
     refuse(
         function, "rows has ", rows.shape(3), " words per row, which does not fit keys of ",
         key_dim, " at ", format.key_bits, " bits and values at ", format.value_bits,
         " in groups of ", format.group_size, ".");
   }
-  const int64_t value_dim = left / group * format.group_size;
-  return make_layout(function, format, key_dim, value_dim, format.dtype);
+  return make_layout(function, format, key_dim, value_dim, dtype);
 }
 
 } // namespace
+
+int64_t value_dim_of(const RowFormat& format, mx::Dtype dtype, int width, int key_dim) {
+  if (format.is_dense()) {
+    return int64_t(width) - key_dim;
+  }
+  const cpu::Element element = cpu::element_of(dtype);
+  const VectorLayout key{key_dim, format.key_bits, format.group_size, element, 0};
+  const int64_t left = 8 * (int64_t(width) * 4 - key.bytes());
+  const int64_t group = group_bits(format.value_bits, format.group_size, element);
+  return left > 0 && left % group == 0 ? left / group * format.group_size : 0;
+}
 
 Layouts make_layouts(
     const char* function,

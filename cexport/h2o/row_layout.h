@@ -92,6 +92,10 @@ Layouts make_layouts(
 Layouts layouts_of(
     const char* function, const RowFormat& format, const Rows& rows, int key_dim);
 
+/// The value's head dim in rows of `width` elements with keys of `key_dim`; 0 or less if no
+/// value fits.
+int64_t value_dim_of(const RowFormat& format, mx::Dtype dtype, int width, int key_dim);
+
 /// A pool and, if there is a second, a ring.
 template <class Iterator>
 Rows rows_from(Iterator first, Iterator last) {
