@@ -294,14 +294,13 @@ mx::array LayerCache::attend_in_parts(
   }
   std::optional<mx::array> read_out;
   if (archive_) {
-    const auto asking_queries = part(queries, before, tokens);
-    const Deferred asking{
-        part(deferred.keys, before, tokens), part(deferred.values, before, tokens),
-        deferred.asking};
+    const Asking asking{
+        part(queries, before, tokens), part(deferred.keys, before, tokens), attention.scale,
+        parts.own, attention.sinks};
     if (choice_ && tokens > 1) {
-      read_out = read(asking_queries, asking, attention, parts.own, s);
+      read_out = read(asking, part(deferred.values, before, tokens), s);
     } else {
-      recall_for(asking_queries, asking.keys, attention, parts.own, s);
+      recall_for(asking, s);
     }
   }
   step(before, tokens, parts.asking);

@@ -283,17 +283,8 @@ class LayerCache {
   void start_archive(int key_dim, int value_dim, mx::StreamOrDevice s);
   void make_archive(int key_dim, int value_dim);
   std::optional<mx::array> read(
-      const mx::array& queries,
-      const Deferred& asking,
-      const Attention& attention,
-      const Mask& mask,
-      mx::StreamOrDevice s);
-  void recall_for(
-      const mx::array& queries,
-      const mx::array& keys,
-      const Attention& attention,
-      const Mask& mask,
-      mx::StreamOrDevice s);
+      const Asking& asking, const mx::array& values, mx::StreamOrDevice s);
+  void recall_for(const Asking& asking, mx::StreamOrDevice s);
   void bring_back(mx::StreamOrDevice s);
   void take(const Recalled& recalled);
   void end_recall(CacheNotice notice);

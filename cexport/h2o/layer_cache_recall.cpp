@@ -80,38 +80,23 @@ auto LayerCache::timed(std::vector<mx::array> arguments, Work work) {
 /// Computes the attention of the asking tokens to rows and archive, and votes for
 /// positions. None if the archive cannot be read, which ends recall.
 std::optional<mx::array> LayerCache::read(
-    const mx::array& queries,
-    const Deferred& asking,
-    const Attention& attention,
-    const Mask& mask,
-    mx::StreamOrDevice s) {
-  const auto reading = timed({queries, asking.keys, asking.values}, [&] {
-    return read_everything(
-        {queries, asking.keys, asking.values, archived(), attention.scale, mask,
-         attention.sinks},
-        config_, s);
+    const Asking& asking, const mx::array& values, mx::StreamOrDevice s) {
+  const auto reading = timed({asking.queries, asking.keys, values}, [&] {
+    return read_everything(asking, values, archived(), config_, s);
   });
   if (!reading) {
     check_archive();
     return std::nullopt;
   }
-  ballot_ = choice_->ballot(layer_, offset_ + asking.asking);
+  ballot_ = choice_->ballot(layer_, offset_ + asking.keys.shape(2));
   ballot_->add(layer_, reading->strongest, archive_->first(), config_, *recall_, s);
   return reading->out;
 }
 
 /// Brings back the rows that these queries ask for; each KV head chooses its own.
-void LayerCache::recall_for(
-    const mx::array& queries,
-    const mx::array& keys,
-    const Attention& attention,
-    const Mask& mask,
-    mx::StreamOrDevice s) {
-  const RecallArguments arguments{
-      queries, keys, archived(), attention.scale, mask, attention.sinks, chosen_};
-  take(timed({queries, keys}, [&] {
-    return in_operations_ ? fallback::recall(arguments, config_, s)
-                          : h2o::recall(arguments, config_, s);
+void LayerCache::recall_for(const Asking& asking, mx::StreamOrDevice s) {
+  take(timed({asking.queries, asking.keys}, [&] {
+    return h2o::recall(asking, archived(), chosen_, config_, in_operations_, s);
   }));
 }
 

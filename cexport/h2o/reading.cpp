@@ -32,22 +32,25 @@ struct Merged {
 class Reader {
  public:
   Reader(
-      const ReadArguments& given,
+      const Asking& given,
+      const mx::array& values,
+      const ArchivedCache& cache,
       const CacheConfig& config,
       const Layouts& layouts,
       mx::StreamOrDevice s)
       : given_(given),
+        cache_(cache),
         config_(config),
         s_(s),
         queries_(as_stored(given.queries, config.format, s)),
         keys_(as_stored(given.keys, config.format, s)),
-        values_(as_stored(given.values, config.format, s)),
-        in_memory_(given.cache.archive.blocks(s)),
+        values_(as_stored(values, config.format, s)),
+        in_memory_(cache.archive.blocks(s)),
         batch_(given.keys.shape(0)),
         kv_heads_(given.keys.shape(1)),
         asks_(given.keys.shape(2)),
         group_(given.queries.shape(1) / kv_heads_),
-        archived_(given.cache.archive.length() - given.cache.archive.first()),
+        archived_(cache.archive.length() - cache.archive.first()),
         column_(column_of_rows()),
         is_kept_(kept()),
         scaled_(scaled_queries()) {
@@ -62,11 +65,11 @@ class Reader {
     merged = with(merged, own_logits(), mx::astype(values_, mx::float32, s_));
     const auto [row_keys, row_values] = rows_in_use();
     merged = with(merged, logits({row_keys}), row_values);
-    const int blocks = given_.cache.archive.files().stored() + int(in_memory_.size());
+    const int blocks = cache_.archive.files().stored() + int(in_memory_.size());
     for (int block = 0; block < blocks; block += segments_) {
       const int end = std::min(blocks, block + segments_);
       const auto packed = archived(block, end);
-      const RowLayout layout = given_.cache.archive.layout();
+      const RowLayout layout = cache_.archive.layout();
       auto next = with(
           merged, logits(keys_of(packed, block)), wide(of_archive(packed, layout.value)));
       in_turn({merged.out, merged.sum}, {next.out, next.largest, next.sum});
@@ -81,7 +84,7 @@ class Reader {
           {next});
       strongest.push_back(next);
     }
-    if (given_.cache.archive.failure()) {
+    if (cache_.archive.failure()) {
       return std::nullopt;
     }
     return Reading{
@@ -89,7 +92,8 @@ class Reader {
   }
 
  private:
-  const ReadArguments& given_;
+  const Asking& given_;
+  const ArchivedCache& cache_;
   const CacheConfig& config_;
   mx::StreamOrDevice s_;
   mx::array queries_, keys_, values_; // rotated where the rows are
@@ -102,8 +106,8 @@ class Reader {
   mx::array scaled_;  // [B, Hkv, G * a, Dk]
 
   mx::array column_of_rows() {
-    const auto& positions = given_.cache.ledger.positions;
-    const mx::array first(given_.cache.archive.first()), end(given_.cache.offset);
+    const auto& positions = cache_.ledger.positions;
+    const mx::array first(cache_.archive.first()), end(cache_.offset);
     auto inside = mx::logical_and(
         mx::greater_equal(positions, first, s_), mx::less(positions, end, s_), s_);
     return mx::where(inside, mx::subtract(positions, first, s_), mx::array(archived_), s_);
@@ -152,10 +156,10 @@ class Reader {
       auto used = first_rows(rows, count, s_);
       return unpacked_rows(used, format, keys_.shape(3), mx::float32, s_);
     };
-    const CacheStep step{config_, given_.cache.offset, 0};
-    auto [keys, values] = parts(given_.cache.rows.pool, config_.format, step.pool_used());
-    if (given_.cache.rows.ring) {
-      auto newest = parts(*given_.cache.rows.ring, config_.format.ring(), step.ring_used());
+    const CacheStep step{config_, cache_.offset, 0};
+    auto [keys, values] = parts(cache_.rows.pool, config_.format, step.pool_used());
+    if (cache_.rows.ring) {
+      auto newest = parts(*cache_.rows.ring, config_.format.ring(), step.ring_used());
       keys = mx::concatenate({wide(keys), wide(newest.first)}, 2, s_);
       values = mx::concatenate({wide(values), wide(newest.second)}, 2, s_);
     }
@@ -164,7 +168,7 @@ class Reader {
 
   /// The packed tokens of the blocks [begin, end).
   mx::array archived(int begin, int end) {
-    Archive& archive = given_.cache.archive;
+    Archive& archive = cache_.archive;
     const int stored = archive.files().stored();
     const auto dtype = rows_dtype(archive.layout(), archive.format().dtype);
     std::vector<mx::array> parts;
@@ -180,17 +184,17 @@ class Reader {
 
   /// The keys of these blocks. Values in files are not read.
   Keys archived_keys(int begin, int end) {
-    return keys_of(given_.cache.archive.packed_keys(0, kv_heads_, begin, end, s_), begin);
+    return keys_of(cache_.archive.packed_keys(0, kv_heads_, begin, end, s_), begin);
   }
 
   Keys keys_of(const mx::array& packed, int begin) {
     const int first = begin * segment_tokens;
     auto left_out = fallback::take_rows(is_kept_, 3, first, first + packed.shape(2), s_);
-    return {wide(of_archive(packed, given_.cache.archive.layout().key)), left_out};
+    return {wide(of_archive(packed, cache_.archive.layout().key)), left_out};
   }
 
   mx::array of_archive(const mx::array& packed, const VectorLayout& vector) {
-    return unpacked(packed, vector, given_.cache.archive.format(), mx::float32, s_);
+    return unpacked(packed, vector, cache_.archive.format(), mx::float32, s_);
   }
 
   mx::array wide(const mx::array& a) {
@@ -265,22 +269,21 @@ class Reader {
 } // namespace reading
 
 std::optional<Reading> read_everything(
-    const ReadArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
+    const Asking& asking,
+    const mx::array& values,
+    const ArchivedCache& cache,
+    const CacheConfig& config,
+    mx::StreamOrDevice s) {
   constexpr const char* function = "read_everything";
-  const auto& [queries, keys, values, cache, scale, mask, sinks] = arguments;
-  const Archive& archive = cache.archive;
   check_heads(function, "values", values, "[B, Hkv, a, Dv]");
-  const Layouts layouts = checked_archived(function, cache, config);
-  check_asking_keys(function, keys, archive, cache.offset);
-  const int asks = keys.shape(2);
-  check_new_queries(function, queries, asks);
-  check_attention(
-      function, queries, keys.shape(0), keys.shape(1), asks, keys.shape(3), mask, sinks);
-  const mx::Shape expected{keys.shape(0), keys.shape(1), asks, archive.value_dim()};
+  const Layouts layouts = checked_asking(function, asking, cache, config);
+  const auto& keys = asking.keys;
+  const mx::Shape expected{
+      keys.shape(0), keys.shape(1), keys.shape(2), cache.archive.value_dim()};
   if (values.shape() != expected) {
     refuse(function, "values has shape ", values.shape(), "; expected ", expected, ".");
   }
-  return reading::Reader(arguments, config, layouts, s).run();
+  return reading::Reader(asking, values, cache, config, layouts, s).run();
 }
 
 } // namespace h2o

@@ -238,15 +238,25 @@ Layouts checked_archived(
   return layouts;
 }
 
-void check_asking_keys(
-    const char* function, const mx::array& keys, const Archive& archive, int offset) {
+Layouts checked_asking(
+    const char* function,
+    const Asking& asking,
+    const ArchivedCache& cache,
+    const CacheConfig& config) {
+  const Layouts layouts = checked_archived(function, cache, config);
+  const auto& [queries, keys, scale, mask, sinks] = asking;
+  const Archive& archive = cache.archive;
   check_heads(function, "keys", keys, "[B, Hkv, a, Dk]");
-  check_tokens(function, offset, keys.shape(2), 1);
-  const mx::Shape expected{
-      archive.batch(), archive.kv_heads(), keys.shape(2), archive.key_dim()};
+  const int asks = keys.shape(2);
+  check_tokens(function, cache.offset, asks, 1);
+  const mx::Shape expected{archive.batch(), archive.kv_heads(), asks, archive.key_dim()};
   if (keys.shape() != expected) {
     refuse(function, "keys has shape ", keys.shape(), "; expected ", expected, ".");
   }
+  check_new_queries(function, queries, asks);
+  check_attention(
+      function, queries, keys.shape(0), keys.shape(1), asks, keys.shape(3), mask, sinks);
+  return layouts;
 }
 
 namespace recalling {
@@ -389,28 +399,30 @@ std::vector<int> joined(
   return own;
 }
 
-Recalled run(
-    const RecallArguments& given,
+} // namespace recalling
+
+Recalled recall(
+    const Asking& given,
+    const ArchivedCache& cache,
+    const std::optional<mx::array>& also,
     const CacheConfig& config,
-    mx::StreamOrDevice s,
-    bool in_operations) {
+    bool in_operations,
+    mx::StreamOrDevice s) {
+  using namespace recalling;
   constexpr const char* function = "recall";
-  const auto& [queries, keys, cache, scale, mask, sinks, also] = given;
+  const Layouts layouts = checked_asking(function, given, cache, config);
   Archive& archive = cache.archive;
-  const Layouts layouts = checked_archived(function, cache, config);
-  check_asking_keys(function, keys, archive, cache.offset);
-  const int batch = keys.shape(0), kv_heads = keys.shape(1), asks = keys.shape(2);
-  check_new_queries(function, queries, asks);
-  check_attention(function, queries, batch, kv_heads, asks, keys.shape(3), mask, sinks);
+  const int batch = given.keys.shape(0), kv_heads = given.keys.shape(1);
+  const int asks = given.keys.shape(2);
   auto besides = mx::zeros({batch, 0}, mx::int32);
   if (also) {
     besides = checked_positions(function, *also, batch, s);
   }
-  const Asking asking{
-      as_stored(queries, config.format, s), as_stored(keys, config.format, s), scale, mask,
-      sinks};
+  Asking asking = given;
+  asking.queries = as_stored(given.queries, config.format, s);
+  asking.keys = as_stored(given.keys, config.format, s);
   std::vector<mx::array> others{asking.queries, asking.keys, besides};
-  for (const auto& a : {mask.values, sinks}) {
+  for (const auto& a : {asking.mask.values, asking.sinks}) {
     if (a) {
       others.push_back(*a);
     }
@@ -422,7 +434,7 @@ Recalled run(
   const int most = most_recall_rows(config);
 
   std::optional<mx::array> computed;
-  if (in_operations && wanted > 0) {
+  if ((in_operations || on_gpu(mx::to_stream(s))) && wanted > 0) {
     computed = mx::contiguous(relevance_in_operations(asking, archive, s), false, s);
     mx::eval(*computed);
   }
@@ -451,13 +463,6 @@ Recalled run(
     return joined(std::move(own), positions_of(besides, b, most, reader), own_rows, most);
   };
   return swapped(cache, ready, {config, cache.offset, asks}, layouts, reader, choose);
-}
-
-} // namespace recalling
-
-Recalled recall(
-    const RecallArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
-  return recalling::run(arguments, config, s, on_gpu(mx::to_stream(s)));
 }
 
 Recalled bring_back(
@@ -513,14 +518,5 @@ mx::array chosen_positions(
   }
   return chosen;
 }
-
-namespace fallback {
-
-Recalled recall(
-    const RecallArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
-  return recalling::run(arguments, config, s, true);
-}
-
-} // namespace fallback
 
 } // namespace h2o

@@ -12,27 +12,25 @@ struct ArchivedCache {
   int offset;       ///< that many
 };
 
-/// The layouts of its rows; throws std::invalid_argument if arguments contradict each
-/// other.
+/// The tokens that ask, which neither the cache nor the archive has yet.
+struct Asking {
+  mx::array queries; ///< [B, Hq, a, Dk]
+  mx::array keys;    ///< [B, Hkv, a, Dk]
+  float scale = 1.0f;
+  /// Broadcasts to [B, Hq, a, a], what they see of each other; none: causal.
+  Mask mask = {};
+  std::optional<mx::array> sinks = std::nullopt; ///< [Hq]
+};
+
+/// The layouts of the cache's rows; throws std::invalid_argument if cache, archive and
+/// asking tokens do not fit each other.
 Layouts checked_archived(
     const char* function, const ArchivedCache& cache, const CacheConfig& config);
-
-/// The next tokens' keys must be [B, Hkv, a, Dk], with the archive's dimensions.
-void check_asking_keys(
-    const char* function, const mx::array& keys, const Archive& archive, int offset);
-
-struct RecallArguments {
-  mx::array queries;   ///< [B, Hq, a, Dk], of the tokens that ask
-  mx::array keys;      ///< [B, Hkv, a, Dk], theirs, which are not written yet
-  ArchivedCache cache; ///< before them
-  float scale = 1.0f;
-  Mask mask =
-      {}; ///< broadcasts to [B, Hq, a, a], what they see of each other; none: causal
-  std::optional<mx::array> sinks = std::nullopt; ///< [Hq]
-  /// int32 [B, M], further positions to hold, as for `bring_back`. Each head then chooses
-  /// half as many of its own.
-  std::optional<mx::array> also = std::nullopt;
-};
+Layouts checked_asking(
+    const char* function,
+    const Asking& asking,
+    const ArchivedCache& cache,
+    const CacheConfig& config);
 
 struct Recalled {
   Rows rows;     ///< new buffers where rows came, else the given ones
@@ -53,8 +51,19 @@ struct Recalled {
 ///
 /// Evaluates its arguments. Keeps the logits of one KV head in memory (on a GPU, up to 32
 /// MiB). Throws std::invalid_argument if arguments contradict each other.
+///
+/// Args:
+///   cache: before the asking tokens.
+///   also: int32 [B, M], further positions to hold, as for `bring_back`. Each head then
+///     chooses half as many of its own.
+///   in_operations: for tests, computes logits with MLX operations, as on a GPU.
 Recalled recall(
-    const RecallArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
+    const Asking& asking,
+    const ArchivedCache& cache,
+    const std::optional<mx::array>& also,
+    const CacheConfig& config,
+    bool in_operations = false,
+    mx::StreamOrDevice s = {});
 
 /// Brings back the positions that were chosen for all layers, after the asking tokens and
 /// before the next one. In each KV head, positions that it does not keep replace its
@@ -88,25 +97,6 @@ mx::array chosen_positions(
     const Recall& recall,
     mx::StreamOrDevice s = {});
 
-namespace fallback {
-
-/// The same with the logits in MLX operations, as on a GPU.
-Recalled recall(
-    const RecallArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s);
-
-} // namespace fallback
-
-// The arguments of `relevance`.
-
-/// The asking tokens, which are not yet in the cache or the archive.
-struct Asking {
-  mx::array queries; // [B, Hq, a, Dk]
-  mx::array keys;    // [B, Hkv, a, Dk]
-  float scale;
-  Mask mask;                      // broadcasts to [B, Hq, a, a]; none: causal
-  std::optional<mx::array> sinks; // [Hq]
-};
-
 /// Returns a number for each position of an archive, from its first: the attention
 /// probability of the position, as the mean over the head group, and of these the largest
 /// over the queries. Probabilities are over all archived positions and the asking tokens.
@@ -139,17 +129,6 @@ mx::array relevance_in_operations(
 // Attention of a prompt's last tokens to all earlier tokens: those in the cache from its
 // rows, evicted ones from the archive.
 
-struct ReadArguments {
-  mx::array queries;   ///< [B, Hq, a, Dk], of the tokens that ask
-  mx::array keys;      ///< [B, Hkv, a, Dk], theirs, which neither cache nor archive has yet
-  mx::array values;    ///< [B, Hkv, a, Dv]
-  ArchivedCache cache; ///< before them
-  float scale = 1.0f;
-  Mask mask =
-      {}; ///< broadcasts to [B, Hq, a, a], what they see of each other; none: causal
-  std::optional<mx::array> sinks = std::nullopt; ///< [Hq]
-};
-
 struct Reading {
   mx::array out; ///< [B, Hq, a, Dv] in the dtype of the queries
   mx::array
@@ -166,8 +145,13 @@ struct Reading {
 /// sums. Keeps logits and widened rows of two tiles in memory. Returns none if an archive
 /// in files cannot be read; its `failure` says why.
 ///
-/// Throws std::invalid_argument for what does not fit.
+/// `values` [B, Hkv, a, Dv] are those of the asking tokens, and the cache is that before
+/// them. Throws std::invalid_argument for what does not fit.
 std::optional<Reading> read_everything(
-    const ReadArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
+    const Asking& asking,
+    const mx::array& values,
+    const ArchivedCache& cache,
+    const CacheConfig& config,
+    mx::StreamOrDevice s = {});
 
 } // namespace h2o

@@ -96,16 +96,11 @@ void bind_recall(nb::module_& m) {
          const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
          const std::optional<mx::array>& sinks, const std::optional<mx::array>& also,
          bool fallback) {
-        auto recall = fallback ? h2o::fallback::recall : h2o::recall;
-        return to_tuple(recall(
-            {queries,
-             keys,
-             {to_rows(rows), to_ledger(ledger), archive, offset},
-             scale,
-             mask_of(mask),
-             sinks,
-             also},
-            config, {}));
+        return to_tuple(
+            h2o::recall(
+                {queries, keys, scale, mask_of(mask), sinks},
+                {to_rows(rows), to_ledger(ledger), archive, offset}, also, config,
+                fallback));
       },
       "queries"_a, "keys"_a, "rows"_a, "ledger"_a, "archive"_a, nb::kw_only(), "offset"_a,
       "config"_a, "scale"_a, "mask"_a = nb::none(), "sinks"_a = nb::none(),
@@ -120,14 +115,8 @@ void bind_recall(nb::module_& m) {
          const std::optional<mx::array>& sinks)
           -> std::optional<std::tuple<mx::array, mx::array>> {
         auto reading = h2o::read_everything(
-            {queries,
-             keys,
-             values,
-             {to_rows(rows), to_ledger(ledger), archive, offset},
-             scale,
-             mask_of(mask),
-             sinks},
-            config);
+            {queries, keys, scale, mask_of(mask), sinks}, values,
+            {to_rows(rows), to_ledger(ledger), archive, offset}, config);
         if (!reading) {
           return std::nullopt;
         }
