@@ -9,7 +9,7 @@ CHECKERS := $(VENV)/.installed
 INSTALLED := $(RUNTIME) $(CHECKERS)
 # Python compiles modules when it first imports them; of all of them few are needed.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \
+SOURCES := $(shell find cexport tests/cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \
 	$(wildcard metal/kernels/*.h) interface/kernel_text.py \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 

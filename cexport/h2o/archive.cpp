@@ -211,33 +211,6 @@ std::vector<mx::array> Archive::arrays(mx::StreamOrDevice s) {
   return result;
 }
 
-ArchivedTokens Archive::tokens(int begin, int end, mx::StreamOrDevice s) {
-  if (begin < first_ || begin >= end || end > length_) {
-    refuse(
-        archive_function, "positions ", begin, " to ", end,
-        " are not all there; those from ", first_, " to ", length_, " are.");
-  }
-  std::vector<mx::array> rows, novelty;
-  const auto& in_memory = blocks(s);
-  for (int i = 0; i < files_.stored(); ++i) {
-    auto block =
-        files_.load(i, {batch_, kv_heads_}, rows_dtype(layout(), format_.dtype), layout());
-    rows.push_back(block.rows);
-    novelty.push_back(block.novelty);
-  }
-  for (const auto& block : in_memory) {
-    rows.push_back(block.rows);
-    novelty.push_back(block.novelty);
-  }
-  auto cut = [&](const std::vector<mx::array>& parts) {
-    return fallback::take_rows(
-        mx::concatenate(parts, 2, s), 2, begin - first_, end - first_, s);
-  };
-  auto [keys, values] = unpacked_rows(cut(rows), format_, key_dim_, mx::float32, s);
-  return {
-      mx::astype(keys, mx::float32, s), mx::astype(values, mx::float32, s), cut(novelty)};
-}
-
 mx::array Archive::packed_keys(
     int head, int last, int begin, int end, mx::StreamOrDevice s) {
   const auto& in_memory = blocks(s);

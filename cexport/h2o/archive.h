@@ -4,13 +4,6 @@
 
 namespace h2o {
 
-/// Tokens of an archive in float32; rotated if the rows of the cache are rotated.
-struct ArchivedTokens {
-  mx::array keys;   // [B, Hkv, n, Dk]
-  mx::array values; // [B, Hkv, n, Dv]
-  mx::array novelty;
-};
-
 /// Key, value and novelty of every position of one layer, in order, whether or not its
 /// cache has evicted it. `recall` chooses from these.
 ///
@@ -73,9 +66,6 @@ class Archive {
       int first,
       int length,
       std::shared_ptr<SegmentFolder> folder = nullptr);
-
-  /// The tokens at positions [begin, end).
-  ArchivedTokens tokens(int begin, int end, mx::StreamOrDevice s = {});
 
   /// The blocks in memory with the newest tokens packed too, for a reader. Segments in
   /// `files` come before them.

@@ -9,7 +9,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include "fallback.h"
+#include "archive_files.h"
 #include "functions.h"
 #include "kernels.h"
 #include "metal/encode.h"
@@ -42,17 +42,12 @@ void bind(nb::module_& m) {
   m.def(
       "scaled_dot_product_attention_with_scores",
       [](const mx::array& queries, const mx::array& keys, const mx::array& values,
-         float scale, const MaskArgument& mask, const std::optional<mx::array>& sinks,
-         bool fallback) {
-        if (fallback) {
-          return h2o::fallback::scaled_dot_product_attention_with_scores(
-              queries, keys, values, scale, mask_of(mask), sinks, {});
-        }
+         float scale, const MaskArgument& mask, const std::optional<mx::array>& sinks) {
         return h2o::scaled_dot_product_attention_with_scores(
             queries, keys, values, scale, mask_of(mask), sinks);
       },
       "queries"_a, "keys"_a, "values"_a, nb::kw_only(), "scale"_a, "mask"_a = nb::none(),
-      "sinks"_a = nb::none(), "fallback"_a = false);
+      "sinks"_a = nb::none());
 
   m.def(
       "scaled_dot_product_attention_quantized_with_scores",
@@ -74,14 +69,6 @@ void bind(nb::module_& m) {
       "batch"_a, "kv_heads"_a, "key_dim"_a, "config"_a);
 
   m.def(
-      "trim_ledger",
-      [](const RowsTuple& rows, const LedgerTuple& ledger, int length,
-         const h2o::CacheConfig& config) {
-        return to_tuple(h2o::trim_ledger(to_rows(rows), to_ledger(ledger), length, config));
-      },
-      "rows"_a, "ledger"_a, "length"_a, "config"_a);
-
-  m.def(
       "cache_write",
       [](const std::optional<RowsTuple>& rows, const mx::array& keys,
          const mx::array& values, const mx::array& victim, int offset,
@@ -99,22 +86,35 @@ void bind(nb::module_& m) {
       "cache_attend",
       [](const std::optional<mx::array>& queries, const RowsTuple& rows,
          const LedgerTuple& ledger, int tokens, int offset, const h2o::CacheConfig& config,
-         float scale, const MaskArgument& mask, const std::optional<mx::array>& sinks,
-         bool fallback) {
+         float scale, const MaskArgument& mask, const std::optional<mx::array>& sinks) {
         const h2o::AttendArguments arguments{
             queries, to_rows(rows), to_ledger(ledger), tokens,
             offset,  scale,         mask_of(mask),     sinks};
         h2o::check_attend(arguments, config);
-        auto attend = fallback ? h2o::fallback::cache_attend : h2o::cache_attend;
-        auto result = attend(arguments, config, {});
+        auto result = h2o::cache_attend(arguments, config);
         return std::tuple{result.out, to_tuple(result.rows), to_tuple(result.ledger)};
       },
       "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "tokens"_a, "offset"_a,
-      "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(), "sinks"_a = nb::none(),
-      "fallback"_a = false);
+      "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(), "sinks"_a = nb::none());
 
-  bind_recall(m);
   bind_layer_cache(m);
+  m.def(
+      "delete_archive",
+      [](const std::string& folder) {
+        return or_failure<bool>([&] {
+          h2o::delete_archive(folder);
+          return true;
+        });
+      },
+      "folder"_a);
+
+  m.def(
+      "delete_stale_archives",
+      [](const std::string& root, const std::vector<std::string>& keep) {
+        return or_failure<std::vector<std::string>>(
+            [&] { return h2o::delete_stale_archives(root, keep); });
+      },
+      "root"_a, "keep"_a);
   m.def("compile_kernel", &h2o::metal::compile_kernel, "kernel"_a, "arguments"_a);
   m.def("scoring_pipelines", [] {
     std::map<std::string, std::pair<int, int>> threads;
@@ -124,8 +124,6 @@ void bind(nb::module_& m) {
     return threads;
   });
   m.def("instruction_set", [] { return h2o::cpu::kernels().name; });
-  m.def("instruction_sets", &h2o::cpu::instruction_sets);
-  m.def("use_instruction_set", &h2o::cpu::use_instruction_set);
 }
 
 } // namespace h2o::python

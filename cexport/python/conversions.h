@@ -8,8 +8,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include "archive.h"
 #include "functions.h"
-#include "segment_folder.h"
 
 /// Conversions between the functions' arguments and the named tuples of h2o_py.
 namespace h2o::python {
@@ -82,23 +82,15 @@ inline std::optional<MarkTuple> optional_mark(const std::optional<ArchiveMark>& 
               : std::nullopt;
 }
 
-inline std::optional<FailureTuple> optional_failure(
-    const std::optional<ArchiveFailure>& failure) {
-  return failure ? std::optional(failure_tuple(*failure)) : std::nullopt;
-}
-
 /// Adds the functions of functions.h to a Python module. Their public signatures and
 /// docstrings are in h2o_py/fast.py.
 void bind(nanobind::module_& m);
 
-/// Adds the archive and recall.
-void bind_recall(nanobind::module_& m);
-
-/// Adds LayerCache and the common choice of layers.
+/// Adds LayerCache with its archive, and the common choice of layers.
 void bind_layer_cache(nanobind::module_& m);
 
-/// The archive in files: SegmentFolder and the functions of archive_folders.h.
-void bind_archive_files(nanobind::module_& m);
+/// Adds what only tests call, in tests/cexport/bindings.cpp.
+void bind_for_tests(nanobind::module_& m, nanobind::class_<h2o::Archive>& archive);
 
 } // namespace h2o::python
 

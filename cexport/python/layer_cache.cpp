@@ -112,17 +112,25 @@ SavedCache saved_cache(
 void bind_layer_cache(nb::module_& m) {
   nb::register_exception_translator(translate);
 
-  nb::class_<h2o::Ballot>(m, "Ballot")
-      .def(nb::init<int>(), "seen"_a)
-      .def("takes", &h2o::Ballot::takes, "layer"_a, "seen"_a)
-      .def(
-          "add",
-          [](h2o::Ballot& ballot, int layer, const mx::array& strongest, int first,
-             const h2o::CacheConfig& config, nb::handle recall) {
-            ballot.add(layer, strongest, first, config, recall_from(recall).value());
-          },
-          "layer"_a, "strongest"_a, "first"_a, "config"_a, "recall"_a)
-      .def("chosen", [](h2o::Ballot& ballot) { return ballot.chosen(); });
+  auto archive = nb::class_<h2o::Archive>(m, "Archive");
+  archive
+      .def_prop_ro(
+          "mark",
+          [](const h2o::Archive& archive) { return optional_mark(archive.files().mark()); })
+      .def_prop_ro(
+          "bits", [](const h2o::Archive& archive) { return archive.recall().archive_bits; })
+      .def_prop_ro("length", &h2o::Archive::length)
+      .def_prop_ro("first", &h2o::Archive::first)
+      .def_prop_ro("nbytes", &h2o::Archive::nbytes)
+      .def_prop_ro(
+          "dtype", [](const h2o::Archive& archive) { return archive.format().dtype; })
+      .def_prop_ro("group_size", [](const h2o::Archive& archive) {
+        return archive.format().group_size;
+      });
+#ifdef H2O_TESTS
+  bind_for_tests(m, archive);
+#endif
+
   nb::class_<h2o::PromptChoice>(m, "PromptChoice").def(nb::init<>());
 
   auto cache = nb::class_<SharedCache>(m, "LayerCache");

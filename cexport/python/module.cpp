@@ -2,5 +2,4 @@
 
 NB_MODULE(_ext, m) {
   h2o::python::bind(m);
-  h2o::python::bind_archive_files(m);
 }

@@ -58,6 +58,8 @@ def older() -> Path:
                 ignore=shutil.ignore_patterns("*.so", "__pycache__"),
                 dirs_exist_ok=True,
             )
+        (TREE / "tests/cexport").mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "tests/cexport/bindings.cpp", TREE / "tests/cexport")
         made_for = TREE / "h2o_py/_pins.py"
         text = made_for.read_text("utf-8")
         made_for.write_text(text.replace(MLX_VERSION, OLDER["mlx"]), "utf-8")

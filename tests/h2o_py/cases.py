@@ -40,14 +40,12 @@ def _fallback_recall(
 
 def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **options):
     config = core._native(config, row_format)
-    out, kept, state = ext.cache_attend(
-        queries, rows, ledger, config=config, fallback=True, **options
-    )
+    out, kept, state = ext.attend_in_operations(queries, rows, ledger, config=config, **options)
     return Attended(out, Rows(*kept), Ledger(*state))
 
 
 def _fallback_attention(*arguments, **options):
-    return ext.scaled_dot_product_attention_with_scores(*arguments, fallback=True, **options)
+    return ext.attention_in_operations(*arguments, **options)
 
 
 # What a GPU runs for calls that the kernels do not take: the core in MLX operations.
