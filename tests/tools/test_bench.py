@@ -12,7 +12,7 @@ from tools.bench.caches import BY_NAME, Layer, Options, steady
 from tools.bench.goals import Claim
 from tools.bench.steps import decode_steps, eviction, fit, slope_deviation
 
-TINY = Options(heads=4, kv_heads=2, head_dim=64, capacity=128, tokens=4, quick=True)
+TINY = Options(heads=4, kv_heads=2, head_dim=64, capacity=128, tokens=4, repetitions=9)
 
 
 def test_contenders_take_turns_in_changing_orders_and_each_gets_its_burst():

@@ -116,11 +116,10 @@ def kept(text: str) -> str:
 def main() -> None:
     """Measure, and print the page or write it."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions and tokens")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
     parser.add_argument("--recall", type=Path, help="measure what recall costs, into this file")
     arguments = parser.parse_args()
-    options = Options(quick=arguments.quick, tokens=64 if arguments.quick else 256)
+    options = Options()
     if arguments.recall:
         arguments.recall.write_text(recall_page(options, "float32"), encoding="utf-8")
         return

@@ -28,7 +28,6 @@ from tools.bench.goals import Claim, Section
 
 CHUNKS = (64, 512)
 ARCHIVED = (4096, 16384)
-QUICK_ARCHIVED = 1024
 STEPS = PACKED_TOKENS
 """Steps of a burst: an archive packs as many tokens together, so each burst packs once."""
 ASKING_STEPS = 4
@@ -88,7 +87,7 @@ def chunk_costs(options: Options, dtype: str, rest: RestOfLayer) -> Section:
     """Measure chunks that read everything, beside a full cache's attention."""
     kind = getattr(mx, dtype)
     rows, claims = [], []
-    for archived in (QUICK_ARCHIVED,) if options.quick else ARCHIVED:
+    for archived in ARCHIVED:
         layer = new_layer(options, kind, H2ORecall())
         read(layer, archived)
         for tokens in CHUNKS:
@@ -128,7 +127,7 @@ def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Sectio
     token_rest = cpu_timed(lambda: rest.run(1))
     rows, claims = [], []
     plain, recalling = (new_layer(options, kind, recall) for recall in (None, H2ORecall()))
-    for archived in (QUICK_ARCHIVED,) if options.quick else ARCHIVED:
+    for archived in ARCHIVED:
         asking = new_layer(options, kind, H2ORecall(every=1))
         full = Layer(STORAGES["4"](H2OConfig(2 * archived), group_size(options)), options, kind)
         for layer in (plain, recalling, asking, full):
@@ -144,7 +143,7 @@ def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Sectio
         "recalling": cpu_timed(recalling.run),
         "rest": lambda _steps: token_rest(1),
     }
-    of = interleave(bursts, 2 if options.quick else _BURSTS, steps=STEPS)
+    of = interleave(bursts, _BURSTS, steps=STEPS)
     ratio = whole_layer(of)
     what = "a layer's token between recalls, with recall / without"
     rows.append(token_row(what, of["without"], of["recalling"], ratio, of["rest"]))
@@ -256,7 +255,7 @@ def cpu_timed(step: Callable[[], None]) -> Burst:
     return burst
 
 
-GENERATED, QUICK = 20_032, 1024
+GENERATED = 20_032
 _SLOW = 99
 _WAIT, _MOST_WAITS = 0.25, 80
 _SETTLED = 4 * STEPS
@@ -282,25 +281,24 @@ def measure_writing(
     options: Options, dtype: str, rest: Timing, store: str
 ) -> tuple[tuple[str, ...], list[Claim]]:
     """Time each of 20,032 steps; every 64th packs 64 archived tokens."""
-    steps = QUICK if options.quick else GENERATED
     with tempfile.TemporaryDirectory() as folder:
         place = str(Path(folder) / "layer") if store == "files" else None
         layer = new_layer(options, getattr(mx, dtype), H2ORecall(store=place))
         read(layer, 2 * options.capacity)
         archive = layer.cache.archive
-        spent, worked = np.zeros(steps), np.zeros(steps)
+        spent, worked = np.zeros(GENERATED), np.zeros(GENERATED)
         bytes_by_step: dict[int, int] = {}
-        for step in range(steps):
+        for step in range(GENERATED):
             begun, start = time.process_time_ns(), time.perf_counter_ns()
             layer.run()
             spent[step] = (time.perf_counter_ns() - start) / 1e3
             worked[step] = (time.process_time_ns() - begun) / 1e3
-            if step in (_SETTLED - 1, steps - 1):
+            if step in (_SETTLED - 1, GENERATED - 1):
                 bytes_by_step[step] = settled_memory(layer, store)
         size = int(archive.nbytes)
         del layer, archive
     before, after = bytes_by_step.values()
-    at = (np.arange(steps) + 1) % STEPS
+    at = (np.arange(GENERATED) + 1) % STEPS
     packing = (at == 0) | (at == 1)
     others, packed = float(np.median(spent[~packing])), float(np.median(spent[packing]))
     slow, slow_others = (float(np.percentile(spent[at], _SLOW)) for at in (packing, ~packing))
@@ -311,14 +309,14 @@ def measure_writing(
     times = (others, slow_others, packed, slow, slow_work)
     row = (
         f"archive in {store}",
-        f"{steps:,}",
+        f"{GENERATED:,}",
         *(f"{time:,.0f}" for time in times),
         f"{ratio:.3f}",
         f"{growth / 1e6:.2f}",
         f"{size / 1e6:.1f}",
     )
     slow_tokens = f"a layer's slow tokens that write a block in {store} / median of others"
-    memory = f"memory that {steps:,} tokens add, archive in {store} / its bytes"
+    memory = f"memory that {GENERATED:,} tokens add, archive in {store} / its bytes"
     return row, [
         Claim(slow_tokens, dtype, ratio, "at most", WRITING_GOAL),
         Claim("the same in CPU time", dtype, work_ratio),
