@@ -37,12 +37,9 @@ inline constexpr const char* numbers = "damaged_numbers";     // part
 
 } // namespace cache_codes
 
-/// A notice that a cache continues without scores or recall, to show once in a process.
-struct CacheNotice {
-  std::string code;      ///< below, or one of archive_codes
-  std::string path = {}; ///< of an archive in files
-  int error = 0;         ///< errno, or 0
-};
+/// A notice that a cache continues without scores or recall, to show once in a process:
+/// why its archive failed, or a code of those below or of cache_codes.
+using CacheNotice = ArchiveFailure;
 
 namespace notice_codes {
 

@@ -25,7 +25,7 @@ void LayerCache::start_archive(int key_dim, int value_dim, mx::StreamOrDevice s)
     if (must_recall) {
       throw;
     }
-    end_recall({error.failure.code, error.failure.path, error.failure.error});
+    end_recall(error.failure);
   }
 }
 
@@ -126,7 +126,7 @@ void LayerCache::take(const Recalled& recalled) {
 /// Ends recall if the archive can no longer be read or written.
 void LayerCache::check_archive() {
   if (const auto failure = archive_->failure()) {
-    end_recall({failure->code, failure->path, failure->error});
+    end_recall(*failure);
   }
 }
 

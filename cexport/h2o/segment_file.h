@@ -15,9 +15,9 @@
 namespace h2o {
 
 struct ArchiveFailure {
-  std::string code; ///< one of archive_codes
-  std::string path; ///< the file or folder
-  int error = 0;    ///< errno, or 0 if no call of the system failed
+  std::string code;      ///< one of archive_codes
+  std::string path = {}; ///< the file or folder
+  int error = 0;         ///< errno, or 0 if no call of the system failed
 };
 
 namespace archive_codes {

@@ -25,7 +25,7 @@ struct ArchiveMark {
   std::string chain; ///< hexadecimal, see SegmentManifest::chain_at
 };
 
-class SegmentFolder : private SegmentWork {
+class SegmentFolder {
  public:
   /// Creates the folder and its parent, readable by their owner only, and locks the
   /// folder. Without a mark the folder must not contain an archive. With a mark it is
@@ -33,7 +33,7 @@ class SegmentFolder : private SegmentWork {
   SegmentFolder(std::string path, const std::optional<ArchiveMark>& mark);
 
   /// Waits for the segment that is being written, and drops waiting ones.
-  ~SegmentFolder() override;
+  ~SegmentFolder();
 
   SegmentFolder(const SegmentFolder&) = delete;
   SegmentFolder& operator=(const SegmentFolder&) = delete;
@@ -87,6 +87,7 @@ class SegmentFolder : private SegmentWork {
   std::optional<ArchiveFailure> failure() const;
 
  private:
+  friend SegmentWriter;
   using Lock = std::unique_lock<std::mutex>;
 
   struct Segment {
@@ -97,7 +98,9 @@ class SegmentFolder : private SegmentWork {
     std::shared_ptr<void> keeper = nullptr;
   };
 
-  bool write_one(Lock& lock) override;
+  /// Writes one segment, with the writer's lock released meanwhile. Returns whether more
+  /// segments wait.
+  bool write_one(Lock& lock);
   bool write_segment_file(
       int64_t serial, const Segment& segment, SegmentRecord& record, Lock& lock);
   bool write_manifest(const std::optional<SegmentEntry>& fresh, Lock& lock);

@@ -15,6 +15,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "segment_folder.h"
+
 namespace h2o {
 
 namespace {
@@ -81,17 +83,17 @@ void SegmentWriter::detach() {
   progress.notify_all();
 }
 
-void SegmentWriter::enqueue(SegmentWork& work) {
-  if (std::find(queue_.begin(), queue_.end(), &work) == queue_.end()) {
-    queue_.push_back(&work);
+void SegmentWriter::enqueue(SegmentFolder& folder) {
+  if (std::find(queue_.begin(), queue_.end(), &folder) == queue_.end()) {
+    queue_.push_back(&folder);
     begin_.notify_one();
   }
 }
 
-void SegmentWriter::withdraw(SegmentWork& work, std::unique_lock<std::mutex>& lock) {
-  std::erase(queue_, &work);
-  progress.wait(lock, [&] { return current_ != &work; });
-  std::erase(queue_, &work);
+void SegmentWriter::withdraw(SegmentFolder& folder, std::unique_lock<std::mutex>& lock) {
+  std::erase(queue_, &folder);
+  progress.wait(lock, [&] { return current_ != &folder; });
+  std::erase(queue_, &folder);
 }
 
 void SegmentWriter::run() {

@@ -9,22 +9,14 @@
 /// never MLX, and runs while any folder is open.
 namespace h2o {
 
-/// A folder with segments to write.
-class SegmentWork {
- public:
-  virtual ~SegmentWork() = default;
-
-  /// Writes one segment, with the lock released meanwhile. Returns whether more segments
-  /// wait.
-  virtual bool write_one(std::unique_lock<std::mutex>& lock) = 0;
-};
+class SegmentFolder;
 
 class SegmentWriter {
  public:
   /// The writer of this process; a forked child has its own.
   static SegmentWriter& shared();
 
-  /// Guards the writer and the data that SegmentWork shares with it.
+  /// Guards the writer and the data that folders share with it.
   std::mutex mutex;
 
   /// Notified after each write; wait for it with `mutex`.
@@ -37,19 +29,19 @@ class SegmentWriter {
   void attach();
   void detach();
 
-  /// Queues `work` behind earlier work. Call it with the lock held.
-  void enqueue(SegmentWork& work);
+  /// Queues a folder with segments to write behind the others. Call it with the lock held.
+  void enqueue(SegmentFolder& folder);
 
-  /// Waits until `work` is neither queued nor being written. Call it with the lock held.
-  void withdraw(SegmentWork& work, std::unique_lock<std::mutex>& lock);
+  /// Waits until `folder` is neither queued nor being written. Call it with the lock held.
+  void withdraw(SegmentFolder& folder, std::unique_lock<std::mutex>& lock);
 
  private:
   void run();
 
   std::thread thread_;
   std::condition_variable begin_;
-  std::deque<SegmentWork*> queue_;
-  SegmentWork* current_ = nullptr;
+  std::deque<SegmentFolder*> queue_;
+  SegmentFolder* current_ = nullptr;
   int attached_ = 0;
   bool ending_ = false;
 };
