@@ -147,9 +147,7 @@ TOOLS = {
     "swift_value_of": lambda field: VALUES[field.type].format(field.name),
     "swift_case_values": case_values,
     "swift_case_arguments": case_arguments,
-    "swift_case_bindings": lambda case: [
-        f"let {camel(name)}" for name in associated_values(case)
-    ],
+    "swift_case_bindings": case_bindings,
     "swift_text": text_literal,
     "swift_message": message,
     "swift_allowed": allowed,
