@@ -357,11 +357,7 @@ extern "C" int mlx_h2o_layer_cache_ledger(
   return with_cache(cache, [&](auto& core) {
     std::vector<mlx::core::array> arrays;
     if (!core.is_empty()) {
-      const auto& [scores, positions, novelty, key_sum, victim, held] = *core.ledger();
-      arrays = {scores, positions, novelty, key_sum, victim};
-      if (held) {
-        arrays.push_back(*held);
-      }
+      arrays = h2o::arrays_of(*core.ledger());
     }
     mlx_vector_array_set_(*res, std::move(arrays));
   });
@@ -372,10 +368,7 @@ extern "C" int mlx_h2o_layer_cache_rows(
   return with_cache(cache, [&](auto& core) {
     std::vector<mlx::core::array> arrays;
     if (!core.is_empty()) {
-      arrays.push_back(core.rows()->pool);
-      if (core.rows()->ring) {
-        arrays.push_back(*core.rows()->ring);
-      }
+      arrays = h2o::arrays_of(*core.rows());
     }
     mlx_vector_array_set_(*res, std::move(arrays));
   });

@@ -434,21 +434,15 @@ Attended cache_attend(
     return fallback::cache_attend(arguments, config, stream);
   }
 
-  std::vector<mx::array> inputs{
-      ledger.scores, ledger.positions, ledger.novelty, ledger.key_sum, ledger.victim};
+  auto inputs = arrays_of(ledger);
   std::vector<mx::Shape> shapes;
   std::vector<mx::Dtype> dtypes;
-  for (const auto& a : inputs) {
-    shapes.push_back(a.shape());
-    dtypes.push_back(a.dtype());
+  for (int i = 0; i < attend::ledger_arrays; ++i) {
+    shapes.push_back(inputs[i].shape());
+    dtypes.push_back(inputs[i].dtype());
   }
-  if (ledger.held) {
-    inputs.push_back(*ledger.held);
-  }
-  inputs.push_back(rows.pool);
-  if (rows.ring) {
-    inputs.push_back(*rows.ring);
-  }
+  const auto buffers = arrays_of(rows);
+  inputs.insert(inputs.end(), buffers.begin(), buffers.end());
   if (queries) {
     inputs.push_back(as_stored(*queries, config.format, stream));
     metal::push_masks(inputs, *queries, step.rows(), mask.values, sinks, stream);

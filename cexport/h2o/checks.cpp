@@ -46,23 +46,15 @@ void check_ledger(
     int kv_heads,
     int max_size,
     int key_dim) {
-  auto check_array = [&](const char* name, const mx::array& a, const mx::Shape& shape,
-                         mx::Dtype dtype) {
+  auto check = [&](const char* name, const mx::array& a, const mx::Shape& shape,
+                   mx::Dtype dtype) {
     if (a.shape() != shape || a.dtype() != dtype) {
       refuse(
           function, "ledger.", name, " has shape ", a.shape(), " and dtype ", a.dtype(),
           "; expected ", shape, " of ", dtype, ".");
     }
   };
-  const mx::Shape rows{batch, kv_heads, max_size};
-  check_array("scores", ledger.scores, rows, mx::float32);
-  check_array("positions", ledger.positions, rows, mx::int32);
-  check_array("novelty", ledger.novelty, rows, mx::float32);
-  if (ledger.held) {
-    check_array("held", *ledger.held, rows, mx::bool_);
-  }
-  check_array("victim", ledger.victim, {batch, kv_heads}, mx::int32);
-  check_array("key_sum", ledger.key_sum, {batch, kv_heads, key_dim}, mx::float32);
+  check_each(ledger, batch, kv_heads, max_size, key_dim, check);
 }
 
 void check_tokens(const char* function, int offset, int tokens, int least) {

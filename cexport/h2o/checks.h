@@ -31,6 +31,21 @@ void check_tokens_of(const char* function, const mx::array& keys, const mx::arra
 /// A head dim must be 1 to 2^20, so that the size of a row cannot overflow an int.
 void check_head_dim(const char* function, const char* name, int64_t dim);
 
+/// Calls check(name, array, shape, dtype) for each array of a ledger and what it must be.
+template <class Check>
+void check_each(
+    const Ledger& ledger, int batch, int kv_heads, int max_size, int key_dim, Check check) {
+  const mx::Shape rows{batch, kv_heads, max_size};
+  check("scores", ledger.scores, rows, mx::float32);
+  check("positions", ledger.positions, rows, mx::int32);
+  check("novelty", ledger.novelty, rows, mx::float32);
+  if (ledger.held) {
+    check("held", *ledger.held, rows, mx::bool_);
+  }
+  check("victim", ledger.victim, mx::Shape{batch, kv_heads}, mx::int32);
+  check("key_sum", ledger.key_sum, mx::Shape{batch, kv_heads, key_dim}, mx::float32);
+}
+
 /// Shapes and dtypes of a cache's ledger.
 void check_ledger(
     const char* function,

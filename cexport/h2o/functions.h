@@ -71,6 +71,16 @@ struct Ledger {
   std::optional<mx::array> held = std::nullopt;
 };
 
+/// The arrays of a ledger in their order, `held` last if there is one.
+inline std::vector<mx::array> arrays_of(const Ledger& ledger) {
+  const auto& [scores, positions, novelty, key_sum, victim, held] = ledger;
+  std::vector<mx::array> arrays{scores, positions, novelty, key_sum, victim};
+  if (held) {
+    arrays.push_back(*held);
+  }
+  return arrays;
+}
+
 /// The ledger of an empty cache.
 Ledger make_ledger(
     int batch,
@@ -88,6 +98,11 @@ struct Rows {
     return ring ? *ring : pool;
   }
 };
+
+/// The pool and, if there is one, the ring.
+inline std::vector<mx::array> arrays_of(const Rows& rows) {
+  return rows.ring ? std::vector{rows.pool, *rows.ring} : std::vector{rows.pool};
+}
 
 /// The ledger without the rows from `length` on. This is correct only for a cache without
 /// a ring before its first eviction, because there rows are positions.

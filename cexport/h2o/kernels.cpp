@@ -135,14 +135,12 @@ void store_halves(Float16* p, const float* values, int count) {
 #define H2O_WIDEN_HALF(x) to_float(x)
 #if defined(__aarch64__)
 #define H2O_REGISTER "w"
-#define H2O_ROW_BLOCK 4
-#define H2O_DIM_BLOCK 4
+#define H2O_BLOCK 4
 #define H2O_LOAD_HALF(p) \
   vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p))))
 #else
 #define H2O_REGISTER "x"
-#define H2O_ROW_BLOCK 2
-#define H2O_DIM_BLOCK 2
+#define H2O_BLOCK 2
 #define H2O_LOAD_HALF(p) widen_half(p)
 #endif
 #include "kernels_impl.h"
@@ -159,8 +157,7 @@ void store_halves(Float16* p, const float* values, int count) {
       _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(__builtin_bit_cast(long long, bytes))))
 #define H2O_WIDEN_HALF(x) _cvtsh_ss((x).bits)
 #define H2O_REGISTER "x"
-#define H2O_ROW_BLOCK 2
-#define H2O_DIM_BLOCK 2
+#define H2O_BLOCK 2
 #define H2O_LOAD_HALF(p) \
   _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))
 #include "kernels_impl.h"
@@ -176,8 +173,7 @@ void store_halves(Float16* p, const float* values, int count) {
       0xffff, _mm512_maskz_cvtepu8_epi32(0xffff, __builtin_bit_cast(__m128i, bytes)))
 #define H2O_WIDEN_HALF(x) _cvtsh_ss((x).bits)
 #define H2O_REGISTER "v"
-#define H2O_ROW_BLOCK 4
-#define H2O_DIM_BLOCK 4
+#define H2O_BLOCK 4
 #define H2O_LOAD_HALF(p) \
   _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))
 #include "kernels_impl.h"

@@ -70,11 +70,11 @@ H2O_TARGET void dot_heads(
     float* out,
     int64_t out_stride) {
   int n = 0;
-  for (; n + H2O_ROW_BLOCK <= row_count; n += H2O_ROW_BLOCK) {
-    for (int r = 0; r < H2O_ROW_BLOCK; ++r) {
+  for (; n + H2O_BLOCK <= row_count; n += H2O_BLOCK) {
+    for (int r = 0; r < H2O_BLOCK; ++r) {
       prefetch(rows + (n + rows_ahead + r) * stride, dim * int64_t(sizeof(T)));
     }
-    dot_block<T, H2O_ROW_BLOCK, Heads>(
+    dot_block<T, H2O_BLOCK, Heads>(
         queries, rows + n * stride, stride, dim, out + n, out_stride);
   }
   for (; n < row_count; ++n) {
@@ -147,10 +147,10 @@ H2O_TARGET void mix_heads(
     int dim,
     bool accumulate,
     float* out) {
-  constexpr int block = H2O_DIM_BLOCK * lanes;
+  constexpr int block = H2O_BLOCK * lanes;
   int d = 0;
   for (; d + block <= dim; d += block) {
-    mix_block<T, Heads, H2O_DIM_BLOCK>(
+    mix_block<T, Heads, H2O_BLOCK>(
         weights, weight_stride, rows + d, stride, row_count, accumulate, out + d, dim);
   }
   constexpr int least = vectors_per_load<T>;

@@ -3,8 +3,7 @@
 //   H2O_NAMESPACE   where the functions go
 //   H2O_TARGET      function attribute that selects the instruction set
 //   H2O_LANES       floats in a vector register
-//   H2O_ROW_BLOCK   rows whose dot products are accumulated at once
-//   H2O_DIM_BLOCK   vectors of the output that are accumulated at once
+//   H2O_BLOCK       rows, or vectors of the output, whose sums are accumulated at once
 //   H2O_REGISTER    the assembler's constraint for a vector register
 //   H2O_WIDEN_HALF  what converts one Float16 to float
 //   H2O_STORE_HALF  what stores a Vector as H2O_LANES float16 at a pointer
@@ -86,6 +85,5 @@ H2O_TARGET void to_float32(
 #undef H2O_WIDEN_HALF
 #undef H2O_WIDEN_BYTES
 #undef H2O_STORE_HALF
-#undef H2O_ROW_BLOCK
-#undef H2O_DIM_BLOCK
+#undef H2O_BLOCK
 #undef H2O_LOAD_HALF

@@ -125,11 +125,11 @@ H2O_TARGET void dot_packed_heads(
     float* out,
     int64_t out_stride) {
   int n = 0;
-  for (; n + H2O_ROW_BLOCK <= row_count; n += H2O_ROW_BLOCK) {
-    for (int r = 0; r < H2O_ROW_BLOCK; ++r) {
+  for (; n + H2O_BLOCK <= row_count; n += H2O_BLOCK) {
+    for (int r = 0; r < H2O_BLOCK; ++r) {
       prefetch(words + (n + rows_ahead + r) * stride, dim * Bits / 8);
     }
-    dot_packed_block<Bits, H2O_ROW_BLOCK, Heads>(
+    dot_packed_block<Bits, H2O_BLOCK, Heads>(
         queries, words + n * stride, stride, tile.scales.data() + n, group_size, dim,
         out + n, out_stride);
   }
@@ -245,10 +245,10 @@ H2O_TARGET void mix_packed_heads(
     int group_size,
     int dim,
     float* out) {
-  constexpr int block = H2O_DIM_BLOCK * lanes;
+  constexpr int block = H2O_BLOCK * lanes;
   int d = 0;
   for (; d + block <= dim; d += block) {
-    mix_packed_block<Bits, Heads, H2O_DIM_BLOCK>(
+    mix_packed_block<Bits, Heads, H2O_BLOCK>(
         weights, weight_stride, words, stride, tile.scales.data(), row_count, d, group_size,
         out, dim);
   }

@@ -76,6 +76,14 @@ mx::array used_rows(const mx::array& rows, int count, mx::StreamOrDevice s) {
   return rows.shape(2) == count ? rows : first_rows(rows, count, s);
 }
 
+size_t bytes_of(const std::vector<mx::array>& arrays) {
+  size_t bytes = 0;
+  for (const auto& a : arrays) {
+    bytes += a.nbytes();
+  }
+  return bytes;
+}
+
 } // namespace layer_caches
 
 CacheError::CacheError(std::string code, Values values)
@@ -365,11 +373,8 @@ std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
   if (rows_->ring) {
     arrays.push_back(layer_caches::used_rows(*rows_->ring, step.ring_used(), s));
   }
-  const auto& [scores, positions, novelty, key_sum, victim, held] = *ledger_;
-  arrays.insert(arrays.end(), {scores, positions, novelty, key_sum, victim});
-  if (held) {
-    arrays.push_back(*held);
-  }
+  const auto ledger = arrays_of(*ledger_);
+  arrays.insert(arrays.end(), ledger.begin(), ledger.end());
   if (chosen_) {
     arrays.push_back(*chosen_);
   }
@@ -399,20 +404,11 @@ int LayerCache::value_dim() const {
 }
 
 size_t LayerCache::row_bytes() const {
-  return rows_ ? rows_->pool.nbytes() + (rows_->ring ? rows_->ring->nbytes() : 0) : 0;
+  return rows_ ? layer_caches::bytes_of(arrays_of(*rows_)) : 0;
 }
 
 size_t LayerCache::ledger_bytes() const {
-  if (!rows_) {
-    return 0;
-  }
-  size_t bytes = ledger_->held ? ledger_->held->nbytes() : 0;
-  for (const auto* a :
-       {&ledger_->scores, &ledger_->positions, &ledger_->novelty, &ledger_->key_sum,
-        &ledger_->victim}) {
-    bytes += a->nbytes();
-  }
-  return bytes;
+  return rows_ ? layer_caches::bytes_of(arrays_of(*ledger_)) : 0;
 }
 
 size_t LayerCache::nbytes() const {

@@ -150,14 +150,7 @@ int64_t check_shapes(const SavedCache& saved, const Parts& parts) {
       "key_sum", key_sum, has_heads && key_sum.dtype() == mx::float32,
       "float32 [B, Hkv, Dk]");
   const int batch = key_sum.shape(0), heads = key_sum.shape(1), key_dim = key_sum.shape(2);
-  const mx::Shape entries{batch, heads, config.max_size};
-  check_array("scores", ledger.scores, entries, mx::float32);
-  check_array("positions", ledger.positions, entries, mx::int32);
-  check_array("novelty", ledger.novelty, entries, mx::float32);
-  check_array("victim", ledger.victim, {batch, heads}, mx::int32);
-  if (ledger.held) {
-    check_array("held", *ledger.held, entries, mx::bool_);
-  }
+  check_each(ledger, batch, heads, config.max_size, key_dim, check_array);
   if (chosen) {
     const bool has_positions =
         chosen->ndim() == 2 && chosen->shape(1) > 0 && chosen->shape(1) <= saved.offset;
@@ -243,11 +236,7 @@ void check_chosen(const SavedCache& saved, const mx::array& chosen) {
 
 /// Checks the ledger against the rows; evaluates it.
 void check_contents(const SavedCache& saved, const Ledger& given) {
-  std::vector<mx::array> arrays{
-      given.scores, given.positions, given.novelty, given.key_sum, given.victim};
-  if (given.held) {
-    arrays.push_back(*given.held);
-  }
+  auto arrays = arrays_of(given);
   for (auto& a : arrays) {
     a = mx::contiguous(a);
   }

@@ -140,7 +140,7 @@ void encode_ledger(
       .set(constant::value_bits, int32_t(config.format.value_bits))
       .set(constant::group_size, int32_t(update.key.group_size))
       .set(constant::ring_bits, int32_t(config.format.recent_bits))
-      .set(constant::score, score_number(config.score))
+      .set(constant::score, int32_t(config.score))
       .set(constant::mask_kind, mask_kind(update.mask))
       .set(constant::observes, logits != nullptr)
       .set(constant::has_pins, !pinned.empty())
