@@ -1,4 +1,4 @@
-"""Whom an app with a package names: the model's makers and those of the code."""
+"""Acknowledgements that an app shows: the makers of the model and of the code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def acknowledgements(plan: PackagePlan) -> tuple[Acknowledgement, ...]:
 
 
 def of_model(plan: ModelPlan) -> Acknowledgement:
-    """Return how the model is named: with its own texts, or with the one that all have."""
+    """Return the acknowledgement of the model, with its own license or a shared text."""
     model_license = plan.source.texts.license
     source = model_license.link
     if plan.model.commit:

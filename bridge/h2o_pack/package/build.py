@@ -40,7 +40,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class PackageResult:
-    """What became of a plan.
+    """The result of building a plan.
 
     files: those written, relative to `folder`. replaced: those among them that the user had
     changed, whose versions are in Replaced/. vendored: None where that was not asked for, or

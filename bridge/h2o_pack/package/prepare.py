@@ -1,7 +1,7 @@
 """From a spec with nothing open to the plan of its package; nothing is written.
 
 `prepare` checks what the spec says, finds its models and reads what their files say;
-`plan_package` plans them. All that is wrong is told together.
+`plan_package` plans them. All errors are reported together.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class EarlierApp:
         return APP_FOLDER if self.wanted or self.scaffold is None else None
 
     def state(self, scaffold: Mapping[str, str]) -> AppState:
-        """Say what becomes of the app, by the digests of today's scaffold."""
+        """Decide what happens to the app, by comparing the digests of today's scaffold."""
         if self.place is not None:
             return "offered" if self.exists else "written"
         if not self.exists:
@@ -80,7 +80,7 @@ def earlier_app(output: Path, *, wanted: bool = False) -> EarlierApp:
 
 
 def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Content]:
-    """Leave out what App.new has already.
+    """Leave out files that App.new has already.
 
     Raises:
         UserError: App.new has something else there.
@@ -116,7 +116,7 @@ SPACE = "\0"  # where no line may end
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a package that is at the output already leaves to the next one.
+    """The parts of an existing package at the output that the next package keeps.
 
     vendor: how its Vendor/ folder was made, None without one. app: the user's app.
     """

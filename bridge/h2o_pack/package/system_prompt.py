@@ -62,7 +62,7 @@ def opening_length(tokenizer: Any, turns: Sequence[str], *, templated: bool) -> 
 
 
 def ids_of(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
-    """Return the ids of messages, with what begins the model's turn after them."""
+    """Return the token ids of messages and of the beginning of the model's turn after them."""
     ids: list[int] = tokenizer.apply_chat_template(
         messages, add_generation_prompt=True, tokenize=True, return_dict=False
     )
@@ -135,7 +135,7 @@ def pinning(tokens: int) -> Iterator[None]:
 
 
 def needed_bytes(memory: MemoryPlan) -> int:
-    """Return the bytes of weights, caches and what a chunk of a prompt takes."""
+    """Return the bytes of weights, of caches and for computing a chunk of a prompt."""
     return memory.weights + memory.caches + memory.archive + memory.prefill
 
 
@@ -336,7 +336,7 @@ def read(
 
 
 def policy_digest(plan: ModelPlan) -> str:
-    """Return the sha256 of what decides which rows the caches keep, and how."""
+    """Return the sha256 of the settings that decide which rows the caches keep, and how."""
     budgets = None if plan.budgets is None else plan.budgets.to_dict()
     storage = (plan.storage.name, plan.storage.group_size)
     settings = [plan.cache.to_dict(), *storage, budgets]

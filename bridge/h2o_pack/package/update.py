@@ -1,4 +1,4 @@
-"""What `update` does: plan a package anew by its lock, say what changes, do it."""
+"""The command `update`: plans a package again from its lock, shows the changes, makes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OF_THE_PLAN = ("package", "module", "spec")
 
 @dataclass(frozen=True)
 class Change:
-    """Something of a package that an update changes."""
+    """A part of a package that an update changes."""
 
     part: Annotated[Part, doc("Kind of the change.")]
     name: Annotated[str, doc("Name of a setting or a repository, or path of a file.")]

@@ -1,4 +1,4 @@
-"""Where a plan's cache is likely to hurt what the model says, and what to do."""
+"""Warnings about plans whose cache is likely to make the model's answers worse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_PROMPTS = (
 
 
 def advice(workload: Workload) -> tuple[str, ...]:
-    """Remarks on a plan, the gravest first; each says what, why and what next."""
+    """Remarks on a plan, the gravest first; each has a reason and a remedy."""
     model, caches = workload.model, [cache for cache in workload.caches if cache is not None]
     if not caches:
         return ()
@@ -69,7 +69,7 @@ def advice(workload: Workload) -> tuple[str, ...]:
 
 
 def sparse(size: int, context: int, longest: int) -> str:
-    """What is lost where a cache is far smaller than the text."""
+    """A warning about a cache that is far smaller than the text."""
     lost = "single facts from far back, long quotations and outputs of tools are often lost"
     if context == longest:
         return (
@@ -85,7 +85,7 @@ def sparse(size: int, context: int, longest: int) -> str:
 
 
 def beyond_limit(workload: Workload) -> list[str]:
-    """Say what the archives' limit takes away from the longest conversation."""
+    """Warn that the archives' limit drops tokens of the longest conversation."""
     settings, plan = workload.recall, recall_plan(workload)
     if settings is None or plan is None or plan.archive_tokens >= workload.tokens:
         return []
@@ -99,7 +99,7 @@ def beyond_limit(workload: Workload) -> list[str]:
 
 
 def beside_full_cache(workload: Workload) -> list[str]:
-    """What a cache that keeps every token would take, where recall brings some back."""
+    """With recall, the bytes of a cache that keeps every token, to compare."""
     tokens, own = workload.tokens, recall_plan(workload)
     if own is None or workload.max_kv >= tokens:
         return []

@@ -314,7 +314,7 @@ def plan_result(models: Sequence[PlannedModel]) -> PlanResult:
 
 
 def loaded_model(models: Sequence[str], fits: Sequence[DeviceFit]) -> LoadedModel:
-    """Return which of the models an app takes on a device, as its `load()` decides there.
+    """Return the model that the app's `load()` chooses on a device.
 
     models and fits: the largest model first.
     """

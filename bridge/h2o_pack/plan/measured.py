@@ -1,4 +1,4 @@
-"""What a device reported of its memory, beside what was planned."""
+"""The memory that a device reported, beside the plan."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MeasuredMemory:
 
 @dataclass(frozen=True)
 class SeenTerm:
-    """A term as it was planned, and as a device saw it."""
+    """The planned and the measured bytes of a term."""
 
     name: Annotated[str, doc("Name of the term; MLX and total are sums of other terms.")]
     planned: Annotated[Count, doc("Planned bytes.")]

@@ -109,7 +109,7 @@ def sums(plan: MemoryPlan) -> dict[str, int]:
 
 
 def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
-    """Show what takes how much, in a sentence per model; backends that differ side by side."""
+    """Show the bytes of each part, in a sentence per model; one column per backend."""
     for model in models:
         lines = [sums(plan) for plan in model.plans]
         parts = [
@@ -144,7 +144,7 @@ def groups(plan: PlanResult) -> list[Group]:
 
 
 def together(names: Sequence[str]) -> str:
-    """Return names in one line, without what they have in common with the one before."""
+    """Return names in one line, each without the part that it shares with the one before."""
     short, before = list[str](), ""
     for name in dict.fromkeys(names):
         family = name.partition(" ")[0]
@@ -208,7 +208,7 @@ def speeds(fits: Sequence[DeviceFit]) -> str:
 
 
 def remarks(plan: PlanResult) -> Iterator[str]:
-    """Yield what to know beforehand, and with what it would fit where it does not."""
+    """Yield warnings, and the settings that fit where the plan does not."""
     size = plan.size
     yield f"app: about {disk_size(size.download)} to download, models {disk_size(size.models)}"
     for text in common_first([(model.model, model.advice) for model in plan.models]):
@@ -221,9 +221,9 @@ def remarks(plan: PlanResult) -> Iterator[str]:
 
 
 def common_first(texts: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield what is said of all models, then what is said of some, by name.
+    """Yield the remarks on all models, then those on some, with the models' names.
 
-    texts: of each model, its name and what is said of it.
+    texts: each model's name and the remarks on it.
     """
     common = [text for text in texts[0][1] if all(text in own for _, own in texts)]
     yield from common
@@ -252,7 +252,7 @@ def print_all(plan: PlanResult, console: Console) -> None:
 
 
 def print_terms(report: PlannedModel, console: Console) -> None:
-    """Show what takes how much, a column per backend."""
+    """Show the bytes of each term, a column per backend."""
     from rich.table import Table
 
     table = Table(title=f"memory of {escaped(report.model)}", title_justify="left")
@@ -319,7 +319,7 @@ def escaped(text: str) -> str:
 
 
 def print_measured(measured: SeenMemory, console: Console) -> None:
-    """Show what a device saw beside what was planned, term by term."""
+    """Show the bytes that a device measured beside the planned bytes, term by term."""
     from rich.table import Table
 
     on = " ".join(filter(None, (measured.device, measured.system)))
@@ -342,7 +342,7 @@ def print_measured(measured: SeenMemory, console: Console) -> None:
 
 
 def print_speed_rule(report: PlannedModel, console: Console) -> None:
-    """Show what estimates of speed stand on."""
+    """Show from which measurements the speed is estimated."""
     worst = max(abs(point.error) for point in report.calibration)
     measured_on = " and ".join(dict.fromkeys(point.identifier for point in report.calibration))
     caption(
@@ -358,7 +358,7 @@ def print_speed_rule(report: PlannedModel, console: Console) -> None:
 
 
 def size_sentence(size: AppSize) -> str:
-    """What an app weighs, and whether the store asks users before they download it."""
+    """The size of an app, and whether the store asks users before they download it."""
     span = f"{size.code_least / 1e6:.0f} to {size.code_most / 1e6:.0f}"
     code = f"its code about {size.code / 1e6:.0f} MB ({span})"
     if size.download < size.installed:
@@ -409,7 +409,7 @@ def styled(verdict: Verdict) -> str:
 
 
 def write_page(plan: PlanResult, path: Path) -> None:
-    """Write all that is known of a plan as one HTML page that needs nothing else."""
+    """Write a whole plan as one HTML page that loads no other file."""
     from rich.console import Console
 
     screen = Console(record=True, file=io.StringIO(), width=PAGE, highlight=False)

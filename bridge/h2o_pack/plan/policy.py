@@ -1,4 +1,4 @@
-"""Settings of a cache in a TOML file, for what few users change.
+"""Settings of a cache in a TOML file, for settings that few users change.
 
 policy = "tuned"            # whose defaults hold for what is not stated
 recent_budget = 96
@@ -113,7 +113,7 @@ def whole_number(value: Any, name: str, path: Path) -> int:
 
 
 def checked(field: Field, value: Any, path: Path) -> Any:
-    """Return a setting's value, ranges as tuples; the cache checks what belongs together."""
+    """Return a setting's value, ranges as tuples; the cache checks them together."""
     if field.type == "ranges" and isinstance(value, list):
         return tuple(tuple(pair) if isinstance(pair, list) else pair for pair in value)
     with user_errors():
@@ -182,7 +182,7 @@ class PolicyResult(Result):
 
 
 def show(name: str) -> PolicyResult:
-    """Return a named policy and a file that says the same.
+    """Return a named policy and a file with the same settings.
 
     Raises:
         UserError: there is no such policy; names the nearest.

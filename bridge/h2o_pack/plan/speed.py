@@ -70,12 +70,12 @@ def rules() -> Mapping[str, float]:
 
 @cache
 def facts() -> SpeedFile:
-    """Everything that facts/speed.toml says."""
+    """The content of facts/speed.toml."""
     return read_tables(FOLDER / "speed.toml", SpeedFile)
 
 
 def estimate(model: Model, plan: MemoryPlan, device: Device) -> Speed | None:
-    """The speed on a device; None where that cannot be said.
+    """The speed on a device; None if it cannot be estimated.
 
     Its bandwidth may be unknown, or the model so small that fixed costs rule.
 

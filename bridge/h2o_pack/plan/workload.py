@@ -32,7 +32,7 @@ def cache_config(spec: CacheSpec) -> tuple[H2OConfig, tuple[H2OConfigWarning, ..
     """Make the cache's configuration and collect what it warns about.
 
     Raises:
-        UserError: the settings do not fit together, or say what the budgets say.
+        UserError: the settings do not fit together, or repeat settings of the budgets.
 
     """
     refuse_stated_twice(spec)

@@ -1,1 +1,1 @@
-"""What machines showed: a report of one, how it is made, and the page of all of them."""
+"""Reports of single machines, how they are made, and the page with all of them."""

@@ -1,4 +1,4 @@
-"""Runs what this machine can: parity, then memory and speed of the whole model."""
+"""Runs the checks that this machine supports: parity, then memory and speed of the model."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Options:
 
 
 def run(options: Options, say: ProgressReporter) -> ProofReport:
-    """Run all that this machine can; levels that it cannot run say why.
+    """Run all levels that this machine supports; the report has the reason for each other one.
 
     Raises:
         UserError: the model or the package cannot be used, or MLX is of another version.
@@ -100,7 +100,7 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
 
 @contextmanager
 def package_of(options: Options, say: ProgressReporter) -> Iterator[tuple[Path, str]]:
-    """Give the package that was named, or a new one that lasts as long as the block.
+    """Yield the given package, or a new one that is deleted after the block.
 
     With it comes why it has no Vendor/, for level 3.
     """
