@@ -30,14 +30,14 @@ def machine(tmp_path):
 def project(*references: str, target: str = "App") -> dict[str, str]:
     """Return the files of an Xcode project that refers to packages."""
     objects = [f'T = {{isa = PBXNativeTarget; name = "{target}";}};']
-    objects += [f"R{number} = {{{each}}};" for number, each in enumerate(references)]
+    objects += [f"R{number} = {{{reference}}};" for number, reference in enumerate(references)]
     return {PROJECT: f"// !$*UTF8*$!\n{{objects = {{{' '.join(objects)}}};}}\n"}
 
 
 def remote(url: str, **requirement: str) -> str:
-    wanted = " ".join(f'{name} = "{value}";' for name, value in requirement.items())
+    limits = " ".join(f'{name} = "{value}";' for name, value in requirement.items())
     kind = "XCRemoteSwiftPackageReference"
-    return f'isa = {kind}; repositoryURL = "{url}"; requirement = {{{wanted}}};'
+    return f'isa = {kind}; repositoryURL = "{url}"; requirement = {{{limits}}};'
 
 
 def local(path: Path | str) -> str:
@@ -46,20 +46,23 @@ def local(path: Path | str) -> str:
 
 def pins(**versions: str) -> str:
     """Return Package.resolved of packages, `_` being written for `-`."""
-    found = [
+    packages = [
         {
             "location": f"{GITHUB}/x/{name.replace('_', '-')}",
             "state": {"revision": "0" * 40, "version": version},
         }
         for name, version in versions.items()
     ]
-    return json.dumps({"pins": found, "version": 3})
+    return json.dumps({"pins": packages, "version": 3})
 
 
-def found_in(folder: Path, files: dict[str, str], machine: Machine) -> dict[str, tuple]:
+def findings_of(folder: Path, files: dict[str, str], machine: Machine) -> dict[str, tuple]:
     checkup = check_app(build_tree(folder / "app", files), machine.seen(), may_run=True)
     schemas.check(checkup, "doctor")
-    return {each.name: (each.status, each.what, each.remedy) for each in checkup.findings}
+    return {
+        finding.name: (finding.status, finding.what, finding.remedy)
+        for finding in checkup.findings
+    }
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def found_in(folder: Path, files: dict[str, str], machine: Machine) -> dict[str,
 def test_a_project_that_uses_mlx_swift_lm_gets_the_edited_copy(
     machine, tmp_path, requirement, status, text
 ):
-    findings = found_in(tmp_path, project(remote(LM, **requirement)), machine)
+    findings = findings_of(tmp_path, project(remote(LM, **requirement)), machine)
     assert findings["mlx-swift-lm"][0] == status
     assert f"the package's edited copy of {DEFAULT}" in findings["mlx-swift-lm"][1]
     assert text in " ".join(findings["mlx-swift-lm"])
@@ -98,7 +101,7 @@ def test_what_a_dependency_brings_is_read_from_the_resolved_versions(
     machine, tmp_path, version, status
 ):
     files = project(remote(f"{GITHUB}/huggingface/AnyLanguageModel", kind="branch", branch="x"))
-    findings = found_in(tmp_path, files | {RESOLVED: pins(mlx_swift_lm=version)}, machine)
+    findings = findings_of(tmp_path, files | {RESOLVED: pins(mlx_swift_lm=version)}, machine)
     assert findings["mlx-swift-lm"][0] == status
     assert "Vendor/mlx-swift-lm" not in findings["mlx-swift-lm"][2]
 
@@ -110,7 +113,7 @@ def test_one_version_of_a_library_serves_both_or_none_does(machine, tmp_path):
     jinja = remote(
         f"{GITHUB}/huggingface/swift-jinja", kind="upToNextMajorVersion", minimumVersion="1.2.0"
     )
-    findings = found_in(tmp_path, project(collections, jinja), machine)
+    findings = findings_of(tmp_path, project(collections, jinja), machine)
     assert findings["swift-collections"][0] == "ok"
     assert findings["swift-jinja"][:2] == (
         "problem",
@@ -120,17 +123,17 @@ def test_one_version_of_a_library_serves_both_or_none_does(machine, tmp_path):
 
 def test_an_older_swift_transformers_brings_a_module_of_the_same_name(machine, tmp_path):
     files = project() | {RESOLVED: pins(jinja="1.3.2", swift_transformers="0.1.24")}
-    assert found_in(tmp_path, files, machine)["jinja"] == (
+    assert findings_of(tmp_path, files, machine)["jinja"] == (
         "problem",
         "swift-jinja has a module Jinja too",
         "Update swift-transformers, which depends on it, to 1.0.0 or newer.",
     )
     newer = project() | {RESOLVED: pins(swift_jinja="2.3.6", swift_transformers="1.3.3")}
-    assert {each[0] for each in found_in(tmp_path, newer, machine).values()} == {"ok"}
+    assert {finding[0] for finding in findings_of(tmp_path, newer, machine).values()} == {"ok"}
 
 
 def test_a_target_of_the_app_must_not_be_named_like_a_module(machine, tmp_path):
-    findings = found_in(tmp_path, project(target="H2OKit"), machine)
+    findings = findings_of(tmp_path, project(target="H2OKit"), machine)
     assert findings["H2OKit"][0] == "problem"
     assert "Rename" in findings["H2OKit"][2]
 
@@ -138,35 +141,36 @@ def test_a_target_of_the_app_must_not_be_named_like_a_module(machine, tmp_path):
 def test_packages_of_ours_are_known_by_their_locks(machine, tmp_path):
     build_tree(tmp_path, {f"{name}/h2o-pack.lock.json": "{}" for name in ("Chat", "Other")})
     one = project(local("../Chat"), local("../Chat/Vendor/mlx-swift"))
-    findings = found_in(tmp_path, one, machine)
-    assert {name: each[0] for name, each in findings.items()} == {
+    findings = findings_of(tmp_path, one, machine)
+    assert {name: finding[0] for name, finding in findings.items()} == {
         "chat": "ok",
         "mlx-swift": "ok",
     }
-    findings = found_in(tmp_path, project(local("../Chat"), local("../Other")), machine)
+    findings = findings_of(tmp_path, project(local("../Chat"), local("../Other")), machine)
     assert findings["other"][0] == "problem"
     assert "both have the module H2OKit" in findings["other"][1]
 
 
 def test_the_version_is_that_of_the_package_that_the_app_has(machine, tmp_path):
     name = list(upstream_versions())[-1]
-    known = json.loads((GOLDEN / "demo/h2o-pack.lock.json").read_text())
-    made = {"Chat/h2o-pack.lock.json": json.dumps({**known, "upstream_version": name})}
-    build_tree(tmp_path, made)
-    asked = remote(LM, kind="exactVersion", version="3.31.3")
-    findings = found_in(tmp_path, project(local("../Chat"), asked), machine)
+    record = json.loads((GOLDEN / "demo/h2o-pack.lock.json").read_text())
+    build_tree(
+        tmp_path, {"Chat/h2o-pack.lock.json": json.dumps({**record, "upstream_version": name})}
+    )
+    dependency = remote(LM, kind="exactVersion", version="3.31.3")
+    findings = findings_of(tmp_path, project(local("../Chat"), dependency), machine)
     assert f"edited copy of {name}" in findings["mlx-swift-lm"][1]
 
 
 def test_the_generated_app_has_its_package(machine):
     checkup = check_app(GOLDEN / "demo/App", machine.seen(), may_run=True)
-    [found] = checkup.findings
-    assert (found.name, found.status) == ("demo", "ok")
+    [finding] = checkup.findings
+    assert (finding.name, finding.status) == ("demo", "ok")
     assert checkup.read == ("Chat.xcodeproj/project.pbxproj",)
 
 
 def test_another_copy_of_mlx_swift_in_a_folder_lacks_the_edits(machine, tmp_path):
-    findings = found_in(tmp_path, project(local("../mlx-swift")), machine)
+    findings = findings_of(tmp_path, project(local("../mlx-swift")), machine)
     assert findings["mlx-swift"][0] == "problem"
     assert f"{tmp_path}/mlx-swift, which lacks the edits" in findings["mlx-swift"][1]
 
@@ -191,8 +195,8 @@ MANIFEST = {
 def test_what_an_older_swift_prints_of_a_manifest_is_read_too(machine, tmp_path):
     """Addresses were plain text before Swift 5.9, and warnings come first."""
     machine.has(swift=f"echo warning: unhandled; /bin/cat <<END\n{json.dumps(MANIFEST)}\nEND")
-    findings = found_in(tmp_path, {"Package.swift": "x"}, machine)
-    assert {name: each[0] for name, each in findings.items()} == {
+    findings = findings_of(tmp_path, {"Package.swift": "x"}, machine)
+    assert {name: finding[0] for name, finding in findings.items()} == {
         "mlx-swift-lm": "problem",
         "MLXNN": "problem",
     }
@@ -209,11 +213,11 @@ def test_what_an_older_swift_prints_of_a_manifest_is_read_too(machine, tmp_path)
 def test_a_manifest_that_is_not_read_is_told(machine, tmp_path, scripts, why):
     machine.has(**scripts)
     files = {"Package.swift": "x"}
-    status, what, _ = found_in(tmp_path, files, machine)["Package.swift"]
+    status, what, _ = findings_of(tmp_path, files, machine)["Package.swift"]
     assert (status, why in what) == ("problem", True), what
-    known = files | {"Package.resolved": pins(mlx_swift="0.31.6")}
-    findings = found_in(tmp_path, known, machine)
-    assert {name: each[0] for name, each in findings.items()} == {
+    files |= {"Package.resolved": pins(mlx_swift="0.31.6")}
+    findings = findings_of(tmp_path, files, machine)
+    assert {name: finding[0] for name, finding in findings.items()} == {
         "Package.swift": "warning",
         "mlx-swift": "warning",
     }
@@ -230,7 +234,7 @@ def test_a_manifest_that_is_not_read_is_told(machine, tmp_path, scripts, why):
     ],
 )
 def test_a_file_that_is_not_as_xcode_writes_it_is_told(machine, tmp_path, name, text):
-    findings = found_in(tmp_path, project() | {name: text}, machine)
+    findings = findings_of(tmp_path, project() | {name: text}, machine)
     assert list(findings) == [name]
     assert "not read" in findings[name][1]
 
@@ -238,7 +242,7 @@ def test_a_file_that_is_not_as_xcode_writes_it_is_told(machine, tmp_path, name, 
 def test_the_first_form_of_resolved_versions_is_read(machine, tmp_path):
     old = {"repositoryURL": f"{GITHUB}/ml-explore/mlx-swift", "state": {"version": "0.31.6"}}
     files = project() | {"Package.resolved": json.dumps({"object": {"pins": [old]}})}
-    assert found_in(tmp_path, files, machine)["mlx-swift"][0] == "warning"
+    assert findings_of(tmp_path, files, machine)["mlx-swift"][0] == "warning"
 
 
 def test_a_folder_that_is_no_app_is_refused(machine, tmp_path, run):
@@ -251,8 +255,8 @@ def test_a_folder_that_is_no_app_is_refused(machine, tmp_path, run):
 
 @pytest.mark.parametrize(("version", "code"), [("3.31.4", 0), ("2.0.0", 1)])
 def test_the_exit_code_says_whether_something_collides(run, tmp_path, version, code):
-    asked = remote(LM, kind="exactVersion", version=version)
-    folder = build_tree(tmp_path / "app", project(asked))
+    dependency = remote(LM, kind="exactVersion", version=version)
+    folder = build_tree(tmp_path / "app", project(dependency))
     result = run("doctor", folder / "App.xcodeproj")
     assert result.exit_code == code
     verb = "cannot be added to this app until" if code else "can be added to this app"
@@ -275,7 +279,7 @@ let package = Package(
     folder = build_tree(tmp_path / "app", {"Package.swift": manifest})
     checkup = check_app(folder, Surroundings(tool_seconds=300), may_run=True)
     assert checkup.dependencies[0].requirement == "3.31.0 ..< 3.32.0"
-    assert {each.name: each.status for each in checkup.findings} == {
+    assert {finding.name: finding.status for finding in checkup.findings} == {
         "mlx-swift-lm": "warning",
         "Jinja": "problem",
     }

@@ -3,7 +3,6 @@
 import importlib.resources
 import json
 import shutil
-from functools import partial
 
 import mlx.core as mx
 import pytest
@@ -80,9 +79,9 @@ def test_a_template_that_writes_the_date_after_the_user_has_spoken_is_no_problem
     ],
 )
 def test_a_template_with_which_nothing_can_be_prepared_is_refused(source, what):
-    said = partial(refused, first_turns, code=ExitCode.USAGE)
     texts = ModelTexts(ChatTemplate(source, "x.jinja"))
-    assert f"the chat template {what}" in said(texts, "Be brief.", "m")
+    error = refused(first_turns, texts, "Be brief.", "m", code=ExitCode.USAGE)
+    assert f"the chat template {what}" in error
 
 
 TEXT = "You are a brief assistant. Answer in one sentence, in plain words."
@@ -94,16 +93,16 @@ SAID = " What is a heavy hitter?"
 def package(ios, tmp_path):
     """Package the demo model with a system prompt; return the result of the command."""
 
-    def command(*options, text=TEXT, max_kv=64, **given):
+    def command(*options, text=TEXT, max_kv=64, **settings):
         file = tmp_path / "system.txt"
         file.write_text(f"\n{text}\n", "utf-8")
-        return ios("--name", "Demo", "--system", file, *options, max_kv=max_kv, **given)
+        return ios("--name", "Demo", "--system", file, *options, max_kv=max_kv, **settings)
 
     return command
 
 
 @pytest.fixture
-def made(package, tmp_path):
+def demo(package, tmp_path):
     package()
     return tmp_path / "Demo"
 
@@ -133,9 +132,9 @@ def logits(model, caches, ids):
         return model(mx.array([ids]), cache=caches)
 
 
-def test_the_caches_go_on_as_those_of_a_model_that_read_the_prompt(made, tmp_path):
-    caches, said = caches_of(made, tmp_path)
-    prompt = json.loads(said["tokens"])
+def test_the_caches_go_on_as_those_of_a_model_that_read_the_prompt(demo, tmp_path):
+    caches, metadata = caches_of(demo, tmp_path)
+    prompt = json.loads(metadata["tokens"])
     model, tokenizer = models.load("demo")
     assert tokenizer.encode(f"{TEXT}\n{SAID}")[: len(prompt)] == prompt
     config = H2OConfig(64, pinned=((0, len(prompt)),))
@@ -153,8 +152,8 @@ def test_the_caches_go_on_as_those_of_a_model_that_read_the_prompt(made, tmp_pat
 
 def test_the_prompt_is_read_in_the_chunks_of_the_app(package, tmp_path):
     package("--prefill-step", 8, "--kv", "k8v4")
-    caches, said = caches_of(tmp_path / "Demo", tmp_path)
-    prompt = json.loads(said["tokens"])
+    caches, metadata = caches_of(tmp_path / "Demo", tmp_path)
+    prompt = json.loads(metadata["tokens"])
     model, _ = models.load("demo")
     own = make_h2o_cache(model, H2OConfig(64, pinned=((0, len(prompt)),)), kv="k8v4")
     for begin in range(0, len(prompt), 8):
@@ -175,13 +174,13 @@ def test_manifest_lock_and_result_say_what_they_were_computed_from(package, tmp_
     assert prompt.prompt == lock.sha256(TEXT.encode())
     assert (prompt.template, prompt.model, prompt.chunk) == ("", bundled.digest, 512)
     assert SYSTEM_PROMPT in {file.path for file in bundled.files}
-    _, said = caches_of(tmp_path / "Demo", tmp_path)
-    assert said["model"] == bundled.digest
-    assert len(json.loads(said["tokens"])) == prompt.tokens
+    _, metadata = caches_of(tmp_path / "Demo", tmp_path)
+    assert metadata["model"] == bundled.digest
+    assert len(json.loads(metadata["tokens"])) == prompt.tokens
 
 
-def test_swift_gets_the_prompt_too(made):
-    source = (made / "Sources/DemoModel/BundledModel.swift").read_text("utf-8")
+def test_swift_gets_the_prompt_too(demo):
+    source = (demo / "Sources/DemoModel/BundledModel.swift").read_text("utf-8")
     assert f'systemPrompt: String? = "{TEXT}"\n' in source
 
 
@@ -192,12 +191,12 @@ def test_without_a_system_prompt_there_is_none(demo_package):
     assert "systemPrompt: String? = nil\n" in source
 
 
-def test_the_same_prompt_is_not_read_again(package, made, computed):
-    before = (made / "Model" / SYSTEM_PROMPT).read_bytes()
+def test_the_same_prompt_is_not_read_again(package, demo, computed):
+    before = (demo / "Model" / SYSTEM_PROMPT).read_bytes()
     result = package("-v")
     assert "the caches of the system prompt are up to date" in result.stderr
     assert computed == []
-    assert (made / "Model" / SYSTEM_PROMPT).read_bytes() == before
+    assert (demo / "Model" / SYSTEM_PROMPT).read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -205,13 +204,13 @@ def test_the_same_prompt_is_not_read_again(package, made, computed):
     [{"text": "Be kind."}, {"max_kv": 96}, {"model": "demo-4bit"}],
     ids=["prompt", "policy", "model"],
 )
-def test_another_prompt_policy_or_model_is_read(package, made, computed, change):
-    before = manifest.read(made).system_prompt
+def test_another_prompt_policy_or_model_is_read(package, demo, computed, change):
+    before = manifest.read(demo).system_prompt
     package(**change)
-    after = manifest.read(made)
+    after = manifest.read(demo)
     assert len(computed) == 1
     assert after.system_prompt != before
-    assert lock.read(made).models[0].system_prompt == after.system_prompt
+    assert lock.read(demo).models[0].system_prompt == after.system_prompt
 
 
 def test_another_template_is_read(package, computed, tmp_path):
@@ -224,47 +223,47 @@ def test_another_template_is_read(package, computed, tmp_path):
     prompt = manifest.read(tmp_path / "Demo").system_prompt
     assert prompt is not None
     assert prompt.template == lock.sha256((TEMPLATE + "!").encode())
-    _, said = caches_of(tmp_path / "Demo", tmp_path)
+    _, metadata = caches_of(tmp_path / "Demo", tmp_path)
     _, tokenizer = models.load("demo")
-    text = tokenizer.decode(json.loads(said["tokens"]))
+    text = tokenizer.decode(json.loads(metadata["tokens"]))
     assert text == f"<system>{TEXT}\n<user>"
 
 
-def test_a_damaged_file_is_noticed_and_computed_again(package, made, computed, run):
-    path = made / "Model" / SYSTEM_PROMPT
+def test_a_damaged_file_is_noticed_and_computed_again(package, demo, computed, run):
+    path = demo / "Model" / SYSTEM_PROMPT
     content = path.read_bytes()
     path.write_bytes(content[:-1] + b"?")
-    assert run("verify", made).exit_code == ExitCode.DIFFERENT
+    assert run("verify", demo).exit_code == ExitCode.DIFFERENT
     package()
     assert len(computed) == 1
     assert path.read_bytes() == content
 
 
-def test_it_leaves_with_the_option(ios, made):
+def test_it_leaves_with_the_option(ios, demo):
     ios("--name", "Demo", max_kv=64)
-    assert SYSTEM_PROMPT not in names(made / "Model")
-    assert lock.read(made).models[0].system_prompt is None
+    assert SYSTEM_PROMPT not in names(demo / "Model")
+    assert lock.read(demo).models[0].system_prompt is None
 
 
 @pytest.mark.parametrize("part", ["lock", "manifest"])
-def test_records_that_contradict_are_a_difference(made, run, part):
-    path = made / {"lock": lock.NAME, "manifest": "Model/manifest.json"}[part]
+def test_records_that_contradict_are_a_difference(demo, run, part):
+    path = demo / {"lock": lock.NAME, "manifest": "Model/manifest.json"}[part]
     document = json.loads(path.read_text("utf-8"))
     described = document["models"][0] if part == "lock" else document
     described["system_prompt"]["tokens"] += 1
     path.write_text(json.dumps(document), "utf-8")
-    result = run("verify", made)
+    result = run("verify", demo)
     assert result.exit_code == ExitCode.DIFFERENT
     assert "has another system prompt than the lock" in result.stdout
 
 
-def test_a_prompt_that_another_model_read_is_a_difference(made, run):
-    for path in (made / lock.NAME, made / "Model/manifest.json"):
+def test_a_prompt_that_another_model_read_is_a_difference(demo, run):
+    for path in (demo / lock.NAME, demo / "Model/manifest.json"):
         document = json.loads(path.read_text("utf-8"))
         described = document["models"][0] if path.name == lock.NAME else document
         described["system_prompt"]["model"] = "0" * 64
         path.write_text(json.dumps(document), "utf-8")
-    result = run("verify", made)
+    result = run("verify", demo)
     assert result.exit_code == ExitCode.DIFFERENT
     assert "has caches of a system prompt that another model computed" in result.stdout
 
@@ -292,7 +291,7 @@ def test_a_prompt_that_is_too_long_is_known_before_weights_are_fetched(hub, pack
     assert max(read) < len(contents["model.safetensors"]) / 10  # its header
 
 
-def test_a_prompt_that_certainly_fits_needs_no_tokenizer(made, monkeypatch, package):
+def test_a_prompt_that_certainly_fits_needs_no_tokenizer(demo, monkeypatch, package):
     monkeypatch.setattr(prepared, "load_tokenizer", None)
     package(text="Be kind.")
 
@@ -340,8 +339,8 @@ def test_caches_that_swift_does_not_read_are_refused():
 @pytest.mark.parametrize("place", ["memory", "files"])
 def test_the_archive_of_recall_is_there_too_and_in_no_files_yet(package, tmp_path, place):
     package("--recall", "--archive", place, max_kv=128)
-    caches, said = caches_of(tmp_path / "Demo", tmp_path)
-    prompt = json.loads(said["tokens"])
+    caches, metadata = caches_of(tmp_path / "Demo", tmp_path)
+    prompt = json.loads(metadata["tokens"])
     for cache in caches:
         assert cache.config.recall is not None
         assert cache.config.recall.store is None

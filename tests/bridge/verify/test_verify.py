@@ -23,8 +23,8 @@ def package(tiny_package):
     return tiny_package
 
 
-def found(package, **options):
-    return [str(each) for each in verify(package, **options).differences]
+def differences(package, **options):
+    return [str(difference) for difference in verify(package, **options).differences]
 
 
 def users(package):
@@ -45,7 +45,7 @@ def test_what_was_done_to_generated_files_is_said(package, quick):
     (package / "README.md").unlink()
     (package / "Package.swift").unlink()
     (package / "Package.swift").symlink_to("elsewhere")
-    assert found(package, quick=quick) == [
+    assert differences(package, quick=quick) == [
         "Package.swift is not a regular file",
         "README.md is missing",
         f"{SOURCE} has changed since h2o-pack wrote it",
@@ -62,7 +62,7 @@ def test_what_the_user_added_is_named_and_is_no_difference(package, tmp_path):
     (package / "App/Chat/ChatView.swift").write_text("// mine")
     (package / "App/Chat/KeptStrip.swift").unlink()
     (package / "Model/linked").symlink_to(tmp_path)
-    assert found(package) == []
+    assert differences(package) == []
     assert users(package) == [
         "Sources/.build/Mine.swift was added, and is built with the package",
         "Sources/H2OKit/Mine.swift was added, and is built with the package",
@@ -88,7 +88,7 @@ def test_what_tools_leave_and_users_keep_beside_it_is_not_a_difference(package):
             "App/Chat.xcodeproj/project.xcworkspace/contents": "",
         },
     )
-    assert (found(package), users(package)) == ([], [])
+    assert (differences(package), users(package)) == ([], [])
 
 
 def test_a_changed_size_is_told_from_changed_content(package):
@@ -99,16 +99,16 @@ def test_a_changed_size_is_told_from_changed_content(package):
     (package / "Model/config.json").write_text("{}")
     (package / "Model/tokenizer.json").unlink()
     size = next(
-        each["size"]
-        for each in json.loads((package / "Model/manifest.json").read_text())["files"]
-        if each["path"] == "config.json"
+        file["size"]
+        for file in json.loads((package / "Model/manifest.json").read_text())["files"]
+        if file["path"] == "config.json"
     )
-    assert found(package) == [
+    assert differences(package) == [
         f"Model/config.json has 2 bytes instead of {size}",
         f"{WEIGHTS} has the right size but another sha256",
         "Model/tokenizer.json is missing",
     ]
-    assert [each[:12] for each in found(package, quick=True)] == [
+    assert [text[:12] for text in differences(package, quick=True)] == [
         "Model/config",
         "Model/tokeni",
     ]
@@ -117,7 +117,7 @@ def test_a_changed_size_is_told_from_changed_content(package):
 def test_a_link_to_the_same_bytes_is_not_the_file(package, tmp_path):
     (package / WEIGHTS).rename(tmp_path / "moved")
     (package / WEIGHTS).symlink_to(tmp_path / "moved")
-    assert found(package) == [f"{WEIGHTS} is not a regular file"]
+    assert differences(package) == [f"{WEIGHTS} is not a regular file"]
 
 
 def test_a_file_that_cannot_be_read_is_a_difference(package, monkeypatch):
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_read_is_a_difference(package, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("h2o_pack.verify.check.sha256_of", refuse)
-    assert f"{WEIGHTS} cannot be read: Permission denied" in found(package)
+    assert f"{WEIGHTS} cannot be read: Permission denied" in differences(package)
 
 
 ONE_FILE = (
@@ -149,7 +149,7 @@ def test_a_manifest_that_cannot_be_used_is_a_difference(package, text, what):
     path.unlink()
     if text is not None:
         path.write_text(text)
-    (difference,) = found(package)
+    (difference,) = differences(package)
     assert difference.startswith(f"Model/manifest.json {what}")
 
 
@@ -165,7 +165,7 @@ def test_a_manifest_of_another_model_than_the_lock_is_a_difference(package, chan
     [model] = record.models
     record = dataclasses.replace(record, models=(dataclasses.replace(model, **change),))
     (package / lock.NAME).write_text(record.to_json())
-    assert found(package) == [f"Model/manifest.json {what}"]
+    assert differences(package) == [f"Model/manifest.json {what}"]
 
 
 def test_a_lock_that_names_files_outside_is_a_difference_and_nothing_is_opened(
@@ -179,7 +179,7 @@ def test_a_lock_that_names_files_outside_is_a_difference_and_nothing_is_opened(
     (package / "Vendor").mkdir()
     record = dataclasses.replace(record, files=files, vendor=vendor)
     (package / lock.NAME).write_text(record.to_json())
-    assert [each.partition(" is in the records, but")[0] for each in found(package)] == [
+    assert [text.partition(" is in the records, but")[0] for text in differences(package)] == [
         "../secret",
         "/etc/passwd",
         "Vendor/manifest.json is missing",
@@ -205,7 +205,7 @@ def with_vendor(package):
 
 
 def test_every_file_of_vendor_is_compared(with_vendor):
-    assert (found(with_vendor), users(with_vendor)) == ([], [])
+    assert (differences(with_vendor), users(with_vendor)) == ([], [])
     result = verify(with_vendor)
     assert result.vendor == "checked"
     assert result.files == len(lock.read(with_vendor).files) + 4 + len(UPSTREAM)
@@ -215,7 +215,7 @@ def test_every_file_of_vendor_is_compared(with_vendor):
     with (with_vendor / "Vendor/mlx-swift/plain.cpp").open("a") as file:
         file.write("// appended")
     build_tree(with_vendor / "Vendor/mlx-swift", {"Added.swift": "", ".build/x": ""})
-    assert found(with_vendor) == [
+    assert differences(with_vendor) == [
         "Vendor/mlx-swift/edited.cpp is upstream's own version: "
         "the edit of h2o-pack is missing",
         "Vendor/mlx-swift/kept.cpp has changed since h2o-pack wrote it",
@@ -243,7 +243,7 @@ def test_a_manifest_of_vendor_that_is_not_the_recorded_one_is_not_believed(
     if text is not None:
         path.write_text(text)
     (with_vendor / "Vendor/mlx-swift/edited.cpp").write_text("mine")
-    assert found(with_vendor) == [
+    assert differences(with_vendor) == [
         f"Vendor/manifest.json {what}",
         "Vendor/mlx-swift/edited.cpp has changed since h2o-pack wrote it",
     ]
@@ -252,7 +252,7 @@ def test_a_manifest_of_vendor_that_is_not_the_recorded_one_is_not_believed(
 def test_vendor_that_is_gone_is_a_difference(with_vendor):
     shutil.rmtree(with_vendor / "Vendor")
     assert verify(with_vendor).vendor == "missing"
-    assert found(with_vendor) == [
+    assert differences(with_vendor) == [
         f"Vendor is missing; make it with `h2o-pack vendor {with_vendor}`"
     ]
 
@@ -300,9 +300,9 @@ def test_the_command_speaks_json(package, run):
     result = run("verify", package, "--json")
     document = schemas.check(json.loads(result.stdout), "verify")
     assert result.exit_code == 1
-    assert [(each["part"], each["kind"]) for each in document["differences"]] == [
-        ("generated", "changed")
-    ]
+    assert [
+        (difference["part"], difference["kind"]) for difference in document["differences"]
+    ] == [("generated", "changed")]
     assert [user["path"] for user in document["users"]] == ["Model/x.safetensors"]
     failed = run("verify", package.parent, "--json")
     assert failed.exit_code == 4
@@ -336,7 +336,7 @@ def test_what_xcode_leaves_in_a_package_is_not_named(package):
 def test_a_resolution_of_other_versions_than_vendors_is_named(with_vendor, text):
     record = lock.read(with_vendor)
     version = record.upstream_version
-    ours = resolved(pins(version), [each.name for each in coexistence().shared])
+    ours = resolved(pins(version), [library.name for library in coexistence().shared])
     reordered = json.loads(ours)
     reordered["pins"].reverse()
     (with_vendor / "Package.resolved").write_text(json.dumps({"originHash": "0", **reordered}))
