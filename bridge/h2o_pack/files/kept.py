@@ -136,7 +136,7 @@ class Exchanged:
         return path if free else self.aside(path)
 
     def aside(self, path: str) -> str:
-        """Return a free place for it in Replaced/, or the place that it has there already."""
+        """Return the path of the file in Replaced/, or a free path if it is not there yet."""
         number, target = 1, f"{self.replaced}/{path}"
         while any(os.path.lexists(root / target) for root in (self.previous, self.output)):
             if is_same(self.previous / path, self.output / target):

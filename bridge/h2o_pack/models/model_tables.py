@@ -107,7 +107,7 @@ def catalogue_result(
 
 
 def entry(row: KnownModel, model: Model | None) -> CatalogueEntry:
-    """Return an entry, with the shapes of its model if they are known."""
+    """Return an entry of the catalogue, with the shapes of its model if they are known."""
     place = (row.name, row.source, row.hub, row.revision, row.bundled, row.folder)
     if model is None:
         return CatalogueEntry(*place)

@@ -58,7 +58,7 @@ def read_everything(
     sinks: mx.array | None = None,
     row_format: RowFormat = DENSE,
 ) -> Reading:
-    """Attention of these queries to all positions, and what each position gets of it."""
+    """Attention of these queries to all positions, and the weight that each position gets."""
     first, size = archive.first, ledger.positions.shape[2]
     queries, keys = as_stored(queries, row_format), as_stored(keys, row_format)
     archived_keys, archived_values, _ = archive.rows(first, offset)
