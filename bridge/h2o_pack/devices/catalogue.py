@@ -164,8 +164,8 @@ class Catalogue:
 ENVIRONMENT = "H2O_PACK_DEVICES"
 OWN_FILE = "devices.toml"
 BLAME = Blame(
-    "Use the form of h2o-pack's own devices.toml, whose numbers `h2o-pack devices --json` "
-    "shows.",
+    "Use the format of h2o-pack's own devices.toml; `h2o-pack devices --json` shows its "
+    "content.",
     ExitCode.USAGE,
 )
 

@@ -196,7 +196,7 @@ def attention(
 
 @dataclass(frozen=True)
 class Run:
-    """A model with its caches, and how it is given text.
+    """A model with its caches, and how it reads text.
 
     caches: one per layer, None where the layer keeps the model's own. context: tokens that
     are in the caches at most. dtype_bytes: of an element of activations and caches.
