@@ -169,7 +169,7 @@ def test_a_key_that_only_mlx_lm_finds_under_another_name_is_named():
     document = small_config("lfm2", block_ff_dim=None, block_auto_adjust_ff_dim=False)
     description = describe(document, "config.json")
     assert description.config.intermediate_size == document["intermediate_size"] == 96
-    assert description.remarks[0].startswith("config.json lacks block_ff_dim: add it")
+    assert description.remarks[0].startswith("config.json lacks block_ff_dim. Add it")
     assert describe(small_config("lfm2"), "config.json").remarks == ()
 
 
