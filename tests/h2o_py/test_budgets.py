@@ -102,7 +102,7 @@ def test_budgets_that_do_not_fit_are_refused_naming_the_layer(tmp_path):
     with pytest.raises(ValueError, match=r"layers\[2\]: sink_size \+ heavy_budget"):
         make_h2o_cache(model, COMMON, budgets=load_budgets(path))
     short = Budgets((LayerBudget(3, 30),))
-    with pytest.raises(ValueError, match="layers has 1 entries; qwen3 has 4 caches"):
+    with pytest.raises(ValueError, match="layers has 1 entries, but qwen3 has 4 caches"):
         make_h2o_cache(model, COMMON, budgets=short)
 
 
@@ -214,7 +214,7 @@ def test_the_command_refuses_wrong_settings(flags, message, capsys):
 def test_the_command_names_what_does_not_fit_the_model(tmp_path):
     path = budget_file(tmp_path, [None])
     flags = ["generate", "--model", str(DEMO), "--h2o-max-size", "64"]
-    with pytest.raises(SystemExit, match=r"error: .*layers has 1 entries; \w+ has 4 caches"):
+    with pytest.raises(SystemExit, match=r"error: .*layers has 1 entries, but \w+ has 4 caches"):
         commands.main([*flags, "--h2o-budgets", str(path)])
     with pytest.raises(SystemExit, match="error: --h2o-kv must be one of dense, 8, k8v4, 4"):
         commands.main([*flags, "--h2o-kv", "5"])
