@@ -89,10 +89,9 @@ struct ConversationFolder: Sendable {
         } catch H2OSessionError.nothingToSave {}
     }
 
-    /// Restores the session with the tools and options of a new one, and adds messages that
-    /// were saved after its caches. If the caches cannot be used, returns the new session with
-    /// all messages, which the next reply reads again. If the folder is empty, returns the new
-    /// session.
+    /// Restores the saved session with the tools and options of `new`, and adds the messages that
+    /// are newer than the saved caches. If the caches cannot be used, returns `new` with all
+    /// messages, which the next reply reads again. If the folder is empty, returns `new`.
     func restore(_ new: H2OSession) async -> (session: H2OSession, ending: H2OChat.Ending) {
         let saved = try? await H2OSession.restore(
             from: session, model: new.model, tools: new.tools, options: new.options)

@@ -283,7 +283,7 @@ def failure(what: str, log: Path) -> UserError:
     return UserError(
         f"{what} failed:\n  {excerpt}\n",
         where=f"all of it is in {log}",
-        remedy="Correct that and run it again.",
+        remedy="Correct the error and run the command again.",
         code=ExitCode.TOOL,
     )
 

@@ -70,8 +70,8 @@ extension ModelManifest {
     ///
     /// - Parameters:
     ///   - folder: contains the model's files and `manifest.json`
-    ///   - everyByte: whether to compare the sha256 of every file too, which takes seconds per
-    ///     gigabyte; without, no file is read
+    ///   - everyByte: whether to compare the SHA-256 of every file too, which takes seconds per
+    ///     gigabyte; if false, compares only the sizes of the files
     /// - Returns: the manifest
     /// - Throws: ``H2OLoadingError``
     @discardableResult

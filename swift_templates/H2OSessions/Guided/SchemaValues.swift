@@ -117,7 +117,7 @@ struct PatternReader {
     /// The number of open groups.
     private var depth = 0
 
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if it is too much work
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if reading the pattern takes too many steps
     /// - Returns: nil for an expression that is too long, or has look-around, references, inner
     ///   anchors or other things that a grammar cannot express
     static func part(of pattern: String, _ grammar: SchemaGrammar) throws -> GrammarPart? {

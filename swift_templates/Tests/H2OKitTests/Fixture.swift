@@ -122,13 +122,13 @@ class TinyModel: Module, PromptAtOnceModel {
     }
 }
 
-/// A model by the name of one that cannot work with rows missing.
+/// Has the name of a model that cannot work without all rows.
 final class Gemma2Model: TinyModel {}
 
-/// A model by the name of one that cannot where it has layers with a sliding window.
+/// Has the name of a model that cannot evict if it has layers with a sliding window.
 final class Exaone4Model: TinyModel {}
 
-/// A model by the name of one that cannot where its sliding layers get plain caches.
+/// Has the name of a model that cannot evict if its sliding layers get plain caches.
 final class Olmo3Model: TinyModel {}
 
 extension H2OCacheFile {

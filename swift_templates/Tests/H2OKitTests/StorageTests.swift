@@ -3,7 +3,7 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// What holds of a cache however its rows are stored.
+/// Tests that hold for every way in which a cache stores its rows.
 final class StorageTests: XCTestCase {
     func testACacheIsSavedAndCopiedBetweenUpdateAndAttention() throws {
         for storage in H2OStorage.allCases {

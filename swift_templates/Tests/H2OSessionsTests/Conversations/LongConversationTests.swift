@@ -175,7 +175,7 @@ struct RandomText {
         state = seed
     }
 
-    /// So many characters, the first one a letter.
+    /// Returns `count` characters, the first of which is a letter.
     mutating func next(_ count: Int) -> String {
         let letters = Array("etaoinshrdlucmfwyp ".utf8)
         var text = [UInt8]()

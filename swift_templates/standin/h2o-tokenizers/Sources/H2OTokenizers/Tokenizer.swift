@@ -187,7 +187,7 @@ final class ByteLevelTokenizer: Tokenizer {
 
     private func matches(_ pattern: String, in text: String) -> [String] {
         guard let expression = try? NSRegularExpression(pattern: pattern) else { return [] }
-        // In UTF-16: a match may end inside what Swift takes for one character.
+        // In UTF-16, because a match may end inside a Character of Swift.
         let units = NSString(string: text)
         let whole = NSRange(location: 0, length: units.length)
         return expression.matches(in: text, range: whole).map { units.substring(with: $0.range) }
