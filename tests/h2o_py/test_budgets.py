@@ -214,7 +214,7 @@ def test_the_command_refuses_wrong_settings(flags, message, capsys):
 def test_the_command_names_what_does_not_fit_the_model(tmp_path):
     path = budget_file(tmp_path, [None])
     flags = ["generate", "--model", str(DEMO), "--h2o-max-size", "64"]
-    with pytest.raises(SystemExit, match=r"error: .*layers has 1 entries, but \w+ has 4 caches"):
+    with pytest.raises(SystemExit, match=r"error: .*layers has 1 entries, but .* 4 caches"):
         commands.main([*flags, "--h2o-budgets", str(path)])
     with pytest.raises(SystemExit, match="error: --h2o-kv must be one of dense, 8, k8v4, 4"):
         commands.main([*flags, "--h2o-kv", "5"])

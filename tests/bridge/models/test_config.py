@@ -53,7 +53,7 @@ def test_an_unknown_architecture_is_refused_with_the_list_of_known_ones(tmp_path
     message = refusal(tmp_path, model_type="qwen4")
     assert message.startswith(
         f'model_type "qwen4" is not supported ({tmp_path}/config.json). Did you mean "qwen3"? '
-        f"Supported: {', '.join(sorted(swift_models()))}. With --assume-full-attention, h2o-pack"
+        f"Supported: {', '.join(sorted(swift_models()))}. With --assume-full-attention, "
     )
 
 
