@@ -32,7 +32,7 @@ WORDING: dict[str, Wording] = {
         "an entry must be null or have heavy_budget and recent_budget, and max_size if the "
         "layer has its own number of rows"
     ),
-    "not_recall_layers": Wording("recall must be a list of increasing indices of layers"),
+    "not_recall_layers": Wording("the value must be a list of increasing indices of layers"),
     "recall_without_eviction": Wording(
         "layer {layer} of {family} has no full attention and evicts nothing",
         "Leave the layer out",

@@ -108,5 +108,5 @@ def refusal(call: str) -> str:
     result = CliRunner().invoke(main, shlex.split(call), prog_name="h2o-pack")
     assert result.stdout == "", call
     assert "Traceback" not in result.stderr, call
-    output = re.sub(r"an alias \(.*?\)", "an alias (...)", result.stderr)
+    output = re.sub(r"a short name \(.*?\)", "a short name (...)", result.stderr)
     return f"$ h2o-pack {call}\n{output.replace(f'{PACKAGE}/', '')}[{result.exit_code}]\n"

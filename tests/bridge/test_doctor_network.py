@@ -133,7 +133,7 @@ def test_a_token_is_told_by_its_place_only(tmp_path, client, variable):
     client(HF_HUB_OFFLINE=True)
     surroundings = seen(tmp_path, **{variable: SECRET})
     finding = checks.token(surroundings)
-    assert (finding.status, finding.what) == ("ok", f"there is one in {variable}")
+    assert (finding.status, finding.what) == ("ok", f"{variable} contains a token")
     assert SECRET not in to_json(check_up(surroundings))
 
 

@@ -75,8 +75,8 @@ def test_all_anchors_that_drifted_are_named_at_once():
     with pytest.raises(UserError) as caught:
         apply_all(TEXT, lost)
     assert [error.what for error in caught.value.errors] == [
-        "anchor 'return 7' matches 0 times instead of 1",
-        "anchor 'return 8' matches 0 times instead of 1",
+        "the anchor 'return 7' of an edit occurs 0 times instead of 1",
+        "the anchor 'return 8' of an edit occurs 0 times instead of 1",
     ]
 
 

@@ -312,9 +312,7 @@ def test_the_command_says_what_is_wrong_with_the_folder(tmp_path):
     recall = ["--h2o-max-size", "96", "--h2o-recall", f"store={tmp_path / 'chat'}"]
     with pytest.raises(SystemExit) as refused:
         commands.main([*command, *recall])
-    problem = (
-        f"error: {tmp_path / 'chat/layer-000'} holds the archive of another conversation. "
-    )
+    problem = f"error: {tmp_path / 'chat/layer-000'} contains the archive of another"
     assert str(refused.value.code).startswith(problem)
 
 

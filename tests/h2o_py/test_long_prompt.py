@@ -23,11 +23,9 @@ SHARP = {"heads": 2, "kv_heads": 1, "dim": 32}
 class Plain(KVCache):
     """The growing cache that the measurement must be able to tell."""
 
-    def attend(self, queries, *, scale, mask):
-        keys, values = (each[..., : self.offset, :] for each in (self.keys, self.values))
-        return mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=scale, mask=mask
-        )
+    def attend(self, queries, **options):
+        keys, values = (rows[..., : self.offset, :] for rows in (self.keys, self.values))
+        return mx.fast.scaled_dot_product_attention(queries, keys, values, **options)
 
     def make_mask(self, count):
         return super().make_mask(count, return_array=False, window_size=None)

@@ -7,15 +7,21 @@ import os
 import sys
 from ctypes.util import find_library
 
+_loaded: list[str] = []
+
 
 def use_openblas() -> None:
-    """Let MLX multiply with OpenBLAS in this process and those it starts, if it is installed.
+    """Let MLX multiply with OpenBLAS in this process, if it is installed.
 
     It is about 17 times faster for matrices of 1,024 x 1,024 on two cores. Call this before MLX
     is imported: the dynamic linker finds the functions of OpenBLAS before those of the wheel.
     """
     library = find_library("openblas") if sys.platform == "linux" else None
-    if library is None or "LD_PRELOAD" in os.environ:
-        return
-    ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-    os.environ["LD_PRELOAD"] = library
+    if library is not None and not _loaded and "LD_PRELOAD" not in os.environ:
+        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        _loaded.append(library)
+
+
+def preload() -> dict[str, str]:
+    """Return the variables with which another program uses OpenBLAS, if this one does."""
+    return {"LD_PRELOAD": _loaded[0]} if _loaded else {}

@@ -18,6 +18,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins, upstream_versions
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
+from h2o_pack.parity.openblas import preload
 from h2o_pack.vendoring.edits import edits_of
 from h2o_pack.vendoring.vendor import added_files, digest
 
@@ -206,7 +207,7 @@ class Build:
         settings: of the tests' environment.
         """
         test = [self.swift, "test", *self.host.options, "--skip-build", "--filter", tests]
-        return run(test, self.log, environment(settings), on_line)
+        return run(test, self.log, environment({**preload(), **settings}), on_line)
 
     def products(self) -> Path:
         """Return the folder of what was built."""

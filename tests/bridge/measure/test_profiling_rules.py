@@ -452,7 +452,7 @@ def test_a_profile_marks_the_layers_for_a_few_sizes(uneven):
 @pytest.mark.parametrize("recall", [3, [1, 1], [2, 1], [-1], [4], ["1"], [True], [0.0], {}])
 def test_a_wrong_list_of_layers_is_refused(recall):
     document = {"format": 1, "layers": [None] * 4, "recall": recall}
-    with pytest.raises(H2OBudgetsError, match="budgets: recall: it must be a list of incr"):
+    with pytest.raises(H2OBudgetsError, match="recall: the value must be a list of incr"):
         read_budgets(document, "budgets")
 
 

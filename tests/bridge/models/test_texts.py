@@ -156,16 +156,19 @@ def test_what_models_have_is_accepted():
 @pytest.mark.parametrize(
     ("values", "what"),
     [
-        ({"temperature": -0.5}, "temperature is -0.5, not a number of at least 0"),
-        ({"temperature": "hot"}, 'temperature is "hot", not a number of at least 0'),
-        ({"temperature": float("inf")}, "temperature is inf, not a number of at least 0"),
-        ({"top_p": 1.5}, "top_p is 1.5, not a number from 0 to 1"),
-        ({"top_p": True}, "top_p is true, not a number from 0 to 1"),
-        ({"top_k": 2.5}, "top_k is 2.5, not an integer of at least -1"),
-        ({"min_p": -1}, "min_p is -1, not a number from 0 to 1"),
-        ({"repetition_penalty": 0}, "repetition_penalty is 0, not a number above 0"),
-        ({"eos_token_id": 10}, "eos_token_id has 10, which is not one of the 10 tokens"),
-        ({"eos_token_id": [1, "</s>"]}, 'eos_token_id has "</s>", which is not one of the 10'),
+        ({"temperature": -0.5}, "temperature is -0.5, but must be a number of at least 0"),
+        ({"temperature": "hot"}, 'temperature is "hot", but must be a number of at least 0'),
+        (
+            {"temperature": float("inf")},
+            "temperature is inf, but must be a number of at least 0",
+        ),
+        ({"top_p": 1.5}, "top_p is 1.5, but must be a number from 0 to 1"),
+        ({"top_p": True}, "top_p is true, but must be a number from 0 to 1"),
+        ({"top_k": 2.5}, "top_k is 2.5, but must be an integer of at least -1"),
+        ({"min_p": -1}, "min_p is -1, but must be a number from 0 to 1"),
+        ({"repetition_penalty": 0}, "repetition_penalty is 0, but must be a number above 0"),
+        ({"eos_token_id": 10}, "eos_token_id is 10, but the model has 10 tokens"),
+        ({"eos_token_id": [1, "</s>"]}, 'eos_token_id is "</s>", but the model has 10 tokens'),
     ],
 )
 def test_what_no_model_can_be_sampled_with_is_refused(values, what):

@@ -234,7 +234,7 @@ def test_a_model_without_a_chat_template_is_named(chatting):
 
 def test_a_generation_config_that_cannot_be_used_is_refused(chatting, tmp_path):
     result = chatting(generation_config__json='{"top_p": 3}', code=ExitCode.MODEL)
-    assert "top_p is 3, not a number from 0 to 1" in result.stderr
+    assert "top_p is 3, but must be a number from 0 to 1" in result.stderr
     assert not (tmp_path / "Demo").exists()
 
 

@@ -62,7 +62,7 @@ def test_verify_compares_every_folder(ios, package):
         "Model/demo/model.safetensors",
         "Model/demo-4bit/config.json",
     ]
-    assert "Model/mine.txt is yours" in map(str, result.users)
+    assert "Model/mine.txt was added" in map(str, result.users)
 
 
 def test_an_update_asks_for_all_models_again(ios, run, package):
@@ -101,7 +101,8 @@ def test_the_system_prompt_is_read_by_each(ios, package, tmp_path):
 )
 def test_options_of_one_model_are_refused(ios, package, options):
     [error] = ios(*options, code=ExitCode.USAGE)["errors"]
-    assert error["what"] == (f"{options[0]} is for a package with one model, and 2 are given")
+    what = f"{options[0]} is only for a package with one model, but 2 are given"
+    assert error["what"] == what
     assert not package.exists()
 
 
