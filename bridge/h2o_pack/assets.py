@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import internal_error
 
 MARKER = "Package.swift.j2"
 
@@ -20,9 +20,8 @@ def root() -> Path:
     for candidate in candidates:
         if (candidate / MARKER).is_file():
             return candidate
-    raise UserError(
+    raise internal_error(
         f"{MARKER} is missing from this installation",
+        "Install h2o-pack again.",
         where=str(candidates[0]),
-        remedy="Install h2o-pack again.",
-        code=ExitCode.INTERNAL,
     )

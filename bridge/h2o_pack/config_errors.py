@@ -5,12 +5,11 @@ A message about an option names its flag; a message about a file names the file'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from warnings import WarningMessage
 
-from h2o_pack.errors import ExitCode, UserError
-from h2o_py.errors import H2OConfigWarning, H2OError, plain
+from h2o_pack.errors import UserError, usage_error
+from h2o_py.errors import H2OError, plain
 from h2o_py.policy_fields import FIELDS, RECALL_FIELDS
 
 OF_RECALL = {
@@ -36,10 +35,7 @@ def flag(field: str) -> str:
 
 @contextmanager
 def user_errors(command: str = "ios") -> Iterator[None]:
-    """Raise errors of h2o_py in a block as UserError with exit code USAGE.
-
-    command: the command to whose help an error without a remedy refers.
-    """
+    """Raise errors of h2o_py in a block as UserError; `command` is the one with the help."""
     try:
         yield
     except H2OError as error:
@@ -49,16 +45,8 @@ def user_errors(command: str = "ios") -> Iterator[None]:
 def user_error(error: H2OError, command: str = "ios") -> UserError:
     """Convert an error of h2o_py, with flags, or with a file's own keys."""
     name = plain if error.where else flag
-    return UserError(
+    return usage_error(
         error.what(name),
+        error.remedy(name) or f"See `h2o-pack {command} --help`.",
         where=error.where or None,
-        remedy=error.remedy(name) or f"See `h2o-pack {command} --help`.",
-        code=ExitCode.USAGE,
-    )
-
-
-def config_warnings(caught: Iterable[WarningMessage]) -> tuple[H2OConfigWarning, ...]:
-    """Return the warnings about settings among those that were recorded."""
-    return tuple(
-        record.message for record in caught if isinstance(record.message, H2OConfigWarning)
     )

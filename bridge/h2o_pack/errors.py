@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import partial
 from typing import NoReturn
 
 from h2o_py.errors import nearest as closest
@@ -51,18 +52,10 @@ MEANINGS = {
 
 
 class UserError(Exception):
-    """An error that the user can solve: what is wrong, where, and what to do.
-
-    Printed as `what (where). remedy`, without a traceback.
-    """
+    """An error that the user can solve, printed as `what (where). remedy`."""
 
     def __init__(
-        self,
-        what: str,
-        *,
-        code: ExitCode,
-        remedy: str,
-        where: str | None = None,
+        self, what: str, remedy: str, *, code: ExitCode, where: str | None = None
     ) -> None:
         self.what = what
         self.where = where
@@ -75,6 +68,16 @@ class UserError(Exception):
     def errors(self) -> tuple[UserError, ...]:
         """The errors that this one contains: itself, or several."""
         return (self,)
+
+
+usage_error = partial(UserError, code=ExitCode.USAGE)
+model_error = partial(UserError, code=ExitCode.MODEL)
+output_error = partial(UserError, code=ExitCode.OUTPUT)
+tool_error = partial(UserError, code=ExitCode.TOOL)
+version_error = partial(UserError, code=ExitCode.VERSION)
+network_error = partial(UserError, code=ExitCode.NETWORK)
+memory_error = partial(UserError, code=ExitCode.MEMORY)
+internal_error = partial(UserError, code=ExitCode.INTERNAL)
 
 
 class CombinedError(UserError):
@@ -142,7 +145,7 @@ class Problems:
 
 def unreadable(where: object, what: str) -> UserError:
     """Make the error for a model with invalid files."""
-    return UserError(what, where=str(where), remedy=ANOTHER_MODEL, code=ExitCode.MODEL)
+    return model_error(what, ANOTHER_MODEL, where=str(where))
 
 
 def in_one_line(error: BaseException) -> str:
@@ -168,9 +171,6 @@ def shown(value: object) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `Did you mean "x"? ` for the name closest to `name`, or nothing.
-
-    Prefers a longer name that begins with `name` to a similar one.
-    """
+    """Return `Did you mean "x"? ` for the name closest to `name`, or nothing."""
     match = closest(name, names)
     return f'Did you mean "{match}"? ' if match else ""

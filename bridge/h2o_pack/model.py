@@ -88,12 +88,6 @@ class ModelConfig:
         """Bytes of an element of activations and caches."""
         return DTYPES[self.dtype]
 
-    def kinds(self) -> dict[LayerKind, int]:
-        """The number of layers of each kind."""
-        kinds: tuple[LayerKind, ...] = ("full", "sliding", "recurrent", "none")
-        counted = {kind: sum(layer.kind == kind for layer in self.layers) for kind in kinds}
-        return {kind: number for kind, number in counted.items() if number}
-
 
 @dataclass(frozen=True)
 class Weights:

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from xml.sax.saxutils import escape
 
-from h2o_pack.errors import ExitCode, UserError, shown
+from h2o_pack.errors import shown, usage_error
 
 FALLBACK = "H2O"
 LONGEST = 64
@@ -18,10 +18,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")  # Python represents a byte that is no
 
 
 def package_name(name: str) -> str:
-    """Make a name that SwiftPM, file systems and Xcode accept.
-
-    ASCII letters, digits, `.`, `_` and `-`; any other character becomes `-`.
-    """
+    """Make a name of ASCII that SwiftPM, file systems and Xcode accept."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", plain)[:LONGEST].strip("-._")
     return cleaned or FALLBACK
@@ -67,19 +64,13 @@ def bundle_id(package: str, maker: str = "") -> str:
 
 
 def check_bundle_id(value: str) -> str:
-    """Return a valid bundle identifier.
-
-    Raises:
-        UserError: Apple does not accept it.
-
-    """
+    """Return a valid bundle identifier; UserError if Apple does not accept it."""
     if len(value) <= LONGEST_ID and BUNDLE_ID.fullmatch(value):
         return value
-    raise UserError(
+    raise usage_error(
         f"--bundle-id {shown(value)} is not a bundle identifier",
-        remedy="Give ASCII letters, digits and hyphens in two or more parts with periods "
+        "Give ASCII letters, digits and hyphens in two or more parts with periods "
         f"between them, {LONGEST_ID} characters at most, such as com.example.Chat.",
-        code=ExitCode.USAGE,
     )
 
 
@@ -120,10 +111,7 @@ def swift_string(value: str) -> str:
 
 
 def swift_lines(value: str, indent: int) -> str:
-    """Write any string as a Swift literal of several lines, indented by `indent` spaces.
-
-    Lines end as in Python's splitlines.
-    """
+    """Write any string as a Swift literal of several lines, indented by `indent` spaces."""
     margin = " " * indent
     lines = ("".join(map(swift_character, line)) for line in value.splitlines())
     body = "\n".join(margin + line if line else "" for line in lines)

@@ -25,14 +25,7 @@ class ProgressReporter(Protocol):
     def bar(
         self, text: str, total: int, unit: Unit = "bytes"
     ) -> AbstractContextManager[BarAdvance]:
-        """Show the progress of a long task, until the block ends.
-
-        Args:
-            text: describes the task.
-            total: the size of the task, in `unit`.
-            unit: what is counted.
-
-        """
+        """Show the progress of a long task of size `total`, until the block ends."""
 
 
 class Silent:

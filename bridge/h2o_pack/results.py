@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_pack.errors import UserError, nearest, usage_error
 from h2o_pack.naming import readable
 
 RESULTS = {
@@ -122,17 +122,11 @@ def to_json(result: Result | Mapping[str, Any]) -> str:
 
 
 def result_types(command: str) -> tuple[type[Result], ...]:
-    """Return the types of a command's result, of which it prints one.
-
-    Raises:
-        UserError: there is no such command; names the nearest.
-
-    """
+    """Return the types of a command's result; UserError names the nearest command."""
     if command not in RESULTS:
-        raise UserError(
+        raise usage_error(
             f"no document is named {command!r}",
-            remedy=f"{nearest(command, RESULTS)}Give one of {', '.join(RESULTS)}.",
-            code=ExitCode.USAGE,
+            f"{nearest(command, RESULTS)}Give one of {', '.join(RESULTS)}.",
         )
     places = (place.rpartition(".") for place in RESULTS[command])
     return tuple(getattr(import_module(module), name) for module, _, name in places)

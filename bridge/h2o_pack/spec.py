@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from h2o_pack.config_errors import OF_RECALL
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import UserError, usage_error, version_error
 from h2o_pack.naming import readable
 from h2o_py.budgets import Budgets
 from h2o_py.config import POLICIES
@@ -103,11 +103,7 @@ class DeliverySpec:
     """How the models reach a device; without options, they are in the app.
 
     asset_pack: Apple hosts them. download: the address from which the app downloads them,
-    without a last `/`.
-
-    Raises:
-        UserError: both are given, or the address is not allowed.
-
+    without a last `/`. Raises UserError: both are given, or the address is not allowed.
     """
 
     asset_pack: bool = False
@@ -116,10 +112,9 @@ class DeliverySpec:
     def __post_init__(self) -> None:
         """Check the address."""
         if self.download and self.asset_pack:
-            raise UserError(
+            raise usage_error(
                 "--asset-pack and --download cannot be given together",
-                remedy="Give only one of them: each brings the model to the device.",
-                code=ExitCode.USAGE,
+                "Give only one of them: each brings the model to the device.",
             )
         if self.download:
             object.__setattr__(self, "download", check_server(self.download))
@@ -139,10 +134,8 @@ ADDRESS_REMEDY = "Give the folder's address, such as https://models.example.com/
 def check_server(url: str) -> str:
     """Return the address of the folder with the model's files, without a last `/`.
 
-    Raises:
-        UserError: it is not https, has a user, a password, a query or a fragment, or is not an
-            address. http is allowed only on this machine, for tests.
-
+    Raises UserError: it is not https, has a user, a password, a query or a fragment, or is not
+    an address. http is allowed only on this machine, for tests.
     """
     try:
         parts = urlsplit(url)
@@ -162,7 +155,7 @@ def check_server(url: str) -> str:
 
 def refused_address(what: str) -> UserError:
     """Make the error for an address, which it does not repeat because of possible secrets."""
-    return UserError(f"--download {what}", remedy=ADDRESS_REMEDY, code=ExitCode.USAGE)
+    return usage_error(f"--download {what}", ADDRESS_REMEDY)
 
 
 @dataclass(frozen=True)
@@ -190,10 +183,7 @@ class DevicesSpec:
 
 @dataclass(frozen=True)
 class PackageSpec:
-    """A package.
-
-    models: in any order. upstream: the version of mlx-swift-lm, "" for the newest.
-    """
+    """A package of models in any order, on a version of mlx-swift-lm, "" for the newest."""
 
     models: tuple[ModelSpec, ...] = (ModelSpec(),)
     delivery: DeliverySpec = DeliverySpec()
@@ -231,19 +221,15 @@ def refuse_with_several(spec: PackageSpec, *, measured: bool = False) -> None:
     }
     for flag, value in by_flag.items():
         if value:
-            raise UserError(
+            raise usage_error(
                 f"{flag} is only for a package with one model, but {len(spec.models)} are "
                 "given",
-                remedy=ONE_MODEL[flag],
-                code=ExitCode.USAGE,
+                ONE_MODEL[flag],
             )
 
 
 def to_document(spec: PackageSpec, source: str) -> dict[str, Any]:
-    """Return a spec as JSON for a lock, with absolute paths.
-
-    source: the lock's name, for errors about budgets.
-    """
+    """Return a spec as JSON for a lock, whose name is `source`, with absolute paths."""
     import msgspec  # not needed for --help
 
     name = spec.app.name
@@ -269,9 +255,7 @@ def lockable(spec: ModelSpec, source: str) -> ModelSpec:
 def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
     """Return the spec in the lock at `where`, as the command line would give it.
 
-    Raises:
-        UserError: it is not a spec, or has a key, setting or policy that this version lacks.
-
+    Raises UserError: it is not a spec, or has a key, setting or policy that this version lacks.
     """
     import msgspec
 
@@ -279,12 +263,11 @@ def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
         spec = msgspec.convert(document, PackageSpec, dec_hook=text_as_path)
         refuse_unknown(document, msgspec.to_builtins(spec, enc_hook=path_as_text), spec)
     except ValueError as error:
-        raise UserError(
+        raise version_error(
             f"the lock has options that this version cannot read: {error}",
-            where=str(where),
-            remedy="Run the `h2o-pack ios` command of this package again. It does not "
+            "Run the `h2o-pack ios` command of this package again. It does not "
             "change App and your own files.",
-            code=ExitCode.VERSION,
+            where=str(where),
         ) from error
     models = tuple(
         replace(model, model=name_of(model.model), cache=with_tuples(model.cache))
@@ -296,14 +279,7 @@ def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
 def refuse_unknown(
     document: Mapping[str, Any], written: Mapping[str, Any], spec: PackageSpec
 ) -> None:
-    """Refuse keys, settings and policies in a lock that this version lacks.
-
-    written: the document as this version writes it.
-
-    Raises:
-        ValueError: with the name of one of them.
-
-    """
+    """Refuse keys, settings and policies in a lock that this version lacks, by ValueError."""
     unknown = [*keys_beside(document, written)]
     for model in spec.models:
         unknown += model.cache.settings.keys() - {field.name for field in FIELDS}

@@ -8,7 +8,7 @@ import pytest
 from mlx_lm.models.cache import LRUPromptCache
 
 import h2o_py
-from h2o_pack.measure.evaluation.loaded import load_for_evaluation
+from h2o_pack.measure.evaluation.run import load_for_evaluation
 from h2o_pack.measure.evaluation.tasks import Shape, make_sample
 from h2o_pack.parity import reference
 from h2o_pack.parity.reference.recall import most_recall_rows

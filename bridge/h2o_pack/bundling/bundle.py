@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest, check_paths, write
-from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.errors import Problems, UserError, model_error, output_error
 from h2o_pack.files.digests import (
     GIT_ID,
     Stopped,
@@ -61,12 +61,11 @@ def check_disk(needs: list[Need]) -> None:
     if not total or total + RESERVE <= free:
         return
     purposes = " and ".join(f"{disk_size(need.size)} for {need.purpose}" for need in occupied)
-    raise UserError(
+    raise output_error(
         f"the disk has {disk_size(free)} free, but {purposes} are needed",
-        where=str(occupied[0].folder),
-        remedy=f"Free {disk_size(total + RESERVE - free)}, or choose folders on another disk "
+        f"Free {disk_size(total + RESERVE - free)}, or choose folders on another disk "
         "(--output for the package, HF_HUB_CACHE for the hub's cache).",
-        code=ExitCode.OUTPUT,
+        where=str(occupied[0].folder),
     )
 
 
@@ -117,10 +116,7 @@ class Placing:
 def place_all(
     files: Iterable[Placing], target: Path, advance: Callable[[int], None]
 ) -> tuple[BundledFile, ...]:
-    """Put the files below `target`, and return them in order.
-
-    advance: called with the bytes of each piece, by one thread at a time.
-    """
+    """Put the files below `target`, and return them in order."""
 
     def put(file: Placing, add: Callable[[int], None], stop: threading.Event) -> BundledFile:
         place = target / file.path
@@ -134,10 +130,7 @@ def place_all(
 def linked(
     file: Placing, target: Path, advance: Callable[[int], None], stop: threading.Event
 ) -> str:
-    """Link the earlier package's file if it is the same; return its sha256, or "".
-
-    The file is read completely, so that damage is found.
-    """
+    """Link the earlier package's file if it is the same; return its sha256, or ""."""
     if file.earlier is None or not file.may_be_taken_over:
         return ""
     digest = file.sha256 or sha256_of(file.source, stop=stop)
@@ -190,12 +183,7 @@ def digests(
 
 
 def add_adapter(adapter: Adapter, package: Path, bundled: Manifest) -> Manifest:
-    """Copy an adapter into a package whose Model/ is complete, and record it in the manifest.
-
-    Returns:
-        The manifest, whose digest is now that of the adapted model.
-
-    """
+    """Copy an adapter into a package whose Model/ is complete; return the new manifest."""
     target = package / MODEL_FOLDER
     config = target / ADAPTER_CONFIG
     config.write_text(adapter.to_json(), encoding="utf-8", newline="\n")
@@ -222,13 +210,10 @@ def bundle(
     """Put `model.files` into a package, downloaded if necessary; write the manifest.
 
     earlier: the package that this one replaces; its weights are taken over if they are the
-    same. subfolder: the model's folder, in both packages. Files never move to another
-    subfolder. Every byte is compared with what the hub lists.
-
-    Raises:
-        UserError: a path that is not allowed, too little space, a file that differs from the
-            hub's listing (it is then removed from the hub's cache), or an error of the hub.
-
+    same. subfolder: the model's folder, in both packages. Every byte is compared with what the
+    hub lists. Raises UserError: a path that is not allowed, too little space, a file that
+    differs from the hub's listing (it is then removed from the hub's cache), or an error of the
+    hub.
     """
     check_paths(file.path for file in model.files)
     earlier = None if earlier is None else earlier / subfolder
@@ -264,19 +249,13 @@ def bundle(
 
 
 def placed_from(file: ModelFile, folder: Path, earlier: Path | None) -> Placing:
-    """Say where a file of a model will come from, before it is downloaded.
-
-    earlier: the model's folder in the earlier package.
-    """
+    """Say where a file comes from; `earlier` is the model's folder in the earlier package."""
     before = None if earlier is None else earlier / file.path
     return Placing(file.path, file.size, folder / file.path, file.sha256, before)
 
 
 def copied_bytes(model: Model, folder: Path, package: Path, earlier: Path | None) -> int:
-    """Return the bytes for which the package needs space.
-
-    Files that are taken over, or that share blocks with the original, need none.
-    """
+    """Return the bytes to copy; files that are taken over or share blocks need no space."""
     if can_clone(existing(folder), existing(package)):
         return 0
     files = (placed_from(file, folder, earlier) for file in model.files)
@@ -324,20 +303,17 @@ def differs(wanted: ModelFile, found: BundledFile, blob: Path | None) -> str:
 
 def changed(model: Model, file: ModelFile, difference: str) -> UserError:
     """Make the error for a local file that has changed since the model was resolved."""
-    return UserError(
+    return model_error(
         f"{file.path} {difference}: the file changed while it was copied",
+        "Run the command again when no other program writes to the model's folder.",
         where=str(model.folder),
-        remedy="Run the command again when no other program writes to the model's folder.",
-        code=ExitCode.MODEL,
     )
 
 
 def damaged(model: Model, file: ModelFile, difference: str) -> UserError:
     """Make the error for a file in the hub's cache that differs from the hub's listing."""
-    return UserError(
+    return model_error(
         f"{file.path} {difference}: the copy in the hub's cache is damaged",
+        "h2o-pack has removed the damaged copy; run the command again to download the file.",
         where=f"{model.id} at {model.commit[:12]}",
-        remedy="h2o-pack has removed the damaged copy; run the command again to download "
-        "the file.",
-        code=ExitCode.MODEL,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import usage_error
 from h2o_pack.facts import Limit, app_file, of_version, store_limits
 from h2o_pack.model import Model
 from h2o_pack.results import Count, doc
@@ -74,10 +74,7 @@ def model_bytes(model: Model) -> int:
 
 
 def limit_exceeded(models: int, delivery: DeliverySpec, upstream: str = "") -> Limit | None:
-    """Return Apple's limit that the models exceed; None if they exceed none.
-
-    Asset packs have another limit than apps, and downloads from a server have none.
-    """
+    """Return Apple's limit that the models exceed; None if they exceed none."""
     if delivery.download:
         return None
     limit = store_limits()["asset-packs" if delivery.asset_pack else "app"]
@@ -89,10 +86,7 @@ def limit_exceeded(models: int, delivery: DeliverySpec, upstream: str = "") -> L
 def check_app_size(
     names: Sequence[str], models: int, delivery: DeliverySpec, upstream: str = ""
 ) -> None:
-    """Refuse models that together are too large for their way to the device.
-
-    models: bytes of all their files. upstream: as in `app_size`.
-    """
+    """Refuse models that together are too large for their way to the device."""
     limit = limit_exceeded(models, delivery, upstream)
     if limit is None:
         return
@@ -108,9 +102,8 @@ def check_app_size(
         "separately, or "
     )
     remedy = "choose a smaller model or fewer bits."
-    raise UserError(
+    raise usage_error(
         f"{' and '.join(names)} {have} {size}, more than {limit.what}",
+        f"{another}{remedy}" if another else remedy.capitalize(),
         where=limit.source,
-        remedy=f"{another}{remedy}" if another else remedy.capitalize(),
-        code=ExitCode.USAGE,
     )

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.errors import Problems, UserError, model_error
 from h2o_pack.files.lock import FORMAT, PreparedPrompt, damaged, read_record
 from h2o_pack.files.paths import (
     ADAPTER,
@@ -77,11 +77,9 @@ def printable(path: str) -> str:
 
 def refused_path(path: str, what: str) -> UserError:
     """Make the error for a path."""
-    return UserError(
+    return model_error(
         f"the model's file {printable(path)} {what}",
-        remedy="Rename the file in a local copy of the model, and give the copy's folder as "
-        "--model.",
-        code=ExitCode.MODEL,
+        "Rename the file in a local copy of the model, and give the copy's folder as --model.",
     )
 
 
@@ -168,14 +166,7 @@ def write(package: Path, manifest: Manifest, folder: str = MODEL_FOLDER) -> None
 
 
 def read(package: Path, folder: str = MODEL_FOLDER) -> Manifest:
-    """Read the manifest of a model's folder in a package.
-
-    Raises:
-        UserError: it is missing, damaged or hostile.
-
-    """
-    from h2o_pack.bundling.manifest import check_paths  # needs this module's
-
+    """Read a model's manifest in a package; UserError if missing, damaged or hostile."""
     path = package / folder / MODEL_MANIFEST
     try:
         manifest = read_record(path, Manifest)

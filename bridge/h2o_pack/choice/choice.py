@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
+
+from rich.console import Console
 
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.choice.losses import Loss
@@ -12,11 +15,6 @@ from h2o_pack.plan.device_fit import PlanResult
 from h2o_pack.plan.plan_tables import size_sentence
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import gigabytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import Console
 
 TAKEN = "chosen"
 BELOW = ("smaller", "no shapes")
@@ -49,21 +47,25 @@ class CacheCandidate:
     """The largest cache of a storage that fits on all devices."""
 
     kv: Annotated[str, doc("Storage of the rows.")]
-    max_kv: Annotated[Count, doc("Rows per layer; 0 if no row fits.")]
-    share: Annotated[float, doc("Rows as a share of the conversation's tokens.")]
-    recall: Annotated[bool, doc("Whether recall brings evicted rows back from files.")]
+    max_kv: Annotated[Count, doc("Rows per layer; 0 if no row fits.")] = 0
+    share: Annotated[float, doc("Rows as a share of the conversation's tokens.")] = 0.0
+    recall: Annotated[bool, doc("Whether recall brings evicted rows back from files.")] = False
     needed: Annotated[
         Count, doc("Bytes of the app on the device on which it leaves the least memory.")
-    ]
+    ] = 0
     headroom_share: Annotated[
         float, doc("Memory that it leaves on that device, as a share of the limit.")
-    ]
+    ] = 0.0
     sustained: Annotated[
         float | None,
         doc("Tokens per second after ten minutes on the slowest device; null: unknown."),
-    ]
-    loss: Annotated[Loss | None, doc("Measured loss by the table; null if nobody measured it.")]
-    refused: Annotated[Refusal | None, doc("Why it was not chosen; null for the chosen one.")]
+    ] = None
+    loss: Annotated[
+        Loss | None, doc("Measured loss by the table; null if nobody measured it.")
+    ] = None
+    refused: Annotated[
+        Refusal | None, doc("Why it was not chosen; null for the chosen one.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,7 @@ class ChosenPlan(PlanResult):
 
 
 def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> None:
-    """Show the choice, with models and caches as tables, and the equivalent options.
-
-    verbose: also show models that are smaller than the chosen one.
-    """
+    """Show the choice as tables, and the equivalent options; verbose: also smaller models."""
     console.print(
         f"for {' and '.join(choice.devices)}, {choice.context:,} tokens", markup=False
     )

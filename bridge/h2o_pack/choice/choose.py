@@ -19,20 +19,14 @@ from h2o_pack.choice.choice import (
 from h2o_pack.choice.losses import LossTable, read_losses
 from h2o_pack.devices.catalogue import Device, named_devices
 from h2o_pack.devices.catalogue import catalogue as device_catalogue
-from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.errors import ExitCode, Problems, UserError, memory_error, usage_error
 from h2o_pack.facts import KnownModel, missing_type
 from h2o_pack.hub.resolve import find_model
 from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
-from h2o_pack.plan.device_fit import (
-    TIGHT,
-    devices_of_each,
-    holders,
-    plan_result,
-    planned_model,
-)
+from h2o_pack.plan.device_fit import TIGHT, devices_of_each, holders, plan_result, planned_model
 from h2o_pack.plan.speed import estimate, floor, recall_plan, with_recalls
 from h2o_pack.plan.workload import ROWS, Workload, largest, workload_of
 from h2o_pack.progress import ProgressReporter
@@ -108,23 +102,19 @@ class CacheFit:
 
 def fit(workload: Workload, devices: tuple[Device, ...]) -> CacheFit:
     """Compare a plan with the limits of devices, all of which are known."""
-    shares = {device: share_left(workload, device) for device in devices}
+    needed = {device: workload.on(device).plan(device.backend).total for device in devices}
+    limits = {device: limit_of(device) for device in devices}
+    shares = {device: (limits[device] - needed[device]) / limits[device] for device in devices}
     speeds = {device: sustained(workload, device) for device in devices}
     tightest = min(devices, key=lambda device: shares[device])
     slowest = min(devices, key=lambda device: speeds[device] or 0.0)
     return CacheFit(
         device=tightest,
-        needed=workload.on(tightest).plan(tightest.backend).total,
+        needed=needed[tightest],
         headroom_share=round(shares[tightest], 4),
         slowest=slowest,
         sustained=speeds[slowest],
     )
-
-
-def share_left(workload: Workload, device: Device) -> float:
-    """Return the share of a device's limit that a plan leaves; negative above the limit."""
-    limit = limit_of(device)
-    return (limit - workload.on(device).plan(device.backend).total) / limit
 
 
 def sustained(workload: Workload, device: Device) -> float | None:
@@ -135,21 +125,15 @@ def sustained(workload: Workload, device: Device) -> float | None:
 
 
 def limit_of(device: Device) -> int:
-    """Return the bytes that an app may use with both memory entitlements.
-
-    Raises:
-        UserError: the number is unknown.
-
-    """
+    """Return the bytes that an app may use with both entitlements; UserError if unknown."""
     if device.limit_entitled is not None:
         return device.limit_entitled
-    raise UserError(
+    raise usage_error(
         f"it is unknown how much memory an app may use on {device.title}",
-        where=device.identifier,
-        remedy='Add the limit to a file of your own (--devices FILE): { of = "'
+        'Add the limit to a file of your own (--devices FILE): { of = "'
         + device.identifier
         + '", what = "entitled", ... }.',
-        code=ExitCode.USAGE,
+        where=device.identifier,
     )
 
 
@@ -236,7 +220,6 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
         headroom_share=cache_fit.headroom_share,
         sustained=cache_fit.sustained,
         loss=table.loss(kv, share),
-        refused=None,
     )
 
 
@@ -275,17 +258,7 @@ def loses_more(candidate: CacheCandidate, best: CacheCandidate) -> Refusal:
 
 def refused(kv: str, reason: Reason, says: str) -> CacheCandidate:
     """Return a candidate that cannot be chosen."""
-    return CacheCandidate(
-        kv=kv,
-        max_kv=0,
-        share=0.0,
-        recall=False,
-        needed=0,
-        headroom_share=0.0,
-        sustained=None,
-        loss=None,
-        refused=Refusal(reason, says),
-    )
+    return CacheCandidate(kv, refused=Refusal(reason, says))
 
 
 Candidates = tuple[ModelCandidate, list[CacheCandidate]]
@@ -315,10 +288,8 @@ class Chosen:
 def choose(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> Chosen:
     """Choose the open settings of each model, for the devices on which it fits.
 
-    Raises:
-        UserError: a setting is open and no device is named, no model fits on a device, or a
-            model fits on none of the devices.
-
+    Raises UserError: a setting is open and no device is named, no model fits on a device, or a
+    model fits on none of the devices.
     """
     if not any(model.is_open for model in spec.models):
         refuse_without_choice(criteria)
@@ -371,24 +342,14 @@ def refusal_on(question: Question, table: LossTable) -> UserError | None:
 
 
 def show_candidates(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> Choice:
-    """Return the candidates for a spec of one model; none of them is chosen if none fits.
-
-    Raises:
-        UserError: no device is named, or a device or the model is unknown.
-
-    """
+    """Return the candidates for a spec of one model; none of them is chosen if none fits."""
     [question] = questions_of(spec, criteria, say)
     say("choosing")
     return candidates_of(question, model_catalogue(), read_losses(criteria.losses))
 
 
 def chosen_plan(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChosenPlan:
-    """Choose a model and its cache, and compare their plan with the devices.
-
-    Raises:
-        UserError: no device is named, or nothing fits.
-
-    """
+    """Choose a model and its cache and plan them; UserError if nothing fits."""
     devices = devices_for(spec)
     chosen = choose(spec, criteria, say)
     [model], [choice] = chosen.spec.models, chosen.choices.values()
@@ -399,18 +360,12 @@ def chosen_plan(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) ->
 
 
 def devices_for(spec: PackageSpec) -> tuple[Device, ...]:
-    """Return the devices for which to choose.
-
-    Raises:
-        UserError: none is named, or one is unknown.
-
-    """
+    """Return the devices for which to choose; UserError if none is named or one is unknown."""
     if not spec.devices.names:
-        raise UserError(
+        raise usage_error(
             "neither a model with its number of rows nor a device is given",
-            remedy="Give --model and --max-kv, or give --device: h2o-pack then chooses the "
+            "Give --model and --max-kv, or give --device: h2o-pack then chooses the "
             "options that you leave out.",
-            code=ExitCode.USAGE,
         )
     return named_devices(spec.devices)
 
@@ -418,12 +373,7 @@ def devices_for(spec: PackageSpec) -> tuple[Device, ...]:
 def questions_of(
     spec: PackageSpec, criteria: Criteria, say: ProgressReporter
 ) -> list[Question]:
-    """Find the named devices and models, and return a question for each model.
-
-    Raises:
-        UserError: no device is named, or devices or models are unknown; all together.
-
-    """
+    """Return a question for each model; UserError for all unknown models and devices."""
     problems = Problems()
     devices: tuple[Device, ...] = ()
     with problems.caught():
@@ -447,27 +397,17 @@ def refuse_without_choice(criteria: Criteria) -> None:
         if value is not None
     ]
     if flags:
-        raise UserError(
+        raise usage_error(
             f"{' and '.join(flags)} cannot be used, because nothing is left to choose",
-            remedy="Leave out --model or --max-kv, or leave out these options.",
-            code=ExitCode.USAGE,
+            "Leave out --model or --max-kv, or leave out these options.",
         )
 
 
 def candidates_of(question: Question, models: Sequence[KnownModel], table: LossTable) -> Choice:
     """Choose the largest model that fits with a margin, and its cache with the smallest loss.
 
-    Args:
-        question: the given and the open settings.
-        models: the catalogue, which is used if no model is given.
-        table: the measured losses that order the caches.
-
-    Returns:
-        All candidates. None of them is chosen if no model fits.
-
-    Raises:
-        UserError: a device's limit is unknown.
-
+    models: the catalogue, which is used if no model is given. None of the candidates is chosen
+    if no model fits. Raises UserError: a device's limit is unknown.
     """
     for device in question.devices:
         limit_of(device)
@@ -559,12 +499,7 @@ def unsuitable(question: Question, model: Model) -> Refusal | None:
 
 
 def chosen_model(question: Question, choice: Choice) -> ModelSpec:
-    """Return the chosen model and cache.
-
-    Raises:
-        UserError: nothing fits; names the smallest model that was checked, and the reason.
-
-    """
+    """Return the chosen model and cache; UserError says why nothing fits."""
     [open_model] = question.spec.models
     best = choice.chosen
     if best is not None and best.cache is not None:
@@ -574,10 +509,9 @@ def chosen_model(question: Question, choice: Choice) -> ModelSpec:
     looked_at = [model for model in choice.models if model.refused is not None]
     last = next((model for model in reversed(looked_at) if model.weights), looked_at[-1])
     why = last.refused.says if last.refused else ""
-    raise UserError(
+    raise memory_error(
         f"no model fits for {choice.context:,} tokens on {' and '.join(choice.devices)}; the "
         f"smallest, {last.model}: {why}",
-        remedy="`h2o-pack choose` shows each candidate and its reason. Give a shorter "
+        "`h2o-pack choose` shows each candidate and its reason. Give a shorter "
         "--context, a lower --min-speed, or a smaller model.",
-        code=ExitCode.MEMORY,
     )

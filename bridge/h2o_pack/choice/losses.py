@@ -109,11 +109,6 @@ class LossTable(Result):
 
 
 def read_losses(path: Path | None = None) -> LossTable:
-    """Read a user's own table, or the table of a real chat model in facts/losses.json.
-
-    Raises:
-        UserError: the file cannot be read or is not such a table.
-
-    """
+    """Read a user's own table, or facts/losses.json; UserError if it is none."""
     remedy = "Give the losses.json that `h2o-pack eval --preset storages --output DIR` wrote."
     return read_json(path or BUNDLED, LossTable, "a table of losses", remedy)

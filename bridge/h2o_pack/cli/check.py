@@ -10,8 +10,8 @@ import click
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.options import PATH, POSITIVE, origin_options
 from h2o_pack.cli.terminal import Terminal
-from h2o_pack.errors import ExitCode
-from h2o_pack.files.text import usage_error, writing
+from h2o_pack.errors import ExitCode, usage_error
+from h2o_pack.files.text import writing
 
 
 @command(example="h2o-pack doctor ~/MyApp")

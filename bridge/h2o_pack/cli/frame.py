@@ -28,7 +28,15 @@ from typing import Any, NoReturn
 import click
 
 from h2o_pack.cli.terminal import Terminal, echo_json, plain_output
-from h2o_pack.errors import MEANINGS, ExitCode, UserError, nearest
+from h2o_pack.errors import (
+    MEANINGS,
+    ExitCode,
+    UserError,
+    internal_error,
+    nearest,
+    output_error,
+    usage_error,
+)
 
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()
@@ -145,10 +153,7 @@ def discard_output() -> None:
 
 @contextmanager
 def ended_by(*signals: signal.Signals) -> Iterator[None]:
-    """Let signals end a command as Ctrl-C does, so that programs that it started end too.
-
-    An ignored signal stays ignored, because nohup and shells rely on this.
-    """
+    """Let signals end a command as Ctrl-C does; a signal that is ignored stays so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -164,23 +169,18 @@ def ended_by(*signals: signal.Signals) -> Iterator[None]:
 def usage(error: click.UsageError) -> UserError:
     """Make the error for wrong arguments."""
     helped = error.ctx.command_path if error.ctx else "h2o-pack"
-    return UserError(
-        error.format_message().rstrip("."),
-        remedy=f"See `{helped} --help`.",
-        code=ExitCode.USAGE,
-    )
+    return usage_error(error.format_message().rstrip("."), f"See `{helped} --help`.")
 
 
 def unexpected(error: Exception) -> UserError:
     """Make the error for an unexpected exception: of the system, or a bug of h2o-pack."""
     if not isinstance(error, OSError):
         what = f"{type(error).__name__}: {error}"
-        return UserError(what, remedy=BUG, code=ExitCode.INTERNAL)
-    return UserError(
+        return internal_error(what, BUG)
+    return output_error(
         f"the operating system reports: {error.strerror or error}",
+        "Free space on the disk, or give a path that you may read or write.",
         where=str(error.filename) if error.filename else None,
-        remedy="Free space on the disk, or give a path that you may read or write.",
-        code=ExitCode.OUTPUT,
     )
 
 

@@ -83,9 +83,8 @@ def eval(  # noqa: A001  the command's name
     a figure does not overlap the interval in FILE. Under mlx.launch, the processes share the
     samples: mlx.launch -n 2 -- h2o-pack eval.
     """
-    from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
     from h2o_pack.measure.evaluation.preset import load_preset
-    from h2o_pack.measure.evaluation.run import Options, evaluate, join
+    from h2o_pack.measure.evaluation.run import LayerBudgetsSource, Options, evaluate, join
     from h2o_pack.measure.evaluation.show import print_report
     from h2o_pack.measure.models import loadable
 

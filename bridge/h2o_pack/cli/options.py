@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from h2o_pack.config_errors import OF_RECALL as OPTIONS_OF_RECALL
+from h2o_pack.config_errors import OF_RECALL
 from h2o_pack.errors import Problems
 from h2o_pack.files.paths import MIRROR, cache_folder
 from h2o_pack.measure.profiling.options import LEAST_TOKENS
@@ -22,7 +22,7 @@ from h2o_pack.spec import (
     ModelSpec,
     PackageSpec,
 )
-from h2o_py.policy_fields import FIELDS, NAMED_POLICIES, RECALL_FIELDS, SCORES, Field
+from h2o_py.policy_fields import FIELDS, NAMED_POLICIES, SCORES, Field
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
 
 POLICIES = tuple(policy.name for policy in NAMED_POLICIES)
@@ -220,13 +220,12 @@ cache_options = together(
 )
 """Other settings that change the memory, named like the fields of `CacheSpec`."""
 
-OF_RECALL = {field.name: field for field in RECALL_FIELDS}
 MAX_KV = FIELDS[0]
 
 
-def recall_help(text: str, field: str) -> str:
+def recall_help(text: str, option: str) -> str:
     """Add a setting's default to the help text of its option."""
-    default = OF_RECALL[field].default_meaning.replace(f"`{MAX_KV.name}`", "max-kv")
+    default = OF_RECALL[option].default_meaning.replace(f"`{MAX_KV.name}`", "max-kv")
     return f"{text} [default: {default}]"
 
 
@@ -240,14 +239,14 @@ recall_options = together(
     click.option(
         "--recall-rows",
         type=POSITIVE,
-        help=recall_help("Most rows that a recall brings back.", "rows"),
+        help=recall_help("Most rows that a recall brings back.", "recall_rows"),
         hidden=True,
     ),
     click.option(
         "--recall-every",
         type=click.IntRange(min=0),
         help=recall_help(
-            "Generated tokens between recalls; 0 recalls only at prompts.", "every"
+            "Generated tokens between recalls; 0 recalls only at prompts.", "recall_every"
         ),
         hidden=True,
     ),
@@ -272,7 +271,7 @@ recall_options = together(
         help=recall_help(
             "Most bytes of one layer's archive. A full archive drops its oldest tokens. 0: no "
             "limit.",
-            "limit",
+            "archive_limit",
         ),
         hidden=True,
     ),
@@ -316,17 +315,14 @@ def device_options(text: str) -> Decorator:
 def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
     """Make a spec from a command's options, and read the files that they name.
 
-    The command line overrides the file of --policy. problems: collects the errors of
-    --download and of the files of --budgets and --system.
-
-    Raises:
-        UserError: the file of --policy cannot be used.
-
+    The command line overrides the file of --policy, whose errors are raised. problems: collects
+    the errors of --download and of the files of --budgets and --system.
     """
     from h2o_pack.package.system_prompt import read_system
     from h2o_pack.plan.workload import read_budgets
 
-    options["settings"] = given_settings(options)
+    given = {field.name: options.pop(field.name, None) for field in FIELDS}
+    options["settings"] = {name: x for name, x in given.items() if x not in (None, ())}
     if isinstance(options["policy"], Path):
         from h2o_pack.plan.policy import read_policy
 
@@ -376,7 +372,7 @@ def merge(options: dict[str, Any], from_file: dict[str, Any]) -> None:
     options["policy"] = usual["policy"]
     options["settings"] = {**from_file.pop("settings"), **options["settings"]}
     for name, value in from_file.items():
-        of_recall = name in ("recall", "archive") or name in OPTIONS_OF_RECALL
+        of_recall = name in ("recall", "archive") or name in OF_RECALL
         if of_recall and options["recall"] is False:
             continue
         if options[name] is None or options[name] == usual[name]:
@@ -405,9 +401,3 @@ def settings(*names: str) -> Decorator:
     """Return the options of these settings, or of all but max_size."""
     fields = [f for f in FIELDS if (f.name in names if names else f is not MAX_KV)]
     return together(*(setting(field) for field in fields))
-
-
-def given_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove the policy's settings from a command's options, and return those with a value."""
-    values = {field.name: options.pop(field.name, None) for field in FIELDS}
-    return {name: value for name, value in values.items() if value not in (None, ())}

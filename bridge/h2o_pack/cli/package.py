@@ -11,22 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from h2o_pack.cli import options as common
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.options import (
-    FILE,
-    PATH,
-    cache_options,
-    choice_options,
-    device_options,
-    max_kv_option,
-    models_options,
-    origin_options,
-    recall_options,
-    settings,
-    spec_of,
-)
 from h2o_pack.cli.terminal import Terminal, echo_json
-from h2o_pack.errors import ExitCode, Problems, UserError, nearest, shown
+from h2o_pack.errors import ExitCode, Problems, UserError, nearest, shown, usage_error
 from h2o_pack.spec import local_folder
 
 if TYPE_CHECKING:
@@ -47,20 +35,15 @@ PASSED_ON = {
 """Options that apply to all packages of the file; with any other, the file is not read."""
 REMEDY = "The keys of a [[package]] are the options of `h2o-pack ios` without leading dashes."
 
-
 NEW_APP = "Write the newest scaffold of the app to App.new. The folder App is never changed."
 
 
 def make_packages(ctx: click.Context) -> bool:
     """Run the command for each package of h2o-pack.toml in this folder.
 
-    Returns:
-        False, without having run anything, if there is no such file or if the command line
-        has other options.
-
-    Raises:
-        UserError: the file is not valid, or has an option that the command does not have.
-
+    Returns False, without having run anything, if there is no such file or if the command line
+    has other options. Raises UserError: the file is not valid, or has an option that the
+    command does not have.
     """
     names = [
         name
@@ -90,12 +73,7 @@ def make_packages(ctx: click.Context) -> bool:
 
 
 def refuse_outside(package: click.Context, where: str) -> None:
-    """Refuse paths outside of this folder, because somebody else may have written the file.
-
-    Raises:
-        UserError: for the first such path.
-
-    """
+    """Refuse paths outside of this folder, because somebody else may have written the file."""
     folder = Path.cwd().resolve()
     for name, value in package.params.items():
         if package.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
@@ -105,12 +83,11 @@ def refuse_outside(package: click.Context, where: str) -> None:
             if name == "models":
                 path = local_folder(part)
             if path is not None and not path.resolve().is_relative_to(folder):
-                raise UserError(
+                raise usage_error(
                     f"{shown(str(part))} is outside of this folder",
-                    where=where,
-                    remedy="Give --allow-outside if you trust the file, or a path inside of "
+                    "Give --allow-outside if you trust the file, or a path inside of "
                     "the folder.",
-                    code=ExitCode.USAGE,
+                    where=where,
                 )
 
 
@@ -130,12 +107,7 @@ def together(ctx: click.Context) -> Iterator[None]:
 
 
 def collected(result: IosResult) -> bool:
-    """Add the result to the common document of several packages.
-
-    Returns:
-        False if the command makes only one package, whose result is the document.
-
-    """
+    """Add the result to the common document of several packages; False if there is only one."""
     results: list[IosResult] | None = click.get_current_context().meta.get(RESULTS)
     if results is None:
         return False
@@ -146,9 +118,7 @@ def collected(result: IosResult) -> bool:
 def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the tables of the file, each with the file's path and the table's line.
 
-    Raises:
-        UserError: the file has something else than [[package]] tables, or unknown keys.
-
+    Raises UserError: the file has something else than [[package]] tables, or unknown keys.
     """
     from h2o_pack.files.toml import Blame, line_of, lines_of, load
 
@@ -186,17 +156,19 @@ def option(key: str, value: Any, where: str) -> list[str]:
 
 def refused(what: str, where: str) -> UserError:
     """Make the error for a mistake in the file."""
-    return UserError(what, where=where, remedy=REMEDY, code=ExitCode.USAGE)
+    return usage_error(what, REMEDY, where=where)
 
 
 @command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")
-@models_options
-@max_kv_option("chosen for --device")
-@cache_options
-@recall_options
-@device_options("The model must fit on it. Options that you leave out are chosen for it.")
-@choice_options
-@click.option("--output", type=PATH, help="Folder of the package. [default: NAME]")
+@common.models_options
+@common.max_kv_option("chosen for --device")
+@common.cache_options
+@common.recall_options
+@common.device_options(
+    "The model must fit on it. Options that you leave out are chosen for it."
+)
+@common.choice_options
+@click.option("--output", type=common.PATH, help="Folder of the package. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
 @click.option(
     "--bundle-id",
@@ -205,7 +177,7 @@ def refused(what: str, where: str) -> UserError:
     show_default="one that nobody else uses",
     help="Identifier of the app, such as com.example.Chat.",
 )
-@settings()
+@common.settings()
 @click.option(
     "--asset-pack",
     is_flag=True,
@@ -221,13 +193,13 @@ def refused(what: str, where: str) -> UserError:
 )
 @click.option(
     "--system",
-    type=FILE,
+    type=common.FILE,
     help="UTF-8 file with the system prompt. Its caches are computed now, so that the app "
     "need not read it.",
 )
 @click.option(
     "--adapter",
-    type=PATH,
+    type=common.PATH,
     help="Folder of a LoRA adapter that mlx_lm.lora made; the app applies it to the model.",
 )
 @click.option(
@@ -237,7 +209,7 @@ def refused(what: str, where: str) -> UserError:
     show_envvar=True,
     help="Put upstream's sources (mlx-swift, mlx-swift-lm) into Vendor.",
 )
-@origin_options
+@common.origin_options
 @click.option(
     "--upstream-version",
     metavar="NAME",
@@ -288,7 +260,7 @@ def ios(
         return
     del allow_outside  # it concerns only paths in h2o-pack.toml
     problems = Problems()
-    spec = spec_of(options, problems)
+    spec = common.spec_of(options, problems)
     origin = (upstream or Origin(cache, mirror)) if vendor else None
     with out.progress() as say:
         choice = choose(spec, Criteria(min_speed, losses), say)
@@ -313,8 +285,8 @@ def end(result: PackageResult) -> None:
 
 
 @command(example="h2o-pack update build/Demo --dry-run")
-@click.argument("package", type=PATH)
-@origin_options
+@click.argument("package", type=common.PATH)
+@common.origin_options
 @click.option("--app", is_flag=True, help=NEW_APP)
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 def update(
@@ -350,8 +322,8 @@ def update(
 
 
 @command(example="h2o-pack vendor build/Demo --host linux")
-@click.argument("package", type=PATH)
-@origin_options
+@click.argument("package", type=common.PATH)
+@common.origin_options
 @click.option(
     "--host",
     type=click.Choice(["apple", "linux"]),

@@ -4,51 +4,36 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from h2o_pack.cli import options as common
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.options import (
-    FILE,
-    PATH,
-    POLICIES,
-    cache_options,
-    choice_options,
-    device_options,
-    max_kv_option,
-    model_options,
-    models_options,
-    recall_options,
-    revision_options,
-    settings,
-    spec_of,
-)
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import ExitCode, Problems
 from h2o_pack.spec import CacheSpec, ModelSpec
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
-@models_options
-@max_kv_option("the model's own cache, which grows")
-@cache_options
-@recall_options
-@settings()
-@device_options("Repeat it for several devices.")
-@choice_options
+@common.models_options
+@common.max_kv_option("the model's own cache, which grows")
+@common.cache_options
+@common.recall_options
+@common.settings()
+@common.device_options("Repeat it for several devices.")
+@common.choice_options
 @click.option(
     "--all", "every", is_flag=True, help="Show all devices instead of one of each kind."
 )
 @click.option(
     "--measured",
-    type=FILE,
+    type=common.FILE,
     help="JSON file with the measured memory of a device, to compare with the plan.",
 )
-@click.option("--html", type=PATH, help="Also write a page with all details to this file.")
+@click.option(
+    "--html", type=common.PATH, help="Also write a page with all details to this file."
+)
 def plan(
     *,
     every: bool,
@@ -72,7 +57,7 @@ def plan(
     from h2o_pack.plan.plan_tables import print_plan, write_page
 
     problems = Problems()
-    spec = spec_of(options, problems)
+    spec = common.spec_of(options, problems)
     problems.refuse()
     result: PlanResult
     with out.progress() as say:
@@ -83,7 +68,7 @@ def plan(
     if html is not None:
         write_page(result, html)
 
-    def people(console: Console) -> None:
+    def people(console: Any) -> None:
         print_plan(result, console, verbose=out.verbose)
         if isinstance(result, ChosenPlan):
             print_chosen(result.choice, console, verbose=out.verbose)
@@ -92,13 +77,13 @@ def plan(
 
 
 @command(example='h2o-pack choose --device "iPhone 15" --context 16384')
-@device_options("Repeat it for several devices; the choice must fit on all of them.")
-@model_options
-@max_kv_option("chosen")
-@cache_options
-@recall_options
-@settings()
-@choice_options
+@common.device_options("Repeat it for several devices; the choice must fit on all of them.")
+@common.model_options
+@common.max_kv_option("chosen")
+@common.cache_options
+@common.recall_options
+@common.settings()
+@common.choice_options
 @click.option("--asset-pack", is_flag=True, help="Keep the model out of the app.")
 def choose(
     *, min_speed: float | None, losses: Path | None, out: Terminal, **options: Any
@@ -113,7 +98,7 @@ def choose(
     from h2o_pack.choice.choose import Criteria, show_candidates
 
     problems = Problems()
-    spec = spec_of(options, problems)
+    spec = common.spec_of(options, problems)
     problems.refuse()
     with out.progress() as say:
         choice = show_candidates(spec, Criteria(min_speed, losses), say)
@@ -127,7 +112,7 @@ def choose(
 @click.option(
     "--devices",
     "own",
-    type=PATH,
+    type=common.PATH,
     help="TOML file with your own devices. [default: $H2O_PACK_DEVICES, or "
     "devices.toml in the user's configuration folder]",
 )
@@ -148,12 +133,12 @@ def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
 
 @command(example="h2o-pack models Qwen3-4B-4bit")
 @click.argument("name", required=False)
-@revision_options
+@common.revision_options
 @click.option(
     "--catalogue",
     "own",
     metavar="FILE",
-    type=PATH,
+    type=common.PATH,
     envvar="H2O_PACK_MODELS",
     show_envvar=True,
     help="TOML file with your own models, in the format of h2o_pack/facts/models.toml.",
@@ -189,7 +174,7 @@ def policy() -> None:
 
 
 @command(example="h2o-pack policy show tuned > policy.toml")
-@click.argument("name", metavar=f"[{'|'.join(POLICIES)}]")
+@click.argument("name", metavar=f"[{'|'.join(common.POLICIES)}]")
 def show(*, name: str, out: Terminal) -> None:
     """Print all settings of a policy, as a file to edit and to give as --policy FILE."""
     from h2o_pack.plan.policy import show as shown_policy

@@ -66,10 +66,7 @@ class Terminal:
 
     @contextmanager
     def progress(self, *, log: bool = False) -> Iterator[ProgressReporter]:
-        """Show the current step on one line, if stderr is a terminal.
-
-        Finished steps stay on their own lines; with `log`, also if stderr is no terminal.
-        """
+        """Show the current step on a terminal; with `log`, finished steps also elsewhere."""
         from h2o_pack.progress import silent
 
         screen = messages()

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from h2o_pack.doctor.machine import Surroundings
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import usage_error
 from h2o_pack.facts import identity
 from h2o_pack.files.text import read_file
 from h2o_pack.vendoring.vendor import RESOLVED
@@ -30,7 +30,7 @@ def version(text: str) -> Version:
 class Requirement:
     """The versions that a dependency allows: at least `low`, less than `high`.
 
-    text: for people. For a branch or a commit, `low` and `high` are empty.
+    For a branch or a commit, `low` and `high` are empty.
     """
 
     text: str
@@ -192,12 +192,7 @@ MARKS = {"{": "{", "}": "}", "(": "[", ")": "]", "=": ":", ";": ",", ",": ","}
 
 
 def read_openstep(content: str) -> Any:
-    """Read a property list in the old format of Xcode's projects.
-
-    Raises:
-        ValueError: it is not a property list, or a key occurs twice.
-
-    """
+    """Read a property list in Xcode's old format; ValueError if it is not one."""
     parts: list[str] = []
     start = 0
     while start < len(content):
@@ -306,13 +301,9 @@ NOT_RUN = (
 
 
 def read_app(folder: Path, machine: Surroundings, *, may_run: bool) -> App:
-    """Read an app's manifest, Xcode projects and resolved versions.
+    """Read an app's manifest, Xcode projects and resolved versions; UserError if it has none.
 
     may_run: whether Swift may run the manifest as a program to read it.
-
-    Raises:
-        UserError: the folder has none of these files.
-
     """
     folder = folder.resolve()
     if folder.suffix in (".xcodeproj", ".xcworkspace"):
@@ -324,11 +315,10 @@ def read_app(folder: Path, machine: Surroundings, *, may_run: bool) -> App:
     ]
     manifest = folder / "Package.swift"
     if not (manifest.is_file() or projects or workspaces):
-        raise UserError(
+        raise usage_error(
             "no Package.swift and no Xcode project in this folder",
+            "Give the folder that contains the app's Package.swift or .xcodeproj.",
             where=str(folder),
-            remedy="Give the folder that contains the app's Package.swift or .xcodeproj.",
-            code=ExitCode.USAGE,
         )
     app = App(folder)
     if manifest.is_file() and may_run:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+
+from rich.console import Console
 
 from h2o_pack.coexistence.app import (
     App,
@@ -24,9 +26,6 @@ from h2o_pack.facts import Pin, coexistence, pins
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.results import Result, doc
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,7 @@ class AppCheckup(Result):
 
 
 def check_app(folder: Path, machine: Surroundings, *, may_run: bool) -> AppCheckup:
-    """Read an app and find conflicts.
-
-    may_run: whether Swift may run the app's manifest as a program to read it.
-
-    Raises:
-        UserError: the folder is not an app's.
-
-    """
+    """Read an app and find conflicts; `may_run`: whether Swift may run the app's manifest."""
     app = read_app(folder, machine, may_run=may_run)
     return AppCheckup(
         app=app.folder,
@@ -106,12 +98,9 @@ def collisions(app: App) -> Iterator[Finding]:
     """Yield a finding for each dependency or module of the app that concerns the package."""
     for name, why in app.unread.items():
         note = warning if app.read else problem
-        yield note(
-            name,
-            f"not read: {why}",
-            "Correct the file and run the command again.",
-        )
-    facts, ours = coexistence(), packages_of_ours(app)
+        yield note(name, f"not read: {why}", "Correct the file and run the command again.")
+    facts = coexistence()
+    ours = [each for each in app.dependencies if each.folder and made_by_us(each.folder)]
     pinned = pins_of(ours)
     replaced = {package.name for package in facts.replaced}
     shared = {package.name: between(package.low, package.high) for package in facts.shared}
@@ -171,15 +160,6 @@ def replacement(package: Dependency, pinned: Pin) -> Finding:
 def made_by_us(folder: Path) -> bool:
     """Whether a folder is a generated package."""
     return (folder / lock.NAME).is_file()
-
-
-def packages_of_ours(app: App) -> list[Dependency]:
-    """Return the generated packages that the app already uses."""
-    return [
-        dependency
-        for dependency in app.dependencies
-        if dependency.folder and made_by_us(dependency.folder)
-    ]
 
 
 def pins_of(ours: list[Dependency]) -> Mapping[str, Pin]:

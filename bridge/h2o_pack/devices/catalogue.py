@@ -6,23 +6,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
-from h2o_pack.devices.facts import (
-    BANDWIDTH,
-    DEFAULT,
-    ENTITLED,
-    RAM,
-    WHATS,
-    Chip,
-    DeviceFacts,
-    DevicesFile,
-    MeasuredMargin,
-    Memory,
-    Number,
-    What,
-)
-from h2o_pack.errors import ExitCode, Problems, UserError, nearest
+from msgspec import Meta
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from h2o_pack.errors import ExitCode, Problems, nearest, usage_error
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.toml import Blame, read_tables
 from h2o_pack.memory.queue import backends
@@ -31,9 +22,134 @@ from h2o_pack.results import Result, doc
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import DevicesSpec
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+What = Literal["ram", "default", "entitled", "bandwidth"]
+Unit = Literal["bytes", "MB", "MiB", "GB", "GiB", "GB/s"]
+Kind = Literal["measured", "reported", "estimated"]
+UNITS: dict[Unit, float] = {
+    "bytes": 1.0,
+    "MB": 1e6,
+    "MiB": 2.0**20,
+    "GB": 1e9,
+    "GiB": 2.0**30,
+    "GB/s": 1e9,
+}
+RAM: What = "ram"
+DEFAULT: What = "default"
+ENTITLED: What = "entitled"
+BANDWIDTH: What = "bandwidth"
+WHATS = (RAM, DEFAULT, ENTITLED, BANDWIDTH)
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A chip; backend is a name in backends.toml."""
+
+    name: str
+    backend: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A class of devices with the same memory, and so the same limits."""
+
+    name: str
+    what: str
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """Identifiers with one name; storage is given if the RAM of an identifier depends on it."""
+
+    identifiers: Annotated[tuple[str, ...], Meta(min_length=1)]
+    name: str
+    chip: str
+    memory: str
+    storage: str = ""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number and its source."""
+
+    of: Annotated[str, doc("Chip, memory class or identifier to which the number applies.")]
+    what: Annotated[What, doc("Which number it is.")]
+    value: Annotated[float, Meta(gt=0), doc("Value in its unit.")]
+    unit: Annotated[Unit, doc("Unit of the value.")]
+    kind: Annotated[Kind, doc("How the number is known.")]
+    source: Annotated[str, doc("Source of the number.")]
+    os_version: Annotated[str, doc("Version of the system, if the source names one.")] = ""
+    note: Annotated[str, doc("Remark on the number.")] = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a wrong unit, and infinity."""
+        if (self.unit == "GB/s") != (self.what == BANDWIDTH):
+            raise ValueError(f'"{self.unit}" is not a unit of {self.what}')
+        if self.value == float("inf"):
+            raise ValueError("value is infinite")
+
+    @property
+    def amount(self) -> int:
+        """The amount in bytes, or in bytes per second."""
+        return int(self.value * UNITS[self.unit])
+
+
+@dataclass(frozen=True)
+class DevicesFile:
+    """The content of devices.toml, or of a user's file."""
+
+    chip: tuple[Chip, ...] = ()
+    memory: tuple[Memory, ...] = ()
+    device: tuple[DeviceFacts, ...] = ()
+    number: tuple[Number, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A constant of the speed estimate."""
+
+    name: str
+    value: float
+    what: str
+    source: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class PublishedSpeed:
+    """A published speed."""
+
+    model: Annotated[str, doc("Model of the catalogue.")]
+    identifier: Annotated[str, doc("The device.")]
+    tokens_per_second: Annotated[float, doc("Published speed.")]
+    source: Annotated[str, doc("Source of the number.")]
+    kind: Annotated[str, doc("How the number is known.")]
+
+
+@dataclass(frozen=True)
+class MeasuredMargin:
+    """The margin that a device needed, which replaces its backend's margin."""
+
+    identifier: Annotated[str, doc("The device.")]
+    margin: Annotated[
+        float,
+        Meta(ge=0),
+        doc(
+            "Measured margin as a share of the modelled "
+            "bytes; 0 if the modelled bytes were enough."
+        ),
+    ]
+    planned: Annotated[int, Meta(gt=0), doc("Bytes that were modelled.")]
+    seen: Annotated[int, doc("Bytes that MLX had allocated instead at its peak.")]
+    source: Annotated[str, doc("The report.")]
+    measured: Annotated[bool, doc("Always true, because devices report it.")] = True
+
+
+@dataclass(frozen=True)
+class SpeedFile:
+    """speed.toml."""
+
+    rule: tuple[Rule, ...]
+    point: tuple[PublishedSpeed, ...]
 
 
 @dataclass(frozen=True)
@@ -138,12 +254,7 @@ class Catalogue:
         )
 
     def find(self, name: str) -> tuple[Device, ...]:
-        """Find devices by identifier, name or part of a name, ignoring case.
-
-        Raises:
-            UserError: there is none.
-
-        """
+        """Devices by identifier, name or part of a name; UserError if there is none."""
         every, text = self.all_devices(), name.casefold().strip()
         exact = tuple(device for device in every if text in device.names)
         if exact:
@@ -152,12 +263,11 @@ class Catalogue:
         if partly:
             return partly
         names = [device.name for device in every] + [device.identifier for device in every]
-        raise UserError(
+        raise usage_error(
             f'no device is called "{name}"',
-            where=", ".join(self.files),
-            remedy=f"{nearest(name, names)}`h2o-pack devices` lists them. You can add a "
+            f"{nearest(name, names)}`h2o-pack devices` lists them. You can add a "
             "device in your own file (--devices).",
-            code=ExitCode.USAGE,
+            where=", ".join(self.files),
         )
 
 
@@ -173,13 +283,8 @@ BLAME = Blame(
 def catalogue(own: Path | None = None) -> Catalogue:
     """Read the devices, and the user's own file, which overrides them.
 
-    Args:
-        own: the user's file; None looks in $H2O_PACK_DEVICES, then for devices.toml in
-            h2o-pack's folder of the user's configuration.
-
-    Raises:
-        UserError: a file is unreadable, or entries are wrong; names file and entry.
-
+    own: None looks in $H2O_PACK_DEVICES, then for devices.toml in the user's configuration.
+    Raises UserError: a file is unreadable, or entries are wrong; names file and entry.
     """
     files = [FOLDER / "devices.toml", *own_files(own)]
     chips: dict[str, Chip] = {}
@@ -208,12 +313,7 @@ def catalogue(own: Path | None = None) -> Catalogue:
 
 
 def named_devices(spec: DevicesSpec, entries: Catalogue | None = None) -> tuple[Device, ...]:
-    """Find the named devices.
-
-    Raises:
-        UserError: all unknown names, together.
-
-    """
+    """Find the named devices; UserError for all unknown names, together."""
     entries = entries or catalogue(spec.file)
     problems = Problems()
     devices: list[Device] = []
@@ -286,8 +386,6 @@ def print_devices(devices: tuple[Device, ...], console: Console, *, sources: boo
 
 def print_sources(devices: tuple[Device, ...], console: Console) -> None:
     """Show every number of some devices, including those that plans do not use."""
-    from rich.table import Table
-
     for device in devices:
         table = Table(title=f"{device.identifier} {device.title}", title_justify="left")
         for name in ("what", "value", "kind", "system", "source", "note"):
@@ -311,9 +409,6 @@ def limit(number: Number | None) -> str:
 
 def plain_table(*names: str, text: Sequence[str] = ()) -> Table:
     """Return a table; the first column and those in `text` contain text, the others figures."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     table = Table(box=SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False)
     for name in names:
         if name == names[0] or name in text:

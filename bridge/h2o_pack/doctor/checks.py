@@ -412,10 +412,7 @@ def check_up(
     checks: Mapping[str, Check] = CHECKS,
     seconds: float | None = None,
 ) -> Checkup:
-    """Run the checks, each on a thread that is abandoned if it takes too long.
-
-    seconds: for all together; by default a little more than two tools may take.
-    """
+    """Run the checks, each on a thread that is abandoned if it takes too long."""
     if seconds is None:
         seconds = 2 * machine.tool_seconds + GRACE_SECONDS
     deadline = time.monotonic() + seconds

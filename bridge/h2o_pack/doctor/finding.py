@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from h2o_pack.results import Result, doc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.console import Console
-
 
 Status = Literal["ok", "warning", "problem", "not applicable"]
 
@@ -83,9 +81,6 @@ def print_checkup(checkup: Checkup, console: Console) -> None:
 
 def print_findings(findings: Iterable[Finding], console: Console) -> None:
     """Show a table, each remedy below its finding."""
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table("check", "", "finding", box=None, pad_edge=False)
     for finding in findings:
         text = Text(finding.what)

@@ -46,12 +46,7 @@ def run_tool(
     seconds: float,
     most: int = MOST_BYTES,
 ) -> ToolResult:
-    """Run a tool without input; after the time limit, end it and the programs that it started.
-
-    Raises:
-        OSError: it cannot be started.
-
-    """
+    """Run a tool without input; after the time limit, end it and what it started."""
     deadline = time.monotonic() + seconds
     with subprocess.Popen(  # noqa: S603
         list(command),

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from h2o_pack.errors import ExitCode, UserError, nearest, shown
+from h2o_pack.errors import model_error, nearest, shown, usage_error
 from h2o_pack.files.toml import read_rows, read_tables
 from h2o_pack.results import Count, doc
 from h2o_py.families import UNFIT_FAMILIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 FOLDER = Path(__file__).parent
 
@@ -48,10 +45,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class UpstreamVersion:
-    """A set of pins that a package can use; the folder of its name contains its edits.
-
-    has_stand_in: whether the CPU stand-in has its types.
-    """
+    """A set of pins that a package can use; has_stand_in: if the stand-in has its types."""
 
     name: str
     what: str
@@ -227,18 +221,7 @@ def version_name(upstream_version: str) -> str:
     return upstream_version or next(iter(upstream_versions()))
 
 
-class OfVersion(Protocol):
-    """A fact about one upstream version, or about all if that is ""."""
-
-    @property
-    def upstream_version(self) -> str:
-        """The name of the upstream version."""
-
-
-VersionFact = TypeVar("VersionFact", bound=OfVersion)
-
-
-def of_version(facts: Iterable[VersionFact], upstream_version: str) -> tuple[VersionFact, ...]:
+def of_version(facts: Iterable[Any], upstream_version: str) -> tuple[Any, ...]:
     """Return the facts that apply to an upstream version; "" stands for the default."""
     holding = ("", version_name(upstream_version))
     return tuple(fact for fact in facts if fact.upstream_version in holding)
@@ -246,19 +229,13 @@ def of_version(facts: Iterable[VersionFact], upstream_version: str) -> tuple[Ver
 
 @cache
 def pins(upstream_version: str = "") -> Mapping[str, Pin]:
-    """The pins of an upstream version by name; "" stands for the default.
-
-    Raises:
-        UserError: there is no such version.
-
-    """
+    """The pins of an upstream version, "" for the default, by name; UserError if unknown."""
     versions = upstream_versions()
     version = version_name(upstream_version)
     if version not in versions:
-        raise UserError(
+        raise usage_error(
             f"there is no upstream version {shown(version)}",
-            remedy=f"{nearest(version, versions)}Use {' or '.join(versions)}.",
-            code=ExitCode.USAGE,
+            f"{nearest(version, versions)}Use {' or '.join(versions)}.",
         )
     return by("name", of_version(upstream_file().pin, version))
 
@@ -316,12 +293,7 @@ def refuse_missing_type(
     """Refuse a model that an upstream version does not have. where: the model's id."""
     if what := missing_type(model_type, experts, upstream_version):
         versions = swift_models()[model_type].versions(experts)
-        raise UserError(
-            what,
-            where=where,
-            remedy=f"Give --upstream-version {versions[0]}.",
-            code=ExitCode.MODEL,
-        )
+        raise model_error(what, f"Give --upstream-version {versions[0]}.", where=where)
 
 
 @cache

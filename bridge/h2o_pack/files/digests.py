@@ -20,8 +20,9 @@ FICLONE = 0x40049409  # Linux
 
 def clone(source: Path, target: Path) -> bool:
     """Make a file that shares the blocks of another; False if this is impossible."""
-    if sys.platform == "darwin":
-        return clone_on_apfs(source, target)
+    if sys.platform == "darwin":  # clonefile(2) makes the whole file or nothing
+        system, no_flags = ctypes.CDLL(None), ctypes.c_uint32(0)
+        return bool(system.clonefile(os.fsencode(source), os.fsencode(target), no_flags) == 0)
     try:
         from fcntl import ioctl  # not on Windows
 
@@ -34,13 +35,6 @@ def clone(source: Path, target: Path) -> bool:
             target.unlink()
         return False
     return True
-
-
-def clone_on_apfs(source: Path, target: Path) -> bool:
-    """Call macOS's clonefile(2), which makes the whole file or nothing."""
-    system = ctypes.CDLL(None)
-    status: int = system.clonefile(os.fsencode(source), os.fsencode(target), ctypes.c_uint32(0))
-    return status == 0
 
 
 def can_clone(source_folder: Path, folder: Path) -> bool:
@@ -94,10 +88,7 @@ def sha256_of(
     advance: Callable[[int], None] = lambda _amount: None,
     stop: threading.Event | None = None,
 ) -> str:
-    """Return a file's sha256 as hexadecimal digits.
-
-    advance: called with the bytes of each piece. stop: when set, ends the work with Stopped.
-    """
+    """Return a file's sha256; advance: gets the bytes of each piece. stop: ends by Stopped."""
     digest = hashlib.sha256()
     for piece in pieces(path, advance, stop):
         digest.update(piece)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import UserError, output_error, version_error
 from h2o_pack.files.paths import MODEL_FOLDER
 from h2o_pack.files.text import read_file
 from h2o_pack.results import Count, doc
@@ -133,28 +133,27 @@ def read(package: Path) -> Lock:
     try:
         return read_record(path, Lock, LOCK_FORMAT)
     except FileNotFoundError as error:
-        raise UserError(
+        raise output_error(
             f"{package} is not a package of h2o-pack: it has no {NAME}",
-            remedy="Give a folder that `h2o-pack ios` made.",
-            code=ExitCode.OUTPUT,
+            "Give a folder that `h2o-pack ios` made.",
         ) from error
 
 
 def read_record(path: Path, kind: type[_T], version: int = FORMAT) -> _T:
-    """Read a record of ours into its dataclass.
+    """Read a record of ours, in a version of its format, into its dataclass.
 
-    version: the version of its format.
-
-    Raises:
-        UserError: it is damaged, or has the format of another h2o-pack.
-        FileNotFoundError: there is none.
-
+    Raises UserError: it is damaged, or has the format of another h2o-pack. FileNotFoundError:
+    there is none.
     """
     try:
         data = read_file(path)
         file_format = msgspec.json.decode(data, type=Head).format
         if file_format < version:
-            raise earlier_format(path, file_format)
+            raise version_error(
+                f"an earlier h2o-pack made the package: {path.name} has format {file_format}",
+                f"{REMEDY} with `h2o-pack ios`.",
+                where=str(path),
+            )
         if file_format != version:
             raise damaged(path, f"does not have format {version}")
         return msgspec.json.decode(data, type=kind)
@@ -170,21 +169,6 @@ class Head(msgspec.Struct):
     format: int
 
 
-def earlier_format(path: Path, version: int) -> UserError:
-    """Make the error for a record that an earlier h2o-pack wrote."""
-    return UserError(
-        f"an earlier h2o-pack made the package: {path.name} has format {version}",
-        where=str(path),
-        remedy=f"{REMEDY} with `h2o-pack ios`.",
-        code=ExitCode.VERSION,
-    )
-
-
 def damaged(path: Path, what: str = "is damaged") -> UserError:
     """Make the error for a record of ours that cannot be read."""
-    return UserError(
-        f"{path.name} {what}",
-        where=str(path),
-        remedy=f"{REMEDY}.",
-        code=ExitCode.OUTPUT,
-    )
+    return output_error(f"{path.name} {what}", f"{REMEDY}.", where=str(path))

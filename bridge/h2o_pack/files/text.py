@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from h2o_pack.errors import ExitCode, UserError, unreadable
+from h2o_pack.errors import output_error, unreadable, usage_error
 from h2o_pack.files.paths import reason
 
 _T = TypeVar("_T")
@@ -23,25 +23,15 @@ SHORT_JSON = 200
 """The most characters of a value that `json_by_lines` writes on one line."""
 
 
-def usage_error(what: str, remedy: str) -> UserError:
-    """Make the error for an option or a file that cannot be used."""
-    return UserError(what, remedy=remedy, code=ExitCode.USAGE)
-
-
 MOST_BYTES = 64 << 20
 """The most bytes of a file of settings, records or text."""
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Read a file of at most `most` bytes.
+    """Read a file of at most `most` bytes; OSError, whose `strerror` says why, if it cannot.
 
     A pipe or a device may never end, or never begin, so only those that a shell passes, below
     /dev, are read.
-
-    Raises:
-        OSError: the file cannot be read, is not a regular file, or is longer; `strerror` says
-            which.
-
     """
     mode = path.stat().st_mode
     # For a folder, opening it gives the system's own error.
@@ -56,12 +46,7 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def read_text(path: Path, remedy: str) -> str:
-    """Read a file of UTF-8 text.
-
-    Raises:
-        UserError: it cannot be read, or is not such text; `remedy` is the error's remedy.
-
-    """
+    """Read a file of UTF-8 text; UserError with the remedy if that fails."""
     try:
         return read_file(path).decode()
     except OSError as error:
@@ -71,12 +56,7 @@ def read_text(path: Path, remedy: str) -> str:
 
 
 def read_json(path: Path, kind: type[_T], name: str, remedy: str) -> _T:
-    """Read a file of JSON into its type; errors call it `name`.
-
-    Raises:
-        UserError: it cannot be read, is not JSON or not of the type, and where.
-
-    """
+    """Read a file of JSON into its type; UserError, which calls it `name`, if that fails."""
     import msgspec  # not needed for `h2o-pack --help`
 
     text = read_text(path, remedy)
@@ -148,18 +128,15 @@ def writing(
 
     what: the name of the written file in the error, "" for its path.
 
-    Raises:
-        UserError: a file or folder cannot be written.
-
+    Raises UserError: a file or folder cannot be written.
     """
     try:
         yield
     except OSError as error:
-        raise UserError(
+        raise output_error(
             f"{what or error.filename or output} cannot be written: {reason(error)}",
+            remedy,
             where=str(output) if what else None,
-            remedy=remedy,
-            code=ExitCode.OUTPUT,
         ) from error
 
 

@@ -43,12 +43,7 @@ PART_OF_PACKAGE = Blame()
 
 
 def read_tables(path: Path, kind: type[File], blame: Blame = PART_OF_PACKAGE) -> File:
-    """Read a file of several kinds of `[[key]]` tables into its dataclass.
-
-    Raises:
-        UserError: all mistakes in the file, each with its line.
-
-    """
+    """Read a file of several kinds of `[[key]]` tables; UserError for all mistakes in it."""
     document, text = load(path, blame)
     kinds = {key: get_args(hint)[0] for key, hint in get_type_hints(kind).items()}
     return kind(**rows_of(document, text, path, kinds, blame))
@@ -144,17 +139,10 @@ def line_of(text: str, key: str, start: int = 1) -> int:
 
 
 def parse_toml(text: str, kind: type[File], where: str, blame: Blame = PART_OF_PACKAGE) -> File:
-    """Turn TOML into a type whose fields may be structs themselves.
+    """Turn TOML into a `msgspec.Struct` or a mapping to structs, whose fields may be structs.
 
-    Args:
-        text: of the file.
-        kind: a `msgspec.Struct`, or a mapping to structs.
-        where: the name of the file in errors.
-        blame: how errors are reported.
-
-    Raises:
-        UserError: the text is not TOML or not of the type; names the entry.
-
+    where: the name of the file in errors. Raises UserError: the text is not TOML or not of the
+    type; names the entry.
     """
     try:
         document = msgspec.toml.decode(text)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import UserError, output_error
 from h2o_pack.files import lock
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
 from h2o_pack.files.paths import APP_FOLDER, MODEL_MANIFEST
@@ -42,8 +42,7 @@ Keep = Callable[[Path, Path], Iterable[Move]]
 @contextmanager
 def exclusive(output: Path) -> Iterator[None]:
     """Let only one run at a time change `output`; a second run is refused."""
-    refuse_unnamable(output)
-    refuse_dangling(output)
+    refuse_unusable(output)
     folder = Path(tempfile.gettempdir()) / f"h2o-pack-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     refuse_others(folder)
@@ -52,10 +51,9 @@ def exclusive(output: Path) -> Iterator[None]:
         with FileLock(folder / f"{name}.lock", timeout=0):
             yield
     except Timeout as error:
-        raise UserError(
+        raise output_error(
             f"another h2o-pack is working on {output}",
-            remedy="Wait until it ends, or choose another folder.",
-            code=ExitCode.OUTPUT,
+            "Wait until it ends, or choose another folder.",
         ) from error
 
 
@@ -81,7 +79,11 @@ def replacing_package(output: Path) -> Iterator[Path]:
     (Vendor/, build folders, the user's files) moves to the new folder.
     """
     refuse_foreign(output)
-    with replacing(output, keep=kept_of_package) as staging:
+
+    def keep(previous: Path, new: Path) -> Iterator[Move]:
+        return Exchanged(previous, new, written(previous)).moves()
+
+    with replacing(output, keep) as staging:
         yield staging
 
 
@@ -156,12 +158,7 @@ class Exchange:
         self.recover()
 
     def recover(self) -> None:
-        """Finish or undo the exchange, in whatever state it is.
-
-        Raises:
-            UserError: somebody else made a folder of such a name.
-
-        """
+        """Finish or undo the exchange; UserError if somebody else made such a folder."""
         for place in (self.new, self.old, self.done):
             refuse_others(place)
         if self.old.exists():
@@ -204,53 +201,45 @@ class Exchange:
 
 
 def refuse_others(folder: Path) -> None:
-    """Refuse a folder or a link at a place of ours that another user created.
-
-    In a folder in which everybody may write, such as /tmp, anybody can create it first.
-    """
+    """Refuse a folder or a link of another user at a place of ours, such as in /tmp."""
     try:
         status = folder.lstat()
     except FileNotFoundError:
         return
     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
         return
-    raise UserError(
+    raise output_error(
         f"{folder} belongs to another user or is not a folder, but h2o-pack needs this name",
-        remedy="Delete it, or work in a folder in which only you may write.",
-        code=ExitCode.OUTPUT,
+        "Delete it, or work in a folder in which only you may write.",
     )
 
 
 def refuse_owned_by_others(output: Path) -> None:
     """Refuse a folder of another user, whose files in it could not all be moved."""
     if output.exists() and output.stat().st_uid != os.geteuid():
-        raise UserError(
+        raise output_error(
             f"{output} belongs to another user",
-            remedy="Run the command as that user, or give another --output.",
-            code=ExitCode.OUTPUT,
+            "Run the command as that user, or give another --output.",
         )
 
 
-def refuse_dangling(output: Path) -> None:
-    """Refuse a link to a path that does not exist: its maker would choose where we write."""
-    if output.is_symlink() and not output.exists():
-        raise UserError(
-            f"{output} is a link to a path that does not exist",
-            remedy="Delete it, or give another --output.",
-            code=ExitCode.OUTPUT,
-        )
+def refuse_unusable(output: Path) -> None:
+    """Refuse a folder whose path is not UTF-8: MLX and Swift cannot open files in it.
 
-
-def refuse_unnamable(output: Path) -> None:
-    """Refuse a folder whose path is not UTF-8: MLX and Swift cannot open files in it."""
+    Also refuse a link to a path that does not exist: its maker would choose where we write.
+    """
     try:
         os.fsencode(output.resolve()).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(
+        raise output_error(
             f"the path of {output} is not UTF-8, so MLX and Swift cannot open files in it",
-            remedy="Give another --output.",
-            code=ExitCode.OUTPUT,
+            "Give another --output.",
         ) from error
+    if output.is_symlink() and not output.exists():
+        raise output_error(
+            f"{output} is a link to a path that does not exist",
+            "Delete it, or give another --output.",
+        )
 
 
 def to_disk(folder: Path) -> None:
@@ -282,16 +271,9 @@ def refuse_foreign(output: Path) -> None:
     if output.is_dir() and not names:
         return
     what = "has files that h2o-pack did not write" if names else "is not a folder"
-    raise UserError(
-        f"{output} exists and {what}",
-        remedy="Give another --output, or move the existing one away.",
-        code=ExitCode.OUTPUT,
+    raise output_error(
+        f"{output} exists and {what}", "Give another --output, or move the existing one away."
     )
-
-
-def kept_of_package(previous: Path, output: Path) -> Iterator[Move]:
-    """Find the files that move from an earlier package to the one that replaces it."""
-    return Exchanged(previous, output, written(previous)).moves()
 
 
 def written(package: Path) -> Written:
@@ -324,23 +306,20 @@ def written_of_model(package: Path, folder: str) -> dict[str, str]:
 
 def not_writable(output: Path, error: OSError) -> UserError:
     """Make the error for a disk on which writing fails."""
-    return UserError(
+    return output_error(
         f"{output} cannot be written: {error.strerror or error}",
+        "Free space or give another --output; h2o-pack changed nothing.",
         where=str(error.filename) if error.filename else None,
-        remedy="Free space or give another --output; h2o-pack changed nothing.",
-        code=ExitCode.OUTPUT,
     )
 
 
 def in_use(output: Path, old: Path) -> UserError:
     """Make the error for a folder to which another program keeps writing."""
-    return UserError(
+    return output_error(
         f"{output} is complete, but lacks some of your files, because another program writes "
         "to them",
+        "Stop builds in the package and run the command again: it moves the remaining files.",
         where=str(old),
-        remedy="Stop builds in the package and run the command again: it moves the "
-        "remaining files.",
-        code=ExitCode.OUTPUT,
     )
 
 

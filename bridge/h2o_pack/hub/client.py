@@ -44,7 +44,14 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 )
 from huggingface_hub.utils._http import default_client_factory
 
-from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_pack.errors import (
+    ExitCode,
+    UserError,
+    model_error,
+    nearest,
+    network_error,
+    output_error,
+)
 from h2o_pack.facts import known_models
 from h2o_pack.model import Model, ModelFile
 
@@ -125,10 +132,9 @@ def check_answer(response: httpx2.Response) -> None:
 
 def not_taken(host: str, what: str) -> UserError:
     """Make the error for an invalid answer."""
-    return UserError(
+    return network_error(
         f"{host} {what}",
-        remedy="Check HF_ENDPOINT and your proxies, then run the command again.",
-        code=ExitCode.NETWORK,
+        "Check HF_ENDPOINT and your proxies, then run the command again.",
     )
 
 
@@ -235,12 +241,12 @@ def answered(hub_id: str, error: Exception) -> UserError:
 
 def refused(hub_id: str, what: str, remedy: str) -> UserError:
     """Make the error for a model that the hub refuses."""
-    return UserError(f"{hub_id} {what}", remedy=remedy, code=ExitCode.MODEL)
+    return model_error(f"{hub_id} {what}", remedy)
 
 
 def network(hub_id: str, what: str, remedy: str) -> UserError:
     """Make the error for a hub that fails."""
-    return UserError(f"{hub_id} {what}", remedy=remedy, code=ExitCode.NETWORK)
+    return network_error(f"{hub_id} {what}", remedy)
 
 
 def wrong_bytes(hub_id: str, what: str) -> WrongBytesError:
@@ -269,17 +275,15 @@ def hub_errors(model: Model) -> Iterator[None]:
             yield
     except OSError as error:
         if error.filename or error.errno in FULL:
-            raise UserError(
+            raise output_error(
                 f"the hub's cache cannot be written: {error.strerror}",
+                f"Free space, or set HF_HUB_CACHE to another folder. {RESUME}",
                 where=str(error.filename) if error.filename else None,
-                remedy=f"Free space, or set HF_HUB_CACHE to another folder. {RESUME}",
-                code=ExitCode.OUTPUT,
             ) from error
         lines = str(error).splitlines()
-        raise UserError(
+        raise network_error(
             f"{model.id} cannot be downloaded: {lines[0] if lines else repr(error)}",
-            remedy=f"Check the network. {RESUME}",
-            code=ExitCode.NETWORK,
+            f"Check the network. {RESUME}",
         ) from error
 
 
@@ -296,21 +300,19 @@ def causes() -> Iterator[None]:
 
 def changed_on_hub(model: Model, file: ModelFile) -> UserError:
     """Make the error for a file that has changed since the model was resolved."""
-    return UserError(
+    return model_error(
         f"{file.path} of {model.id} has changed since the hub listed it at {model.commit[:12]}",
-        remedy="Run the command again.",
-        code=ExitCode.MODEL,
+        "Run the command again.",
     )
 
 
 def other_bytes(model: Model, file: ModelFile, digest: str) -> UserError:
     """Make the error for content that does not have the hash in the hub's listing."""
-    return UserError(
+    return network_error(
         f"{file.path} of {model.id} arrived with the sha256 {digest[:12]}… instead of "
         f"{file.sha256[:12]}…",
-        remedy="h2o-pack has removed the file. Run the command again; if this happens "
+        "h2o-pack has removed the file. Run the command again; if this happens "
         "again, a proxy or a mirror changes files.",
-        code=ExitCode.NETWORK,
     )
 
 
@@ -398,14 +400,10 @@ class Repository:
 
     @contextmanager
     def _stream(self, path: str, start: int, length: int) -> Iterator[Any]:
-        range_headers = {
-            "Range": f"bytes={start}-{start + length - 1}",
-            "Accept-Encoding": "identity",
-        }
         with get_session().stream(
             "GET",
             hf_hub_url(self.id, path, revision=self.revision),
-            headers={**build_hf_headers(), **range_headers},
+            headers={**build_hf_headers(), "Range": f"bytes={start}-{start + length - 1}"},
             timeout=TIMEOUT,
             follow_redirects=True,
         ) as response:

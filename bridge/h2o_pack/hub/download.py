@@ -22,7 +22,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import output_error
 from h2o_pack.files.digests import CHUNK
 from h2o_pack.files.paths import reason
 from h2o_pack.files.write import in_turn
@@ -258,11 +258,10 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(
+        raise output_error(
             f"the hub's cache cannot be written: {reason(error)}",
+            "Set HF_HUB_CACHE to a folder that you own.",
             where=str(folder),
-            remedy="Set HF_HUB_CACHE to a folder that you own.",
-            code=ExitCode.OUTPUT,
         ) from error
 
 

@@ -1,20 +1,48 @@
-"""Finds a model by short name, folder, id or address, and describes it without its weights."""
+"""Finds a model by short name, folder, id or address, and describes it without its weights.
+
+The hub's metadata of a model is downloaded once, then stored.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote, unquote, urlsplit
 
-from h2o_pack.errors import ExitCode, Problems, UserError, shown
+from h2o_pack.errors import Problems, model_error, shown, unreadable, usage_error
 from h2o_pack.facts import KnownModel
-from h2o_pack.hub.contents import hub_contents, kept_contents
-from h2o_pack.model import Model
+from h2o_pack.files.paths import metadata_folder, why_unsafe
+from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object
+from h2o_pack.model import Model, ModelFile
+from h2o_pack.models import files
 from h2o_pack.models.catalogue import as_model, catalogue, find, unknown
-from h2o_pack.models.files import Contents, from_folder, inspect
+from h2o_pack.models.config import describe
+from h2o_pack.models.files import (
+    INDEX,
+    LENGTH,
+    Contents,
+    check_files,
+    from_folder,
+    header_length,
+    inspect,
+    local_file,
+    parse_header,
+    weight_map,
+)
 from h2o_pack.naming import readable
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.spec import CacheSpec, ModelSpec
+
+if TYPE_CHECKING:
+    from h2o_pack.hub.client import Listed, Repository
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 BUNDLED = Path(__file__).parents[1] / "models"
@@ -36,17 +64,11 @@ def find_model(
 ) -> Model:
     """Find a model and describe it, by its metadata only.
 
-    Args:
-        spec: names a model by its short name in the catalogue, a folder, or an id or the
-            address of a page on the hub; `@REVISION` may follow a short name or an id.
-        say: shows the progress.
-        own: the user's own catalogue, see `catalogue`.
-        stated: for a model of the catalogue without a revision, use what this machine has
-            stored or what the catalogue states, and do not ask the hub.
-
-    Raises:
-        UserError: the model is unknown, unreadable or unsupported; several errors together.
-
+    spec: names a model by its short name in the catalogue, a folder, or an id or the address of
+    a page on the hub; `@REVISION` may follow a short name or an id. own: the user's own
+    catalogue. stated: for a model of the catalogue without a revision, use what this machine
+    has stored or what the catalogue states, and do not ask the hub. Raises UserError: the model
+    is unknown, unreadable or unsupported; several errors together.
     """
     say(f"reading the headers of {spec.model}")
     assume = spec.assume_full_attention
@@ -70,27 +92,24 @@ def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
     folder = spec.folder if name == spec.model and (at or entry is None) else None
     if folder is not None:
         if revision:
-            raise UserError(
+            raise usage_error(
                 f"{name!r} is a local folder, which has no revisions",
-                remedy="Leave out --revision, or give an id on the hub.",
-                code=ExitCode.USAGE,
+                "Leave out --revision, or give an id on the hub.",
             )
         # A name that is not UTF-8 cannot be written to the terminal or to the lock.
         return readable(folder.name), folder, ""
     if at and revision not in ("", inside):
-        raise UserError(
+        raise usage_error(
             f"--model names revision {inside!r} and --revision names {revision!r}",
-            remedy="Give only one of them.",
-            code=ExitCode.USAGE,
+            "Give only one of them.",
         )
     if entry is not None and not entry.hub:
         folder = BUNDLED / entry.bundled if entry.bundled else Path(entry.folder)
         return entry.name, folder, ""
     if entry is None and base.startswith((".", "/", "~")):
-        raise UserError(
+        raise model_error(
             f"{name!r} is not a folder",
-            remedy="Give the folder that contains config.json and the weights.",
-            code=ExitCode.MODEL,
+            "Give the folder that contains config.json and the weights.",
         )
     hub_id = base if entry is None else entry.hub
     if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
@@ -112,14 +131,7 @@ ID_PARTS = 2
 
 
 def model_of_address(name: str) -> str:
-    """Return ID or ID@REVISION for the page of a model; anything else unchanged.
-
-    The pages of a branch, a commit or a file contain their revision.
-
-    Raises:
-        UserError: the address is on another site, or not that of a model.
-
-    """
+    """Return ID or ID@REVISION for the page of a model; UserError for another page."""
     text = name.strip()
     has_scheme = text.startswith(("https://", "http://"))
     if not has_scheme and not text.startswith(tuple(f"{host}/" for host in HOSTS)):
@@ -128,10 +140,9 @@ def model_of_address(name: str) -> str:
     parts = [unquote(part) for part in address.path.split("/") if part]
     is_model = len(parts) >= ID_PARTS and parts[0] not in OTHER_KINDS
     if address.hostname not in HOSTS or not is_model:
-        raise UserError(
+        raise model_error(
             f"{shown(name)} is not the address of a model on huggingface.co",
-            remedy="Give the page of a model, or its id such as mlx-community/Qwen3-4B-4bit.",
-            code=ExitCode.MODEL,
+            "Give the page of a model, or its id such as mlx-community/Qwen3-4B-4bit.",
         )
     model = "/".join(parts[:ID_PARTS])
     rest = parts[ID_PARTS:]
@@ -148,3 +159,229 @@ def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ..
 def bundled(entry: KnownModel) -> Model | None:
     """Describe a model that h2o-pack contains."""
     return from_folder(entry.name, BUNDLED / entry.bundled) if entry.bundled else None
+
+
+REVISION = re.compile(r"[\w.+-]+(/[\w.+-]+)*", re.ASCII)
+
+
+def hub_contents(
+    hub_id: str, revision: str, *, assume_full_attention: bool = False
+) -> Contents | Path:
+    """Return the files that describe a model on the hub, at a fixed commit.
+
+    What was downloaded once is stored. Later, one small request asks whether the branch has
+    moved, and none if `revision` is a commit. If the hub cannot be reached, the stored files
+    are used, or the folder that huggingface_hub has downloaded. Raises UserError: the revision
+    has an impossible name, the hub refuses or cannot be reached, or all errors in the model.
+    """
+    from h2o_pack.hub.client import COMMIT, Repository, UnreachableError
+
+    if not REVISION.fullmatch(revision) or ".." in revision:
+        raise usage_error(
+            f"{revision!r} is not a revision", "Give a branch, a tag or a commit id."
+        )
+    try:
+        is_commit = COMMIT.fullmatch(revision)
+        commit = revision if is_commit else Repository(hub_id, revision).commit()
+        contents = load_contents(hub_id, commit)
+        if contents is None:
+            contents = fetch(hub_id, commit, assume_full_attention=assume_full_attention)
+            store_contents(contents)
+    except UnreachableError:
+        stored = kept_contents(hub_id, revision)
+        if stored is None:
+            raise
+        return stored
+    if commit not in (revision, last_commit(hub_id, revision)):
+        write_if_possible(branch_path(hub_id, revision), commit.encode())
+    return contents
+
+
+def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
+    """Return the stored description of a model, or huggingface_hub's folder of it, or None."""
+    from huggingface_hub import constants  # importing only this takes no time
+
+    folder = Path(constants.HF_HUB_CACHE, f"models--{hub_id.replace('/', '--')}")
+    if not folder.is_dir() and not metadata_folder(hub_id).is_dir():
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    from h2o_pack.hub.client import COMMIT
+
+    commit = revision if COMMIT.fullmatch(revision) else ""
+    for candidate in (commit, last_commit(hub_id, revision)):
+        contents = load_contents(hub_id, candidate) if candidate else None
+        if contents is not None:
+            return contents
+    config = try_to_load_from_cache(hub_id, files.CONFIG, revision=revision)
+    return Path(config).parent if isinstance(config, str) else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The JSON of a stored description."""
+
+    contents: Contents
+    format: Literal[4] = 4
+
+
+def load_contents(hub_id: str, commit: str) -> Contents | None:
+    """Return the stored description of a model at a commit; None if missing or damaged."""
+    import msgspec
+
+    try:
+        first, _, body = entry_path(hub_id, commit).read_bytes().partition(b"\n")
+        if hashlib.sha256(body).hexdigest().encode() != first:
+            return None
+        entry = msgspec.convert(json.loads(body), Entry).contents
+    except (OSError, ValueError):
+        return None
+    return entry if (entry.id, entry.commit) == (hub_id, commit) else None
+
+
+def store_contents(contents: Contents) -> None:
+    """Store the description of a model. A cache that cannot be written is no error."""
+    import msgspec
+
+    # With json, because a configuration may contain Infinity.
+    body = json.dumps(msgspec.to_builtins(Entry(contents)), separators=(",", ":")).encode()
+    digest = hashlib.sha256(body).hexdigest().encode()
+    write_if_possible(entry_path(contents.id, contents.commit), digest + b"\n" + body)
+
+
+def last_commit(hub_id: str, revision: str) -> str:
+    """Return the last known commit of a branch, or ""."""
+    from h2o_pack.hub.client import COMMIT
+
+    try:
+        commit = branch_path(hub_id, revision).read_text("ascii")
+    except (OSError, ValueError):
+        return ""
+    return commit if COMMIT.fullmatch(commit) else ""
+
+
+def entry_path(hub_id: str, commit: str) -> Path:
+    """Return the file of a model at a commit."""
+    return metadata_folder(hub_id) / f"{commit}.json"
+
+
+def branch_path(hub_id: str, revision: str) -> Path:
+    """Return the file with the commit of a branch."""
+    return metadata_folder(hub_id) / "branches" / quote(revision, safe="")
+
+
+def write_if_possible(path: Path, data: bytes) -> None:
+    """Write a file completely or not at all; do nothing if it cannot be written."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
+    """Download everything that describes a model at a commit."""
+    from h2o_pack.hub.client import Repository
+
+    repository = Repository(hub_id, commit)
+    problems = Problems(f"{hub_id}@{commit[:12]}")
+    listed = needed(repository.listing(), problems)
+    files.check_complete(listed, problems)
+    problems.refuse()
+    config = parse_object(
+        small(repository, listed[files.CONFIG], CONFIG_BYTES, problems),
+        files.CONFIG,
+        f"{problems.where}/{files.CONFIG}",
+    )
+    with problems.caught():  # refused before headers are downloaded
+        describe(
+            config,
+            f"{problems.where}/{files.CONFIG}",
+            assume_full_attention=assume_full_attention,
+        )
+    mapping = None
+    if INDEX in listed:
+        with problems.caught():
+            data = small(repository, listed[INDEX], INDEX_BYTES, problems)
+            document = parse_object(data, INDEX, problems.where, INDEX_BYTES)
+            mapping = weight_map(document, problems)
+            names = {name for name in listed if files.holds_weights(name)}
+            check_files(mapping, dict.fromkeys(names), problems)
+    problems.refuse()
+    headers = {
+        file: header(repository, file, problems)
+        for file in listed.values()
+        if files.holds_weights(file.path)
+    }
+    tensors = {}
+    for file, data in headers.items():
+        if not data:  # its error was added before
+            continue
+        with problems.caught():
+            tensors[file.path] = parse_header(data, file.size, file.path, problems.where)
+    problems.refuse()
+    return Contents(hub_id, commit, config, mapping, tensors, tuple(listed.values()))
+
+
+def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFile]:
+    """Return the listed files that packages need, by path; add errors of entries."""
+    from h2o_pack.hub.client import SHA256
+
+    model_files = {}
+    for entry in listing:
+        reason = why_unsafe(entry.path)
+        if reason is not None:
+            problems.add(
+                f"the hub lists a file {shown(entry.path)}, which {reason}",
+                "Choose another model; h2o-pack downloaded nothing of this one.",
+            )
+        elif files.belongs(entry.path):
+            size = entry.size
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                problems.add(f"the hub lists {entry.path} without a size")
+            elif entry.sha256 and not SHA256.fullmatch(str(entry.sha256)):
+                problems.add(f"the hub lists {entry.path} with an invalid sha256")
+            else:
+                model_files[entry.path] = ModelFile(entry.path, size, entry.sha256)
+    return dict(sorted(model_files.items()))
+
+
+def small(repository: Repository, file: ModelFile, most: int, problems: Problems) -> bytes:
+    """Read a whole file of at most `most` bytes."""
+    if file.size > most:
+        problems.fail(f"{file.path} is larger than {most >> 20} MiB")
+    return repository.read(file.path, 0, file.size) if file.size else b""
+
+
+def header(repository: Repository, file: ModelFile, problems: Problems) -> bytes:
+    """Read the header of a safetensors file in two ranges; b"" if it has none."""
+    first = repository.read(file.path, 0, LENGTH) if file.size >= LENGTH else b""
+    length = 0
+    with problems.caught():
+        length = header_length(first, file.size, file.path, problems.where)
+    return repository.read(file.path, LENGTH, length) if length else b""
+
+
+def read_small(model: Model, largest: Mapping[str, int]) -> dict[str, bytes] | None:
+    """Read those of the files that a model has; None if the hub cannot be reached.
+
+    largest: the most bytes of a file, by its name. Raises UserError: a file is larger.
+    """
+    sizes = {file.path: file.size for file in model.files if file.path in largest}
+    for name, size in sizes.items():
+        if size > largest[name]:
+            raise unreadable(model.id, f"{name} is larger than {largest[name] >> 20} MiB")
+    if model.folder is not None:
+        return {name: local_file(model.folder, name).read_bytes() for name in sizes}
+    from h2o_pack.hub.client import Repository, UnreachableError
+
+    repository = Repository(model.id, model.commit)
+    try:
+        return {name: repository.read(name, 0, n) if n else b"" for name, n in sizes.items()}
+    except UnreachableError:
+        return None

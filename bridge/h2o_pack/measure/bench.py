@@ -11,11 +11,12 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import mlx.core as mx
 import mlx.utils as mlx_utils
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make_prompt_cache
+from rich.console import Console
 
 from h2o_pack.measure import models
 from h2o_pack.measure.machine import Machine, describe
@@ -27,9 +28,6 @@ from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigWarning
 from h2o_py.models import STORAGES
 from h2o_py.routing import routed
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SINKS = 4
 SAFE_RECENT = 64
@@ -126,9 +124,7 @@ def bench(
 
     model: what `models.load` takes. tokens: to generate with each cache.
 
-    Raises:
-        UserError: the model cannot be loaded.
-
+    Raises UserError: the model cannot be loaded.
     """
     say(f"loading {model}")
     loaded, tokenizer = models.load(model)
@@ -157,7 +153,10 @@ def measure(
     refused: dict[str, str] = {}
     with routed():
         for kind in caches:
-            own[kind.name] = caches_of(kind, max_kv, make_prompt_cache(model))
+            own[kind.name] = [  # only where the model has plain ones
+                kind.make(max_kv, GROUP_SIZE) if type(cache) is KVCache else cache
+                for cache in make_prompt_cache(model)
+            ]
             titles[kind.name] = kind.title
             try:
                 bursts[kind.name] = Generation(model, prompt, own[kind.name])
@@ -193,20 +192,8 @@ def measure(
     )
 
 
-def caches_of(kind: MeasuredCache, capacity: int, own: Iterable[Any]) -> list[Any]:
-    """Return caches of a kind where the model's own are plain ones, and those elsewhere."""
-    return [kind.make(capacity, GROUP_SIZE) if type(c) is KVCache else c for c in own]
-
-
 class Generation:
-    """Bursts of tokens by mlx_lm's own loop, which queues one step ahead.
-
-    prompt_tokens_per_second: of reading the prompt, once.
-
-    Raises:
-        ValueError: the model cannot use the caches.
-
-    """
+    """Bursts of tokens by mlx_lm's own loop; ValueError if the model cannot use the caches."""
 
     def __init__(self, model: Any, prompt: mx.array, caches: list[Any]) -> None:
         self._upstream = importlib.import_module("mlx_lm.generate")

@@ -25,7 +25,7 @@ import mlx.utils as mlx_utils
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 import h2o_py
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import internal_error
 from h2o_pack.measure import models
 
 GENERATED = 8
@@ -66,10 +66,7 @@ def largest_footprint() -> int:
 
 @dataclass(frozen=True)
 class HeldRun:
-    """A prompt of random tokens in chunks of `step`, and the last `GENERATED` one by one.
-
-    cache: a storage, or a name of `UPSTREAM`; max_kv: rows of a layer; tokens: all together.
-    """
+    """A prompt in chunks of `step` tokens, then `GENERATED`; `max_kv` rows of a layer."""
 
     cache: str
     max_kv: int
@@ -96,12 +93,7 @@ class Held:
 
 
 def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
-    """Measure runs of a model in one new process, whose libraries use one thread.
-
-    Raises:
-        UserError: the process failed; says its last line.
-
-    """
+    """Measure runs of a model in one new process, whose libraries use one thread."""
     command = [sys.executable, "-m", __name__, model, *map(str, runs)]
     process = subprocess.run(  # noqa: S603 - this module, by this interpreter
         command,
@@ -112,10 +104,9 @@ def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
     )
     if process.returncode:
         lines = process.stderr.strip().splitlines() or ["it printed nothing"]
-        raise UserError(
+        raise internal_error(
             f"measuring memory failed: {lines[-1]}",
-            remedy="Run the command again with --debug and report it.",
-            code=ExitCode.INTERNAL,
+            "Run the command again with --debug and report it.",
         )
     return tuple(Held(**json.loads(line)) for line in process.stdout.splitlines())
 

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.errors import ExitCode, UserError, unreadable
+from h2o_pack.errors import UserError, model_error, unreadable
 from h2o_pack.files.text import read_object
 from h2o_pack.hub.resolve import HUB_ID
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
@@ -19,12 +19,7 @@ BUNDLED = ("demo", "demo-4bit")
 
 
 def loadable(name: str) -> str:
-    """Return the argument of `load` for an alias, a folder or an id on the hub.
-
-    Raises:
-        UserError: there is no such model.
-
-    """
+    """Return what `load` takes for an alias, a folder or a hub id; UserError if unknown."""
     model = find(name)
     if model is not None:
         return model.bundled or model.hub or model.folder
@@ -34,14 +29,7 @@ def loadable(name: str) -> str:
 
 
 def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
-    """Load a model and its tokenizer; "demo" and "demo-4bit" are the bundled ones.
-
-    adapter: the folder of a LoRA adapter in mlx-lm's form.
-
-    Raises:
-        UserError: mlx_lm cannot load it.
-
-    """
+    """Load a model with its LoRA adapter, and its tokenizer; UserError if that fails."""
     from h2o_py.loading import fetched  # imports what takes seconds
     from h2o_py.loading import load as load_checked
 
@@ -60,10 +48,9 @@ def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
     except UserError:
         raise
     except Exception as error:  # libraries raise anything for a model made to harm
-        raise UserError(
+        raise model_error(
             f'the model "{name}" could not be loaded: {error}',
-            remedy="Give a folder, or an id on huggingface.co, of a model for mlx_lm.",
-            code=ExitCode.MODEL,
+            "Give a folder, or an id on huggingface.co, of a model for mlx_lm.",
         ) from error
     return loaded[0], loaded[1]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.files.text import usage_error
+from h2o_pack.errors import usage_error
 
 _DPI = 110
 
@@ -18,12 +18,8 @@ _DPI = 110
 class Panel:
     """A map of numbers from 0 to 1, [lines, columns].
 
-    Args:
-        title: above it.
-        cells: the numbers.
-        width: what its columns span together, from 0.
-        height: what its lines span together, from 0 at the top.
-
+    width: what its columns span together, from 0. height: what its lines span, from 0 at the
+    top.
     """
 
     title: str
@@ -43,12 +39,7 @@ class Labels:
 
 
 def require_matplotlib() -> None:
-    """Find out before a run whether its pictures can be drawn.
-
-    Raises:
-        UserError: matplotlib is not installed.
-
-    """
+    """Find out before a run whether its pictures can be drawn; UserError if not."""
     if importlib.util.find_spec("matplotlib") is None:
         raise usage_error(
             "pictures need matplotlib, which is not installed",
@@ -59,15 +50,7 @@ def require_matplotlib() -> None:
 def save_maps(
     path: Path, grid: Sequence[Sequence[Panel]], labels: Labels, *, inches: tuple[float, float]
 ) -> Path:
-    """Draw maps in lines and columns, colored on a log scale.
-
-    Args:
-        path: of the PNG file.
-        grid: lines of panels.
-        labels: the words.
-        inches: width and height of a panel.
-
-    """
+    """Draw lines of panels, each `inches` wide and high, colored on a log scale, as PNG."""
     figure_type = importlib.import_module("matplotlib.figure").Figure
     colors = importlib.import_module("matplotlib.colors")
     columns = max(map(len, grid))

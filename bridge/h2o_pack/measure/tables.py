@@ -22,10 +22,7 @@ _LEAST = len("not distinguishable")
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first column is text, the others are figures.
-
-    text: names of other columns that hold text.
-    """
+    """A table of figures; the first column, and those named in `text`, are text."""
 
     title: str
     header: tuple[str, ...]

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from jinja2 import TemplateError
 
-from h2o_pack.errors import UserError
-from h2o_pack.files.text import usage_error
+from h2o_pack.errors import UserError, usage_error
 
 Part = Literal["source", "prose"]
 Messages = Sequence[Mapping[str, str]]
@@ -25,30 +24,14 @@ _WORDS = "words.txt"
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Text and words that the bundled demo model was not trained on.
-
-    Args:
-        documents: whole files, each a string.
-        words: of lower-case letters, for the names in facts.
-
-    """
+    """Documents that the demo model was not trained on, and lower-case words for names."""
 
     documents: tuple[str, ...]
     words: tuple[str, ...]
 
 
 def held_out(part: Part = "source", folder: Any = None) -> HeldOut:
-    """Read the text beside the bundled demo model, or in a folder of the same form.
-
-    Args:
-        part: source code or prose.
-        folder: has `source.txt.gz`, `prose.txt.gz` and `words.txt`; the demo model's by
-            default.
-
-    Raises:
-        OSError: a file is missing.
-
-    """
+    """Read the text beside the demo model, or in a folder of the same form."""
     folder = packaged() if folder is None else folder
     text = held_out_text(part, folder)
     documents = tuple(part for part in text.split(BETWEEN_DOCUMENTS) if part.strip())
@@ -67,13 +50,7 @@ def packaged() -> Any:
 
 
 class Tokens:
-    """Documents as token ids, one after another; samples are windows of them.
-
-    Args:
-        tokenizer: of the model.
-        documents: what to read; the token that ends a text stands between them.
-
-    """
+    """Documents as token ids, each after the token that ends a text; samples are windows."""
 
     def __init__(self, tokenizer: Any, documents: Sequence[str]) -> None:
         self._tokenizer = tokenizer
@@ -102,14 +79,8 @@ class Tokens:
         """Return a conversation as the model's chat template writes it.
 
         A template that takes no system message or no tool's output gets them as a user's.
-
-        Args:
-            messages: of the conversation.
-            reply: whether the model's turn has begun at the end.
-
-        Raises:
-            UserError: the model has no chat template, or it refuses the messages.
-
+        reply: whether the model's turn has begun at the end. Raises UserError: the model has no
+        chat template, or it refuses the messages.
         """
         if not getattr(self._tokenizer, "chat_template", None):
             raise usage_error(
@@ -132,12 +103,7 @@ class Tokens:
         )
 
     def window(self, start: int, length: int) -> list[int]:
-        """Return `length` ids from `start` on, wrapping around at the end of the text.
-
-        Raises:
-            UserError: the whole text is shorter.
-
-        """
+        """Return `length` ids from `start` on, around the end; UserError if there are fewer."""
         if len(self.ids) < length:
             raise too_short(len(self.ids), length)
         start %= len(self.ids)

@@ -91,14 +91,8 @@ def interleave(
 ) -> dict[str, Timing]:
     """Measure contenders in turn, one burst of each per repetition.
 
-    Every repetition has an order of its own, so that no contender always follows the same
-    other one. The orders are the same in every run.
-
-    Args:
-        bursts: contenders by name.
-        repetitions: bursts of each.
-        steps: steps of a burst; None for as many as take about `BURST_US`.
-
+    Every repetition has an order of its own, the same in every run, so that no contender always
+    follows the same other one. steps: of a burst; None for as many as take about `BURST_US`.
     """
     if steps is None:
         for burst in bursts.values():

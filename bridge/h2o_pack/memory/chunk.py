@@ -29,10 +29,7 @@ KERNEL_TOKENS = 8  # of our Metal kernels: more run as MLX operations (cexport/h
 
 @dataclass(frozen=True)
 class EvictingAttention:
-    """Write and attention of one layer; `before` rows are in use, of `max_size`.
-
-    element: bytes of an element of keys and values.
-    """
+    """Write and attention of one layer, `before` rows in use; `element` is in bytes."""
 
     layer: Layer
     config: H2OConfig
@@ -154,10 +151,7 @@ class EvictingAttention:
 
 
 def rotated(kit: Kit, vectors: Buffer, size: int) -> Buffer:
-    """Rotate vectors of `size` elements per token or back (cexport/h2o/row_layout.cpp).
-
-    Signs and transform are in place, in float32.
-    """
+    """Rotate vectors of `size` elements per token, in place in float32 (row_layout.cpp)."""
     wide = kit.graph.op([vectors], size * kit.tokens * FLOAT32, dispatches=3)
     return kit.new([wide], size)
 
@@ -317,10 +311,7 @@ def own_attention(
 
 
 def recurrence(kit: Kit, size: int, x: Buffer) -> Buffer:
-    """A gated convolution or state-space mixer: three projections in, their product, one out.
-
-    Families differ; this is LFM2's, and less than a scan needs that makes all its states.
-    """
+    """A mixer as LFM2's gated convolution: three projections, their product, one out."""
     inner = kit.linear(x, size, 3 * size)
     convolved = kit.new([kit.new([inner], size)], size)
     return kit.linear(kit.graph.within(convolved, [inner]), size, size)
@@ -403,15 +394,10 @@ def earlier_peak(run: Run, step: int) -> dict[str, int]:
 def last_chunk_peak(run: Run, step: int) -> tuple[dict[str, int], bool]:
     """Bytes by term while the last chunk of a prompt is computed.
 
-    That chunk may have any length up to the step. A longer one takes more as long as tasks
-    are closed by their dispatches, but for the few tokens that have kernels of their own.
-    Where its inputs close tasks the queue gets shorter with the chunk, and the worst length
-    may be far below the step (many layers' copies of a long cache): the lengths of a ladder
-    are tried then, of which the first is not below the step.
-
-    Returns:
-        The bytes, and whether inputs close the tasks of the longest chunk.
-
+    A longer chunk takes more as long as tasks are closed by their dispatches, but for the few
+    tokens that have kernels of their own. Where its inputs close tasks the queue gets shorter
+    with the chunk, and the worst length may be far below the step: those of a ladder are tried
+    then. Returns also whether inputs close the tasks of the longest chunk.
     """
     tokens = max(1, min(step, run.context))
     tried = [of_chunk(run, few) for few in dict.fromkeys((1, min(tokens, FEW)))]

@@ -11,11 +11,9 @@ from h2o_pack.memory.kept import (
     sliding_rows,
     unbounded_rows,
 )
-from h2o_pack.memory.queue import Backend, backends
-from h2o_pack.memory.storages import Storage, archive_bits, storage_of
+from h2o_pack.memory.queue import Backend
 from h2o_pack.memory.terms import MemoryPlan, Term
 from h2o_pack.model import Layer, Model
-from h2o_pack.spec import PREFILL_STEP
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import MOST_WAITING
 
@@ -38,44 +36,20 @@ MEANINGS = {
 
 def plan_memory(
     model: Model,
-    caches: tuple[H2OConfig | None, ...],
-    storage: str = "dense",
-    context: int | None = None,
+    run: Run,
+    step: int,
     *,
-    step: int = PREFILL_STEP,
-    backend: str = "iphone",
-    group_size: int | None = None,
     earlier: bool = True,
-    archive_in_files: bool = False,
     drops_thoughts: bool = False,
     measured_margin: float | None = None,
 ) -> MemoryPlan:
-    """Plan the memory of a model.
+    """Plan the memory of a model in a run, with `step` tokens of a prompt at once.
 
-    Args:
-        model: what is known of it.
-        caches: one per layer, None where the layer keeps the model's own cache.
-        storage: of H2O caches, a name in `STORAGES`.
-        context: tokens of the longest conversation; None is what the model can attend to.
-        step: tokens of the prompt that are given to the model at once; the generated
-            package and mlx-lm split the prompts of all families so.
-        backend: a name in facts/backends.toml.
-        group_size: of quantized rows; None is 64, or 32 where 64 divides no head.
-        earlier: also look at earlier moments of a conversation, as `prefill_peak` does.
-        archive_in_files: whether recall's archives are files; they are in memory if not.
-        drops_thoughts: whether the chat template leaves thoughts out of later turns, so that a
-            session keeps the caches as they were before them, to go back there.
-        measured_margin: part of the modelled bytes that a device was seen to need beside
-            them, in place of the backend's margin; None where no device was measured.
-
-    Raises:
-        UserError: the storage is unknown or does not fit the model's heads.
-
+    earlier: see `prefill_peak`. drops_thoughts: whether a session keeps the caches as they were
+    before a reply's thoughts, to go back there. measured_margin: part of the modelled bytes
+    that a device was seen to need beside them; None for the backend's margin.
     """
-    config, hardware = model.config, backends()[backend]
-    stored = storage_of(storage, config, group_size, archive_bits(caches))
-    tokens = config.context if context is None else context
-    run = Run(config, caches, stored, tokens, hardware, config.element_bytes, archive_in_files)
+    hardware = run.backend
     prefill, decode = prefill_peak(run, step, earlier=earlier), decode_peak(run)
     recall = recall_peak(run, step)
     worst = max(prefill, decode, recall, key=lambda moment: sum(moment.values()))
@@ -87,7 +61,7 @@ def plan_memory(
             "exact" if model.files else "stated",
             "all tensors that inference loads" + ("" if model.files else ", by the catalogue"),
         ),
-        *(held := kept(run, stored)),
+        *(held := kept(run)),
         *(thoughts_terms(held) if drops_thoughts else ()),
         *(Term(name, worst.get(name, 0), "modelled", MEANINGS[name]) for name in working),
         Term(
@@ -106,9 +80,9 @@ def plan_memory(
         ]
     total = sum(term.bytes for term in planned)
     return MemoryPlan(
-        backend=backend,
-        kv=stored.name,
-        context=tokens,
+        backend=hardware.name,
+        kv=run.storage.name,
+        context=run.context,
         prefill_step=step,
         terms=tuple(planned),
         prefill_peak=sum(prefill.values()),
@@ -128,13 +102,13 @@ def margin(derived: list[Term], backend: Backend, measured: float | None) -> Ter
     return Term(terms.MARGIN, round(backend.margin * modelled), "estimated", what)
 
 
-def kept(run: Run, storage: Storage) -> tuple[Term, ...]:
+def kept(run: Run) -> tuple[Term, ...]:
     """Return the terms of what stays from token to token, after `context` tokens."""
     pairs = list(zip(run.config.layers, run.caches, strict=True))
     return (
         Term(
             terms.KV,
-            sum(kv_bytes(layer, cache, run, storage) for layer, cache in pairs),
+            sum(kv_bytes(layer, cache, run) for layer, cache in pairs),
             "exact",
             "rows of all layers, as their caches allocate them",
         ),
@@ -175,12 +149,12 @@ def archive_terms(run: Run) -> tuple[Term, ...]:
     return (Term(terms.ARCHIVE, size, "exact", what),)
 
 
-def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run, storage: Storage) -> int:
+def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run) -> int:
     """Bytes of one layer's keys and values."""
     element = run.dtype_bytes
     if cache is not None:
         sizes = (cache.max_size, cache.recent_budget)
-        return evicting_kv_bytes(layer, storage, sizes, run.context, element)
+        return evicting_kv_bytes(layer, run.storage, sizes, run.context, element)
     if layer.kind == "sliding":
         return plain_kv_bytes(layer, sliding_rows(layer.window, run.context), element)
     if layer.kind == "full":

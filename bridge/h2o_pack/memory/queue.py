@@ -141,10 +141,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Peak:
-    """When most is held: the bytes, and the dispatch at which that is.
-
-    ends: dispatches at which buffers are freed.
-    """
+    """When most is held: the bytes and the dispatch; `ends`: those that free buffers."""
 
     graph: Graph
     ends: list[float]
@@ -215,10 +212,7 @@ def backends() -> Mapping[str, Backend]:
 
 @dataclass(frozen=True)
 class Kit:
-    """Operations on `tokens` tokens, queued in a graph; sizes are elements per token.
-
-    element: bytes of an element of activations. bits and group_size: of the weights.
-    """
+    """Operations on `tokens` tokens of weights in `bits`; sizes are elements per token."""
 
     graph: Graph
     tokens: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_pack.errors import nearest, usage_error
 from h2o_pack.model import ModelConfig
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import ARCHIVE_GROUP
@@ -48,31 +48,18 @@ STORAGES = {
 """All storages by name."""
 
 
-def storage_of(
-    name: str,
-    config: ModelConfig,
-    group_size: int | None = None,
-    archive_bits: int = DENSE_BITS,
-) -> Storage:
-    """Find a storage and check that the model's heads can be stored so.
+def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -> Storage:
+    """Find a storage, or its synonym, and check that the model's heads can be stored so.
 
-    Args:
-        name: of the storage, or a synonym.
-        config: of the model.
-        group_size: of quantized rows; None is 64 where that divides the head dims, or 32.
-        archive_bits: of an archive beside the rows.
-
-    Raises:
-        UserError: there is no such storage, or a head dim is no multiple of a group.
-
+    archive_bits: of an archive beside its rows. Raises UserError: there is no such storage, or
+    a head dim is no multiple of a group.
     """
     storage_name = SYNONYMS.get(name, name)
     if storage_name not in STORAGES:
-        raise UserError(
+        raise usage_error(
             f'--kv "{name}" is not a way to store keys and values',
-            remedy=f"{nearest(name, [*STORAGES, *SYNONYMS])}Choose one of "
+            f"{nearest(name, [*STORAGES, *SYNONYMS])}Choose one of "
             f"{', '.join([*STORAGES, *SYNONYMS])}.",
-            code=ExitCode.USAGE,
         )
     storage = STORAGES[storage_name]
     if storage.is_dense and archive_bits == DENSE_BITS:
@@ -82,15 +69,14 @@ def storage_of(
     if archive_bits == DENSE_BITS or all(dim % ARCHIVE_GROUP == 0 for dim in dims):
         if storage.is_dense:
             return storage
-        for group in (group_size,) if group_size else TRIED:
+        for group in TRIED:
             if all(dim % group == 0 for dim in dims):
                 return dataclasses.replace(storage, group_size=group)
     option = f"--archive-bits {archive_bits}" if storage.is_dense else f"--kv {name}"
-    raise UserError(
-        f"{option} quantizes in groups of {group_size or TRIED[-1]} elements, and "
+    raise usage_error(
+        f"{option} quantizes in groups of {TRIED[-1]} elements, and "
         f"this model has heads of {', '.join(map(str, dims))}",
-        remedy=f"Use {'--archive-bits 16' if storage.is_dense else '--kv dense'}.",
-        code=ExitCode.USAGE,
+        f"Use {'--archive-bits 16' if storage.is_dense else '--kv dense'}.",
     )
 
 

@@ -60,11 +60,7 @@ class Adapter:
 def adapted(model: Model, folder: Path | None) -> tuple[Model, Adapter | None]:
     """Return a model whose weights include the bytes of an adapter, and the adapter.
 
-    folder: the adapter's; without one the model is unchanged.
-
-    Raises:
-        UserError: all errors in the adapter, or why it does not fit the model.
-
+    Raises UserError: all errors in the adapter, or why it does not fit the model.
     """
     if folder is None:
         return model, None
@@ -83,16 +79,8 @@ def read_adapter(
 ) -> Adapter:
     """Read an adapter's configuration and the headers of its tensors.
 
-    Args:
-        folder: contains adapter_config.json and adapters.safetensors.
-        layers: the number of layers of the model.
-        weights: the shapes of the model's tensors, by name; None if unknown.
-        where: the model, for errors.
-
-    Raises:
-        UserError: all errors in it, or the modules that the model lacks or that have another
-            shape.
-
+    weights: the shapes of the model's tensors, by name; None if unknown. Raises UserError: all
+    errors in it, or the modules that the model lacks or that have another shape.
     """
     problems = Problems(str(folder))
     if not folder.is_dir():
@@ -196,15 +184,7 @@ def modules(
 
 
 def check_fits(shapes: Shapes, weights: Shapes, where: str, problems: Problems) -> None:
-    """Add errors for modules of an adapter that the model lacks or that have another shape.
-
-    Args:
-        shapes: the shapes of the adapter's tensors.
-        weights: the shapes of the model's tensors.
-        where: the model, for errors.
-        problems: collects the errors.
-
-    """
+    """Add errors for modules of an adapter that the model lacks or that have another shape."""
     for name in sorted(shapes):
         path, _, tensor = name.rpartition(".")
         if tensor != "lora_a":

@@ -62,16 +62,9 @@ def describe(
 ) -> dict[str, Any]:
     """Describe mlx_lm's model of a configuration, as the fields of `ModelConfig`.
 
-    Args:
-        config: the content of config.json.
-        dtype: the dtype of its activations.
-        assume: treat the model as an ordinary decoder.
-        fill: fill in missing keys that change no shape, such as epsilons.
-
-    Raises:
-        UserError: an impossible value, all missing keys, or a model that mlx_lm or h2o-pack
-            does not support.
-
+    assume: treat the model as an ordinary decoder. fill: fill in missing keys that change no
+    shape, such as epsilons. Raises UserError: an impossible value, all missing keys, or a model
+    that mlx_lm or h2o-pack does not support.
     """
     if assume:
         config = as_plain(config)
@@ -187,12 +180,7 @@ def layer_of(cache: Any) -> Layer:
 
 
 def context_of(config: Mapping[str, Any], model: Module) -> int:
-    """Return the longest text by the configuration or mlx_lm's defaults, 0 if neither tells.
-
-    Raises:
-        UserError: the value is impossible.
-
-    """
+    """Return the longest text by the configuration or mlx_lm's defaults, 0 if neither tells."""
     text = config.get("text_config")
     sources = [text if isinstance(text, dict) else {}, config]
     for module in model.modules():
@@ -351,10 +339,7 @@ def shapeless(kind: type) -> dict[str, Any]:
 
 
 def check_arguments(kind: type, values: object, inside: str) -> None:
-    """Refuse values that do not match a dataclass of mlx_lm, or are impossible.
-
-    inside: the key of config.json that contains the values, for errors.
-    """
+    """Refuse values, of the key `inside`, that do not match a dataclass or are impossible."""
     problems = Problems(CONFIG)
     if not isinstance(values, dict):
         problems.fail(f"{inside or CONFIG} is {shown(values)} but should be an object")

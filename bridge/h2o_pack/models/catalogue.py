@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_pack.errors import ExitCode, UserError, model_error, nearest
 from h2o_pack.facts import KnownModel, known_models
 from h2o_pack.files.toml import Blame, read_rows
 from h2o_pack.model import Model, Weights
@@ -37,13 +37,8 @@ class OwnModel(KnownModel):
 def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
     """Return all known models; the user's replace the project's of the same name.
 
-    Args:
-        own: the user's file; otherwise $H2O_PACK_MODELS, or models.toml in the user's
-            configuration folder if it is there.
-
-    Raises:
-        UserError: the file cannot be read or an entry does not fit the schema.
-
+    own: None looks in $H2O_PACK_MODELS, then for models.toml in the user's configuration.
+    Raises UserError: the file cannot be read or an entry does not fit the schema.
     """
     models = {model.name.lower(): model for model in known_models().values()}
     path = own or users_file()
@@ -61,21 +56,15 @@ def find(name: str, own: Path | None = None) -> KnownModel | None:
 def unknown(name: str, own: Path | None) -> UserError:
     """Make the error for a name that is unknown."""
     names = [model.name for model in catalogue(own)]
-    return UserError(
+    return model_error(
         f"there is no model {name!r}",
-        remedy=f"{nearest(name[:200], names)}Give a short name ({', '.join(names)}), a "
+        f"{nearest(name[:200], names)}Give a short name ({', '.join(names)}), a "
         "folder, or an id on huggingface.co such as mlx-community/Qwen3-4B-4bit.",
-        code=ExitCode.MODEL,
     )
 
 
 def as_model(entry: KnownModel) -> Model | None:
-    """Describe a model from the catalogue alone; None if its entry has no shapes.
-
-    Raises:
-        UserError: the user's own catalogue has impossible or unsupported values.
-
-    """
+    """Describe a model from the catalogue alone; None if its entry has no shapes."""
     if not entry.config:
         return None
     document = {"quantization": QUANTIZATION, **entry.config}

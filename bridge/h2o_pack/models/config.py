@@ -108,18 +108,10 @@ def describe(
 ) -> Described:
     """Make a description of the content of config.json.
 
-    Args:
-        document: the content.
-        where: the file, for errors.
-        assume_full_attention: take an unknown architecture for one whose layers all attend to
-            the whole context.
-        stored_dtype: the dtype of activations by the tensors; it overrides the config, as in
-            mlx_lm, which computes in the dtype of the weights.
-        partial: the document may lack keys that change no shape, such as epsilons.
-
-    Raises:
-        UserError: all errors in the document.
-
+    where: the file, for errors. assume_full_attention: take an unknown architecture for one
+    whose layers all attend to the whole context. stored_dtype: of activations by the tensors;
+    it overrides the config, as in mlx_lm. partial: the document may lack keys that change no
+    shape, such as epsilons. Raises UserError: all errors in the document.
     """
     problems = Problems(where)
     model_type = document.get("model_type")

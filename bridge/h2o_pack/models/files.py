@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.errors import ExitCode, Problems, UserError, shown, unreadable
+from h2o_pack.errors import Problems, UserError, model_error, shown, unreadable
 from h2o_pack.files.paths import reason, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object, read_object
 from h2o_pack.model import DTYPES, Headers, Model, ModelFile, Tensor, Weights
@@ -105,18 +105,7 @@ BYTES = {
 
 
 def header_length(first: bytes, size: int, name: str, where: str) -> int:
-    """Read the length of the header from a file's first 8 bytes.
-
-    Args:
-        first: the bytes.
-        size: bytes of the whole file.
-        name: the name of the file.
-        where: the model, for errors.
-
-    Raises:
-        UserError: it cannot be the length of a header of this file.
-
-    """
+    """Read the header's length from a file's first 8 bytes; UserError if it is impossible."""
     problems = Problems(where)
     if len(first) < LENGTH or size < LENGTH:
         problems.fail(
@@ -139,9 +128,7 @@ def header_length(first: bytes, size: int, name: str, where: str) -> int:
 def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tensor, ...]:
     """Read a header, and check it against the size of the whole file.
 
-    Raises:
-        UserError: all tensors with an impossible description.
-
+    Raises UserError: all tensors with an impossible description.
     """
     document = parse_object(header, f"the header of {name}", where, MAX_HEADER, unique=True)
     problems = Problems(where)
@@ -251,10 +238,7 @@ def check_tensors(
     weights: Mapping[str, tuple[Tensor, ...]],
     problems: Problems,
 ) -> None:
-    """Add errors for tensors in two files, or in another file than the index names.
-
-    mapping: the file of each tensor by the index; None without an index.
-    """
+    """Add errors for tensors in two files, or in another file than the index names."""
     files: dict[str, list[str]] = {}
     for file, tensors in sorted(weights.items()):
         for tensor in tensors:
@@ -311,14 +295,7 @@ ACTIVATIONS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 def weigh(
     tensors: Iterable[Tensor], *, experts: int = 0, experts_per_token: int = 0
 ) -> Weights:
-    """Add up tensors.
-
-    Args:
-        tensors: the tensors of all files of the model.
-        experts: the experts in a layer; 0 without experts.
-        experts_per_token: the experts that one token passes.
-
-    """
+    """Add up the tensors of all files; `experts` are those of a layer, 0 without experts."""
     sums = dict.fromkeys(("skipped", "embedding", "table", "head", "experts", "rest"), 0)
     dtype = ""
     for tensor in tensors:
@@ -360,20 +337,14 @@ def part_of(name: str, *, mixture: bool) -> str:
 
 
 def activations(tensor: Tensor) -> str:
-    """Return the dtype of activations after an embedding's tensor; "" if unknown.
-
-    A quantized table is dequantized to the dtype of its scales.
-    """
+    """Return the dtype of activations after an embedding's tensor; "" if unknown."""
     leaf = tensor.name.rpartition(".")[2]
     return ACTIVATIONS.get(tensor.dtype, "") if leaf in ("weight", "scales") else ""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The content of a model's files, weights by their headers only.
-
-    index: {tensor: file}, None without an index.
-    """
+    """The content of a model's files, weights by their headers; index: {tensor: file}."""
 
     id: str
     commit: str
@@ -392,12 +363,8 @@ def inspect(
 ) -> Model:
     """Describe a model; UserError contains all errors in its files.
 
-    Args:
-        contents: the content of the files.
-        problems: the model's place, and the errors so far.
-        folder: contains all files; None if they must be downloaded.
-        assume_full_attention: treat an unknown architecture as an ordinary one.
-
+    problems: the model's place, and the errors so far. folder: contains all files; None if they
+    must be downloaded.
     """
     whole = not problems.found
     if contents.index is not None:
@@ -436,15 +403,7 @@ def inspect(
 def from_folder(
     model_id: str, folder: Path, *, commit: str = "", assume_full_attention: bool = False
 ) -> Model:
-    """Describe a model folder; UserError contains all errors in it.
-
-    Args:
-        model_id: the name of the model.
-        folder: contains config.json, the weights and the tokenizer.
-        commit: the commit on the hub of which the folder is a snapshot.
-        assume_full_attention: treat an unknown architecture as an ordinary one.
-
-    """
+    """Describe a model's folder; UserError contains all errors in it."""
     problems = Problems(str(folder))
     listed = list_files(folder, problems)
     config, index = dict[str, Any](), None
@@ -509,10 +468,7 @@ def why_bad_link(path: Path, folder: Path) -> str | None:
 
 
 def local_file(folder: Path, path: str) -> Path:
-    """Return the real file at `path` in a model's folder, after following links.
-
-    UserError if it is not a regular file, or is outside of the folder.
-    """
+    """Return the real file that `path` in a model's folder is; UserError if it is outside."""
     place = folder / path
     try:
         real = place.resolve(strict=True)
@@ -531,9 +487,8 @@ def local_file(folder: Path, path: str) -> Path:
 
 def unusable(place: Path, what: str) -> UserError:
     """Make the error for a file of a model that cannot be bundled."""
-    return UserError(
+    return model_error(
         f"{place.name} {what}",
+        "Put the file itself into the model's folder, or give another model.",
         where=str(place),
-        remedy="Put the file itself into the model's folder, or give another model.",
-        code=ExitCode.MODEL,
     )

@@ -16,14 +16,8 @@ from h2o_pack.models.trial import attempt
 def check_loads(headers: Headers, where: str) -> None:
     """Refuse a model whose tensors differ from those that its configuration needs.
 
-    Args:
-        headers: the model's config.json and tensors.
-        where: the model, for errors.
-
-    Raises:
-        UserError: mlx_lm cannot build the model, or all tensors that are missing, unknown or
-            have another shape.
-
+    Raises UserError: mlx_lm cannot build the model, or all tensors that are missing, unknown or
+    have another shape.
     """
     with tempfile.TemporaryDirectory(prefix="h2o-pack-") as name:
         folder = Path(name)
@@ -75,12 +69,7 @@ LARGEST = 64 << 20
 
 
 def load_tokenizer(data: bytes, where: str) -> Any:
-    """Return the tokenizer of a tokenizer.json.
-
-    Raises:
-        UserError: it cannot be loaded, or cannot encode a text within the limits.
-
-    """
+    """Return the tokenizer of a tokenizer.json; UserError if it cannot encode a text."""
     with tempfile.TemporaryDirectory(prefix="h2o-pack-") as folder:
         path = Path(folder) / TOKENIZER
         path.write_bytes(data)
@@ -91,12 +80,7 @@ def load_tokenizer(data: bytes, where: str) -> Any:
 
 
 def try_tokenizer(path: Path, where: str) -> None:
-    """Refuse a tokenizer.json that the library cannot load, or that encodes no tokens.
-
-    Raises:
-        UserError: the reason.
-
-    """
+    """Refuse a tokenizer.json that the library cannot load, or that encodes no tokens."""
     if not attempt("tokenizer", where, path=str(path.resolve())):
         raise unreadable(where, f"{TOKENIZER} turns a text into no tokens")
 
@@ -116,16 +100,7 @@ SMALL = 64 << 20
 
 
 def try_model(model: Model, folder: Path) -> None:
-    """Refuse a model that cannot read a prompt, or, if it is small, cannot compute a step.
-
-    Args:
-        model: the model in the folder, whose headers match its configuration.
-        folder: contains all its files.
-
-    Raises:
-        UserError: the reason.
-
-    """
+    """Refuse a model that cannot read a prompt, or, if it is small, cannot compute a step."""
     problems = Problems(model.id)
     with problems.caught():
         try_tokenizer(folder / TOKENIZER, model.id)

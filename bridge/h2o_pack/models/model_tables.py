@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.kept import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, Model, ModelConfig, ModelFile, Weights
 from h2o_pack.results import Count, Result, doc
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 KIB, GB = 1 << 10, 10**9
 WIDE = 130  # columns
@@ -99,9 +99,7 @@ class ModelResult(Result):
     model: ModelDescription
 
 
-def catalogue_result(
-    models: Iterable[tuple[KnownModel, Model | None]],
-) -> CatalogueResult:
+def catalogue_result(models: Iterable[tuple[KnownModel, Model | None]]) -> CatalogueResult:
     """Return the catalogue as --json prints it."""
     return CatalogueResult(models=tuple(entry(*model) for model in models))
 
@@ -151,8 +149,6 @@ def model_result(model: Model) -> ModelResult:
 
 def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
     """Show the catalogue; sources and heads only on a wide screen."""
-    from rich.table import Table
-
     wide = console.width >= WIDE
     table = Table(box=None, pad_edge=False, padding=(0, 1 + wide, 0, 0))
     for name in ("name", "type"):
@@ -163,8 +159,9 @@ def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
     if wide:
         table.add_column("source", no_wrap=True)
     for model in models:
-        row = (*short_row(model), *(more_of(model) if wide else ()))
-        table.add_row(*row)
+        place = model.hub or model.folder or "in h2o-pack"
+        more = (f"{model.kv_heads or ''}", f"{model.head_dim or ''}", place)
+        table.add_row(*short_row(model), *(more if wide else ()))
     console.print(table)
     console.print(
         "layers: those that evict / all. KiB/token: keys and values in 16 bits.",
@@ -189,20 +186,8 @@ def short_row(model: CatalogueEntry) -> tuple[str, ...]:
     )
 
 
-def more_of(model: CatalogueEntry) -> tuple[str, ...]:
-    """Return the further cells of a model for a wide screen."""
-    return (
-        f"{model.kv_heads or ''}",
-        f"{model.head_dim or ''}",
-        model.hub or model.folder or "in h2o-pack",
-    )
-
-
 def print_model(model: Model, console: Console) -> None:
     """Show one model."""
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table(title=escape(model.id), title_justify="left", show_header=False)
     for name, value in rows(model).items():
         table.add_row(name, escape(value))

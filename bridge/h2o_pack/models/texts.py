@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from h2o_pack.errors import ExitCode, Problems, UserError, shown, unreadable
+from h2o_pack.errors import Problems, UserError, model_error, shown, unreadable, usage_error
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.text import parse_object
 from h2o_pack.files.toml import read_rows
@@ -52,12 +52,7 @@ class ChatTemplate:
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """The sorted names that this template reads and not every one gets: enable_thinking.
-
-        Raises:
-            jinja2.TemplateError: jinja2 cannot parse the template.
-
-        """
+        """The sorted names that this template reads and not every one gets: enable_thinking."""
         from jinja2 import meta
 
         environment = sandbox()
@@ -69,11 +64,7 @@ class ChatTemplate:
     ) -> str:
         """Return the text of messages, and of the beginning of the model's turn after them.
 
-        strftime_now: returns the date in a format, for templates that write it.
-
-        Raises:
-            jinja2.TemplateError: it cannot be parsed, or refuses the messages.
-
+        strftime_now: returns the date in a format. Raises jinja2.TemplateError.
         """
         template = sandbox().from_string(self.source)
         values = {"tools": None, "documents": None, "strftime_now": strftime_now}
@@ -117,15 +108,8 @@ def find_template(files: Mapping[str, bytes], where: str) -> ChatTemplate | None
     """Return a model's template, None if it has none.
 
     A separate file has precedence over tokenizer_config.json, as in transformers and
-    swift-tokenizers. Of several templates, "default" is used.
-
-    Args:
-        files: the model's files among `TEMPLATE_FILES`, by their names.
-        where: the model, for errors.
-
-    Raises:
-        UserError: a file that may contain a template cannot be read.
-
+    swift-tokenizers. Of several templates, "default" is used. Raises UserError: a file that may
+    contain a template cannot be read.
     """
     documents = {
         name: document_of(files, name, where) for name in (TEMPLATE_JSON, TOKENIZER_CONFIG)
@@ -239,17 +223,7 @@ RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def check_sampling(files: Mapping[str, bytes], vocabulary: int, where: str) -> None:
-    """Check the settings in generation_config.json that a session uses.
-
-    Args:
-        files: the model's files by their names.
-        vocabulary: the number of the model's tokens.
-        where: the model, for errors.
-
-    Raises:
-        UserError: all impossible values.
-
-    """
+    """Refuse all impossible values in generation_config.json that a session uses."""
     problems = Problems(f"{where}/{SAMPLING_FILE}")
     document = document_of(files, SAMPLING_FILE, where)
     for name, (expected, fits) in RANGES.items():
@@ -292,10 +266,7 @@ FREE = (
 
 @dataclass(frozen=True)
 class Terms:
-    """Licenses that require something of an app; see licenses.toml.
-
-    read: whether `asks` was written from the license itself, or from summaries of it.
-    """
+    """Licenses that require something of an app; see licenses.toml for the fields."""
 
     ids: tuple[str, ...]
     name: str
@@ -395,13 +366,9 @@ class ModelTexts:
 
 
 def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
-    """Read and check the texts of a model's makers.
+    """Read and check the texts of a model's makers, from the files of `text_files`.
 
-    files: the model's files among `text_files`, by their names.
-
-    Raises:
-        UserError: all errors in generation_config.json, or a file that cannot be read.
-
+    Raises UserError: all errors in generation_config.json, or a file that cannot be read.
     """
     where = str(model.folder or model.id)
     problems, template = Problems(where), None
@@ -434,19 +401,15 @@ NEEDLESS = "Leave out --system: the app then reads its system prompt in the firs
 def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
     """Return rendered first turns; all begin with the system prompt.
 
-    where: the model, for errors.
-
-    Raises:
-        UserError: the template cannot be used, refuses such a turn, leaves the prompt out, or
-            writes the date before its end.
-
+    Raises UserError: the template cannot be used, refuses such a turn, leaves the prompt out,
+    or writes the date before its end.
     """
     from jinja2 import TemplateError
 
     template = texts.template
     if texts.unusable:
         remedy = "Leave out --system, or correct the template in a local copy of the model."
-        raise UserError(texts.unusable, where=where, remedy=remedy, code=ExitCode.MODEL)
+        raise model_error(texts.unusable, remedy, where=where)
     if template is None:
         return plain_turns(system)
 
@@ -492,9 +455,4 @@ def common(sequences: Sequence[Sequence[Any]]) -> list[Any]:
 
 def refused_template(template: ChatTemplate, what: str) -> UserError:
     """Make the error for a template with which nothing can be prepared."""
-    return UserError(
-        f"the chat template {what}",
-        where=template.file,
-        remedy=NEEDLESS,
-        code=ExitCode.USAGE,
-    )
+    return usage_error(f"the chat template {what}", NEEDLESS, where=template.file)

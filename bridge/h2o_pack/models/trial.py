@@ -18,7 +18,7 @@ from importlib import import_module
 from threading import Lock
 from typing import Any
 
-from h2o_pack.errors import ExitCode, Problems, UserError, in_one_line, unreadable
+from h2o_pack.errors import Problems, UserError, in_one_line, model_error, unreadable
 
 SECONDS = 60.0
 """Seconds of processor time, so that a busy machine refuses no model."""
@@ -94,17 +94,10 @@ atexit.register(worker.stop)
 
 
 def attempt(task: str, where: str, **arguments: Any) -> Any:
-    """Run one of `TASKS` and return its value.
+    """Run one of `TASKS` with arguments that JSON can hold, and return its value.
 
-    Args:
-        task: its name.
-        where: the model, for errors.
-        arguments: those of its function, as JSON can hold them.
-
-    Raises:
-        UserError: the function's own error, or the library crashed or exceeded the limit of
-            memory or time.
-
+    Raises UserError: the function's own error, or the library crashed or exceeded the limit of
+    memory or time.
     """
     answer = worker.ask({"task": task, "arguments": arguments, "seconds": SECONDS})
     library, files, _ = TASKS[task]
@@ -115,7 +108,7 @@ def attempt(task: str, where: str, **arguments: Any) -> Any:
         raise unreadable(where, f"{library} fails for {files}")
     problems = Problems()
     for what, remedy in answer.get("refused", ()):
-        problems.found.append(UserError(what, where=where, remedy=remedy, code=ExitCode.MODEL))
+        problems.found.append(model_error(what, remedy, where=where))
     problems.refuse()
     return answer["value"]
 

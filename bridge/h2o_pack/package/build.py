@@ -86,16 +86,9 @@ def build(
 ) -> PackageResult:
     """Write the package, bundle the models, fill Vendor/ and check all of it.
 
-    Upstream that cannot be had leaves a package that is whole but for Vendor/.
-
-    Args:
-        plan: of the package.
-        output: its folder, by default one of its name.
-        upstream: where Vendor/ comes from, a folder with clones or the network; None to leave
-            it out.
-        say: told what is done.
-        new_app: today's scaffold of the app goes to App.new where there is an app.
-
+    upstream: where Vendor/ comes from, a folder with clones or the network; None to leave it
+    out. Upstream that cannot be had leaves a package that is whole but for Vendor/. new_app:
+    today's scaffold of the app goes to App.new where there is an app.
     """
     from h2o_pack.verify.check import verify
 
@@ -118,10 +111,7 @@ def build(
 def make_package(
     plan: PackagePlan, output: Path, say: ProgressReporter = silent, *, new_app: bool = False
 ) -> PackageResult:
-    """Write a package to `output`, in place of an earlier one of ours.
-
-    new_app: write the app's scaffold to App.new where there is an app.
-    """
+    """Write a package in place of an earlier one; new_app: its scaffold goes to App.new."""
     with write.exclusive(output), write.replacing_package(output) as staging:
         files, app = render_files(plan, output, new_app=new_app)
         replaced = tuple(write.written(output).changed(output))
@@ -141,10 +131,7 @@ def make_package(
 def add_model(
     plan: ModelPlan, system: str, staging: Path, output: Path, say: ProgressReporter
 ) -> Manifest:
-    """Put one model into the package, with its adapter and its caches of the system prompt.
-
-    output: the earlier package, from which files are taken over that are the same.
-    """
+    """Put one model into the package; unchanged files of the earlier one are taken over."""
     manifest = bundle(plan.model, staging, say, earlier=output, subfolder=plan.folder)
     say(f"trying {plan.model.id}")
     try_model(plan.model, staging / plan.folder)
@@ -173,15 +160,11 @@ def render_files(
 ) -> tuple[dict[str, Content], AppState]:
     """Return {path: content} of the files to write to `output`, and what becomes of its app."""
     app = earlier_app(output, wanted=new_app)
-    earlier = Earlier(existing_vendor(output), app)
+    vendor = lock.read(output).vendor if (output / VENDOR_FOLDER).is_dir() else None
+    earlier = Earlier(vendor, app)
     files = render(plan, assets.root(), TEMPLATES, earlier)
     state = app.state(digests(rendered_app(plan, assets.root())))
     return without_offered(files, output), state
-
-
-def existing_vendor(output: Path) -> lock.Vendored | None:
-    """Return how the Vendor/ folder of an earlier package was made, if there is one."""
-    return lock.read(output).vendor if (output / VENDOR_FOLDER).is_dir() else None
 
 
 def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -> Vendored:

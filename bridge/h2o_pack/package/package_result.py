@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.bundling.manifest import Manifest
@@ -26,9 +30,6 @@ from h2o_pack.plan.plan_tables import common_first, size_sentence
 from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
 from h2o_py.config import H2OConfig
 from h2o_py.storages import STORAGE_BITS
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Choices = Mapping[str, Choice]
 """What was chosen for each `--model`, "" where none was given."""
@@ -220,10 +221,7 @@ def vendor_result(package: Path, vendored: Vendored) -> VendorResult:
 
 
 def print_made(result: PackageResult, choices: Choices, console: Console) -> None:
-    """Show what was chosen, what was made or would be, and what can be done with it.
-
-    A package without the Vendor/ that was asked for is no success.
-    """
+    """Show what was chosen, what was made or would be, and what can be done with it."""
     if result.not_vendored is not None:
         console.print(
             f"{result.folder} is complete except for Vendor: run the same command again",
@@ -265,9 +263,6 @@ def print_made(result: PackageResult, choices: Choices, console: Console) -> Non
 
 def print_package(result: PackageResult, console: Console) -> None:
     """Show the models, side by side where there are several, and the package."""
-    from rich.markup import escape
-    from rich.table import Table
-
     plan, several = result.plan, len(result.plan.models) > 1
     table = Table(title=escape(str(result.folder)), title_justify="left", show_header=False)
     models = [

@@ -21,8 +21,7 @@ from h2o_pack.errors import Problems
 from h2o_pack.facts import pins, refuse_missing_type
 from h2o_pack.files import lock
 from h2o_pack.files.paths import MODEL_FOLDER
-from h2o_pack.hub.contents import read_small
-from h2o_pack.hub.resolve import find_model
+from h2o_pack.hub.resolve import find_model, read_small
 from h2o_pack.models.adapter import adapted
 from h2o_pack.models.files import text_files
 from h2o_pack.models.loading import check_loads
@@ -45,14 +44,10 @@ def prepare(
     output: Path | None = None,
     problems: Problems | None = None,
 ) -> PackagePlan:
-    """Find the models and plan the package.
+    """Find the models and plan the package; UserError for all that is wrong with the spec.
 
     output: the package's folder, where an earlier one may have the app's identifier. problems:
     those found already, which are raised with the others.
-
-    Raises:
-        UserError: all that is wrong with the spec, together.
-
     """
     refuse_with_several(spec)
     problems = problems or Problems()
@@ -107,15 +102,10 @@ def plan_package(
     output: Path | None = None,
     maker: str = "",
 ) -> PackagePlan:
-    """Check a spec against its models and its devices.
+    """Check a spec against its models and its devices; UserError for all that is wrong.
 
-    spec: with nothing open. sources: of each model of it. devices: those that the spec names.
-    output: see `prepare`. maker: tells those apart who package the same model; "" leaves the
-    app's identifier open.
-
-    Raises:
-        UserError: names the flag, the file or the device; all that is wrong together.
-
+    spec: with nothing open. output: see `prepare`. maker: tells those apart who package the
+    same model; "" leaves the app's identifier open.
     """
     refuse_twice([source.model for source in sources])
     pairs = sorted(
@@ -170,10 +160,7 @@ def plan_package(
 
 
 def bundle_id_of(spec: PackageSpec, title: str, output: Path | None, maker: str) -> str:
-    """Return the app's identifier: as asked for, as it was before, or the maker's own.
-
-    title: the package's name.
-    """
+    """Return the app's identifier: as asked for, as it was before, or the maker's own."""
     package = naming.package_name(title)
     folder = output or Path(package)
     earlier = ""

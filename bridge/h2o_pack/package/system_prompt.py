@@ -18,12 +18,12 @@ from typing import Any
 from h2o_pack.bundling import manifest
 from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.config_errors import user_errors
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import UserError, memory_error, model_error, usage_error
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.lock import PreparedPrompt
 from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
-from h2o_pack.files.text import read_text, usage_error
-from h2o_pack.hub.contents import read_small
+from h2o_pack.files.text import read_text
+from h2o_pack.hub.resolve import read_small
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.models.files import TOKENIZER
@@ -38,14 +38,7 @@ def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]
     """Return the ids with which every first turn begins, whatever its user says.
 
     They are the common part of two first turns, as the session of the Swift package pins it:
-    the system prompt and the template's marks around it. Without a template it is plain text
-    and a line's end.
-
-    Args:
-        tokenizer: the model's, of mlx_lm.
-        system: the system prompt.
-        templated: whether the model has a chat template.
-
+    the system prompt and the template's marks around it, or plain text and a line's end.
     """
     if templated:
         return common([ids_of(tokenizer, conversation(system, user)) for user in USERS])
@@ -53,10 +46,7 @@ def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]
 
 
 def opening_length(tokenizer: Any, turns: Sequence[str], *, templated: bool) -> int:
-    """Return the number of tokens with which every first turn begins.
-
-    tokenizer: of the `tokenizers` library, which is at hand before the model is.
-    """
+    """Return the number of tokens with which every first turn begins."""
     marks = not templated  # a template writes the marks of a text's begin itself
     return len(common([tokenizer.encode(text, add_special_tokens=marks).ids for text in turns]))
 
@@ -76,12 +66,7 @@ MARKS = 8
 
 
 def read_system(file: Path | None) -> str:
-    """Read the system prompt without the blank lines around it; "" where none is asked for.
-
-    Raises:
-        UserError: the file cannot be read or has no text.
-
-    """
+    """Read the system prompt without the blank lines around it; UserError if it has no text."""
     if file is None:
         return ""
     text = read_text(file, GIVE).strip()
@@ -93,11 +78,8 @@ def read_system(file: Path | None) -> str:
 def check_system(plan: ModelPlan) -> None:
     """Check that a model's caches can pin the system prompt and be computed here.
 
-    A model is not checked if its tokenizer is on the hub and cannot be fetched now.
-
-    Raises:
-        UserError: they cannot pin it, or this machine has too little memory.
-
+    A model is not checked if its tokenizer is on the hub and cannot be fetched now. Raises
+    UserError: they cannot pin it, or this machine has too little memory.
     """
     check_memory(plan.memory)
     turns = plan.source.turns
@@ -127,10 +109,9 @@ def pinning(tokens: int) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except UserError as error:
-        raise UserError(
+        raise usage_error(
             f"the system prompt has {tokens} tokens, which do not fit: {error.what}",
-            remedy="Shorten the prompt, raise --max-kv, or lower --recent-budget.",
-            code=ExitCode.USAGE,
+            "Shorten the prompt, raise --max-kv, or lower --recent-budget.",
         ) from error
 
 
@@ -146,12 +127,11 @@ def check_memory(memory: MemoryPlan) -> None:
         there = min(there, int(CONTAINER.read_text("ascii")))
     size = needed_bytes(memory)
     if size > there:
-        raise UserError(
+        raise memory_error(
             f"reading the system prompt needs {gigabytes(size)} GB of memory, but this "
             f"machine has {gigabytes(there)} GB",
-            remedy="Package the model on a machine with more memory, or leave out --system: "
+            "Package the model on a machine with more memory, or leave out --system: "
             "the app then reads its system prompt in the first turn.",
-            code=ExitCode.MEMORY,
         )
 
 
@@ -166,25 +146,11 @@ def prepare(
     previous: Path,
     say: ProgressReporter,
 ) -> Manifest:
-    """Put a model's caches of the system prompt into a package, and name them in its manifest.
+    """Put a model's caches of the system prompt into a package; return the new manifest.
 
-    Those of an earlier package stay if nothing that decides them has changed.
-
-    Args:
-        plan: of the model.
-        system: the prompt.
-        package: the folder of the plan's model is filled.
-        bundled: what it holds.
-        previous: an earlier package, which need not exist.
-        say: told what is done.
-
-    Returns:
-        The manifest with the prompt and its file.
-
-    Raises:
-        UserError: the model cannot be loaded, its template has no place for a system prompt,
-            or the prompt is longer than what the caches can pin.
-
+    Those of an earlier package stay if nothing that decides them has changed. Raises UserError:
+    the model cannot be loaded, its template has no place for a system prompt, or the prompt is
+    longer than what the caches can pin.
     """
     template = plan.source.texts.template
     prompt = PreparedPrompt(
@@ -212,10 +178,7 @@ def prepare(
 def keep(
     prompt: PreparedPrompt, previous: Path, folder: str, target: Path
 ) -> PreparedPrompt | None:
-    """Reuse the file of an earlier package where it matches `prompt`; return its record.
-
-    folder: of the model, in that package.
-    """
+    """Reuse the file of an earlier package where it matches `prompt`; return its record."""
     try:
         earlier = manifest.read(previous, folder)
     except UserError:
@@ -310,12 +273,10 @@ def check_kinds(caches: list[Any], family: str) -> None:
         {type(member).__name__ for member in members if not isinstance(member, classes)}
     )
     if other:
-        raise UserError(
+        raise model_error(
             f"models of the type {family} keep {' and '.join(other)}, which H2OKit cannot "
             "read from a file",
-            remedy="Leave out --system: the app then reads its system prompt in the first "
-            "turn.",
-            code=ExitCode.MODEL,
+            "Leave out --system: the app then reads its system prompt in the first turn.",
         )
 
 

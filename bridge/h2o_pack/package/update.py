@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
+
+from rich.console import Console
 
 from h2o_pack import __version__
 from h2o_pack.bundling import manifest
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import version_error
 from h2o_pack.files import lock
 from h2o_pack.files.kept import digest_of
 from h2o_pack.files.paths import ADAPTER, MODEL_MANIFEST
@@ -27,9 +29,6 @@ from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Result, doc
 from h2o_pack.spec import PackageSpec, from_document
 from h2o_pack.vendoring.fetch import Origin
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Part = Literal["tool", "model", "upstream", "plan", "file", "vendor", "app"]
 OF_THE_CACHE = ("config", "kv", "group_size")
@@ -87,10 +86,8 @@ def planned(
 ) -> Update:
     """Plan the update of a package. Vendor/ is made again only where there is one.
 
-    Raises:
-        UserError: the folder is no package, a newer h2o-pack made it, or the model or its
-            options cannot be used any more.
-
+    Raises UserError: the folder is no package, a newer h2o-pack made it, or the model or its
+    options cannot be used any more.
     """
     package = package.resolve()
     record = lock.read(package)
@@ -105,17 +102,14 @@ def planned(
 def spec_of(package: Path, record: lock.Lock) -> PackageSpec:
     """Return the spec that a package was made by.
 
-    Raises:
-        UserError: a newer h2o-pack made the package, or its lock has options that this one
-            does not know.
-
+    Raises UserError: a newer h2o-pack made the package, or its lock has options that this one
+    does not know.
     """
     if numbers(record.h2o_pack) > numbers(__version__):
-        raise UserError(
+        raise version_error(
             f"h2o-pack {record.h2o_pack} made the package, and this is {__version__}",
+            f"Install h2o-pack {record.h2o_pack} or newer.",
             where=str(package / lock.NAME),
-            remedy=f"Install h2o-pack {record.h2o_pack} or newer.",
-            code=ExitCode.VERSION,
         )
     return from_document(record.spec, package / lock.NAME)
 
@@ -157,10 +151,7 @@ def changes(
 
 
 def of_local_models(package: Path, plan: PackagePlan) -> Iterator[Change]:
-    """Yield the files of local models and of an adapter that are not as in the package.
-
-    A model of the hub differs by its commit.
-    """
+    """Yield the files of local models and of an adapter that are not as in the package."""
     for planned_model in plan.models:
         model, folder = planned_model.model, planned_model.folder
         if not os.path.lexists(package / folder / MODEL_MANIFEST):

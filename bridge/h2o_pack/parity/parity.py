@@ -12,7 +12,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from h2o_pack.errors import GET_SWIFT, ExitCode, UserError
+from h2o_pack.errors import GET_SWIFT, tool_error, version_error
 from h2o_pack.files import lock, write
 from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.models.config import read_config
@@ -42,10 +42,8 @@ def run_parity(
     levels: names of LEVELS. Without a Swift toolchain the levels IN_SWIFT are reported as
     not run, or are an error when `require_swift` is set. Level tokens needs Vendor/.
 
-    Raises:
-        UserError: the package, its model or Vendor/, the versions of MLX, or a program that
-            is needed are not as they should be, or Swift does not build.
-
+    Raises UserError: the package, its model or Vendor/, the versions of MLX, or a program that
+    is needed are not as they should be, or Swift does not build.
     """
     record = lock.read(package)
     check_versions()
@@ -54,10 +52,8 @@ def run_parity(
     if "tokens" in levels:
         check_vendored(package, program)
     if program is None and require_swift and in_swift:
-        raise UserError(
-            "there is no Swift toolchain on PATH",
-            remedy=f"Install Swift, see {GET_SWIFT}.",
-            code=ExitCode.TOOL,
+        raise tool_error(
+            "there is no Swift toolchain on PATH", f"Install Swift, see {GET_SWIFT}."
         )
     check_core()
     from h2o_py.errors import H2OConfigWarning
@@ -178,10 +174,7 @@ class ModelRun:
 
 @contextmanager
 def without_compiling() -> Iterator[None]:
-    """Keep MLX from compiling fused operations.
-
-    It would start a C++ compiler for each of them, for more seconds than a run takes here.
-    """
+    """Keep MLX from compiling fused operations, which takes longer than a run here."""
     import mlx.core as mx
 
     mx.disable_compile()
@@ -212,12 +205,11 @@ def check_vendored(package: Path, program: str | None) -> None:
     if folder.is_dir():
         return
     too = "" if program is not None else f" It also needs Swift, see {GET_SWIFT}."
-    raise UserError(
+    raise tool_error(
         "level tokens runs the models of mlx-swift-lm, whose sources this package lacks",
-        where=str(folder),
-        remedy=f"Run `h2o-pack vendor {package} --upstream PATH --host {swift.SYSTEM}` "
+        f"Run `h2o-pack vendor {package} --upstream PATH --host {swift.SYSTEM}` "
         f"first; its README lists what PATH holds.{too}",
-        code=ExitCode.TOOL,
+        where=str(folder),
     )
 
 
@@ -226,10 +218,9 @@ def check_core() -> None:
     try:
         import_module("h2o_py.fast")
     except ImportError as error:
-        raise UserError(
+        raise tool_error(
             f"the compiled core cannot be loaded: {str(error).rstrip('.')}",
-            remedy="Install h2o-pack again; building it needs a C++ compiler.",
-            code=ExitCode.TOOL,
+            "Install h2o-pack again; building it needs a C++ compiler.",
         ) from error
 
 
@@ -241,8 +232,7 @@ def check_versions() -> None:
         except metadata.PackageNotFoundError:
             installed = "none"
         if installed != required:
-            raise UserError(
+            raise version_error(
                 f"{name} {installed} is installed, but this h2o-pack needs {required}",
-                remedy=f"Run: pip install {name}=={required}",
-                code=ExitCode.VERSION,
+                f"Run: pip install {name}=={required}",
             )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from h2o_pack.results import Count, Result, doc
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 WANTED = 4
 Verdict = Literal["equal", "differs", "not run"]
@@ -144,9 +145,6 @@ def print_report(report: Report, console: Console) -> None:
 
 def print_levels(levels: Sequence[Level], title: str, console: Console) -> None:
     """Show the cases of some levels as a table."""
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table(title=escape(title), title_justify="left")
     table.add_column("level", no_wrap=True)
     table.add_column("case", no_wrap=True)

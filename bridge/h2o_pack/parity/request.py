@@ -127,7 +127,8 @@ def ask(
     if own_prefill and own_prefill.whole:
         prefill = len(prompt)
     elif own_prefill:
-        window = shortest_window(model)
+        rings = (c for c in make_prompt_cache(model) if isinstance(c, RotatingKVCache))
+        window = min(int(ring.max_size) for ring in rings)
     chunks = prompt_chunks(len(prompt), prefill, window)
     cases: list[TokenCase] = []
     left_out: list[str] = []
@@ -179,12 +180,6 @@ def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[Toke
             yield TokenCase(f"kv {kv}, recall", kv, groups[kv], recalling)
 
 
-def shortest_window(model: Any) -> int:
-    """Return the tokens that the model's sliding layers attend to."""
-    caches = make_prompt_cache(model)
-    return min(int(cache.max_size) for cache in caches if isinstance(cache, RotatingKVCache))
-
-
 def prompt_chunks(tokens: int, chunk: int, window: int = 0) -> tuple[int, ...]:
     """Return of how many tokens the chunks are in which mlx-swift-lm reads a prompt.
 
@@ -210,8 +205,8 @@ def generate(
     """Choose DECODED tokens greedily; return them and the logits that each came from.
 
     chunks: of how many tokens the prompt's chunks are. forced: tokens to go on with in place of
-    the chosen ones. before_step: called before each token after the prompt, with the number
-    of the step.
+    the chosen ones. before_step: called with the step's number before each token after the
+    prompt.
     """
     tokens: list[int] = []
     logits: list[mx.array] = []

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from h2o_pack import assets
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import UserError, tool_error, version_error
 from h2o_pack.facts import pins, upstream_versions
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
@@ -34,10 +34,7 @@ OPTIMIZED = ("-Xcxx", "-O2")
 
 @dataclass(frozen=True)
 class Host:
-    """A package to build: its root, SwiftPM's scratch folder, and what it stands on.
-
-    flags: more options of `swift build` and `swift test`.
-    """
+    """A package to build: its root, SwiftPM's scratch folder and flags, and on what."""
 
     name: str
     root: Path
@@ -67,18 +64,16 @@ def vendored(package: Path) -> Host:
     version, vendor = record.upstream_version, record.vendor
     again = f"Run `h2o-pack vendor {package} --host {SYSTEM}` again"
     if vendor is None or vendor.edits != digest(assets.root(), version):
-        raise UserError(
+        raise version_error(
             f"{VENDOR_FOLDER}/ was not made by this version of h2o-pack",
+            f"{again}, or move the folder away.",
             where=str(package / VENDOR_FOLDER),
-            remedy=f"{again}, or move the folder away.",
-            code=ExitCode.VERSION,
         )
     if vendor.host != SYSTEM:
-        raise UserError(
+        raise version_error(
             f"{VENDOR_FOLDER}/ was made for the host {vendor.host}, and this is {SYSTEM}",
+            f"{again}.",
             where=str(package / VENDOR_FOLDER),
-            remedy=f"{again}.",
-            code=ExitCode.VERSION,
         )
     by_name = pins(version)
     stands_on = (f"{name} {by_name[name].version}" for name in ("mlx-swift", "mlx-swift-lm"))
@@ -117,10 +112,7 @@ def tree(folder: Path, name: str) -> dict[str, Path]:
 
 
 def sync(files: Mapping[str, Path | str], root: Path) -> None:
-    """Make `root` hold just these files or texts, touching only what changed.
-
-    SwiftPM compiles again what is newer than its last build.
-    """
+    """Make `root` hold just these files or texts, touching only what changed."""
     paths = {root / path for path in files}
     for path in sorted(root.rglob("*")) if root.exists() else ():
         if path.is_file() and path not in paths:
@@ -164,11 +156,10 @@ def check_cxx(folder: Path) -> None:
         process = subprocess.run(command, input=source, capture_output=True, check=False)  # noqa: S603
         if process.returncode == 0:
             return
-    raise UserError(
+    raise tool_error(
         "there is no working C++ compiler",
+        "Install one: `apt install g++` on Debian, `xcode-select --install` on macOS.",
         where=compiler,
-        remedy="Install one: `apt install g++` on Debian, `xcode-select --install` on macOS.",
-        code=ExitCode.TOOL,
     )
 
 
@@ -178,10 +169,9 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     folders = list(spec.submodule_search_locations or ()) if spec else []
     roots = [folder for folder in folders if (Path(folder) / "lib").is_dir()]
     if not roots:
-        raise UserError(
+        raise version_error(
             "the Python package mlx has no library to link with",
-            remedy="Install h2o-pack again, with its dependencies.",
-            code=ExitCode.VERSION,
+            "Install h2o-pack again, with its dependencies.",
         )
     return {
         **os.environ,
@@ -202,10 +192,7 @@ class Build:
     def run_tests(
         self, tests: str, settings: Mapping[str, str], on_line: Callable[[str], None]
     ) -> int:
-        """Run a class of the package's tests; return the exit status, the log has the rest.
-
-        settings: of the tests' environment.
-        """
+        """Run a class of the tests, with settings in the environment; return the status."""
         test = [self.swift, "test", *self.host.options, "--skip-build", "--filter", tests]
         return run(test, self.log, environment({**preload(), **settings}), on_line)
 
@@ -219,12 +206,7 @@ class Build:
 
 
 def build(host: Host, swift: str, work: Path, on_line: Callable[[str], None]) -> Build:
-    """Build a package's tests.
-
-    Raises:
-        UserError: it does not build, with Swift's own words, or needs what cannot be fetched.
-
-    """
+    """Build a package's tests; UserError with Swift's own words if it does not build."""
     product = Build(host, swift, work / LOG)
     command = [swift, "build", *host.options, "--build-tests"]
     if run(command, product.log, environment({}), on_line):
@@ -270,30 +252,25 @@ def failure(what: str, log: Path) -> UserError:
     addresses = {clone or access for clone, access in UNREACHABLE.findall(text)}
     if addresses:
         names = sorted({address.rstrip("/").removesuffix(".git") for address in addresses})
-        return UserError(
+        return tool_error(
             f"{what} cannot fetch what upstream depends on: {', '.join(names)}",
-            where=f"all of it is in {log}",
-            remedy="Run `h2o-pack vendor DIR --offline` where they can be reached: it copies "
+            "Run `h2o-pack vendor DIR --offline` where they can be reached: it copies "
             "them into Vendor. Or name a mirror of each: `swift package config "
             "set-mirror --original ADDRESS --mirror ADDRESS`.",
-            code=ExitCode.TOOL,
+            where=f"all of it is in {log}",
         )
     lines = text.splitlines()
     errors = [line for line in lines if "error:" in line]
     excerpt = "\n  ".join((errors or lines)[-SHOWN_LINES:])
-    return UserError(
+    return tool_error(
         f"{what} failed:\n  {excerpt}\n",
+        "Correct the error and run the command again.",
         where=f"all of it is in {log}",
-        remedy="Correct the error and run the command again.",
-        code=ExitCode.TOOL,
     )
 
 
 def needs_metallib(host: Host) -> bool:
-    """Whether a host's tests start MLX's Metal backend without a library of kernels.
-
-    The stand-in links the MLX of Python, which brings its own.
-    """
+    """Whether a host's tests start MLX's Metal backend without a library of kernels."""
     return SYSTEM == "apple" and (host.root / KERNELS).is_dir()
 
 
@@ -346,8 +323,7 @@ def xcrun(tool: str, *arguments: str | Path) -> None:
 
 def no_compiler(reason: str) -> UserError:
     """Make the error for kernels that do not compile; reason: in the tool's words."""
-    return UserError(
+    return tool_error(
         f"MLX's Metal kernels do not compile: {reason}",
-        remedy="Install Apple's Metal compiler: xcodebuild -downloadComponent MetalToolchain",
-        code=ExitCode.TOOL,
+        "Install Apple's Metal compiler: xcodebuild -downloadComponent MetalToolchain",
     )

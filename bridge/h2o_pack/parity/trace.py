@@ -22,7 +22,7 @@ from typing import Any, cast
 import mlx.core as mx
 from mlx_lm.models.cache import CacheList
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import model_error
 from h2o_pack.model import ModelConfig
 from h2o_pack.models.config import read_config
 from h2o_pack.parity.report import CaseResult, Difference
@@ -190,10 +190,7 @@ def prompt_length(max_kv: int, context: int) -> int:
 def record(
     model_folder: Path, config: H2OConfig, context: int, folder: Path
 ) -> Iterator[Trace]:
-    """Run the model once for each case, and yield traces of at most MOST_BYTES.
-
-    The next trace takes the place of the one before.
-    """
+    """Run the model once for each case, and yield traces of at most MOST_BYTES."""
     model, tokenizer = load(model_folder)
     described = read_config(model_folder / "config.json", assume_full_attention=True)
     config = fitting(config, described)
@@ -249,11 +246,10 @@ def load(model_folder: Path) -> tuple[Any, Any]:
     try:
         model, tokenizer = load_checked(str(model_folder))
     except Exception as error:  # libraries raise anything for a model made to harm
-        raise UserError(
+        raise model_error(
             f"mlx-lm cannot load the model: {error!r}",
+            "Make the package again.",
             where=str(model_folder),
-            remedy="Make the package again.",
-            code=ExitCode.MODEL,
         ) from error
     return model, tokenizer
 

@@ -105,7 +105,7 @@ def beside_full_cache(workload: Workload) -> list[str]:
         return []
     config = workload.model.config
     kv = {16: "dense"}.get(own.archive_bits, str(own.archive_bits))
-    storage = storage_of(kv, config, workload.group_size)
+    storage = storage_of(kv, config)
     full = grown(tokens) * sum(
         row_bytes(layer, storage.heavy, storage.group_size, config.element_bytes)
         for layer in config.layers

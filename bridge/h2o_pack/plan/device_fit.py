@@ -11,16 +11,19 @@ from msgspec import Meta
 
 from h2o_pack.bundling.delivery import AppSize, app_size, model_bytes
 from h2o_pack.config_errors import flag
-from h2o_pack.devices.catalogue import Catalogue, Device, catalogue, named_devices
-from h2o_pack.devices.facts import (
+from h2o_pack.devices.catalogue import (
     BANDWIDTH,
     DEFAULT,
     ENTITLED,
+    Catalogue,
+    Device,
     MeasuredMargin,
     Number,
     What,
+    catalogue,
+    named_devices,
 )
-from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.errors import Problems, UserError, memory_error, usage_error
 from h2o_pack.facts import KnownModel
 from h2o_pack.hub.resolve import find_model
 from h2o_pack.memory.storages import storage_of
@@ -206,11 +209,7 @@ def plan_on_devices(
     """Plan the models of a spec, whose caches keep every token where no rows are given.
 
     every: all devices, not one of each kind, where none is named. measured: what a device
-    reported of the one model, to be shown beside the plan.
-
-    Raises:
-        UserError: all that is wrong, together.
-
+    reported of the one model. Raises UserError: all that is wrong, together.
     """
     problems, report, names = Problems(), None, spec.devices.names
     with problems.caught():
@@ -237,12 +236,7 @@ def plan_models(
     entries: Catalogue,
     report: MeasuredMemory | None = None,
 ) -> PlanResult:
-    """Plan the models of a spec on devices.
-
-    Raises:
-        UserError: a model is there twice, or what is wrong with any of them, together.
-
-    """
+    """Plan the models of a spec on devices; UserError for all that is wrong with them."""
     refuse_twice(models)
     planned, problems = [], Problems()
     for model_spec, model in zip(spec.models, models, strict=True):
@@ -254,12 +248,7 @@ def plan_models(
 
 
 def workload_on_devices(model: Model, spec: CacheSpec) -> Workload:
-    """Return the workload to plan; without rows it has the model's own caches.
-
-    Raises:
-        UserError: the spec does not fit the model, or is of eviction and gives no rows.
-
-    """
+    """Return the workload to plan; without rows it has the model's own caches."""
     bounded = spec.max_kv is not None
     if not bounded:
         refuse_without_eviction(spec)
@@ -279,11 +268,10 @@ def refuse_without_eviction(spec: CacheSpec) -> None:
     flags = [name for name, value in of_eviction.items() if value]
     flags += [flag(name) for name in spec.settings]
     if flags:
-        raise UserError(
+        raise usage_error(
             f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} only for caches "
             "that evict",
-            remedy="Give --max-kv too.",
-            code=ExitCode.USAGE,
+            "Give --max-kv too.",
         )
 
 
@@ -293,11 +281,7 @@ def refuse_twice(models: Sequence[Model]) -> None:
     for model in models:
         place = (model.id, model.commit, model.folder)
         if place in places:
-            raise UserError(
-                f"{model.id} is given twice",
-                remedy="Give each model once.",
-                code=ExitCode.USAGE,
-            )
+            raise usage_error(f"{model.id} is given twice", "Give each model once.")
         places.append(place)
 
 
@@ -314,10 +298,7 @@ def plan_result(models: Sequence[PlannedModel]) -> PlanResult:
 
 
 def loaded_model(models: Sequence[str], fits: Sequence[DeviceFit]) -> LoadedModel:
-    """Return the model that the app's `load()` chooses on a device.
-
-    models and fits: the largest model first.
-    """
+    """Return the model, of the largest first, that the app's `load()` chooses on a device."""
     device = fits[-1]
     for model, fit in zip(models, fits, strict=True):
         if fit.entitled.verdict in ("fits", "tight"):
@@ -332,10 +313,7 @@ def planned_model(
     models: tuple[KnownModel, ...],
     report: MeasuredMemory | None = None,
 ) -> PlannedModel:
-    """Plan on every backend that the devices have, and hold each device against it.
-
-    report: what a device among them reported.
-    """
+    """Plan on every backend that the devices have, and hold each device against it."""
     backends = tuple(dict.fromkeys(device.backend for device in devices)) or ("iphone",)
     plans = tuple(workload.plan(backend) for backend in backends)
     model, recall = workload.model, recall_plan(workload)
@@ -360,15 +338,12 @@ def planned_model(
         advice=advice(workload),
         speed_rule=rules(),
         calibration=calibration(entries),
-        measured=None if report is None else beside_plan(report, plans, entries),
+        measured=None if report is None else beside(report, plans, entries),
     )
 
 
 def full_cache(workload: Workload, devices: Sequence[Device]) -> FullCache | None:
-    """Return the most exact cache of those that keep every token on most of the devices.
-
-    None where the cache keeps every token on as many, or none that does fits on any device.
-    """
+    """Return the most exact cache that keeps every token on more devices than the plan's."""
     if workload.max_kv >= workload.tokens:
         return None
     evicts, best = workload.max_kv > 0, None
@@ -387,14 +362,6 @@ def holds(workload: Workload, device: Device) -> bool:
     """Whether a device holds a plan and has a tenth of its limit left."""
     total = workload.on(device).plan(device.backend).total
     return verdict(total, device.limit_entitled).verdict == "fits"
-
-
-def beside_plan(
-    report: MeasuredMemory, plans: Sequence[MemoryPlan], entries: Catalogue
-) -> SeenMemory:
-    """Put a device's report beside the plan for its backend."""
-    (device, *_) = entries.find(report.device)
-    return beside(report, next(plan for plan in plans if plan.backend == device.backend))
 
 
 def device_fit(
@@ -501,7 +468,7 @@ def remedies(
 def can_quantize(workload: Workload) -> bool:
     """Whether the heads can be quantized in groups."""
     try:
-        storage_of(COMPACT[0], workload.model.config, workload.group_size)
+        storage_of(COMPACT[0], workload.model.config)
     except UserError:
         return False
     return True
@@ -510,10 +477,7 @@ def can_quantize(workload: Workload) -> bool:
 def refusal(
     workload: Workload, models: tuple[KnownModel, ...], device: Device
 ) -> UserError | None:
-    """Return why a device cannot hold a plan even with both entitlements; None if it can.
-
-    The error says by how much the plan is over the limit, and what would fit.
-    """
+    """Return why a device cannot hold a plan even with both entitlements; None if it can."""
     workload = workload.on(device)
     plan = workload.plan(device.backend)
     limit = device.limit_entitled
@@ -522,25 +486,19 @@ def refusal(
     settings = tuple(remedies(workload, models, limit, device.backend))
     number = device.number(ENTITLED)
     kind = "" if number is None else f", {number.kind}"
-    return UserError(
+    return memory_error(
         f"{workload.model.id} needs {gigabytes(plan.total)} GB, but an app on {device.title} "
         f"may use only {gigabytes(limit)} GB, with both memory entitlements{kind}",
-        where=device.identifier,
-        remedy=(f"It fits with {', or '.join(settings)}." if settings else "No setting fits.")
+        (f"It fits with {', or '.join(settings)}." if settings else "No setting fits.")
         + " `h2o-pack plan` shows the memory of each part.",
-        code=ExitCode.MEMORY,
+        where=device.identifier,
     )
 
 
 def devices_of_each(
     workloads: Sequence[Workload], devices: Sequence[Device]
 ) -> list[tuple[Device, ...]]:
-    """Return the devices that can hold each of a package's models.
-
-    Raises:
-        UserError: a device can hold none of them, or a model is for none of the devices.
-
-    """
+    """Return the devices that can hold each of a package's models, as `holders` does."""
     models = model_catalogue()
     refusals = [
         [refusal(workload, models, device) for device in devices] for workload in workloads
@@ -553,11 +511,8 @@ def holders(
 ) -> list[tuple[Device, ...]]:
     """Return the devices that do not refuse each model.
 
-    refusals: for each model, why each device cannot hold it; None where it can.
-
-    Raises:
-        UserError: why a device holds no model, or why no device holds a model.
-
+    refusals: for each model, why each device cannot hold it; None where it can. Raises
+    UserError: why a device holds no model, or why no device holds a model.
     """
     lines = (*refusals, *zip(*refusals, strict=True))
     problems = Problems()

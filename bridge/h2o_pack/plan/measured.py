@@ -9,13 +9,15 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_pack.devices.catalogue import Catalogue
+from h2o_pack.errors import nearest, usage_error
 from h2o_pack.files.text import read_json
 from h2o_pack.memory import terms
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.results import Count, doc
 
 TOTAL, MLX = "total", "MLX"
+ORDER = (*terms.ALL, MLX, TOTAL)
 REMEDY = "docs/memory-plan.md explains the format of such a report."
 
 
@@ -77,68 +79,40 @@ class SeenMemory:
 
 
 def read_measured(path: Path) -> MeasuredMemory:
-    """Read a report of a device.
-
-    Raises:
-        UserError: it cannot be read, or names a term that no plan has, or one twice.
-
-    """
+    """Read a report of a device; UserError for a term that no plan has, or one twice."""
     report = read_json(path, MeasuredMemory, "a report of a device's memory", REMEDY)
-    choices = (*terms.ALL, MLX, TOTAL)
     names = [term.name for term in report.terms]
     for name in names:
-        if name not in choices:
-            what, near = f'no plan has a term "{name}"', nearest(name, choices)
+        if name not in ORDER:
+            what, near = f'no plan has a term "{name}"', nearest(name, ORDER)
         elif names.count(name) > 1:
             what, near = f'the term "{name}" occurs twice', ""
         else:
             continue
-        remedy = f"{near}Choose from: {', '.join(choices)}."
-        raise UserError(what, where=str(path), remedy=remedy, code=ExitCode.USAGE)
+        remedy = f"{near}Choose from: {', '.join(ORDER)}."
+        raise usage_error(what, remedy, where=str(path))
     return report
 
 
-def beside(measured: MeasuredMemory, plan: MemoryPlan) -> SeenMemory:
+def beside(
+    measured: MeasuredMemory, plans: Sequence[MemoryPlan], devices: Catalogue
+) -> SeenMemory:
     """Hold a device's report against the plan for its backend."""
-    planned = {TOTAL: plan.total, MLX: plan.mlx}
+    (device, *_) = devices.find(measured.device)
+    plan = next(plan for plan in plans if plan.backend == device.backend)
+    sums = {TOTAL: plan.total, MLX: plan.mlx}
+    terms_seen = []
+    for term in sorted(measured.terms, key=lambda term: ORDER.index(term.name)):
+        planned = sums.get(term.name, plan.of(term.name))
+        share = round(term.bytes / planned, 4) if planned else None
+        terms_seen.append(SeenTerm(term.name, planned, term.bytes, share))
+    modelled = max(1, plan.of(*terms.MODELLED))
     peaks = [term.bytes for term in measured.terms if term.name == MLX]
-    exact = plan.mlx - plan.of(*terms.MODELLED)
     return SeenMemory(
         device=measured.device,
         backend=plan.backend,
         system=measured.system,
         source=measured.source,
-        terms=tuple(
-            seen_term(term, planned.get(term.name, plan.of(term.name)))
-            for term in in_order(measured.terms)
-        ),
-        margin=margin_of(peaks[0], plan.mlx, exact) if peaks else None,
+        terms=tuple(terms_seen),
+        margin=round(max(0, peaks[0] - plan.mlx) / modelled, 4) if peaks else None,
     )
-
-
-def margin_of(peak: int, planned: int, exact: int) -> float:
-    """Return the part of the modelled bytes that MLX needed beyond them.
-
-    Args:
-        peak: MLX's peak on a device.
-        planned: the same in the plan, without a margin.
-        exact: bytes of both that follow from shapes.
-
-    Returns:
-        0 where the plan said enough.
-
-    """
-    modelled = max(1, planned - exact)
-    return round(max(0.0, (peak - exact) / modelled - 1), 4)
-
-
-def in_order(measured: Sequence[MeasuredTerm]) -> list[MeasuredTerm]:
-    """Return terms in the plan's order, the sums last."""
-    order = (*terms.ALL, MLX, TOTAL)
-    return sorted(measured, key=lambda term: order.index(term.name))
-
-
-def seen_term(measured: MeasuredTerm, planned: int) -> SeenTerm:
-    """Return one term beside its plan."""
-    share = round(measured.bytes / planned, 4) if planned else None
-    return SeenTerm(measured.name, planned, measured.bytes, share)

@@ -6,11 +6,13 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from h2o_pack.bundling.delivery import AppSize
-from h2o_pack.devices.catalogue import caption, limit, plain_table
-from h2o_pack.devices.facts import DEFAULT, ENTITLED
+from h2o_pack.devices.catalogue import DEFAULT, ENTITLED, caption, limit, plain_table
 from h2o_pack.facts import store_limits
 from h2o_pack.files.text import writing
 from h2o_pack.memory.terms import APP, MARGIN, RECALL, ROUNDING, WORKING, MemoryPlan
@@ -19,9 +21,6 @@ from h2o_pack.plan.device_fit import DeviceFit, PlannedModel, PlanResult, Verdic
 from h2o_pack.plan.measured import SeenMemory
 from h2o_pack.plan.speed import RecallPlan, rules
 from h2o_pack.sizes import disk_size, gigabytes, megabytes
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": "dim"}
 SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
@@ -221,10 +220,7 @@ def remarks(plan: PlanResult) -> Iterator[str]:
 
 
 def common_first(texts: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield the remarks on all models, then those on some, with the models' names.
-
-    texts: each model's name and the remarks on it.
-    """
+    """Yield the remarks on all models, then those on some, with the models' names."""
     common = [text for text in texts[0][1] if all(text in own for _, own in texts)]
     yield from common
     for name, own in texts:
@@ -253,9 +249,7 @@ def print_all(plan: PlanResult, console: Console) -> None:
 
 def print_terms(report: PlannedModel, console: Console) -> None:
     """Show the bytes of each term, a column per backend."""
-    from rich.table import Table
-
-    table = Table(title=f"memory of {escaped(report.model)}", title_justify="left")
+    table = Table(title=f"memory of {escape(report.model)}", title_justify="left")
     table.add_column("term", no_wrap=True)
     for plan in report.plans:
         table.add_column(f"{plan.backend}, MB", justify="right")
@@ -311,19 +305,10 @@ def print_rows(report: PlannedModel, console: Console) -> None:
     )
 
 
-def escaped(text: str) -> str:
-    """Return text that rich shows as it is."""
-    from rich.markup import escape
-
-    return escape(text)
-
-
 def print_measured(measured: SeenMemory, console: Console) -> None:
     """Show the bytes that a device measured beside the planned bytes, term by term."""
-    from rich.table import Table
-
     on = " ".join(filter(None, (measured.device, measured.system)))
-    table = Table(title=f"measured on {escaped(on)}", title_justify="left")
+    table = Table(title=f"measured on {escape(on)}", title_justify="left")
     table.add_column("term", no_wrap=True)
     for name in ("planned, MB", "seen, MB", "measured / planned"):
         table.add_column(name, justify="right")
@@ -410,8 +395,6 @@ def styled(verdict: Verdict) -> str:
 
 def write_page(plan: PlanResult, path: Path) -> None:
     """Write a whole plan as one HTML page that loads no other file."""
-    from rich.console import Console
-
     screen = Console(record=True, file=io.StringIO(), width=PAGE, highlight=False)
     print_plan(plan, screen, verbose=True)
     with writing(path, "the page", "Give --html a file in a folder in which you may write."):

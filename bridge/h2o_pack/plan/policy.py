@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from h2o_pack.config_errors import OF_RECALL, user_errors
-from h2o_pack.errors import ExitCode, UserError, nearest, shown
+from h2o_pack.errors import ExitCode, nearest, shown, usage_error
 from h2o_pack.files.toml import Blame, line_of, load
 from h2o_pack.results import Result, doc
 from h2o_py.config import check
@@ -41,9 +41,7 @@ TYPES = {"integer": "integer", "bytes": "integer", "number": "number"}
 def read_policy(path: Path) -> dict[str, Any]:
     """Read a file; return fields of `CacheSpec` by their names.
 
-    Raises:
-        UserError: it is not TOML, or a key or a value is not one of a policy's.
-
+    Raises UserError: it is not TOML, or a key or a value is not one of a policy's.
     """
     document, text = load(path, BLAME)
     refuse_unknown(document, (*SETTINGS, *BESIDE), path, text)
@@ -182,18 +180,12 @@ class PolicyResult(Result):
 
 
 def show(name: str) -> PolicyResult:
-    """Return a named policy and a file with the same settings.
-
-    Raises:
-        UserError: there is no such policy; names the nearest.
-
-    """
+    """Return a named policy and a file with the same settings; UserError names the nearest."""
     by_name = {policy.name: policy for policy in NAMED_POLICIES}
     if name not in by_name:
-        raise UserError(
+        raise usage_error(
             f'there is no policy "{name}"',
-            remedy=f"{nearest(name, by_name)}Choose from: {', '.join(by_name)}.",
-            code=ExitCode.USAGE,
+            f"{nearest(name, by_name)}Choose from: {', '.join(by_name)}.",
         )
     policy = by_name[name]
     values = {key: policy.values.get(key, field.default) for key, field in SETTINGS.items()}

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Literal
 
-from h2o_pack.devices.catalogue import Catalogue, Device
-from h2o_pack.devices.facts import PublishedSpeed, SpeedFile
+from h2o_pack.devices.catalogue import Catalogue, Device, PublishedSpeed, SpeedFile
 from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_tables
 from h2o_pack.memory.kept import archives, tokens_per_second
@@ -75,13 +74,7 @@ def facts() -> SpeedFile:
 
 
 def estimate(model: Model, plan: MemoryPlan, device: Device) -> Speed | None:
-    """The speed on a device; None if it cannot be estimated.
-
-    Its bandwidth may be unknown, or the model so small that fixed costs rule.
-
-    A step reads the weights of one token and the caches as far as they are filled: all
-    rows here, so a short conversation is faster.
-    """
+    """The speed on a device with full caches; None if its bandwidth is unknown."""
     weights = model.weights.bytes_per_token
     return from_bytes(weights, plan.caches, device.bandwidth, backend=device.backend)
 
@@ -89,10 +82,10 @@ def estimate(model: Model, plan: MemoryPlan, device: Device) -> Speed | None:
 def from_bytes(
     weights: int, caches: int, bandwidth: int | None, *, backend: str = PHONE
 ) -> Speed | None:
-    """The speed for the bytes that one step reads.
+    """The speed for the bytes that one step reads; None for a model that is too small.
 
-    Small models have a range below the rule, and so has all on M chips: nearly all speeds
-    that it was made from are a phone's.
+    Small models have a range below the rule, and so has all on M chips: nearly all speeds that
+    it was made from are a phone's.
     """
     constants, bytes_per_token = rules(), weights + caches
     if bandwidth is None or weights < constants["least_bytes"]:
@@ -108,10 +101,7 @@ def from_bytes(
 
 
 def floor(speed: Speed) -> float:
-    """Tokens per second that are left after ten minutes at least.
-
-    No tablet's run of ten minutes is published; it has more to cool with than a phone.
-    """
+    """Tokens per second that are left after ten minutes at least; a tablet's as a phone's."""
     if speed.sustained is not None:
         return speed.sustained
     return round(speed.tokens_per_second[0] * rules()["sustained"], 1)

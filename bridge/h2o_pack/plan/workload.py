@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from h2o_pack.config_errors import OF_RECALL, config_warnings, flag, user_errors
+from h2o_pack.config_errors import OF_RECALL, flag, user_errors
 from h2o_pack.devices.catalogue import Device
-from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel
 from h2o_pack.files.text import read_file
+from h2o_pack.memory.chunk import Run
 from h2o_pack.memory.estimate import plan_memory
+from h2o_pack.memory.queue import backends
 from h2o_pack.memory.storages import Storage, archive_bits, storage_of
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model, ModelConfig
@@ -29,27 +31,18 @@ OF_BUDGETS = ("heavy_budget", "recent_budget")
 
 
 def cache_config(spec: CacheSpec) -> tuple[H2OConfig, tuple[H2OConfigWarning, ...]]:
-    """Make the cache's configuration and collect what it warns about.
-
-    Raises:
-        UserError: the settings do not fit together, or repeat settings of the budgets.
-
-    """
+    """Make the cache's configuration and collect what it warns about; UserError if it fails."""
     refuse_stated_twice(spec)
     with warnings.catch_warnings(record=True) as caught, user_errors():
         warnings.simplefilter("always")
         settings = {**spec.settings, "recall": recall_config(spec)}
         config = POLICIES[spec.policy](spec.max_kv or 0, **settings)
-    return config, config_warnings(caught)
+    messages = (record.message for record in caught)
+    return config, tuple(m for m in messages if isinstance(m, H2OConfigWarning))
 
 
 def recall_config(spec: CacheSpec) -> H2ORecall | None:
-    """Return the settings of recall, None without it.
-
-    Raises:
-        UserError: there are some without recall.
-
-    """
+    """Return the settings of recall, None without it; UserError if there are some then."""
     settings = spec.recall_settings
     if spec.recall:
         return H2ORecall(**{OF_RECALL[name].name: value for name, value in settings.items()})
@@ -57,32 +50,25 @@ def recall_config(spec: CacheSpec) -> H2ORecall | None:
         settings["archive"] = spec.archive
     if settings:
         flags = " and ".join(map(flag, settings))
-        raise UserError(
+        raise usage_error(
             f"{flags} {'has' if len(settings) == 1 else 'have'} no effect without recall",
-            remedy="Give --recall too.",
-            code=ExitCode.USAGE,
+            "Give --recall too.",
         )
     return None
 
 
 def read_budgets(path: Path | None) -> Budgets | None:
-    """Read the file of budgets, if one was given.
-
-    Raises:
-        UserError: it cannot be read or used.
-
-    """
+    """Read the file of budgets, if one was given; UserError if it cannot be used."""
     if path is None:
         return None
     try:
         with user_errors():
             return parse_budgets(read_file(path), str(path))
     except OSError as error:
-        raise UserError(
+        raise usage_error(
             f"cannot read the budgets: {error.strerror}",
+            "Give the file that `h2o-pack budgets` wrote.",
             where=str(path),
-            remedy="Give the file that `h2o-pack budgets` wrote.",
-            code=ExitCode.USAGE,
         ) from error
 
 
@@ -90,24 +76,18 @@ def refuse_stated_twice(spec: CacheSpec) -> None:
     """Refuse settings that the budgets state for each layer."""
     flags = [flag(name) for name in OF_BUDGETS if name in spec.settings]
     if spec.budgets is not None and flags:
-        raise UserError(
+        raise usage_error(
             f"{' and '.join(flags)} cannot be given with --budgets, whose file sets this for "
             "each layer",
+            f"Leave out {' and '.join(flags)}, or leave out --budgets.",
             where=spec.budgets.source,
-            remedy=f"Leave out {' and '.join(flags)}, or leave out --budgets.",
-            code=ExitCode.USAGE,
         )
 
 
 def layer_caches(
     config: ModelConfig, common: H2OConfig, budgets: Budgets | None
 ) -> tuple[H2OConfig | None, ...]:
-    """The cache of each layer, None where the layer keeps the model's own.
-
-    Raises:
-        UserError: the budgets are another model's, or do not fit into max_kv.
-
-    """
+    """The cache of each layer, None for the model's own; UserError if budgets do not fit."""
     evicting = [layer.kind == "full" for layer in config.layers]
     with user_errors(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `cache_config` and the plan's advice report them
@@ -123,12 +103,7 @@ def layer_caches(
 
 
 def refuse_other_rows(budgets: Budgets, evicting: list[bool], max_kv: int) -> None:
-    """Refuse rows that a file of budgets overrules: where it has those of every layer.
-
-    Raises:
-        UserError: the rows are not the average of the file's.
-
-    """
+    """Refuse rows that are not the average of a file of budgets with those of every layer."""
     sizes = [
         layer.max_size
         for layer in budgets.layers
@@ -138,13 +113,12 @@ def refuse_other_rows(budgets: Budgets, evicting: list[bool], max_kv: int) -> No
         return
     average = round(sum(sizes) / len(sizes))
     if abs(average - max_kv) > 1:
-        raise UserError(
+        raise usage_error(
             f"--max-kv {max_kv} contradicts the file of --budgets, which keeps {average} "
             "rows on average",
-            where=budgets.source,
-            remedy=f"Give --max-kv {average}, or make budgets for {max_kv} rows with "
+            f"Give --max-kv {average}, or make budgets for {max_kv} rows with "
             "`h2o-pack budgets`.",
-            code=ExitCode.USAGE,
+            where=budgets.source,
         )
 
 
@@ -167,7 +141,6 @@ class Workload:
     kv: str = "dense"
     context: int | None = None
     step: int = PREFILL_STEP
-    group_size: int | None = None
     archive_in_files: bool = False
     drops_thoughts: bool = False
     measured_margin: float | None = None
@@ -178,7 +151,7 @@ class Workload:
     def storage(self) -> Storage:
         """How the rows of caches that evict are stored."""
         bits = archive_bits(self.caches)
-        return storage_of(self.kv, self.model.config, self.group_size, bits)
+        return storage_of(self.kv, self.model.config, bits)
 
     @property
     def recall(self) -> H2ORecall | None:
@@ -201,10 +174,7 @@ class Workload:
         return planned(self, backend)
 
     def with_max_kv(self, rows: int) -> Workload:
-        """The workload with caches of `max_kv` rows and the default budgets; 0 for no bound.
-
-        Recall stays in all layers, with the default number of rows.
-        """
+        """The workload with caches of `rows`, default budgets and recall; 0 for no bound."""
         recall = None if self.recall is None else dataclasses.replace(self.recall, rows=None)
         caches = tuple(
             bounded(rows, recall) if layer.kind == "full" and rows else None
@@ -263,16 +233,21 @@ class Workload:
 @lru_cache(maxsize=4096)
 def planned(workload: Workload, backend: str, *, earlier: bool = True) -> MemoryPlan:
     """Plan once for each workload and backend."""
+    config = workload.model.config
+    run = Run(
+        config=config,
+        caches=workload.caches,
+        storage=workload.storage,
+        context=workload.tokens,
+        backend=backends()[backend],
+        dtype_bytes=config.element_bytes,
+        archive_in_files=workload.archive_in_files,
+    )
     return plan_memory(
         workload.model,
-        workload.caches,
-        workload.kv,
-        workload.context,
-        step=workload.step,
-        backend=backend,
-        group_size=workload.group_size,
+        run,
+        workload.step,
         earlier=earlier,
-        archive_in_files=workload.archive_in_files,
         drops_thoughts=workload.drops_thoughts,
         measured_margin=workload.measured_margin,
     )
@@ -306,11 +281,8 @@ def known_fitting(
 def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) -> Workload:
     """Return the workload whose memory is planned.
 
-    drops_thoughts: whether the model's chat template leaves thoughts out of later turns.
-
-    Raises:
-        UserError: all that is wrong with the spec, together where it is so for this model.
-
+    drops_thoughts: whether the model's chat template leaves thoughts out of later turns. Raises
+    UserError: all that is wrong with the spec, together where it is so for this model.
     """
     config, remarks = cache_config(spec)
     context = model.config.context
@@ -324,7 +296,7 @@ def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) 
         require_tokens(min(spec.prefill_step, context), context, "--prefill-step", model)
     kv = spec.kv or "dense"
     with problems.caught():
-        storage_of(kv, model.config, archive_bits=archive_bits((config,)))
+        storage_of(kv, model.config, archive_bits((config,)))
     with problems.caught():
         caches = layer_caches(model.config, config, spec.budgets)
     problems.refuse()
@@ -345,13 +317,12 @@ def require_tokens(value: int, most: int, flag: str, model: Model) -> None:
     """Refuse a number of tokens below 1 or above what the model can attend to."""
     if 1 <= value <= most:
         return
-    raise UserError(
+    raise usage_error(
         f"{flag} must be between 1 and {most}, got {value}",
-        where=f"{model.folder or model.id}/config.json",
-        remedy=f"The model {model.id} can attend to {most} tokens."
+        f"The model {model.id} can attend to {most} tokens."
         if value > most
         else "Give a number of tokens.",
-        code=ExitCode.USAGE,
+        where=f"{model.folder or model.id}/config.json",
     )
 
 

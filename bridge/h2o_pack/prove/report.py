@@ -11,19 +11,19 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from h2o_pack import __version__, assets
-from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.errors import Problems, output_error
 from h2o_pack.files.text import read_json, writing
 from h2o_pack.parity.report import DIFFERENT, Verdict
 from h2o_pack.results import Count, Result, doc
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Identifier = Annotated[str, Meta(pattern=r"^\w[\w.,-]*$(?!\n)", max_length=80)]
 Name = Annotated[str, Meta(pattern=r"^\w[\w.,:+/@() -]*$(?!\n)", max_length=200)]
@@ -157,9 +157,6 @@ def megabytes(size: int) -> str:
 
 def print_report(report: ProofReport, console: Console) -> None:
     """Show a report as a table."""
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table(*COLUMNS, title=escape(report.title), title_justify="left")
     for row in report.rows():
         table.add_row(*map(escape, row))
@@ -186,31 +183,20 @@ class ImportedProofs(Result):
 
 
 def checkout() -> Path:
-    """Return the root of h2o-pack's own repository.
-
-    Raises:
-        UserError: this h2o-pack is not in one.
-
-    """
+    """Return the root of h2o-pack's own repository; UserError outside of one."""
     root = assets.root()
     if not ((root / "pyproject.toml").is_file() and (root / "docs/results").is_dir()):
-        raise UserError(
+        raise output_error(
             "reports belong into the repository of h2o-pack, but this h2o-pack is installed "
             "without it",
+            "Clone the repository and run the command there.",
             where=str(root),
-            remedy="Clone the repository and run the command there.",
-            code=ExitCode.OUTPUT,
         )
     return root
 
 
 def import_reports(paths: Iterable[Path], root: Path) -> ImportedProofs:
-    """Add reports to the page; one that is on it already changes nothing.
-
-    Raises:
-        UserError: a file is no report; then nothing is written.
-
-    """
+    """Add reports to the page; if a file is no report, UserError, and nothing is written."""
     what = "a report of `h2o-pack prove`"
     remedy = (
         'Make a report with `h2o-pack prove FILE`, or with the page "Prove it" of an app '

@@ -12,7 +12,6 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from h2o_pack import __version__
 from h2o_pack.doctor.machine import Surroundings, shown, version_in
@@ -21,9 +20,11 @@ from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.measure import models
 from h2o_pack.measure.machine import processor, usable_cores
+from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.parity.parity import DEFAULT, LEVELS, NO_SWIFT, run_parity
 from h2o_pack.parity.report import NOT_RUN, Level, sentence
 from h2o_pack.parity.swift import SYSTEM, find_swift
+from h2o_pack.progress import ProgressReporter
 from h2o_pack.prove.report import (
     ProofReport,
     ProvenLevel,
@@ -35,10 +36,6 @@ from h2o_pack.vendoring.fetch import Origin
 from h2o_py._pins import VERSIONS
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigWarning
-
-if TYPE_CHECKING:
-    from h2o_pack.memory.terms import MemoryPlan
-    from h2o_pack.progress import ProgressReporter
 
 STEP = 128  # tokens of a prompt that the model reads at once
 CONVERSATION = 600  # tokens whose peak is measured
@@ -68,12 +65,7 @@ class Options:
 
 
 def run(options: Options, say: ProgressReporter) -> ProofReport:
-    """Run all levels that this machine supports; the report has the reason for each other one.
-
-    Raises:
-        UserError: the model or the package cannot be used, or MLX is of another version.
-
-    """
+    """Run all levels that this machine supports; the report says why each other did not run."""
     with package_of(options, say) as (package, no_vendor):
         record = lock.read(package)
         levels = levels_of(package, no_vendor, say)
@@ -100,10 +92,7 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
 
 @contextmanager
 def package_of(options: Options, say: ProgressReporter) -> Iterator[tuple[Path, str]]:
-    """Yield the given package, or a new one that is deleted after the block.
-
-    With it comes why it has no Vendor/, for level 3.
-    """
+    """Yield the given package, or a new one that is deleted, and why it has no Vendor/."""
     if options.package is not None:
         yield options.package, NO_VENDOR
         return
@@ -120,10 +109,7 @@ def package_of(options: Options, say: ProgressReporter) -> Iterator[tuple[Path, 
 
 
 def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressReporter) -> str:
-    """Fill Vendor/ for this system; return why it could not be, "" if it was.
-
-    A folder of upstream's sources has all of them, so that building fetches nothing.
-    """
+    """Fill Vendor/ for this system; return why it could not be, "" if it was."""
     from h2o_pack.vendoring.vendor import vendor
 
     if upstream is None:
@@ -140,10 +126,7 @@ def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressRepo
 def levels_of(
     package: Path, no_vendor: str, say: Callable[[str], None]
 ) -> tuple[ProvenLevel, ...]:
-    """Run levels 1 to 3 of a package, as far as it has what they take.
-
-    no_vendor: why it has no Vendor/, if it has none.
-    """
+    """Run levels 1 to 3 as far as the package, which may lack Vendor/, has what they take."""
     names = tuple(LEVELS) if (package / VENDOR_FOLDER).is_dir() else DEFAULT
     try:
         levels = run_parity(package, levels=names, progress=say).levels

@@ -7,22 +7,20 @@ is refused by name. Applying an edit to a text that contains it changes nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
-from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
+from h2o_pack.errors import CombinedError, Problems, version_error
 from h2o_pack.facts import pins, version_name
 from h2o_pack.files import lock
 from h2o_pack.files.toml import load, rows_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-
 FOLDER = "swift_templates/upstream"
 EDITS = f"{FOLDER}/edits.toml"
 Place = Literal["after", "before", "replace"]
+GUARD = "#include <TargetConditionals.h>\n"
 
 
 @dataclass(frozen=True)
@@ -151,10 +149,7 @@ def edits_of(root: Path, version: str = "") -> EditSet:
 
 
 def read_edits(path: Path) -> EditSet:
-    """Read a file of edits; UserError if it is not valid.
-
-    The values in `[shared]` apply to each of its edits.
-    """
+    """Read a file of edits, to each of which `[shared]` applies; UserError if not valid."""
     document, text = load(path)
     shared = document.pop("shared", {})
     if "edit" in document:
@@ -165,11 +160,7 @@ def read_edits(path: Path) -> EditSet:
 
 
 def apply_all(text: str, edits: Iterable[Edit]) -> str:
-    """Return a file's text with all its edits, in order.
-
-    Raises UserError for all anchors that do not match as expected, together, and ValueError for
-    edits that could not be recognized afterwards.
-    """
+    """Return a file's text with all its edits; UserError for all anchors that do not match."""
     edits = tuple(edits)
     problems = Problems()
     for edit in edits:
@@ -191,7 +182,13 @@ def apply(text: str, edit: Edit) -> str:
         if not re.search(edit.anchor, rest, re.MULTILINE):
             return text
     if len(matches) != edit.count:
-        raise anchor_lost(edit, len(matches))
+        expected = f"{edit.package} {edit.version}"
+        raise version_error(
+            f"the anchor {edit.anchor!r} of an edit occurs {len(matches)} times instead of "
+            f"{edit.count}",
+            f"Use the sources of {expected}.",
+            where=f"{edit.package}/{edit.file}, expected as in {expected}",
+        )
     for match in reversed(matches):
         start, end = span(text, match, edit.where)
         if edit.where == "after" and text.startswith(edit.insert, end):
@@ -214,29 +211,15 @@ def span(text: str, match: re.Match[str], where: Place) -> tuple[int, int]:
     return end, end
 
 
-def anchor_lost(edit: Edit, count: int) -> UserError:
-    """Make the error for upstream text that does not match an edit."""
-    expected = f"{edit.package} {edit.version}"
-    return UserError(
-        f"the anchor {edit.anchor!r} of an edit occurs {count} times instead of {edit.count}",
-        where=f"{edit.package}/{edit.file}, expected as in {expected}",
-        remedy=f"Use the sources of {expected}.",
-        code=ExitCode.VERSION,
-    )
-
-
 def guard_sources(vendor_folder: Path, guards: Iterable[Guard]) -> tuple[lock.EditedFile, ...]:
-    """Put each guard around its files; return each file's sha256 before and after.
-
-    Raises UserError for all guards with unexpected files, together.
-    """
+    """Put each guard around its files; UserError for all guards with unexpected files."""
     edited = []
     problems = Problems()
     for guard in guards:
         with problems.caught():
             for path in guarded_files(vendor_folder / guard.package, guard):
                 before = path.read_text("utf-8")
-                after = guarded(before, guard.condition)
+                after = f"{GUARD}#if {guard.condition}\n{before.rstrip()}\n#endif\n"
                 path.write_text(after, "utf-8")
                 name = path.relative_to(vendor_folder).as_posix()
                 digests = (lock.sha256(text.encode()) for text in (before, after))
@@ -259,15 +242,9 @@ def guarded_files(folder: Path, guard: Guard) -> list[Path]:
         if path.name not in guard.without
     ]
     if len(files) != guard.count:
-        raise UserError(
+        raise version_error(
             f"{len(files)} files match {' and '.join(guard.paths)} instead of {guard.count}",
+            f"Use the sources of {guard.expected}.",
             where=f"{guard.package}, expected as in {guard.expected}",
-            remedy=f"Use the sources of {guard.expected}.",
-            code=ExitCode.VERSION,
         )
     return files
-
-
-def guarded(text: str, condition: str) -> str:
-    """Return a source that compiles only if a condition of Apple's targets holds."""
-    return f"#include <TargetConditionals.h>\n#if {condition}\n{text.rstrip()}\n#endif\n"

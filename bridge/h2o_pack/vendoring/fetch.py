@@ -26,7 +26,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from filelock import FileLock
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import UserError, network_error, output_error, tool_error, version_error
 from h2o_pack.facts import Pin
 from h2o_pack.files.paths import reason
 from h2o_pack.files.write import in_turn, refuse_others
@@ -130,7 +130,12 @@ def run_git(
             start_new_session=True,
         )
     except (FileNotFoundError, PermissionError) as error:
-        raise git_is_missing() from error
+        raise tool_error(
+            "git is missing, which downloads upstream's sources",
+            "Install it (Debian: apt-get install git; macOS: xcode-select --install), or "
+            "give --upstream a folder with the sources.",
+            where="PATH",
+        ) from error
     with process:
         try:
             printed, errors = process.communicate(timeout=limit)
@@ -144,17 +149,6 @@ def run_git(
     if process.returncode != 0:
         raise FailedError(reason_of(errors))
     return printed
-
-
-def git_is_missing() -> UserError:
-    """Make the error for a machine without git."""
-    return UserError(
-        "git is missing, which downloads upstream's sources",
-        where="PATH",
-        remedy="Install it (Debian: apt-get install git; macOS: xcode-select --install), or "
-        "give --upstream a folder with the sources.",
-        code=ExitCode.TOOL,
-    )
 
 
 FOLDER = "upstream"
@@ -178,10 +172,7 @@ class Origin:
 def checked_out(
     all_pins: tuple[Pin, ...], origin: Origin, say: ProgressReporter = silent
 ) -> Iterator[tuple[Path, dict[str, str]]]:
-    """Yield a folder with the repositories of the pins, with submodules, and {name: commit}.
-
-    The folder is deleted afterwards; the cache stays.
-    """
+    """Yield a folder with the repositories of the pins, and {name: commit}; then delete it."""
     folder = origin.cache / FOLDER
     with ExitStack() as stack:
         try:
@@ -190,7 +181,8 @@ def checked_out(
             folder.chmod(0o700)
             lock, other = FileLock(folder / LOCK), f"h2o-pack that uses {folder}"
             stack.enter_context(in_turn(lock, say, other))
-            remove_unfinished(folder)
+            for path in folder.glob(f"{UNFINISHED}*"):  # of killed runs
+                shutil.rmtree(path, ignore_errors=True)
             for pin in all_pins:
                 obtain(pin, all_pins, origin, say)
             say("unpacking upstream's sources")
@@ -272,12 +264,6 @@ def unfinished(folder: Path) -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix=UNFINISHED, dir=folder, ignore_cleanup_errors=True)
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Delete temporary folders of killed runs."""
-    for path in folder.glob(f"{UNFINISHED}*"):
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def address(pin: Pin, mirror: str) -> str:
     """Return the address of a pin: its source, or its path on the mirror."""
     return mirror.rstrip("/") + urlsplit(pin.source).path if mirror else pin.source
@@ -301,12 +287,11 @@ def not_fetched(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, why: str) -
         first = "Give"
     other = "another mirror" if origin.mirror else "a mirror"
     clones = ", ".join(f"{root.name} {root.version}" for root in all_pins if not root.parent)
-    return UserError(
+    return network_error(
         f"{pin.name} {pin.version}, commit {pin.commit[:12]}, cannot be downloaded: {why}",
-        where=without_password(address(pin, origin.mirror)),
-        remedy=f"{first} {other} of https://github.com with --mirror, or give --upstream a "
+        f"{first} {other} of https://github.com with --mirror, or give --upstream a "
         f"folder with clones of {clones} and their submodules.",
-        code=ExitCode.NETWORK,
+        where=without_password(address(pin, origin.mirror)),
     )
 
 
@@ -316,19 +301,15 @@ def not_usable(
     remedy: str = "Free space there, or give another folder with --cache.",
 ) -> UserError:
     """Make the error for a cache that cannot be read or written."""
-    return UserError(
+    return output_error(
         f"the cache of upstream's sources cannot be used: {reason(error)}",
+        remedy,
         where=str(folder),
-        remedy=remedy,
-        code=ExitCode.OUTPUT,
     )
 
 
 def checked(upstream: Path, all_pins: Iterable[Pin]) -> dict[str, str]:
-    """Return {name: commit} of the pins in a folder; "" without git.
-
-    Refuses a clone, or a submodule in one, that is at another commit than the pin.
-    """
+    """Return {name: commit} of the pins in a folder, "" without git; refuses other commits."""
     return {pin.name: checked_commit(upstream / pin.place, pin) for pin in all_pins}
 
 
@@ -341,11 +322,10 @@ def checked_commit(checkout: Path, pin: Pin) -> str:
     except FailedError:
         return ""
     if commit != pin.commit:
-        raise UserError(
+        raise version_error(
             f"{pin.name} is at commit {commit[:12]} instead of {pin.commit[:12]}",
+            f"Check out {pin.version} there: "
+            f"git -C {checkout} checkout --recurse-submodules {pin.commit}",
             where=str(checkout),
-            remedy=f"Check out {pin.version} there: git -C {checkout} checkout "
-            f"--recurse-submodules {pin.commit}",
-            code=ExitCode.VERSION,
         )
     return commit

@@ -7,31 +7,37 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from h2o_pack import assets
-from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
+from h2o_pack.errors import (
+    CombinedError,
+    Problems,
+    UserError,
+    output_error,
+    usage_error,
+    version_error,
+)
 from h2o_pack.facts import Pin, coexistence, identity, locked_pins, pins, with_submodules
 from h2o_pack.files import lock, write
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
 from h2o_pack.files.paths import REPLACED_FOLDER, VENDOR_FOLDER, VENDOR_MANIFEST
-from h2o_pack.progress import silent
-from h2o_pack.vendoring.edits import FOLDER, apply_all, edits_of, guard_sources
-from h2o_pack.vendoring.fetch import checked, checked_out
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from h2o_pack.progress import ProgressReporter
-    from h2o_pack.vendoring.edits import AddedFile, CopiedPath, EditSet
-    from h2o_pack.vendoring.fetch import Origin
-
+from h2o_pack.progress import ProgressReporter, silent
+from h2o_pack.vendoring.edits import (
+    FOLDER,
+    AddedFile,
+    CopiedPath,
+    EditSet,
+    apply_all,
+    edits_of,
+    guard_sources,
+)
+from h2o_pack.vendoring.fetch import Origin, checked, checked_out
 
 RESOLVED = "Package.resolved"
 
@@ -63,12 +69,11 @@ def refuse_floating(vendor_folder: Path, shared: Collection[str]) -> None:
             if identity(address) in shared:
                 continue
             name = manifest.relative_to(vendor_folder).as_posix()
-            raise UserError(
+            raise version_error(
                 f'{name} depends on "{address}", which a build would download',
-                where=str(manifest),
-                remedy="This version of h2o-pack edits only the sources that it pins: use "
+                "This version of h2o-pack edits only the sources that it pins: use "
                 "these (`h2o-pack vendor --help`).",
-                code=ExitCode.VERSION,
+                where=str(manifest),
             )
 
 
@@ -102,10 +107,7 @@ def read_manifest(folder: Path) -> VendorManifest:
 
 
 def kept_of_vendor(previous: Path, output: Path) -> Iterator[Move]:
-    """Find the files that move from an earlier Vendor folder to the new one.
-
-    Without a manifest, nobody knows the user's files, and all files go to Replaced.
-    """
+    """Find the files that move from an earlier Vendor folder: all, if it has no manifest."""
     aside = f"../{REPLACED_FOLDER}/{VENDOR_FOLDER}"
     try:
         files = read_manifest(previous).files
@@ -130,10 +132,9 @@ def vendor(
 ) -> lock.Vendored:
     """Make `package`/Vendor from upstream's sources and record it in the lock.
 
-    upstream: the origin of a download, or a folder that contains mlx-swift with its submodules,
-    mlx-swift-lm, and the others that edits.toml copies. version: the upstream version, by
-    default the one in the package's lock. offline: also copy the small libraries that upstream
-    uses, so that SwiftPM downloads nothing.
+    upstream: the origin of a download, or a folder with clones of all that edits.toml copies.
+    version: the upstream version, by default the one in the package's lock. offline: also copy
+    the small libraries that upstream uses, so that SwiftPM downloads nothing.
     """
     with write.exclusive(package):
         record = lock.read(package)
@@ -146,10 +147,9 @@ def vendor(
         all_pins = with_submodules(names, version)
         target = package.resolve() / VENDOR_FOLDER
         if target.exists() and record.vendor is None:
-            raise UserError(
+            raise output_error(
                 f"{target} exists, but h2o-pack did not make it",
-                remedy="Move it away and run the command again.",
-                code=ExitCode.OUTPUT,
+                "Move it away and run the command again.",
             )
         with sources(upstream, all_pins, say) as (folder, commits):
             say("copying and editing upstream's sources")
@@ -189,11 +189,10 @@ def copy_sources(
         root = upstream / copy.package
         for name in (*copy.paths, *copy.needs):
             if not (root / name).exists():
-                raise UserError(
+                raise usage_error(
                     f"{copy.package}/{name} is missing",
+                    f"--upstream must contain {clones} with their submodules.",
                     where=str(upstream),
-                    remedy=f"--upstream must contain {clones} with their submodules.",
-                    code=ExitCode.USAGE,
                 )
         for name in copy.paths:
             copy_path(root / name, vendor_folder / (copy.folder or copy.package) / name, copy)

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
+from rich.console import Console
 
 from h2o_pack.bundling import manifest
 from h2o_pack.bundling.manifest import BundledFile, Manifest
@@ -31,10 +32,6 @@ from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import disk_size
 from h2o_pack.vendoring.vendor import RESOLVED, read_manifest, resolved
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 Part = Literal["generated", "model", "vendor", "records"]
 Kind = Literal["missing", "changed", "size", "content", "not a file", "other"]
@@ -266,14 +263,8 @@ def verify(
 ) -> Verification:
     """Compare a package with what h2o-pack recorded when it wrote it.
 
-    Args:
-        package: its folder.
-        quick: compare sizes of the model's files, without reading them.
-        say: shows the progress.
-
-    Raises:
-        UserError: the folder is not a package of ours, or its lock cannot be read.
-
+    quick: compare sizes of the model's files, without reading them. Raises UserError: the
+    folder is not a package of ours, or its lock cannot be read.
     """
     package = package.resolve()
     record = lock.read(package)
@@ -335,10 +326,7 @@ def added(package: Path, files: Mapping[str, str]) -> Iterator[UsersFile]:
 
 
 def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
-    """Yield Package.resolved if it differs from the one that came with Vendor.
-
-    SwiftPM writes the file again in its own layout, so only the pins are compared.
-    """
+    """Yield Package.resolved if its pins differ from those that came with Vendor."""
     place = package / RESOLVED
     if not os.path.lexists(place):
         return

@@ -15,8 +15,8 @@ from h2o_pack.bundling.manifest import read
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.hub import client as answers
 from h2o_pack.hub.client import Listed, Repository
-from h2o_pack.hub.contents import needed
 from h2o_pack.hub.download import SUFFIX
+from h2o_pack.hub.resolve import needed
 from tests.bridge.bundling.sources import Bars, File, Model, remote, until
 from tests.bridge.trees import tree
 from tests.hub import faults

@@ -8,7 +8,7 @@ import mlx.core as mx
 from mlx_lm.models.qwen3 import Model, ModelArgs
 from mlx_lm.utils import load_tokenizer
 
-from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource, wrap
+from h2o_pack.measure.evaluation.run import LayerBudgetsSource, wrap
 from h2o_pack.measure.text import Tokens, held_out
 
 DEMO = Path(__file__).parents[3] / "bridge/h2o_pack/models/demo"

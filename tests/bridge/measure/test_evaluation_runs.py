@@ -18,10 +18,9 @@ from msgspec import structs
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure.evaluation import show
-from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
 from h2o_pack.measure.evaluation.preset import load_preset, names, parse, rows_of
 from h2o_pack.measure.evaluation.report import Evaluation
-from h2o_pack.measure.evaluation.run import Share
+from h2o_pack.measure.evaluation.run import LayerBudgetsSource, Share
 from h2o_pack.measure.evaluation.run import run as evaluate
 from h2o_pack.measure.tables import markdown_table
 from tests.bridge import schemas

@@ -11,10 +11,9 @@ import pytest
 from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation import report as reports
 from h2o_pack.measure.evaluation import show
-from h2o_pack.measure.evaluation.loaded import load_for_evaluation
 from h2o_pack.measure.evaluation.preset import load_preset
 from h2o_pack.measure.evaluation.report import Report
-from h2o_pack.measure.evaluation.run import Share, run, write
+from h2o_pack.measure.evaluation.run import Share, load_for_evaluation, run, write
 from h2o_pack.measure.evaluation.statistics import (
     Estimate,
     compare,

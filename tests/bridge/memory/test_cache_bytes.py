@@ -6,15 +6,16 @@ import pytest
 from mlx_lm.models.cache import CacheList
 
 import h2o_py
-from h2o_pack.memory.storages import STORAGES
+from h2o_pack.memory.storages import STORAGES, storage_of
 from h2o_pack.memory.terms import ARCHIVE, KV, LEDGER, STATE
 from h2o_pack.model import Model, Weights
 from h2o_pack.models.config import describe
+from h2o_pack.plan.workload import Workload
 from h2o_py.budgets import Budgets, LayerBudget
 from h2o_py.config import H2ORecall
 from h2o_py.models import STORAGES as REAL_STORAGES
 from h2o_py.models import make_h2o_cache
-from tests.bridge.memory.described import cache, request
+from tests.bridge.memory.described import cache
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 
 FAMILIES = (
@@ -57,16 +58,19 @@ def read(model, caches, tokens: int, chunk: int) -> None:
         at += size
 
 
+def group_of(document, kv: str) -> int:
+    return storage_of(kv, describe(document, "config.json").config).group_size
+
+
 def planned(document, caches_of, kv: str, tokens: int) -> int:
     described = Model(
         "small", "", describe(document, "config.json").config, Weights(0, True, 0), (), None
     )
-    wanted = request(described, kv=kv, context=tokens, group_size=GROUP)
     caches = tuple(
         caches_of(i) if layer.kind == "full" else None
         for i, layer in enumerate(described.config.layers)
     )
-    plan = type(wanted)(described, caches, kv, tokens, 512, GROUP).plan("cpu")
+    plan = Workload(described, caches, kv, tokens, 512).plan("cpu")
     return plan.of(KV, STATE, LEDGER)
 
 
@@ -100,7 +104,7 @@ def test_kept_bytes_are_those_that_real_caches_of_random_models_allocate(number)
     config = cache(size)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        caches = make_h2o_cache(model, config, kv=kv, group_size=GROUP)
+        caches = make_h2o_cache(model, config, kv=kv, group_size=group_of(document, kv))
         read(model, caches, tokens, rng.choice([50, 64, 100]))
     assert held(caches) == planned(document, lambda _: config, kv, tokens)
 
@@ -114,7 +118,8 @@ def test_every_storage_and_budgets_a_layer_count_the_same(kv):
     budgets = Budgets(layers)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        caches = make_h2o_cache(model, common, kv=kv, group_size=GROUP, budgets=budgets)
+        group = group_of(document, kv)
+        caches = make_h2o_cache(model, common, kv=kv, group_size=group, budgets=budgets)
         layers = [budgets.config_of(i, common) for i in range(4)]
         read(model, caches, 300, 64)
     assert held(caches) == planned(document, layers.__getitem__, kv, 300)
@@ -128,13 +133,12 @@ def test_an_archive_takes_what_its_tokens_take(kv, bits):
     common = cache(96, recall=H2ORecall(rows=8, archive_bits=bits))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        caches = make_h2o_cache(model, common, kv=kv, group_size=GROUP)
+        caches = make_h2o_cache(model, common, kv=kv, group_size=group_of(document, kv))
         read(model, caches, 700, 64)
     described = describe(document, "config.json").config
-    wanted = request(Model("small", "", described, Weights(0, True, 0), (), None))
+    small = Model("small", "", described, Weights(0, True, 0), (), None)
     own = tuple(common if layer.kind == "full" else None for layer in described.layers)
-    group = None if kv == "dense" else GROUP  # dense caches archive in the usual groups
-    plan = type(wanted)(wanted.model, own, kv, 700, 512, group).plan("cpu")
+    plan = Workload(small, own, kv, 700, 512).plan("cpu")
     waiting = sum(
         64 * layer.row_elements * 4 for layer in described.layers if layer.kind == "full"
     )

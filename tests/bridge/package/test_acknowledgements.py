@@ -10,7 +10,7 @@ import pytest
 from h2o_pack.facts import components, license_text, pins, upstream_versions
 from h2o_pack.files import write
 from h2o_pack.models.texts import ModelLicense
-from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
+from h2o_pack.package.render import acknowledgements, shared_texts
 from h2o_pack.spec import CacheSpec
 from tests.bridge.plans import plan_of, rendered
 

@@ -12,22 +12,16 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
+from importlib import resources
 
-from h2o_pack.files.text import usage_error
+from msgspec import Struct
+
+from h2o_pack.errors import usage_error
+from h2o_pack.files.toml import parse_toml
 from h2o_pack.measure.evaluation.tasks import Asking, Turn, Way, window_start
 from h2o_pack.measure.text import Messages, Tokens
 
-_NAMES = (
-    "Maria Oliver Chen Fatima Igor Priya Tomas Ingrid Kwame Yuki Lars Amara Diego Leila Bruno "
-    "Hana Rafael Nadia Emil Zara Pablo Greta Omar Vera Felix Rosa Ivan Clara Hugo Mina Axel "
-    "Nora Paul Julia Martin Sofia David Emma Peter Anna Simon Laura Daniel Helen Victor"
-)
-_WORDS = (
-    "camera guitar lamp blanket clock mirror kettle bicycle radio umbrella ladder candle "
-    "basket hammer piano carpet helmet telescope violin backpack teapot wallet"
-)
-NAMES, WORDS = _NAMES.split(), _WORDS.split()
 PASSAGE, FORECAST = 16, 32
 """Tokens of the notes' continuation that are given, and tokens that are predicted then."""
 _SENTENCE = range(40, 400)
@@ -36,18 +30,10 @@ _END = "\N{REFERENCE MARK}"
 """Stands where the notes are cut, so that all conversations have the length asked for."""
 
 
-@dataclass(frozen=True)
-class Form:
-    """A kind of fact.
+class Form(Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of fact; its texts have {name}, {value} in the statement, {names} in together.
 
-    Args:
-        statement: of the fact, with {name} and {value}.
-        question: that asks for it.
-        wording: the same in other words.
-        begin: of the answer, up to the value.
-        together: asks for several, with {names}.
-        words: whether the value is a word; otherwise it has four digits.
-
+    begin: of the answer, up to the value. words: whether the value is a word, not four digits.
     """
 
     statement: str
@@ -58,61 +44,35 @@ class Form:
     words: bool = False
 
 
-FORMS = (
-    Form(
-        "Remember: the locker code of {name} is {value}.",
-        "What is the locker code of {name}?",
-        "I want to open {name}'s locker. Which code do I need?",
-        "The locker code of {name} is",
-        "What are the locker codes of {names}?",
-    ),
-    Form(
-        "{name}'s phone number ends in {value}.",
-        "What does {name}'s phone number end in?",
-        "I have to call {name}. What are the last digits of the number?",
-        "{name}'s phone number ends in",
-        "What do the phone numbers of {names} end in?",
-    ),
-    Form(
-        "By the way, {name} works in room {value}.",
-        "In which room does {name} work?",
-        "I have a letter for {name}. To which room should I take it?",
-        "{name} works in room",
-        "In which rooms do {names} work?",
-    ),
-    Form(
-        "For the birthday, {name} would like to get a {value}.",
-        "What would {name} like to get for the birthday?",
-        "I am looking for a present for {name}. What should I buy?",
-        "For the birthday, {name} would like to get a",
-        "What would {names} like to get for the birthday?",
-        words=True,
-    ),
-)
-RULE = "The magic word is {value}. When I ask for the magic word, answer with it."
-RULE_ASKED = ("What is the magic word?", "The magic word is")
-EARLIER = "Thank you. I suggest that {name} takes train {value}."
-EARLIER_ASKED = (
-    "Which train did you suggest for {name}?",
-    "I suggested that {name} takes train",
-)
-TOOL_ASKED = ("What did you find out about {name}?", '{{"customer": "{name}", "order":')
-ON = "Please go on reading my notes to me from where they end."
+class Phrases(Struct, frozen=True, forbid_unknown_fields=True):
+    """The texts of conversations.toml; a question comes with the beginning of its answer."""
+
+    names: str
+    words: str
+    rule: str
+    rule_asked: tuple[str, str]
+    earlier: str
+    earlier_asked: tuple[str, str]
+    tool_asked: tuple[str, str]
+    on: str
+    form: tuple[Form, ...]
+
+
+@cache
+def phrases() -> Phrases:
+    """Return the texts of conversations.toml."""
+    file = resources.files(__package__) / "conversations.toml"
+    return parse_toml(file.read_text("utf-8"), Phrases, "conversations.toml")
 
 
 @dataclass(frozen=True)
 class Conversation:
     """A conversation up to the questions.
 
-    Args:
-        tokens: of the model.
-        messages: of the turns so far, in which `_END` marks the notes' end.
-        length: tokens that it is cut to.
-        form: of its facts.
-        facts: names and values, in the order in which they are asked for.
-        rule: the word that the first turn says to answer with.
-        earlier, tool: the name and value in an answer and in a tool's output.
-
+    messages: of the turns so far, in which `_END` marks the notes' end. length: tokens that it
+    is cut to. facts: names and values, in the order in which they are asked for. rule: the word
+    that the first turn says to answer with. earlier, tool: the pair in an answer and in a
+    tool's output.
     """
 
     tokens: Tokens
@@ -141,9 +101,7 @@ class Conversation:
     ) -> tuple[int, ...]:
         """Return the ids of a user's turn and of the answer's beginning.
 
-        Raises:
-            UserError: the template writes earlier turns differently after a new one.
-
+        Raises UserError: the template writes earlier turns differently after a new one.
         """
         messages = (*self.messages, *earlier)
         before = self.tokens.chat(messages)
@@ -185,24 +143,17 @@ class Conversation:
 def make_conversation(
     tokens: Tokens, length: int, facts: int, seed: int, number: int
 ) -> Conversation:
-    """Make one conversation.
+    """Make one conversation of `length` tokens until the question, with four facts or more.
 
-    Args:
-        tokens: of the model and the text.
-        length: tokens until the question.
-        facts: of the same form, at least four.
-        seed: decides, with `number`, the text, the names and the values.
-        number: counts the conversations of a seed; the form is the next with each.
-
-    Raises:
-        UserError: the model has no chat template, or the length leaves no room.
-
+    seed: decides, with `number`, the text, the names and the values; the form is the next with
+    each number. Raises UserError: the model has no chat template, or there is no room.
     """
     draw = random.Random(f"chat {seed}/{number}")  # noqa: S311  not for secrets
-    form = FORMS[(seed + number) % len(FORMS)]
-    names = draw.sample(NAMES, facts + 2)
+    texts = phrases()
+    form = texts.form[(seed + number) % len(texts.form)]
+    names = draw.sample(texts.names.split(), facts + 2)
     codes = [str(code) for code in draw.sample(range(1000, 10000), facts + 2)]
-    words = draw.sample(WORDS, len(WORDS))
+    words = draw.sample(texts.words.split(), len(texts.words.split()))
     values = words if form.words and facts < len(words) else codes
     pairs = list(zip(names[:facts], values, strict=False))
     notes = _notes(tokens, window_start(seed, number, 1000) / 1000, length)
@@ -255,11 +206,11 @@ def _messages(
     tool: tuple[str, str],
 ) -> Messages:
     order = json.dumps({"customer": tool[0], "order": int(tool[1])})
-    begin = RULE.format(value=rule)
+    begin = phrases().rule.format(value=rule)
     turns = (
         ("system", "You are a helpful assistant. Answer questions about the notes."),
         ("user", f"{begin}\n\nHere are my notes.\n\n{' '.join(first)}"),
-        ("assistant", EARLIER.format(name=earlier[0], value=earlier[1])),
+        ("assistant", phrases().earlier.format(name=earlier[0], value=earlier[1])),
         ("user", f"Look up the order of {tool[0]}."),
         ("assistant", "I am looking it up."),
         ("tool", order),
@@ -270,13 +221,8 @@ def _messages(
     return tuple({"role": role, "content": content} for role, content in turns)
 
 
-def _asked(conversation: Conversation) -> tuple[Asking, ...]:
-    question, begin, value = conversation.fact(0)
-    return ((Turn(conversation.question_ids(question, begin), answer=value),),)
-
-
-def _wording(conversation: Conversation) -> tuple[Asking, ...]:
-    question, begin, value = conversation.fact(0, wording=True)
+def _asked(conversation: Conversation, *, wording: bool = False) -> tuple[Asking, ...]:
+    question, begin, value = conversation.fact(0, wording=wording)
     return ((Turn(conversation.question_ids(question, begin), answer=value),),)
 
 
@@ -319,30 +265,25 @@ def _single(
 
 
 def _text(conversation: Conversation) -> tuple[Asking, ...]:
-    prompt = (*conversation.question_ids(ON, ""), *conversation.following[:PASSAGE])
+    prompt = (*conversation.question_ids(phrases().on, ""), *conversation.following[:PASSAGE])
     return ((Turn(prompt, conversation.following[PASSAGE:], predicted=True),),)
 
 
 _TASKS: dict[str, Callable[[Conversation], tuple[Asking, ...]]] = {
     "asked": _asked,
-    "wording": _wording,
+    "wording": partial(_asked, wording=True),
     "second_turn": _second_turn,
     "middle": _middle,
     "named": _named,
-    "instruction": lambda talk: (_single(("", talk.rule), RULE_ASKED, talk),),
-    "earlier": lambda talk: (_single(talk.earlier, EARLIER_ASKED, talk),),
-    "tool": lambda talk: (_single(talk.tool, TOOL_ASKED, talk),),
+    "instruction": lambda talk: (_single(("", talk.rule), phrases().rule_asked, talk),),
+    "earlier": lambda talk: (_single(talk.earlier, phrases().earlier_asked, talk),),
+    "tool": lambda talk: (_single(talk.tool, phrases().tool_asked, talk),),
     "text": _text,
 }
 
 
 def chat_askings(way: Way, _tokens: Tokens, conversation: Conversation) -> tuple[Asking, ...]:
-    """Return how a conversation is asked in a way.
-
-    Raises:
-        UserError: a conversation has no such way.
-
-    """
+    """Return how a conversation is asked in a way; UserError if it has no such way."""
     if way not in _TASKS:
         remedy = f"Choose from: {', '.join(_TASKS)}."
         raise usage_error(f'a conversation is not asked in the way "{way}"', remedy)

@@ -16,8 +16,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 from msgspec import Struct
 
-from h2o_pack.errors import UserError, nearest
-from h2o_pack.files.text import usage_error
+from h2o_pack.errors import UserError, nearest, usage_error
 from h2o_pack.files.toml import parse_toml
 from h2o_pack.memory import kept
 from h2o_pack.memory.kept import LayerArchive
@@ -109,12 +108,7 @@ class Contender:
         return policies()[self.policy].title + stored + pinned + _recall_title(self.recall)
 
     def config(self, pinned: tuple[tuple[int, int], ...] = ()) -> H2OConfig:
-        """Return the policy's configuration at its rows.
-
-        Raises:
-            H2OError: h2o_py refuses so few rows.
-
-        """
+        """Return the policy's configuration at its rows; H2OError if they are too few."""
         policy = policies()[self.policy]
         settings = dict(policy.settings)
         if policy.heavy is not None:
@@ -133,12 +127,7 @@ class Contender:
 
 
 def find_contender(name: str) -> Contender:
-    """Return the contender of a name, without rows.
-
-    Raises:
-        UserError: there is none; names the nearest.
-
-    """
+    """Return the contender of a name, without rows; UserError names the nearest."""
     names = (UNBOUNDED, ROTATING, *policies())
     parts = _NAME.fullmatch(name)
     policy = parts["policy"] if parts else name.partition("/")[0].partition("+")[0]
@@ -211,13 +200,7 @@ _MOST_ROWS = 1 << 24
 
 
 class CacheFactory:
-    """Makes the caches of contenders for one model.
-
-    Args:
-        model: of mlx_lm.
-        budgets: for contenders whose budgets differ from layer to layer.
-
-    """
+    """Makes caches for one model; `budgets` are those that differ from layer to layer."""
 
     def __init__(self, model: Any, budgets: BudgetsFor | None = None) -> None:
         self._model = model
@@ -229,16 +212,10 @@ class CacheFactory:
     def caches(
         self, contender: Contender, pinned: tuple[tuple[int, int], ...] = ()
     ) -> list[Any]:
-        """Make new caches, one per layer.
+        """Make new caches, one per layer; `pinned` holds for contenders with `+pinned`.
 
-        Args:
-            contender: with its rows.
-            pinned: ranges of positions that contenders with `+pinned` never evict.
-
-        Raises:
-            UserError: the contender needs budgets by layer, or the model has no layer to bound.
-            H2OError: h2o_py refuses the model or so few rows.
-
+        Raises UserError: the contender needs budgets by layer, or the model has no layer to
+        bound. H2OError: h2o_py refuses the model or so few rows.
         """
         if contender.policy == UNBOUNDED and contender.storage == "dense":
             return list(make_prompt_cache(self._model))

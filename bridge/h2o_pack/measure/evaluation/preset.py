@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field, structs
 
-from h2o_pack.errors import ExitCode, UserError, nearest
-from h2o_pack.files.text import read_text, usage_error
+from h2o_pack.errors import ExitCode, UserError, nearest, usage_error
+from h2o_pack.files.text import read_text
 from h2o_pack.files.toml import Blame, parse_toml
 from h2o_pack.measure.evaluation.contenders import UNBOUNDED, find_contender
 from h2o_pack.measure.evaluation.tasks import Shape, Way
@@ -28,15 +28,11 @@ Some = Meta(min_length=1)
 class Group(Struct, frozen=True, forbid_unknown_fields=True):
     """Contenders that are compared in one table.
 
-    Args:
-        id: key in JSON.
-        title: of the table.
-        contenders: names (`measure.evaluation.contenders`); the full cache is always there.
-        budgets: rows of a KV head, as numbers or as shares of the length such as "1/4".
-        equal: "rows": all keep as many rows; "bytes": as many as take the bytes of the
-            default policy with 16-bit rows, ledger and all.
-        baseline: what the others are compared with.
-
+    id: key in JSON. title: of the table. contenders: names (`measure.evaluation.contenders`);
+    the full cache is always there. budgets: rows of a KV head, as numbers or as shares of the
+    length such as "1/4". equal: "rows": all keep as many rows; "bytes": as many as take the
+    bytes of the default policy with 16-bit rows, ledger and all. baseline: what the others are
+    compared with.
     """
 
     id: str
@@ -50,26 +46,16 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
 class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     """Samples of one kind, and who reads them.
 
-    Args:
-        id: key in JSON.
-        title: of the section.
-        task: "read" text token by token and ask; "prompts": read it as prompts and ask in
-            `ways`; "chat": the same in conversations (`measure.evaluation.chat_tasks`); or
-            "speed": generate and take the time.
-        lengths: tokens of a sample; for speed, of the prompt.
-        samples: for each seed; for speed, runs.
-        ask: "nothing"; "one": a sample has one fact, its depth the next of `depths`;
-            "all": it has one at each depth, all asked on copies of the cache; "turns": the
-            same, one after another.
-        depths: of facts, 0 the beginning of the text, 1 its end.
-        decoys: with "one", and in conversations: facts of the same form besides, spread over
-            the text.
-        digits: of each fact's number.
-        ways: of asking, where text is read as prompts or in conversations.
-        seeds: of its samples; none for the preset's.
-        generate: for speed: tokens to generate.
-        groups: the tables.
-
+    id: key in JSON. title: of the section. task: "read" text token by token and ask; "prompts":
+    read it as prompts and ask in `ways`; "chat": the same in conversations
+    (`measure.evaluation.chat_tasks`); or "speed": generate and take the time. lengths: tokens
+    of a sample; for speed, of the prompt. samples: for each seed; for speed, runs. ask:
+    "nothing"; "one": a sample has one fact, its depth the next of `depths`; "all": it has one
+    at each depth, all asked on copies of the cache; "turns": the same, one after another.
+    depths: of facts, 0 the beginning of the text, 1 its end. decoys: with "one", and in
+    conversations: facts of the same form besides, spread over the text. digits: of each fact's
+    number. ways: of asking, where text is read as prompts or in conversations. seeds: of its
+    samples; none for the preset's. generate: for speed: tokens to generate. groups: the tables.
     """
 
     id: str
@@ -102,16 +88,9 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A run.
 
-    Args:
-        name: what it was asked for by.
-        title: for people.
-        models: what mlx_lm loads, or "demo"; one report each.
-        text: "source" or "prose", held out from the demo model's training.
-        seeds: of the samples.
-        batch: samples that are read at once.
-        float32: whether the model computes in it; bytes are those of 16-bit rows also then.
-        experiments: in order.
-
+    models: what mlx_lm loads, or "demo"; one report each. text: held out from the demo model's
+    training. batch: samples that are read at once. float32: whether the model computes in it;
+    bytes are those of 16-bit rows also then.
     """
 
     format: Literal[1]
@@ -135,16 +114,9 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ) -> Preset:
         """Return the preset with a user's changes; what is empty or 0 keeps its value.
 
-        Args:
-            experiments: ids of those to run.
-            models: instead of the preset's.
-            seeds: also of experiments that have their own.
-            batch: samples that are read at once.
-            changes: to each experiment and group, by the names of their fields.
-
-        Raises:
-            UserError: an experiment or a contender is unknown, or a budget is none.
-
+        experiments: ids of those to run. seeds: also of experiments that have their own.
+        changes: to each experiment and group, by the names of their fields. Raises UserError:
+        an experiment or a contender is unknown, or a budget is none.
         """
         ids = [experiment.id for experiment in self.experiments]
         for name in experiments:
@@ -182,12 +154,7 @@ def _changed(experiment: Experiment, changes: dict[str, Any]) -> Experiment:
 
 
 def rows_of(budget: str, length: int) -> int:
-    """Return the rows of a budget: itself, or a share of the length.
-
-    Raises:
-        UserError: it is neither.
-
-    """
+    """Return a budget's rows, a number or a share of the length; UserError if it is neither."""
     try:
         share = Fraction(budget)
     except (ValueError, ZeroDivisionError):
@@ -208,12 +175,7 @@ def names() -> list[str]:
 
 @cache
 def load_preset(name: str) -> Preset:
-    """Load a preset of the package, or of a TOML file.
-
-    Raises:
-        UserError: there is none of the name, or the file is not one; names the entry.
-
-    """
+    """Load a preset of the package, or of a TOML file; UserError names what is wrong."""
     path = Path(name)
     if path.suffix == ".toml":
         return parse(read_text(path, "Give a preset's TOML file."), path.stem, name)
@@ -227,17 +189,7 @@ def load_preset(name: str) -> Preset:
 
 
 def parse(text: str, name: str, source: str) -> Preset:
-    """Read a preset's TOML.
-
-    Args:
-        text: of the file.
-        name: of the preset.
-        source: what errors call the file.
-
-    Raises:
-        UserError: the text is not a preset; names the file and the entry.
-
-    """
+    """Read a preset's TOML; UserError names the source and the entry."""
     blame = Blame("Compare with a preset of h2o-pack, such as demo.toml.", ExitCode.USAGE)
     preset = structs.replace(parse_toml(text, Preset, source, blame), name=name)
     try:

@@ -38,11 +38,7 @@ def no_progress(amount: int) -> None:
 class Lane:
     """One contender's caches, its last logits [B, V], and sums over the scored tokens [3, B].
 
-    Args:
-        model: of mlx_lm, routed.
-        caches: of the contender.
-        stream: on which it computes; None for the default one.
-
+    stream: on which it computes; None for the default one.
     """
 
     def __init__(self, model: Any, caches: list[Any], stream: Any = None) -> None:
@@ -129,24 +125,15 @@ def run_text(
     in_turns: bool,
     advance: BarAdvance = no_progress,
 ) -> list[list[Outcome]]:
-    """Read samples token by token, then ask.
+    """Read one batch of samples token by token, then ask; the model is routed.
 
-    Args:
-        model: of mlx_lm, routed.
-        factory: makes the caches.
-        tokens: for the answers.
-        samples: one batch, all of the same length.
-        contenders: the full cache, then others.
-        in_turns: whether questions follow one another; else each is asked on a copy.
-        advance: told how many tokens each contender has read.
-
-    Returns:
-        Outcomes by contender, then sample.
-
+    contenders: the full cache, then others. in_turns: whether questions follow one another;
+    else each is asked on a copy. advance: told how many tokens each contender has read. Returns
+    outcomes by contender, then sample.
     """
     facts = [sample.questions[-1].fact for sample in samples if sample.questions]
     pinned = ((0, max(fact.position + fact.length for fact in facts)),) if facts else ()
-    order = _order_by_rows(contenders)
+    order = [0, *sorted(range(1, len(contenders)), key=lambda e: -contenders[e].rows)]
     lanes = [
         Lane(model, factory.caches(contenders[e], pinned), stream)
         for e, stream in zip(order, _streams(len(contenders)), strict=True)
@@ -190,14 +177,6 @@ def _outcome(
         metrics = {**metrics, "recall": sum(answers) / len(answers)}
     depths = (question.fact.depth for question in sample.questions)
     return Outcome(metrics, tuple(zip(depths, answers, strict=True)), kept)
-
-
-def _order_by_rows(contenders: Sequence[Contender]) -> list[int]:
-    """Return the contenders' numbers: the full cache, then the others from many rows to few.
-
-    Lanes that are computed side by side then take about the same time.
-    """
-    return [0, *sorted(range(1, len(contenders)), key=lambda e: -contenders[e].rows)]
 
 
 def _together(lanes: Sequence[Lane]) -> Iterator[Sequence[Lane]]:
@@ -259,10 +238,7 @@ def _kept(caches: Sequence[Any], length: int, batch: int) -> list[Kept]:
 
 
 def _streams(count: int) -> list[Any]:
-    """Return where each lane computes: a GPU's own stream, or a few threads of the CPU.
-
-    On the CPU a stream is one thread; lanes are spread over as many as there are cores.
-    """
+    """Return where each lane computes: a GPU's own stream, or a few threads of the CPU."""
     if mx.default_device() != mx.Device(mx.cpu):
         return [mx.default_stream(mx.default_device())] * count
     while len(_POOL) < min(_MOST_STREAMS, usable_cores()):
@@ -287,22 +263,11 @@ def run_prompts(
     advance: BarAdvance = no_progress,
     asking: Callable[[Way, Tokens, Any], tuple[Asking, ...]] = askings,
 ) -> list[list[Outcome]]:
-    """Read samples as prompts, then ask in each way, on copies of the caches.
+    """Read one batch of samples as prompts, then ask in each way, on copies of the caches.
 
-    Args:
-        model: of mlx_lm, routed.
-        factory: makes the caches.
-        tokens: for the answers.
-        samples: one batch, all of the same length.
-        contenders: the full cache, then others.
-        ways: of asking.
-        advance: told how many tokens each contender has read.
-        asking: how a sample is asked in a way.
-
-    Returns:
-        Outcomes by contender, then sample. A metric has a way's name, or where words are
-        predicted `<way>_nll` and `<way>_kl`.
-
+    contenders and advance: as in `run_text`. asking: how a sample is asked in a way. Returns
+    outcomes by contender, then sample. A metric has a way's name, or where words are predicted
+    `<way>_nll` and `<way>_kl`.
     """
     askings_by_way = {way: [asking(way, tokens, sample) for sample in samples] for way in ways}
     ids = mx.array([sample.ids for sample in samples])

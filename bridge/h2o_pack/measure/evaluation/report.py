@@ -168,7 +168,9 @@ def group_result(
         differences = {}
         if baseline is not None and baseline is not key:
             differences = {
-                name: compare(values[key][name], base, lower_is_better=is_lower_better(name))
+                name: compare(
+                    values[key][name], base, lower_is_better=name.endswith(LOWER_IS_BETTER)
+                )
                 for name, base in values[baseline].items()
             }
         outcomes_of_cell = outcomes[length, contender]
@@ -192,11 +194,6 @@ def group_result(
     return GroupResult(group.id, group.title, group.equal, group.baseline, tuple(cells))
 
 
-def is_lower_better(metric: str) -> bool:
-    """Return whether less of a metric is better."""
-    return metric.endswith(LOWER_IS_BETTER)
-
-
 def metric_values(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
     """Return each metric's values, one per sample or run."""
     return {
@@ -205,10 +202,7 @@ def metric_values(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
 
 
 def baseline_of(key: CellKey, group: Group, keys: Sequence[CellKey]) -> CellKey | None:
-    """Return the cell to compare with: the baseline's at the same length and budget.
-
-    The full cache has no budget; it is compared where only one budget exists.
-    """
+    """Return the baseline's cell at the same length and budget, or at the only budget."""
     only = not key.contender.bounded and len(group.budgets) == 1
     for other in keys:
         if (other.length, other.contender.name) != (key.length, group.baseline):
@@ -244,20 +238,12 @@ OF_THE_MACHINE = tasks.SPEED
 
 
 def read(path: Path) -> Report:
-    """Read a report.
-
-    Raises:
-        UserError: the file cannot be read or is not a report.
-
-    """
+    """Read a report. Raises UserError: the file cannot be read or is not a report."""
     return read_json(path, Report, "a report", "Give the results.json of `h2o-pack eval`.")
 
 
 def differences(earlier: Report, now: Report) -> list[str]:
-    """Return a sentence for each figure that does not reproduce.
-
-    A figure reproduces when the intervals of the two runs overlap.
-    """
+    """Return a sentence for each figure whose intervals in the two runs do not overlap."""
     sentences = [
         f"{name}: {_listed(before)} before, {_listed(after)} now"
         for name in ("preset", "seeds", "text")

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import mlx.core as mx
+import mlx.utils as mlx_utils
 import msgspec
 import numpy as np
 
 from h2o_pack.choice.losses import NAME
-from h2o_pack.files.text import json_by_lines, usage_error, writing
+from h2o_pack.errors import usage_error
+from h2o_pack.files.text import json_by_lines, read_file, read_text, writing
 from h2o_pack.measure import bench
 from h2o_pack.measure.evaluation import reading, report, show
 from h2o_pack.measure.evaluation.chat_tasks import chat_askings, make_conversation
 from h2o_pack.measure.evaluation.contenders import (
+    SINKS,
     UNBOUNDED,
+    BudgetsFor,
     CacheFactory,
     Contender,
     find_contender,
-)
-from h2o_pack.measure.evaluation.loaded import (
-    LayerBudgetsSource,
-    LoadedModel,
-    load_for_evaluation,
+    policies,
 )
 from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
 from h2o_pack.measure.evaluation.report import (
@@ -33,16 +35,139 @@ from h2o_pack.measure.evaluation.report import (
     Evaluation,
     ExperimentResult,
     ModelIdentity,
-    Outcomes,
     Report,
 )
 from h2o_pack.measure.evaluation.statistics import CONFIDENCE
 from h2o_pack.measure.evaluation.tasks import SPEED, Outcome, make_sample
 from h2o_pack.measure.machine import describe
+from h2o_pack.measure.models import load
 from h2o_pack.measure.pictures import require_matplotlib
-from h2o_pack.progress import BarAdvance, ProgressReporter
+from h2o_pack.measure.profiling import options as profiling
+from h2o_pack.measure.profiling import rules
+from h2o_pack.measure.profiling.report import Profile, read_profile
+from h2o_pack.measure.profiling.run import profile_model
+from h2o_pack.measure.text import Part, Tokens, held_out
+from h2o_pack.progress import BarAdvance, ProgressReporter, silent
 from h2o_pack.results import to_json
+from h2o_py.budgets import Budgets, parse_budgets
 from h2o_py.routing import routed
+
+_PROFILED, _PIECES = 1024, 4
+"""Tokens of a piece of the text that is profiled, and number of pieces, without a profile."""
+
+
+@dataclass(frozen=True)
+class LayerBudgetsSource:
+    """Budgets by layer: a file of them, or a profile.json; None profiles the model."""
+
+    budgets: Path | None = None
+    profile: Path | None = None
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model with its cache factory, text and words for names.
+
+    sha256: of the names, types, shapes and bytes of all parameters, in the names' order.
+    text: what the text is called in reports.
+    """
+
+    name: str
+    sha256: str
+    model: Any
+    factory: CacheFactory
+    tokens: Tokens
+    words: tuple[str, ...]
+    text: str
+
+
+def load_for_evaluation(
+    name: str,
+    *,
+    text: Part = "source",
+    file: Path | None = None,
+    by_layer: LayerBudgetsSource = LayerBudgetsSource(),
+    float32: bool = False,
+) -> LoadedModel:
+    """Load a model, by a name that mlx_lm takes or "demo", and what it reads.
+
+    text: held out from the demo model's training. file: a user's own text instead. Raises
+    UserError: the model cannot be loaded, or the text not read.
+    """
+    model, tokenizer = load(name)
+    documents, called = held_out(text).documents, f"held-out {text} of the demo model"
+    if file is not None:
+        documents, called = (read_text(file, "Give a file of UTF-8 text."),), file.name
+    return wrap(model, tokenizer, name, documents, called, by_layer, float32=float32)
+
+
+def wrap(
+    model: Any,
+    tokenizer: Any,
+    name: str,
+    documents: tuple[str, ...],
+    called: str,
+    by_layer: LayerBudgetsSource = LayerBudgetsSource(),
+    *,
+    float32: bool = False,
+) -> LoadedModel:
+    """Gather what a run needs of a model that is loaded already."""
+    tokens = Tokens(tokenizer, documents)
+    sha256 = digest(model)
+    if float32:
+        model.set_dtype(mx.float32)
+    factory = CacheFactory(model, budgets=budgets_for(model, tokens, by_layer))
+    return LoadedModel(
+        name=name if "/" not in name and "\\" not in name else Path(name).name,
+        sha256=sha256,
+        model=model,
+        factory=factory,
+        tokens=tokens,
+        words=held_out().words,
+        text=called,
+    )
+
+
+def digest(model: Any) -> str:
+    """Return the sha256 of all parameters."""
+    total = hashlib.sha256()
+    parameters: Any = mlx_utils.tree_flatten(model.parameters())
+    for name, array in sorted(parameters):
+        total.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        total.update(np.asarray(mx.contiguous(array).reshape(-1).view(mx.uint8)).tobytes())
+    return total.hexdigest()
+
+
+def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> BudgetsFor:
+    """Return a function that makes budgets: from a user's file, or by a contender's rule."""
+    profile = cache(lambda: _profile(model, tokens, by_layer.profile))
+
+    def budgets(contender: Contender) -> Budgets:
+        if by_layer.budgets is not None:
+            return parse_budgets(read_file(by_layer.budgets), str(by_layer.budgets))
+        if policies()[contender.policy].by_layer == "reach":
+            by_index = rules.layer_rows(
+                rules.reaches(profile()),
+                contender.rows,
+                lambda rows: contender.with_rows(rows).config(),
+            )
+        else:
+            measures = {layer.index: layer.figures.concentration for layer in profile().full}
+            by_index = rules.layer_shares(measures, contender.rows, SINKS)
+        return rules.budgets(by_index, profile().caches)
+
+    return budgets
+
+
+def _profile(model: Any, tokens: Tokens, profile: Path | None) -> Profile:
+    if profile is not None:
+        return read_profile(profile)
+    length = min(_PROFILED, len(tokens.ids))
+    options = profiling.Options(tokens=length, samples=_PIECES, time_steps=False)
+    spread = max(1, len(tokens.ids) // _PIECES)
+    pieces = [tokens.window(i * spread, length) for i in range(_PIECES)]
+    return profile_model(model, pieces, options, silent)[0]
+
 
 RESULTS, PAGE = "results.json", "README.md"
 CELL_DEPTH = 6
@@ -59,15 +184,9 @@ _T = TypeVar("_T")
 class Options:
     """A run.
 
-    Args:
-        preset: what to run, a user's changes included.
-        text: a user's text instead of the preset's.
-        by_layer: where budgets by layer come from.
-        output: folder for results.json, README.md and the pictures; one below it for each
-            model where there are several.
-        pictures: whether to draw.
-        earlier: the results.json of an earlier run, to compare with.
-
+    preset: a user's changes included. text: instead of the preset's. output: folder for
+    results.json, README.md and the pictures; one below it for each of several models. earlier:
+    the results.json of an earlier run, to compare with.
     """
 
     preset: Preset
@@ -96,16 +215,7 @@ class Share:
         return list(enumerate(units))[self.rank :: self.size]
 
     def gather(self, outcomes: dict[int, list[list[Outcome]]], units: int) -> list[Any]:
-        """Return the outcomes of all processes, in the order of the units.
-
-        Args:
-            outcomes: of this process's units, by the unit's number.
-            units: how many there are in all.
-
-        Raises:
-            UserError: no process did a unit.
-
-        """
+        """Return the outcomes of all processes, in the order of the units."""
         # Alone too through JSON, so that one process and several give the same.
         own = msgspec.json.encode(outcomes)
         kind = dict[int, list[list[Outcome]]]
@@ -136,15 +246,11 @@ def join() -> Share:
 def evaluate(
     options: Options, share: Share, say: ProgressReporter
 ) -> tuple[Evaluation, list[str]]:
-    """Run, and write what is asked for. Only the leading process writes.
+    """Run, and write what is asked for; only the leading process writes.
 
-    Returns:
-        The results, and how they differ from the earlier ones.
-
-    Raises:
-        UserError: a model, text, budget or file cannot be used, or matplotlib is missing.
-        H2OError: h2o_py refuses a budget or a model.
-
+    Returns the results, and how they differ from the earlier ones. Raises UserError: a model,
+    text, budget or file cannot be used, or matplotlib is missing. H2OError: h2o_py refuses a
+    budget or a model.
     """
     preset, output = options.preset, options.output
     if output is not None and options.pictures:
@@ -187,15 +293,7 @@ def write(results: Report, folder: Path, *, pictures: bool = True) -> None:
 
 @dataclass(frozen=True)
 class Unit:
-    """Work that one process does at once: samples of one length, or one contender's speed.
-
-    Args:
-        number: of the experiment.
-        length: tokens of a sample.
-        samples: seed and number of each.
-        contenders: who reads them.
-
-    """
+    """Work that one process does at once: samples of one length, or one contender's speed."""
 
     number: int
     length: int
@@ -206,10 +304,8 @@ class Unit:
 def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter) -> Report:
     """Run a preset on a model that is loaded: this process's share, and gather the rest.
 
-    Raises:
-        UserError: the text is too short, or a budget too small.
-        H2OError: h2o_py refuses so few rows, or the model.
-
+    Raises UserError: the text is too short, or a budget too small. H2OError: h2o_py refuses so
+    few rows, or the model.
     """
     with routed():
         tables = [
@@ -245,7 +341,20 @@ def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter
         confidence=CONFIDENCE,
         machine=describe(timed=False),
         experiments=tuple(
-            experiment_result(experiment, groups, outcomes, loaded.factory)
+            ExperimentResult(
+                id=experiment.id,
+                title=experiment.title,
+                task=experiment.task,
+                ask=experiment.ask,
+                samples=experiment.samples,
+                seeds=experiment.seeds,
+                decoys=experiment.decoys,
+                generate=experiment.generate,
+                groups=tuple(
+                    report.group_result(group, keys, outcomes, loaded.factory)
+                    for group, keys in groups
+                ),
+            )
             for experiment, groups, outcomes in zip(
                 preset.experiments, tables, results, strict=True
             )
@@ -253,35 +362,11 @@ def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter
     )
 
 
-def experiment_result(
-    experiment: Experiment,
-    groups: Sequence[tuple[Group, Sequence[CellKey]]],
-    outcomes: Outcomes,
-    factory: CacheFactory,
-) -> ExperimentResult:
-    """Make an experiment's tables."""
-    return ExperimentResult(
-        id=experiment.id,
-        title=experiment.title,
-        task=experiment.task,
-        ask=experiment.ask,
-        samples=experiment.samples,
-        seeds=experiment.seeds,
-        decoys=experiment.decoys,
-        generate=experiment.generate,
-        groups=tuple(
-            report.group_result(group, keys, outcomes, factory) for group, keys in groups
-        ),
-    )
-
-
 def keys_of(experiment: Experiment, group: Group, factory: CacheFactory) -> Iterator[CellKey]:
     """Yield the cells of a table, those of caches that keep all rows first at each length.
 
-    Raises:
-        UserError: a budget is too small for the prefill.
-        H2OError: h2o_py refuses so few rows, or the model.
-
+    Raises UserError: a budget is too small for the prefill. H2OError: h2o_py refuses so few
+    rows, or the model.
     """
     contenders = [find_contender(name) for name in group.contenders]
     for length in experiment.lengths:
@@ -357,10 +442,7 @@ def work(
 
 
 def measure_speed(loaded: LoadedModel, experiment: Experiment, unit: Unit) -> list[Outcome]:
-    """Generate after a prompt by mlx_lm's own loop; one run more comes first.
-
-    Each run gives tokens per second after the prompt, and peak bytes, weights included.
-    """
+    """Generate by mlx_lm's own loop; each run gives tokens per second and peak bytes."""
     ids = loaded.tokens.first + loaded.tokens.window(0, unit.length)
     prompt = mx.array(ids[: unit.length])
     outcomes = []

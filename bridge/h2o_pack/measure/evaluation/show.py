@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from h2o_pack.files.toml import load
 from h2o_pack.measure.evaluation import reading, tasks
 from h2o_pack.measure.evaluation.report import (
     Cell,
@@ -24,16 +25,7 @@ from h2o_pack.measure.tables import Table, markdown_table, page_head, print_tabl
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric in tables.
-
-    Args:
-        header: of its column.
-        source: its name in results.
-        digits: of its figures.
-        shown: what becomes of a value.
-        judged: whether its verdict has a column.
-
-    """
+    """A metric in tables: `shown` changes its values, and `judged` ones have a verdict."""
 
     header: str
     source: str
@@ -80,41 +72,6 @@ METRICS = (
 )
 AGAINST = "against the baseline"
 CERTAIN = ("better", "worse")
-_TEXTS = """\
-The model reads a text token by token through the real cache, after the first {prefill} tokens
-at once.
-"""
-_CONVERSATIONS = """\
-The model reads each conversation through its chat template and the real cache, as prompts, in
-pieces of at most {piece} tokens.
-"""
-_METHOD = """\
-All caches read the same samples and are compared with the full cache at each position. KL is
-the divergence of a cache's prediction from the full cache's, and top-1 is how often both
-predict the same token. Figures are means over the samples, with {percent:.0f}% bootstrap
-intervals in brackets. A verdict compares a cache with the baseline on each sample: better,
-worse, or not distinguishable if the interval of the mean difference contains 0 or there are
-fewer than {least} samples. Facts are lines such as "the code of LANTERN is 4821." in the
-text. They do not count in perplexity, and one is recalled if a greedy answer contains its
-code. Bytes are those of all layers for one sequence: keys, values, scores, positions and
-novelty. At equal bytes, each storage has as many rows as fit into the bytes of the default
-policy's 16-bit rows. Budgets and rows by layer are computed from a profile of pieces of the
-same text; rows by layer have the stated number of rows on average.
-"""
-_PROMPTS = """\
-In sections that say "read as prompts" the model reads the text in pieces of {piece} tokens,
-and then answers in these ways, each from a copy of the caches. *Asked*: a prompt of
-{asked_in} tokens ends in "the code of LANTERN is". *Second turn*: the same, after the model
-answered a question about another fact. *Named together*: a prompt names {named} facts, and
-the answer is then made to contain "the code of ... is" for {of_them} of them in turn, with
-other text between. *In an answer*: the answer is made to contain other text and then the
-question, whose last token falls on all remainders of 4 steps. *A page later*: the prompt is
-the question and {page} tokens of other text, and the answer is made to begin with "the code
-of LANTERN is". *Other wording*: "number for LANTERN:". *Copying*: the prompt ends in the
-first {given} tokens of a passage of the text, and the next {forecast} are predicted. *Text*:
-the continuation of the text is predicted. The bytes of the rows do not include recall's
-archive, which has its own column and may be in files.
-"""
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -130,16 +87,17 @@ def print_report(report: Report, console: Console) -> None:
 def render(report: Report, pictures: Sequence[Path] = ()) -> str:
     """Return the page of a report; `pictures` are files beside it."""
     head = page_head(f"h2o-pack eval --preset {report.preset}", report.title)
+    how, _ = load(Path(__file__).with_name("page.toml"))
     percent = 100 * report.confidence
     kinds = {experiment.task for experiment in report.experiments}
     lines = [head, origin(report), ""]
     if kinds - {"prompts", "chat", "speed"}:
-        lines.append(_TEXTS.format(prefill=report.prefill))
+        lines.append(how["texts"].format(prefill=report.prefill))
     if "chat" in kinds:
-        lines.append(_CONVERSATIONS.format(piece=reading.PIECE))
-    lines.append(_METHOD.format(percent=percent, least=LEAST_SAMPLES))
+        lines.append(how["conversations"].format(piece=reading.PIECE))
+    lines.append(how["method"].format(percent=percent, least=LEAST_SAMPLES))
     if "prompts" in kinds:
-        lines.append(_PROMPTS.format(**tasks.LENGTHS, piece=reading.PIECE))
+        lines.append(how["prompts"].format(**tasks.LENGTHS, piece=reading.PIECE))
     for picture in pictures:
         lines += [f"![{picture.stem.replace('_', ' ')}]({picture.name})", ""]
     for experiment in report.experiments:
@@ -224,9 +182,8 @@ def _recall_by(
         return []
     rows = []
     for cell in group.cells:
-        row = [f"{cell.title}, {cell.rows} rows"]
-        if len({other.length for other in group.cells}) > 1:
-            row = [f"{cell.title}, {cell.rows} rows of {cell.length} tokens"]
+        tokens = f" of {cell.length} tokens" if _measured(group)[1] else ""
+        row = [f"{cell.title}, {cell.rows} rows{tokens}"]
         for column in columns:
             questions = [question for question in cell.questions if key(question) == column]
             right = sum(question.right for question in questions)

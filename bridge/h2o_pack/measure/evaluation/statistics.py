@@ -65,9 +65,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
     The same values give the same interval, whatever else was estimated before.
 
-    Raises:
-        ValueError: there are no values, or one is not finite.
-
+    Raises ValueError: there are no values, or one is not finite.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0 or not np.isfinite(data).all():
@@ -99,9 +97,7 @@ def compare(
     Not distinguishable when the interval of the mean difference has 0 in it, or when there
     are fewer than `LEAST_SAMPLES` samples.
 
-    Raises:
-        ValueError: the two are of different samples.
-
+    Raises ValueError: the two are of different samples.
     """
     if len(values) != len(baseline):
         raise ValueError(

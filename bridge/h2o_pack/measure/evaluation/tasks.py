@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from h2o_pack.files.text import usage_error
+from h2o_pack.errors import usage_error
 from h2o_pack.measure.text import Tokens
 
 STATEMENT = "\nthe code of {key} is {code}.\n"
@@ -28,16 +28,13 @@ SPEED = ("tokens_per_second", "peak_bytes")
 class Outcome:
     """What a contender did on one sample, or in one run whose speed was measured.
 
-    Args:
-        metrics: by name. Where text is read token by token: nll, kl and agreement, means over
-            the scored tokens of -ln p of the token that came, of the KL divergence of the full
-            cache's prediction from this one (both in nats), and of whether both have the same
-            most likely token; recall, the share of questions that were answered.
-        answers: for each question in its turn, the depth of the fact and whether it was
-            answered.
-        kept: by layer, the share of each part of the text whose rows are still there, heads
-            taken together; empty for caches without a ledger.
-
+    metrics: by name. Where text is read token by token: nll, kl and agreement, means over the
+    scored tokens of -ln p of the token that came, of the KL divergence of the full cache's
+    prediction from this one (both in nats), and of whether both have the same most likely
+    token; recall, the share of questions that were answered. answers: for each question in its
+    turn, the depth of the fact and whether it was answered. kept: by layer, the share of each
+    part of the text whose rows are still there, heads taken together; empty for caches without
+    a ledger.
     """
 
     metrics: dict[str, float]
@@ -47,16 +44,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Fact:
-    """A name and its number.
-
-    Args:
-        key: in capitals.
-        code: so many digits as the shape says.
-        depth: as the shape has it.
-        position: of its statement's first token in the sample.
-        length: tokens of the statement.
-
-    """
+    """A name and its number; position and length, in tokens, of its statement in the sample."""
 
     key: str
     code: str
@@ -69,12 +57,8 @@ class Fact:
 class Question:
     """Asks for a fact.
 
-    Args:
-        ids: what is fed: text, then the question; of the same length in all samples.
-        answer: what a right answer contains, and no wrong one.
-        fact: what is asked for.
-        distance: tokens from the statement's end to the question's.
-
+    ids: text, then the question; of the same length in all samples. answer: what a right answer
+    contains, and no wrong one. distance: tokens from the statement's end to the question's.
     """
 
     ids: tuple[int, ...]
@@ -87,15 +71,9 @@ class Question:
 class Sample:
     """What is fed token by token, and what is asked then.
 
-    Args:
-        seed: of the sample.
-        number: among the samples of the seed.
-        ids: all samples of a kind have the same length.
-        scored: whether the model can be expected to predict the id: false in facts and
-            at the very beginning.
-        questions: asked after the last id.
-        after: how the text goes on after the last id.
-
+    number: among the samples of the seed. ids: as many in all samples of a kind. scored:
+    whether the model can be expected to predict the id: not in facts and at the very beginning.
+    after: how the text goes on after the last id.
     """
 
     seed: int
@@ -110,15 +88,11 @@ class Sample:
 class Shape:
     """How a sample is built.
 
-    Args:
-        length: tokens until the first question has been asked.
-        depths: where facts stand, as shares of the text: 0 at its beginning. Facts whose
-            depth is the same stand one after another.
-        asked: which facts are asked for, by their number in `depths`, in this order.
-        in_turns: whether each question comes after what was asked before, and the time
-            between fills `ASKED_IN` tokens again; otherwise each is the first.
-        digits: of each fact's number.
-
+    length: tokens until the first question has been asked. depths: where facts stand, as shares
+    of the text: 0 at its beginning. Facts whose depth is the same stand one after another.
+    asked: which facts are asked for, by their number in `depths`, in this order. in_turns:
+    whether each question comes after what was asked before, and the time between fills
+    `ASKED_IN` tokens again; otherwise each is the first. digits: of each fact's number.
     """
 
     length: int
@@ -131,18 +105,9 @@ class Shape:
 def make_sample(
     tokens: Tokens, words: Sequence[str], shape: Shape, seed: int, number: int
 ) -> Sample:
-    """Make one sample.
+    """Make one sample; seed and number decide the window, the names and the codes.
 
-    Args:
-        tokens: the text.
-        words: for the names in facts.
-        shape: how it is built.
-        seed: decides, with `number`, the window, the names and the codes.
-        number: counts the samples of a seed.
-
-    Raises:
-        UserError: the text is too short, or the facts leave no room for any.
-
+    Raises UserError: the text is too short, or the facts leave no room for any.
     """
     draw = random.Random(f"{seed}/{number}")  # noqa: S311  not for secrets
     start = window_start(seed, number, len(tokens.ids))
@@ -260,13 +225,10 @@ LENGTHS = {
 class Turn:
     """A turn; the same lengths in all samples.
 
-    Args:
-        prompt: ids that are read as a prompt; none for no prompt.
-        forced: ids that the model is then made to say, one by one.
-        predicted: whether `forced` is compared with what the model predicts.
-        answer: what a right answer contains that the model gives then; empty for none.
-        counts: whether the answer does.
-
+    prompt: ids that are read as a prompt; none for no prompt. forced: ids that the model is
+    then made to say, one by one. predicted: whether `forced` is compared with what the model
+    predicts. answer: what a right answer contains that the model gives then; empty for none.
+    counts: whether the answer does.
     """
 
     prompt: tuple[int, ...] = ()
@@ -280,12 +242,7 @@ Asking = tuple[Turn, ...]
 
 
 def askings(way: Way, tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    """Return how a sample is asked in a way, each asking for a copy of the caches.
-
-    Raises:
-        UserError: the sample has too few facts for the way, or only a conversation has it.
-
-    """
+    """Return how a sample is asked in a way, each asking for a copy; UserError if it cannot."""
     if way not in _WAYS:
         raise usage_error(
             f'the way "{way}" belongs to conversations', 'Give it to the task "chat".'

@@ -102,11 +102,8 @@ def working_bytes(heads: int, kv_heads: int, chunk: int, tokens: int) -> int:
 def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[list[int]]:
     """Return token ids of `count` pieces of `tokens` each, spread evenly over the text.
 
-    A token that the tokenizer puts first (BOS) comes first in every piece.
-
-    Raises:
-        UserError: the file cannot be read, or is shorter than one piece.
-
+    A token that the tokenizer puts first (BOS) comes first in every piece. Raises UserError:
+    the file cannot be read, or is shorter than one piece.
     """
     texts = held_out() if path is None else (read_text(path, "Give a file of UTF-8 text."),)
     with longer_than_a_context():
@@ -154,14 +151,9 @@ def windows(tokens: int) -> Array:
 def beyond(probabilities: mx.array, end: int, sizes: Array) -> mx.array:
     """Return the share of each query's attention that is older than a window, sinks aside.
 
-    Args:
-        probabilities: [G, L, N] of the last L queries over the last N tokens.
-        end: position after the last query.
-        sizes: [K], windows in tokens, the query's own among them.
-
-    Returns:
-        [G, L, K].
-
+    probabilities: [G, L, N] of the last L queries over the last N tokens. end: position after
+    the last query. sizes: [K], windows in tokens, the query's own among them. Returns [G, L,
+    K].
     """
     heads, queries, tokens = probabilities.shape
     first = end - tokens
@@ -178,13 +170,7 @@ CELLS = 160
 
 
 class MapBuilder:
-    """Maps of all heads of a layer over one sample, built chunk by chunk.
-
-    Args:
-        heads: query heads.
-        tokens: of the sample.
-
-    """
+    """Maps of all query heads of a layer over one sample, built chunk by chunk."""
 
     def __init__(self, heads: int, tokens: int) -> None:
         self._tokens, self._cells = tokens, min(CELLS, tokens)
@@ -209,13 +195,9 @@ class MapBuilder:
 
 
 class LayerTally:
-    """Sums of a layer's attention over what was read so far.
+    """Sums of a layer's attention over what was read so far, from position `first_row` on.
 
-    Args:
-        tokens: of each sample.
-        first_row: position of the first query that enters the means.
-        mapped: whether a map of the first sample is wanted.
-
+    mapped: whether a map of the first sample is wanted.
     """
 
     def __init__(self, tokens: int, first_row: int, *, mapped: bool) -> None:

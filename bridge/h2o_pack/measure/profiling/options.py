@@ -15,17 +15,9 @@ FIRST_ROW = 64
 class Options:
     """A model, a text, and how much of it.
 
-    Args:
-        model: what mlx_lm loads: a folder or an id on huggingface.co; "demo" is the bundled
-            demo model.
-        text: a UTF-8 file; None for the text that the demo model was not trained on.
-        tokens: length of a sample, `LEAST_TOKENS` or more.
-        samples: pieces of the text, evenly spaced.
-        max_kv: rows of each cache while a step is timed, `LEAST_ROWS` or more; None for a
-            quarter of `tokens`.
-        time_steps: whether the parts of a step are timed too.
-        quick: fewer repetitions when timing.
-
+    text: None for the text that the demo model was not trained on. tokens: of a sample. max_kv:
+    rows of each cache while a step is timed; None for a quarter of `tokens`. quick: fewer
+    repetitions when timing.
     """
 
     model: str = "demo"

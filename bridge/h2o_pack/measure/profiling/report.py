@@ -173,12 +173,7 @@ class Profile(Result):
     step_missing: Annotated[str | None, doc("Why no step was timed.")]
 
     def __post_init__(self) -> None:
-        """Check what the types do not say.
-
-        Raises:
-            ValueError: a layer or a share is missing, or windows do not increase.
-
-        """
+        """Check what the types do not say; ValueError if it is wrong."""
         indices = [layer.index for layer in self.layers] + [
             layer.index for layer in self.skipped
         ]
@@ -206,10 +201,5 @@ class Profile(Result):
 
 
 def read_profile(path: Path) -> Profile:
-    """Read a profile.json.
-
-    Raises:
-        UserError: it cannot be read or is not one; names the file and the entry.
-
-    """
+    """Read a profile.json; UserError names the file and the entry if it is none."""
     return read_json(path, Profile, "a profile", "Give the profile.json of `h2o-pack profile`.")

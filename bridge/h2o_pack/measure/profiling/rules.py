@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import UNSET, Struct, UnsetType
 from rich.console import Console
 
-from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.files.text import usage_error, writing
+from h2o_pack.errors import usage_error
+from h2o_pack.files.text import writing
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.report import Profile, read_profile
 from h2o_pack.measure.profiling.run import run
@@ -62,13 +62,9 @@ def heavy_share(ratio: float) -> float:
 
 
 def split(share: float, max_kv: int, sink_size: int) -> LayerBudget:
-    """Split rows between heavy hitters and recent tokens.
+    """Split rows between heavy hitters and recent tokens; UserError for fewer than two.
 
     Recent tokens get at least 64 where that leaves heavy hitters their 0.3.
-
-    Raises:
-        UserError: max_kv leaves fewer than two rows.
-
     """
     available = max_kv - sink_size
     if available < _LEAST_AVAILABLE:
@@ -87,12 +83,8 @@ def layer_shares(
 ) -> dict[int, LayerResult]:
     """Apply the rule to the measures of the layers with full attention, by layer.
 
-    The measure is concentration, so that a layer whose attention rests on few tokens keeps
-    more of them; or entropy, so that one that spreads it does.
-
-    Raises:
-        UserError: no layer has full attention, or max_kv is too small.
-
+    By concentration a layer whose attention rests on few tokens keeps more of them, by entropy
+    one that spreads it. Raises UserError: no layer has full attention, or max_kv is too small.
     """
     if not measures:
         raise usage_error(
@@ -113,10 +105,7 @@ def layer_shares(
 def budgets(
     by_index: Mapping[int, LayerResult], caches: int, recall: tuple[int, ...] | None = None
 ) -> Budgets:
-    """Return one entry per cache: the layer's own budgets, or None.
-
-    recall: the layers in which recall pays.
-    """
+    """Return one entry per cache, and the layers in which recall pays."""
     return Budgets(
         tuple(
             LayerBudget(
@@ -146,10 +135,7 @@ STEP = 4
 
 @dataclass(frozen=True)
 class Reach:
-    """How far back the attention of a cache's layer looks.
-
-    windows: tokens, increasing. beyond: the share of attention that is older than each.
-    """
+    """How far back a layer looks: the share of attention `beyond` each of the windows."""
 
     index: int
     windows: tuple[int, ...]
@@ -171,12 +157,7 @@ class Reach:
 
 
 def reaches(profile: Profile) -> list[Reach]:
-    """Return how far the layers with full attention look; shares are brought into 0 to 1.
-
-    Raises:
-        UserError: there is no such layer.
-
-    """
+    """Return how far the layers with full attention look; UserError if there is none."""
     curves = [
         Reach(layer.index, profile.windows, tuple(np.clip(layer.beyond, 0, 1).tolist()))
         for layer in profile.full
@@ -221,16 +202,9 @@ def allocate_rows(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
 def layer_rows(
     reaches: Sequence[Reach], max_kv: int, config_of: Callable[[int], H2OConfig]
 ) -> dict[int, LayerResult]:
-    """Apply the rule to each layer with full attention; returns its budgets by layer.
+    """Give each layer its rows, `max_kv` on average, split as the policy does.
 
-    Args:
-        reaches: of these layers.
-        max_kv: rows of a layer, on average.
-        config_of: the policy with so many rows, whose split each layer gets.
-
-    Raises:
-        H2OError: h2o_py refuses so few rows.
-
+    Raises H2OError: h2o_py refuses so few rows.
     """
     by_layer = {}
     with warnings.catch_warnings():  # `Budgets.config_of` warns where caches are made
@@ -254,13 +228,7 @@ def lost_shares(reaches: Sequence[Reach], rows: Mapping[int, int]) -> dict[int, 
 
 
 def recalling_layers(reaches: Sequence[Reach], rows: Mapping[int, int]) -> tuple[int, ...]:
-    """Return the indices of the layers in which recall pays; none if all rows are reached.
-
-    Args:
-        reaches: how far the layers with full attention look.
-        rows: of each of these layers.
-
-    """
+    """Return the indices of the layers in which recall pays; none if all rows are reached."""
     lost = lost_shares(reaches, rows)
     mean = round(sum(lost.values()) / len(lost), _DIGITS)
     return tuple(sorted(index for index, share in lost.items() if share >= mean and share > 0))
@@ -277,15 +245,9 @@ OF_REACH = (
 class BudgetsRequest:
     """What budgets are asked for.
 
-    Args:
-        max_kv: rows of each layer; with `measure` "reach", their average.
-        sink_size: first tokens that always stay.
-        measure: what a layer is compared by: "concentration" or "entropy", for the share of
-            its rows that heavy hitters get; "reach", for its number of rows.
-        policy: with "reach", the policy that splits a layer's rows.
-        recall: whether to name the layers in which recall pays.
-        output: file to write.
-
+    max_kv: rows of each layer; with `measure` "reach", their average. measure: what layers are
+    compared by: "concentration" or "entropy", for the share of their rows that heavy hitters
+    get; "reach", for their number of rows, which the policy splits.
     """
 
     max_kv: int
@@ -319,25 +281,15 @@ class BudgetsResult(Result):
 def make_budgets(
     profile: Path | None, options: Options, request: BudgetsRequest, say: ProgressReporter
 ) -> BudgetsResult:
-    """Make budgets and write their file.
+    """Make budgets from a profile, or from one that is made now, and write their file.
 
-    Args:
-        profile: a profile.json; None profiles a model now.
-        options: the model to profile.
-        request: what budgets are asked for.
-        say: told what is being done.
-
-    Raises:
-        UserError: the profile or the model cannot be used, or the file not be written.
-        H2OError: h2o_py refuses so few rows.
-
+    Raises UserError: the profile or the model cannot be used, or the file not be written.
+    H2OError: h2o_py refuses so few rows.
     """
     measured = run(options, say)[0] if profile is None else read_profile(profile)
     if measured.unfit is not None:
-        raise UserError(
-            f"{measured.model} cannot use H2O caches: {measured.unfit}",
-            remedy="Choose another model.",
-            code=ExitCode.USAGE,
+        raise usage_error(
+            f"{measured.model} cannot use H2O caches: {measured.unfit}", "Choose another model."
         )
     results = _by_rule(measured, request)
     recall = _recalling(measured, results, request) if request.recall else None

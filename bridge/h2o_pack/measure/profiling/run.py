@@ -43,12 +43,7 @@ class AttentionMap:
 
 
 def run(options: Options, say: ProgressReporter) -> tuple[Profile, tuple[AttentionMap, ...]]:
-    """Profile a model.
-
-    Raises:
-        UserError: the model cannot be loaded or the text is too short.
-
-    """
+    """Profile a model; UserError if it cannot be loaded or the text is too short."""
     say(f"loading {options.model}")
     model, tokenizer = load(options.model)
     pieces = samples(tokenizer, options.text, options.tokens, options.samples)

@@ -40,7 +40,8 @@ def sections(profile: Profile) -> list[Table]:
         tables.append(_recall(profile))
     tables.append(_accumulated(profile))
     if profile.skipped:
-        tables.append(_skipped(profile))
+        rows = tuple((str(layer.index), layer.cache, layer.reason) for layer in profile.skipped)
+        tables.append(Table("Layers without a profile", ("layer", "cache", "why"), rows))
     if profile.step is not None:
         tables.append(_step(profile.step))
     return tables
@@ -166,11 +167,6 @@ def _accumulated(profile: Profile) -> Table:
     return Table("How few tokens hold the accumulated attention", header, tuple(rows), note)
 
 
-def _skipped(profile: Profile) -> Table:
-    rows = tuple((str(layer.index), layer.cache, layer.reason) for layer in profile.skipped)
-    return Table("Layers without a profile", ("layer", "cache", "why"), rows)
-
-
 def _step(step: StepTime) -> Table:
     rows = [("whole step", *timing_cells(step.step), "100.0%")]
     names = dict(zip(PARTS, ("write", "attention", "ledger", "rest of the model"), strict=True))
@@ -193,10 +189,8 @@ def _step(step: StepTime) -> Table:
 def profile_and_write(folder: Path | None, options: Options, say: ProgressReporter) -> Profile:
     """Profile a model, and write all files of the profile if a folder is given.
 
-    Raises:
-        UserError: the model or text cannot be used, the folder cannot be written, or
-            matplotlib is missing.
-
+    Raises UserError: the model or text cannot be used, the folder cannot be written, or
+    matplotlib is missing.
     """
     if folder is not None:
         require_matplotlib()

@@ -26,7 +26,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import CacheList
 
 from h2o_pack.measure.profiling.report import PartTime, StepTime
-from h2o_pack.measure.timing import Timing, interleave, timed
+from h2o_pack.measure.timing import interleave, timed
 from h2o_py import fast
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
@@ -44,19 +44,12 @@ class NotTimedError(Exception):
 def measure(
     model: Any, piece: list[int], heads: Mapping[int, int], rows: int, repetitions: int
 ) -> StepTime:
-    """Time a step whose caches are full, each token evicting one. Routing is installed.
+    """Time a step of a routed model whose caches are full, each token evicting one.
 
-    Args:
-        model: of mlx_lm.
-        piece: token ids, more than `rows`.
-        heads: query heads by layer, of those whose attention gives scores.
-        rows: C of each H2O cache, with the default policy.
-        repetitions: bursts of each part.
-
-    Raises:
-        NotTimedError: the sample is too short, or attention gives the caches no scores.
-        H2OError: h2o_py refuses the model.
-
+    piece: token ids, more than `rows`. heads: query heads by layer, of those whose attention
+    gives scores. rows: C of each H2O cache, with the default policy. Raises NotTimedError: the
+    sample is too short, or attention gives the caches no scores. H2OError: h2o_py refuses the
+    model.
     """
     if rows >= len(piece):
         raise NotTimedError(f"{rows} rows are not fewer than the sample's {len(piece)} tokens")
@@ -69,8 +62,9 @@ def measure(
         raise NotTimedError("the model's attention gives the caches no scores")
     _filled(model, caches, piece)
     layers = [_Layer(cache, heads[i]) for i, cache in evicting.items()]
+    one = mx.ones((1,))
     bursts = {
-        "E": timed(_evaluation()),
+        "E": timed(lambda: mx.eval(one + 1)),
         "W": timed(lambda: mx.eval([layer.write() for layer in layers])),
         "WA": timed(lambda: mx.eval([layer.write_attend() for layer in layers])),
         "WAL": timed(lambda: mx.eval([layer.step() for layer in layers])),
@@ -89,12 +83,11 @@ def measure(
         evicting=len(evicting),
         own=len(caches) - len(evicting),
         step=step,
-        parts={name: _part(part, step) for name, part in parts.items()},
+        parts={
+            name: PartTime.of(part.values, share=part.over(step))
+            for name, part in parts.items()
+        },
     )
-
-
-def _part(part: Timing, step: Timing) -> PartTime:
-    return PartTime.of(part.values, share=part.over(step))
 
 
 class _Layer:
@@ -161,11 +154,6 @@ def _filled(model: Any, caches: list[Any], piece: list[int]) -> list[Any]:
 def _steps(model: Any, caches: list[Any], piece: list[int]) -> Callable[[], None]:
     tokens = itertools.cycle([mx.array([[token]]) for token in piece[:16]])
     return lambda: mx.eval(model(next(tokens), cache=caches))
-
-
-def _evaluation() -> Callable[[], None]:
-    one = mx.ones((1,))
-    return lambda: mx.eval(one + 1)
 
 
 def _evicting(cache: Any) -> H2OKVCache | None:

@@ -34,7 +34,7 @@ def scaled_dot_product_attention_with_scores(
 ) -> tuple[mx.array, mx.array]:
     """Attention [B, Hq, L, Dv] and its logits, float32 [B * Hq * L, N]."""
     logits = _logits(queries, keys, scale, mask)
-    out = _weighted_sum(_probabilities(logits, sinks), values)
+    out = _weighted_sum(probabilities(logits, sinks), values)
     return out.astype(queries.dtype), logits.reshape(-1, keys.shape[2])
 
 
@@ -206,7 +206,7 @@ def cache_attend(
     if queries is not None:
         queries = as_stored(queries, row_format)
         logits = _logits(queries, keys, scale, mask, low_bias_hides=True)
-        out = _weighted_sum(_probabilities(logits, sinks), values).astype(queries.dtype)
+        out = _weighted_sum(probabilities(logits, sinks), values).astype(queries.dtype)
         out = as_given(out, row_format)
         entries["scores"] = _observed(entries["scores"], logits, sinks, config)
     if step.rearranges:
@@ -245,6 +245,14 @@ def cache_fetch(
     dtype = rows.pool.dtype if dense else row_format.dtype
     keys, values = keys.astype(dtype), values.astype(dtype)
     return as_given(keys, row_format), as_given(values, row_format)
+
+
+def kept_wide(
+    rows: Rows, offset: int, key_dim: int, config: H2OConfig, row_format: RowFormat
+) -> tuple[mx.array, mx.array]:
+    """Keys and values in float32 of all rows of a cache after `offset` tokens."""
+    keys, values = _all_wide(rows, _Step(config, row_format, offset, tokens=0), key_dim)
+    return keys.astype(mx.float32), values.astype(mx.float32)
 
 
 def _all_wide(rows: Rows, step: _Step, key_dim: int) -> tuple[mx.array, mx.array]:
@@ -286,7 +294,7 @@ def _logits(
     return mx.where(hidden, LOWEST, logits + bias)
 
 
-def _probabilities(logits: mx.array, sinks: mx.array | None) -> mx.array:
+def probabilities(logits: mx.array, sinks: mx.array | None) -> mx.array:
     """Softmax over the rows that a query sees; all 0 where it sees none."""
     most = logits.max(axis=-1, keepdims=True)
     if sinks is not None:
@@ -383,7 +391,7 @@ def _observed(
     if config.score == "abs_logit":
         looked_at = mx.where(seen_by_head, mx.abs(logits), 0.0)
     else:
-        looked_at = _probabilities(logits, sinks)
+        looked_at = probabilities(logits, sinks)
     means = looked_at.reshape(grouped).mean(axis=2)
     seen = seen_by_head.reshape(grouped).any(axis=2) & mx.isfinite(means)
     decay = config.decay

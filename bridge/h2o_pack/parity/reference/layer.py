@@ -44,13 +44,7 @@ class Masks(NamedTuple):
 
 
 class LayerCache:
-    """The cache of one layer; `H2OKVCache` says what its functions do.
-
-    Args:
-        config: the policy.
-        row_format: how rows are stored; its dtype becomes that of the first keys.
-
-    """
+    """The cache of one layer; `H2OKVCache` says what its functions do."""
 
     def __init__(self, config: H2OConfig, row_format: RowFormat) -> None:
         self.config, self._row_format = config, row_format
@@ -421,19 +415,12 @@ class LayerCache:
 def masks(
     mask: mx.array | str | None, tokens: int, asking: int, rows: int, rows_before: int
 ) -> Masks:
-    """What the two parts of a chunk see.
+    """What the two parts of a chunk see; a part of one token sees all rows.
 
-    A part of one token sees all rows: the cache is full then.
-
-    Args:
-        mask: of all `tokens`: None or "causal", or an array that broadcasts to
-            [B, Hq, tokens, rows + tokens].
-        tokens: of the chunk.
-        asking: the last ones, which see all rows that are older than they are: after an
-            eviction these have no common order.
-        rows: in use before the chunk.
-        rows_before: in use before the asking tokens.
-
+    mask: of all `tokens`: None or "causal", or an array that broadcasts to [B, Hq, tokens, rows
+    + tokens]. asking: the last tokens, which see all rows that are older than they are: after
+    an eviction these have no common order. rows, rows_before: in use before the chunk, and
+    before the asking tokens.
     """
     before = tokens - asking
     if not isinstance(mask, mx.array):

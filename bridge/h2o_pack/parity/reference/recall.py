@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from h2o_pack.parity.reference.archive import Archive
+from h2o_pack.parity.reference.cache import LOWEST, kept_wide, probabilities
 from h2o_pack.parity.reference.policy import eviction_order, importance_of, protected
-from h2o_pack.parity.reference.rows import as_given, as_stored, packed, wide
+from h2o_pack.parity.reference.rows import as_given, as_stored, packed
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.rows import DENSE, Ledger, RowFormat, Rows
 
@@ -52,7 +53,7 @@ def read_everything(
     archive: Archive,
     *,
     offset: int,
-    config: H2OConfig,  # noqa: ARG001  as the core's
+    config: H2OConfig,
     scale: float,
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
@@ -62,7 +63,7 @@ def read_everything(
     first, size = archive.first, ledger.positions.shape[2]
     queries, keys = as_stored(queries, row_format), as_stored(keys, row_format)
     archived_keys, archived_values, _ = archive.rows(first, offset)
-    kept_keys, kept_values = _all_rows(rows, keys.shape[3], size, row_format)
+    kept_keys, kept_values = kept_wide(rows, offset, keys.shape[3], config, row_format)
     old_keys = mx.concatenate([archived_keys, kept_keys], axis=2)
     logits = masked_logits(queries, keys, old_keys, scale, mask)
 
@@ -74,7 +75,7 @@ def read_everything(
     )
     group = queries.shape[1] // keys.shape[1]
     visible = mx.repeat(visible, group, axis=1)[:, :, None]
-    shares = probabilities(mx.where(visible, logits, -float("inf")), sinks)
+    shares = probabilities(mx.where(visible, logits, LOWEST), sinks)
 
     own_values = as_stored(values, row_format).astype(mx.float32)
     all_values = mx.concatenate([archived_values, kept_values, own_values], axis=2)
@@ -110,13 +111,7 @@ def counted(
 ) -> tuple[mx.array, mx.array]:
     """What positions count with their neighbors', and which of them may come.
 
-    Args:
-        asked_for: [..., N], of the positions from `first` on; negative where one cannot come.
-        recall: the settings.
-        config: the policy, which keeps some positions anyway.
-        first: the position of the first.
-        seen: tokens so far.
-
+    asked_for: [..., N], of the positions from `first` on; negative where one cannot come.
     """
     length = asked_for.shape[-1]
     stays = protected(mx.arange(first, first + length), config, seen - config.recent_budget)
@@ -134,11 +129,6 @@ def counted(
     return counts, (own >= 0) & (counts > 0) & enough
 
 
-def half_the_neighbors(recall: H2ORecall) -> H2ORecall:
-    """Settings of a head's own choice beside a prompt's, which leaves it half of the rows."""
-    return replace(recall, spread=recall.spread // 2, before=recall.before // 2)
-
-
 def ranking(counts: mx.array, candidates: mx.array) -> mx.array:
     """Indices from the one that counts most; ties go to the lowest, as the sort is stable."""
     order = mx.argsort(mx.where(candidates, -counts, float("inf")), axis=-1)
@@ -152,7 +142,7 @@ def masked_logits(
     scale: float,
     mask: mx.array | str | None,
 ) -> mx.array:
-    """Float32 [B, Hq, L, N + L] over old keys and own ones; -inf where a key is hidden."""
+    """Float32 [B, Hq, L, N + L] over old keys and own ones; LOWEST where a key is hidden."""
     tokens, old = keys.shape[2], old_keys.shape[2]
     all_keys = mx.concatenate([old_keys, keys.astype(mx.float32)], axis=2)
     all_keys = mx.repeat(all_keys, queries.shape[1] // keys.shape[1], axis=1)
@@ -168,46 +158,11 @@ def masked_logits(
         hidden = bias <= (-32752.0 if mask.dtype == mx.float16 else -1e9)
     own = mx.where(hidden, -float("inf"), logits[..., old:] + bias)
     logits = mx.concatenate([logits[..., :old], own], axis=-1)
-    return mx.where(mx.isfinite(logits), logits, -float("inf"))
-
-
-def probabilities(logits: mx.array, sinks: mx.array | None) -> mx.array:
-    """Softmax over the keys that a query sees; all 0 where it sees none."""
-    visible = logits > -float("inf")
-    most = logits.max(axis=-1, keepdims=True)
-    if sinks is not None:
-        sinks = sinks.astype(mx.float32).reshape(1, -1, 1, 1)
-        most = mx.maximum(most, sinks)
-    most = mx.where(mx.isfinite(most), most, 0.0)
-    weights = mx.where(visible, mx.exp(logits - most), 0.0)
-    total = weights.sum(axis=-1, keepdims=True)
-    if sinks is not None:
-        total = total + mx.exp(sinks - most)
-    return mx.where(total == 0, 0.0, weights / total)
-
-
-def _all_rows(
-    rows: Rows, key_dim: int, size: int, row_format: RowFormat
-) -> tuple[mx.array, mx.array]:
-    """Keys and values of a full cache's rows in float32, those of the pool first."""
-    ring = 0 if rows.ring is None else rows.ring.shape[2]
-    parts = [wide(rows.pool, size - ring, key_dim, row_format.pool)]
-    if rows.ring is not None:
-        parts.append(wide(rows.ring, ring, key_dim, row_format.ring))
-    keys, values = zip(*parts, strict=True)
-    return tuple(  # type: ignore[return-value]
-        mx.concatenate([part.astype(mx.float32) for part in both], axis=2)
-        for both in (keys, values)
-    )
+    return mx.where(mx.isfinite(logits), logits, LOWEST)
 
 
 class Ballot:
-    """The votes of all layers for one prompt, and the positions that they choose.
-
-    Args:
-        seen: tokens so far, the prompt's included.
-
-    """
+    """The votes of all layers for a prompt after `seen` tokens, and what they choose."""
 
     def __init__(self, seen: int) -> None:
         self.seen = seen
@@ -223,15 +178,9 @@ class Ballot:
     def add(self, layer: int, strongest: mx.array, first: int, config: H2OConfig) -> None:
         """Count a layer's votes: of each query head, its largest probability squared.
 
-        Squares let the few heads that look at one place outvote the many that look
-        everywhere.
-
-        Args:
-            layer: who votes.
-            strongest: float32 [B, Hq, N], as `read_everything` gives it.
-            first: the position of the first of N; those before it are gone.
-            config: of the layer's cache.
-
+        Squares let the few heads that look at one place outvote the many that look everywhere.
+        strongest: float32 [B, Hq, N], as `read_everything` gives it, of positions from `first`
+        on.
         """
         votes = mx.square(strongest).sum(axis=1)
         if self._votes is None:
@@ -302,9 +251,11 @@ def recall(
     logits = masked_logits(queries, keys, archive.rows(first, offset)[0], scale, mask)
     group = (*ledger.positions.shape[:2], -1, *logits.shape[2:])
     asked_for = probabilities(logits, sinks).reshape(group).mean(axis=2).max(axis=2)
-    visible = mx.isfinite(logits).reshape(group).any(axis=(2, 3))
+    visible = mx.not_equal(logits, LOWEST).reshape(group).any(axis=(2, 3))
     asked_for = mx.where(visible, asked_for, -1.0)[:, :, : offset - first]
-    settings = config.recall if also is None else half_the_neighbors(config.recall)
+    settings = config.recall
+    if also is not None:  # a prompt's choice leaves a head half of the rows for its own
+        settings = replace(settings, spread=settings.spread // 2, before=settings.before // 2)
     counts, candidates = counted(asked_for, settings, config, first=first, seen=offset + tokens)
     best = ranking(counts, candidates) + first
     numbers = _lists(mx.minimum(candidates.sum(axis=-1), config.recall_rows).reshape(-1))
@@ -424,13 +375,10 @@ def _exchange(
 ) -> tuple[mx.array, mx.array]:
     """Which position comes to each entry, or -1, and which entries are held [B, Hkv, C].
 
-    Args:
-        choices: the positions that each of the B * Hkv heads wants, the best first.
-        present: [B, Hkv, C], whether the entry's row stays where it is.
-        importance: [B, Hkv, C], infinite for rows that may not go.
-        order: [B, Hkv, C], entries from the least important.
-        positions: [B, Hkv, C], of the entries.
-
+    choices: the positions that each of the B * Hkv heads wants, the best first. present: [B,
+    Hkv, C], whether the entry's row stays where it is. importance: [B, Hkv, C], infinite for
+    rows that may not go. order: [B, Hkv, C], entries from the least important. positions: [B,
+    Hkv, C], of the entries.
     """
     shape = positions.shape
     sources, helds = [], []
