@@ -29,12 +29,12 @@ CMLX = f"{VENDOR_FOLDER}/mlx-swift/Source/Cmlx/"
 GENERATED = ("Sources", "Tests")
 SYSTEM = "linux" if sys.platform == "linux" else "apple"
 OPTIMIZED = ("-Xcxx", "-O2")
-"""For MLX in C++, with which a model takes several times as long on a CPU unoptimized."""
+"""Optimizes MLX, because a model otherwise takes several times as long on a CPU."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """A package to build: its root, SwiftPM's scratch folder and flags, and on what."""
+    """A package to build: its upstream, its root, and SwiftPM's scratch folder and flags."""
 
     name: str
     root: Path
