@@ -7,7 +7,9 @@ PACKAGES := $(VENV)/.packages
 RUNTIME := $(VENV)/.runtime
 CHECKERS := $(VENV)/.installed
 INSTALLED := $(RUNTIME) $(CHECKERS)
-# Python compiles modules when it first imports them; of all of them few are needed.
+# Python compiles modules when it first imports them, of which few are needed, and keeps what
+# it compiled: each command imports mlx_lm.
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SOURCES := $(shell find cexport tests/cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \
 	$(wildcard metal/kernels/*.h) interface/kernel_text.py \

@@ -16,6 +16,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from threading import Lock
+from types import ModuleType
 from typing import Any
 
 from h2o_pack.errors import Problems, UserError, in_one_line, model_error, unreadable
@@ -113,8 +114,23 @@ def attempt(task: str, where: str, **arguments: Any) -> Any:
     return answer["value"]
 
 
+class WithoutTokenizers(ModuleType):
+    """Stands for transformers, which mlx_lm imports for its tokenizers and no task uses.
+
+    Importing transformers takes three times as long as the rest of mlx_lm.
+    """
+
+    def __getattr__(self, name: str) -> type:
+        """Return an empty class, with which mlx_lm can derive and register its own."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {"register": staticmethod(lambda *_, **__: None)})
+
+
 def serve() -> None:
     """Answer requests until there are no more; discard the output of libraries."""
+    for name in ("transformers", "transformers.tokenization_utils_base"):
+        sys.modules[name] = WithoutTokenizers(name)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
