@@ -104,7 +104,7 @@ def beside_full_cache(workload: Workload) -> list[str]:
     if own is None or workload.max_kv >= tokens:
         return []
     config = workload.model.config
-    kv = {16: "dense"}.get(own.archive_bits, str(own.archive_bits))
+    kv = {16: "dense", 8: "8", 4: "rotated4"}[own.archive_bits]
     storage = storage_of(kv, config)
     full = grown(tokens) * sum(
         row_bytes(layer, storage.heavy, storage.group_size, config.element_bytes)

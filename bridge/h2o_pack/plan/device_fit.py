@@ -52,7 +52,7 @@ from h2o_pack.spec import CacheSpec, PackageSpec, refuse_with_several
 Fit = Literal["fits", "tight", "does not fit", "unknown"]
 TIGHT = 0.1  # of the limit: what estimates of the app and of the limit may be wrong by
 STEPS = (256, 128, 64)
-COMPACT = ("8", "k8v4", "4")
+COMPACT = ("8", "k8v4", "rotated4")
 QUANTIZED = ("8", "rotated4")
 FULL = ("dense", *QUANTIZED)
 

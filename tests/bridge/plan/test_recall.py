@@ -166,7 +166,7 @@ def test_the_most_rows_are_planned_with_their_archive():
 
 def test_recall_is_compared_with_a_cache_that_keeps_everything():
     (said,) = [each for each in advice(request()) if "forgets nothing" in each]
-    assert "--max-kv 16384 --kv 4) takes 679.5 MB" in said
+    assert "--max-kv 16384 --kv rotated4) takes 679.5 MB" in said
     assert not [each for each in advice(request()) if "often lost" in each]
     plain = [each for each in advice(request(recall=False)) if "often lost" in each]
     assert "or give --recall" in plain[0]
