@@ -62,7 +62,7 @@ int with_cache(const mlx_h2o_layer_cache& cache, Work work) {
   return status;
 }
 
-/// What `get` returns for a cache, or an empty value after an error.
+/// Returns the result of `get` for a cache, or an empty value after an error.
 template <class Get>
 auto number_of(const mlx_h2o_layer_cache& cache, Get get) {
   decltype(get(cache_of(cache))) number{};
@@ -91,7 +91,8 @@ mlx_dtype c_dtype_of(mx::Dtype dtype) {
 const Completed& completed_of(const mlx_h2o_policy& policy) {
   const auto& completed = handle_of(policy).completed;
   if (!completed) {
-    throw std::invalid_argument("a policy must be completed before a cache is made of it");
+    throw std::invalid_argument(
+        "the policy is not complete; call mlx_h2o_policy_complete first");
   }
   return *completed;
 }

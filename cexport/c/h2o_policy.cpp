@@ -4,7 +4,7 @@ namespace h2o::c {
 
 constexpr std::string_view of_recall = "recall.";
 
-/// The prefix of the names of recall's settings.
+/// Returns whether a name is that of a setting of recall, and the name without "recall.".
 std::pair<bool, std::string> split(const char* name) {
   const std::string_view whole = text(name);
   const bool recalls = whole.substr(0, of_recall.size()) == of_recall;
@@ -73,7 +73,7 @@ const char* text_of(const Held* value) {
   return text ? text->c_str() : "";
 }
 
-/// Makes ranges of a list of bounds, for a setting that holds ranges.
+/// Converts a list of bounds to ranges if the setting holds ranges.
 Value integers(const std::string& name, const int64_t* values, size_t count) {
   for (const auto& field : policy_fields) {
     if (name == field.name && field.kind == Kind::ranges && count % 2 == 0) {

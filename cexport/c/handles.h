@@ -20,8 +20,8 @@ struct LastError {
 
 extern thread_local LastError last_error;
 
-/// Runs `body`; an exception goes to the mlx error handler and becomes status 1.
-/// Its text is an argument, never the format.
+/// Runs `body` and returns 0. If `body` throws, passes the exception's message to the mlx
+/// error handler (as an argument, never as the format) and returns 1.
 template <class Body>
 int guarded(Body body) {
   last_error = {};
@@ -45,8 +45,7 @@ int guarded(Body body) {
 template <class Held, class Handle>
 Held& held_by(const Handle& handle, const char* name) {
   if (!handle.ctx) {
-    throw std::invalid_argument(
-        std::string("an ") + name + " is empty where one is needed");
+    throw std::invalid_argument(std::string("an argument of type ") + name + " is empty");
   }
   return *static_cast<Held*>(handle.ctx);
 }

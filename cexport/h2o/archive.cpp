@@ -157,8 +157,8 @@ void Archive::drop_oldest() {
     files_.drop_oldest();
   }
   auto block = blocks_.begin();
-  // Only whole blocks, because dropping a partial one would shift the positions of the
-  // next.
+  // Drops only whole blocks, because dropping a partial one would shift the positions in
+  // the next block.
   while (block != blocks_.end() && block->count() == segment_tokens && begin < first_) {
     begin += segment_tokens;
     files_.drop_oldest();
@@ -170,8 +170,8 @@ void Archive::drop_oldest() {
 void Archive::trim(int n, mx::StreamOrDevice s) {
   if (n < 0 || n > length_ - first_) {
     refuse(
-        archive_function, "n is ", n, "; expected between 0 and the ", length_ - first_,
-        " positions that are there.");
+        archive_function, "n is ", n, "; expected 0 to ", length_ - first_,
+        ", the number of archived positions.");
   }
   pack(s);
   length_ -= n;

@@ -71,8 +71,8 @@ class Archive {
   /// `files` come before them.
   const std::vector<ArchiveBlock>& blocks(mx::StreamOrDevice s = {});
 
-  /// The packed keys of the KV heads [head, last) in the blocks [begin, end), those of
-  /// `files` first: [B, heads, positions, row]. Does not read values.
+  /// The packed keys of the KV heads [head, last) in the blocks [begin, end), where the
+  /// blocks of `files` come first: [B, heads, positions, row]. Does not read values.
   mx::array packed_keys(int head, int last, int begin, int end, mx::StreamOrDevice s = {});
 
   const ArchiveFiles& files() const {
@@ -98,14 +98,14 @@ class Archive {
 
  private:
   Recall recall_;
-  RowFormat format_; // of one buffer; its dtype is that of the first keys
+  RowFormat format_; // of packed rows, without a ring; has the dtype of the first keys
   int batch_ = 0, kv_heads_ = 0, key_dim_ = 0, value_dim_ = 0;
   int first_ = 0, length_ = 0;
   std::vector<ArchiveBlock> blocks_; // the last may be shorter than a segment
   std::vector<ArchivePiece> pieces_; // single tokens, behind the blocks
   std::vector<mx::array> queued_;    // blocks that may not be evaluated yet
-  Policy policy_{};                  // of the pieces
-  ArchiveFiles files_;               // what is before the blocks
+  Policy policy_{};                  // for the novelty of the pieces
+  ArchiveFiles files_;               // the segments before the blocks
 
   int64_t token_bytes() const;
   void begin(const mx::array& keys, const mx::array& values);

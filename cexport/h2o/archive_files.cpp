@@ -77,7 +77,7 @@ void ArchiveFiles::keep(
 void ArchiveFiles::drop_oldest() {
   auto& oldest = stored_.empty() ? handed_ : stored_;
   if (oldest.empty()) {
-    return; // of memory alone
+    return; // the dropped block is only in memory
   }
   oldest.pop_front();
   if (!is_copy_) {

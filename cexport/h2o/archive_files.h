@@ -21,7 +21,7 @@ struct ArchivePiece {
 
 /// Consecutive positions of an archive, row by row.
 struct ArchiveBlock {
-  mx::array rows;    // [B, Hkv, n, row], as a pool of its format has them
+  mx::array rows;    // [B, Hkv, n, row], in the layout of a pool with this format
   mx::array novelty; // float32 [B, Hkv, n]
 
   int count() const {
@@ -30,8 +30,8 @@ struct ArchiveBlock {
 };
 
 /// Packs the pieces behind `tail`, an optional block of less than a segment, into
-/// segments and one shorter block. `position` is that of the first piece's first token,
-/// and `format` has no ring. Evaluates nothing.
+/// segments and one shorter block. `position` is the position of the first piece's first
+/// token, and `format` has no ring. Evaluates nothing.
 ///
 /// A token's novelty is computed from its key before rounding. A key with an element that
 /// is not finite is packed as zeros with biases of NaN, so that it stays not finite.
@@ -71,8 +71,8 @@ class ArchiveFiles {
   }
 
   /// If there is a folder: passes evaluated whole blocks to the writer, oldest first, and
-  /// drops written blocks from memory, except the newest. Only a chunk waits if the
-  /// writer is full. Evaluates nothing.
+  /// drops written blocks from memory, except the newest. If too many bytes wait to be
+  /// written, waits for room when `may_wait` is true. Evaluates nothing.
   void keep(
       std::vector<ArchiveBlock>& blocks,
       const RowFormat& format,

@@ -148,7 +148,7 @@ class PackArchive : public mx::Primitive {
   }
 
   void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
-    throw std::logic_error("[h2o] A GPU packs an archive by operations of MLX.");
+    throw std::logic_error("[h2o] On a GPU, MLX operations must pack an archive.");
   }
 
   DEFINE_NAME(H2OPackArchive)

@@ -61,8 +61,8 @@ cpu::RowsView vectors_of(
   return {head_of(parts[0]), packing.element, stride(parts[0]), packing};
 }
 
-/// inputs: queries, the keys' and the values' parts, then mask and sinks where there are
-/// any; outputs: out, scores.
+/// inputs: queries, the keys' and the values' parts, then mask and sinks if present;
+/// outputs: out, scores.
 void evaluate(
     const AttentionSettings& settings,
     std::vector<mx::array>& inputs,
@@ -206,8 +206,8 @@ std::pair<mx::array, mx::array> attention_node(
   return {outputs[0], outputs[1]};
 }
 
-/// Whether the Metal kernels can run it; `dtype` is that of keys and values, or of their
-/// scales.
+/// Whether the Metal kernels can compute this attention; `dtype` is the dtype of keys and
+/// values, or of their scales.
 bool takes(
     const mx::array& queries,
     const mx::array& keys,

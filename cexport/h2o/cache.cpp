@@ -116,8 +116,8 @@ void put_tokens(
   }
 }
 
-/// inputs: keys, values, victim, then pool and ring where there are any; outputs: pool and,
-/// if the format has one, ring.
+/// inputs: keys, values, victim, then pool and ring if present; outputs: pool and, if the
+/// format has one, ring.
 class CacheWrite : public mx::Primitive {
  public:
   CacheWrite(mx::Stream stream, CacheStep step, Layouts layouts, bool copy)
@@ -158,8 +158,8 @@ class CacheWrite : public mx::Primitive {
   Layouts layouts_;
   bool copy_;
 
-  /// Gives every output its memory: the buffer that it shares, or a new one. Returns the
-  /// indices of those into which the rows before must be copied.
+  /// Gives every output its memory: the buffer of its input, or a new one. Returns the
+  /// indices of the outputs into which earlier rows must be copied.
   std::vector<size_t> allocate(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
     std::vector<size_t> copied;

@@ -378,8 +378,8 @@ class CacheAttend : public mx::Primitive {
   }
 };
 
-/// Whether the Metal kernels can run it. They do not run long chunks, chunks whose rows
-/// are rearranged, or head dims that MLX's kernels lack.
+/// Whether the Metal kernels can run this step. They do not run long chunks, chunks whose
+/// rows are rearranged, or head dims that MLX's kernels lack.
 bool kernels_take(
     const std::optional<mx::array>& queries, const Settings& settings, int kv_heads) {
   const RowLayout& layout = settings.layouts.pool;

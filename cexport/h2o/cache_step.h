@@ -16,13 +16,13 @@ inline constexpr int over_victim = -1;
 /// pool, where it overwrites the victim if the pool is full. A chunk of several tokens is
 /// written behind the rows in use; its attention then sorts all rows into ring and pool.
 ///
-/// A *row* is an index into the rows that attention reads: those in use in the pool, then
-/// those of the ring. An *entry* is an index into the ledger: `pool_rows` of the pool,
-/// then the slots of the ring.
+/// A *row* is an index into the rows that attention reads: the pool's rows in use, then the
+/// ring's. An *entry* is an index into the ledger, which has `pool_rows` entries for the
+/// pool, then one for each slot of the ring.
 struct CacheStep {
   CacheConfig config;
   int offset; // tokens seen before
-  int tokens; // new ones; 0: none whose attention is outstanding
+  int tokens; // new tokens; 0 if no attention is outstanding
 
   bool is_single() const {
     return tokens == 1;
@@ -66,7 +66,8 @@ struct CacheStep {
     return seen() >= config.max_size;
   }
 
-  /// The row of the first new token in its buffer: the ring, or the pool without one.
+  /// The row of the first new token in its buffer: the ring, or the pool if there is no
+  /// ring.
   int first_row() const {
     if (config.format.has_ring()) {
       return is_single() ? offset % config.ring_rows() : ring_length(offset);

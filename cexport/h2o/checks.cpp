@@ -104,7 +104,7 @@ void check_rows_in_use(const char* function, const Rows& rows, const CacheStep& 
     if (used > a.shape(2)) {
       refuse(
           function, step.tokens, " tokens after ", step.offset, " need ", used, " rows; ",
-          name, " has ", a.shape(2), ". Write them first.");
+          name, " has ", a.shape(2), ". Call cache_write first.");
     }
   };
   check("pool", rows.pool, step.pool_used());

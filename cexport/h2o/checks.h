@@ -31,7 +31,8 @@ void check_tokens_of(const char* function, const mx::array& keys, const mx::arra
 /// A head dim must be 1 to 2^20, so that the size of a row cannot overflow an int.
 void check_head_dim(const char* function, const char* name, int64_t dim);
 
-/// Calls check(name, array, shape, dtype) for each array of a ledger and what it must be.
+/// Calls check(name, array, shape, dtype) for each array of a ledger, with the shape and
+/// dtype that the array must have.
 template <class Check>
 void check_each(
     const Ledger& ledger, int batch, int kv_heads, int max_size, int key_dim, Check check) {
@@ -55,7 +56,7 @@ void check_ledger(
     int max_size,
     int key_dim);
 
-/// The step's tokens must be at least `least`, and their positions below the largest int32.
+/// A step must have at least `least` tokens, at positions below the largest int32.
 void check_tokens(const char* function, int offset, int tokens, int least);
 
 /// The buffers of a cache must be [B, Hkv, capacity, row], of one batch size and as many
@@ -65,10 +66,10 @@ void check_rows(const char* function, const Rows& rows, const RowFormat& format)
 /// Like check_rows, and the buffers must have the rows that the step has in use.
 void check_rows_in_use(const char* function, const Rows& rows, const CacheStep& step);
 
-/// The queries of a step must be as many as the tokens just written.
+/// There must be as many queries as tokens just written.
 void check_new_queries(const char* function, const mx::array& queries, int tokens);
 
-/// Shapes of q, k and v (or rows cut into them) that attention accepts.
+/// Checks queries, mask and sinks of an attention over `rows` keys and values.
 void check_attention(
     const char* function,
     const mx::array& queries,

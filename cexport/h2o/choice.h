@@ -22,8 +22,8 @@ bool is_kept_anyway(const Policy& policy, int position, int seen);
 /// the largest, is not enough. Ties go to the lowest position.
 ///
 /// Args:
-///   asked_for: a value for each position from `first` on; negative for one that cannot be
-///     chosen.
+///   asked_for: a value for each position from `first` on; negative for a position that
+///     cannot be chosen.
 ///   seen: number of tokens so far.
 std::vector<int> choose_positions(
     const std::vector<float>& asked_for,
@@ -59,7 +59,7 @@ class Ballot {
       const Recall& recall,
       mx::StreamOrDevice s = {});
 
-  /// The positions to hold, int32 [B, M], the best first and -1 for none.
+  /// The positions to hold, int32 [B, M], the best first, filled up with -1.
   const mx::array& chosen(mx::StreamOrDevice s = {});
 
  private:

@@ -6,7 +6,7 @@
 #include "functions.h"
 #include "kernels.h"
 
-/// Attention of one KV head of one sequence, which both primitives evaluate.
+/// Attention of one KV head of one sequence. Both attention primitives use it on the CPU.
 namespace h2o::cpu {
 
 Element element_of(mx::Dtype dtype);
@@ -74,7 +74,7 @@ struct RowsPart {
 /// The results for one query in all heads of a group; arrays are [group, stride].
 struct QueryResult {
   int query;
-  int rows;                 // rows that causality lets it see
+  int rows;                 // rows that a causal mask leaves visible
   const float* logits;      // lowest finite float: hidden
   const float* weights;     // exp(logit - largest)
   const float* normalizers; // [group]: weights times this are probabilities

@@ -81,7 +81,8 @@ mx::array eviction_order(
 
 Entries picked(const Entries& entries, const mx::array& indices, mx::StreamOrDevice s);
 
-/// The sums [B, Hkv, L, Dk] of all unit keys up to each of L new ones, `key_sum` before them.
+/// For each of L new unit keys, the sum of all unit keys up to it: [B, Hkv, L, Dk].
+/// `key_sum` is the sum before them.
 mx::array key_sums(const mx::array& unit, const mx::array& key_sum, mx::StreamOrDevice s);
 
 /// Novelty [B, Hkv, L] of the keys at positions from `offset` on, from their unit keys

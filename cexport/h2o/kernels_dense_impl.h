@@ -1,8 +1,9 @@
 // The kernels over vectors that are not quantized; part of kernels_impl.h, in its
 // namespace and with its macros.
 
-/// The vectors of one load. bfloat16 that is read in pairs gives a vector of even and one
-/// of odd elements, each by one operation instead of the two that widening takes.
+/// Number of vectors that one load returns. Loading pairs of bfloat16 returns one vector of
+/// the even elements and one of the odd elements. Each takes one operation; widening single
+/// elements takes two.
 template <class T>
 constexpr int vectors_per_load = 1;
 
@@ -203,8 +204,8 @@ H2O_TARGET void to_float32_of(
   }
 }
 
-/// Per block of two vectors the even elements, then the odd ones: the order that paired
-/// loads give.
+/// Reorders each block of two vectors: first the even elements, then the odd ones, as loads
+/// of pairs return them.
 H2O_TARGET void split_pairs(const float* values, int count, float* out) {
   for (int d = 0; d < count; d += 2 * lanes) {
     for (int i = 0; i < lanes; ++i) {
@@ -214,7 +215,7 @@ H2O_TARGET void split_pairs(const float* values, int count, float* out) {
   }
 }
 
-/// Reads elements in pairs where all of a row can be.
+/// Loads pairs of elements if the length of a row allows it.
 H2O_TARGET void dot_rows_of(
     const float* queries,
     int heads,

@@ -1,14 +1,14 @@
 // The kernels of kernels.h for one instruction set. kernels.cpp includes this
-// file once for each, with these macros set:
+// file once per instruction set, with these macros set:
 //   H2O_NAMESPACE   where the functions go
 //   H2O_TARGET      function attribute that selects the instruction set
 //   H2O_LANES       floats in a vector register
 //   H2O_BLOCK       rows, or vectors of the output, whose sums are accumulated at once
 //   H2O_REGISTER    the assembler's constraint for a vector register
-//   H2O_WIDEN_HALF  what converts one Float16 to float
-//   H2O_STORE_HALF  what stores a Vector as H2O_LANES float16 at a pointer
-//   H2O_WIDEN_BYTES what converts H2O_LANES bytes to a Vector
-//   H2O_LOAD_HALF   what converts H2O_LANES float16 at a pointer to a Vector
+//   H2O_WIDEN_HALF  converts one Float16 to float
+//   H2O_STORE_HALF  stores a Vector as H2O_LANES float16 at a pointer
+//   H2O_WIDEN_BYTES converts H2O_LANES bytes to a Vector
+//   H2O_LOAD_HALF   converts H2O_LANES float16 at a pointer to a Vector
 // Blocks are sized so that all accumulators stay in registers.
 
 namespace h2o::cpu::H2O_NAMESPACE {

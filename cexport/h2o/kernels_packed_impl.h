@@ -330,7 +330,8 @@ H2O_TARGET void unpack_rows_of(
       const int end = (group + 1) * packing.group_size;
       for (int d = group * packing.group_size; d < end; d += lanes) {
         Vector product = load_packed<Bits>(words, d) * factor;
-        // Keeps the compiler from fusing the two: mx.dequantize rounds in between.
+        // Keeps the compiler from fusing product and sum, because mx.dequantize rounds the
+        // product.
         __asm__("" : "+" H2O_REGISTER(product));
         store(to + d, product + offset);
       }

@@ -79,7 +79,8 @@ H2O_INLINE Vector exponential(Vector x) {
   y = y * r + 1.6666665459e-1f;
   y = y * r + 5.0000001201e-1f;
   y = y * r * r + r + 1.0f;
-  // Unsigned, because it overflows for values that the last lines replace.
+  // The exponent is unsigned, because it may overflow: for x below -87 and for NaN, whose
+  // results are replaced below.
   WordVector exponent =
       __builtin_bit_cast(WordVector, shifted) - __builtin_bit_cast(WordVector, rounder);
   WordVector bits = __builtin_bit_cast(WordVector, y) + (exponent << 23);

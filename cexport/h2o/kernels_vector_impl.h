@@ -29,7 +29,7 @@ H2O_INLINE void for_head_blocks(int heads, Run run) {
   }
 }
 
-/// Calls run(T()) with the type of such elements.
+/// Calls run(T()), where T is the C++ type of `element`.
 template <class Run>
 H2O_INLINE void with_type(Element element, Run run) {
   switch (element) {
@@ -107,7 +107,7 @@ H2O_INLINE Vector load(const BFloat16* p) {
   return __builtin_bit_cast(Vector, wide);
 }
 
-/// Rows ahead of the one at work that are fetched: enough to hide a miss of the caches.
+/// How many rows ahead of the current one are prefetched, enough to hide a cache miss.
 constexpr int rows_ahead = 16;
 
 H2O_INLINE void prefetch(const void* from, int64_t bytes) {
@@ -117,8 +117,8 @@ H2O_INLINE void prefetch(const void* from, int64_t bytes) {
   }
 }
 
-/// Adds the two halves of every block of `Block` lanes, of a's blocks and then b's: from
-/// lanes [A B] and [C D] to [A' B' C' D'], each half as long.
+/// Adds the two halves of every block of `Block` lanes, which makes the block half as long.
+/// Returns a's blocks, then b's.
 template <int Block, int... Lane>
 H2O_INLINE Vector fold(Vector a, Vector b, std::integer_sequence<int, Lane...>) {
   constexpr int half = Block / 2;

@@ -67,8 +67,8 @@ mx::array tokens_of(const mx::array& a, int begin, int end, mx::StreamOrDevice s
   return begin == 0 && end == a.shape(2) ? a : fallback::take_rows(a, 2, begin, end, s);
 }
 
-/// The first rows of a buffer. For none it is one row of zeros, because MLX 0.31 cannot
-/// save an empty array.
+/// The first `count` rows of a buffer. If `count` is 0, returns one row of zeros, because
+/// MLX 0.31 cannot save an empty array.
 mx::array used_rows(const mx::array& rows, int count, mx::StreamOrDevice s) {
   if (count == 0) {
     return mx::zeros({rows.shape(0), rows.shape(1), 1, rows.shape(3)}, rows.dtype(), s);
@@ -223,7 +223,7 @@ void LayerCache::put(const mx::array& keys, const mx::array& values, mx::StreamO
   offset_ += unattended_;
 }
 
-/// Rows in use once as many tokens were written.
+/// Rows in use after `tokens` more tokens are written.
 int LayerCache::length_after(int tokens) const {
   return tokens > 1 || length_ < config_.max_size ? length_ + tokens : length_;
 }
@@ -274,8 +274,8 @@ void LayerCache::finish(mx::StreamOrDevice s) {
   }
 }
 
-/// Writes the first tokens and computes their attention, lets the last ones ask, and then
-/// does the same for these.
+/// Writes the first tokens and computes their attention. Then lets the last tokens ask,
+/// writes them and computes their attention.
 mx::array LayerCache::attend_in_parts(
     const mx::array& queries,
     const Attention& attention,

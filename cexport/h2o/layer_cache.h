@@ -37,8 +37,8 @@ inline constexpr const char* numbers = "damaged_numbers";     // part
 
 } // namespace cache_codes
 
-/// A notice that a cache continues without scores or recall, to show once in a process:
-/// why its archive failed, or a code of those below or of cache_codes.
+/// A notice that a cache continues without scores or recall, to show once in a process. Its
+/// code is that of the archive's failure, or one of notice_codes or cache_codes.
 using CacheNotice = ArchiveFailure;
 
 namespace notice_codes {
@@ -55,14 +55,14 @@ struct SavedCache {
   int64_t offset, length;
   int64_t pending; ///< tokens written whose attention is outstanding
   CacheConfig config;
-  std::optional<Recall> recall; ///< its `store` is the folder that the caller gives
+  std::optional<Recall> recall; ///< its `store` must be the archive's current folder
   struct Archive {
     int64_t first, since; ///< see LayerCache::since
     RowFormat format;
-    std::optional<ArchiveMark> mark; ///< where it ends in files
+    std::optional<ArchiveMark> mark; ///< where the segments in files end
   };
   std::optional<Archive> archive;
-  std::vector<mx::array> arrays; ///< as LayerCache::arrays gives them
+  std::vector<mx::array> arrays; ///< the result of LayerCache::arrays
 };
 
 /// A step is two calls: `write` writes the new tokens to the rows, and `attend` computes
@@ -70,18 +70,19 @@ struct SavedCache {
 /// itself from the rows that `fetch` returns. Then novelty and recency alone decide which
 /// rows stay.
 ///
-/// With recall, and once a row was evicted, the last tokens of a chunk ask the archive
-/// for rows; with `every`, so does one generated token of that many. `attend` writes the
-/// asking tokens after the recalled rows. In caches that `join` a choice, the last tokens
-/// of a chunk read the whole archive, and the rows that all layers chose come back before
-/// the next token.
+/// With recall, after the first eviction, the last tokens of a chunk ask the archive for
+/// rows. If `every` is not 0, one of every `every` generated tokens asks too. `attend`
+/// writes the asking tokens after the recalled rows. In caches that `join` a choice, the
+/// last tokens of a chunk read the whole archive, and the rows that all layers chose come
+/// back before the next token.
 ///
 /// B batch, Hkv KV heads, L new tokens, N rows in use, C `max_size`. A wrong shape throws
 /// std::invalid_argument and leaves the cache unchanged.
 class LayerCache {
  public:
-  /// Makes an empty cache; `recall` only if it recalls. `in_operations` is for tests: it
-  /// computes with MLX operations, as a GPU does where the kernels cannot be used.
+  /// Makes an empty cache; without `recall`, evicted rows do not come back.
+  /// `in_operations` is for tests: the cache then computes with MLX operations, as a GPU
+  /// does if the kernels cannot be used.
   LayerCache(CacheConfig config, std::optional<Recall> recall, bool in_operations = false);
 
   /// Returns an independent cache in the same state. Each of the two copies the rows at
@@ -144,9 +145,9 @@ class LayerCache {
   /// archive. Throws ArchiveError.
   void move_archive(const std::string& folder, mx::StreamOrDevice s = {});
 
-  /// The arrays to save: the rows in use of each buffer, where a row of zeros stands for
-  /// none, then the ledger's arrays, then `chosen` if there is one, then the archive's,
-  /// two for each of its blocks. There are none while the cache is empty.
+  /// The arrays to save: the rows in use of each buffer (one row of zeros if it has none),
+  /// then the ledger's arrays, then `chosen` if there is one, then the archive's, two for
+  /// each of its blocks. There are none while the cache is empty.
   std::vector<mx::array> arrays(mx::StreamOrDevice s = {});
 
   /// Restores a saved cache. First checks the numbers, the arrays against the numbers,
@@ -243,12 +244,12 @@ class LayerCache {
   CacheConfig config_;
   std::optional<Recall> recall_;
   bool in_operations_;
-  int offset_ = 0, length_ = 0; // without deferred tokens
+  int offset_ = 0, length_ = 0; // do not count deferred tokens
   std::optional<Rows> rows_;
   std::optional<Ledger> ledger_;
-  int unattended_ = 0;       // the newest of the tokens written to rows
+  int unattended_ = 0;       // newest tokens in the rows, whose attention is outstanding
   bool is_shared_ = false;   // the next write copies the rows
-  bool is_replaced_ = false; // new buffers came since the last write
+  bool is_replaced_ = false; // the buffers were replaced since the last write
 
   std::optional<Archive> archive_;
   bool recall_ended_ = false;
@@ -258,7 +259,7 @@ class LayerCache {
   std::optional<Deferred> deferred_;
   std::shared_ptr<PromptChoice> choice_;
   int layer_ = 0;
-  std::shared_ptr<Ballot> ballot_; // with this layer's vote, not counted yet
+  std::shared_ptr<Ballot> ballot_; // has this layer's vote and is not counted yet
   std::optional<mx::array> chosen_;
   std::vector<CacheNotice> notices_;
 

@@ -8,7 +8,7 @@
 
 namespace h2o {
 
-/// Makes the archive, if there is recall and room for it.
+/// Makes the archive, if recall is on and may hold at least one row.
 void LayerCache::start_archive(int key_dim, int value_dim, mx::StreamOrDevice s) {
   if (!recall_ || recall_ended_ || recall_rows(config_, *recall_) < 1) {
     return;
@@ -45,8 +45,8 @@ void LayerCache::make_archive(int key_dim, int value_dim) {
   archive_.emplace(*recall_, std::move(folder));
 }
 
-/// Returns how many of the last new tokens ask before their attention: none if nothing
-/// will have been evicted, and none between recalls. Counts the steps.
+/// Returns how many of the last new tokens ask before their attention: none before the
+/// first eviction, and none between recalls. Counts the single-token steps.
 int LayerCache::asking(int tokens) {
   if (!archive_) {
     return 0;

@@ -173,7 +173,8 @@ int64_t check_shapes(const SavedCache& saved, const Parts& parts) {
     value_dim = value_dim == 0 ? dim : value_dim;
     const bool fits = dim > 0 && dim == value_dim && a.dtype() == dtype &&
                       a.shape(0) == batch && a.shape(1) == heads &&
-                      // One of two buffers may be empty; a row of zeros stands for that.
+                      // One of two buffers may have no row in use; it is then saved as one
+                      // row of zeros.
                       (format.has_ring() ? a.shape(2) >= used : a.shape(2) == used);
     check_shape(
         part, a, fits,
@@ -198,7 +199,7 @@ bool positions_fit(const SavedCache& saved, const int32_t* positions) {
   const int older = std::max(0, before - slots);
   std::vector<int32_t> in_pool(positions, positions + pool_rows);
   if (older <= pool_rows) { // nothing was evicted: all older positions are there
-    if (slots > 0) {        // what left the ring stands in the order of its slots
+    if (slots > 0) {        // rows from the ring are not in order of position
       std::sort(in_pool.begin(), in_pool.begin() + older);
     }
     for (int row = 0; row < pool_rows; ++row) {
@@ -253,7 +254,7 @@ void check_contents(const SavedCache& saved, const Ledger& given) {
       refuse_content(cache_codes::victim, "victim");
     }
     if (given.held) {
-      // A file may have other bytes than those of false and true.
+      // A bool in a file may be a byte other than 0 and 1.
       const uint8_t* held = arrays[5].data<uint8_t>() + int64_t(head) * size;
       if (std::any_of(held, held + size, [](uint8_t byte) { return byte > 1; }) ||
           std::count(held, held + size, 1) > most_recall_rows(saved.config)) {

@@ -36,7 +36,7 @@ inline mx::array mlx_attention(
 #endif
 }
 
-/// Memory from MLX's allocator. From 0.32 on, the buffer owns its memory.
+/// Memory from MLX's allocator. From 0.32 on, a buffer owns its memory.
 #if MLX_VERSION_NUMERIC >= 32000
 using Memory = mx::allocator::Data;
 inline bool has_memory(const Memory& memory) {
@@ -52,7 +52,7 @@ inline bool has_memory(const Memory& memory) {
 #if H2O_METAL
 namespace metal {
 
-/// The encoder of a stream. From 0.32 on the thread has it; before, the device had it.
+/// The encoder of a stream. In 0.31 the device owns it; from 0.32 on, the thread owns it.
 inline mx::metal::CommandEncoder& encoder_of(mx::Stream stream) {
 #if MLX_VERSION_NUMERIC >= 32000
   return mx::metal::get_command_encoder(stream);

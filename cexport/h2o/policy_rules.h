@@ -9,7 +9,7 @@
 /// errors. All languages call them once, when they make a configuration.
 namespace h2o {
 
-/// A value whose type no setting has.
+/// A value of a type that no setting accepts.
 struct Unfit {
   std::string text; ///< as its language writes it
 };

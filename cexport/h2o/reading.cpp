@@ -222,7 +222,7 @@ class Reader {
     auto largest = mx::maximum(merged.largest, mx::max(logits, -1, true, s_), s_);
     auto w = weights(logits, largest);
     auto fading = mx::exp(mx::subtract(merged.largest, largest, s_), s_);
-    // A hidden value may be anything: it counts 0 times.
+    // The value of a hidden position may be NaN or infinite, and 0 times that is NaN.
     auto seen = mx::where(mx::isfinite(values, s_), values, mx::array(0.0f), s_);
     return {
         mx::add(mx::multiply(merged.out, fading, s_), mx::matmul(w, seen, s_), s_), largest,

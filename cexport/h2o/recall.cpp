@@ -59,7 +59,7 @@ class RowSwap {
 
   struct Move {
     int position;
-    int entry; // that it takes
+    int entry; // the entry of the ledger that the position takes
   };
 
   /// Sets `held` for the entries of all chosen positions, the best of which come first.
@@ -362,8 +362,8 @@ mx::array checked_positions(
   return mx::contiguous(positions, false, s);
 }
 
-/// A head's own choice, followed by the further positions to hold: as many as eviction
-/// can spare.
+/// A head's own choice, followed by the further positions to hold, at most `most` together.
+/// If there are further positions, keeps only the first `own_rows` of the own ones.
 std::vector<int> joined(
     std::vector<int> own, const std::vector<int>& also, int own_rows, int most) {
   if (!also.empty() && int(own.size()) > own_rows) {
@@ -419,8 +419,8 @@ Recalled recall(
   }
   RelevanceOfHeads heads(asking, reader);
   std::vector<float> relevance(archived);
-  // Beside a prompt's choice a head has half of the rows for its own. Each position then
-  // brings half as many neighbors, so that more places fit.
+  // If the layers also chose positions together, each head chooses only half as many rows.
+  // Each position then brings half as many neighbors, so that more places fit.
   Recall own_settings = archive.recall();
   if (also) {
     own_settings.spread /= 2;

@@ -6,18 +6,18 @@ namespace h2o {
 
 /// A cache that evicts, and the archive of all its tokens.
 struct ArchivedCache {
-  Rows rows; ///< C in use
+  Rows rows; ///< C rows in use
   Ledger ledger;
   Archive& archive; ///< of all tokens that the cache has seen
-  int offset;       ///< that many
+  int offset;       ///< number of these tokens
 };
 
-/// The tokens that ask, which neither the cache nor the archive has yet.
+/// The tokens whose queries ask for rows. Neither cache nor archive contains them yet.
 struct Asking {
   mx::array queries; ///< [B, Hq, a, Dk]
   mx::array keys;    ///< [B, Hkv, a, Dk]
   float scale = 1.0f;
-  /// Broadcasts to [B, Hq, a, a], what they see of each other; none: causal.
+  /// Which of these tokens each of them sees; broadcasts to [B, Hq, a, a]. None: causal.
   Mask mask = {};
   std::optional<mx::array> sinks = std::nullopt; ///< [Hq]
 };
@@ -33,9 +33,9 @@ Layouts checked_asking(
     const CacheConfig& config);
 
 struct Recalled {
-  Rows rows;     ///< new buffers where rows came, else the given ones
+  Rows rows;     ///< new buffers if any rows came back, otherwise the old ones
   Ledger ledger; ///< with `held`
-  int count;     ///< rows that came, of all heads
+  int count;     ///< rows that came back, all heads together
 };
 
 /// Brings back the rows that a prompt asks for. This happens just before its last tokens
@@ -44,16 +44,16 @@ struct Recalled {
 /// rows are then held: eviction skips them until the next recall.
 ///
 /// For a single asking token, the ledger's victim counts as evicted, because the token
-/// will overwrite it. In a cache with a ring, `held` is already that after this write,
-/// which moves one row to the pool.
+/// will overwrite it. In a cache with a ring, that write also moves one row to the pool, so
+/// the result's `held` already describes the rows after the write.
 ///
-/// An archive whose files cannot be read says so in `failure`, and nothing changes then.
+/// An archive whose files cannot be read sets its `failure`, and nothing changes.
 ///
 /// Evaluates its arguments. Keeps the logits of one KV head in memory (on a GPU, up to 32
 /// MiB). Throws std::invalid_argument if arguments contradict each other.
 ///
 /// Args:
-///   cache: before the asking tokens.
+///   cache: its state before the asking tokens.
 ///   also: int32 [B, M], further positions to hold, as for `bring_back`. Each head then
 ///     chooses half as many of its own.
 ///   in_operations: for tests, computes logits with MLX operations, as on a GPU.
@@ -97,10 +97,10 @@ mx::array chosen_positions(
     const Recall& recall,
     mx::StreamOrDevice s = {});
 
-/// Returns a number for each position of an archive, from its first: the attention
-/// probability of the position, as the mean over the head group, and of these the largest
-/// over the queries. Probabilities are over all archived positions and the asking tokens.
-/// -1 if no logit is finite.
+/// Computes a number for each position of an archive, from the first position on: for each
+/// query, the mean attention probability over the head group, and of these means the
+/// largest. Probabilities are over all archived positions and the asking tokens. The number
+/// is -1 if no logit of the position is finite.
 ///
 /// Works on one KV head at a time and keeps its logits, Hq / Hkv * a * positions floats.
 /// Reads the packed archive once and widens 256 positions at a time.
@@ -121,8 +121,8 @@ class RelevanceOfHeads {
   void compute_logits(int batch, int head, int64_t stride);
 };
 
-/// The same as MLX operations, [B, Hkv, positions], for a GPU. Processes as many heads at
-/// once as have at most 32 MiB of logits. Evaluates nothing.
+/// Computes the same numbers with MLX operations, for a GPU: [B, Hkv, positions]. Processes
+/// several heads at once if their logits take at most 32 MiB. Evaluates nothing.
 mx::array relevance_in_operations(
     const Asking& asking, Archive& archive, mx::StreamOrDevice s);
 
@@ -145,8 +145,8 @@ struct Reading {
 /// sums. Keeps logits and widened rows of two tiles in memory. Returns none if an archive
 /// in files cannot be read; its `failure` says why.
 ///
-/// `values` [B, Hkv, a, Dv] are those of the asking tokens, and the cache is that before
-/// them. Throws std::invalid_argument for what does not fit.
+/// `values` [B, Hkv, a, Dv] are the values of the asking tokens, which `cache` does not
+/// contain yet. Throws std::invalid_argument if arguments contradict each other.
 std::optional<Reading> read_everything(
     const Asking& asking,
     const mx::array& values,

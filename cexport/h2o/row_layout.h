@@ -67,10 +67,11 @@ bool share_rows(const mx::array& from, mx::array& to);
 /// Copies the first `length` rows of every head into another buffer.
 void copy_rows(const mx::array& from, int length, mx::array& to);
 
-/// The dtype of a buffer of such rows: that of the vectors, or uint32 for quantized rows.
+/// The dtype of a buffer of rows with this layout: uint32 for quantized rows, otherwise
+/// `dtype`, which is that of the vectors.
 mx::Dtype rows_dtype(const RowLayout& layout, mx::Dtype dtype);
 
-/// Elements of such a row in a buffer of `dtype`.
+/// Elements of a row with this layout in a buffer of `dtype`.
 int row_width(const RowLayout& layout, mx::Dtype dtype);
 
 /// The dtype of keys and values in rows: their own if all rows are dense, else the
@@ -96,7 +97,7 @@ Layouts layouts_of(
 /// value fits.
 int64_t value_dim_of(const RowFormat& format, mx::Dtype dtype, int width, int key_dim);
 
-/// A pool and, if there is a second, a ring.
+/// Makes Rows from one or two buffers: the pool and, if there is a second one, the ring.
 template <class Iterator>
 Rows rows_from(Iterator first, Iterator last) {
   Rows rows{*first};

@@ -23,17 +23,17 @@ struct ArchiveFailure {
 namespace archive_codes {
 
 // Errors when a folder is opened.
-inline constexpr const char* locked = "archive_locked";       // another has it open
-inline constexpr const char* not_empty = "archive_not_empty"; // of another conversation
+inline constexpr const char* locked = "archive_locked";       // open in another cache
+inline constexpr const char* not_empty = "archive_not_empty"; // has another archive
 inline constexpr const char* other = "archive_other";         // not the saved cache's
 inline constexpr const char* too_short = "archive_too_short"; // ends before the saved cache
-inline constexpr const char* damaged = "archive_damaged";     // a file is not as written
-inline constexpr const char* unusable = "archive_unusable";   // the system refused
+inline constexpr const char* damaged = "archive_damaged";     // a file has changed
+inline constexpr const char* unusable = "archive_unusable";   // the system refused access
 
-// Errors afterwards: the archive cannot be used any more, which gives one notice.
+// Errors later. The archive cannot be used any more, and the cache gives one notice.
 inline constexpr const char* not_written = "archive_not_written"; // the system refused
-inline constexpr const char* not_read = "archive_not_read"; // refused, or not as written
-inline constexpr const char* too_slow = "archive_too_slow"; // more waits than memory allows
+inline constexpr const char* not_read = "archive_not_read"; // unreadable, or has changed
+inline constexpr const char* too_slow = "archive_too_slow"; // too many bytes wait in memory
 inline constexpr const char* forked = "archive_forked";     // used in another process
 
 } // namespace archive_codes
@@ -54,7 +54,7 @@ inline int unless_content(int error) {
   return error == EBADMSG ? 0 : error;
 }
 
-/// The failure if a folder cannot be locked.
+/// Throws the ArchiveError for a folder that cannot be locked; `error` is errno.
 [[noreturn]] inline void refuse_lock(const std::string& folder, int error) {
   if (error == EWOULDBLOCK) {
     throw ArchiveError({archive_codes::locked, folder, 0});
@@ -153,10 +153,10 @@ struct SegmentEntry {
 
 struct SegmentManifest {
   std::string session; ///< 32 hexadecimal digits, drawn when the folder was made
-  std::string format;  ///< as SegmentIdentity's
+  std::string format;  ///< see SegmentIdentity
   SegmentShape shape = {};
-  int64_t dropped = 0; ///< older segments, which a byte limit removed
-  Digest chain = {};   ///< of those
+  int64_t dropped = 0; ///< number of older segments, which a byte limit removed
+  Digest chain = {};   ///< chain of the dropped segments, see chain_at
   std::vector<SegmentEntry> segments;
 
   /// The chain of all segments up to the listed one `count`: a digest over each segment's
@@ -171,7 +171,7 @@ Digest chained(const Digest& chain, const Digest& digest);
 /// 32 random hexadecimal digits.
 std::string random_session();
 
-/// Whether a text has the form of one.
+/// Whether a text has the form that random_session returns.
 bool is_session(const std::string& text);
 
 /// The text of the manifest's file, whose last line is a digest of all lines before it.

@@ -112,8 +112,8 @@ void SegmentFolder::drop_oldest() {
   drop_written();
 }
 
-/// A waiting segment has no digest for the chain yet, so it is dropped after it is
-/// written.
+/// Drops up to `to_drop_` of the oldest segments, but none that is not written yet, because
+/// it has no digest for the chain.
 void SegmentFolder::drop_written() {
   while (to_drop_ > 0 && !segments_.empty() && segments_.begin()->second.record) {
     manifest_.chain = chained(manifest_.chain, segments_.begin()->second.record->digest);

@@ -51,10 +51,10 @@ class SegmentFolder {
   bool holds(const std::string& format, const SegmentShape& shape) const;
 
   /// Queues one segment for writing and returns its serial, or -1 if the folder has
-  /// failed. `rows` and `novelty` are those of write_segment and live as long as
-  /// `keeper`, which a later call releases. If more than `most_waiting` bytes would wait,
-  /// a chunk waits for room. A single step never waits; beyond twice as many bytes the
-  /// folder fails.
+  /// failed. `rows` and `novelty` have the form that write_segment expects, and live as
+  /// long as `keeper`, which a later call releases. If more than `most_waiting` bytes would
+  /// wait, the call waits for room if `may_wait` is true. If it is false, the call never
+  /// waits, and beyond twice as many bytes the folder fails.
   int64_t append(
       const std::string& format,
       const SegmentShape& shape,
@@ -118,7 +118,7 @@ class SegmentFolder {
   const int process_;
   posix::File lock_file_;
   SegmentWriter& writer_;
-  SegmentManifest manifest_; ///< its list of segments follows from `segments_`
+  SegmentManifest manifest_; ///< its list of segments is computed from `segments_`
   std::map<int64_t, Segment> segments_;
   int64_t next_serial_ = 0;
   int64_t to_drop_ = 0;

@@ -94,7 +94,7 @@ void bind_for_tests(nanobind::module_& m, nanobind::class_<h2o::Archive>& archiv
 
 } // namespace h2o::python
 
-/// Converts an ArrayOrNone as the optional in it.
+/// Converts an ArrayOrNone by converting the std::optional in it.
 template <>
 struct nanobind::detail::type_caster<h2o::python::ArrayOrNone> {
   using Caster = make_caster<std::optional<mlx::core::array>>;

@@ -89,9 +89,9 @@ struct H2OLedger {
   int32_t size;          // C, entries of a head: the pool's, then the ring's slots
   int32_t offset;        // position of the first token
   int32_t first_row;     // entry of the first token, or H2O_OVER_VICTIM
-  int32_t leaves;        // whether the token's entry moves to the pool before
+  int32_t leaves;        // whether the ring's row moves to the pool first
   int32_t pool_used;     // rows of the pool before the tokens; without a ring, `rows`
-  int32_t pool_rows;     // and after them
+  int32_t pool_rows;     // rows of the pool after the tokens
   int32_t pool_size;     // entries of the pool; without a ring, C
   int32_t observed_from; // the first of the tokens that scores
   int32_t chooses;       // whether the next token needs a victim

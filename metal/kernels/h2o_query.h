@@ -230,7 +230,7 @@ struct H2OAttentionRows {
   }
 };
 
-/// A query before its first row; with `sinks_count`, it includes its head's sink.
+/// A query before its first row. If `sinks_count` is true, it includes its head's sink.
 template <typename T, int D>
 inline H2OQuery<T, D> h2o_query(
     const constant H2OAttention& attention,

@@ -44,9 +44,10 @@ struct H2OEntries {
   device float* novelty;
 };
 
-/// Adds the unit key of one token to the sum of all, now `count`, and returns the token's
-/// novelty, 1 - u.S / |S|; with a margin above 0, how much less than a typical key's c the
-/// cosine is, beyond the margin; by one simdgroup. |S|^2 is count + count (count - 1) c^2.
+/// Adds the unit key u of one token to the sum S of all `count` unit keys, and returns the
+/// token's novelty: 1 - u.S/|S|, or with a margin above 0, max(0, c - u.S/|S| - margin),
+/// where c is the typical cosine: |S|^2 = count + count (count - 1) c^2. One simdgroup works
+/// on it.
 template <typename T>
 inline float h2o_enter_key(
     H2OVector<T> key,
@@ -131,8 +132,8 @@ inline void h2o_add_logits(
   largest = most;
 }
 
-/// The score of a row after one more token's queries: m is the mean over the group of
-/// |logit| or of exp(logit - largest) * weight; a row that none sees keeps its score.
+/// The score of a row after one more token's queries. m is the mean over the group of
+/// |logit| or of exp(logit - largest) * weight. A row that no query sees keeps its score.
 inline float h2o_observed(
     float score,
     H2OLogits logits,
@@ -349,7 +350,7 @@ template <typename T>
   threadgroup_barrier(mem_flags::mem_threadgroup);
   most_score = simd_max(int(simd_lid) < simdgroups ? best_score[simd_lid] : -1);
 
-  // Every entry is in use: each thread judges those that it has just written.
+  // Every entry is in use. Each thread compares the entries that it has just written.
   H2OVictim worst{FLT_MAX, H2O_NO_POSITION, -1};
   for (int entry = thread_index.x; entry < ledger.size; entry += threads.x) {
     const int position = entries.positions[entry];

@@ -65,7 +65,7 @@ struct H2OLane {
     return D == 96 ? int(lane) + 32 * j : int(lane) * count + j;
   }
 
-  /// Reads them from words, scales and biases.
+  /// Reads the lane's elements from words, scales and biases.
   template <typename T>
   static void read_packed(
       const device uchar* words,
@@ -135,7 +135,7 @@ inline void h2o_quantize_group(
   float x[4];
   float low = FLT_MAX, high = 0;
   for (int i = 0; i < per_lane; ++i) {
-    // Rounded as an unquantized vector is stored, because a moved row was not rounded.
+    // Rounds as for a vector that is not quantized, because a moved row was not rounded.
     x[i] = static_cast<float>(static_cast<T>(from.at(first + i)));
     low = min(low, x[i]);
     high = max(high, x[i]);

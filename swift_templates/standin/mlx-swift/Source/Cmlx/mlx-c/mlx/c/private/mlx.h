@@ -17,7 +17,7 @@
 
 inline mlx::core::array& mlx_array_get_(mlx_array d) {
   if (!d.ctx) {
-    throw std::invalid_argument("an mlx_array is empty where one is needed");
+    throw std::invalid_argument("an argument of type mlx_array is empty");
   }
   return *static_cast<mlx::core::array*>(d.ctx);
 }
@@ -37,14 +37,14 @@ inline void mlx_array_free_(mlx_array d) {
 
 inline mlx::core::Stream& mlx_stream_get_(mlx_stream d) {
   if (!d.ctx) {
-    throw std::invalid_argument("an mlx_stream is empty where one is needed");
+    throw std::invalid_argument("an argument of type mlx_stream is empty");
   }
   return *static_cast<mlx::core::Stream*>(d.ctx);
 }
 
 inline std::vector<mlx::core::array>& mlx_vector_array_get_(mlx_vector_array d) {
   if (!d.ctx) {
-    throw std::invalid_argument("an mlx_vector_array is empty where one is needed");
+    throw std::invalid_argument("an argument of type mlx_vector_array is empty");
   }
   return *static_cast<std::vector<mlx::core::array>*>(d.ctx);
 }
