@@ -39,8 +39,8 @@ struct ChatFolder: Sendable {
 
 /// The folder of one conversation, with its messages and the session's caches.
 ///
-/// The messages have their own file. So they are on disk before a reply has ended, and another
-/// version of the app can read them even if it cannot use the caches.
+/// The messages have their own file. They are therefore on disk before a reply has ended, and
+/// another version of the app can read them even if it cannot use the caches.
 struct ConversationFolder: Sendable {
     private struct Messages: Codable {
         let messages: [H2OMessage]
@@ -81,7 +81,9 @@ struct ConversationFolder: Sendable {
         try data.write(to: self.messages, options: .atomic)
     }
 
-    /// - Throws: an error of writing; messages are written first
+    /// Writes the messages, and then the session with its caches.
+    ///
+    /// - Throws: an error of writing
     func save(_ session: H2OSession, _ ending: H2OChat.Ending) async throws {
         try await keep(session.messages, ending)
         do {
@@ -90,7 +92,7 @@ struct ConversationFolder: Sendable {
     }
 
     /// Restores the saved session with the tools and options of `new`, and adds the messages that
-    /// are newer than the saved caches. If the caches cannot be used, returns `new` with all
+    /// are newer than the saved caches. If the caches cannot be used, returns `new` with all saved
     /// messages, which the next reply reads again. If the folder is empty, returns `new`.
     func restore(_ new: H2OSession) async -> (session: H2OSession, ending: H2OChat.Ending) {
         let saved = try? await H2OSession.restore(

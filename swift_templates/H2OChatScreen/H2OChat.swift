@@ -41,12 +41,11 @@ public final class H2OChat {
     /// The error message for the user: why the model is not loaded, or why the last message has no
     /// reply.
     public private(set) var problem: String?
-    /// The same error, in the words for the developer.
+    /// The same error, described for the developer.
     public private(set) var problemDetails: String?
     /// The usage of the last reply.
     public private(set) var usage = H2OSession.Usage()
-    /// Memory readings over the conversation, for a chart: at most a few hundred, the newest
-    /// last.
+    /// Memory readings over the conversation, for a chart: at most a few hundred, the oldest first.
     public private(set) var memory = [H2OMemoryReading]()
     /// The positions that the caches kept after the last reply.
     public private(set) var kept: H2OKeptPositions?
@@ -76,7 +75,7 @@ public final class H2OChat {
     /// Whether the model can think. False until it is loaded.
     public private(set) var canThink = false
 
-    /// nil until it is loaded.
+    /// The model; nil until it is loaded.
     public var model: H2OModel? { session?.model }
 
     /// Whether the caches recall evicted tokens; nil until the model is loaded.
@@ -84,12 +83,12 @@ public final class H2OChat {
 
     /// Intervals of repeated work; tests shorten them.
     package struct Pace: Sendable {
-        /// Between two updates of the screen during a reply.
+        /// The time between two updates of the screen during a reply.
         package var shows = Duration.milliseconds(100)
-        /// Between two writes of an arriving reply to disk.
+        /// The time between two writes of an arriving reply to disk.
         package var keeps = Duration.seconds(1)
-        /// From the end of a reply until the caches are written. The delay avoids writing large
-        /// caches that the next reply changes at once.
+        /// The time from the end of a reply until the caches are written. Without it, large caches
+        /// might be written although the next reply changes them at once.
         package var quiet = Duration.seconds(3)
 
         package init() {}
@@ -106,7 +105,7 @@ public final class H2OChat {
     private var isLoading = false
     /// Whether the saved settings were read.
     private var hasSettings = false
-    /// The number of conversations that were opened, so that a reply is added only to its own
+    /// The number of conversations opened so far. It shows whether a reply still belongs to the open
     /// conversation.
     private var opened = 0
     private var reading: Task<Void, any Error>?
@@ -115,7 +114,7 @@ public final class H2OChat {
 
     /// - Parameters:
     ///   - instructions: the instructions of new conversations
-    ///   - tools: the tools that the model may call; calls and their answers are not in
+    ///   - tools: the tools that the model may call; tool calls and their outputs are not in
     ///     ``messages``
     ///   - prompts: suggestions for the first message
     ///   - folder: where conversations and settings are saved; nil to save nothing
@@ -212,8 +211,8 @@ public final class H2OChat {
         await receive(parts, of: session, into: Message(id: nextID, isUser: false, text: "")) {}
     }
 
-    /// Continues an incomplete reply. If it was cut off after its thoughts, the answer follows. If
-    /// it is empty, the model answers the last message again.
+    /// Continues an incomplete reply. If the reply was cut off after its thoughts, the model writes
+    /// the answer. If the reply is empty, the model answers the last message again.
     public func continueReply() async {
         guard let session, canContinue else { return }
         guard let last = messages.last, !last.isUser, await session.canContinue else {
@@ -225,7 +224,7 @@ public final class H2OChat {
         await receive(parts, of: session, into: last) {}
     }
 
-    /// Stops the reply, keeping what was generated, or stops reading a text.
+    /// Stops the reply and keeps its text so far, or stops reading a text.
     public func stop() async {
         reading?.cancel()
         await session?.cancel()
@@ -285,7 +284,7 @@ public final class H2OChat {
         conversations = folder?.conversations ?? []
     }
 
-    /// Shows or hides how much of the words the caches keep.
+    /// Shows or hides how much of each word the caches keep.
     public func showWords(_ isShown: Bool) async {
         words = isShown ? [:] : nil
         await showWords()
@@ -343,7 +342,7 @@ public final class H2OChat {
         note(reading)
     }
 
-    /// Adds a reading. At a few hundred readings, removes every second one.
+    /// Adds a memory reading. If there are a few hundred, first removes every second one.
     private func note(_ reading: H2OMemoryReading) {
         if memory.count >= Self.mostReadings {
             memory = memory.enumerated().compactMap { $0 % 2 == 0 ? $1 : nil }
@@ -359,7 +358,8 @@ public final class H2OChat {
     }
 
     /// Writes the conversation and its caches now; call it when the app leaves the foreground.
-    /// During a reply, the caches are written after its end.
+    /// During a reply, does nothing: the arriving reply is written from time to time, and the caches
+    /// are written after it.
     public func save() async {
         saving?.cancel()
         guard let session, state == .ready, !messages.isEmpty else { return }

@@ -14,7 +14,7 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension Transcript {
-        /// The tools in its newest instructions.
+        /// The tools in the transcript's newest instructions.
         var tools: [ToolDefinition] {
             for case .instructions(let instructions) in reversed() {
                 return instructions.toolDefinitions
@@ -25,6 +25,8 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension H2OToolDefinition {
+        /// Converts a tool of a transcript.
+        ///
         /// - Throws: ``H2OSessionError``
         init(_ tool: Transcript.ToolDefinition) throws {
             let parameters = try JSONDecoder().decode(
@@ -89,7 +91,7 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension ContextOptions.ReasoningLevel {
-        /// Whether the model thinks; other levels do not exist. As in mlx-swift-lm, the custom
+        /// Whether the model thinks. It has no levels of thinking. As in mlx-swift-lm, the custom
         /// level "no_think" turns thinking off.
         fileprivate var thinks: Bool {
             if case .custom("no_think") = self { false } else { true }
@@ -112,8 +114,9 @@
         private let written: [String: String]
 
         /// - Parameters:
-        ///   - written: the text that the model wrote for a response, by the response's id; the
-        ///     framework formats structured content in another way
+        ///   - written: the text that the model wrote for each response, by the response's id. It
+        ///     replaces the transcript's text, in which the framework formats structured content
+        ///     differently
         /// - Throws: `LanguageModelError.unsupportedCapability` for an image,
         ///   `LanguageModelError.unsupportedTranscriptContent` for unknown content
         init(_ transcript: Transcript, written: [String: String] = [:]) throws {
@@ -122,8 +125,8 @@
             removeRestOfHistory()
         }
 
-        /// A shortened history may begin within a turn. Removes the model's messages before the
-        /// first remaining question, and outputs of tools whose calls are missing.
+        /// Removes the model's messages before the first prompt, and outputs of tools whose calls are
+        /// missing, because a shortened history may begin in the middle of a turn.
         private mutating func removeRestOfHistory() {
             let begin = messages.prefix { $0.role == .system }.count
             let isAnswered = messages[begin...].contains { $0.role == .user }
@@ -159,7 +162,7 @@
             case .reasoning(let reasoning):
                 thoughts = (thoughts ?? "") + (try reasoning.segments.text(in: entry))
             @unknown default:
-                // Later kinds of entries belong to apps and other models, and are ignored.
+                // Ignores other kinds of entries, which belong to apps and other models.
                 break
             }
         }
@@ -227,7 +230,7 @@
     }
 
     extension String {
-        /// Whether both are JSON with the same meaning.
+        /// Whether both texts are JSON with the same value.
         fileprivate func isSameJSON(as other: String) -> Bool {
             let values = [self, other].map { text in
                 try? JSONDecoder().decode(JSONValue.self, from: Data(text.utf8))

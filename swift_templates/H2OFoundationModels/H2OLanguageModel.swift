@@ -35,9 +35,9 @@
             self.init(SharedConversations { model }, options: options, capabilities: capabilities)
         }
 
-        /// Uses a model that is loaded with the first request, or by `prewarm()`.
+        /// Uses a model that the first request or `prewarm()` loads.
         ///
-        /// - Parameter load: loads the model, or returns it if it is loaded
+        /// - Parameter load: loads the model, or returns it if it is loaded already
         public init(
             options: H2OSession.Options = H2OSession.Options(),
             capabilities: [LanguageModelCapabilities.Capability]? = nil,
@@ -60,8 +60,8 @@
             self.capabilities = LanguageModelCapabilities(capabilities ?? all)
         }
 
-        /// Releases the conversations' caches after the running requests, and the weights if nobody
-        /// else uses the model. The next request loads the model again.
+        /// Waits for the running requests, and then releases the conversations' caches, and the
+        /// weights if nothing else uses the model. The next request loads the model again.
         public func unload() async {
             await model.unload()
         }
@@ -72,9 +72,9 @@
 
     /// Answers the requests of sessions with an ``H2OLanguageModel``.
     ///
-    /// It stores no conversation. A request does not name its session, and the framework decides
-    /// whether sessions share an executor; so the model finds the conversation that a transcript
-    /// continues.
+    /// An executor stores no conversation. A request does not name its session, and the framework
+    /// decides whether sessions share an executor. The model therefore finds the conversation that a
+    /// transcript continues.
     @available(iOS 27, macOS 27, visionOS 27, *)
     public struct H2OLanguageModelExecutor: LanguageModelExecutor {
         public typealias Model = H2OLanguageModel
@@ -129,7 +129,7 @@
     extension LanguageModelError {
         /// The framework's error for an error of the session; nil if the framework has none.
         ///
-        /// The context size is exceeded only by text that can never be read: a system prompt that
+        /// `contextSizeExceeded` stands only for text that can never be read: a system prompt that
         /// does not fit into the cache, or more tokens than the model has positions.
         init?(engine error: any Error) {
             let description = (error as? any LocalizedError)?.errorDescription ?? "\(error)"

@@ -3,7 +3,8 @@
     import FoundationModels
     import H2OSessions
 
-    /// The transcript's entries for one response: one each for thoughts, text and tool calls.
+    /// The transcript's entries for one response: one entry for thoughts, one for text, and one for
+    /// tool calls.
     @available(iOS 27, macOS 27, visionOS 27, *)
     actor ResponseEntries {
         nonisolated let responseID = UUID().uuidString
@@ -39,7 +40,7 @@
             return response
         }
 
-        /// The number of tokens of a part is a guess, which the usage at the end replaces.
+        /// Sends a part with an estimated number of tokens. The usage at the end corrects the number.
         private func send(_ part: H2OSession.Part) async {
             switch part {
             case .text(let text):

@@ -9,7 +9,7 @@
         private let make: @Sendable () async throws -> H2OModel
         private var loading: Task<ConversationPool, any Error>?
         private var written = [(id: String, text: String)]()
-        /// The last task that reads a transcript ahead; it waits for the earlier ones.
+        /// The last task that reads a transcript in advance; it waits for the earlier tasks.
         private let prewarming = Mutex<Task<Void, Never>?>(nil)
 
         /// The number of responses whose text is stored.
@@ -19,8 +19,8 @@
             self.make = make
         }
 
-        /// Releases the weights and all conversations' caches after the running requests. The next
-        /// request loads the model again.
+        /// Waits for the running requests, and then releases the weights and all conversations'
+        /// caches. The next request loads the model again.
         func unload() {
             loading = nil
         }
@@ -39,7 +39,7 @@
             }
         }
 
-        /// Begins to read a transcript ahead. Later requests wait for it.
+        /// Begins to read a transcript in advance. Later requests wait until it is read.
         nonisolated func prewarm(
             _ read: @escaping @Sendable (ConversationPool, [String: String]) async throws -> Void
         ) {
@@ -51,7 +51,7 @@
             }
         }
 
-        /// Returns when all transcripts were read ahead.
+        /// Returns when all transcripts that were to be read in advance are read.
         nonisolated func prewarmed() async {
             await prewarming.withLock { $0 }?.value
         }

@@ -6,10 +6,10 @@ import Foundation
 ///       {"heavy_budget": 300, "recent_budget": 208},
 ///       {"heavy_budget": 150, "recent_budget": 102, "max_size": 256}, null]}
 ///
-/// `layers` has one entry for each of the model's caches, in order. null stands for the common
-/// budgets, or for a layer that keeps the model's own cache. A layer may have its own
-/// `max_size`; all other settings are common. `"recall": [0, 3]` beside `layers` lists the
-/// caches that recall rows, unless the configuration lists them itself.
+/// `layers` has one entry for each of the model's caches, in order. A null entry means the common
+/// budgets, or a layer that keeps the model's own cache. A layer may have its own `max_size`; all
+/// other settings are common. `"recall": [0, 3]` next to `layers` lists the caches that recall
+/// rows, unless the configuration lists them itself.
 public struct H2OBudgets: Hashable, Sendable {
     /// The rows of one layer: for heavy hitters, for the newest tokens, and in total.
     package struct Layer: Hashable, Sendable {
@@ -27,7 +27,7 @@ public struct H2OBudgets: Hashable, Sendable {
 
     package let layers: [Layer?]
 
-    /// Indices of the caches that recall rows; nil for all that evict.
+    /// Indices of the caches that recall rows; nil for all caches that evict.
     public let recall: [Int]?
 
     package init(layers: [Layer?], recall: [Int]? = nil) {

@@ -7,7 +7,7 @@ public enum H2OCacheError: LocalizedError, Hashable, Sendable {
     /// cause this; nil if the configuration of all layers does.
     case invalidConfiguration(ConfigurationProblem, layer: Int? = nil)
     /// A setting names a layer that evicts nothing in this model; `evicting` lists the layers
-    /// that do.
+    /// that evict.
     case layerKeepsOwnCache(Int, setting: String, model: String, evicting: [Int])
     /// The budgets have another number of entries than the model has caches.
     case wrongLayerCount(found: Int, expected: Int, model: String)
@@ -27,7 +27,7 @@ public enum H2OCacheError: LocalizedError, Hashable, Sendable {
     case otherSettings(found: String, expected: String, file: URL)
     /// The file was made with another chat template.
     case otherTemplate(file: URL)
-    /// A cache that is empty, or of a kind that cannot be saved.
+    /// The cache is empty, or its kind cannot be saved; `found` describes it.
     case notSavable(index: Int, found: String)
     /// An archive in files is missing, belongs to another cache, or cannot be read or written.
     case archive(MLXFast.H2OArchiveFailure)
@@ -41,7 +41,7 @@ extension H2OCacheError {
         case .layerKeepsOwnCache(let layer, let setting, let model, let evicting):
             "\(setting) names layer \(layer), but H2O caches are those of layers "
                 + "\(evicting.map(String.init).joined(separator: ", ")) of \(model). Name some of "
-                + "these, or write null for the layer in a list of all layers."
+                + "these layers, or write null for layer \(layer) in a list of all layers."
         case .wrongLayerCount(let found, let expected, let model):
             "The H2O budgets have \(found) entries; \(model) has \(expected) caches. Write one "
                 + "entry per cache, null for the common budgets."
@@ -49,10 +49,10 @@ extension H2OCacheError {
             "\(model) cannot use an H2O cache: \(reason). Generate without H2O, or choose another "
                 + "model."
         case .excludedOption(let parameter):
-            "\(parameter) and H2O caches exclude each other: an H2O configuration bounds the cache "
+            "\(parameter) cannot be used with H2O caches: an H2O configuration bounds the cache "
                 + "by maxSize, and its storage says how rows are quantized. Leave \(parameter) nil."
         case .otherFormat(let found, let known, let file):
-            "\(file?.path ?? "What was read") has the format \"\(found)\"; this release reads "
+            "\(file?.path ?? "The saved cache") has the format \"\(found)\"; this release reads "
                 + known.map { "\"\($0)\"" }.joined(separator: ", ")
                 + ". Make it again with this release."
         case .damaged(let reason, let file):

@@ -39,8 +39,8 @@ extension H2OCaches: KVCacheMaker {
     /// - Throws: ``H2OCacheError``
     public func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
         let name = H2OFamilies.name(of: model)
-        // Without parameters, because some of them make the model use bounded or quantized
-        // caches.
+        // Passes no parameters to the model, because some parameters make it use bounded or
+        // quantized caches.
         let own = try model.ownCaches()
         if let reason = H2OFamilies.reasonAgainst(model, caches: own) {
             throw H2OCacheError.unfitModel(name, reason: reason)
@@ -74,8 +74,8 @@ extension H2OCaches: KVCacheMaker {
 
     /// Lets the caches of a conversation recall the same positions at each prompt. `caches` are
     /// in the order of the layers. The last tokens of a prompt then read the rows and the whole
-    /// archive, and all layers choose positions together. Otherwise these tokens read the rows
-    /// only, and each head chooses its own positions.
+    /// archive, and all layers choose positions together. Without this call, these tokens read
+    /// only the rows, and each head chooses its own positions.
     package static func join(_ caches: [any KVCache]) {
         let choice = MLXFast.H2OPromptChoice()
         for (layer, cache) in caches.flatMap(\.leaves).enumerated() {
@@ -88,7 +88,7 @@ extension H2OCaches: KVCacheMaker {
 }
 
 extension H2OStorage {
-    /// Makes an empty cache that stores its rows in this way.
+    /// Makes an empty cache that stores its rows in the form of this storage.
     ///
     /// - Parameters:
     ///   - configuration: which tokens it keeps
@@ -121,8 +121,8 @@ extension H2OStorage {
 }
 
 extension KVCache {
-    /// The number of caches here that keep all tokens: 1 for a plain cache, the number of
-    /// members for a list.
+    /// The number of plain caches, which keep all tokens: 0 or 1, or the number of plain members
+    /// of a list.
     fileprivate var plainCaches: Int {
         leaves.filter { type(of: $0) == KVCacheSimple.self }.count
     }
@@ -197,6 +197,8 @@ extension GenerateParameters {
 
 /// Which models of mlx-swift-lm cannot use H2O caches.
 enum H2OFamilies {
+    /// Returns why a model cannot use H2O caches; nil if it can.
+    ///
     /// - Parameter caches: the caches that the model makes
     static func reasonAgainst(_ model: any LanguageModel, caches: [any KVCache]) -> String? {
         let name = name(of: model)
@@ -212,7 +214,7 @@ enum H2OFamilies {
 }
 
 extension Decoder {
-    /// Throws `error` for the first field whose name is not among these.
+    /// Throws `error` for the first field whose name is not in `names`.
     func refuseFields(except names: [String], _ error: (String) -> any Error) throws {
         for field in try container(keyedBy: AnyField.self).allKeys
         where !names.contains(field.stringValue) {

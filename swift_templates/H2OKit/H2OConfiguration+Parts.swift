@@ -14,7 +14,7 @@ extension H2OConfiguration {
             recall: recall.with(layers: .some(nil), store: recall.store.map { $0 + "/" + name }))
     }
 
-    /// `recall` as a file holds it: a mapping of settings, true for all defaults, or null.
+    /// Reads `recall` from a file: a mapping of settings, true for all defaults, or null.
     static func recall(in fields: KeyedDecodingContainer<Field>) throws -> H2ORecall? {
         if (try? fields.decodeIfPresent(Bool.self, forKey: .recall)) == true {
             return try H2ORecall()

@@ -17,9 +17,9 @@ import MLXLMCommon
 /// `[B, Hkv, Dk]` and victim `[B, Hkv]`. Dense rows are `[B, Hkv, N, Dk + Dv]`. Quantized rows
 /// are uint32 `[B, Hkv, N, words]`: words, scales and biases of the key, as
 /// `quantized(_:groupSize:bits:)` makes them, then those of the value. Mixed rows are a pool and
-/// a ring, each `[B, Hkv, capacity, its row]`: the token at position p is in slot
-/// `p % recentBudget` of the ring until as many newer ones have come, and then moves into the
-/// pool. It has no arrays while the cache is empty.
+/// a ring, each `[B, Hkv, capacity, row]`: the token at position p is in slot
+/// `p % recentBudget` of the ring until `recentBudget` newer tokens have arrived, and then moves
+/// to the pool. While the cache is empty, `state` has no arrays.
 package final class H2OKVCache: RoutedAttentionCache {
     /// Which of Python's classes stores its rows in the same way.
     package enum Kind: String, CaseIterable {
@@ -39,7 +39,7 @@ package final class H2OKVCache: RoutedAttentionCache {
     /// How the rows are stored, with the dtype of the initializer.
     private(set) var format: MLXFast.H2ORowFormat
     private(set) var core: MLXFast.H2OLayerCache
-    /// The arrays that were set, until their strings are set too.
+    /// The arrays that were assigned to `state`, until `metaState` is assigned too.
     private var loaded = [MLXArray]()
 
     /// An empty cache.
@@ -57,9 +57,9 @@ package final class H2OKVCache: RoutedAttentionCache {
     /// A cache from the ``state`` and ``metaState`` of another.
     ///
     /// - Parameter archive: the conversation's folder, in which the layer's folder has the same
-    ///   name as when the cache was saved; nil for an archive in memory. A folder that the
-    ///   saved cache names is never opened
-    /// - Throws: ``H2OCacheError`` when they are not those of such a cache
+    ///   name as when the cache was saved; nil for an archive in memory. The folder that is named
+    ///   in `metaState` is never opened
+    /// - Throws: ``H2OCacheError`` if the values are not valid for an H2O cache
     package init(state: [MLXArray], metaState: [String], archive: URL? = nil) throws {
         H2OWarning.listens
         (configuration, format, core) = try Self.restored(state, metaState, archive)
@@ -128,7 +128,7 @@ package final class H2OKVCache: RoutedAttentionCache {
 
     public var isTrimmable: Bool { core.isTrimmable }
 
-    /// Whether tokens can still be removed after this many more were written.
+    /// Whether tokens can still be removed after `positions` more tokens are written.
     public func isTrimmable(after positions: Int) -> Bool {
         isTrimmable && offset + positions <= configuration.maxSize
     }
@@ -198,7 +198,7 @@ package final class H2OKVCache: RoutedAttentionCache {
 }
 
 extension [any KVCache] {
-    /// The H2O caches among these and in their lists, in order.
+    /// The H2O caches among these caches and in their lists, in order.
     package var evicting: [H2OKVCache] { flatMap(\.leaves).compactMap { $0 as? H2OKVCache } }
 
     /// Copies the caches of a conversation for another one; see
@@ -213,8 +213,8 @@ extension [any KVCache] {
 }
 
 extension KVCache {
-    /// Copies this cache after settling its written tokens. Rows are copied when one of the two
-    /// caches writes next. The copies share segments of an archive in memory.
+    /// Copies this cache after settling its written tokens. Its rows are copied only when one of
+    /// the two caches writes next. Both caches share the segments of an archive in memory.
     ///
     /// - Parameter archive: for an archive in files, a folder of the other conversation with
     ///   the same files, where the copy continues it. nil keeps newly archived tokens in memory
@@ -239,14 +239,14 @@ extension KVCache {
         return list
     }
 
-    /// Bytes of its buffers without the archive, whose segments copies share.
+    /// Bytes of its buffers. The archive is not counted, because copies share its segments.
     package var byteCount: Int {
         if self is CacheList { return leaves.map(\.byteCount).reduce(0, +) }
         if let own = self as? H2OKVCache { return own.rowBytes + own.ledgerBytes }
         return innerState().map(\.nbytes).reduce(0, +)
     }
 
-    /// The caches of a layer's list, or this one alone.
+    /// The caches in a layer's list, or only this cache if it is not a list.
     package var leaves: [any KVCache] {
         guard let list = self as? CacheList else { return [self] }
         var leaves = [any KVCache]()
@@ -282,7 +282,7 @@ package struct H2ORecallStatistics: Hashable, Codable, Sendable {
         self.archiveBytes = archiveBytes
     }
 
-    /// Rows and seconds since an earlier moment; the bytes are those of now.
+    /// The difference of rows and of seconds to earlier figures; the bytes are those of `self`.
     package func since(_ earlier: H2ORecallStatistics?) -> H2ORecallStatistics {
         guard let earlier else { return self }
         return H2ORecallStatistics(
@@ -290,7 +290,7 @@ package struct H2ORecallStatistics: Hashable, Codable, Sendable {
             archiveBytes: archiveBytes)
     }
 
-    /// Rows and seconds of both; the bytes are those of the later one.
+    /// The sum of rows and of seconds; the bytes are those of `later`.
     package static func + (earlier: Self, later: Self) -> Self {
         H2ORecallStatistics(
             rows: earlier.rows + later.rows, seconds: earlier.seconds + later.seconds,

@@ -12,7 +12,7 @@ enum H2OWarning {
     static let listens: Void = MLXFast.h2oTell { notice in
         let isOfRecall = notice.code != "not_routed" && notice.code != "recall_limit"
         let text = text(of: notice)
-        once(notice.code, isOfRecall ? "nothing is recalled from here on: \(text)" : text)
+        once(notice.code, isOfRecall ? "recall has ended: \(text)" : text)
     }
 
     /// The first warning of a kind about a configuration; later ones are not printed.
@@ -21,18 +21,18 @@ enum H2OWarning {
     private static func text(of notice: MLXFast.H2OError) -> String {
         switch notice.code {
         case "not_routed":
-            "the model calls a cache's update(keys:values:) and attends itself, so no scores "
-                + "arrive: novelty and recency alone decide what is evicted. Models that call "
-                + "attentionWithCacheUpdate are routed."
+            "the model calls a cache's update(keys:values:) and computes attention itself, so the "
+                + "cache gets no scores: only novelty and recency decide which rows are evicted. "
+                + "Models that call attentionWithCacheUpdate give scores."
         case "recall_not_asked":
-            "the model calls a cache's update(keys:values:) and attends itself, so nothing says "
-                + "which rows to bring back."
+            "the model calls a cache's update(keys:values:) and computes attention itself, so the "
+                + "cache gets no queries that choose rows to bring back."
         case "recall_limit":
-            "the archive of a layer has reached its limit: the oldest tokens cannot be recalled "
-                + "any more. Raise the limit of recall."
+            "the archive of a layer has reached its limit: its oldest tokens can no longer be "
+                + "recalled. Raise the limit of recall."
         case "archive_group":
-            "an archive of few bits does not suit the model's head dims, as groups of 32 "
-                + "elements share a scale. Set archiveBits to 16."
+            "the archive cannot quantize keys and values, because a head dim of the model is not a "
+                + "multiple of 32. Set archiveBits to 16."
         default:
             MLXFast.H2OArchiveFailure(notice).map {
                 H2OCacheError.archive($0).localizedDescription

@@ -15,9 +15,9 @@ struct SavedHeader {
     let pending: Int
     let configuration: H2OConfiguration
     let format: MLXFast.H2ORowFormat
-    /// Dv of a mixed cache, whose header contains it.
+    /// The head dim of values (Dv) in the header of a mixed cache; nil for other caches.
     let valueDim: Int?
-    /// Nil without recall.
+    /// The archive's part of the header; nil without recall.
     let archive: MLXFast.H2OSavedArchive?
 
     init(of cache: H2OKVCache) {
@@ -34,9 +34,9 @@ struct SavedHeader {
     }
 
     /// - Parameters:
-    ///   - fields: the saved strings, whose numbers the core checks
-    ///   - folder: the conversation's folder, for an archive in files; a folder that the header
-    ///     names is never opened
+    ///   - fields: the saved strings; the core checks their numbers
+    ///   - folder: the conversation's folder, for an archive in files; the folder that is named in
+    ///     the header is never opened
     /// - Throws: ``H2OCacheError``
     init(_ fields: [String], archive folder: URL?) throws {
         let first = fields.first ?? ""
@@ -47,7 +47,7 @@ struct SavedHeader {
             throw H2OCacheError.otherFormat(found: first, known: kinds.map(\.format))
         }
         guard fields.count == 5 + (kind == .dense ? 0 : 1) + (recalls ? 1 : 0) else {
-            throw H2OCacheError.damaged(reason: "it has \(fields.count) texts")
+            throw H2OCacheError.damaged(reason: "its header has \(fields.count) texts")
         }
         offset = try Self.count(fields[1], "offset")
         length = try Self.count(fields[2], "length")
@@ -70,7 +70,7 @@ struct SavedHeader {
         return fields + (archive.map { [json(SavedArchive($0))] } ?? [])
     }
 
-    /// The values from which the core makes a cache, after checking them.
+    /// The values from which the core restores a cache. The core checks them first.
     func cache(of arrays: [MLXArray]) -> MLXFast.H2OSavedCache {
         MLXFast.H2OSavedCache(
             offset: offset, length: length, pending: pending, policy: configuration.policy,
@@ -234,18 +234,18 @@ package func json(_ value: some Encodable) -> String {
     do {
         return String(decoding: try encoder.encode(value), as: UTF8.self)
     } catch {
-        preconditionFailure("What is saved has only finite numbers, but: \(error)")
+        preconditionFailure("A saved value must have only finite numbers: \(error)")
     }
 }
 
 /// - Throws: ``H2OCacheError/damaged(reason:file:)``
 package func decode<Value: Decodable>(_ type: Value.Type, _ text: String?) throws -> Value {
     guard let text else {
-        throw H2OCacheError.damaged(reason: "a text that describes it is missing")
+        throw H2OCacheError.damaged(reason: "a text of its header is missing")
     }
     do {
         return try JSONDecoder().decode(type, from: Data(text.utf8))
     } catch is DecodingError {
-        throw H2OCacheError.damaged(reason: "a text that describes it is \(text.prefix(80))")
+        throw H2OCacheError.damaged(reason: "a text of its header is \(text.prefix(80))")
     }
 }

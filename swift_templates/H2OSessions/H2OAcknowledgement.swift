@@ -3,8 +3,8 @@ public struct H2OAcknowledgement: Sendable, Hashable, Identifiable {
     /// The name of the work.
     public let name: String
 
-    /// The license as the makers name it: an SPDX identifier such as `MIT`, or the license on the
-    /// model card. Empty if they name none.
+    /// The license: an SPDX identifier such as `MIT`, or the license that the model card names.
+    /// Empty if no license is named.
     public let license: String
 
     /// The address of the work's page. Empty if it has none.

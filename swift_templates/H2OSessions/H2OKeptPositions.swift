@@ -42,18 +42,18 @@ public struct H2OKeptPositions: Hashable, Sendable {
     /// ``shares(in:)``.
     public var shares: [Float] { means(count, \.kept) }
 
-    /// The mean share in each of at most `parts` equal ranges of positions, for a drawing that
-    /// is `parts` points wide.
+    /// The mean share of KV heads that keep the positions of a range, for each of at most `parts`
+    /// equal ranges. For a drawing that is `parts` points wide.
     public func shares(in parts: Int) -> [Float] { means(parts, \.kept) }
 
-    /// The same of the KV heads in which the last recall chose the positions; each at most that of
-    /// ``shares(in:)``.
+    /// The mean share of KV heads in which the last recall chose the positions, in the same ranges.
+    /// Each share is at most that of ``shares(in:)``.
     public func recalledShares(in parts: Int) -> [Float] { means(parts, \.recalled) }
 
-    /// The mean share in a range of positions.
+    /// The mean share of KV heads that keep a range of positions.
     func share(of positions: Range<Int>) -> Float { mean(positions, \.kept) }
 
-    /// The mean share in a range of positions in which the last recall chose them.
+    /// The mean share of KV heads in which the last recall chose a range of positions.
     func recalledShare(of positions: Range<Int>) -> Float { mean(positions, \.recalled) }
 
     private func mean(_ positions: Range<Int>, _ number: KeyPath<Rows, Int>) -> Float {

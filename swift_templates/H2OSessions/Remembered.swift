@@ -3,7 +3,7 @@ import H2OKit
 import MLX
 import MLXLMCommon
 
-/// A word of a message, with the white space after it, and the share of it that the caches keep.
+/// A word of a message, with the white space after it, and how much of the word the caches keep.
 public struct H2ORememberedWord: Hashable, Sendable {
     public let text: String
     /// The share of KV heads that keep the word's tokens; 0...1. It is 1 for text that no cache has
@@ -27,7 +27,7 @@ public struct H2OMemoryReading: Hashable, Sendable {
     /// had no archive.
     public let evicted: Int
 
-    /// What ``active`` would be with caches that keep all tokens.
+    /// The value of ``active`` if the caches kept all tokens.
     public var unbounded: Int { active + max(0, evicted) }
 
     /// Bytes that the process may take in total; nil if the system does not report it.
@@ -48,8 +48,8 @@ extension H2OMemoryReading {
 }
 
 extension H2OKVCache {
-    /// Bytes that the rows would take that are not kept. A cache that evicts is full, so its rows
-    /// say what one takes.
+    /// Bytes that the evicted rows would take. A cache that has evicted rows is full, so its bytes
+    /// divided by its rows are the bytes of one row.
     fileprivate var evictedBytes: Int {
         let most = configuration.maxSize
         return offset > most ? Int(Double(rowBytes) * Double(offset - most) / Double(most)) : 0
@@ -60,7 +60,7 @@ extension Conversation {
     /// Positions of messages' texts, by the messages' indices.
     package var texts: [Int: Range<Int>] { state?.texts ?? [:] }
 
-    /// Memory now.
+    /// The memory in use now.
     package var memory: H2OMemoryReading { H2OMemoryReading(loaded, caches) }
 
     /// Notes the positions of messages' texts among the tokens that are read next.
@@ -97,8 +97,8 @@ extension Conversation {
         return words
     }
 
-    /// Tokens are counted line by line, and assigned to the words of a line in proportion to their
-    /// lengths.
+    /// The words of a text at these positions. Tokens are counted line by line, and assigned to the
+    /// words of a line in proportion to the words' lengths.
     private func words(
         of text: String, at positions: Range<Int>?, _ kept: H2OKeptPositions
     ) -> [H2ORememberedWord] {
@@ -131,14 +131,15 @@ extension Conversation {
 }
 
 extension String {
-    /// Its lines, each with the newline that ends it.
+    /// The text's lines, each with the newline that ends it.
     fileprivate var lines: [String] {
         var lines = split(separator: "\n", omittingEmptySubsequences: false).map { $0 + "\n" }
         lines[lines.count - 1].removeLast()
         return lines.filter { !$0.isEmpty }.map(String.init)
     }
 
-    /// Its words, each with the white space after it; white space at the beginning is a word too.
+    /// The text's words, each with the white space after it; white space at the beginning is a word
+    /// too.
     fileprivate var words: [String] {
         var words = [String]()
         var isInSpace = false
@@ -152,7 +153,7 @@ extension String {
 }
 
 extension H2OSession {
-    /// Memory now, and what it would be with caches that keep all tokens.
+    /// The memory in use now, and the memory that caches would take if they kept all tokens.
     public var memory: H2OMemoryReading {
         get async { await conversation.memory }
     }
@@ -163,8 +164,8 @@ extension H2OSession {
         get async { await conversation.words(of: messages) }
     }
 
-    /// The longest beginning of a text, up to the end of a paragraph, that leaves room in the
-    /// model's context for a conversation about it.
+    /// The longest beginning of a text that ends with a paragraph and leaves room in the model's
+    /// context for a conversation about the text.
     package func beginning(of text: String) async -> String {
         guard let positions = model.loaded.facts.positions else { return text }
         let tokenizer = model.loaded.context.tokenizer

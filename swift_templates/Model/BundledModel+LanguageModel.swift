@@ -11,7 +11,7 @@
         /// The first request or the session's `prewarm()` loads it, once for all sessions,
         /// including those of `load()`.
         ///
-        /// - Parameter options: the options of requests that leave them out
+        /// - Parameter options: the options of requests that have none of their own
         public static func languageModel(
             options: H2OSession.Options = H2OSession.Options()
         ) -> H2OLanguageModel {

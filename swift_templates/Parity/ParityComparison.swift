@@ -1,15 +1,16 @@
 import MLX
 
-/// The result of replaying a case.
+/// The result of replaying a case of a trace.
 package struct ParityResult: Sendable {
     package let name: String
     package let dtype: String
     package let layers: Int
     package let steps: Int
     package internal(set) var comparisons = 0
-    /// Relative to the largest output of the step if that is above 1.
+    /// The largest difference of an output, relative to the largest output of the step if that is
+    /// above 1.
     package internal(set) var largestOutputDifference: Float = 0
-    /// Relative to the score if that is above 1.
+    /// The largest difference of a score, relative to the score if that is above 1.
     package internal(set) var largestScoreDifference: Float = 0
     package internal(set) var positionsEqual = true
     package internal(set) var firstDifference: Difference?
@@ -30,7 +31,7 @@ package struct ParityResult: Sendable {
     }
 }
 
-/// Compares one layer after one step with the trace.
+/// Compares the results of one layer after one step with the trace.
 package struct ParityComparison {
     private let layer: Int
     private let step: Int
@@ -51,10 +52,10 @@ package struct ParityComparison {
         note(
             .output, in: &result,
             difference <= tolerance
-                ? nil : "the outputs differ by \(difference), allowed is \(tolerance)")
+                ? nil : "the outputs differ by \(difference); at most \(tolerance) is allowed")
     }
 
-    /// Checks that each head keeps the same positions, in any rows.
+    /// Checks that each head keeps the same positions; their rows may differ.
     package func positions(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
         let (ours, traced) = (kept(ours), kept(traced))
         result.positionsEqual = result.positionsEqual && ours == traced
@@ -116,7 +117,7 @@ package struct ParityComparison {
         }
     }
 
-    /// The positions of `[B, Hkv, C]`, in order, for each batch and head.
+    /// The sorted positions of each sequence and head in `[B, Hkv, C]`.
     private func kept(_ positions: MLXArray) -> [[Int32]] {
         heads(positions.asArray(Int32.self), positions).map { $0.filter { $0 >= 0 }.sorted() }
     }

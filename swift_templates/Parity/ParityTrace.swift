@@ -68,8 +68,8 @@ package enum ParityTraceError: LocalizedError, Hashable, Sendable {
 }
 
 /// The arrays of a step by layer: q `[B, Hq, L, Dk]`, k `[B, Hkv, L, Dk]`, v `[B, Hkv, L, Dv]`, out
-/// `[B, Hq, L, Dv]`, and, after the step, `[B, Hkv, C]` each: positions int32, scores float32 and,
-/// with recall, held bool.
+/// `[B, Hq, L, Dv]`, and the ledger after the step: positions int32 `[B, Hkv, C]`, scores float32
+/// `[B, Hkv, C]` and, with recall, held bool `[B, Hkv, C]`.
 private struct ParityArrays {
     let arrays: [String: MLXArray]
 
@@ -100,7 +100,7 @@ extension ParityTrace {
                 do {
                     try replay(traced, layer, step, on: cache, arrays, &result)
                 } catch let error as MLXError {
-                    // The cache's state is lost, so nothing can be compared afterwards.
+                    // Stops, because nothing can be compared after the cache has lost its state.
                     result.firstDifference =
                         result.firstDifference
                         ?? .init(

@@ -64,8 +64,8 @@ struct ChatView: View {
     }
 }
 
-/// Lets the model read the app's book: Book.txt, "The Crystal Egg" by H. G. Wells (1897), which is
-/// in the public domain, as prepared by Standard Ebooks under CC0 1.0
+/// Lets the model read the app's book, Book.txt. It is "The Crystal Egg" by H. G. Wells (1897),
+/// which is in the public domain, in the edition of Standard Ebooks under CC0 1.0
 /// (github.com/standardebooks/h-g-wells_short-fiction, commit 7f7a769). You can replace it with
 /// your own text.
 private struct ReadBookButton: View {

@@ -53,7 +53,7 @@ struct SettingsView: View {
             Section {
                 if chat.canThink { Toggle("Think first", isOn: $chat.thinks) }
                 Picker("Length of a reply", selection: $chat.maxTokens) {
-                    Text("As long as it is").tag(Int?.none)
+                    Text("No limit").tag(Int?.none)
                     ForEach([128, 512, 2048], id: \.self) { count in
                         Text("\(count) tokens at most").tag(Int?.some(count))
                     }
@@ -64,7 +64,7 @@ struct SettingsView: View {
                     LabeledContent("Recall") { recalls ? Text("On") : Text("Off") }
                 }
             } footer: {
-                Text("Recall brings back what the memory no longer holds.")
+                Text("Recall brings back text that the model has forgotten.")
             }
             Section {
                 NavigationLink {

@@ -26,7 +26,7 @@ struct DraftBar: View {
 
     private var editing: some View {
         HStack {
-            Text("Replaces this message and what follows it")
+            Text("Replaces this message and all later messages")
             Spacer()
             Button("Cancel editing", systemImage: "xmark.circle") { chat.cancelEditing() }
         }

@@ -68,8 +68,8 @@ private struct MarkdownBlock {
         var last: (block: Int, part: Int)?
         for (intent, range) in parsed.runs[\.presentationIntent] {
             let text = AttributedString(parsed[range])
-            // Intents are ordered from the inside out: a cell before its row, a paragraph before
-            // its list item.
+            // The innermost intent comes first: a cell before its row, a paragraph before its list
+            // item.
             let components = intent?.components ?? []
             let part = components.first?.identity ?? 0
             let block = components.first { $0.isRow }?.identity ?? part

@@ -2,7 +2,7 @@ import H2OChatScreen
 import H2OSessions
 import SwiftUI
 
-/// Shows a message: its text, and its thoughts, which are collapsed when the text begins.
+/// Shows a message: its thoughts, and its text. The thoughts collapse when the text begins.
 struct MessageView: View {
     /// Actions of the message's menu; nil for an action that is not possible now.
     struct Actions {
@@ -35,13 +35,13 @@ struct MessageView: View {
         .background(color, in: .rect(cornerRadius: 12))
         .contextMenu { menu }
         .frame(maxWidth: .infinity, alignment: message.isUser ? .trailing : .leading)
-        // A container, so that VoiceOver reaches each part, including the thoughts.
+        // With a container, VoiceOver reaches each part, including the thoughts.
         .accessibilityElement(children: .contain)
         .accessibilityLabel(message.isUser ? "You: \(summary)" : "Reply: \(summary)")
         .accessibilityActions { menu }
     }
 
-    /// Longer messages, such as a book, are collapsed.
+    /// Messages with more characters, such as a book, are collapsed.
     private static let longest = 2000
 
     private var summary: String { String(message.text.prefix(200)) }

@@ -45,15 +45,15 @@ struct StatusView: View {
     }
 }
 
-/// Plots MLX's memory over the conversation. The dashed line is the memory with caches that
-/// keep all tokens, up to the app's limit on this device.
+/// Plots MLX's memory over the conversation. The dashed line is the memory that caches would need
+/// if they kept all tokens, drawn up to the app's limit on this device.
 private struct MemoryChart: View {
     let readings: [H2OMemoryReading]
 
     var body: some View {
         VStack(alignment: .leading) {
             if let now = readings.last {
-                Text("\(bytes(now.active)) in use, \(bytes(now.unbounded)) if all were kept")
+                Text("\(bytes(now.active)) in use, \(bytes(now.unbounded)) if all tokens were kept")
             }
             Chart {
                 ForEach(Array(readings.enumerated()), id: \.offset) { _, reading in

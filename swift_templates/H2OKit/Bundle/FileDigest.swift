@@ -11,7 +11,7 @@ package enum FileDigest {
     /// Bytes to read at a time.
     private static let chunk = 1 << 20
 
-    /// Returns 64 lowercase hexadecimal digits.
+    /// Returns the sha256 of a file as 64 lowercase hexadecimal digits.
     ///
     /// - Parameter range: bytes to hash as zeros, such as those that hold the digest itself
     /// - Throws: an error if the file cannot be read

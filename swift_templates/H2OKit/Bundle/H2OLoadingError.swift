@@ -54,22 +54,22 @@ extension H2OLoadingError {
                 + "Model folder to the app target as a folder reference, or set H2O_MODEL_DIR."
         case .noManifest(let place):
             "\(place.path) has no \(ModelManifest.fileName) of its model. Add the package's Model "
-                + "folder to the app's target, or its \(ModelManifest.fileName) alone where the "
-                + "app fetches the model."
+                + "folder to the app's target, or only its \(ModelManifest.fileName) if the app "
+                + "downloads the model."
         case .otherManifest(let format):
             "The model's manifest has \(format.map { "format \($0)" } ?? "no format"); this "
                 + "version reads \(ModelManifest.format). Make the package again."
         case .noPieces:
-            "The app's manifest does not say how to fetch the model. Make the package with "
+            "The app's manifest does not say how to download the model. Make the package with "
                 + "--download."
         case .damaged(let folder, let differences):
-            "The model in \(folder.path) is not as it was bundled: "
+            "The model in \(folder.path) has changed since it was bundled: "
                 + differences.joined(separator: "; ")
                 + ". Install the app again, or bundle the model again."
         case .stopped:
-            "The download was stopped. What has arrived is kept."
+            "The download was stopped. The downloaded part is kept."
         case .network(let reason):
-            "The model was not fetched. Check the connection, and try again. (\(reason))"
+            "The model was not downloaded. Check the connection, and try again. (\(reason))"
         case .serverStatus(let status, let path):
             "The server answered \(status) for \(path). Try again later."
         case .serverWithoutRanges(let path):
@@ -79,8 +79,8 @@ extension H2OLoadingError {
             "The server has a \(path) of \(found) bytes instead of \(expected). Update the app, "
                 + "or try again later."
         case .serverContent(let offset, let path):
-            "The server has another \(path) than this app needs, from byte \(offset) on. Update "
-                + "the app, or try again later."
+            "The server's \(path) differs from the file that this app needs, from byte "
+                + "\(offset) on. Update the app, or try again later."
         case .noSpace(let needed, let free):
             "The model needs \(Self.megabytes(needed)) MB more, and \(Self.megabytes(free)) MB "
                 + "are free. Free some storage, and try again."
@@ -92,14 +92,14 @@ extension H2OLoadingError {
         case .assetPackUnsupported(let id):
             "The model is in the asset pack \(id), which needs iOS 26 or macOS 26 and Xcode 26."
         case .noMetalLibrary(let searched):
-            "The app has no compiled Metal kernels: there is no default.metallib in "
-                + "mlx-swift_Cmlx.bundle, looked for in \(Self.list(searched)). `swift build` "
-                + "makes none: build with Xcode or xcodebuild, and if Xcode lacks its Metal "
-                + "compiler, run `xcodebuild -downloadComponent MetalToolchain`."
+            "The app has no compiled Metal kernels: no mlx-swift_Cmlx.bundle with a "
+                + "default.metallib is in \(Self.list(searched)). `swift build` does not compile "
+                + "the kernels; build with Xcode or xcodebuild. If Xcode has no Metal compiler, "
+                + "run `xcodebuild -downloadComponent MetalToolchain`."
         case .noMemory(let needs, let free):
-            "\(free) bytes are free, and \(Self.text(needs)). Release "
-                + "other memory, check that the app has both memory entitlements, or package a "
-                + "smaller model or a smaller --max-kv."
+            "\(free) bytes are free, and \(Self.text(needs)). Release other memory, check that "
+                + "the app has both memory entitlements, or package a smaller model or a smaller "
+                + "--max-kv."
         }
     }
 

@@ -30,8 +30,8 @@ package struct ModelManifest: Codable, Hashable, Sendable {
     package let model: String
     package let files: [File]
     /// The sha256 of weights, configuration and tokenizer, as 64 lowercase hexadecimal digits.
-    /// It identifies the model, because caches of one model cannot be used with another. nil in
-    /// a manifest of an earlier version.
+    /// It identifies the model, because caches of one model cannot be used with another. nil if
+    /// the manifest does not contain it.
     package let digest: String?
     /// Size in bytes of the pieces in which a model is downloaded if it is not in the app.
     package let pieceSize: Int?
@@ -94,7 +94,7 @@ extension ModelManifest {
         return paths.compactMap { $0 as? String }
             .filter { $0.hasSuffix(".safetensors") && !listed.contains($0) }
             .sorted()
-            .map { "\($0) does not belong there" }
+            .map { "\($0) is not in the manifest" }
     }
 }
 

@@ -31,8 +31,7 @@ package struct PreparedPrompt {
                 throw PreparedPromptProblem.otherModel
             }
             let tokens = try decode([Int].self, metadata["tokens"])
-            // Evaluated now, because only the thread that queued the work of these arrays can do
-            // it.
+            // Evaluates the caches now, because only the thread that queued this work can do it.
             try withError { eval(caches.flatMap(\.leaves).flatMap { $0.innerState() }) }
             return PreparedPrompt(tokens: tokens, caches: caches)
         } catch let problem as PreparedPromptProblem {
@@ -42,7 +41,7 @@ package struct PreparedPrompt {
         }
     }
 
-    /// Checks that a conversation can begin with copies of these caches; nil if it can.
+    /// Returns why a conversation cannot begin with copies of these caches; nil if it can.
     ///
     /// - Parameters:
     ///   - opening: the tokens of the first turn, or those before the user's message
@@ -108,13 +107,13 @@ package enum PreparedPromptProblem: LocalizedError, Hashable, Codable, Sendable 
         case .unreadable(let reason):
             return "The caches of the system prompt cannot be read: \(reason). \(again)"
         case .otherModel:
-            return "The caches of the system prompt are another model's. \(again)"
+            return "The caches of the system prompt belong to another model. \(again)"
         case .otherCaches:
             return "The caches of the system prompt have other settings than this model's. "
                 + "\(again)"
         case .otherPrompt:
-            return "The conversation does not begin with the bundled system prompt. Give "
-                + "BundledModel.systemPrompt as instructions, without tools, or run "
+            return "The conversation does not begin with the bundled system prompt. Use "
+                + "BundledModel.systemPrompt as the instructions, without tools, or run "
                 + "h2o-pack ios --system again."
         }
     }

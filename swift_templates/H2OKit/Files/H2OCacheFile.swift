@@ -3,7 +3,7 @@ import MLX
 import MLXLMCommon
 
 /// Saves all caches of a model to a file, so that a conversation can continue in another
-/// process. These are H2O caches and the caches of all other layers.
+/// process: the H2O caches, and the caches of the other layers.
 ///
 /// Files have mlx-lm's layout: mlx-lm's `load_prompt_cache` reads them if h2o_py is imported, and
 /// ``load(from:archive:)`` reads those that mlx-lm's `save_prompt_cache` wrote.
@@ -23,10 +23,10 @@ package enum H2OCacheFile {
         }
     }
 
-    /// Computes what a file will have.
+    /// Computes the content of a file.
     ///
     /// - Parameters:
-    ///   - caches: all caches of the model, none empty
+    ///   - caches: all caches of the model; none may be empty
     ///   - metadata: strings that ``load(from:archive:)`` returns
     /// - Throws: ``H2OCacheError/notSavable(index:found:)``
     package static func computed(
@@ -37,19 +37,19 @@ package enum H2OCacheFile {
         for (i, cache) in caches.enumerated() {
             contents.header["1.\(i)"] = try contents.add(cache, index: i)
         }
-        // Contiguous, because MLX would copy a view on the GPU when it writes it.
+        // Makes the arrays contiguous, because writing a view would copy it on the GPU.
         let arrays = contents.arrays.mapValues { $0.reshaped([-1]).reshaped($0.shape) }
         try withError { eval(arrays.values) }
         return Computed(arrays: arrays, header: contents.header)
     }
 
     /// Loads the caches of a file, and the metadata that was saved with them. Like new caches,
-    /// they choose together at prompts.
+    /// the loaded caches choose together which rows recall brings back at a prompt.
     ///
     /// - Parameters:
-    ///   - file: one of ``computed(_:metadata:)``, or of mlx-lm
+    ///   - file: a file that ``Computed/write(to:)`` or mlx-lm wrote
     ///   - archive: the folder with the layers' archives in files; nil for archives in memory.
-    ///     A folder that the file names is never opened
+    ///     The folder that is named in the file is never opened
     /// - Throws: ``H2OCacheError`` if the file is damaged or of another kind, or if its archive
     ///   is missing; or an error of reading
     package static func load(

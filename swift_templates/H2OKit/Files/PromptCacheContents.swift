@@ -4,12 +4,12 @@ import MLXLMCommon
 
 /// The arrays and the header of a file in mlx-lm's layout.
 ///
-/// Member j of the state of cache i is named `"i.j"`. It is an array, or a number, a text or
-/// nothing, which is in the header: `"2.k.0"` is the name of the member, `"2.k.1"` its value. Cache
-/// j in a list has its state as `"i.j.0"`, and the name of its class as `"i.j.1"`. The header also
-/// contains the caller's strings as `"0.key"`, and class names as `"1.i"`. Files of mlx-lm 0.31 and
-/// before can be read too. In their header, all numbers and texts come before the caller's strings
-/// and the class names.
+/// Member j of the state of cache i is named `"i.j"`. If it is not an array but a number, a text or
+/// null, it is in the header: `"2.k.0"` is the name of the member, `"2.k.1"` its value. If cache i
+/// is a list, `"i.j.0"` is the state of its cache j, and `"i.j.1"` the name of that cache's class.
+/// The header also contains the caller's strings as `"0.key"`, and the class name of cache i as
+/// `"1.i"`. Files of mlx-lm 0.31 and earlier can be read too. In their header, all numbers and texts
+/// come before the caller's strings and the class names.
 struct PromptCacheContents {
     /// A member of a state that is not an array.
     enum Scalar {
@@ -29,8 +29,8 @@ struct PromptCacheContents {
         self.header = header
     }
 
-    /// Whether mlx-lm 0.31 or before wrote the file: in its header, class names are in the place of
-    /// the kinds of scalars.
+    /// Whether mlx-lm 0.31 or earlier wrote the file: in its header, `"2."` begins the names of
+    /// classes.
     var isOlder: Bool { header["2.0"] != "" }
 
     mutating func add(_ state: [MLXArray], _ scalars: [Scalar], at place: String) {
@@ -38,7 +38,7 @@ struct PromptCacheContents {
         add(scalars, at: place, after: state.count)
     }
 
-    /// All arrays together are one member of the state.
+    /// Adds a state whose first member is the list of all arrays.
     mutating func add(nested state: [MLXArray], _ scalars: [Scalar], at place: String) {
         for (j, array) in state.enumerated() { arrays["\(place).0.\(j)"] = array }
         add(scalars, at: place, after: 1)
@@ -144,7 +144,7 @@ extension PromptCacheContents {
     /// The names of list classes: for lists of plain caches, and for lists with an H2O cache.
     private static let (plainList, scoredList) = ("CacheList", "H2OCacheList")
 
-    /// Adds a cache of the model, or a layer's list of them.
+    /// Adds a cache of the model, or a layer's list of caches.
     ///
     /// - Returns: the name of its class in Python
     /// - Throws: ``H2OCacheError/notSavable(index:found:)``
@@ -166,8 +166,8 @@ extension PromptCacheContents {
         case is H2OKVCache:
             add(state, cache.metaState.map { .text($0) }, at: place)
         case is RotatingKVCache:
-            // In Python's order, without the step (Swift's third string) and without the
-            // strings that newer versions append.
+            // Python's order has no step (Swift's third string) and none of the strings that
+            // newer versions append.
             let values = cache.metaState.prefix(5).compactMap(Int.init)
             let (keep, size, offset, next) = (values[0], values[1], values[3], values[4])
             add(state, [offset, keep, size, next].map { .number($0) }, at: place)
@@ -226,7 +226,7 @@ extension PromptCacheContents {
     private func upstreamCache(
         _ name: String, _ state: [MLXArray], _ strings: [String]
     ) throws -> any KVCache {
-        // Plain caches and those of sliding windows have keys and values of one shape.
+        // In plain caches and sliding-window caches, keys and values have the same shape.
         let heads = state.map { $0.shape.prefix(3) }
         let isPair = state.count == 2 && state.allSatisfy { $0.ndim == 4 } && heads[0] == heads[1]
         guard isPair || !name.hasSuffix("KVCache") && !name.hasPrefix("KVCache") else {

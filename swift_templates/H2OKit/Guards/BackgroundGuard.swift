@@ -12,8 +12,8 @@ import MLX
 /// background, and entering the background waits for the running step. Long steps, such as a
 /// chunk of a prompt, do not begin once the app is about to leave the foreground.
 ///
-/// Call ``allowInBackground()`` while the system lets the app use the GPU in the background, as
-/// during a `BGContinuedProcessingTask` with the `.gpu` resource.
+/// Call ``allowInBackground()`` if the system lets the app use the GPU in the background, for
+/// example during a `BGContinuedProcessingTask` with the `.gpu` resource.
 public final class BackgroundGuard: @unchecked Sendable {
     private let condition = NSCondition()
     private let finishQueuedWork: (@Sendable () -> Void)?
@@ -36,8 +36,8 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// - Parameters:
     ///   - isClosed: whether steps wait until ``open()``
-    ///   - finishQueuedWork: waits until nothing is queued on the GPU; nil for the streams of
-    ///     all threads that ran steps
+    ///   - finishQueuedWork: waits until nothing is queued on the GPU; nil waits for the streams
+    ///     of all threads that ran steps
     ///   - waitForStream: returns a function that waits for the stream in which the calling
     ///     thread queues work
     package init(
@@ -57,16 +57,15 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// Whether new steps must wait.
     public var isClosed: Bool { condition.withLock { closed } }
 
-    /// Whether a step that finds the guard closed throws an error and does not wait for the
-    /// foreground. An App Intent that runs in the background would otherwise wait until
-    /// the system ends it.
+    /// Whether a step throws an error if the guard is closed, instead of waiting for the
+    /// foreground. An App Intent that runs in the background would wait until the system ends it.
     public var refusesInBackground: Bool {
         get { condition.withLock { refuses } }
         set { condition.withLock { refuses = newValue } }
     }
 
-    /// Lets steps run in the background until the returned function is called or released. Use it
-    /// during a `BGContinuedProcessingTask` that has the GPU, or an App Intent that requires it.
+    /// Lets steps run in the background until the returned function is called or released. Use
+    /// this during a `BGContinuedProcessingTask` that has the GPU, or an App Intent that needs it.
     ///
     /// - Returns: a function that closes the guard if the app is in the background, and waits until
     ///   the running step has ended. Call it in the task's expiration handler.
@@ -92,7 +91,7 @@ public final class BackgroundGuard: @unchecked Sendable {
         deinit { end() }
 
         func end() {
-            // Runs once: the lock is never released.
+            // Ends the permission only once, because the lock is never released.
             if hasEnded.try() { background.endAllowance() }
         }
     }
@@ -109,8 +108,9 @@ public final class BackgroundGuard: @unchecked Sendable {
     ///
     /// - Parameter isLong: whether the step is too long to begin when the app is about to leave the
     ///   foreground
-    /// - Throws: `CancellationError` if the task is canceled before, ``InBackgroundError`` if the
-    ///   guard ``refusesInBackground``, an `MLXError`, or an error of the work
+    /// - Throws: `CancellationError` if the task is canceled before the step begins,
+    ///   ``InBackgroundError`` if the guard ``refusesInBackground``, an `MLXError`, or an error of
+    ///   the work
     public func withGPU<Result>(
         isLong: Bool = false, isolation: isolated (any Actor)? = #isolation,
         _ work: () throws -> Result
@@ -124,7 +124,7 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// Waits while the guard is closed, then counts a step as running.
     ///
-    /// - Throws: `CancellationError` if the task is canceled while it waits,
+    /// - Throws: `CancellationError` if the task is canceled while it waits, or
     ///   ``InBackgroundError``
     package func begin(isLong: Bool = false) async throws {
         while !beginIfOpen(isLong) {
@@ -158,8 +158,8 @@ public final class BackgroundGuard: @unchecked Sendable {
     }
 
     /// Closes the guard: no more steps begin. Returns when the running steps have ended and
-    /// nothing is queued on the GPU, or after `seconds`; a step that is still running then
-    /// waits for the queue itself.
+    /// nothing is queued on the GPU, or after `seconds`. A step that runs longer waits itself,
+    /// at its end, until nothing is queued on the GPU.
     ///
     /// - Parameter seconds: the longest wait; iOS ends an app that takes about five seconds to
     ///   enter the background
@@ -327,10 +327,10 @@ extension BackgroundGuard {
 package struct InBackgroundError: LocalizedError {
     package init() {}
 
-    package var errorDescription: String? { "The app answers when it is open." }
+    package var errorDescription: String? { "The app can answer only while it is open." }
 
     package var recoverySuggestion: String? {
-        "Open the app, or take the GPU for the background and tell BackgroundGuard.system with "
-            + "allowInBackground()."
+        "Open the app. Or request the GPU for the background from the system, and then call "
+            + "BackgroundGuard.system.allowInBackground()."
     }
 }

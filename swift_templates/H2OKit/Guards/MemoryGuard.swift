@@ -18,8 +18,8 @@ package struct MemoryGuard: Sendable {
         self.freeBytes = freeBytes
     }
 
-    /// Asks the system: on iOS it is the rest of the app's limit; on macOS, where apps have no
-    /// limit, all physical memory.
+    /// Uses the free memory that the system reports: on iOS the rest of the app's limit, on macOS,
+    /// where apps have no limit, all physical memory.
     package static let system = MemoryGuard { FreeMemory.bytes }
 
     /// Bytes that this process may still allocate; nil if unknown.
@@ -45,10 +45,12 @@ package final class MemoryLimits: Sendable {
     /// The limits before the first model.
     private nonisolated(unsafe) static var before = (cache: 0, memory: 0)
 
+    /// Adds a model's plan to MLX's limits. If MLX exceeds its memory limit, it waits for each
+    /// step before it queues the next one.
+    ///
     /// - Parameters:
-    ///   - plan: the model's
-    ///   - snapshots: bytes that a conversation's snapshots may take in addition. Beyond its
-    ///     limit, MLX waits for each step before it queues the next one
+    ///   - plan: the model's plan
+    ///   - snapshots: bytes that a conversation's snapshots may take in addition to the plan
     package init(_ plan: MemoryPlan, snapshots: Int = 0) {
         Self.lock.withLock {
             if Self.limits.isEmpty { Self.before = (Memory.cacheLimit, Memory.memoryLimit) }
@@ -80,8 +82,8 @@ package struct MemoryPressure: Sendable {
         self.names = names
     }
 
-    /// Observes memory warnings, and the move to the background, where the system first ends
-    /// the apps that use most memory. On a Mac it observes nothing, because apps have no limit
+    /// Observes memory warnings and the app's move to the background, where the system first ends
+    /// the apps that use the most memory. On a Mac it observes nothing, because apps have no limit
     /// there.
     package static let system: MemoryPressure = {
         #if canImport(UIKit)
@@ -94,7 +96,7 @@ package struct MemoryPressure: Sendable {
         #endif
     }()
 
-    /// Calls `react` at each notification, until the result is released.
+    /// Calls `react` at each notification, until the returned object is released.
     package func observe(_ react: @escaping @Sendable () -> Void) -> Observation {
         Observation(
             names.map { name in
@@ -120,10 +122,10 @@ package struct MemoryPressure: Sendable {
 
 /// The memory that this process may still allocate.
 package enum FreeMemory {
-    /// Bytes, nil if the system does not say.
+    /// Bytes; nil if the system does not report them.
     ///
-    /// iOS: the rest of the app's own limit. Linux: MemAvailable. macOS, where apps have no
-    /// limit: all physical memory.
+    /// On iOS this is the rest of the app's own limit, on Linux MemAvailable, and on macOS, where
+    /// apps have no limit, all physical memory.
     package static var bytes: Int? {
         #if os(iOS) || os(tvOS) || os(visionOS)
             known(os_proc_available_memory())
@@ -134,8 +136,8 @@ package enum FreeMemory {
         #endif
     }
 
-    /// Interprets the system's answer. Zero means that there is no limit: the simulator answers
-    /// so, and a Mac that runs an iPad app.
+    /// Interprets the number that the system reports. Zero means that there is no limit; the
+    /// simulator reports it, and a Mac that runs an iPad app.
     package static func known(_ bytes: Int) -> Int? { bytes > 0 ? bytes : nil }
 
     /// Reads MemAvailable from the text of /proc/meminfo, in bytes.

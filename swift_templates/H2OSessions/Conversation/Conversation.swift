@@ -18,14 +18,14 @@ package actor Conversation: MemoryHolder {
     var archive: ConversationFolder?
     /// nil before the first reply.
     var state: ConversationState?
-    /// The tools, options and first messages on which the messages read last depend.
+    /// The digest of the instructions, tools and options with which the last messages were read.
     var opening: TranscriptChain.Head?
     /// Earlier states to which the conversation can return.
     package var snapshots: SnapshotStore
     /// Why this reply reads the system prompt although the package contains its caches.
     var preparedPromptProblem: PreparedPromptProblem?
     /// The transcript before the thoughts of this turn, if the template leaves thoughts out of
-    /// later turns. A snapshot has this state.
+    /// later turns. A snapshot of this state exists.
     var beforeThoughts: TranscriptChain?
     /// Whether the caches contain thoughts after ``beforeThoughts``.
     private var hasThoughts = false
@@ -46,7 +46,7 @@ package actor Conversation: MemoryHolder {
         model.holders.add(self)
     }
 
-    /// Moves snapshots to files, or deletes them if moving would need the GPU.
+    /// Moves snapshots to files, or deletes them if the GPU cannot be used to move them.
     func releaseMemory() async {
         await moveSnapshots(all: true)
         snapshots.releaseMemory()
@@ -91,7 +91,7 @@ package actor Conversation: MemoryHolder {
             state?.chain = chain.head
             hasThoughts = hasThoughts || !response.thoughts.isEmpty
             let isOver = response.toolCalls.isEmpty
-            // A separate task, so that a canceled reply also ends normally.
+            // This is a separate task, so that a canceled reply also ends normally.
             await Task {
                 if isOver { await endTurn() } else { await keepSnapshot() }
             }.value
@@ -131,8 +131,8 @@ package actor Conversation: MemoryHolder {
     /// Tokens in the caches; most of them may have been evicted.
     package var tokensSeen: Int { state?.read.count ?? 0 }
 
-    /// The positions that the caches keep now. While the app is in the background, the result of
-    /// the last call before that.
+    /// The positions that the caches keep now. In the background, returns the result of the last
+    /// call in the foreground.
     package var keptPositions: H2OKeptPositions {
         get async {
             let background = loaded.platform.background
@@ -168,9 +168,9 @@ package actor Conversation: MemoryHolder {
 
     /// Brings the caches and the unread tokens to the end of the transcript.
     ///
-    /// - Parameter goesOn: whether to continue a reply that was cut off. The template may now begin
-    ///   the reply in another way, for example without its thoughts, so the last message is read
-    ///   again
+    /// - Parameter goesOn: whether to continue a reply that was cut off. The template may now render
+    ///   the beginning of the reply differently, for example without its thoughts, so the last
+    ///   message is read again
     private func place(
         _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat, goesOn: Bool
     ) async throws {
@@ -207,8 +207,7 @@ package actor Conversation: MemoryHolder {
         state?.ended = false
         let new = state?.unread.count ?? 0
         guard new > 0 else { throw H2OSessionError.emptyPrompt }
-        // Several turns that are read again may be longer than one prompt, because they were read
-        // one by one.
+        // Turns that were read one by one may together be longer than one prompt may be.
         let hasTurns = waiting.drop { $0.role != .user }.contains { $0.role == .assistant }
         if let limit = loaded.facts.positions, new > limit, !hasTurns {
             throw H2OSessionError.promptTooLong(tokens: new, atMost: limit)
@@ -236,7 +235,7 @@ package actor Conversation: MemoryHolder {
     /// Ends a turn of the model: removes its thoughts from the caches, if later turns are without
     /// them, and keeps a snapshot.
     private func endTurn() async {
-        // In the background, this waits for the next turn.
+        // In the background, the next turn removes the thoughts.
         if !loaded.platform.background.isClosed { try? await dropThoughts() }
         await keepSnapshot()
     }
@@ -304,8 +303,8 @@ package actor Conversation: MemoryHolder {
 }
 
 extension H2OMessage {
-    /// The message without its thoughts, by which a transcript is recognized: chat templates leave
-    /// out thoughts of earlier turns, and so do other kinds of sessions.
+    /// The message without its thoughts. Transcripts are compared by these messages, because chat
+    /// templates and other kinds of sessions leave out the thoughts of earlier turns.
     var withoutThoughts: H2OMessage {
         var message = self
         message.thoughts = nil
@@ -319,7 +318,7 @@ extension Conversation {
     /// message then reads only the message. Reads nothing if the caches have read a message.
     ///
     /// - Parameters:
-    ///   - transcript: the messages; those at the end that wait for a reply are not read
+    ///   - transcript: the messages; messages at the end that wait for a reply are not read
     ///   - progress: receives the share that was read, after each step
     /// - Throws: the same errors as ``respond(to:tools:options:emit:)``, or `CancellationError`
     package func prewarm(
@@ -349,7 +348,7 @@ extension Conversation {
                 let most = min(loaded.chunk, state.unread.count)
                 try await read(system > 0 ? min(most, system) : most)
                 progress(Double(tokensSeen) / Double(opening.tokens.count), memory)
-                // Lets other requests run in between.
+                // Lets other requests run between two steps.
                 await Task.yield()
             }
             await keepSnapshot()
@@ -358,7 +357,8 @@ extension Conversation {
             throw error
         }
     }
-    /// In its own turn, because a new grammar would invalidate the processor of a running reply.
+    /// Compiles the grammar of the options' schema. Waits for its own turn, because a new grammar
+    /// would invalidate the processor of a running reply.
     private func makeGrammar(of options: H2OSession.Options) async throws {
         guard options.schema != nil else { return }
         try await model.turns.begin()
@@ -369,7 +369,7 @@ extension Conversation {
 
 extension Conversation {
     /// Begins with the package's prepared caches, if there are any and this conversation has the
-    /// same system prompt. Nothing has been read yet.
+    /// same system prompt. Call this only if nothing has been read yet.
     ///
     /// - Parameter opening: the tokens of the first turn
     func beginPrepared(_ opening: PromptFormat.Opening) async throws {
@@ -404,17 +404,17 @@ extension Conversation {
     }
 
     func goOn(from head: ConversationHead) {
-        // The caches first, because they have files in the archive's folder open.
+        // Replaces the caches first, because they have files in the archive's folder open.
         (caches, archive, state) = (head.caches, head.archive, head.state)
     }
 
-    /// Keeps a snapshot of the conversation's present state. If this fails, there is one snapshot
-    /// less, and a change reads more again.
+    /// Keeps a snapshot of the conversation's present state. If this fails, the snapshot is missing,
+    /// and after a change of the conversation more messages are read again.
     ///
     /// - Parameter planned: bytes of memory that the plan contains for this snapshot, so that no
     ///   other snapshot must be moved to a file now
     func keepSnapshot(planned: Int = 0) async {
-        // The end of a turn does not wait until the app is in the foreground again.
+        // In the background, keeps no snapshot, so that the end of a turn does not wait.
         guard let head, loaded.snapshots != .none, !loaded.platform.background.isClosed else {
             return
         }

@@ -90,11 +90,11 @@ package actor ConversationPool: MemoryHolder {
         return hasRoom || idle.isEmpty ? Conversation(model: model) : idle.removeFirst()
     }
 
-    /// The index of the idle conversation with the largest number; of equal ones, the one that was
-    /// used longest ago.
+    /// The index of the idle conversation with the largest number. If several have this number, the
+    /// index of the conversation that was not used for the longest time.
     private func best(_ number: @Sendable (isolated Conversation) -> Int?) -> Int? {
         let numbers = idle.indices.compactMap { index in
-            // The pool and its conversations have the same executor.
+            // This is safe, because the pool and its conversations have the same executor.
             idle[index].assumeIsolated { number($0) }.map { (index: index, number: $0) }
         }
         return numbers.max { $0.number < $1.number }?.index
@@ -107,13 +107,13 @@ package actor ConversationPool: MemoryHolder {
 }
 
 extension Conversation {
-    /// Whether the caches have read the same instructions and tools, and there are some.
+    /// Whether the caches have read the same instructions and tools. False if there are none.
     fileprivate func hasInstructions(of chain: TranscriptChain) -> Bool {
         opening == chain.heads[0] && state?.pinned.isEmpty == false
     }
 
     /// The number of the transcript's messages that the caches have read; nil if they have read
-    /// others.
+    /// other messages.
     fileprivate func messagesRead(of chain: TranscriptChain) -> Int? {
         guard let read = state?.chain, chain.starts(with: read) else { return nil }
         return read.count

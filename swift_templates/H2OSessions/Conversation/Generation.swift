@@ -28,8 +28,8 @@ extension Conversation {
         reply.usage.readTokens = unread.count
         reply.usage.promptTokens = tokensSeen + unread.count
         let mayThink = reply.canThink && options.thinking != false
-        // The tokens at the end of the prompt that only begin the reply, if its thoughts will be
-        // removed.
+        // If the reply's thoughts will be removed: the number of tokens at the end of the prompt
+        // that only begin the reply.
         let begin = try mayThink && format.dropsThoughts() ? format.replyBegin() : 0
         do {
             defer { loaded.platform.background.drain() }
@@ -70,8 +70,8 @@ extension Conversation {
         }
     }
 
-    /// Reads all tokens but those that begin the reply, keeps a snapshot, and reads the rest token
-    /// by token, so that the recalled rows stay.
+    /// Reads all tokens except those that begin the reply, keeps a snapshot, and reads the rest
+    /// token by token, so that the recalled rows stay.
     private func readBeforeThoughts(_ begin: Int, _ chain: TranscriptChain) async throws {
         let count = (state?.unread.count ?? 0) - begin
         if count > 0 { try await read(count) }
@@ -143,8 +143,8 @@ extension Conversation {
     }
 }
 
-/// Generates tokens one after the other. The loop is one step ahead: while a token becomes text,
-/// the GPU computes the next one.
+/// Generates tokens one after the other. The loop is one step ahead: while the CPU decodes a token
+/// to text, the GPU computes the next token.
 ///
 /// ``init(reading:_:caches:sampler:processors:)`` and ``next()`` compute, so call them in steps of
 /// the background guard.
@@ -155,13 +155,13 @@ struct TokenLoop {
     private var processors: [any LogitProcessor]
     /// State that the model receives again with the next token.
     private var state: LMOutput.State?
-    /// `[1]`: the next token, which the sampler has chosen but the model has not read.
+    /// `[1]`, the next token, which the sampler has chosen and the model has not read yet.
     private var upcoming: MLXArray
 
     /// Reads the last tokens of a prompt at once.
     ///
     /// - Parameters:
-    ///   - tokens: one or more
+    ///   - tokens: at least one token
     ///   - processors: change the logits, in this order, before a token is chosen
     init(
         reading tokens: [Int], _ model: any LanguageModel, caches: [any KVCache],
@@ -188,7 +188,7 @@ struct TokenLoop {
         processors.lazy.compactMap { ($0 as? SchemaProcessor)?.failure }.first
     }
 
-    /// Reads the upcoming tokens and begins to compute the one after them.
+    /// Lets the model read the upcoming tokens, and begins to compute the token after them.
     private mutating func step() {
         let input = LMInput.Text(tokens: upcoming.expandedDimensions(axis: 0))
         let output = model(input, cache: caches, state: state)

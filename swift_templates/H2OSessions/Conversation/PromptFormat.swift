@@ -19,7 +19,7 @@ struct PromptFormat {
         let pinned: Range<Int>
     }
 
-    /// Everything on which all messages depend.
+    /// The values on which the tokens of all messages depend.
     private struct Surroundings: Encodable {
         let tools: [H2OToolDefinition]
         let variables: [String: JSONValue]
@@ -27,8 +27,8 @@ struct PromptFormat {
         let opening: [Int]
     }
 
-    /// The digests by which a transcript is recognized. They depend on the option for thoughts only
-    /// if the opening does: most templates change only the next reply.
+    /// The digests by which a transcript is recognized. The option for thoughts changes them only if
+    /// it changes the opening; in most templates it changes only the next reply.
     ///
     /// - Throws: the template's own error
     func chain(of transcript: [H2OMessage]) throws -> TranscriptChain {
@@ -39,8 +39,8 @@ struct PromptFormat {
             messages: transcript.map(\.withoutThoughts))
     }
 
-    /// Two transcripts that begin differently. Their common beginning is the system prompt, with
-    /// tools and the template's special tokens around it. nil without a template.
+    /// The tokens of two transcripts whose first messages differ. Their common beginning is the
+    /// system prompt, with tools and the template's special tokens around it. nil without a template.
     private func openings(_ transcript: [H2OMessage]) throws -> [[Int]]? {
         let system = Array(transcript.prefix { $0.role == .system })
         let prompts = try ["a", "0"].compactMap { try render(system + [.user($0)]) }
@@ -79,8 +79,8 @@ struct PromptFormat {
         return Opening(tokens: tokens, pinned: try opening(questions[0]).pinned)
     }
 
-    /// The tokens of the messages from `first` on, which follow the others in the caches, and of
-    /// the beginning of a reply.
+    /// The tokens of the messages from `first` on and of the beginning of a reply. The caches have
+    /// read the messages before `first`.
     ///
     /// The template renders these messages behind a short made-up exchange, which is then cut off.
     /// If they were rendered alone, some templates would repeat their own system prompt. If they
@@ -119,14 +119,14 @@ struct PromptFormat {
     /// Tokens to read after those in the caches.
     struct Following {
         let tokens: [Int]
-        /// The number of unread tokens at the end that they replace: those that begin a reply, if a
-        /// message follows instead.
+        /// The number of tokens to remove from the end of the unread tokens: those that begin a
+        /// reply, if a message follows instead.
         var replaced = 0
     }
 
-    /// The number of tokens at the end of a prompt that only begin the reply. They are missing when
-    /// the reply is complete, such as the mark of a thought. At least 1, after which a reply can be
-    /// generated; 0 without a template.
+    /// The number of tokens at the end of a prompt that only begin the reply and are not in the
+    /// tokens of a complete reply, such as the mark of a thought. At least 1, because a reply is
+    /// generated after at least one token; 0 without a template.
     ///
     /// - Throws: the template's own error
     func replyBegin() throws -> Int {
@@ -136,8 +136,8 @@ struct PromptFormat {
         return max(1, opened.count - commonPrefix(opened, whole))
     }
 
-    /// Whether a reply now begins with other tokens than `unread`, because thinking was turned on
-    /// or off.
+    /// Whether the beginning of a reply has other tokens than `unread`, because thinking was turned
+    /// on or off.
     ///
     /// - Throws: the template's own error
     func beginsOtherwise(than unread: [Int]) throws -> Bool {
@@ -156,7 +156,7 @@ struct PromptFormat {
         return try with == render([user, .assistant("b"), next]) && with != nil
     }
 
-    /// nil if the model has no template.
+    /// Renders messages with the chat template; nil if the model has no template.
     private func render(_ messages: [H2OMessage]) throws -> [Int]? {
         let context = variables.merging(thinking) { $1 }
         do {

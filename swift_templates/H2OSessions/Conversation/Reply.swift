@@ -8,7 +8,7 @@ struct Reply {
     private var decoder: ReplyDecoder?
     private var stops: StopStrings
     private var ids: CallIdentifiers
-    /// The text so far of a reply that must be a call; nil if it need not be a call.
+    /// The text so far of a reply that must be a tool call; nil for other replies.
     private var requiredCall: String?
     private let format: ToolCallFormat
     /// White space at the end of a thought. It is dropped, unless more of the thought follows.
@@ -41,7 +41,7 @@ struct Reply {
         self.begun = begun
     }
 
-    /// Begins in the middle of a text, because the text of a token may depend on the tokens before.
+    /// Continues a text. The text of the next token may depend on the tokens before it.
     mutating func goOn(after tokens: some Sequence<Int>) { detokenizer.goOn(after: tokens) }
 
     /// Whether a stop string has occurred.
@@ -245,7 +245,7 @@ struct StopStrings {
         return held
     }
 
-    /// The number of characters at the end of the text with which the string may begin.
+    /// The length of the longest end of `text` that is a beginning of `string`, in characters.
     private func beginning(of string: String, in text: String) -> Int {
         (1 ..< string.count).last { text.hasSuffix(string.prefix($0)) } ?? 0
     }

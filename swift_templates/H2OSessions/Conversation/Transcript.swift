@@ -18,11 +18,11 @@ enum Transcript {
         }
     }
 
-    /// Describes what no conversation can contain; nil if the messages are possible.
+    /// Describes why no conversation can have these messages; nil if one can.
     private static func contradiction(in messages: [H2OMessage]) -> String? {
         if let last = messages.last, last.role != .user, last.role != .tool {
-            return "its last message is of the role \(last.role.rawValue), and a reply follows a "
-                + "user's message or a tool's answer. Add one, or remove the last message."
+            return "its last message has the role \(last.role.rawValue), but the model replies "
+                + "only to a user's message or a tool's answer. Add one, or remove the last message."
         }
         var pending = [String]()
         var used = Set<String>()
@@ -35,21 +35,22 @@ enum Transcript {
         for (index, message) in messages.enumerated() {
             switch message.role {
             case .system where index > 0:
-                return "message \(index) is of the role system, and only the first may be. Put it "
-                    + "first, or give it another role."
+                return "message \(index) has the role system, which only the first message may "
+                    + "have. Move it to the beginning, or give it another role."
             case .tool:
                 let id = message.toolCallID ?? ""
                 guard message.toolCallID != nil, let call = pending.firstIndex(of: id) else {
-                    return "message \(index) answers the tool call \"\(id)\", which is not open "
-                        + "there. Put it after the message that calls, once per call."
+                    return "message \(index) answers the tool call \"\(id)\", which has an answer "
+                        + "already or is not a call of the reply before it. Add one answer per call, "
+                        + "directly after the reply with the call."
                 }
                 pending.remove(at: call)
             case .system, .user, .assistant:
                 if let reason = unanswered(before: index) { return reason }
                 pending = message.toolCalls.map(\.id)
                 for id in pending where !used.insert(id).inserted {
-                    return "message \(index) calls with the identifier \"\(id)\", which an earlier "
-                        + "call has. Give each call its own."
+                    return "message \(index) has a tool call with the identifier \"\(id)\", "
+                        + "which an earlier call has too. Give each call its own identifier."
                 }
             }
         }
@@ -110,12 +111,13 @@ package struct TranscriptChain: Hashable, Sendable {
 /// The tokens that a cache has read, as their number and a digest, so that a record of any length
 /// takes the same memory.
 package struct TokenLedger: Codable, Hashable, Sendable {
-    /// The number of tokens that one step of the digest takes.
+    /// The number of tokens in a block of the digest.
     private static let block = 256
 
     /// The number of tokens read.
     package private(set) var count = 0
-    /// The digest of all complete blocks, each with the digest before it, in hexadecimal.
+    /// The digest of all complete blocks, in hexadecimal. Each complete block is hashed together with
+    /// the digest before it.
     private var digest = ""
     /// The tokens after the last complete block.
     private var rest = [Int]()
@@ -137,7 +139,7 @@ package struct TokenLedger: Codable, Hashable, Sendable {
         }
     }
 
-    /// Whether a value that was read from a file is possible.
+    /// Whether the count, the digest and the rest fit each other, for a value from a file.
     var isSound: Bool {
         let digits = Set("0123456789abcdef".utf8)
         let isDigest =

@@ -21,7 +21,8 @@ public struct H2OSchema: Hashable, Sendable {
     /// A grammar that describes some of the schema's instances, in the notation of the grammar
     /// engine.
     package let grammar: String
-    /// The most bytes that one more character can make necessary to complete a reply.
+    /// The largest number of bytes by which one more character can lengthen the shortest end of a
+    /// reply.
     let longestEnd: Int
 
     /// Whether this package's version of mlx-swift-lm has the grammar engine that schemas need.
@@ -36,7 +37,7 @@ public struct H2OSchema: Hashable, Sendable {
     /// - Throws: ``H2OSessionError/invalidSchema(_:)``
     public init(_ json: String) throws { try self.init(json, SchemaGrammar()) }
 
-    /// - Parameter grammar: an empty grammar, which this fills
+    /// - Parameter grammar: an empty grammar, which this initializer fills
     init(_ json: String, _ grammar: SchemaGrammar) throws {
         self.json = json
         let root = try OrderedJSON(parsing: json)
@@ -74,8 +75,8 @@ enum OrderedJSON: Hashable {
         let value: OrderedJSON
     }
 
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for a text that is too long, nests too
-    ///   deep or is not JSON, or has an object with two members of one name
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for a text that is too long, nests too deeply
+    ///   or is not JSON, or that has an object with two members of the same name
     init(parsing text: String) throws {
         let bytes = Array(text.utf8.prefix(SchemaLimits.bytes + 1))
         guard bytes.count <= SchemaLimits.bytes else { throw Self.tooLarge }
@@ -113,10 +114,10 @@ enum OrderedJSON: Hashable {
         return isPlain ? "\"\(string)\"" : H2OKit.json(string)
     }
 
-    /// Reads a text that is JSON; of other texts it notices some.
+    /// Reads a JSON text. It detects only some errors of a text that is not JSON.
     private struct Reader {
         var rest: ArraySlice<UInt8>
-        /// Brackets that are open.
+        /// The number of open brackets.
         private var depth = 0
 
         init(rest: ArraySlice<UInt8>) { self.rest = rest }

@@ -1,8 +1,8 @@
 import Foundation
 import MLXLMCommon
 
-/// A reply that must call a tool: JSON with the tool's name and arguments, and not the model's own
-/// format of calls.
+/// A reply that must call a tool. It is JSON with the tool's name and arguments, not a call in the
+/// model's own format.
 enum RequiredCall {
     private struct Call: Decodable {
         let name: String
@@ -12,7 +12,7 @@ enum RequiredCall {
     /// The schema of a reply that calls one of these tools.
     ///
     /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the schema of a tool's arguments is not
-    ///   supported. Its place begins with `/$defs/tool` and the number of the tool, from 0
+    ///   supported. The error's `place` begins with `/$defs/tool` and the number of the tool, from 0
     static func schema(of tools: [H2OToolDefinition]) throws -> H2OSchema {
         var definitions = [String: JSONValue]()
         let calls = tools.enumerated().map { index, tool -> JSONValue in
@@ -58,9 +58,9 @@ enum RequiredCall {
 }
 
 extension H2OSession.Options {
-    /// These options with the schema of the next answer. If a tool must be called and this turn has
-    /// no call yet, it is the schema of a call. With a schema, there is always a limit of tokens,
-    /// because a text could otherwise never end.
+    /// These options with the schema of the next answer: the schema of a call if a tool must be
+    /// called and this turn has no call yet, otherwise the options' own schema. Options with a schema
+    /// get a limit of tokens, because the text might otherwise never end.
     ///
     /// - Throws: ``H2OSessionError``
     func resolved(

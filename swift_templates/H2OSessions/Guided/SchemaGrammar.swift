@@ -1,11 +1,12 @@
-/// A part of a grammar: what text may come in one place.
+/// A part of a grammar. It describes the texts that are allowed in one place.
 indirect enum GrammarPart: Sendable {
-    /// In the notation of the grammar engine; `bytes` are those of its shortest text.
+    /// A text in the notation of the grammar engine; `bytes` is the length of the shortest text that
+    /// it describes.
     case atom(String, bytes: Int)
-    /// What a rule of the schema's own describes.
+    /// A reference to a rule of this schema, by name.
     case rule(String)
     case sequence([GrammarPart])
-    /// One of several.
+    /// Exactly one of several parts.
     case choice([GrammarPart])
     case times(GrammarPart, Counts)
 
@@ -27,22 +28,22 @@ indirect enum GrammarPart: Sendable {
     static let nothing = GrammarPart.sequence([])
     static let comma = common("comma")
 
-    /// What a rule describes that every grammar has.
+    /// A reference to one of the rules that every grammar has.
     static func common(_ name: String) -> GrammarPart {
         .atom(name, bytes: rules[name]?.bytes ?? 0)
     }
 
-    /// The text itself.
+    /// A part that describes only this text.
     static func quoted(_ text: String) -> GrammarPart {
         .atom(notation(text), bytes: text.utf8.count)
     }
 
-    /// A text in quotes, in the notation.
+    /// The text in quotes, as the notation of the grammar engine writes it.
     static func notation(_ text: String) -> String {
         "\"" + text.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"") + "\""
     }
 
-    /// A character of a set, in the notation of the grammar engine.
+    /// One character of a set, which is in the notation of the grammar engine.
     static func set(_ characters: String) -> GrammarPart { .atom("[\(characters)]", bytes: 1) }
 
     /// `part` between two literal texts.
@@ -68,13 +69,13 @@ indirect enum GrammarPart: Sendable {
         }
     }
 
-    /// What stands behind the name of a rule.
+    /// The right side of a rule for this part.
     fileprivate var body: String {
         guard case .choice(let ways) = self else { return notation }
         return ways.map(\.notation).joined(separator: " | ")
     }
 
-    /// The rules whose text it may be with nothing before it.
+    /// The rules that this part may consist of, without any other text.
     fileprivate var firstRules: [String] {
         switch self {
         case .rule(let name): [name]
@@ -88,8 +89,9 @@ indirect enum GrammarPart: Sendable {
     static let plainCharacters = #"\x20-\x21\x23-\x5B\x5D-\x7E"# + charactersBeyondASCII
     static let charactersBeyondASCII = #"\u00A0-\uD7FF\uE0A0-\U0010FFFF"#
 
-    /// The rules of every grammar, JSON without spaces but one after a comma or colon, and how long
-    /// what they describe is: that without an end as short as it can be, the rest as long.
+    /// The rules that every grammar has. They describe JSON without spaces, except for one space
+    /// after a comma or colon. `bytes` is the length of a text of the rule: for rules without a
+    /// longest text the shortest length, for others the longest.
     fileprivate static let rules: [String: (body: String, bytes: Int)] = [
         "any": ("string | number | boolean | null | array | object", 2),
         "array": (#""[" (any (comma any)*)? "]""#, 2),
@@ -106,30 +108,32 @@ indirect enum GrammarPart: Sendable {
     ]
 }
 
-/// A grammar in the notation of the grammar engine: it has a rule for each place of a schema that a
-/// reference names, and the rules that their parts need.
+/// A grammar in the notation of the grammar engine. It has a rule for each place of a schema that a
+/// reference names, and rules for parts of these places.
 final class SchemaGrammar {
     /// All rules; the start rule is `root`.
     private(set) var text = GrammarPart.rules.sorted { $0.key < $1.key }
         .map { "\($0.key) ::= \($0.value.body)\n" }.joined()
 
-    /// The work so far: the bytes and parts that were read, each time they were read.
+    /// The number of steps of work so far. A part that is read twice counts twice.
     private(set) var steps = 0
-    /// By the names of their rules.
+    /// The parts, by the names of their rules.
     private var parts = [String: GrammarPart]()
-    /// The rules of each place, its own last.
+    /// The names of the rules of each place; the last name is that of the rule for the whole place.
     private var places = [(pointer: String, names: [String])]()
-    /// Rules of the place that is read.
+    /// The names of the rules of the place that is being read.
     private var newNames = [String]()
-    /// How short the text of a rule can be, in bytes, as far as it is known.
+    /// The length of the shortest text of each rule, in bytes; rules of unknown length are missing.
     private var lengths = [String: Double]()
 
-    /// Steps of a schema within the schema, of a byte of the grammar, which the engine reads too,
-    /// and of a set of characters in a `pattern`.
+    /// The steps of work for a schema inside the schema, for a byte of the grammar (which the engine
+    /// reads too), and for a set of characters in a `pattern`.
     static let (schema, byte, set) = (256, 3, 512)
 
-    /// - Parameter place: the place of the schema that is read, a JSON pointer
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the work exceeds its limit
+    /// Adds steps of work.
+    ///
+    /// - Parameter place: the place of the schema that is being read, a JSON pointer
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the work exceeds ``SchemaLimits/work``
     func spend(_ more: Int, at place: String = "") throws {
         steps += more
         guard steps <= SchemaLimits.work else {
@@ -137,14 +141,14 @@ final class SchemaGrammar {
         }
     }
 
-    /// Ends a place, which is a JSON pointer, with the rule for the whole of it.
+    /// Adds the rule for a whole place (a JSON pointer), after the rules for its parts.
     func define(_ place: String, as part: GrammarPart, named name: String) {
         add(part, named: name)
         places.append((place, newNames))
         newNames = []
     }
 
-    /// The part as a rule, for one that is needed twice or must not be repeated in the text.
+    /// Adds a rule for a part that is used more than once, and returns a reference to the rule.
     func rule(_ part: GrammarPart) throws -> GrammarPart {
         let name = "r\(parts.count)"
         add(part, named: name)
@@ -171,7 +175,7 @@ final class SchemaGrammar {
 
     /// The members of an object in their order; optional members may be missing.
     func members(_ members: [(part: GrammarPart, isRequired: Bool)]) throws -> GrammarPart {
-        // What comes from a member on, where it is the first and where others are before it.
+        // The possible texts from a member on: `first` if no member is before it, `more` if one is.
         var (first, more) = ([GrammarPart.nothing], GrammarPart.nothing)
         for member in members.reversed() {
             let part = try rule(member.part)
@@ -182,13 +186,15 @@ final class SchemaGrammar {
         return .choice(first)
     }
 
-    /// Texts that begin alike, as rules that share their beginnings: the engine takes more than is
-    /// described where alternatives of one rule begin alike (xgrammar 0.1.30).
+    /// Returns a part that describes all `ways`, in which alternatives never begin with the same
+    /// character. If alternatives of one rule begin with the same character, the engine also accepts
+    /// texts that the rule does not describe (xgrammar 0.1.30).
     ///
-    /// - Parameter ways: each in the notation of the grammar engine, one character a string
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for what is too large
+    /// - Parameter ways: the texts; each string is one character in the notation of the grammar
+    ///   engine
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the work or the nesting exceeds its limit
     func sharing(_ ways: [[String]]) throws -> GrammarPart {
-        // A grammar has at least as many bytes of them.
+        // The grammar gets at least four bytes for each of these characters.
         try spend(4 * Self.byte * ways.map(\.count).reduce(0, +))
         return try sharing(ways.map { $0[...] }, depth: 0)
     }
@@ -207,7 +213,7 @@ final class SchemaGrammar {
         let branches = try firsts.map { first in
             var rest = following[first] ?? []
             var common = [GrammarPart.atom(first, bytes: 1)]
-            // What all have in common takes no rule.
+            // Characters that all texts have in common need no rule.
             while let next = rest.first?.first, rest.allSatisfy({ $0.first == next }) {
                 common.append(.atom(next, bytes: 1))
                 rest = rest.map { $0.dropFirst() }
@@ -218,8 +224,8 @@ final class SchemaGrammar {
         return branches.count == 1 ? branches[0] : try rule(.choice(branches))
     }
 
-    /// The longest of the shortest texts of all parts, in bytes: this many bytes can become
-    /// necessary with one more character.
+    /// Returns how many bytes one more character can add to the shortest end of a reply. This is the
+    /// largest length, over all parts, of a part's shortest text.
     ///
     /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if a part has no instance, or is too large
     func longestEnd() throws -> Int {
@@ -239,8 +245,8 @@ final class SchemaGrammar {
         return Int(most)
     }
 
-    /// Whether a rule may be the same rule, without a character between: the engine would look for
-    /// the beginning for ever.
+    /// Whether a rule may expand to itself without any character. The engine would then expand it
+    /// forever.
     private func beginsWithItself(_ rule: String, _ place: String) throws -> Bool {
         var (pending, seen) = (parts[rule]?.firstRules ?? [], Set<String>())
         while let next = pending.popLast() {
@@ -251,12 +257,14 @@ final class SchemaGrammar {
         return false
     }
 
-    /// Finds the lengths of all rules: each time those that refer to known ones become known.
+    /// Finds the lengths of all rules. Each pass finds the lengths of rules that refer to rules of
+    /// known length.
     private func measure() throws {
         var before: [String: Double]?
         while lengths != before {
             before = lengths
-            // In both orders, as a place may refer to earlier and to later ones.
+            // Goes through the places in both orders, because a place may refer to earlier and to
+            // later places.
             for (place, names) in places.reversed() + places {
                 for name in names { lengths[name] = length(parts[name] ?? .nothing).shortest }
                 try spend(0, at: place)
@@ -264,8 +272,8 @@ final class SchemaGrammar {
         }
     }
 
-    /// How short the text of a part can be, infinite for what cannot end, and the longest of that
-    /// of all parts within it; in bytes.
+    /// The length of the part's shortest text, and the largest such length among the part and the
+    /// parts inside it; in bytes. Infinite for a part whose text cannot end.
     private func length(_ part: GrammarPart) -> (shortest: Double, longest: Double) {
         steps += 1
         switch part {

@@ -13,23 +13,24 @@ package struct SchemaProcessor: LogitProcessor {
     private var hasEnded = false
     /// The mask of tokens that may come next; nil if any may.
     private var allowed: [UInt32]?
-    /// Tokens that are left for the reply, including the token that ends it; nil without a limit.
+    /// The number of tokens that the reply may still have, including the token that ends it; nil
+    /// without a limit.
     private var left: Int?
-    /// Tokens until the processor looks for the shortest end again.
+    /// The number of tokens until the processor looks for the shortest end again.
     private var pause = 0
     /// The tokens that end the reply, as soon as there is no room for more.
     private var way: ArraySlice<Int>?
 
-    /// Tokens to hold in reserve, because one more token of the model's choice can make the
-    /// shortest end longer.
+    /// The number of tokens to keep in reserve, because one more token of the model's choice can make
+    /// the shortest end longer.
     private let reserve: Int
     private static let leastReserve = 8
-    /// The most tokens with which a refusal searches for a sufficient limit.
+    /// The largest limit that is tried to tell, in an error, which limit would be enough.
     private static let farthest = 4096
 
     /// - Throws: `TokenGrammarError`, ``H2OSessionError/noRoomForSchema(tokens:atMost:)``
     ///
-    /// - Parameter longestEnd: the most tokens that one more token can make necessary
+    /// - Parameter longestEnd: the most tokens by which one more token can lengthen the shortest end
     init(
         _ path: GrammarPath, closing: ClosingTokens, longestEnd: Int, atMost most: Int?
     ) throws {
@@ -81,7 +82,7 @@ package struct SchemaProcessor: LogitProcessor {
         }
     }
 
-    /// Computes which tokens may come next.
+    /// Computes which tokens are allowed next.
     private mutating func look() throws {
         try lookForEnd()
         guard let next = way?.first else {
@@ -106,8 +107,8 @@ package struct SchemaProcessor: LogitProcessor {
         if room < reserve { way = found[...] } else { pause = room / reserve - 1 }
     }
 
-    /// Finds tokens that end the reply soon: tokens that close what is open or, if none of them is
-    /// allowed, the first allowed token.
+    /// Finds tokens that end the reply soon: at each step a token that closes an open string, array
+    /// or object or, if none of these is allowed, the first allowed token.
     private func wayToEnd(atMost most: Int) throws -> [Int] {
         let here = path.count
         var way = [Int]()
@@ -238,7 +239,7 @@ extension Tokenizer {
     }
 }
 
-/// A grammar, and how many tokens it has gone on with.
+/// A grammar, and the number of tokens that it has accepted.
 final class GrammarPath {
     private let grammar: any TokenGrammar
     private(set) var count = 0

@@ -1,9 +1,9 @@
-/// Limits of a schema, so that refusing one takes only milliseconds, and no more stack than a
-/// thread of Apple's systems has.
+/// Limits of a schema. With them, refusing a schema takes only milliseconds, and no more stack than
+/// a thread of Apple's systems has.
 enum SchemaLimits {
     /// Bytes of the schema's text.
     static let bytes = 256 << 10
-    /// Nested brackets in the text, or texts of one list that continue each other.
+    /// The depth of brackets in the text, and of rules for texts with a common beginning.
     static let nesting = 48
     /// Schemas in one `anyOf`, `oneOf` or `prefixItems`.
     static let ways = 256
@@ -13,17 +13,17 @@ enum SchemaLimits {
     static let pattern = 1024
     /// Bytes of the shortest reply that any part requires.
     static let reply = 1 << 20
-    /// Steps of work to turn the schema into a grammar.
+    /// Steps of work to convert the schema to a grammar.
     static let work = 1 << 20
 }
 
-/// Reads a JSON Schema into a grammar, and refuses a schema that cannot be checked token by token.
+/// Converts a JSON Schema to a grammar, and refuses a schema that cannot be checked token by token.
 struct SchemaReader {
     private let root: OrderedJSON
     private let grammar: SchemaGrammar
-    /// Schemas that references name and that are not read yet.
+    /// Schemas that a reference names and that are not read yet.
     private var schemas = [SchemaNode]()
-    /// The rule names of schemas that references name, by JSON pointer.
+    /// The rules of schemas that a reference names: their names, by JSON pointer.
     private var names = [String: String]()
 
     init(root: OrderedJSON, grammar: SchemaGrammar) {
@@ -135,7 +135,7 @@ struct SchemaReader {
         case nil:
             let meant = Self.families.filter { node.first(of: $0.value) != nil }
             guard meant.count < 2 else {
-                throw node.wrong("type", "the type that these keywords are for")
+                throw node.wrong("type", "the type to which the other keywords belong")
             }
             return Array(meant.keys)
         case .string(let name): named = [name]
@@ -233,7 +233,7 @@ struct SchemaReader {
         return .between("{", try grammar.members(members), "}")
     }
 
-    /// An object for whose members the schema has no names.
+    /// An object whose member names are not in the schema.
     private mutating func map(
         _ node: SchemaNode, _ counts: GrammarPart.Counts
     ) throws -> GrammarPart {
@@ -245,7 +245,7 @@ struct SchemaReader {
         } else if let schema = try node.schema("additionalProperties") {
             value = try part(schema)
         }
-        // Two members of the same name would count as one.
+        // The grammar cannot keep two members from having the same name, which count as one.
         guard counts.least < 2 else { throw node.unsupported("minProperties") }
         let members = try grammar.list(.member(.common("string"), value), counts)
         return .between("{", members, "}")
@@ -265,7 +265,7 @@ struct SchemaReader {
         let place = String(reference.dropFirst())
         if names[place] == nil {
             guard let schema = try value(at: place) else {
-                throw node.wrong("$ref", "a definition that is there")
+                throw node.wrong("$ref", "the place of a schema in this document")
             }
             add(try SchemaNode(schema, at: place))
         }

@@ -1,4 +1,4 @@
-/// Numbers between two limits, as the digits that they are written with.
+/// Numbers between two limits, as sequences of digits.
 enum NumberRange {
     /// The most digits of a number; a `Double` represents all of them exactly.
     private static let most = 15
@@ -58,7 +58,7 @@ enum NumberRange {
         return ways
     }
 
-    /// One way for each number of digits and leading digits.
+    /// Sequences for all numbers in the range, one for each number of digits and leading digits.
     private static func unsigned(_ range: ClosedRange<Int>, decimals: Int) -> [[String]] {
         let fewest = decimals + 1
         let counts = fewest ... max(fewest, String(range.upperBound).count)
@@ -171,7 +171,7 @@ struct PatternReader {
         return .quoted(String(scalar))
     }
 
-    /// The rest of a set of ASCII characters.
+    /// Reads the rest of a set of ASCII characters, such as `[a-z]`.
     private mutating func set() throws -> GrammarPart? {
         let isNegative = took("^")
         var members = Set<Unicode.Scalar>()
@@ -197,7 +197,7 @@ struct PatternReader {
         return try part(members, isNegative: isNegative)
     }
 
-    /// One end of a range in a set.
+    /// Reads one end of a range in a set.
     private mutating func member() -> Unicode.Scalar? {
         guard var scalar = rest.popFirst() else { return nil }
         if scalar == "\\" {
@@ -215,7 +215,7 @@ struct PatternReader {
         return .set(codes + (isNegative ? GrammarPart.charactersBeyondASCII : ""))
     }
 
-    /// Whether a backslash before this character only means the character itself.
+    /// Whether a backslash and this character together mean the character itself.
     private static func isPlain(_ scalar: Unicode.Scalar) -> Bool {
         !scalar.properties.isAlphabetic && !("0" ... "9").contains(scalar)
     }
@@ -227,7 +227,7 @@ struct PatternReader {
         "w": Set(plain.filter { !isPlain($0) || $0 == "_" }),
     ]
 
-    /// The last part, repeated as the quantifier after it demands.
+    /// The last part, repeated as often as the quantifier after it says.
     private mutating func counted(_ part: GrammarPart) -> GrammarPart? {
         var counts = GrammarPart.Counts()
         if took("?") {

@@ -28,10 +28,10 @@ public actor H2OModel {
     /// - Parameters:
     ///   - context: a model of mlx-swift-lm with its tokenizer
     ///   - caches: the caches of its layers in each conversation
-    ///   - archiveInFiles: whether the archive of recall is in files, which are deleted with the
-    ///     conversation, or in memory. Without recall there is no archive.
+    ///   - archiveInFiles: true if the archive of recall is in files, which are deleted with the
+    ///     conversation; false if it is in memory. Without recall there is no archive
     ///   - snapshots: the bytes that the snapshots of one conversation may take
-    ///   - promptChunk: the tokens of a prompt that are read at once
+    ///   - promptChunk: the number of tokens of a prompt that are read at once
     public init(
         context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool = false,
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
@@ -77,9 +77,9 @@ public actor H2OModel {
     }
 
     /// Releases memory that is not needed now: buffers that MLX keeps, conversations of
-    /// FoundationModels that no request uses, and snapshots, which move to files within
-    /// ``H2OSnapshotLimits/files``. No message is lost, but some may be read again. This happens
-    /// automatically after a memory warning and when the app enters the background.
+    /// FoundationModels that no request uses, and snapshots, which move to files up to the limit
+    /// ``H2OSnapshotLimits/files``. No message is lost, but some may be read again. The model calls
+    /// this itself after a memory warning and when the app enters the background.
     public func releaseMemory() async {
         await Self.releaseMemory(holders)
     }
@@ -126,20 +126,20 @@ final class MemoryHolders: @unchecked Sendable {
 }
 
 extension H2OModel {
-    /// Loads a model from its folder. First checks that the folder equals its manifest, that MLX
+    /// Loads a model from its folder. First checks that the folder matches its manifest, that MLX
     /// can start, and that the model fits into the free memory. The CPU loads the model, so the app
     /// may enter the background meanwhile.
     ///
     /// - Parameters:
     ///   - folder: contains weights, tokenizer, configuration and `manifest.json`
-    ///   - plan: the bytes that the model needs; MLX's limits are the sum of the plans and
-    ///     snapshots of all models in memory
+    ///   - plan: the bytes that the model needs. MLX's limits are the sum of the plans and snapshot
+    ///     limits of all models in memory
     ///   - caches: the caches of the model's layers in each conversation
-    ///   - archiveInFiles: whether the archive of recall is in files, which are deleted with the
-    ///     conversation, or in memory
+    ///   - archiveInFiles: true if the archive of recall is in files, which are deleted with the
+    ///     conversation; false if it is in memory
     ///   - snapshots: the bytes that the snapshots of one conversation may take
-    ///   - checksEveryByte: whether to compare the files' digests and not only their sizes; it
-    ///     takes seconds per gigabyte
+    ///   - checksEveryByte: whether to compare the files' digests too, which takes seconds per
+    ///     gigabyte; if false, compares only their sizes
     /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public static func load(
         from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
@@ -151,7 +151,7 @@ extension H2OModel {
             platform: H2OPlatform(), loader: LLMLoader())
     }
 
-    /// The same with other system services and another loader.
+    /// Loads a model with other system services and another loader, for tests.
     package static func load(
         from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
@@ -162,8 +162,8 @@ extension H2OModel {
         try platform.metal.check()
         try platform.memory.check(plan, of: manifest.model)
         let limits = MemoryLimits(plan, snapshots: snapshots.memory)
-        // Upstream loads in one call that cannot be interrupted. If it used the GPU in the
-        // background, iOS would end the app.
+        // mlx-swift-lm loads a model in one call that cannot be interrupted. If that call used the
+        // GPU in the background, iOS would end the app.
         return try await Device.withDefaultDevice(.cpu) {
             let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
             try BundledAdapter.apply(in: folder, to: context.model)
@@ -193,14 +193,14 @@ package struct H2OPlatform: Sendable {
     package var background: BackgroundGuard
     package var metal: MetalCheck
     package var pressure: MemoryPressure
-    /// The folder with a folder of archives for each conversation.
+    /// The folder that has a subfolder for each conversation's archives.
     package var archives: URL
-    /// The folder with a folder of snapshots for each conversation.
+    /// The folder that has a subfolder for each conversation's snapshots.
     package var snapshots: URL {
         archives.deletingLastPathComponent()
             .appending(path: "h2o-snapshots", directoryHint: .isDirectory)
     }
-    /// The time since a fixed moment.
+    /// Returns the time since a fixed moment.
     package var elapsed: @Sendable () -> Duration
 
     package init(
@@ -217,7 +217,7 @@ package struct H2OPlatform: Sendable {
         self.elapsed = elapsed
     }
 
-    /// In the app's folder for support files.
+    /// The folder for archives in the app's folder for support files.
     package static let ownArchives: URL = {
         let files = FileManager.default
         let own = files.urls(for: .applicationSupportDirectory, in: .userDomainMask).first

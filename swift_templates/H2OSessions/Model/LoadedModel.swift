@@ -10,14 +10,15 @@ package final class LoadedModel: @unchecked Sendable {
     package let manifest: ModelManifest?
     /// The caches of the layers in each conversation.
     package let caches: H2OCaches
-    /// Whether the archive of recall is in files or in memory.
+    /// Whether the archive of recall is in files; otherwise it is in memory.
     package let archiveInFiles: Bool
     /// The bytes that a conversation's snapshots may take.
     package let snapshots: H2OSnapshotLimits
-    /// Tokens of a prompt to read at once.
+    /// The number of tokens of a prompt to read at once.
     package let promptChunk: Int
-    /// The same, but fewer if this device is slow: a step that runs when the app leaves the
-    /// foreground must end within a few seconds.
+    /// The number of tokens to read at once on this device. It is less than ``promptChunk`` on a slow
+    /// device, because a step that runs when the app leaves the foreground must end within a few
+    /// seconds.
     private(set) var chunk: Int
     package let facts: ModelFacts
     /// Created for the first reply with a schema.
@@ -68,7 +69,7 @@ package final class LoadedModel: @unchecked Sendable {
             .union([tokenizer.eosTokenId].compactMap { $0 })
     }
 
-    /// The format that turns transcripts with these tools into tokens.
+    /// The format that converts transcripts with these tools to tokens.
     func format(tools: [H2OToolDefinition], options: H2OSession.Options) -> PromptFormat {
         let thinking = (options.schema == nil ? options.thinking : false).map {
             [context.configuration.thinkingVariable: JSONValue.bool($0)]
@@ -78,7 +79,7 @@ package final class LoadedModel: @unchecked Sendable {
             variables: options.templateContext, thinking: thinking ?? [:])
     }
 
-    /// Everything on which the caches of its conversations depend.
+    /// All values on which the caches of the model's conversations depend.
     package private(set) lazy var identity: ConversationIdentity = {
         let format = format(tools: [], options: H2OSession.Options())
         let probe = [H2OMessage.system("a"), .user("b"), .assistant("c"), .user("d")]
@@ -112,7 +113,8 @@ package final class LoadedModel: @unchecked Sendable {
 }
 
 extension LoadedModel {
-    /// The processor that makes a reply follow the schema of the options; nil without a schema.
+    /// Returns the processor that makes a reply follow the schema of the options; nil without a
+    /// schema.
     ///
     /// - Throws: ``H2OSessionError``
     func schemaProcessor(for options: H2OSession.Options) throws -> SchemaProcessor? {
@@ -125,7 +127,8 @@ extension LoadedModel {
         return try grammars.processor(for: schema, atMost: options.maxTokens)
     }
 
-    /// The token that ends a turn in the chat template, or else the token that ends a reply.
+    /// The token that ends a turn in the chat template; without a template, a token that ends a
+    /// reply.
     private func endOfTurn() throws -> Int {
         let format = format(tools: [], options: H2OSession.Options())
         let exchange: [H2OMessage] = [.user("a"), .assistant("b"), .user("c")]
@@ -179,9 +182,9 @@ extension H2OConfiguration {
 package struct ModelFacts: Sendable {
     /// The sampling settings in `generation_config.json`.
     package var sampling = H2OSampling()
-    /// The most tokens of a prompt, from `config.json`; nil if it does not contain the number.
+    /// The largest number of tokens of a prompt, from `config.json`; nil if it is not there.
     package var positions: Int?
-    /// The tokens in the vocabulary, from `config.json`; nil if it does not contain the number.
+    /// The number of tokens in the vocabulary, from `config.json`; nil if it is not there.
     package var vocabulary: Int?
 
     package init(

@@ -6,7 +6,7 @@ import Foundation
 /// not block the threads that all tasks share.
 package final class ThreadExecutor: SerialExecutor {
     private let jobs = JobQueue()
-    /// Bytes.
+    /// The stack's size in bytes.
     package static let stackSize = 4 << 20
 
     init() {
@@ -22,7 +22,7 @@ package final class ThreadExecutor: SerialExecutor {
         }
         thread.name = "h2o-model"
         thread.qualityOfService = .userInitiated
-        // Apple's systems give a thread 512 KB, but chat templates are parsed recursively.
+        // Apple's default of 512 KB is too small, because chat templates are parsed recursively.
         thread.stackSize = Self.stackSize
         thread.start()
     }
@@ -64,7 +64,7 @@ private final class JobQueue: @unchecked Sendable {
         }
     }
 
-    /// Waits for a job; nil when the queue is closed.
+    /// Waits for a job and returns it; nil when the queue is closed.
     func next() -> Job? {
         condition.withLock {
             while waiting.isEmpty && !isClosed { condition.wait() }
@@ -81,7 +81,7 @@ final class TurnQueue: @unchecked Sendable {
     private var isTaken = false
     private var waiting = [Waiting]()
 
-    /// Waits for the turn.
+    /// Waits until all earlier turns have ended.
     ///
     /// - Throws: `CancellationError` if the task is canceled while it waits
     func begin() async throws {

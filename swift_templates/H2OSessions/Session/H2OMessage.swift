@@ -21,7 +21,7 @@ public struct H2OMessage: Hashable, Codable, Sendable {
     public var toolCalls: [H2OToolCall]
     /// The call to which a tool's output belongs.
     public var toolCallID: String?
-    /// The tool that gave the output.
+    /// The name of the tool that gave the output.
     public var toolName: String?
 
     public init(
@@ -55,7 +55,7 @@ public struct H2OMessage: Hashable, Codable, Sendable {
     }
 }
 
-/// A call of a tool, as the model wrote it.
+/// A call of a tool by the model.
 public struct H2OToolCall: Hashable, Codable, Sendable {
     /// The identifier of the call, unique in the conversation.
     public var id: String
@@ -81,7 +81,8 @@ package struct H2OToolDefinition: Hashable, Codable, Sendable {
     ///   an object
     package init(name: String, description: String, parameters: JSONValue) throws {
         guard case .object(let schema) = parameters, schema["type"] == .string("object") else {
-            let expected = "an object of type \"object\", the parameters of the tool \(name)"
+            let expected =
+                "a schema with \"type\": \"object\" for the arguments of the tool \(name)"
             throw H2OSessionError.invalidSchema(.notASchema(place: "", expected: expected))
         }
         self.name = name
@@ -115,7 +116,7 @@ public struct H2OTool: Sendable {
     /// Runs the tool. If it throws an error, the model gets the error's text.
     package let call: @Sendable ([String: JSONValue]) async throws -> String
 
-    /// Creates a tool whose arguments have a type of the app.
+    /// Creates a tool whose arguments are decoded to a type of the app.
     ///
     /// - Parameters:
     ///   - parameters: mlx-swift-lm's descriptions of the arguments
@@ -145,7 +146,7 @@ public struct H2OTool: Sendable {
     }
 }
 
-/// Arguments of a call that are not of the tool's type.
+/// The error for arguments that cannot be decoded to the tool's type.
 private struct ArgumentsProblem: LocalizedError {
     let errorDescription: String?
 
@@ -159,7 +160,7 @@ private struct ArgumentsProblem: LocalizedError {
             }
         let place = context?.codingPath.map(\.stringValue).joined(separator: ".") ?? ""
         errorDescription =
-            "The arguments are not as the tool describes them"
+            "The arguments do not match the tool's description"
             + (place.isEmpty ? "" : ", at \(place)") + ". \(context?.debugDescription ?? "")"
     }
 }

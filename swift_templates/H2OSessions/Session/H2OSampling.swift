@@ -3,17 +3,20 @@ import MLXLMCommon
 /// How the next token is chosen. For a field that is nil, the session uses the value in the model's
 /// `generation_config.json`, or else mlx-swift-lm's default.
 public struct H2OSampling: Hashable, Codable, Sendable {
-    /// Flattens the probabilities (above 1) or sharpens them; 0 chooses the likeliest token.
+    /// The temperature: above 1 the probabilities become more equal, below 1 less equal; 0 always
+    /// chooses the likeliest token.
     public var temperature: Float?
-    /// Considers the likeliest tokens that together have this probability; 1 considers all.
+    /// Considers only the likeliest tokens that together have this probability; 1 considers all.
     public var topP: Float?
-    /// Considers this many of the likeliest tokens; 0 considers all.
+    /// Considers only this many of the likeliest tokens; 0 considers all.
     public var topK: Int?
-    /// Considers tokens whose probability is at least this share of the largest; 0 considers all.
+    /// Considers only tokens whose probability is at least this share of the largest probability;
+    /// 0 considers all.
     public var minP: Float?
-    /// Divides the logits of tokens that occurred among the newest; 1 changes nothing.
+    /// Lowers the logits of tokens that are among the newest tokens, by this factor; 1 changes
+    /// nothing.
     public var repetitionPenalty: Float?
-    /// Makes a reply repeatable.
+    /// The seed of the random numbers. With the same seed, the same reply is generated again.
     public var seed: UInt64?
 
     public init(
@@ -33,8 +36,10 @@ public struct H2OSampling: Hashable, Codable, Sendable {
 }
 
 extension H2OSampling {
-    /// - Throws: ``H2OSessionError/invalidSampling(field:value:allowed:)``, because upstream would
-    ///   accept an impossible value and choose wrong tokens
+    /// Checks the values, because mlx-swift-lm would accept an impossible value and choose wrong
+    /// tokens.
+    ///
+    /// - Throws: ``H2OSessionError/invalidSampling(field:value:allowed:)``
     func check() throws {
         let most = Float.greatestFiniteMagnitude
         let fields: [(name: String, value: Float?, allowed: ClosedRange<Float>)] = [

@@ -22,7 +22,7 @@ public actor H2OSession {
 
     private nonisolated let replies = ReplyChain()
 
-    /// The executor of its model.
+    /// The executor of the session's model.
     public nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
 
     init(_ conversation: Conversation, messages: [H2OMessage], tools: [H2OTool], options: Options) {
@@ -45,7 +45,8 @@ public actor H2OSession {
         try await respond(to: .user(prompt), options: options)
     }
 
-    /// The same with a message of any role that the model can answer.
+    /// Generates the model's reply to a message of any role that the model can answer; see
+    /// ``respond(to:options:)-(String,_)``.
     public func respond(
         to message: H2OMessage, options: Options? = nil
     ) async throws -> Response {
@@ -59,8 +60,9 @@ public actor H2OSession {
         }
     }
 
-    /// Streams the model's reply to a user's message. Generation does not wait for the reader. It
-    /// ends with the turn, when the stream is released, or when ``cancel()`` is called.
+    /// Streams the model's reply to a user's message. Generation does not wait for the reader of the
+    /// stream. It ends with the model's turn, when the stream is released, or when ``cancel()`` is
+    /// called.
     ///
     /// - Parameters:
     ///   - prompt: the message
@@ -73,7 +75,8 @@ public actor H2OSession {
         streamResponse(to: .user(prompt), options: options)
     }
 
-    /// The same with a message of any role that the model can answer.
+    /// Streams the model's reply to a message of any role that the model can answer; see
+    /// ``streamResponse(to:options:)-(String,_)``.
     public nonisolated func streamResponse(
         to message: H2OMessage, options: Options? = nil
     ) -> AsyncThrowingStream<Part, any Error> {
@@ -82,7 +85,7 @@ public actor H2OSession {
 
     /// Continues the last reply, which was cut off by ``cancel()``, by its limit of tokens, or by
     /// the end of the app. The session first reads the reply again if necessary. The model does not
-    /// think again; if the reply was cut off after its thoughts, the answer follows.
+    /// think again: if the reply was cut off after its thoughts, the model writes the answer.
     ///
     /// - Parameter options: options that replace the session's
     /// - Returns: the parts that follow the existing ones. The stream throws
@@ -101,7 +104,7 @@ public actor H2OSession {
         }
     }
 
-    /// Whether the last message is a reply that can continue, that is, calls no tools.
+    /// Whether the last message is a reply that can continue: one that calls no tools.
     package var canContinue: Bool {
         guard let last = messages.last, last.role == .assistant, last.toolCalls.isEmpty else {
             return false
@@ -133,9 +136,9 @@ public actor H2OSession {
         return stream
     }
 
-    /// Reads instructions, tools and the messages so far, so that the next reply reads only the
-    /// user's message, and compiles the grammar of the schema in the session's options. This saves
-    /// time before the first reply; after a reply, the caches have read all of it already.
+    /// Reads instructions, tools and the messages so far, and compiles the grammar of the schema in
+    /// the session's options. The next reply then reads only the user's message. This shortens the
+    /// wait for the first reply; after a reply, the caches have read everything already.
     ///
     /// - Throws: ``H2OSessionError``, an `MLXError`, the chat template's own error, or
     ///   `CancellationError`
@@ -143,7 +146,9 @@ public actor H2OSession {
         try await prewarm { _, _ in }
     }
 
-    /// - Parameter progress: receives the share that was read, after each step
+    /// See ``prewarm()``.
+    ///
+    /// - Parameter progress: receives the share of the tokens that was read, 0...1, after each step
     package func prewarm(
         progress: @escaping @Sendable (Double, H2OMemoryReading) -> Void
     ) async throws {
@@ -185,7 +190,8 @@ public actor H2OSession {
         get async { await conversation.keptPositions }
     }
 
-    /// Whether a reply is being generated and was not canceled. Another prompt is then refused.
+    /// Whether a reply is being generated and was not canceled. The session then refuses another
+    /// prompt.
     public nonisolated var isResponding: Bool { replies.isResponding }
 
     /// The message to answer, and the index of the message that it replaces together with all later
@@ -200,7 +206,7 @@ public actor H2OSession {
         try await replies.append { try await work(self) }.value
     }
 
-    /// Lets the model answer a message. While the model calls tools, runs them and lets it
+    /// Lets the model answer a message. When the model calls tools, runs them and lets the model
     /// continue.
     ///
     /// - Throws: ``H2OSessionError/tooManyToolRounds(_:)``, or an error of the conversation. The
@@ -248,10 +254,10 @@ public actor H2OSession {
     }
 }
 
-/// Runs the replies of a session and other changes of its conversation one after the other.
+/// Runs a session's replies and all other changes of its conversation one after the other.
 private final class ReplyChain: @unchecked Sendable {
     private let lock = NSLock()
-    /// The last task; it ends after all others.
+    /// The last task. It ends after all other tasks.
     private var last: Task<Void, Never>?
     /// The reply that is being generated, and the number of replies so far.
     private var reply: (number: Int, task: Task<H2OSession.Response, any Error>)?
@@ -323,7 +329,8 @@ extension H2OSession {
 extension H2OSession.Response {
     fileprivate var isCancelled: Bool { usage.stop == .cancelled }
 
-    /// Adds the next round of a reply; its calls replace those that were answered.
+    /// Adds the next round of a reply. Its tool calls replace the calls of the round before, which
+    /// were answered.
     fileprivate mutating func add(_ next: Self) {
         text += next.text
         thoughts += next.thoughts
@@ -350,8 +357,8 @@ extension H2OSession.Usage {
 }
 
 extension H2OSession {
-    /// Replaces the conversation, as after an edit of an earlier message. The next reply reads
-    /// again only the messages after the nearest snapshot before the change.
+    /// Replaces the messages of the conversation, for example after an edit of an earlier message.
+    /// The next reply reads only the messages after the last snapshot before the change.
     ///
     /// - Throws: ``H2OSessionError/busy`` while a reply is being generated
     public func setMessages(_ messages: [H2OMessage]) async throws {
@@ -363,7 +370,7 @@ extension H2OSession {
     /// differ.
     ///
     /// - Parameter options: options that replace the session's
-    /// - Returns: as ``streamResponse(to:options:)-(String,_)``
+    /// - Returns: the same parts as ``streamResponse(to:options:)-(String,_)``
     public nonisolated func regenerate(
         options: Options? = nil
     ) -> AsyncThrowingStream<Part, any Error> {
@@ -375,8 +382,8 @@ extension H2OSession {
         }
     }
 
-    /// Creates a second session with the same conversation, instructions and tools. Both then
-    /// continue independently. Waits for a reply that is being generated.
+    /// Creates a second session with the same conversation, instructions and tools. Both sessions
+    /// then continue independently. Waits for a reply that is being generated.
     ///
     /// - Throws: `H2OCacheError.archive` if files of the archive have changed, or an error of the
     ///   file system
@@ -391,17 +398,16 @@ extension H2OSession {
 }
 
 extension H2OSession {
-    /// Writes the conversation to a folder, so that it can continue in another process. If the
-    /// process ends during this, the folder keeps its earlier content. If the conversation is saved
-    /// after each turn, the folder also contains snapshots of earlier turns, within
-    /// ``H2OSnapshotLimits/files``.
+    /// Writes the conversation to a folder, so that it can continue in another process. Waits for a
+    /// reply that is being generated. If the process ends while it writes, the folder keeps its
+    /// earlier content. If the conversation is saved after each turn, the folder also contains
+    /// snapshots of earlier turns, up to the limit ``H2OSnapshotLimits/files``.
     ///
     /// The folder contains the user's conversation: choose a place that others cannot read, and
     /// delete it with the conversation. If archives are in files, the folder contains them too, as
     /// links to the same files if the file system supports it.
     ///
-    /// - Parameter folder: is created if it does not exist. Waits for a reply that is being
-    ///   generated
+    /// - Parameter folder: the folder, which is created if it does not exist
     /// - Throws: ``H2OSessionError/nothingToSave`` before the first reply,
     ///   `H2OCacheError.notSavable` for a model with caches of another kind, or an error of writing
     public func save(to folder: URL) async throws {
@@ -410,13 +416,13 @@ extension H2OSession {
         }
     }
 
-    /// Continues a conversation that ``save(to:)`` wrote. It reads nothing again.
+    /// Restores a conversation that ``save(to:)`` wrote. No message is read again.
     ///
     /// - Parameters:
-    ///   - folder: the saved conversation, which does not change
+    ///   - folder: the folder of the saved conversation; its files are not changed
     ///   - model: the model of the conversation
-    ///   - tools: the same tools as before; with others, the next reply reads the conversation
-    ///     again
+    ///   - tools: the same tools as before. With other tools, the next reply reads the whole
+    ///     conversation again
     ///   - options: the options of replies that have none of their own
     /// - Throws: `H2OCacheError` for a folder of another model, policy, template or version, and
     ///   for damaged files; or an error of reading

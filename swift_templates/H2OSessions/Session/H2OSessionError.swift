@@ -12,11 +12,11 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     /// The system prompt, which is never evicted, does not fit into the cache together with
     /// sinks and recent tokens. Both values are numbers of tokens.
     case systemPromptTooLong(tokens: Int, atMost: Int)
-    /// There is no reply yet, or the last one ended with an error.
+    /// There is no reply yet, or the last reply ended with an error.
     case nothingToSave
     /// The new part of the conversation has more tokens than the model has positions.
     case promptTooLong(tokens: Int, atMost: Int)
-    /// The message contains something else than text, such as an image.
+    /// The message contains something that is not text, such as an image.
     case unsupportedInput(String)
     /// Two tools have this name.
     case duplicateTool(String)
@@ -28,13 +28,13 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     case malformedToolCall(String)
     /// The JSON Schema cannot be used for replies.
     case invalidSchema(SchemaProblem)
-    /// The shortest reply that follows the schema has more tokens than a reply may have; `tokens`
-    /// would be enough.
+    /// The shortest reply that follows the schema has more tokens than `atMost`, the limit of the
+    /// reply. A limit of `tokens` would be enough.
     case noRoomForSchema(tokens: Int, atMost: Int)
-    /// This package's version of mlx-swift-lm has no grammar engine, which schemas need; `version`
-    /// has one.
+    /// This package's version of mlx-swift-lm has no grammar engine, which schemas need; version
+    /// `version` has a grammar engine.
     case noGrammarEngine(version: String)
-    /// No conversation can have these messages. `reason` names the message, from 0.
+    /// No conversation can have these messages. `reason` names the message by its index, from 0.
     case contradictoryTranscript(reason: String)
     /// The app is in the background, where it may not use the GPU, and `BackgroundGuard.system`
     /// refuses to wait.
@@ -73,35 +73,35 @@ extension H2OSessionError {
             "\(field) is \(value), and must be \(allowed.lowerBound) or more"
                 + (allowed.upperBound < .greatestFiniteMagnitude
                     ? " and at most \(allowed.upperBound)" : "")
-                + ". Set it to such a value, or to nil for the model's own."
+                + ". Set it to an allowed value, or to nil for the model's own value."
         case .systemPromptTooLong(let tokens, let atMost):
-            "The system prompt has \(tokens) tokens, and the cache can pin \(max(0, atMost)) of "
-                + "them. Shorten it, or package the model with a larger --max-kv or a smaller "
-                + "--recent-budget."
+            "The system prompt has \(tokens) tokens, but the cache can pin at most "
+                + "\(max(0, atMost)) tokens. Shorten the system prompt, or package the model with a "
+                + "larger --max-kv or a smaller --recent-budget."
         case .nothingToSave:
-            "The session has no reply to save. Save it after one."
+            "The session has no reply to save. Save it after its first reply."
         case .promptTooLong(let tokens, let atMost):
-            "The prompt has \(tokens) tokens, and the model was made for \(atMost). Shorten it, or "
-                + "give it in several messages."
+            "The prompt has \(tokens) tokens, but the model can read at most \(atMost) tokens. "
+                + "Shorten the prompt, or split it into several messages."
         case .unsupportedInput(let kind):
-            "The model reads text, and the message has \(kind). Describe it in words, or package "
-                + "a model that takes it."
+            "The model reads only text, but the message has \(kind). Describe it in words, or "
+                + "package a model that accepts it."
         case .duplicateTool(let name):
-            "Two tools have the name \(name). Give each tool a name of its own."
+            "Two tools have the name \(name). Give each tool its own name."
         case .noToolToCall:
-            "The model must call a tool, and the session has none. Give it one, or leave "
-                + "requiresToolCall out."
+            "The model must call a tool, but the session has no tools. Give the session a tool, or "
+                + "set requiresToolCall to false."
         case .tooManyToolRounds(let rounds):
-            "The model still calls tools after \(rounds) rounds. Raise maxToolRounds, or tell it "
-                + "in the instructions when to answer."
+            "The model still calls tools after \(rounds) rounds. Raise maxToolRounds, or say in the "
+                + "instructions when the model must answer."
         case .malformedToolCall(let text):
-            "The model called a tool in a way that cannot be read: \(text) Ask again, or describe "
-                + "the tool's arguments more simply."
+            "The model's tool call cannot be parsed: \(text) Ask again, or simplify the description "
+                + "of the tool's arguments."
         case .invalidSchema(let problem):
             problem.text
         case .noRoomForSchema(let tokens, let most):
-            "A reply in the form of the schema has \(tokens) tokens or more, and \(most) are "
-                + "allowed. Raise maxTokens or ask for less."
+            "A reply that follows the schema has at least \(tokens) tokens, but only \(most) are "
+                + "allowed. Raise maxTokens, or require less in the schema."
         case .noGrammarEngine(let version):
             "This package's version of mlx-swift-lm has no grammar engine. Package the model with "
                 + "--upstream-version \(version)."
@@ -117,16 +117,16 @@ extension H2OSessionError.SchemaProblem {
     fileprivate var text: String {
         switch self {
         case .notJSON:
-            "The schema is not JSON, or an object in it has two members of one name. Give the "
-                + "text of one JSON Schema."
+            "The schema is not JSON, or an object in it has two members with the same name. Pass "
+                + "the text of one JSON Schema."
         case .notASchema(let place, let expected):
-            "\(Self.shown(place)) is not as in a JSON Schema. Expected is \(expected)."
+            "\(Self.shown(place)) is not a valid JSON Schema. Expected: \(expected)."
         case .noInstance(let place):
-            "\(Self.shown(place)) describes a value that cannot exist. Correct its limits, or "
-                + "give what refers to itself a way to end."
+            "\(Self.shown(place)) does not allow any value. Correct its limits. A schema that "
+                + "refers to itself must allow a value without such a reference."
         case .unsupported(let keyword, let place):
-            "\(Self.shown(place)) uses \"\(keyword)\" in a way that generated text cannot be held "
-                + "to. Leave it out, and check the finished value for it."
+            "\(Self.shown(place)) uses \"\(keyword)\" in a way that cannot be checked during "
+                + "generation. Remove it, and check the complete value instead."
         case .tooLarge(let place):
             "\(Self.shown(place)) is too large. Make it shorter, nest it less, and ask for less."
         case .refused(let reason):

@@ -5,21 +5,21 @@ extension H2OSession {
     /// Options of a reply.
     public struct Options: Sendable {
         public var sampling: H2OSampling
-        /// The most tokens of one answer, including its thoughts. nil for no limit, or with a
-        /// `schema` for a limit with room for an instance.
+        /// The most tokens of one answer, including its thoughts. nil means no limit; with a
+        /// `schema`, nil means a limit that is large enough for a value of the schema.
         public var maxTokens: Int?
         /// Whether the model thinks before it answers; nil for the chat template's default.
         public var thinking: Bool?
         /// Further variables of the chat template.
         public var templateContext: [String: JSONValue]
-        /// Texts before which an answer ends; the answer does not contain them.
+        /// Texts that end an answer when the model writes them; the answer does not contain them.
         public var stopStrings: [String]
-        /// The schema that the reply follows. The text is then JSON, without thoughts, tool calls
-        /// and stop strings. It always ends within `maxTokens`; a canceled reply is an incomplete
-        /// instance.
+        /// The schema that the reply follows. The reply is then JSON, without thoughts and tool
+        /// calls, and stop strings have no effect. It always ends within `maxTokens`; a canceled
+        /// reply is an incomplete value.
         public var schema: H2OSchema?
-        /// Whether the model must call a tool before it answers. Like a schema, this needs a
-        /// grammar engine; the model then does not think.
+        /// Whether the model must call a tool before it answers. The model then does not think.
+        /// Like a schema, this needs a grammar engine.
         public var requiresToolCall: Bool
         /// The most rounds of tool calls in one reply.
         public var maxToolRounds: Int
@@ -66,11 +66,11 @@ extension H2OSession {
     /// A complete reply.
     public struct Response: Hashable, Sendable {
         public var text = ""
-        /// What the model thought; empty if nothing.
+        /// The model's thoughts; empty if there are none.
         public var thoughts = ""
         /// The tools that the model called and that nobody has answered.
         public var toolCalls = [H2OToolCall]()
-        /// What looks like a call and is none, as the model wrote it.
+        /// Texts that look like tool calls but cannot be parsed, as the model wrote them.
         public var malformedToolCalls = [String]()
         public var usage = Usage()
 
@@ -82,7 +82,7 @@ extension H2OSession {
                 text, thoughts: thoughts.isEmpty ? nil : thoughts, toolCalls: toolCalls)
         }
 
-        /// The same, after the existing part of the reply.
+        /// The reply as a message, after the existing part of a reply that continues.
         func message(after beginning: H2OMessage?) -> H2OMessage {
             guard let beginning else { return message }
             var whole = message
@@ -95,19 +95,18 @@ extension H2OSession {
 
     /// Numbers of tokens and times of a reply.
     public struct Usage: Hashable, Codable, Sendable {
-        /// Tokens of the conversation when the answer began: those that the caches had and
-        /// those that were read.
+        /// Tokens of the conversation when the answer began: `cachedTokens` + `readTokens`.
         public var promptTokens = 0
-        /// Tokens that the caches had; most of them may have been evicted.
+        /// Tokens that the caches had read before this reply; most may have been evicted.
         public var cachedTokens = 0
         /// Tokens that were read for this reply.
         public var readTokens = 0
-        /// Tokens generated, thoughts and the one that ends the turn included.
+        /// Generated tokens, including thoughts and the token that ends the turn.
         public var generatedTokens = 0
-        /// Tokens of thoughts.
+        /// Generated tokens of thoughts.
         public var thoughtTokens = 0
         package var recalled: H2ORecallStatistics?
-        /// Until the first token, including time spent in the background; zero without one.
+        /// The time until the first token, including time in the background; zero without a token.
         public var timeToFirstToken = Duration.zero
         public var duration = Duration.zero
         /// Why the reply ended; nil while it continues.
@@ -140,7 +139,7 @@ extension H2OSession {
         case endOfTurn
         /// The reply reached `maxTokens`.
         case length
-        /// The next text was one of `stopStrings`.
+        /// The model wrote one of `stopStrings`.
         case stopString
         /// The model calls tools.
         case toolCalls

@@ -24,8 +24,8 @@ package final class ConversationFolder: Sendable {
         }
     }
 
-    /// The same, with the archives of another conversation, which may be open. Segments never
-    /// change, so both conversations share the files if the file system supports it.
+    /// Creates a folder with the archives of another conversation, which may be open. Segments
+    /// never change, so both conversations share the files if the file system supports links.
     package convenience init(in root: URL, archivesOf other: URL) throws {
         try self.init(in: root)
         try FileManager.default.copyArchives(of: other, to: url)
@@ -71,7 +71,7 @@ extension FileManager {
             for name in names where name.hasSuffix(".safetensors") {
                 try linkOrCopyItem(at: from.appending(path: name), to: to.appending(path: name))
             }
-            // The manifest last, because it may name only segments that are written.
+            // Copies the manifest last, because it may name only segments that are written.
             if names.contains("manifest") {
                 try copyItem(
                     at: from.appending(path: "manifest"), to: to.appending(path: "manifest"))
@@ -79,8 +79,8 @@ extension FileManager {
         }
     }
 
-    /// Links the file to another name if the file system supports it, and copies it otherwise. For
-    /// files that never change.
+    /// Links a file to another name if the file system supports links, and copies it otherwise. Use
+    /// this only for files that never change.
     func linkOrCopyItem(at file: URL, to other: URL) throws {
         do {
             try linkItem(at: file, to: other)
@@ -89,8 +89,8 @@ extension FileManager {
         }
     }
 
-    /// Creates a folder for a user's conversation, if it does not exist. Others cannot read it, and
-    /// while the device is locked, its files can be written but not opened.
+    /// Creates a folder for a user's conversation, if it does not exist. Other users cannot read it,
+    /// and while the device is locked, its files can be written but not opened.
     ///
     /// - Throws: an error of the file system
     package func createPrivateDirectory(at url: URL) throws {

@@ -2,13 +2,13 @@ import Foundation
 import H2OKit
 import MLXLMCommon
 
-/// What a conversation knows besides its caches.
+/// The state of a conversation without its caches.
 package struct ConversationState: Codable, Hashable, Sendable {
     /// The tokens in the caches.
     package var read = TokenLedger()
-    /// The messages that the caches and ``unread`` stand for.
+    /// The digest of the messages whose tokens are in the caches and in ``unread``.
     package var chain: TranscriptChain.Head
-    /// Tokens that come next, in no cache yet.
+    /// The next tokens, which no cache has read yet.
     package var unread = [Int]()
     /// Whether the last reply ended with a stop token.
     package var ended = true
@@ -29,19 +29,21 @@ package struct ConversationState: Codable, Hashable, Sendable {
     ///   - caches: the caches that were saved with the state
     func problem(vocabulary: Int?, caches: [any KVCache]) -> String? {
         let tokens = 0 ..< (vocabulary ?? Int(Int32.max))
-        if !unread.allSatisfy(tokens.contains) { return "the model has no such tokens" }
+        if !unread.allSatisfy(tokens.contains) {
+            return "it has tokens that are not in the model's vocabulary"
+        }
         if chain.count < 0 { return "it has a negative number of messages" }
-        if !read.isSound { return "its tokens contradict their number" }
+        if !read.isSound { return "its number of tokens does not match its tokens" }
         if !caches.evicting.allSatisfy({ $0.offset == read.count }) {
-            return "its caches have read another number of tokens"
+            return "its caches have read a different number of tokens"
         }
         let end = read.count.addingReportingOverflow(unread.count)
         if end.overflow || pinned.lowerBound < 0 || pinned.upperBound > end.partialValue {
-            return "its pinned positions are not in it"
+            return "its pinned positions are beyond its tokens"
         }
         let positions = 0 ..< end.partialValue
         if !texts.values.allSatisfy({ $0.clamped(to: positions) == $0 }) {
-            return "the texts of its messages are not in it"
+            return "the texts of its messages are beyond its tokens"
         }
         return nil
     }
@@ -66,7 +68,7 @@ package struct ConversationHead: @unchecked Sendable {
 /// restored in another way. Only jobs on its model's executor use it.
 ///
 /// Caches copy on write: a snapshot takes memory for all rows as soon as the conversation
-/// continues. Both share the segments of an archive.
+/// continues. Snapshot and conversation share the segments of an archive.
 package struct ConversationSnapshot: @unchecked Sendable {
     /// Copies of the caches, which keep newly archived tokens in memory and are never used
     /// directly.
@@ -104,6 +106,6 @@ package struct ConversationSnapshot: @unchecked Sendable {
         try SnapshotFile.computed(copy.state, caches: copy.caches, identity: identity)
     }
 
-    /// Bytes of its buffers, without archives.
+    /// Bytes of the caches' buffers, without archives.
     package var byteCount: Int { copy.caches.map(\.byteCount).reduce(0, +) }
 }

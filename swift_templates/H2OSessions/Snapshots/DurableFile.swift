@@ -3,7 +3,7 @@ import H2OKit
 
 /// Safetensors files that are complete or do not exist, and contain their own digest.
 enum DurableFile {
-    /// Replaces the digest while it is computed: sixty-four zeros.
+    /// Sixty-four zeros, which are in the place of the digest while it is computed.
     static let placeholder = String(repeating: "0", count: 64)
 
     /// Writes a file under a temporary name, replaces ``placeholder`` in the header by the digest,
@@ -74,7 +74,7 @@ enum DurableFile {
         guard Foundation.rename(from, to) == 0 else {
             throw CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: file.path])
         }
-        // The new name is on the medium when its folder is.
+        // Writes the folder to the medium, because it contains the file's new name.
         let folder = open(file.deletingLastPathComponent().path(percentEncoded: false), O_RDONLY)
         guard folder >= 0 else { return }
         fsync(folder)
@@ -83,7 +83,7 @@ enum DurableFile {
 
     /// The place of the digest's 64 digits in the file.
     private static func digestRange(in file: URL, _ field: String) throws -> Range<Int> {
-        // In the header's texts, quotes have a backslash, so no text contains this.
+        // Quotes inside the header's texts have a backslash, so no text contains this key.
         let key = Data("\"\(field)\":\"".utf8)
         guard let match = try headerData(of: file).range(of: key) else {
             throw damaged(file)

@@ -10,7 +10,7 @@ extension Conversation {
     }
 
     /// Writes the conversation to a folder. The state that was saved there before stays as a
-    /// snapshot of an earlier turn, within the bytes that the model's snapshots may take in files.
+    /// snapshot of an earlier turn, if the model's limit for snapshots in files allows it.
     ///
     /// - Throws: ``H2OSessionError/nothingToSave``, `H2OCacheError.notSavable`,
     ///   `CancellationError`, or an error of writing
@@ -25,7 +25,7 @@ extension Conversation {
             try SnapshotFile.computed(
                 head.state, caches: head.caches, identity: loaded.identity, details: details)
         }
-        // Outside of the guard, so that leaving the app does not wait for the medium.
+        // Writes outside of the guard, so that leaving the app does not wait for the medium.
         try await BackgroundGuard.finishing {
             if let archive { try saved.addArchives(of: archive.own.url, named: archive.name) }
             try saved.keepTurn(before: head.state.chain, loaded.identity)
@@ -35,7 +35,8 @@ extension Conversation {
         }
     }
 
-    /// Continues from a folder that ``save(_:to:)`` wrote, and can return to its earlier turns.
+    /// Restores the state that ``save(_:to:)`` wrote to a folder. The conversation can then return
+    /// to its earlier turns.
     ///
     /// - Returns: the messages
     /// - Throws: `H2OCacheError` for a folder of another model, policy, template or version, and
@@ -77,7 +78,7 @@ struct SavedConversation {
     /// The newest state.
     var file: URL { folder.appending(path: "conversation\(Self.fileEnd)") }
 
-    /// Makes the folder if it is not there.
+    /// Creates the folder if it does not exist.
     func make() throws {
         try FileManager.default.createPrivateDirectory(at: folder)
     }
@@ -98,7 +99,7 @@ struct SavedConversation {
             turns.last.flatMap(chainOf) != current
         else { return }
         let digits = String((turns.last.flatMap(moment) ?? 0) + 1)
-        // After a thousand million turns there is no more name.
+        // After a billion turns, no name is left.
         guard digits.count <= Self.digits else { return }
         let zeros = String(repeating: "0", count: Self.digits - digits.count)
         let name = Self.turnPrefix + zeros + digits
@@ -106,7 +107,7 @@ struct SavedConversation {
             at: file, to: folder.appending(path: name + Self.fileEnd))
     }
 
-    /// Deletes states of earlier turns until the rest takes at most this many bytes.
+    /// Deletes states of earlier turns until the remaining ones take at most this many bytes.
     func fit(_ bytes: Int) throws {
         var left = try turns
         let size = { (file: URL) in
@@ -132,7 +133,8 @@ struct SavedConversation {
         folder.appending(path: name, directoryHint: .notDirectory)
     }
 
-    /// The folder of archives that a file names; nil unless it is in this conversation's folder.
+    /// The folder of archives with a name from a file; nil if it is not in this conversation's
+    /// folder.
     func archives(named name: String) -> URL? {
         guard name.hasPrefix(Self.archivePrefix),
             UUID(uuidString: String(name.dropFirst(Self.archivePrefix.count))) != nil
@@ -166,8 +168,8 @@ struct SavedConversation {
     }
 }
 
-/// Everything on which a conversation's caches depend, besides its messages. A saved conversation
-/// continues only if all of it is the same.
+/// All values on which a conversation's caches depend, besides its messages. A saved conversation
+/// continues only if all of them are the same.
 package struct ConversationIdentity: Codable, Hashable, Sendable {
     /// The model's name, for error messages.
     package let model: String
@@ -175,7 +177,7 @@ package struct ConversationIdentity: Codable, Hashable, Sendable {
     package let modelDigest: String
     /// The policy and storage of the caches, without the conversation's pins and archive.
     package let caches: H2OCaches
-    /// The digest of the tokens that the chat template makes of a made-up exchange.
+    /// The digest of the tokens to which the chat template renders a made-up exchange.
     package let templateDigest: String
     /// The number of tokens in the vocabulary; nil if the model's files do not contain it.
     package let vocabulary: Int?

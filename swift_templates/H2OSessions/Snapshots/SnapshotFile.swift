@@ -2,12 +2,12 @@ import Foundation
 import H2OKit
 import MLXLMCommon
 
-/// A conversation's snapshot in a file. It contains the caches in mlx-lm's layout. Its header
-/// contains everything on which the caches depend, the conversation's state, and a digest of the
+/// A conversation's snapshot in a file. The file contains the caches in mlx-lm's layout. Its header
+/// contains the values on which the caches depend, the conversation's state, and a digest of the
 /// file.
 ///
-/// Segments of archives in files stay where they are; the header says how many of their tokens
-/// belong to the snapshot.
+/// The file does not contain archives in files; the header says how many of their segments belong
+/// to the snapshot.
 package enum SnapshotFile {
     private static let kind = "h2o-pack conversation"
     private static let version = "2"
@@ -16,8 +16,8 @@ package enum SnapshotFile {
         case kind, version, digest, identity, state
     }
 
-    /// What a file will have. Writing it takes no GPU any more. Only jobs on the model's executor
-    /// use it.
+    /// The computed content of a file. Writing it does not use the GPU. Only jobs on the model's
+    /// executor use it.
     package struct Computed: @unchecked Sendable {
         fileprivate let contents: H2OCacheFile.Computed
 
@@ -28,13 +28,13 @@ package enum SnapshotFile {
         }
     }
 
-    /// Computes what a file will have.
+    /// Computes the content of a file.
     ///
     /// - Parameters:
-    ///   - state: that of the caches
-    ///   - caches: one for each that the model makes
-    ///   - identity: the model, policy and template that the caches depend on
-    ///   - details: strings that ``read(_:identity:archive:)`` gives back
+    ///   - state: the state that belongs to the caches
+    ///   - caches: one cache for each cache of the model
+    ///   - identity: the model, policy and template on which the caches depend
+    ///   - details: strings that ``read(_:identity:archive:)`` returns
     /// - Throws: `H2OCacheError.notSavable`
     package static func computed(
         _ state: ConversationState, caches: [any KVCache], identity: ConversationIdentity,
@@ -49,7 +49,7 @@ package enum SnapshotFile {
         return Computed(contents: try H2OCacheFile.computed(caches, metadata: header))
     }
 
-    /// Reads the strings of a model's file without its caches.
+    /// Reads the strings of a file without its caches.
     ///
     /// - Throws: `H2OCacheError` for a file of another kind, version, model, policy or template and
     ///   for a damaged file, or an error of reading
@@ -65,7 +65,7 @@ package enum SnapshotFile {
             })
     }
 
-    /// Reads the state from the header of a model's file; does not check the rest of the file.
+    /// Reads the state from the header of a file; does not check the rest of the file.
     ///
     /// - Throws: `H2OCacheError`, or an error of reading
     static func state(
@@ -89,7 +89,7 @@ package enum SnapshotFile {
         try H2OCacheError.reading(file) { try decode(ConversationState.self, text) }
     }
 
-    /// The header of a file of this kind and version.
+    /// Reads the header of a file, and refuses another kind or version.
     private static func knownHeader(of file: URL) throws -> [String: String] {
         let header = try DurableFile.header(of: file)
         let format = [Field.kind, .version].map { header[name($0)] ?? "" }
@@ -100,19 +100,21 @@ package enum SnapshotFile {
         return header
     }
 
+    /// Reads a snapshot.
+    ///
     /// - Parameters:
-    ///   - file: one that was written so
-    ///   - identity: what the conversation depends on here
-    ///   - archive: where its archives in files go on; nil where they are in memory
-    /// - Throws: as ``details(of:identity:)``, and `H2OCacheError.archive` where archives are not
-    ///   as they were
+    ///   - file: a file that ``Computed/write(to:)`` wrote
+    ///   - identity: the model, policy and template of the conversation that reads the file
+    ///   - archive: the folder in which archives in files continue; nil for archives in memory
+    /// - Throws: the errors of ``details(of:identity:)``, and `H2OCacheError.archive` if archives
+    ///   have changed
     package static func read(
         _ file: URL, identity: ConversationIdentity, archive: URL? = nil
     ) throws -> (state: ConversationState, caches: [any KVCache], details: [String: String]) {
         try read(file, details(of: file, identity: identity), identity, archive)
     }
 
-    /// The same for a file whose strings were already read.
+    /// Reads a snapshot whose strings were already read.
     static func read(
         _ file: URL, _ details: [String: String], _ identity: ConversationIdentity, _ archive: URL?
     ) throws -> (state: ConversationState, caches: [any KVCache], details: [String: String]) {
@@ -130,8 +132,8 @@ package enum SnapshotFile {
 
 /// A snapshot in a file.
 final class StoredSnapshot {
-    /// The folder of the file, which is deleted with this object; nil for a file that belongs to
-    /// somebody else.
+    /// The folder of the file, which is deleted with this object; nil for a file of a saved
+    /// conversation, which is not deleted.
     private let folder: ConversationFolder?
     private let file: URL
     private let archive: ConversationFolder?

@@ -15,13 +15,14 @@ public struct H2OSnapshotLimits: Hashable, Sendable {
         self.files = files
     }
 
-    /// No snapshots: after a change, the conversation is read again from its beginning, and
-    /// thoughts stay in the caches.
+    /// No snapshots. After a change, the conversation is read again from its beginning, and thoughts
+    /// stay in the caches.
     public static let none = H2OSnapshotLimits(memory: 0, files: 0)
 }
 
-/// A conversation's snapshots, in memory and in files, each limited in bytes. The newest are close
-/// to each other, and older ones are farther apart. Only jobs on the model's executor use it.
+/// A conversation's snapshots in memory and in files. Memory and files each have a limit in bytes.
+/// The newest snapshots are few turns apart, older ones more. Only jobs on the model's executor use
+/// it.
 package struct SnapshotStore: @unchecked Sendable {
     /// A snapshot in memory or in a file. Only jobs on the model's executor use it.
     package struct Entry: @unchecked Sendable {
@@ -47,7 +48,7 @@ package struct SnapshotStore: @unchecked Sendable {
     /// In the order of creation.
     private var entries = [Entry]()
     private var count = 0
-    /// How often all snapshots were forgotten together.
+    /// How often all snapshots were deleted together.
     private var forgotten = 0
 
     /// - Parameters:
@@ -68,9 +69,9 @@ package struct SnapshotStore: @unchecked Sendable {
         self.room = room
     }
 
-    /// Adds a snapshot, which replaces one of the same messages. If no snapshots go to files,
-    /// deletes some to keep the limit in memory; otherwise ``takeExcess(allBut:planned:)`` returns
-    /// those to move.
+    /// Adds a snapshot, which replaces a snapshot of the same messages. If the limit in memory is
+    /// exceeded and no snapshots go to files, deletes some; otherwise
+    /// ``takeExcess(allBut:planned:)`` returns the snapshots to move.
     ///
     /// - Parameter planned: bytes of memory that the plan contains for this snapshot, in addition
     ///   to the limit
@@ -94,7 +95,7 @@ package struct SnapshotStore: @unchecked Sendable {
     ///     except the one that shares its buffers; nil to move only those above the limit in memory
     ///   - planned: bytes of memory that the plan contains for the newest snapshot, in addition to
     ///     the limit
-    /// - Returns: nil if there is none
+    /// - Returns: nil if no snapshot should move
     package mutating func takeExcess(allBut tokens: Int? = nil, planned: Int = 0) -> Entry? {
         guard limits.files > 0, tokens != nil || isExcess(planned) else { return nil }
         return memory.first { entries[$0].state.read.count != tokens }
@@ -109,9 +110,9 @@ package struct SnapshotStore: @unchecked Sendable {
         return try snapshot.contents(identity: identity())
     }
 
-    /// Writes a snapshot that ``takeExcess(allBut:planned:)`` returned, and keeps the limit of
-    /// files. If this fails, or if all snapshots were forgotten meanwhile, there is one snapshot
-    /// less.
+    /// Writes a snapshot that ``takeExcess(allBut:planned:)`` returned, and deletes older ones to
+    /// keep the limit in files. If writing fails, or if all snapshots were deleted meanwhile, the
+    /// snapshot is lost.
     mutating func write(_ entry: Entry, _ contents: SnapshotFile.Computed) {
         guard entry.moment > forgotten, let stored = try? store(entry, contents) else { return }
         let index = entries.firstIndex { $0.moment > entry.moment } ?? entries.endIndex
@@ -119,15 +120,15 @@ package struct SnapshotStore: @unchecked Sendable {
         while bytes(in: files) > limits.files { entries.remove(at: victim(of: files)) }
     }
 
-    /// Deletes all snapshots in memory but the newest.
+    /// Deletes all snapshots in memory except the newest.
     mutating func releaseMemory() {
         for index in memory.dropLast().reversed() { entries.remove(at: index) }
     }
 
-    /// Adds files that ``SnapshotFile`` reads, oldest first. They stay where they are. Files that
-    /// it cannot read are ignored.
+    /// Adds files that ``SnapshotFile`` reads, the oldest first. The files are not moved. Files that
+    /// cannot be read are ignored.
     ///
-    /// - Parameter archive: the folder with the archives of all of them
+    /// - Parameter archive: the folder with the archives of all these files
     package mutating func add(savedIn files: [URL], archive: ConversationFolder?) {
         for file in files {
             guard let state = try? SnapshotFile.state(of: file, identity: identity()) else {
@@ -140,12 +141,12 @@ package struct SnapshotStore: @unchecked Sendable {
         }
     }
 
-    /// The conversation after as many of these messages as possible.
+    /// The conversation from the snapshot that has read the most of these messages.
     package mutating func nearest(to chain: TranscriptChain) -> ConversationHead? {
         nearest { $0.chain.count > 0 && chain.starts(with: $0.chain) }
     }
 
-    /// The conversation after as many of these tokens as possible, but not all.
+    /// The conversation from the snapshot that has read the most of these tokens, but not all.
     ///
     /// - Parameter pinned: positions that its caches must never evict
     package mutating func nearest(
@@ -154,7 +155,8 @@ package struct SnapshotStore: @unchecked Sendable {
         nearest { $0.pinned == pinned && $0.read.count < tokens.count && $0.read.begins(tokens) }
     }
 
-    /// The most of these messages that a snapshot has read; nil if none has.
+    /// The largest number of these messages that a snapshot has read; nil if no snapshot has read
+    /// any.
     package func messagesRead(of chain: TranscriptChain) -> Int? {
         entries.map(\.state.chain).filter(chain.starts).map(\.count).max()
     }
@@ -191,7 +193,7 @@ package struct SnapshotStore: @unchecked Sendable {
         }
     }
 
-    /// The same snapshot in a file.
+    /// Writes a snapshot to a file, and returns the stored snapshot.
     private mutating func store(
         _ entry: Entry, _ contents: SnapshotFile.Computed
     ) throws -> Entry {
@@ -205,8 +207,9 @@ package struct SnapshotStore: @unchecked Sendable {
             place: .file(stored))
     }
 
-    /// Less than the limit if the device is short of memory. The newest snapshot takes no memory
-    /// yet: it becomes a copy of all rows when the conversation continues.
+    /// The bytes that snapshots may take in memory now: less than the limit if the device is short of
+    /// memory. The newest snapshot takes no memory yet, because rows are copied only when the
+    /// conversation continues.
     private var memoryLimit: Int {
         guard let room = room(bytes(in: memory.dropLast())) else { return limits.memory }
         return min(limits.memory, max(0, room))
@@ -232,15 +235,15 @@ package struct SnapshotStore: @unchecked Sendable {
     }
 }
 
-/// Decides which snapshot is deleted first, so that the newest stay close to each other and the
-/// distances grow with age.
+/// Chooses the snapshot that is deleted first. The distances between the remaining snapshots grow
+/// with their age.
 package enum SnapshotThinning {
     /// - Parameter moments: the numbers of the snapshots in the order of creation, from 1 on; two
     ///   or more
-    /// - Returns: the index of one of them, never the newest
+    /// - Returns: the index of the snapshot to delete, which is never the newest
     package static func victim(of moments: [Int]) -> Int {
         let newest = moments[moments.count - 1]
-        /// The distance that would remain, compared with the age.
+        /// The distance between the neighbors of a snapshot, divided by its age.
         func gap(_ index: Int) -> Double {
             let before = index > 0 ? moments[index - 1] : 0
             return Double(moments[index + 1] - before) / Double(newest - moments[index])

@@ -2,11 +2,11 @@ import H2OKit
 import H2OSessions
 
 extension BundledModel {
-    /// Returns the largest model that fits into the free memory, or the first of all if the
-    /// system does not say what is free.
+    /// Returns the largest model that fits into the free memory, or the largest of all if the
+    /// system does not report the free memory.
     ///
-    /// - Parameter free: the free bytes, by default the system's answer; other values show which
-    ///   model another device would load
+    /// - Parameter free: the free bytes; nil for the bytes that the system reports. Other values
+    ///   show which model another device would load
     /// - Throws: `H2OLoadingError.noMemory` with the plan of each model
     public static func best(free: Int? = nil) throws -> BundledModel {
         let free = free ?? MemoryGuard.system.free ?? .max
@@ -20,8 +20,8 @@ extension BundledModel {
     ///
     ///     let session = try await BundledModel.load().makeSession(instructions: "Be brief.")
     ///
-    /// A saved conversation belongs to its model: restoring it with another one throws an error
-    /// that names both.
+    /// A saved conversation belongs to its model. Restoring it with another model throws an error
+    /// that names both models.
     ///
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take

@@ -11,10 +11,11 @@ public struct BundledModel: Identifiable, Sendable {
     /// The model's hub id, short name or folder name.
     public let id: String
 
-    /// The name of its folder in the package's `Model`.
+    /// The name of the model's folder in the package's `Model` folder.
     public let folderName: String
 
-    /// The names of special variables that its chat template reads, such as `enable_thinking`.
+    /// The names of special variables that the model's chat template reads, such as
+    /// `enable_thinking`.
     public let templateVariables: [String]
 
     /// The bytes that the model needs on this device.

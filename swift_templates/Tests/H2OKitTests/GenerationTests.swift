@@ -92,7 +92,7 @@ final class GenerationTests: XCTestCase {
             ) { error in
                 XCTAssertTrue(
                     error.localizedDescription.hasPrefix(
-                        "\(name) and H2O caches exclude each other"), "\(error)")
+                        "\(name) cannot be used with H2O caches"), "\(error)")
             }
         }
     }

@@ -34,7 +34,7 @@ final class ModelBundleTests: FolderTestCase {
             [
                 "config.json is missing",
                 "model.safetensors has 5 bytes instead of 56",
-                "adapter/extra.safetensors does not belong there",
+                "adapter/extra.safetensors is not in the manifest",
             ])
     }
 
@@ -78,7 +78,7 @@ final class ModelBundleTests: FolderTestCase {
         XCTAssertThrowsError(try ModelManifest.check(folder)) {
             XCTAssertEqual(
                 $0.localizedDescription,
-                "The model in \(folder.path) is not as it was bundled: config.json has 4 bytes "
+                "The model in \(folder.path) has changed since it was bundled: config.json has 4 bytes "
                     + "instead of 3. Install the app again, or bundle the model again.")
         }
     }

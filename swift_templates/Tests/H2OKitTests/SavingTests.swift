@@ -40,7 +40,7 @@ final class SavingTests: XCTestCase {
                         known: ["h2o.dense.1", "h2o.quantized.1", "h2o.mixed.1"]))
                 XCTAssertEqual(
                     error.localizedDescription,
-                    "What was read has the format \"\(metaState[0])\"; this release reads "
+                    "The saved cache has the format \"\(metaState[0])\"; this release reads "
                         + "\"h2o.dense.1\", \"h2o.quantized.1\", \"h2o.mixed.1\". Make it again "
                         + "with this release.")
             }

@@ -219,7 +219,7 @@ final class SchemaTests: XCTestCase {
             #"{"enum": []}"#, .notASchema(place: "/enum", expected: "a list that is not empty"))
         assertRefused(
             ##"{"$ref": "#/$defs/x"}"##,
-            .notASchema(place: "/$ref", expected: "a definition that is there"))
+            .notASchema(place: "/$ref", expected: "the place of a schema in this document"))
         assertRefused(
             #"{"exclusiveMinimum": true}"#,
             .notASchema(place: "/exclusiveMinimum", expected: "a number"))

@@ -60,7 +60,7 @@ final class SessionFailureTests: XCTestCase {
             await assertThrows(try await session.respond(to: "one", options: options)) {
                 XCTAssertEqual(
                     $0.localizedDescription,
-                    said + " Set it to such a value, or to nil for the model's own.")
+                    said + " Set it to an allowed value, or to nil for the model's own value.")
             }
         }
         XCTAssertTrue(fixture.model.calls.isEmpty)

@@ -152,7 +152,8 @@ final class ToolTests: XCTestCase {
 
         let answers = await session.messages.filter { $0.role == .tool }.map(\.text)
         XCTAssertEqual(answers[0], "3")
-        XCTAssertTrue(answers[1].hasPrefix("Error: The arguments are not as the tool describes"))
+        XCTAssertTrue(
+            answers[1].hasPrefix("Error: The arguments do not match the tool's description"))
         XCTAssertTrue(answers[1].contains(", at a."), answers[1])
         let told = adder.definition.parameters
         guard case .object(let schema) = told, case .object(let members)? = schema["properties"]

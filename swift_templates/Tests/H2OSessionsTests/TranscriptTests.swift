@@ -20,17 +20,17 @@ final class TranscriptTests: XCTestCase {
     func testAContradictionIsNamed() async throws {
         let calling = H2OMessage.assistant("", toolCalls: [call])
         let cases: [([H2OMessage], String)] = [
-            ([.user("a"), .assistant("b")], "its last message is of the role assistant,"),
-            ([.system("a")], "its last message is of the role system,"),
-            ([.user("a"), .system("b"), .user("c")], "message 1 is of the role system,"),
+            ([.user("a"), .assistant("b")], "its last message has the role assistant,"),
+            ([.system("a")], "its last message has the role system,"),
+            ([.user("a"), .system("b"), .user("c")], "message 1 has the role system,"),
             (
                 [.user("a"), .tool("3", callID: "1", name: "add")],
-                "message 1 answers the tool call \"1\", which is not open there."
+                "message 1 answers the tool call \"1\", which has an answer already"
             ),
             ([.user("a"), calling, .user("b")], "the tool call \"1\" has no answer before message 2."),
             (
                 [.user("a"), calling, .tool("3", callID: "1", name: "add"), calling, .user("b")],
-                "message 3 calls with the identifier \"1\","
+                "message 3 has a tool call with the identifier \"1\","
             ),
         ]
         for (messages, reason) in cases {

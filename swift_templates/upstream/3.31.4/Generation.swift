@@ -4,7 +4,7 @@ import MLX
 /// versions declare the same names.
 
 extension LanguageModel {
-    /// The caches that the parameters demand.
+    /// Makes the caches that the parameters ask for.
     func cachesForGeneration(parameters: GenerateParameters) throws -> [any KVCache] {
         guard let maker = parameters.kvCacheMaker else { return newCache(parameters: parameters) }
         try maker.check(parameters)
@@ -19,14 +19,14 @@ extension GenerateParameters {
     /// Lets `ChatSession`, `generate` and `TokenIterator` get their caches from a maker.
     public mutating func makeCaches(by maker: any KVCacheMaker) { kvCacheMaker = maker }
 
-    /// The parameter that demands caches of another kind, if there is one.
+    /// The name of a parameter that asks for caches of another kind; nil if there is none.
     public var otherCacheSetting: String? {
         if maxKVSize != nil { return "maxKVSize" }
         if kvBits != nil { return "kvBits" }
         return kvScheme == nil ? nil : "kvScheme"
     }
 
-    /// Tokens of a prompt that are read at once; the last chunk has the rest.
+    /// The number of tokens of a prompt that are read at once. The last chunk may have fewer.
     public var promptChunk: Int {
         get { prefillStepSize }
         set { prefillStepSize = newValue }

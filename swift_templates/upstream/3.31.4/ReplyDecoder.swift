@@ -67,7 +67,7 @@ struct ThoughtReader {
     private(set) var isInside: Bool
     /// Text that may be the beginning of a mark.
     private var held = ""
-    /// Whether white space at the beginning of the next piece belongs to a mark.
+    /// Whether to drop white space at the beginning of the next piece, because it follows a mark.
     private var trims = false
 
     /// - Returns: nil if the tokenizer has no such marks
@@ -101,7 +101,7 @@ struct ThoughtReader {
         return pieces
     }
 
-    /// The number of characters at the end of the text that may begin a mark.
+    /// The length of the longest end of the text that is a beginning of a mark, in characters.
     private func beginOfMark(in text: String) -> Int {
         let mark = isInside ? Self.marks.end : Self.marks.start
         return (1 ..< mark.count).last { text.hasSuffix(mark.prefix($0)) } ?? 0

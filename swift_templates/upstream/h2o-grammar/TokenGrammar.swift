@@ -1,4 +1,4 @@
-/// Tells for each token which tokens may come next, so that the whole text follows a grammar.
+/// Says after each token which tokens are allowed next, so that the whole text follows a grammar.
 public protocol TokenGrammar: AnyObject {
     /// The tokens that may come next: bit `i % 32` of word `i / 32` stands for token `i`. nil for
     /// all tokens.

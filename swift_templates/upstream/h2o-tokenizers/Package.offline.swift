@@ -1,6 +1,6 @@
 // swift-tools-version: 6.0
-// swift-tokenizers under a name that is not in an app already: swift-transformers has a
-// module Tokenizers too. What it stands on is vendored too.
+// swift-tokenizers with another module name, because an app may already contain the module
+// Tokenizers of swift-transformers. Its dependencies are in Vendor too.
 
 import PackageDescription
 

@@ -3,7 +3,8 @@ import MLX
 /// How generation gets caches and reads prompts in mlx-swift-lm's main of 2026-08-22. The files for
 /// other versions declare the same names.
 
-/// A maker as a part of a ``KVCacheConfiguration``, so that a session notices a change.
+/// A maker of caches as a part of a ``KVCacheConfiguration``, which a session compares to notice a
+/// change.
 package struct KVCacheMaking: Hashable, Sendable {
     package let maker: any KVCacheMaker
 
@@ -21,7 +22,7 @@ extension KVCacheConfiguration.Strategy {
 }
 
 extension LanguageModel {
-    /// The caches that the parameters demand.
+    /// Makes the caches that the parameters ask for.
     func cachesForGeneration(parameters: GenerateParameters?) throws -> [any KVCache] {
         guard let parameters, let maker = parameters.kvCache?.strategy.maker else {
             return try newCache(parameters: parameters)
@@ -40,7 +41,7 @@ extension GenerateParameters {
         kvCache = KVCacheConfiguration(strategy: .made(by: maker))
     }
 
-    /// The parameter that demands caches of another kind, if there is one.
+    /// The name of a parameter that asks for caches of another kind; nil if there is none.
     public var otherCacheSetting: String? {
         if maxKVSize != nil { return "maxKVSize" }
         if kvBits != nil { return "kvBits" }
@@ -48,7 +49,7 @@ extension GenerateParameters {
         return kvCache?.capacity == nil ? nil : "kvCache.capacity"
     }
 
-    /// Tokens of a prompt that are read at once; the last chunk has the rest.
+    /// The number of tokens of a prompt that are read at once. The last chunk may have fewer.
     public var promptChunk: Int {
         get { prefill.resolvedStepSize() }
         set {
@@ -59,8 +60,8 @@ extension GenerateParameters {
 }
 
 extension TokenIterator {
-    /// Reads the prompt in chunks of `promptChunk` tokens and generates with these caches. A prompt
-    /// that fits into one chunk is read at once, even by models with their own chunk size.
+    /// Reads the prompt in chunks of `promptChunk` tokens and generates with these caches. Even a
+    /// model with its own chunk size reads a prompt at once that fits into one chunk.
     public init(
         input: LMInput, model: any LanguageModel, cache: [any KVCache],
         processor: (any LogitProcessor)?, sampler: any LogitSampler, promptChunk: Int,

@@ -17,14 +17,14 @@ public final class GrammarEngine {
     public init(
         tokenizer: any Tokenizer, endOfTurn: Int, excluded: (_ token: Int, _ piece: String) -> Bool
     ) throws {
-        // Converted once, because a piece may be a string of Objective-C.
+        // Copies each piece to a Swift string once, because it may be a string of Objective-C.
         var pieces = [String]()
         while var piece = tokenizer.convertIdToToken(pieces.count) {
             piece.makeContiguousUTF8()
             pieces.append(piece)
         }
         guard pieces.indices.contains(endOfTurn) else {
-            throw TokenGrammarError.failed("token \(endOfTurn) is not one of the tokenizer's")
+            throw TokenGrammarError.failed("token \(endOfTurn) is not in the vocabulary")
         }
         let kind = VocabType(of: pieces)
         // The engine allows no token without text, except the one that ends the turn.
@@ -61,7 +61,7 @@ extension String {
     }
 }
 
-/// A grammar on upstream's constraint.
+/// A grammar that calls mlx-swift-lm's constraint.
 private final class Grammar: TokenGrammar {
     private let constraint: GrammarConstraint
 

@@ -92,7 +92,7 @@ public struct ReplyDecoder {
 }
 
 extension ReplyPiece {
-    /// The piece for an event; nil if the event is not a piece of the reply.
+    /// Converts an event to a piece; nil if the event is not a piece of the reply.
     init?(_ event: TokenStreamEvent) {
         switch event {
         case .reasoning(let text): self = .thought(text)
@@ -135,7 +135,7 @@ extension ToolCallFormat {
         case .llama3:
             ToolCallLayout(
                 optionalMark: "<|python_tag|>", isList: true, allowsBareJSON: true)
-        // Their own decoders read these formats token by token.
+        // Decoders of mlx-swift-lm read these formats token by token.
         case .atem, .gptOSS: ToolCallLayout()
         }
     }

@@ -14,14 +14,14 @@ public protocol KVCacheMaker: Hashable, Sendable {
     func makeCaches(for model: any LanguageModel) throws -> [any KVCache]
 }
 
-/// The error of speculative decoding, which removes rejected tokens: an evicting cache can do this
-/// only before its first eviction.
+/// The error if speculative decoding is used with an evicting cache. Speculative decoding removes
+/// rejected tokens, which such a cache can do only before its first eviction.
 public struct SpeculationRefused: LocalizedError {
     let cache: String
 
     public var errorDescription: String? {
-        "Speculative decoding takes tokens back, and \(cache) cannot give back what it has "
-            + "evicted. Generate without a draft model, or without H2O."
+        "Speculative decoding removes tokens from the cache, and \(cache) cannot restore the "
+            + "tokens that it has evicted for them. Generate without a draft model, or without H2O."
     }
 }
 
@@ -43,8 +43,8 @@ extension KVCache {
         return first
     }
 
-    /// The arrays to evaluate with each token. A caller that gets the `state` of a routed cache may
-    /// keep it, and the cache's next write would then copy all rows.
+    /// The arrays to evaluate with each token. For a routed cache these are not its `state`, because
+    /// a caller might keep the rows in it, and the cache's next write would then copy all rows.
     var arraysOfStep: [MLXArray] { routed == nil ? state : innerState() }
 }
 

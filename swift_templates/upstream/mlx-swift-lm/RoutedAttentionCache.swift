@@ -2,9 +2,9 @@ import MLX
 
 /// A cache that computes attention itself.
 ///
-/// A cache that chooses tokens by their attention must receive the queries. So
-/// `attentionWithCacheUpdate` passes the whole step to this cache, and neither calls
-/// ``KVCache/update(keys:values:)`` nor computes attention.
+/// A cache that chooses tokens by their attention must receive the queries.
+/// `attentionWithCacheUpdate` therefore passes the whole step to this cache, and does not call
+/// ``KVCache/update(keys:values:)`` or compute attention.
 public protocol RoutedAttentionCache: KVCache {
     /// Stores the new keys and values and attends to all stored ones.
     ///

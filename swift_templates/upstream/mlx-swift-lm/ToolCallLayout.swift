@@ -1,4 +1,5 @@
-/// The layout of a format's calls in the text of a reply, in addition to what its parser contains.
+/// How a format writes calls in the text of a reply, as far as mlx-swift-lm's parser of the format
+/// does not contain it.
 struct ToolCallLayout {
     /// The mark before each call of a block that may contain several calls.
     var callMark: String?

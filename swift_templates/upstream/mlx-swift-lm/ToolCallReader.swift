@@ -2,7 +2,7 @@ import Foundation
 
 /// Separates tool calls from the text of a reply, with mlx-swift-lm's parser of the model's format.
 ///
-/// mlx-swift-lm's `ToolCallProcessor` loses all calls of a block but the first, and shows some
+/// mlx-swift-lm's `ToolCallProcessor` returns only the first call of a block, and returns some
 /// calls that it cannot parse as text. This type returns each call, or reports it as malformed.
 struct ToolCallReader {
     private let format: ToolCallFormat
@@ -141,7 +141,7 @@ struct ToolCallReader {
         return ToolCall(function: call.function, id: id)
     }
 
-    /// Whether a JSON object without marks, complete or cut off, has the members of a call.
+    /// Whether a JSON object without marks, which may be cut off, has the members of a call.
     private func isMeantAsCall(_ text: String) -> Bool {
         let object = try? JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
         guard let object else {
@@ -163,7 +163,7 @@ struct ToolCallReader {
         return text
     }
 
-    /// The number of characters at the end of the held text with which a mark may begin.
+    /// The length of the longest end of the held text that is a beginning of the mark, in characters.
     private func beginning(of mark: String) -> Int {
         (1 ..< max(1, mark.count)).last { held.hasSuffix(mark.prefix($0)) } ?? 0
     }

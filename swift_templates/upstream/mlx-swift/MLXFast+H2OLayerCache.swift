@@ -13,18 +13,18 @@ extension MLXFast {
     /// arrived. All others are in a pool. The rows of the ledger are those of the pool, then those
     /// of the ring.
     public struct H2ORowFormat: Hashable, Sendable {
-        /// 4 or 8; 16 for the dtype of the keys.
+        /// Bits of a key's elements: 4 or 8; 16 stores keys in their own dtype.
         public var keyBits: Int
-        /// 4 or 8; 16 only if keys have 16.
+        /// Bits of a value's elements: 4 or 8; 16 only if `keyBits` is 16.
         public var valueBits: Int
-        /// 32, 64 or 128 elements share a scale and a bias.
+        /// The number of elements that share a scale and a bias: 32, 64 or 128.
         public var groupSize: Int
         /// The dtype of keys and values, and of scales and biases; the first keys set it.
         public var dtype: DType
         /// Bits of the ring: 4, 8 or 16; nil for rows without a ring.
         public var recentBits: Int?
-        /// Whether rows contain rotated keys and values, which lose less with few bits. Inputs and
-        /// outputs are not rotated.
+        /// Whether the cache rotates keys and values before it stores them, which reduces the error
+        /// of 4 bits. Arguments and results are not rotated.
         public var isRotated: Bool
 
         public init(
@@ -43,7 +43,7 @@ extension MLXFast {
         public static var dense: H2ORowFormat { H2ORowFormat(keyBits: 16, valueBits: 16) }
     }
 
-    /// What eviction uses of each row of a cache.
+    /// The arrays by which a cache chooses the rows to evict.
     public struct H2OLedger {
         /// float32 `[B, Hkv, C]`, -1 if the row was not observed yet.
         public let scores: MLXArray
@@ -87,11 +87,11 @@ extension MLXFast {
     public struct H2OSavedArchive: Hashable, Sendable {
         /// The oldest position that the archive still contains.
         public var first: Int
-        /// Single tokens since the last recall.
+        /// The number of single-token steps since the last recall.
         public var since: Int
-        /// 4, 8, or 16 for the dtype of keys and values.
+        /// Bits of an archived element: 4 or 8; 16 stores keys and values in their own dtype.
         public var bits: Int
-        /// 32, 64 or 128 elements share a scale and a bias.
+        /// The number of elements that share a scale and a bias: 32, 64 or 128.
         public var groupSize: Int
         /// The dtype of keys and values.
         public var dtype: DType
@@ -133,7 +133,7 @@ extension MLXFast {
         public var length: Int
         /// Tokens written whose attention is outstanding.
         public var pending: Int
-        /// Its `recall.store` is the folder that the caller passes.
+        /// The policy. Its `recall.store` must be the archive's current folder.
         public var policy: H2OPolicy
         public var format: H2ORowFormat
         public var archive: H2OSavedArchive?
@@ -154,7 +154,8 @@ extension MLXFast {
         }
     }
 
-    /// Joins the caches of a conversation, so that their layers choose together.
+    /// The object through which the caches of one conversation choose together which rows recall
+    /// brings back; see ``H2OLayerCache/join(_:layer:)``.
     public final class H2OPromptChoice {
         fileprivate let ctx: mlx_h2o_prompt_choice
 
@@ -171,8 +172,8 @@ extension MLXFast {
 
     /// The cache of one layer: its rows, ledger and archive, and the rules that change them.
     ///
-    /// Only one thread at a time may use it. Wrong shapes give errors of MLX, and leave the cache
-    /// unchanged.
+    /// Only one thread at a time may use it. A wrong shape is reported as an error of MLX, and leaves
+    /// the cache unchanged.
     public final class H2OLayerCache {
         private let ctx: mlx_h2o_layer_cache
 
@@ -215,8 +216,8 @@ extension MLXFast {
             self.init(owning: ctx)
         }
 
-        /// Returns an independent cache in the same state. Rows are copied when one of the two
-        /// writes, and both share the segments of the archive.
+        /// Returns an independent cache in the same state. Each of the two caches copies the rows at
+        /// its next write. Both share the segments of the archive.
         public func copy() -> H2OLayerCache {
             var copy = mlx_h2o_layer_cache()
             mlx_h2o_layer_cache_copy(&copy, ctx)
@@ -229,8 +230,8 @@ extension MLXFast {
         ///   - keys: `[B, Hkv, L, Dk]`, after RoPE
         ///   - values: `[B, Hkv, L, Dv]`
         ///   - stream: stream or device to evaluate on
-        /// - Returns: keys and values of all rows in use, including the new ones; the next write
-        ///   copies them if they are still in use
+        /// - Returns: keys `[B, Hkv, N, Dk]` and values `[B, Hkv, N, Dv]` of all rows in use,
+        ///   including the new tokens. The next write does not change these arrays
         public func write(
             keys: MLXArray, values: MLXArray, stream: StreamOrDevice = .default
         ) -> (MLXArray, MLXArray) {
@@ -281,18 +282,18 @@ extension MLXFast {
             return Int(trimmed)
         }
 
-        /// Makes the next write copy the rows, because something still reads them.
+        /// Makes the next write copy the rows, because other code still reads them.
         public func share() {
             mlx_h2o_layer_cache_share(ctx)
         }
 
-        /// From now on, reads everything at prompts, and chooses the rows to bring back together
-        /// with the other layers that join `choice`.
+        /// From now on, the last tokens of a prompt read the whole archive, and all caches that
+        /// joined `choice` choose together which rows recall brings back.
         public func join(_ choice: H2OPromptChoice, layer: Int) {
             mlx_h2o_layer_cache_join(ctx, choice.ctx, Int32(clamping: layer))
         }
 
-        /// Continues the archive in files in a new folder; does nothing without an archive.
+        /// Moves the archive to files in a new folder; does nothing without an archive.
         ///
         /// - Throws: ``H2OError``
         public func moveArchive(to folder: String, stream: StreamOrDevice = .default) throws {
@@ -321,7 +322,7 @@ extension MLXFast {
                 recalledRows: Int(numbers.recalled), recallSeconds: numbers.recall_seconds)
         }
 
-        /// Nil while the cache is empty.
+        /// The arrays by which the cache evicts; nil while the cache is empty.
         public var ledger: H2OLedger? {
             let arrays = list { mlx_h2o_layer_cache_ledger(&$0, ctx) }
             guard arrays.count >= 5 else { return nil }
@@ -333,13 +334,14 @@ extension MLXFast {
         /// The buffers of pool and ring. The next write changes them, unless they are shared.
         public var rows: [MLXArray] { list { mlx_h2o_layer_cache_rows(&$0, ctx) } }
 
-        /// What is saved: the rows in use of each buffer, the ledger's arrays, then those of the
-        /// archive; none while the cache is empty.
+        /// The arrays to save: the rows in use of each buffer, then the ledger's arrays, then the
+        /// positions that all layers recalled last, if any, then the archive's arrays. There are
+        /// none while the cache is empty.
         public func arrays(stream: StreamOrDevice = .default) -> [MLXArray] {
             list { mlx_h2o_layer_cache_arrays(&$0, ctx, stream.ctx) }
         }
 
-        /// Nil without an archive.
+        /// The values of the archive to save; nil without an archive.
         public var savedArchive: H2OSavedArchive? {
             var saved = mlx_h2o_saved_archive()
             var recalls = false
@@ -442,7 +444,7 @@ extension MLXFast {
         }
     }
 
-    /// What is wrong with an archive in files; caches throw it inside their own error.
+    /// The error of an archive in files. Caches throw it inside their own error.
     public struct H2OArchiveFailure: Error, Hashable, Sendable {
         public enum Problem: String, Hashable, Sendable {
             /// Another cache has opened it, in this process or in another.
@@ -463,7 +465,7 @@ extension MLXFast {
             case notRead = "archive_not_read"
             /// More bytes wait to be written than memory allows, and the archive is lost.
             case tooSlow = "archive_too_slow"
-            /// A forked process uses it, which has no archive.
+            /// A forked process uses it; only the parent process has the archive.
             case forked = "archive_forked"
             /// The saved cache has an archive, but the caller gave no folder.
             case notGiven = "archive_not_given"
@@ -481,7 +483,7 @@ extension MLXFast {
             self.path = path
         }
 
-        /// Nil if the error concerns something else.
+        /// Nil if the error is not about an archive.
         public init?(_ error: H2OError) {
             guard let problem = Problem(rawValue: error.code) else { return nil }
             self.init(

@@ -2,8 +2,8 @@ import Cmlx
 
 extension MLXFast {
 
-    /// Which rows a cache keeps and what recall brings back. Settings have the names that they have
-    /// in files. The core fills in missing settings and refuses impossible ones.
+    /// The settings that decide which rows a cache keeps and which rows recall brings back. They
+    /// have the same names as in files. The core fills in missing settings and refuses invalid ones.
     public final class H2OPolicy: @unchecked Sendable {
         /// The value of a setting; layers are lists of integers, and ranges are lists of bounds.
         public enum Setting: Sendable {
@@ -55,12 +55,12 @@ extension MLXFast {
             }
         }
 
-        /// Creates a policy from complete settings, which were checked before.
+        /// Creates a policy from complete settings that were checked before.
         public convenience init(checked settings: [String: Setting]) {
             do {
                 try self.init(settings)
             } catch {
-                preconditionFailure("settings that were complete are refused: \(error)")
+                preconditionFailure("the core refused settings that it had accepted: \(error)")
             }
         }
 
@@ -68,13 +68,13 @@ extension MLXFast {
             mlx_h2o_policy_free(ctx)
         }
 
-        /// A setting; 0 if there is none.
+        /// The value of a setting; 0 if there is no such integer setting.
         public func integer(_ name: String) -> Int { Int(mlx_h2o_policy_integer(ctx, name)) }
 
-        /// A setting; 0 if there is none.
+        /// The value of a setting; 0 if there is no such number setting.
         public func number(_ name: String) -> Double { mlx_h2o_policy_number(ctx, name) }
 
-        /// A setting; empty if there is none.
+        /// The value of a setting; empty if there is no such text setting.
         public func text(_ name: String) -> String {
             String(cString: mlx_h2o_policy_text(ctx, name))
         }

@@ -31,8 +31,8 @@ extension MLXFast {
         return (MLXArray(output), MLXArray(scores))
     }
 
-    /// The same for keys and values that `quantized(_:groupSize:bits:)` has quantized (affine),
-    /// without unpacking them.
+    /// The same attention over keys and values that `quantized(_:groupSize:bits:)` quantized in its
+    /// affine mode, without unpacking them.
     ///
     /// - Parameters:
     ///   - queries: `[B, Hq, L, Dk]`

@@ -67,7 +67,7 @@ def test_a_connection_that_always_breaks_is_an_error_of_the_network(offered):
     offered.hub.fail(f"*/{WEIGHTS}", Drop(1000))
     ended = offered.run()
     assert ended.error.startswith("network(")
-    assert ended.words.startswith("The model was not fetched. Check the connection,")
+    assert ended.words.startswith("The model was not downloaded. Check the connection,")
     assert offered.asked(WEIGHTS) == [0, 0, 0]
 
 

@@ -6,8 +6,8 @@ import Foundation
 #endif
 
 extension ModelFolder {
-    /// Finds the folder as ``find()`` does, or else in an asset pack, which the system
-    /// downloads if the device does not have it yet. Needs iOS 26.
+    /// Finds the folder as ``find()`` does. If it is not there, finds it in an asset pack, which the
+    /// system downloads if the device does not have it yet. Needs iOS 26.
     ///
     /// - Parameter id: the `assetPackID` of the package's `AssetPack/Manifest.json`
     /// - Throws: ``H2OLoadingError``, or an error of Background Assets
@@ -20,8 +20,8 @@ extension ModelFolder {
         #if canImport(BackgroundAssets) && compiler(>=6.2)
             if #available(iOS 26, macOS 26, *) {
                 let manager = AssetPackManager.shared
-                // Checked first, because a request for a pack that is already here may use the
-                // network.
+                // Looks on the device first, because a request for the pack may use the network
+                // even if the pack is there.
                 if let folder = try? manager.url(for: FilePath("Model")), hasModel(folder) {
                     return folder
                 }

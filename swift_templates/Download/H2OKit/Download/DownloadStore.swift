@@ -2,8 +2,8 @@ import Foundation
 
 /// The folder to which a model is downloaded.
 ///
-/// The state follows from the files alone: a piece is present if its bytes have the expected
-/// digest. So an incomplete write never counts as a piece, and the folder with the model's name
+/// Only the files say which pieces are present: a piece is present if its bytes have the expected
+/// digest. An incomplete write therefore never counts as a piece. The folder with the model's name
 /// exists only when the model is complete.
 package struct DownloadStore: Sendable {
     package let manifest: ModelManifest
@@ -37,8 +37,8 @@ package struct DownloadStore: Sendable {
         root.appending(path: "\(version).part", directoryHint: .isDirectory)
     }
 
-    /// Creates the folder for pieces, excluded from backups. Copies the files that an earlier
-    /// version of the model has in common.
+    /// Creates the folder for pieces, excluded from backups. Copies into it the files that an
+    /// earlier version of the model, which is on the device, has too.
     ///
     /// - Throws: an error of the file system
     package func prepare() throws {
@@ -54,7 +54,7 @@ package struct DownloadStore: Sendable {
             let same = others.first { other in
                 (try? ModelManifest.read(in: other))?.files.contains(file) ?? false
             }
-            // A clone on APFS. If the copy fails, the file is downloaded.
+            // On APFS the copy is a clone. If copying fails, the file is downloaded.
             if let same { try? files.copyItem(at: same.appending(path: file.path), to: target) }
             if file.size == 0 { try Data().write(to: target) }
         }

@@ -7,9 +7,9 @@ import Observation
 
 /// Downloads the app's model from a server of the app's developer, and keeps it on the device.
 ///
-/// The app contains the model's `manifest.json`, which has a digest of each piece of each file,
-/// so other content is never accepted. On Apple's systems the download continues while the app
-/// does not run. After any interruption it continues with the missing pieces.
+/// The app contains the model's `manifest.json`, which has a digest of each piece of each file.
+/// The download therefore never accepts other content. On Apple's systems the download continues
+/// while the app does not run. After an interruption it continues with the missing pieces.
 @MainActor @Observable
 public final class ModelDownload {
     /// The identifier of the background session, for `backgroundTask(.urlSession(_:))`.
@@ -83,7 +83,7 @@ public final class ModelDownload {
         } catch {
             throw H2OLoadingError.notStored(reason: error.localizedDescription)
         }
-        throw H2OLoadingError.notStored(reason: "What was written is not what is read.")
+        throw H2OLoadingError.notStored(reason: "The disk returned other bytes than were written.")
     }
 
     private func fetch(
@@ -136,8 +136,8 @@ public final class ModelDownload {
         }
     }
 
-    /// There is one connection per process, because only one background session may have a given
-    /// name.
+    /// Returns the connection to the server. A process has only one, because only one background
+    /// session may have a given name.
     private func connection(to store: DownloadStore) -> (PieceTransfer, URLSession) {
         if let transfer, let session { return (transfer, session) }
         let transfer = PieceTransfer(from: source, to: store)
@@ -147,9 +147,11 @@ public final class ModelDownload {
         return (transfer, session)
     }
 
+    /// Checks that the missing pieces fit on the disk.
+    ///
     /// - Throws: ``H2OLoadingError/noSpace(needed:free:)``
     private func checkSpace(for missing: [ModelPiece]) throws {
-        // A piece exists twice while it is moved to its place.
+        // A piece takes its size twice while it is moved to its place.
         let largest = missing.map(\.count).max() ?? 0
         let needed = missing.map(\.count).reduce(0, +) + largest
         if let free = settings.freeBytes(settings.root), free < needed {
@@ -203,7 +205,7 @@ extension ModelDownload {
         /// the app does not run, because the app then cannot request more.
         var piecesAtOnce: Int
         var configuration: @Sendable () -> URLSessionConfiguration
-        /// Bytes that may be written to the disk of a folder; nil if the system does not report it.
+        /// Returns the free bytes on the disk of a folder; nil if the system does not report them.
         var freeBytes: @Sendable (URL) -> Int? = Settings.freeBytes
 
         init() {
@@ -221,7 +223,7 @@ extension ModelDownload {
             #endif
         }
 
-        /// An environment for a download that ends with its process.
+        /// Creates an environment for a download that ends when the process ends.
         package init(
             manifest: Data, root: URL,
             freeBytes: @escaping @Sendable (URL) -> Int? = Settings.freeBytes
@@ -305,7 +307,7 @@ package struct TransferRate {
 }
 
 extension ModelFolder {
-    /// Finds the folder as ``find(_:fetched:)`` does, or else downloads the model.
+    /// Finds the folder as ``find(_:fetched:)`` does. If it is not there, downloads the model.
     ///
     /// - Throws: ``H2OLoadingError``
     package static func find(download: ModelDownload) async throws -> URL {

@@ -10,11 +10,11 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
     enum Event: Sendable {
         /// Bytes of a task's piece that have arrived.
         case arrived(Int, task: Int)
-        /// The piece is in its place, or the error says why it is not.
+        /// A task has ended: its piece is in its place, or the error says why it is not.
         case ended(ModelPiece, task: Int, H2OLoadingError?)
         /// The user stops the download.
         case stop
-        /// The user allows other networks than before.
+        /// The user has changed which networks are allowed.
         case restart
     }
 
@@ -42,7 +42,7 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
         _ piece: ModelPiece, in session: URLSession, allowsExpensiveNetwork: Bool
     ) -> Int {
         var request = URLRequest(url: source.appending(path: piece.path))
-        // Without compression, because a compressed answer contains other bytes than the requested
+        // Refuses compression, because a compressed answer contains other bytes than the requested
         // range.
         request.setValue("identity", forHTTPHeaderField: "Accept-Encoding")
         if !piece.isWholeFile {
@@ -104,8 +104,8 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
             .ended(piece, task: task.taskIdentifier, isCanceled ? .stopped : reason))
     }
 
-    /// Returns why an answer is not the requested piece; nil if it may be. size: bytes of the
-    /// answer.
+    /// Returns why an answer is not the requested piece; nil if it may be the piece. `size` is the
+    /// number of bytes of the answer.
     private func problem(
         _ piece: ModelPiece, _ response: URLResponse?, _ size: Int64
     ) -> H2OLoadingError? {
@@ -178,7 +178,7 @@ package struct PieceQueue {
         underway[task]?.received = bytes
     }
 
-    /// Records that a task has ended. After a temporary failure its piece waits again.
+    /// Records that a task has ended. After a temporary error its piece waits again.
     ///
     /// - Throws: the error, if it is permanent or has occurred too often
     package mutating func ended(
@@ -209,7 +209,7 @@ package struct PieceQueue {
 }
 
 extension H2OLoadingError {
-    /// Whether the same request may succeed a moment later.
+    /// Whether the error is temporary, so that the same request may succeed later.
     fileprivate var isTransient: Bool {
         switch self {
         case .network, .serverContent: true
@@ -249,8 +249,8 @@ extension ModelManifest {
 
     /// The pieces of all files, in order.
     ///
-    /// - Throws: ``H2OLoadingError/noPieces`` if the manifest has no digests of pieces, another
-    ///   number of them than the sizes require, or a path outside the folder
+    /// - Throws: ``H2OLoadingError/noPieces`` if the manifest has no digests of pieces, or another
+    ///   number of digests than the sizes require, or a path outside the folder
     package func pieces() throws(H2OLoadingError) -> [ModelPiece] {
         guard let pieceSize, pieceSize > 0 else { throw .noPieces }
         var pieces = [ModelPiece]()

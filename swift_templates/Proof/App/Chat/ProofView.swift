@@ -25,8 +25,8 @@ struct ProofView: View {
     var body: some View {
         List {
             Section {
-                Text("Ten minutes of replies show the model's speed and memory here.")
-                Text("Keep the app open meanwhile. The report is shared only if you share it.")
+                Text("The app measures the model's speed and memory for ten minutes.")
+                Text("Keep the app open until then. The report stays here unless you share it.")
             }
             Section {
                 if proof.isRunning {

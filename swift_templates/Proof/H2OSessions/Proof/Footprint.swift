@@ -2,7 +2,7 @@ import Foundation
 
 /// The memory that the system counts for this process.
 package enum Footprint {
-    /// Bytes now, and at the peak so far; nil if the system does not say.
+    /// Bytes now, and the largest number of bytes so far; nil if the system does not report them.
     package static var bytes: (now: Int, most: Int)? {
         #if canImport(Darwin)
             var info = task_vm_info_data_t()

@@ -2,25 +2,25 @@ import Foundation
 import H2OKit
 import Observation
 
-/// Measures a model on this device and makes a report: whether its caches compute the same as
-/// Python's, its memory compared with the plan, and its speed in the first and in the last of ten
-/// minutes. `h2o-pack prove --import` reads the report.
+/// Measures a model on this device for ten minutes and makes a report. The report says whether the
+/// caches compute the same as Python's, compares the memory with the plan, and has the speed in the
+/// first and in the last minute. `h2o-pack prove --import` reads it.
 ///
 ///     let proof = H2OProof()
 ///     await proof.run(model, settings: BundledModel.proofSettings)
 ///     if let report = proof.report { print(report) }
 ///
-/// The measurement uses a separate conversation. The report contains no name of a person, and only
-/// the kind of the device.
+/// The measurement uses a separate conversation. The report contains the kind of the device, but no
+/// name of a person or of the device.
 @MainActor @Observable
 public final class H2OProof {
     /// Whether the measurement is running.
     public private(set) var isRunning = false
-    /// The share of the time that has passed, from 0 to 1.
+    /// The share of the ten minutes that has passed, from 0 to 1.
     public private(set) var share = 0.0
-    /// The report, a JSON file, after the measurement.
+    /// The report, a JSON file; nil until the measurement has ended.
     public private(set) var report: URL?
-    /// Why there is no report.
+    /// The error message if the measurement failed; otherwise nil.
     public private(set) var problem: String?
 
     private let duration: Duration
@@ -48,7 +48,7 @@ public final class H2OProof {
         (isRunning, share, report, problem) = (true, 0, nil, nil)
         defer { (isRunning, task) = (false, nil) }
         guard let setting = settings.first(where: { $0.id == model.loaded.manifest?.model }) else {
-            problem = "This model is not one of the package's."
+            problem = "This model is not in the package."
             return
         }
         let run = ProofRun(model: model, setting: setting, duration: duration, machine: machine)
@@ -70,7 +70,7 @@ public final class H2OProof {
     public func cancel() { task?.cancel() }
 }
 
-/// The plan of a package, with which ``H2OProof`` compares the device.
+/// A model's settings and planned memory, with which ``H2OProof`` compares the device.
 public struct H2OProofSetting: Sendable {
     /// The model's id in its manifest.
     public let id: String
@@ -80,9 +80,9 @@ public struct H2OProofSetting: Sendable {
     public let kv: String
     /// Versions of `h2o-pack` and of upstream.
     public let versions: [String: String]
-    /// Planned bytes on a phone and on a tablet, by the plan's names of terms.
+    /// Planned bytes on a phone and on a tablet, by the name of the term in the plan.
     public let phone, tablet: [String: Int]
-    /// The `trace.json` of one recorded layer; nil without one.
+    /// The `trace.json` of one recorded layer; nil if the package has no trace.
     public let trace: URL?
 
     public init(

@@ -18,7 +18,7 @@ package struct ProofReport: Encodable, Sendable {
     let levels: [Level]
     let memory: [Memory]
     let speed: [Speed]
-    /// From 0 (nominal) to 3 (critical); nil if the system does not report it.
+    /// The thermal state, from 0 (nominal) to 3 (critical); nil if the system does not report it.
     let thermalState: Int?
 
     /// The JSON document.
@@ -31,7 +31,7 @@ package struct ProofReport: Encodable, Sendable {
         return try encoder.encode(self)
     }
 
-    /// A level of parity.
+    /// The result of a level of parity.
     struct Level: Encodable, Sendable {
         private let number = 2
         private let verdict: String

@@ -11,7 +11,7 @@ package struct ProofRun: Sendable {
     /// The duration of all turns.
     let duration: Duration
     let machine: ProofReport.Machine
-    /// The part of the duration in which one speed is measured.
+    /// The time at the beginning and at the end for each of which one speed is measured.
     private let window = Duration.seconds(60)
 
     init(
@@ -78,14 +78,14 @@ package struct ProofRun: Sendable {
         return [ProofReport.Memory(name: "limit", bytes: used + free)]
     }
 
-    /// The time of a reply since the first turn, and its usage.
+    /// The time of a reply, counted from the first turn, and the reply's usage.
     private struct Turn {
         let begun: Duration
         let ended: Duration
         let usage: H2OSession.Usage
     }
 
-    /// Runs turns until the time has passed.
+    /// Runs turns until ``duration`` has passed.
     private func turns(
         of session: H2OSession, _ progress: (Double) -> Void
     ) async throws -> [Turn] {

@@ -78,7 +78,7 @@ final class ProofTests: XCTestCase {
         await proof.run(try model(), settings: [setting(id: "other")])
 
         XCTAssertNil(proof.report)
-        XCTAssertEqual(proof.problem, "This model is not one of the package's.")
+        XCTAssertEqual(proof.problem, "This model is not in the package.")
     }
 
     func testCanceledItLeavesNoReport() async throws {
