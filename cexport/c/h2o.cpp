@@ -227,7 +227,7 @@ extern "C" int mlx_h2o_layer_cache_new(
     mlx_h2o_layer_cache* res, const mlx_h2o_config config) {
   return guarded([&] {
     h2o::LayerCache cache(config_of(config), recall_of(config));
-    cache.must_recall = false; // models that call it have no way to fail
+    cache.must_recall = false; // a model's attention cannot fail
     set_cache(res, std::move(cache));
   });
 }

@@ -12,7 +12,7 @@
 /// functions.
 namespace h2o::c {
 
-/// The code of the last error on this thread.
+/// The code and the values of the last error on this thread.
 struct LastError {
   std::string code;
   std::vector<std::pair<std::string, std::string>> values;

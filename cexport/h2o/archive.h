@@ -102,7 +102,7 @@ class Archive {
   int batch_ = 0, kv_heads_ = 0, key_dim_ = 0, value_dim_ = 0;
   int first_ = 0, length_ = 0;
   std::vector<ArchiveBlock> blocks_; // the last may be shorter than a segment
-  std::vector<ArchivePiece> pieces_; // single tokens, behind the blocks
+  std::vector<ArchivePiece> pieces_; // single tokens after the blocks
   std::vector<mx::array> queued_;    // blocks that may not be evaluated yet
   Policy policy_{};                  // for the novelty of the pieces
   ArchiveFiles files_;               // the segments before the blocks

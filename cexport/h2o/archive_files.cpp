@@ -168,7 +168,7 @@ std::optional<ArchiveFailure> ArchiveFiles::failure() const {
     return std::nullopt;
   }
   auto failed = folder_->failure();
-  if (!failed && is_lost_) { // a copy's segments, which the archive it shares has dropped
+  if (!failed && is_lost_) { // this is a copy, and the original has dropped its segments
     failed = ArchiveFailure{archive_codes::not_read, folder_->path(), 0};
   }
   return failed;

@@ -124,7 +124,7 @@ class ArchiveFiles {
   std::shared_ptr<SegmentFolder> folder_;
   bool is_copy_ = false;
   std::deque<int64_t> stored_; // serials, oldest first
-  std::deque<int64_t> handed_; // those of the blocks in memory that are being written
+  std::deque<int64_t> handed_; // serials of the blocks in memory that are being written
   mutable bool is_lost_ = false;
 };
 

@@ -16,7 +16,7 @@ std::vector<float> largest_around(
     const std::vector<float>& values, int spread, int before) {
   const int count = int(values.size());
   std::vector<float> largest(count);
-  std::deque<int> best; // falling values, each the largest of what follows it
+  std::deque<int> best; // decreasing values, each the largest from there on
   int next = 0;
   for (int n = 0; n < count; ++n) {
     for (const int end = int(std::min<int64_t>(count, int64_t(n) + before + 1)); next < end;
@@ -114,7 +114,8 @@ void Ballot::add(
 const mx::array& Ballot::chosen(mx::StreamOrDevice s) {
   if (!chosen_) {
     int rows = 0;
-    const Voter* with_least_recent = nullptr; // which keeps the fewest positions anyway
+    const Voter* with_least_recent =
+        nullptr; // the voter that keeps the fewest positions anyway
     for (const auto& [layer, voter] : voters_) {
       rows = std::max(rows, recall_rows(voter.policy, voter.recall));
       if (!with_least_recent ||

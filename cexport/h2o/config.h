@@ -14,8 +14,8 @@ struct RowFormat {
   int key_bits = 16; // of the pool
   int value_bits = 16;
   int group_size = 64;
-  mlx::core::Dtype dtype = mlx::core::float32; // of keys and values where any are quantized
-  int recent_bits = 0;                         // of the ring; 0: there is none
+  mlx::core::Dtype dtype = mlx::core::float32; // of keys and values, if quantized
+  int recent_bits = 0;                         // of the ring; 0: no ring
   bool rotated = false; // whether rows hold rotated keys and values; see row_layout.h
 
   bool has_ring() const {

@@ -112,8 +112,8 @@ Kept kept_rows(const Step& step, const Entries& entries) {
     to_pool = mx::logical_and(to_pool, stays, s);
   }
   auto in_pool = mx::sort(mx::where(to_pool, index, mx::array(count), s), -1, s);
-  in_pool =
-      mx::minimum(in_pool, mx::array(count - 1), s); // if positions were tampered with
+  in_pool = mx::minimum(
+      in_pool, mx::array(count - 1), s); // a hostile file may have other positions
   const mx::array slots(config.ring_rows());
   auto slot_of = mx::where(recent, mx::remainder(positions, slots, s), slots, s);
   auto by_slot = mx::astype(mx::argsort(slot_of, -1, s), mx::int32, s);
@@ -128,7 +128,7 @@ mx::array converted(
     const mx::array& rows,
     const RowFormat& from,
     const RowFormat& to,
-    int width) { // of a row in the new format
+    int width) { // elements of a row in the new format
   if (from.key_bits == to.key_bits) {
     return rows;
   }

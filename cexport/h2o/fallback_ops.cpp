@@ -12,8 +12,8 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// Inclusive sums along axis 2. For some arrays with one element there, the CPU scan of
-/// MLX 0.31.1 does not write its output.
+/// Inclusive sums along axis 2. Does not scan an axis of one element, because the CPU scan
+/// of MLX 0.31.1 does not write its output for some of these arrays.
 mx::array running_sum(const mx::array& a, bool reverse, mx::StreamOrDevice s) {
   return a.shape(2) == 1 ? a : mx::cumsum(a, 2, reverse, true, s);
 }

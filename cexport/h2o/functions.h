@@ -60,11 +60,11 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_quantized_with_scor
 
 /// The scores, positions and novelty of a cache's rows, and the next row to evict.
 struct Ledger {
-  mx::array scores;    ///< float32 [B, Hkv, C], -1 where not yet observed
-  mx::array positions; ///< int32 [B, Hkv, C], -1 where the row is empty
+  mx::array scores;    ///< float32 [B, Hkv, C], -1 if not observed yet
+  mx::array positions; ///< int32 [B, Hkv, C], -1 if the row is empty
   mx::array novelty;   ///< float32 [B, Hkv, C]
   mx::array key_sum;   ///< float32 [B, Hkv, Dk], the sum of all unit keys so far
-  mx::array victim;    ///< int32 [B, Hkv], the row of the next token; -1 before C
+  mx::array victim;    ///< int32 [B, Hkv], the next row to evict; -1 below C tokens
   /// bool [B, Hkv, C], the rows that recall holds and eviction skips; none without
   /// recall. A step returns the same array, except for a chunk whose rows are sorted into
   /// new buffers.
@@ -94,7 +94,7 @@ struct Rows {
   mx::array pool;                               ///< [B, Hkv, capacity, row]
   std::optional<mx::array> ring = std::nullopt; ///< the same, if the format has a ring
 
-  const mx::array& newest() const { ///< where new tokens are written
+  const mx::array& newest() const { ///< the buffer that new tokens are written to
     return ring ? *ring : pool;
   }
 };
@@ -117,7 +117,7 @@ struct WriteArguments {
   std::optional<Rows> rows; ///< none for an empty cache
   mx::array keys;           ///< [B, Hkv, L, Dk]
   mx::array values;         ///< [B, Hkv, L, Dv]
-  mx::array victim;         ///< the ledger's
+  mx::array victim;         ///< of the ledger
   int offset;               ///< tokens seen before
   bool copy = false;        ///< write into copies of `rows`
 };
@@ -131,10 +131,10 @@ Rows cache_write(
     const WriteArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
 
 struct AttendArguments {
-  std::optional<mx::array> queries; ///< [B, Hq, tokens, Dk]; none: attended elsewhere
-  Rows rows;                        ///< as cache_write returned them
-  Ledger ledger;                    ///< from before the write
-  int tokens;                       ///< the newest, just written
+  std::optional<mx::array> queries; ///< [B, Hq, tokens, Dk]; none: no attention
+  Rows rows;                        ///< the result of cache_write
+  Ledger ledger;                    ///< the ledger before the write
+  int tokens;                       ///< number of tokens just written
   int offset;                       ///< tokens seen before them
   float scale = 1.0f;
   Mask mask = {};
@@ -143,7 +143,7 @@ struct AttendArguments {
 
 struct Attended {
   std::optional<mx::array> out; ///< [B, Hq, tokens, Dv] in the dtype of the queries
-  Rows rows; ///< the given ones, or new ones that a chunk was sorted into
+  Rows rows;                    ///< the old rows, or the new buffers of a rearranged chunk
   Ledger ledger;
 };
 

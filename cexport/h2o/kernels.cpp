@@ -89,7 +89,7 @@ uint16_t to_float16(float value) {
   if (magnitude >= 0x47800000) { // 2^16 and up
     return sign | 0x7c00;
   }
-  if (magnitude < 0x38800000) { // below the smallest normal: let the adder round
+  if (magnitude < 0x38800000) { // below the smallest normal number: the addition rounds
     return sign | uint16_t(to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f));
   }
   uint32_t rebased = magnitude - (112u << 23);

@@ -38,13 +38,13 @@ struct HeadLedger {
   int32_t* positions;
   float* novelty;
   float* key_sum;                // [Dk]
-  const uint8_t* held = nullptr; // not 0: no eviction takes the row; null: none is held
+  const uint8_t* held = nullptr; // not 0: eviction skips the row; null: no row is held
 };
 
 /// The loops compiled for one instruction set.
 struct Kernels {
   const char* name;
-  bool (*is_available)(); // on this processor
+  bool (*is_available)(); // whether this processor has it
 
   /// out[h * out_stride + n] = sum over d of queries[h * dim + d] * rows[n][d].
   void (*dot_rows)(

@@ -1,4 +1,5 @@
-// Softmax, scores and importance; part of kernels_impl.h, in its namespace and with its macros.
+// Softmax, scores and importance; part of kernels_impl.h, in its namespace and with its
+// macros.
 
 H2O_TARGET void update_scores(
     const Policy& policy, const float* m, int count, float* scores) {
@@ -11,7 +12,7 @@ H2O_TARGET void update_scores(
     Vector seen = load(m + i), old = load(scores + i), faded = old * decay;
     Vector updated = peak ? (faded > seen ? faded : seen) : faded + seen * share;
     updated = old < Vector{} ? seen : updated;
-    store(scores + i, seen < infinity ? updated : old); // NaN is not below
+    store(scores + i, seen < infinity ? updated : old); // also false for NaN
   }
   for (; i < count; ++i) {
     if (!std::isfinite(m[i])) {
@@ -67,7 +68,7 @@ H2O_TARGET float hide_not_finite(float* logits, int count, float* most) {
 /// exp by range reduction to |r| <= ln(2)/2 and a polynomial of degree 6 (the
 /// coefficients are those of Cephes' expf); within 2 ulp. NaN stays NaN.
 H2O_INLINE Vector exponential(Vector x) {
-  const Vector rounder = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to int
+  const Vector rounder = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
   Vector shifted = x * 1.44269504088896341f + rounder;
   Vector whole = shifted - rounder;
   Vector r = x - whole * 0.693359375f;

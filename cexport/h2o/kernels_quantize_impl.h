@@ -48,7 +48,7 @@ H2O_INLINE void quantize_group(
     scale = edge / steps;
     bias = edge;
   }
-  const Vector rounder = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to int
+  const Vector rounder = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
   const Vector top = splat(bins);
   for (int d = 0; d < group_size; d += lanes) {
     Vector q = (load(values + d) - splat(bias)) / splat(scale);

@@ -1,4 +1,5 @@
-// Vectors of floats: loading, storing and summing; part of kernels_impl.h, in its namespace and with its macros.
+// Vectors of floats: loading, storing and summing; part of kernels_impl.h, in its
+// namespace and with its macros.
 
 constexpr int lanes = H2O_LANES;
 constexpr int head_block = 4;

@@ -157,7 +157,7 @@ std::optional<mx::array> LayerCache::attend(
   auto attended = in_operations_ ? fallback::cache_attend(arguments, config_, s)
                                  : cache_attend(arguments, config_, s);
   if (step.rearranges()) {
-    is_replaced_ = true; // nobody else has these rows
+    is_replaced_ = true; // no other code has these rows
     is_shared_ = false;
   }
   rows_ = std::move(attended.rows);

@@ -43,8 +43,9 @@ using CacheNotice = ArchiveFailure;
 
 namespace notice_codes {
 
-inline constexpr const char* not_routed = "not_routed";             // no queries arrived
-inline constexpr const char* recall_not_asked = "recall_not_asked"; // so recall is off
+inline constexpr const char* not_routed = "not_routed"; // no queries arrived
+inline constexpr const char* recall_not_asked =
+    "recall_not_asked"; // no queries arrived; recall ends
 inline constexpr const char* recall_limit = "recall_limit"; // the oldest tokens are gone
 
 } // namespace notice_codes
@@ -53,11 +54,11 @@ inline constexpr const char* recall_limit = "recall_limit"; // the oldest tokens
 /// trusted.
 struct SavedCache {
   int64_t offset, length;
-  int64_t pending; ///< tokens written whose attention is outstanding
+  int64_t pending; ///< written tokens whose attention is outstanding
   CacheConfig config;
   std::optional<Recall> recall; ///< its `store` must be the archive's current folder
   struct Archive {
-    int64_t first, since; ///< see LayerCache::since
+    int64_t first, since; ///< see archive().first() and LayerCache::since
     RowFormat format;
     std::optional<ArchiveMark> mark; ///< where the segments in files end
   };

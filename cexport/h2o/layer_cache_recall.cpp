@@ -117,7 +117,7 @@ void LayerCache::bring_back(mx::StreamOrDevice s) {
 void LayerCache::take(const Recalled& recalled) {
   rows_ = recalled.rows;
   ledger_ = recalled.ledger;
-  is_shared_ = is_shared_ && recalled.count == 0; // otherwise the rows are new
+  is_shared_ = is_shared_ && recalled.count == 0; // new rows are not shared
   since_ = 0;
   recalled_ += recalled.count;
   check_archive();

@@ -116,7 +116,8 @@ Parts parted(const SavedCache& saved) {
                               {"names", names}});
   }
   const auto* ledger = a.data() + buffers;
-  const bool has_chosen = (a.size() - own) % 2 == 1; // the archive has pairs of arrays
+  const bool has_chosen =
+      (a.size() - own) % 2 == 1; // the archive has an even number of arrays
   Parts parts{
       rows_from(a.begin(), a.begin() + buffers),
       {ledger[0], ledger[1], ledger[2], ledger[3], ledger[4]},
@@ -321,7 +322,7 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
   LayerCache cache(saved.config, saved.recall);
   check_numbers(saved);
   if (saved.arrays.empty() && saved.offset == 0) {
-    return cache; // it may have been trimmed
+    return cache; // all tokens may have been trimmed
   }
   Parts parts = parted(saved);
   const int64_t value_dim = check_shapes(saved, parts);
@@ -339,7 +340,7 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
     cache.archive_ = Archive::restored(
         parts.archived, *saved.recall, format, parts.ledger.key_sum.shape(2), int(first),
         int(saved.offset), std::move(folder));
-    mx::eval(cache.archive_->arrays()); // what is left to compute belongs to this thread
+    mx::eval(cache.archive_->arrays()); // only this thread can do the queued work
     cache.since_ = int(since);
     cache.chosen_ = std::move(parts.chosen);
   }

@@ -388,8 +388,8 @@ Values with_defaults_of(const std::string& policy, Values given) {
     const int64_t recent_budget =
         std::min(std::max<int64_t>(*max_size / 4, safe_recent), most);
     const int64_t heavy_budget = *max_size - *sink_size - recent_budget;
-    if (recent_budget >= 1 &&
-        heavy_budget >= 0) { // else the default policy's, or its error
+    // Otherwise `complete` fills in the standard policy's defaults, or throws its error.
+    if (recent_budget >= 1 && heavy_budget >= 0) {
       given.try_emplace("recent_budget", recent_budget);
       given.try_emplace("heavy_budget", heavy_budget);
     }

@@ -11,7 +11,7 @@ namespace h2o {
 
 /// A value of a type that no setting accepts.
 struct Unfit {
-  std::string text; ///< as its language writes it
+  std::string text; ///< the value in the notation of the caller's language
 };
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;

@@ -75,7 +75,7 @@ File::~File() {
 }
 
 int open_to_read(const std::string& path, File& file) {
-  return open_retrying(path, O_RDONLY | O_NONBLOCK, file); // a pipe must not wait
+  return open_retrying(path, O_RDONLY | O_NONBLOCK, file); // opening a pipe must not wait
 }
 
 int size_of(const File& file, uint64_t& size) {

@@ -62,7 +62,7 @@ int lock(const std::string& path, File& file);
 /// The names in a folder, sorted, without "." and "..".
 int names_in(const std::string& folder, std::vector<std::string>& names);
 
-int remove_file(const std::string& path);   ///< also 0 if it does not exist
-int remove_folder(const std::string& path); ///< also 0 if it does not exist
+int remove_file(const std::string& path);   ///< 0 also if it does not exist
+int remove_folder(const std::string& path); ///< 0 also if it does not exist
 
 } // namespace h2o::posix

@@ -96,12 +96,12 @@ class Reader {
   const ArchivedCache& cache_;
   const CacheConfig& config_;
   mx::StreamOrDevice s_;
-  mx::array queries_, keys_, values_; // rotated where the rows are
+  mx::array queries_, keys_, values_; // rotated if the rows are rotated
   const std::vector<ArchiveBlock>& in_memory_;
   int batch_, kv_heads_, asks_, group_, archived_;
-  int segments_ = 1; // of a tile
+  int segments_ = 1; // segments of a tile
   mx::array
-      column_; // int32 [B, Hkv, C]: of a row among the archived positions, else behind
+      column_; // int32 [B, Hkv, C]: a row's archived position, or a column behind them
   mx::array is_kept_; // bool [B, Hkv, 1, archived]
   mx::array scaled_;  // [B, Hkv, G * a, Dk]
 
@@ -254,8 +254,8 @@ class Reader {
     return as_given(mx::astype(out, queries_.dtype(), s_), config_.format, s_);
   }
 
-  /// Joins the tiles to [B, Hq, archived]; positions in the cache take the value of their
-  /// row.
+  /// Joins the tiles to [B, Hq, archived]. A position in the cache gets the value of its row
+  /// in `rows`.
   mx::array with_kept(std::vector<mx::array> tiles, const mx::array& rows) {
     tiles.push_back(mx::zeros({batch_, kv_heads_, group_, 1}, mx::float32, s_));
     auto all = mx::concatenate(tiles, 3, s_);

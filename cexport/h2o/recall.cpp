@@ -22,7 +22,7 @@ struct HeadEntries {
   int32_t* positions;
   float* novelty;
   uint8_t* held;
-  int victim; // the row that a single asking token takes
+  int victim; // the row that a single asking token will overwrite
 };
 
 class RowSwap {
@@ -332,7 +332,7 @@ Recalled swapped(
     }
   }
   if (ready.archive.failure()) {
-    return {given.rows, ledger, 0}; // what was read cannot be trusted
+    return {given.rows, ledger, 0}; // rows that were read may be wrong
   }
   return result;
 }

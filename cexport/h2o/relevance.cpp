@@ -72,7 +72,7 @@ void RelevanceOfHeads::compute(int batch, int head, float* relevance) {
       const float sink = sinks ? cpu::load_sink(*sinks, head * group + g) : lowest;
       most = std::max(most, sink);
       if (most == lowest) {
-        continue; // sees nothing
+        continue; // this query sees no position
       }
       float sum = cpu::kernels().exp_shifted(logits, most, rows, logits);
       sum += sinks ? std::exp(sink - most) : 0.0f;

@@ -10,7 +10,7 @@ namespace h2o {
 /// One vector of a row.
 struct VectorLayout {
   int dim;
-  int bits; // 16: as it is
+  int bits; // 16: not quantized
   int group_size;
   cpu::Element element; // of the vector, or of its scales and biases
   int64_t start;        // bytes from the start of the row
@@ -45,7 +45,7 @@ struct Layouts {
   RowLayout pool;
   std::optional<RowLayout> ring;
 
-  const RowLayout& newest() const { // of the buffer that new tokens are written to
+  const RowLayout& newest() const { // layout of the buffer for new tokens
     return ring ? *ring : pool;
   }
 };

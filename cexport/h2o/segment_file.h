@@ -95,7 +95,7 @@ struct SegmentIdentity {
 /// The record by which a reader verifies a segment.
 struct SegmentRecord {
   Digest digest;              ///< of the whole file
-  uint64_t data_begin;        ///< behind the header
+  uint64_t data_begin;        ///< the first byte after the header
   std::vector<uint64_t> sums; ///< of each head's keys, then values, then novelty
 };
 
@@ -152,7 +152,7 @@ struct SegmentEntry {
 };
 
 struct SegmentManifest {
-  std::string session; ///< 32 hexadecimal digits, drawn when the folder was made
+  std::string session; ///< see random_session
   std::string format;  ///< see SegmentIdentity
   SegmentShape shape = {};
   int64_t dropped = 0; ///< number of older segments, which a byte limit removed

@@ -50,7 +50,7 @@ int64_t SegmentFolder::append(
   if (forked()) {
     return -1;
   }
-  std::vector<std::shared_ptr<void>> released; // outlives the lock
+  std::vector<std::shared_ptr<void>> released; // released after the lock
   Lock lock(writer_.mutex);
   if (manifest_.format.empty()) {
     manifest_.format = format;
@@ -162,7 +162,7 @@ bool SegmentFolder::is_written(int64_t serial) {
   if (forked()) {
     return false;
   }
-  std::vector<std::shared_ptr<void>> released; // outlives the lock
+  std::vector<std::shared_ptr<void>> released; // released after the lock
   Lock lock(writer_.mutex);
   released.swap(released_);
   auto entry = segments_.find(serial);
@@ -205,7 +205,7 @@ bool SegmentFolder::write_one(Lock& lock) {
   });
   if (!failure_ && oldest != segments_.end()) {
     const int64_t serial = oldest->first;
-    Segment segment = oldest->second; // the owner may drop it meanwhile
+    Segment segment = oldest->second; // a copy, because the owner may drop the segment
     if (write_segment_file(serial, segment, *record, lock)) {
       fresh = {serial, record->digest};
     }

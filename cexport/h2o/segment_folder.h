@@ -21,7 +21,7 @@ namespace h2o {
 /// The place in a folder from which a saved cache continues its archive.
 struct ArchiveMark {
   std::string session;
-  int64_t count;     ///< segments up to there, those dropped included
+  int64_t count;     ///< segments up to the mark, including dropped ones
   std::string chain; ///< hexadecimal, see SegmentManifest::chain_at
 };
 

@@ -14,7 +14,7 @@ Sha256::Sha256() {
 
 void Sha256::add(const void* data, size_t size) {
   auto* bytes = static_cast<const uint8_t*>(data);
-  while (size > 0) { // the system's sizes are of 32 bits
+  while (size > 0) { // the system's function takes 32-bit sizes
     size_t now = std::min(size, size_t(1) << 30);
     CC_SHA256_Update(&state_, bytes, static_cast<CC_LONG>(now));
     bytes += now;

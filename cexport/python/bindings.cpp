@@ -23,7 +23,7 @@ using namespace nb::literals;
 namespace h2o::python {
 
 void bind(nb::module_& m) {
-  nb::module_::import_("mlx.core"); // brings mx.array and libmlx
+  nb::module_::import_("mlx.core"); // loads mx.array and libmlx
 
   nb::class_<h2o::CacheConfig>(m, "CacheConfig")
       .def(

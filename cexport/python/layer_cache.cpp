@@ -43,7 +43,7 @@ class SharedCache {
     return result;
   }
 
-  LayerCache& unlocked() { // for numbers
+  LayerCache& unlocked() { // only for reading numbers
     return cache_;
   }
 

@@ -118,7 +118,7 @@ template <typename T, int D>
       {h2o_pool_packed ? key_biases : nullptr, h2o_pool_packed ? value_biases : nullptr,
        h2o_ring_packed ? ring_key_biases : nullptr,
        h2o_ring_packed ? ring_value_biases : nullptr}};
-  const int kv_head = tid.y * tpg.x + tid.x; // of all sequences
+  const int kv_head = tid.y * tpg.x + tid.x; // counts the heads of all sequences
   const int head = kv_head * attention.group + tidtg.y;
   const int block = tid.z;
   auto query = h2o_query<T, D>(

@@ -70,10 +70,11 @@ struct H2OTokens {
 /// Tokens that are written to rows, or to a ring whose oldest token moves to the pool.
 struct H2OWrite {
   int32_t kv_heads;
-  int32_t first_row; // of the tokens: in the ring if there is one; or H2O_OVER_VICTIM
-  int32_t leaves;    // whether the ring's row is moved to the pool first
-  int32_t pool_used; // rows of the pool in use: an append until it has pool_size
-  int32_t pool_size; // with a ring: the pool's; without: the buffer's capacity
+  int32_t
+      first_row;  // row of the first token, in the ring if there is one; or H2O_OVER_VICTIM
+  int32_t leaves; // whether the ring's row is moved to the pool first
+  int32_t pool_used; // rows of the pool in use; below pool_size, tokens are appended
+  int32_t pool_size; // rows of the pool if there is a ring, otherwise the buffer's capacity
   H2OTokens keys;
   H2OTokens values;
   H2ORows pool;
@@ -85,24 +86,24 @@ struct H2OLedger {
   int32_t kv_heads;
   int32_t group;
   int32_t tokens;
-  int32_t rows;          // in use now, of the pool and then of the ring
-  int32_t size;          // C, entries of a head: the pool's, then the ring's slots
+  int32_t rows;          // rows in use now: the pool's, then the ring's
+  int32_t size;          // C, entries of a head: the pool's rows, then the ring's slots
   int32_t offset;        // position of the first token
   int32_t first_row;     // entry of the first token, or H2O_OVER_VICTIM
   int32_t leaves;        // whether the ring's row moves to the pool first
   int32_t pool_used;     // rows of the pool before the tokens; without a ring, `rows`
   int32_t pool_rows;     // rows of the pool after the tokens
   int32_t pool_size;     // entries of the pool; without a ring, C
-  int32_t observed_from; // the first of the tokens that scores
+  int32_t observed_from; // index of the first token that updates scores
   int32_t chooses;       // whether the next token needs a victim
   int32_t recent_from;   // oldest position of the recent window, for the next token
-  int32_t pin_count;     // pairs of positions
+  int32_t pin_count;     // number of pinned ranges
   H2OPolicyParameters policy;
   int64_t mask_batch; // strides in elements
   int64_t mask_head;
   int64_t mask_query;
   int64_t mask_row;
-  int64_t key_head; // the rows that hold the new keys: rows, or the ring
+  int64_t key_head; // strides of the buffer with the new keys: the pool or the ring
   int64_t key_row;
   H2OVectorLayout key;
 };

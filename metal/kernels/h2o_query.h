@@ -8,7 +8,7 @@ constant bool h2o_bool_mask [[function_constant(2)]];
 constant bool h2o_float_mask [[function_constant(3)]];
 constant bool h2o_has_sinks [[function_constant(4)]];
 constant bool h2o_emits_logits [[function_constant(5)]];
-constant int h2o_blocks [[function_constant(6)]]; // of h2o_attend_block; else 0
+constant int h2o_blocks [[function_constant(6)]]; // blocks of h2o_attend_block; otherwise 0
 
 /// Tests the bits of the loaded value, so that it does not depend on a compiler's
 /// assumptions about infinity.
@@ -35,7 +35,7 @@ struct H2OReader {
   const device uchar* words;
   const device uchar* scales; // of packed rows
   const device uchar* biases;
-  int64_t word_step; // from one row that the simdgroup reads to the next
+  int64_t word_step; // bytes from one row of the simdgroup to its next row
   int64_t scale_step;
   int bits;
 
@@ -89,7 +89,7 @@ inline H2OReader<T, D> h2o_reader(
 /// The rows that one query sees.
 template <typename T>
 struct H2OSight {
-  int before; // number of rows that causality lets it see
+  int before; // number of rows that a causal mask leaves visible
   const device bool* bmask;
   const device T* fmask;
   int stride;
@@ -118,7 +118,7 @@ struct H2OQuery {
   float total;
   float out[D / 32];
   H2OSight<T> sight;
-  device float* logits; // of all rows, unless h2o_emits_logits is off
+  device float* logits; // of all rows; null if h2o_emits_logits is off
 
   void add(int row, thread const float* key, thread const float* value, uint lane) {
     float score = 0;
@@ -239,7 +239,7 @@ inline H2OQuery<T, D> h2o_query(
     const device T* fmask,
     const device T* sinks,
     device float* logits,
-    int head, // of all sequences
+    int head, // counts the heads of all sequences
     int heads,
     int token,
     int tokens,

@@ -46,8 +46,8 @@ struct H2OEntries {
 
 /// Adds the unit key u of one token to the sum S of all `count` unit keys, and returns the
 /// token's novelty: 1 - u.S/|S|, or with a margin above 0, max(0, c - u.S/|S| - margin),
-/// where c is the typical cosine: |S|^2 = count + count (count - 1) c^2. One simdgroup works
-/// on it.
+/// where c is the typical cosine: |S|^2 = count + count (count - 1) c^2. One simdgroup
+/// works on it.
 template <typename T>
 inline float h2o_enter_key(
     H2OVector<T> key,
@@ -93,7 +93,7 @@ inline float h2o_enter_key(
 struct H2OLogits {
   const device float* lines;
   const device uchar* mask;
-  int64_t mask_at; // where the head's first query has its own
+  int64_t mask_at; // index of the mask of the head's first query
 
   float at(const constant H2OLedger& ledger, int pair, int n) const {
     return lines[int64_t(pair) * ledger.rows + n];
@@ -238,7 +238,7 @@ template <typename T>
   threadgroup float new_novelty[max_tokens];
   threadgroup float largest[32];    // of each query head and token
   threadgroup float weight[32];     // its probabilities are exp(logit - largest) * weight
-  threadgroup float best_score[32]; // of each simdgroup, as what follows
+  threadgroup float best_score[32]; // of each simdgroup, like the next arrays
   threadgroup float best_importance[32];
   threadgroup int best_position[32];
   threadgroup int best_entry[32];
@@ -249,7 +249,8 @@ template <typename T>
   const int pairs = ledger.group * ledger.tokens;
   const int simdgroups = threads.x / 32;
   const int64_t entry_at = int64_t(head) * ledger.size;
-  const int shift = ledger.pool_size - ledger.pool_rows; // from a ring's row to its entry
+  const int shift =
+      ledger.pool_size - ledger.pool_rows; // added to a ring's row, gives its entry
 
   int first_entry = ledger.first_row;
   if (first_entry == H2O_OVER_VICTIM) {
@@ -307,7 +308,7 @@ template <typename T>
   float most_score = -1;
   for (int entry = thread_index.x; entry < ledger.size; entry += threads.x) {
     const bool in_ring = entry >= ledger.pool_size;
-    const int n = in_ring ? entry - shift : entry; // the row of attention
+    const int n = in_ring ? entry - shift : entry; // the row that attention read
     if (in_ring ? n >= ledger.rows : n >= ledger.pool_rows) {
       entries.scores[entry] = -1;
       entries.positions[entry] = -1;

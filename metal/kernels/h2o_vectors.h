@@ -11,7 +11,8 @@
 constant int h2o_key_bits [[function_constant(7)]];
 constant int h2o_value_bits [[function_constant(8)]];
 constant int h2o_group_size [[function_constant(9)]];
-constant int h2o_ring_bits [[function_constant(10)]]; // of keys and values; 0: no ring
+constant int h2o_ring_bits
+    [[function_constant(10)]]; // of keys and values in the ring; 0: no ring
 
 constant bool h2o_pool_packed = h2o_key_bits != 16;
 constant bool h2o_has_ring = h2o_ring_bits != 0;
@@ -162,7 +163,7 @@ inline void h2o_quantize_group(
   }
   device uchar* to = row + layout.words + first * bits / 8;
   const int width = per_lane * bits;
-  if (width == 4) { // two lanes make a byte
+  if (width == 4) { // two lanes share a byte
     packed |= simd_shuffle_down(packed, ushort(1)) << 4;
     if (lane % 2 == 0) {
       *to = uchar(packed);

@@ -79,7 +79,7 @@ void attend(
 /// An update of the ledger by new tokens, with their attention.
 struct LedgerUpdate {
   CacheStep step;
-  mx::array newest; // the buffer that holds the new keys
+  mx::array newest; // the buffer with the new keys
   VectorLayout key; // their layout
   mx::Dtype dtype;
   std::optional<Attention> attention = {}; // none: written but not attended

@@ -56,7 +56,7 @@ class Constants {
     bool flag;
     int32_t number;
   };
-  std::list<Value> values_; // a list: Metal is given their addresses
+  std::list<Value> values_; // a list, because Metal gets the values' addresses
 };
 
 /// Encodes the dispatches of one evaluation of a primitive.

@@ -18,8 +18,8 @@ public enum H2OLoadingError: LocalizedError, Hashable, Sendable {
 
     /// The download was stopped. Pieces that have arrived are kept.
     case stopped
-    /// The server could not be reached, or the connection broke, for the reason that the system
-    /// gives. Pieces that have arrived are kept.
+    /// The server could not be reached, or the connection broke. `reason` is the system's
+    /// description. Pieces that have arrived are kept.
     case network(reason: String)
     /// The server answered with an unexpected HTTP status. Pieces that have arrived are kept.
     case serverStatus(Int, path: String)
@@ -32,7 +32,7 @@ public enum H2OLoadingError: LocalizedError, Hashable, Sendable {
     case serverContent(offset: Int, path: String)
     /// The device has too little free storage.
     case noSpace(needed: Int, free: Int)
-    /// A piece that arrived could not be written to disk, for the reason that the system gives.
+    /// A piece that arrived could not be written to disk. `reason` is the system's description.
     case notStored(reason: String)
     /// The model is in this asset pack, but the app's Info.plist does not declare asset packs.
     case assetPackNotDeclared(id: String)

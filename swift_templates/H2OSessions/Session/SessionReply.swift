@@ -68,7 +68,7 @@ extension H2OSession {
         public var text = ""
         /// The model's thoughts; empty if there are none.
         public var thoughts = ""
-        /// The tools that the model called and that nobody has answered.
+        /// The model's tool calls that have no output yet.
         public var toolCalls = [H2OToolCall]()
         /// Texts that look like tool calls but cannot be parsed, as the model wrote them.
         public var malformedToolCalls = [String]()

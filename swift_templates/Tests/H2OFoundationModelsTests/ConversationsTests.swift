@@ -6,8 +6,8 @@
     import H2OTestModels
     import XCTest
 
-    /// Which caches a request continues. Apple's framework may give each session an executor or
-    /// share them; only the stand-in can be told to do either.
+    /// Checks which caches a request continues. Apple's framework may give each session its own
+    /// executor, or share one between sessions; only the stand-in can be set to either.
     @available(iOS 27, macOS 27, visionOS 27, *)
     final class ConversationsTests: XCTestCase {
         func testSessionsThatTakeTurnsReadNothingTwice() async throws {

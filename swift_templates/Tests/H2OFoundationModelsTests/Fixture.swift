@@ -7,14 +7,14 @@
     import H2OTestModels
     import MLXLMCommon
 
-    /// Sessions on an ``EchoModel``, and the model to look at.
+    /// Sessions with an ``EchoModel``, and the model, so that a test can inspect it.
     @available(iOS 27, macOS 27, visionOS 27, *)
     struct Fixture {
         let model = EchoModel()
         let loads = Loads()
         let shared: SharedConversations
 
-        /// - Parameter texts: what the model says, one text a reply
+        /// - Parameter texts: the texts of the model's replies, in order
         init(maxSize: Int = 512, saying texts: String...) throws {
             let configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
             shared = SharedConversations { [model, loads] in
@@ -29,11 +29,11 @@
             LanguageModelSession(model: H2OLanguageModel(shared), instructions: instructions)
         }
 
-        /// Lets the model say a text in its next reply that has none yet.
+        /// Adds the text of the model's next reply.
         func say(_ text: String) { model.replies.append(text + "|") }
     }
 
-    /// How often a model was loaded, and how often that shall fail.
+    /// Counts how often a model was loaded, and lets a number of loads fail.
     final class Loads: @unchecked Sendable {
         private let lock = NSLock()
         private(set) var count = 0
@@ -52,7 +52,7 @@
 
     struct LoadFailure: Error {}
 
-    /// The error that an expression throws.
+    /// Returns the error that an expression throws.
     func failure<T>(of expression: @autoclosure () async throws -> T) async -> (any Error)? {
         do {
             _ = try await expression()
@@ -62,7 +62,7 @@
         }
     }
 
-    /// Sessions with a model that says what it is told to, behind the template of Qwen3.
+    /// Sessions with a model that replies with given texts, and the chat template of Qwen3.
     @available(iOS 27, macOS 27, visionOS 27, *)
     struct ScriptedFixture {
         let scripted: ScriptedModel
@@ -85,7 +85,7 @@
                 capabilities: [.toolCalling, .guidedGeneration, .reasoning])
         }
 
-        /// All that the model was given, as text.
+        /// All tokens that the model has read, as text.
         var given: String {
             TemplateTokenizer(.qwen3).decode(tokenIds: scripted.given, skipSpecialTokens: false)
         }

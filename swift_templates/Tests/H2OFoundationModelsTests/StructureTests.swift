@@ -6,7 +6,7 @@
     import H2OTestModels
     import XCTest
 
-    /// Responses with a schema, from the request to the transcript.
+    /// Tests responses with a schema, from the request to the transcript.
     @available(iOS 27, macOS 27, visionOS 27, *)
     final class StructureTests: XCTestCase {
         private let greedy = GenerationOptions(samplingMode: .greedy)

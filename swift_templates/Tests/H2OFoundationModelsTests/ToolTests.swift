@@ -88,7 +88,7 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension Transcript.Entry {
-        /// What it is, with the tools that it calls or the text that one answered.
+        /// The kind of the entry, with the tools that it calls or the output of a tool.
         var kind: String {
             switch self {
             case .instructions: return "instructions"

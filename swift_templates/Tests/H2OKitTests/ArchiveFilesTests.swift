@@ -4,7 +4,7 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// An archive in files: one folder per layer.
+/// Tests an archive in files, which has one folder per layer.
 final class ArchiveFilesTests: FolderTestCase {
     private func cache(_ name: String?) throws -> H2OKVCache {
         let store = name.map { folder.appending(path: $0).path }
@@ -14,7 +14,7 @@ final class ArchiveFilesTests: FolderTestCase {
                 recall: H2ORecall(rows: 16, ask: 4, every: 3, store: store)), .dense)
     }
 
-    /// A cache whose oldest segments are in files alone: they are written in the background.
+    /// Makes a cache whose oldest segments are only in files; they are written in the background.
     private func stored() throws -> H2OKVCache {
         let cache = try cache("layer-000")
         H2OCaches.join([cache])

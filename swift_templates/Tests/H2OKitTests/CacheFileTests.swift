@@ -168,7 +168,7 @@ final class CacheFileTests: FolderTestCase {
 }
 
 extension KVCache {
-    /// This, or the first of a list.
+    /// This cache, or the first cache in a list.
     fileprivate var tracking: H2OKVCache {
         ((self as? CacheList)?[0] ?? self) as! H2OKVCache
     }

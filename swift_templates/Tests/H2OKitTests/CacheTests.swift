@@ -3,8 +3,8 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// What Swift adds to the core's cache: masks, trimming, copies and what upstream asks.
-/// What is kept and computed, parity compares with Python.
+/// Tests the parts that Swift adds to the core's cache: masks, trimming, copies and the methods
+/// that upstream calls. Parity compares outputs and kept positions with Python.
 final class CacheTests: XCTestCase {
     func testAnEmptyCacheHoldsNothing() throws {
         let cache = try H2OKVCache(maxSize: 16)

@@ -14,7 +14,7 @@ enum Heads {
     static let scale: Float = 0.18
 }
 
-/// The queries, keys and values of some tokens, always the same for the same seed.
+/// The queries, keys and values of some tokens. They are the same for the same seed.
 struct Tokens {
     let queries: MLXArray
     let keys: MLXArray
@@ -36,7 +36,7 @@ struct Tokens {
     }
 }
 
-/// Numbers in -1...1 by a linear congruential generator.
+/// Numbers in -1...1 from a linear congruential generator.
 private struct Generator {
     var state: UInt64
 
@@ -47,7 +47,7 @@ private struct Generator {
 }
 
 extension H2OStorage {
-    /// An empty cache whose groups fit the small heads.
+    /// Makes an empty cache whose group size divides the small head dims.
     func makeCache(
         maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil
     ) throws -> H2OKVCache {
@@ -58,14 +58,14 @@ extension H2OStorage {
 }
 
 extension H2OKVCache {
-    /// A dense cache.
+    /// Makes a dense cache.
     convenience init(maxSize: Int, recentBudget: Int? = nil, sinkSize: Int = 4) throws {
         self.init(
             try H2OConfiguration(
                 maxSize: maxSize, sinkSize: sinkSize, recentBudget: recentBudget), .dense)
     }
 
-    /// Attends to as many new tokens as given, in one call.
+    /// Adds all tokens in one call, and returns their attention.
     @discardableResult
     func attend(_ tokens: Tokens) -> [Float] {
         let mask = makeMask(n: tokens.keys.dim(2), windowSize: nil, returnArray: false)
@@ -75,13 +75,13 @@ extension H2OKVCache {
         ).asArray(Float.self)
     }
 
-    /// Attends to one token after the other; returns the outputs.
+    /// Adds random tokens one after the other, and returns their attention.
     @discardableResult
     func attendOneByOne(_ count: Int, seed: UInt64) -> [[Float]] {
         (0 ..< count).map { attend(Tokens(1, seed: seed + UInt64($0))) }
     }
 
-    /// The kept positions of each KV head, in order.
+    /// The kept positions of each KV head, sorted.
     var keptPositions: [[Int]] {
         guard let positions else { return [] }
         let all = positions.asArray(Int32.self).map(Int.init)
@@ -92,12 +92,12 @@ extension H2OKVCache {
     }
 }
 
-/// A model whose tokens are their own queries, keys and values, with the caches that it is
-/// told to make. Its logits are what its last layer attends to.
+/// A model in which a token is also its query, key and value. Its caches are those of `make`, and
+/// its logits are the attention of its last layer.
 class TinyModel: Module, PromptAtOnceModel {
     private let make: () -> [any KVCache]
 
-    /// The caches of the last call.
+    /// The caches of the last call of the model.
     private(set) var given = [any KVCache]()
 
     init(_ make: @escaping () -> [any KVCache]) {
@@ -122,13 +122,14 @@ class TinyModel: Module, PromptAtOnceModel {
     }
 }
 
-/// Has the name of a model that cannot work without all rows.
+/// A model with the name of a family that needs all rows.
 final class Gemma2Model: TinyModel {}
 
-/// Has the name of a model that cannot evict if it has layers with a sliding window.
+/// A model with the name of a family that cannot evict if it has layers with a sliding window.
 final class Exaone4Model: TinyModel {}
 
-/// Has the name of a model that cannot evict if its sliding layers get plain caches.
+/// A model with the name of a family that cannot evict if its sliding-window layers get plain
+/// caches.
 final class Olmo3Model: TinyModel {}
 
 extension H2OCacheFile {
@@ -139,7 +140,7 @@ extension H2OCacheFile {
     }
 }
 
-/// Tests with a folder of their own, which is made and deleted for each.
+/// The base class of tests that each need a new folder, which is deleted after the test.
 class FolderTestCase: XCTestCase {
     let folder = FileManager.default.temporaryDirectory
         .appending(path: UUID().uuidString, directoryHint: .isDirectory)

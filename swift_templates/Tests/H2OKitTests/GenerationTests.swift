@@ -3,7 +3,7 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// Generation makes H2O caches where its parameters say so.
+/// Tests that generation makes H2O caches if its parameters contain them.
 final class GenerationTests: XCTestCase {
     private let prompt = LMInput(tokens: MLXArray((1 ... 40).map { Int32($0) }))
 
@@ -46,9 +46,9 @@ final class GenerationTests: XCTestCase {
             given, Array(try TokenIterator(input: prompt, model: model, parameters: parameters())))
     }
 
-    /// Upstream may evaluate all caches with each token. None of that may make a step copy
-    /// rows, which a cache does once somebody else holds them. Copies must be allocated, so a
-    /// step's new bytes are counted: from few rows to many, only the ledgers may grow.
+    /// A cache copies its rows if other code still holds them, and upstream may evaluate all caches
+    /// with each token. This test checks that a step copies no rows: it counts the bytes that a
+    /// step allocates. With more rows, only the bytes of the ledgers may grow.
     func testAStepCopiesNoRows() throws {
         let (few, many) = (try bytesOfAStep(rows: 256), try bytesOfAStep(rows: 768))
         let row = Heads.kv * (Heads.keyDim + Heads.valueDim) * MemoryLayout<Float>.size
@@ -56,8 +56,8 @@ final class GenerationTests: XCTestCase {
         XCTAssertLessThanOrEqual(many.new - few.new, many.ledgers - few.ledgers + row)
     }
 
-    /// The most bytes that one of 20 steps of full caches allocates, and those of all ledgers,
-    /// which each step makes anew.
+    /// The most bytes that one of 20 steps of full caches allocates, and the bytes of all ledgers,
+    /// which each step allocates again.
     private func bytesOfAStep(rows: Int) throws -> (new: Int, ledgers: Int) {
         let prompt = LMInput(tokens: MLXArray((0 ..< rows).map { Int32($0) }))
         var parameters = GenerateParameters(maxTokens: 40, temperature: 0)

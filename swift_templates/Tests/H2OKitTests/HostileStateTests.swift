@@ -3,9 +3,9 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// Saved caches that were damaged, or made to harm.
+/// Tests saved caches that are damaged or manipulated.
 final class HostileStateTests: XCTestCase {
-    /// In the order of the ledger's arrays.
+    /// The ledger's arrays, in their order.
     private let contents: [(from: Int, name: String, value: Float)] = [
         (5, "scores", .nan), (4, "positions", 2_000_000_000), (1, "victim", 16),
     ]
@@ -105,7 +105,7 @@ final class HostileStateTests: XCTestCase {
             XCTAssertEqual(error?.values["found"], "4")
         }
         XCTAssertEqual(cache.offset, 0)
-        XCTAssertNil(MLXFast.H2OError.last, "of the function that was called last")
+        XCTAssertNil(MLXFast.H2OError.last, "the last call had no error")
         XCTAssertThrowsError(
             try withError {
                 _ = MLXFast.H2OLayerCache(

@@ -4,12 +4,13 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// Continues caches that Python wrote, and writes them for Python to continue:
-/// `H2O_INTERCHANGE` names the folder.
+/// Continues caches that Python wrote, and writes them again so that Python can continue them. The
+/// environment variable `H2O_INTERCHANGE` names the folder.
 ///
-/// For each situation `interchange.json` lists, Python's caches are in `NAME.python`, and
-/// `NAME.steps` has what comes next: `step.q`, `step.k` and `step.v`, and for each cache
-/// `cache.step.out` and `cache.step.positions`. The results go to `NAME.swift`.
+/// `interchange.json` lists cases by name. For each case, `NAME.python` has Python's caches, and
+/// `NAME.steps` has the next steps: `step.q`, `step.k` and `step.v`, and for each cache the
+/// expected `cache.step.out` and `cache.step.positions`. The test writes its caches to
+/// `NAME.swift`.
 final class InterchangeTests: XCTestCase {
     private struct Interchange: Decodable {
         let situations: [Situation]
@@ -17,7 +18,7 @@ final class InterchangeTests: XCTestCase {
 
     private struct Situation: Decodable {
         let name: String
-        /// How many tokens each step has.
+        /// The number of tokens of each step.
         let steps: [Int]
         let scale: Float
         let tolerance: Float

@@ -6,7 +6,7 @@ final class ModelBundleTests: FolderTestCase {
     override func setUpWithError() throws {
         try super.setUpWithError()
         try write("config.json", "abc")
-        // 56 bytes: the padding of SHA-256 takes a block of its own.
+        // With 56 bytes, the padding of SHA-256 needs one more block.
         try write("model.safetensors", "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")
         try write(
             "manifest.json",
@@ -103,9 +103,9 @@ final class ModelBundleTests: FolderTestCase {
     }
 }
 
-/// The bundled tokenizer gives the ids that Python's gives. `H2O_TOKENIZER_PROBES` names a
-/// file with texts, or users' messages, and Python's ids; `H2O_MODEL_DIR` names the model's
-/// folder.
+/// Tests that the bundled tokenizer gives the same ids as Python's tokenizer.
+/// `H2O_TOKENIZER_PROBES` names a file with texts or users' messages and Python's ids;
+/// `H2O_MODEL_DIR` names the model's folder.
 final class TokenizerTests: XCTestCase {
     private struct Probe: Decodable {
         let text: String?

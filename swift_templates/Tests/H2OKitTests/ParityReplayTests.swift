@@ -2,8 +2,8 @@ import Foundation
 import H2OKit
 import XCTest
 
-/// Replays a trace of the Python cache: `H2O_PARITY_TRACE` names its folder, and
-/// `H2O_PARITY_REPORT` the file that takes the report.
+/// Replays a trace of the Python cache. `H2O_PARITY_TRACE` names the trace's folder, and
+/// `H2O_PARITY_REPORT` the file for the report.
 final class ParityReplayTests: XCTestCase {
     func testTheCacheDoesWhatPythonsDid() throws {
         let environment = ProcessInfo.processInfo.environment
@@ -34,7 +34,7 @@ final class ParityReplayTests: XCTestCase {
     }
 }
 
-/// What a replay found, for `h2o-pack parity`.
+/// The result of a replay, for `h2o-pack parity`.
 struct ParityReport: Encodable {
     let format = 1
     var cases = [ParityResult]()
@@ -62,7 +62,7 @@ extension ParityResult: Encodable {
         try fields.encode(layers, forKey: .layers)
         try fields.encode(steps, forKey: .steps)
         try fields.encode(comparisons, forKey: .comparisons)
-        // JSON has no infinity.
+        // JSON cannot contain infinity.
         let largest = Float.greatestFiniteMagnitude
         try fields.encode(
             min(largestOutputDifference, largest), forKey: .largestOutputDifference)

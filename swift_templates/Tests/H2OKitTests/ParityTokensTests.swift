@@ -4,8 +4,8 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// Runs the bundled model of mlx-swift-lm for `h2o-pack parity --level tokens`, which compares
-/// the answer with mlx-lm's: `H2O_PARITY_TOKENS` names the folder with the request.
+/// Runs the bundled model in mlx-swift-lm for `h2o-pack parity --level tokens`, which compares the
+/// answer with mlx-lm's. `H2O_PARITY_TOKENS` names the folder with the request.
 final class ParityTokensTests: XCTestCase {
     func testTheModelAnswersTheRequest() async throws {
         guard let path = ProcessInfo.processInfo.environment["H2O_PARITY_TOKENS"] else {
@@ -61,7 +61,8 @@ final class ParityTokensTests: XCTestCase {
         try withError {
             let caches = try asked.makeCaches(for: model)
             sampler.caches = caches
-            // The prompt's own step is one more than those after it.
+            // The prompt gives the first token, so `maxTokens` is one less than the number of
+            // tokens.
             let tokens = try TokenIterator(
                 input: LMInput(tokens: MLXArray(request.prompt, [request.prompt.count])),
                 model: model, cache: caches, processor: nil, sampler: sampler,
@@ -72,11 +73,11 @@ final class ParityTokensTests: XCTestCase {
     }
 }
 
-/// What `h2o-pack parity --level tokens` asks: `request.json`.
+/// The request of `h2o-pack parity --level tokens`, from `request.json`.
 struct ParityTokensRequest: Decodable {
     let format: Int
     let prompt: [Int32]
-    /// The longest chunk of the prompt that the model gets.
+    /// The most tokens of the prompt that the model reads at once.
     let prefill: Int
     let texts: [Text]
     let cases: [Case]
@@ -100,11 +101,11 @@ struct ParityTokensRequest: Decodable {
     struct Case: Decodable {
         let name: String
         let config: H2OConfiguration
-        /// How rows are stored; the model makes its own caches if it is not said.
+        /// How rows are stored; nil for the model's own caches.
         let kv: H2OStorage?
         let groupSize: Int
         let budgets: H2OBudgets?
-        /// What Python chose after the prompt and after each of these tokens.
+        /// The tokens that Python chose: after the prompt, and after each of these tokens.
         let tokens: [Int32]
 
         private enum CodingKeys: String, CodingKey {
@@ -132,9 +133,9 @@ struct ParityTokensRequest: Decodable {
     }
 }
 
-/// What this side says to it: `answer.json`, and in `answer.safetensors` the logits
-/// `[1, vocabulary]` named `case.step` and the positions int32 `[B, Hkv, C]` that each
-/// evicting cache keeps at last, named `case.kept.layer`, and after each step, named
+/// The answer to the request: `answer.json`, and the arrays in `answer.safetensors`. These are the
+/// logits `[1, vocabulary]`, named `case.step`, and the positions int32 `[B, Hkv, C]` that each
+/// evicting cache keeps at the end, named `case.kept.layer`, and after each step, named
 /// `case.kept.layer.step`.
 struct ParityTokensAnswer: Encodable {
     let format = 1
@@ -151,7 +152,7 @@ struct ParityTokensAnswer: Encodable {
         let name: String
         /// The likeliest token of each step.
         var tokens = [Int]()
-        /// Which of the model's caches evict.
+        /// Whether each of the model's caches evicts.
         var evicting = [Bool]()
         var error: String?
     }
@@ -162,21 +163,21 @@ struct ParityTokensAnswer: Encodable {
 
     func write(to folder: URL) throws {
         try save(arrays: arrays, url: folder.appending(path: "answer.safetensors"))
-        // Last: who finds it finds the arrays too.
+        // Writes this file last, so that the arrays exist as soon as the file does.
         try JSONEncoder().encode(self).write(
             to: folder.appending(path: "answer.json"), options: .atomic)
     }
 }
 
-/// Notes the logits of each step and the token that is likeliest by them, and goes on with
-/// the tokens that it was given, so that every step is comparable.
+/// Records the logits and the likeliest token of each step, and continues with the given tokens, so
+/// that every step can be compared.
 final class ParityTokensSampler: LogitSampler {
     private let given: [Int32]
     private(set) var tokens = [Int]()
     private(set) var logits = [MLXArray]()
-    /// The caches whose positions are noted.
+    /// The caches whose positions are recorded.
     var caches = [any KVCache]()
-    /// After each step, by cache; nil for one that does not evict.
+    /// The kept positions after each step, by cache; nil for a cache that does not evict.
     private(set) var kept = [[MLXArray?]]()
 
     init(goingOnWith given: [Int32]) {

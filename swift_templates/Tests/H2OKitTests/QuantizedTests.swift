@@ -29,7 +29,8 @@ final class QuantizedTests: XCTestCase {
         let tokens = Tokens(9, seed: 1)
         let cache = try H2OStorage.eightBits.makeCache(maxSize: 16)
         let (keys, values) = cache.update(keys: tokens.keys, values: tokens.values)
-        // A row of 8 bits: 8 words of the key, its scale and bias, then the value's.
+        // A row with 8 bits has 8 words, a scale and a bias of the key, and then those of the
+        // value.
         let rows = cache.state[0]
         func part(_ range: Range<Int>) -> MLXArray { rows[.ellipsis, range] }
 
@@ -50,7 +51,7 @@ final class QuantizedTests: XCTestCase {
     }
 }
 
-/// A ring of recent rows beside a pool, each at its own precision.
+/// Tests caches with a ring of recent rows and a pool, each with its own precision.
 final class MixedTests: XCTestCase {
     func testRowsOfAnotherKindOrWithOtherBitsAreRefused() throws {
         let cache = try H2OStorage.recent16Heavy8.makeCache(maxSize: 16)
@@ -70,9 +71,9 @@ final class MixedTests: XCTestCase {
     }
 }
 
-/// Rows that are rotated before they are quantized.
+/// Tests rows that are rotated before they are quantized.
 final class RotationTests: XCTestCase {
-    /// A cache that is not rotated says nothing of it, as before there were rotated ones.
+    /// The strings of a cache that is not rotated do not contain `rotated`.
     func testSavedCachesSayWhetherTheyAreRotated() throws {
         for (storage, isRotated) in [(H2OStorage.fourBits, false), (.rotatedFourBits, true)] {
             let cache = try storage.makeCache(maxSize: 16)
@@ -88,7 +89,7 @@ final class RotationTests: XCTestCase {
 }
 
 extension MLXArray {
-    /// The floats whose bits these 32-bit words are.
+    /// The 32-bit words as floats with the same bits.
     fileprivate var asFloats: MLXArray {
         MLXArray(asArray(UInt32.self).map { Float(bitPattern: $0) }, shape)
     }

@@ -3,7 +3,7 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// Rows that were evicted come back when a prompt asks for them.
+/// Tests that evicted rows come back when a prompt asks for them.
 final class RecallTests: XCTestCase {
     private func configuration(rows: Int = 16, every: Int = 0) throws -> H2OConfiguration {
         try H2OConfiguration(
@@ -16,7 +16,7 @@ final class RecallTests: XCTestCase {
         try H2OStorage.allCases.map { try $0.makeCache(configuration, groupSize: 32) }
     }
 
-    /// Positions that a recall chose, of each KV head.
+    /// The positions that a recall chose, for each KV head.
     private func held(_ cache: H2OKVCache) throws -> [[Int]] {
         let positions = try XCTUnwrap(cache.positions).asArray(Int32.self)
         let isHeld = try XCTUnwrap(cache.held).asArray(Bool.self)
@@ -45,7 +45,7 @@ final class RecallTests: XCTestCase {
         }
     }
 
-    /// The caches of a model of three layers, which choose together.
+    /// The caches of a model with three layers, which choose together.
     private func joined(
         _ storage: H2OStorage = .dense, bits: Int = 16
     ) throws -> [H2OKVCache] {
@@ -165,7 +165,8 @@ final class RecallTests: XCTestCase {
     }
 }
 
-/// A text with one token that stands out by its value, and tokens that ask for its key.
+/// A text with one token whose value differs from all others, and tokens that ask for this token's
+/// key.
 private struct Fact {
     static let value: Float = 3
 
@@ -187,7 +188,7 @@ private struct Fact {
 }
 
 extension MLXArray {
-    /// This array `[1, H, L, D]` with other elements at some of the L tokens.
+    /// Returns this array `[1, H, L, D]` with other elements for some of the L tokens.
     fileprivate func replacing(_ tokens: [Int], by element: (Int) -> Float) -> MLXArray {
         var values = asArray(Float.self)
         for head in 0 ..< dim(1) {

@@ -2,7 +2,7 @@ import Foundation
 import H2OKit
 import XCTest
 
-/// The JSON of budgets and of all settings of a model's caches.
+/// Tests the JSON of budgets and of all settings of a model's caches.
 final class SettingsFileTests: XCTestCase {
     func testBudgetsAreReadAsPythonWritesThem() throws {
         let text = #"{"format": 1, "layers": [{"heavy_budget": 300, "recent_budget": 208}, null]}"#

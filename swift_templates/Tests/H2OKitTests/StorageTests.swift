@@ -3,7 +3,7 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// Tests that hold for every way in which a cache stores its rows.
+/// Tests that must pass with every storage of rows.
 final class StorageTests: XCTestCase {
     func testACacheIsSavedAndCopiedBetweenUpdateAndAttention() throws {
         for storage in H2OStorage.allCases {

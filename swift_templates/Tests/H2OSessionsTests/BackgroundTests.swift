@@ -115,7 +115,7 @@ final class BackgroundTests: XCTestCase {
     func testPartsOfAPromptBecomeSmallerWhereTheDeviceTakesLongForThem() async throws {
         var fixture = try SessionFixture.reading(128)
         let model = fixture.model
-        // A step takes as long as its tokens: 20 ms each.
+        // A step takes 20 ms for each of its tokens.
         fixture.elapsed = { [model] in
             .milliseconds(20 * (model.calls.map(\.count).reduce(0, +)))
         }
@@ -167,7 +167,7 @@ final class BackgroundTests: XCTestCase {
             asked.add(thread)
             return { waited.add(thread) }
         })
-        // Each model computes on a thread of its own.
+        // Each model computes on its own thread.
         for _ in 1 ... 2 {
             var fixture = try SessionFixture()
             fixture.background = background
@@ -186,7 +186,7 @@ final class BackgroundTests: XCTestCase {
     func testAnOpenGuardLeavesAStepWhereItIs() async throws {
         let worker = CountingActor(BackgroundGuard {})
         try await worker.work(steps: 100)
-        // One job for the call; a guard that left its caller's executor would add one a step.
+        // The call is one job. A guard that left its caller's executor would add one job per step.
         XCTAssertEqual(worker.jobs, 1)
     }
 
@@ -201,7 +201,7 @@ extension H2OModel {
     fileprivate var stackSize: Int { Thread.current.stackSize }
 }
 
-/// Takes steps, and counts the jobs that this takes.
+/// Runs steps, and counts the jobs of its executor.
 private actor CountingActor {
     private final class Executor: SerialExecutor, @unchecked Sendable {
         private let queue = DispatchQueue(label: "counting")

@@ -5,8 +5,8 @@ import H2OSessions
 import H2OTestModels
 import XCTest
 
-/// What a chat screen shows of the memory: what is still in it, how large it is, and a text that
-/// is far longer than it.
+/// Tests what a chat screen shows about the caches: the words that they keep, their memory, and a
+/// text that is much longer than they are.
 @MainActor
 final class ChatMemoryTests: XCTestCase {
     private let book =
@@ -46,7 +46,7 @@ final class ChatMemoryTests: XCTestCase {
         XCTAssertEqual(chat.words?[2]?.map(\.text), ["one ", "two"])
 
         await say(String(repeating: "more and more ", count: 10), chat)
-        // One token is one letter, so the shares are those of the positions.
+        // A token is a letter, so the shares of words are the shares of positions.
         let kept = try XCTUnwrap(chat.kept)
         let session = try XCTUnwrap(chat.session)
         let texts = await session.conversation.texts
@@ -118,7 +118,7 @@ final class ChatMemoryTests: XCTestCase {
         let evicted = readings.map(\.evicted)
         XCTAssertEqual(evicted, evicted.sorted())
         let (first, last) = (try XCTUnwrap(readings.first), try XCTUnwrap(readings.last))
-        // Rows of 2 layers with 1 head of 8 keys and 8 values in float32.
+        // The rows of 2 layers, each with 1 head, head dims of 8, and float32.
         XCTAssertEqual(last.evicted, (last.tokens - 64) * 2 * 16 * 4)
         XCTAssertEqual(last.unbounded - last.active, last.evicted)
         XCTAssertLessThan(last.active - first.active, last.evicted / 4, "ours is flat")

@@ -5,7 +5,7 @@ import H2OSessions
 import H2OTestModels
 import XCTest
 
-/// What a chat screen shows.
+/// Tests the state of a chat screen.
 @MainActor
 final class ChatTests: XCTestCase {
     private struct NoModel: LocalizedError {
@@ -27,7 +27,7 @@ final class ChatTests: XCTestCase {
         ) { fixture.makeModel() }
     }
 
-    /// A chat of a model that can think.
+    /// Makes a chat with a model that can think.
     private func makeChat(
         _ fixture: TemplateFixture, maxTokens: Int? = nil, folder: URL? = nil
     ) async -> H2OChat {
@@ -43,7 +43,7 @@ final class ChatTests: XCTestCase {
         await chat.send()
     }
 
-    /// A chat whose long reply has begun.
+    /// Makes a chat in which a long reply has begun.
     private func replyingChat(folder: URL? = nil) async throws -> (H2OChat, Task<Void, Never>) {
         var fixture = try SessionFixture()
         fixture.maxTokens = 100_000
@@ -196,7 +196,7 @@ final class ChatTests: XCTestCase {
         XCTAssertTrue(chat.canContinue)
 
         let before = fixture.given.count
-        // Without thoughts: its begin is that of a reply whose thoughts are over.
+        // The continued reply begins with empty thoughts, as a reply whose thoughts have ended.
         await chat.continueReply()
         let read = String(fixture.given.dropFirst(before))
         XCTAssertTrue(read.contains("<think>\n\n</think>\n\n"), read)
@@ -250,8 +250,8 @@ final class ChatTests: XCTestCase {
         let chat = makeChat(long, folder: folder)
         (chat.pace.shows, chat.pace.keeps) = (.zero, .zero)
         await chat.load()
-        // The file as it is at a moment is what an app that ends then leaves; the caches are
-        // written when it is quiet.
+        // A copy of the file at any time is the file that an app leaves if it ends at this time.
+        // The caches are written only after the reply.
         let copies = folder.appendingPathExtension("copies")
         addTeardownBlock { try? FileManager.default.removeItem(at: copies) }
         let moments = Moments()
@@ -428,12 +428,12 @@ final class ChatTests: XCTestCase {
     }
 }
 
-/// Counts moments, on whichever thread they are.
+/// Counts calls from any thread.
 private final class Moments: @unchecked Sendable {
     private let lock = NSLock()
     private var count = 0
 
-    /// The next one, from 0; nil after `most`.
+    /// The next number, from 0; nil after `most`.
     func next(of most: Int) -> Int? {
         lock.withLock {
             defer { count += 1 }
@@ -442,7 +442,7 @@ private final class Moments: @unchecked Sendable {
     }
 }
 
-/// Counts how often a model was asked for.
+/// Counts how often a model was requested.
 private actor Attempts {
     static let shared = Attempts()
     private var count = 0

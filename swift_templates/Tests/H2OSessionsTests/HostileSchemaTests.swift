@@ -3,15 +3,15 @@ import XCTest
 
 @testable import H2OSessions
 
-/// Schemas from outside, as those of tools, may be anything. Each is refused or read in a bounded
-/// number of steps, on a thread with the stack that threads of Apple's systems have.
+/// Tests schemas from untrusted sources, such as those of tools. Each must be refused or read in a
+/// bounded number of steps, on a thread with the default stack size of Apple's systems.
 final class HostileSchemaTests: XCTestCase {
     private func nested(_ depth: Int, _ open: String, _ close: String) -> String {
         String(repeating: open, count: depth) + #"{"type":"null"}"#
             + String(repeating: close, count: depth)
     }
 
-    /// What became of a schema, and the steps that it took.
+    /// The error for a schema, nil if it was accepted, and the steps of work.
     private func result(of schema: String) -> (problem: H2OSessionError?, steps: Int) {
         final class Box: @unchecked Sendable { var value: (H2OSessionError?, Int) = (nil, 0) }
         let (box, done) = (Box(), DispatchSemaphore(value: 0))
@@ -36,7 +36,7 @@ final class HostileSchemaTests: XCTestCase {
     ) {
         let result = result(of: schema)
         XCTAssertEqual(result.problem, .invalidSchema(problem), line: line)
-        // What is found to be too much at once counts in full.
+        // The last piece of work, which exceeds the limit, is counted completely.
         XCTAssertLessThan(result.steps, 2 * SchemaLimits.work, line: line)
     }
 
@@ -121,7 +121,7 @@ final class HostileSchemaTests: XCTestCase {
             .tooLarge(place: ""))
     }
 
-    /// What used to double per level grows by a line per level.
+    /// The grammar must grow by a line per level, and not double per level.
     func testArraysInArraysAreRead() throws {
         let schema = nested(46, #"{"items":"#, "}")
         XCTAssertNil(result(of: schema).problem)

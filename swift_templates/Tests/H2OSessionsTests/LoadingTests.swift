@@ -9,7 +9,7 @@ import XCTest
 final class LoadingTests: FolderTestCase {
     private var limits = (0, 0)
     private let plan = MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 1 << 20)
-    /// Of the plan, and of a conversation's snapshots.
+    /// Bytes of the plan and of a conversation's snapshots.
     private var memory: Int { plan.total + H2OSnapshotLimits().memory }
 
     override func setUpWithError() throws {
@@ -180,7 +180,7 @@ final class LoadingTests: FolderTestCase {
 }
 
 private final class EchoLoader: H2OModelLoader, @unchecked Sendable {
-    /// On which the model was loaded.
+    /// The device on which the model was loaded.
     private(set) var device: DeviceType?
 
     func load(
@@ -202,7 +202,7 @@ private struct Unloadable: H2OModelLoader {
     }
 }
 
-/// A model that is loaded once for all who use it.
+/// Tests a model that is loaded once and shared by all users.
 final class SharedModelTests: XCTestCase {
     private actor Loads {
         private(set) var count = 0

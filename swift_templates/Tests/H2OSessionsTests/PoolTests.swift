@@ -3,11 +3,11 @@ import H2OKit
 import H2OSessions
 import XCTest
 
-/// The conversations of callers that do not say which one a transcript belongs to.
+/// Tests the conversations of callers that do not name a conversation with a transcript.
 final class PoolTests: XCTestCase {
     private let plan = MemoryPlan(weights: 0, caches: 1 << 20, prefill: 0, bufferCache: 0)
 
-    /// Two conversations that take turns: the tokens that each turn's caches had.
+    /// Lets two conversations take turns, and returns the cached tokens of each turn.
     private func turns(of pool: ConversationPool) async throws -> [Int] {
         var transcripts = ["one thing", "another matter"].map { [H2OMessage.user($0)] }
         var cached = [Int]()
@@ -23,7 +23,7 @@ final class PoolTests: XCTestCase {
         return cached
     }
 
-    /// - Parameter room: bytes that are free beyond the plan and what is left to the app
+    /// - Parameter room: the free bytes, in addition to the plan and to the reserve for the app
     private func pool(room: Int) throws -> ConversationPool {
         var fixture = try SessionFixture(maxSize: 256)
         (fixture.plan, fixture.snapshots) = (plan, .none)

@@ -6,7 +6,7 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// Conversations that begin with the caches of a system prompt in the model's folder.
+/// Tests conversations that begin with the caches of a system prompt in the model's folder.
 final class PreparedPromptTests: FolderTestCase {
     private static let digest = String(repeating: "d", count: 64)
     private let instructions = "you are brief."
@@ -171,9 +171,9 @@ final class PreparedPromptTests: FolderTestCase {
         XCTAssertEqual(usage.cachedTokens, 0)
     }
 
-    /// Puts what the model has after the system prompt into its folder.
+    /// Writes the model's caches after the system prompt to the model's folder.
     ///
-    /// - Returns: the prompt's tokens
+    /// - Returns: the number of the prompt's tokens
     @discardableResult
     private func prepare(
         maxSize: Int = 64, recentBudget: Int = 8, recall: H2ORecall? = nil,
@@ -197,7 +197,7 @@ final class PreparedPromptTests: FolderTestCase {
         return tokens.count
     }
 
-    /// - Parameter archives: where archives in files are; nil for memory
+    /// - Parameter archives: the folder for archives in files; nil for archives in memory
     private func makeModel(
         recall: H2ORecall? = nil, archives: URL? = nil
     ) async throws -> (model: H2OModel, echo: EchoModel) {
@@ -225,7 +225,7 @@ final class PreparedPromptTests: FolderTestCase {
             options: H2OSession.Options(sampling: .greedy, maxTokens: 6))
     }
 
-    /// All that the caches of the last call have.
+    /// The state of all caches of the last call, as numbers.
     private func rows(_ model: EchoModel) -> [[Float]] {
         model.given.flatMap(\.state).map { $0.asType(.float32).asArray(Float.self) }
     }

@@ -4,7 +4,7 @@ import XCTest
 
 @testable import H2OSessions
 
-/// What is read before the user says something.
+/// Tests reading before the user's first message.
 final class PrewarmTests: XCTestCase {
     private func session(
         _ change: (inout SessionFixture) -> Void = { _ in }

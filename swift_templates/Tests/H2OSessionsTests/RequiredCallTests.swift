@@ -5,7 +5,7 @@ import XCTest
 
 @testable import H2OSessions
 
-/// Replies that must call a tool.
+/// Tests replies that must call a tool.
 final class RequiredCallTests: XCTestCase {
     private let options = H2OSession.Options(
         sampling: .greedy, maxTokens: nil, thinking: false, requiresToolCall: true)

@@ -5,7 +5,7 @@ import XCTest
 
 @testable import H2OSessions
 
-/// Replies of made-up models, one token a character.
+/// Tests replies of made-up models in which a token is a character.
 final class SchemaProcessorTests: XCTestCase {
     private static let letters =
         ["|"] + Array(" \"{}[]:,.-0123456789abcdeflnrstuxy").map(String.init)
@@ -15,7 +15,8 @@ final class SchemaProcessorTests: XCTestCase {
         let schema = try H2OSchema(
             #"{"properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}, "required":"#
                 + #"["a", "b"]}"#)
-        // It would say "y" for ever; where it may not, the token with the highest number.
+        // The model always prefers "y"; if "y" is not allowed, it prefers the token with the
+        // highest number.
         let reply = try reply(schema, atMost: nil, longest: 40) { $0 == "y" ? 2 : 0 }
         XCTAssertEqual(reply, #"{"a":999999999999999,"b":"y"}"#)
     }
@@ -91,7 +92,7 @@ final class SchemaProcessorTests: XCTestCase {
         XCTAssertEqual(made, 10)
     }
 
-    /// The text that a model with a liking for some letters gives, without its end.
+    /// The text of a model that prefers some letters, without the token that ends it.
     private func reply(
         _ schema: H2OSchema, atMost most: Int?, longest: Int, _ liking: (String) -> Float
     ) throws -> String {

@@ -4,9 +4,9 @@ import H2OSessions
 import MLX
 import XCTest
 
-/// Errors of the computation, and what is asked while a session is busy with something else.
+/// Tests errors of the computation, and calls to a session that is busy.
 final class SessionFailureTests: XCTestCase {
-    /// Lets one call of the model fail, as MLX does where it lacks memory.
+    /// Lets one call of the model fail, as MLX does if there is too little memory.
     private func failOnce(_ fixture: SessionFixture, after calls: Int) {
         let model = fixture.model
         let first = model.calls.count + calls
@@ -123,7 +123,8 @@ final class SessionFailureTests: XCTestCase {
             try await group.waitForAll()
         }
 
-        // A prompt, then its tokens one by one: 6, and one that was begun.
+        // Each reply has one call for the prompt and 6 calls for single tokens, of which the last
+        // was begun in advance.
         let sizes = fixture.model.calls.map(\.count)
         XCTAssertEqual(sizes.count, 3 * 7)
         for reply in 0 ..< 3 {

@@ -6,7 +6,7 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// A session on an ``EchoModel``, and the model to look at.
+/// A session with an ``EchoModel``, and the model, so that a test can inspect it.
 struct SessionFixture {
     let model = EchoModel()
     var background = BackgroundGuard()
@@ -53,7 +53,7 @@ struct SessionFixture {
 }
 
 extension H2OSession {
-    /// All parts of a streamed reply.
+    /// Returns all parts of a streamed reply.
     func parts(to prompt: String) async throws -> [Part] {
         var parts = [Part]()
         for try await part in streamResponse(to: prompt) { parts.append(part) }
@@ -71,8 +71,9 @@ extension H2OSession.Part {
     }
 }
 
-/// Waits, for a minute at most, until something holds that follows from the release of a
-/// session or model: its last job may still hold it for a moment, on another thread.
+/// Waits until a condition is true, for at most a minute. Use it for conditions that depend on the
+/// release of a session or a model, because its last job on another thread may keep it for a
+/// moment.
 func holdsOnceReleased(_ condition: () async throws -> Bool) async throws -> Bool {
     let begun = ContinuousClock.now
     while try await !condition() {
@@ -84,7 +85,7 @@ func holdsOnceReleased(_ condition: () async throws -> Bool) async throws -> Boo
 
 func tokenArray(_ tokens: [Int]) -> MLXArray { MLXArray(tokens.map { Int32($0) }) }
 
-/// `XCTAssertThrowsError` for an expression that waits.
+/// `XCTAssertThrowsError` for an asynchronous expression.
 func assertThrows<T>(
     _ expression: @autoclosure () async throws -> T, line: UInt = #line,
     file: StaticString = #filePath, check: (any Error) -> Void
@@ -97,7 +98,7 @@ func assertThrows<T>(
     }
 }
 
-/// Tests with a folder of their own, which is made and deleted for each.
+/// The base class of tests that each need a new folder, which is deleted after the test.
 class FolderTestCase: XCTestCase {
     let folder = FileManager.default.temporaryDirectory
         .appending(path: UUID().uuidString, directoryHint: .isDirectory)

@@ -3,11 +3,11 @@ import H2OKit
 import H2OSessions
 import XCTest
 
-/// Recall in a conversation: what it says of itself, and where its archive is.
+/// Tests recall in a conversation: its figures, and the place of its archive.
 final class SessionRecallTests: FolderTestCase {
     private func fixture(inFiles: Bool = false) throws -> SessionFixture {
         var fixture = try SessionFixture(maxSize: 32)
-        // Its heads have 8 elements, which no group divides.
+        // The model's head dim is 8, which is not a multiple of any group size.
         fixture.configuration = try H2OConfiguration(
             maxSize: 32, recentBudget: 8, recall: H2ORecall(rows: 8, ask: 8, archiveBits: 16))
         fixture.archives = folder

@@ -100,7 +100,7 @@ private final class Count {
     var value = 0
 }
 
-/// Allows everything and takes nothing.
+/// A grammar that allows all tokens, and fails when it must accept one.
 private final class FailingGrammar: TokenGrammar {
     func allowed() -> [UInt32]? { nil }
 

@@ -209,7 +209,8 @@ final class SessionPinningTests: XCTestCase {
         let session = fixture.makeSession()
 
         await assertThrows(try await session.respond(to: "hi")) {
-            // Marks and letters are tokens; 24 rows less 8 recent ones and 1 to evict.
+            // Each mark and each letter is a token. Of 24 rows, 8 are for recent tokens and 1 must
+            // remain to evict.
             XCTAssertEqual(
                 $0 as? H2OSessionError, .systemPromptTooLong(tokens: 43, atMost: 15))
         }

@@ -5,8 +5,9 @@ import H2OTestModels
 import MLXLMCommon
 import XCTest
 
-/// What models of several families read in a conversation: what their chat template makes of
-/// all of it, though each turn renders only what is new.
+/// Tests that the caches of a conversation read the same tokens as if the chat template rendered
+/// the whole conversation, although each turn renders only new messages. Uses templates of several
+/// families.
 final class TemplateTests: XCTestCase {
     func testTheCachesReadWhatTheTemplateMakesOfTheConversation() async throws {
         for template in [ChatTemplate.qwen3, .llama3, .gemma] {
@@ -58,13 +59,13 @@ final class TemplateTests: XCTestCase {
     }
 }
 
-/// A model that says what it is told to, behind a family's chat template.
+/// A model that replies with given texts, and a family's chat template.
 struct TemplateFixture {
     let template: ChatTemplate
     let scripted: ScriptedModel
     let model: H2OModel
 
-    /// - Parameter calls: how the model writes tool calls; nil for upstream's usual way
+    /// - Parameter calls: the format of the model's tool calls; nil for upstream's default format
     init(
         _ template: ChatTemplate, calls: ToolCallFormat? = nil, thinks: Bool = true,
         maxSize: Int = 2048, plan: MemoryPlan? = nil,
@@ -89,12 +90,12 @@ struct TemplateFixture {
         ).withGrammars(template)
     }
 
-    /// All that the model was given, as text.
+    /// All tokens that the model has read, as text.
     var given: String {
         TemplateTokenizer(template).decode(tokenIds: scripted.given, skipSpecialTokens: false)
     }
 
-    /// What the template makes of messages, up to the end of the last one.
+    /// The messages as the template renders them, up to the end of the last message.
     func rendered(_ messages: [H2OMessage], tools: [H2OTool] = []) throws -> String {
         let text = try template.render(
             messages.map(\.fields),

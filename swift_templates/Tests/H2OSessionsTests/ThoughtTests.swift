@@ -4,7 +4,7 @@ import H2OSessions
 import H2OTestModels
 import XCTest
 
-/// What a model thinks before it answers.
+/// Tests the thoughts of a model before its answer.
 final class ThoughtTests: XCTestCase {
     func testThoughtsAreNotPartOfTheAnswer() async throws {
         let fixture = try TemplateFixture(.qwen3)
@@ -41,8 +41,8 @@ final class ThoughtTests: XCTestCase {
 
             let read = String(fixture.given.dropFirst(first))
             XCTAssertTrue(read.contains("Hello.<|im_end|>\n<|im_start|>user\nHi again"), read)
-            // What the caches have is what the template makes of the conversation, up to the
-            // begin of the last reply.
+            // The caches have read the conversation as the template renders it, up to the beginning
+            // of the last reply.
             let messages = await session.messages
             let seen = await session.tokensSeen
             let text = try fixture.rendered(messages.dropLast()) + "\n" + kept
@@ -138,14 +138,15 @@ final class ThoughtTests: XCTestCase {
 
             XCTAssertGreaterThan(bytes.count, 20)
             let released = bytes.filter { $0.memory == 0 && ($0.files > 0) == inFiles }
-            // Generation does not wait for its reader: the turn ends with a snapshot in memory.
+            // The last entries have a snapshot in memory, because the turn has ended: generation
+            // does not wait for the reader of the parts.
             if warns { XCTAssertGreaterThan(released.count, 0) }
             if !warns { XCTAssertEqual(released, bytes) }
             let messages = await session.messages
             let text = try fixture.rendered(messages.dropLast()) + "\n<|im_start|>assistant"
             let tokens = TemplateTokenizer(.qwen3).encode(text: text, addSpecialTokens: false)
             let seen = await session.tokensSeen
-            // Without snapshots there is nowhere to return to.
+            // Without snapshots, the thoughts stay in the caches.
             XCTAssertEqual(seen == tokens.count, inFiles)
             let reply = try await session.respond(to: "Hi again")
             XCTAssertEqual(reply.text, "Yes.")

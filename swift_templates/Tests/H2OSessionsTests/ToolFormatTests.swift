@@ -4,7 +4,7 @@ import H2OTestModels
 import MLXLMCommon
 import XCTest
 
-/// Tool calls in each format that upstream has a parser for.
+/// Tests tool calls in each format for which upstream has a parser.
 final class ToolFormatTests: XCTestCase {
     func testEachFormatHasExamples() {
         for format in ToolCallFormat.allCases {
@@ -113,7 +113,8 @@ final class ToolFormatTests: XCTestCase {
         }
     }
 
-    /// The parts of a reply in which the model says a text and then, if it called, that it rains.
+    /// The parts of a reply in which the model writes `text` and, if that was a tool call, then "It
+    /// rains."
     private func parts(
         of text: String, _ format: ToolCallFormat
     ) async throws -> [H2OSession.Part] {
@@ -152,7 +153,7 @@ extension [H2OSession.Part] {
         }
     }
 
-    /// All text, without the lines between calls.
+    /// The text of all parts, without newlines at both ends.
     fileprivate var shown: String {
         compactMap(\.text).joined().trimmingCharacters(in: .newlines)
     }

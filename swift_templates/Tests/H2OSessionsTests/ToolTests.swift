@@ -4,7 +4,7 @@ import H2OTestModels
 import MLXLMCommon
 import XCTest
 
-/// Tools of a session, in the format of Hermes and Qwen.
+/// Tests the tools of a session, in the format of Hermes and Qwen.
 final class ToolTests: XCTestCase {
     private func call(_ a: Int, _ b: Int) -> String {
         "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":\(a),\"b\":\(b)}}\n</tool_call>"

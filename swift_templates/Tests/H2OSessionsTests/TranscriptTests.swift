@@ -3,7 +3,7 @@ import H2OSessions
 import H2OTestModels
 import XCTest
 
-/// Transcripts that no conversation can have: errors that say what next.
+/// Tests the errors for transcripts that no conversation can have.
 final class TranscriptTests: XCTestCase {
     private let call = H2OToolCall(id: "1", name: "add")
 

@@ -6,7 +6,7 @@
     import MLXLMCommon
     import XCTest
 
-    /// What upstream's own ways of generating do with H2O caches.
+    /// Tests upstream's own functions for generation with H2O caches.
     final class UpstreamTests: XCTestCase {
         private func parameters() throws -> GenerateParameters {
             var parameters = GenerateParameters(maxTokens: 40, temperature: 0)
@@ -53,7 +53,7 @@
             XCTAssertEqual((model.given.first as? H2OKVCache)?.length, 32)
         }
 
-        /// A step after a cancel is one in the background, which ends an app.
+        /// After a cancel, the app may be in the background, where a step on the GPU would end it.
         func testNoStepFollowsACancel() async throws {
             let model = EchoModel()
             let stream = try generate(
@@ -61,7 +61,8 @@
                 context: context(model, CancellingTokenizer()))
             for await _ in stream {}
 
-            // The prompt, and the step that goes ahead of the first token.
+            // There are two calls: for the prompt, and for the token after the first one, in
+            // advance.
             XCTAssertEqual(model.calls.count, 2)
         }
 
@@ -85,7 +86,7 @@
         }
     }
 
-    /// Cancels the task that first turns a token into text.
+    /// A tokenizer that cancels the current task when it first decodes a token.
     private struct CancellingTokenizer: MLXLMCommon.Tokenizer {
         private let letters = LetterTokenizer()
 

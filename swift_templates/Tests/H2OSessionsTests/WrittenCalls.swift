@@ -1,32 +1,33 @@
 import MLXLMCommon
 
-/// What models write to call the tool `weather`, in one format.
+/// The texts with which models call the tool `weather`, in one format.
 struct WrittenCalls {
-    /// For the city Oslo.
+    /// A call for the city Oslo.
     let one: String
-    /// For the cities Oslo and Rome; nil where a turn has one call at most.
+    /// Calls for the cities Oslo and Rome; nil if a turn can have only one call.
     let two: String?
-    /// Cannot be read.
+    /// A call that cannot be parsed.
     let unreadable: String
-    /// The turn ends before the call does.
+    /// A call that was cut off by the end of the turn.
     let cutOff: String
-    /// Calls the tool `news`, which there is not.
+    /// A call of the tool `news`, which does not exist.
     let undeclared: String
 
-    /// nil for a format without an example here.
+    /// The texts of a format; nil for a format without an example here.
     static func of(_ format: ToolCallFormat) -> WrittenCalls? { all[format.rawValue] }
 
-    /// An answer without calls.
+    /// The text of an answer without calls.
     static func answer(_ text: String, _ format: ToolCallFormat) -> String {
         format.rawValue == "atem" ? " to=user<|message|>\(text)<|eom|>" : text
     }
 
-    /// What is between two calls.
+    /// The text between two calls.
     static func separator(_ format: ToolCallFormat) -> String {
         format.rawValue == "atem" ? "<|start|>assistant" : "\n"
     }
 
-    /// Formats by name, since versions of mlx-swift-lm know different ones.
+    /// The texts by the name of the format. Names are used because not every version of
+    /// mlx-swift-lm has every format.
     private static let all = [
         "json": WrittenCalls(
             tagged("<tool_call>", "</tool_call>") { name, city in
@@ -141,7 +142,7 @@ struct WrittenCalls {
 }
 
 extension WrittenCalls {
-    /// Of a format in which calls follow each other.
+    /// Makes the texts of a format in which one call follows another.
     private init(_ call: (String, String) -> String, unreadable: String, cutOff: String) {
         self.init(
             one: call("weather", "Oslo"),

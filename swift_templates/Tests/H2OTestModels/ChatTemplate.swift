@@ -1,24 +1,24 @@
 import Foundation
 import MLXLMCommon
 
-/// Chat templates in the manner of some families, written here in Swift. Each renders the
-/// messages that it is given, and the begin of a reply.
+/// Chat templates like those of some families, written in Swift. Each renders messages and the
+/// beginning of a reply.
 package enum ChatTemplate: CaseIterable, Sendable {
-    /// Leaves out the thoughts of turns that are over, and tells tools in the system prompt.
+    /// Leaves out the thoughts of earlier turns, and lists the tools in the system prompt.
     case qwen3
-    /// The same, with the begin of a thought in the begin of a reply.
+    /// The same, but a reply begins with the mark of a thought.
     case qwen3Thinking
-    /// Has a system prompt of its own where there is none.
+    /// Adds its own system prompt if there is none.
     case llama3
     /// Has no system role: the first message of the user begins with the system prompt.
     case gemma
 
     package struct Refused: Error {}
 
-    /// Marks that are tokens, of templates and of tool calls.
+    /// Marks of templates and of tool calls. Each is one token.
     package static let marks = ["<think>", "</think>", "<tool_call>", "</tool_call>"] + special
 
-    /// Those that are no text where special tokens are skipped.
+    /// The marks that decoding leaves out if it skips special tokens.
     fileprivate static let special = [
         "<|im_start|>", "<|im_end|>", "<|begin|>", "<|header|>", "<|end_header|>", "<|eot|>",
         "<bos>", "<start_of_turn>", "<end_of_turn>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>",
@@ -29,7 +29,7 @@ package enum ChatTemplate: CaseIterable, Sendable {
         "<|end|>", "<|return|>", "<|constrain|>", "<|eom|>",
     ]
 
-    /// Ends a turn.
+    /// The mark that ends a turn.
     package var stop: String {
         switch self {
         case .qwen3, .qwen3Thinking: "<|im_end|>"
@@ -38,7 +38,7 @@ package enum ChatTemplate: CaseIterable, Sendable {
         }
     }
 
-    /// Where a reply begins.
+    /// The text that begins a reply.
     package func begin(thinks: Bool = true) -> String {
         switch self {
         case .qwen3: "<|im_start|>assistant\n" + (thinks ? "" : "<think>\n\n</think>\n\n")
@@ -141,7 +141,7 @@ package enum ChatTemplate: CaseIterable, Sendable {
     }
 }
 
-/// One token a character, and one a mark of the templates.
+/// A tokenizer in which each character and each mark of a template is a token.
 package struct TemplateTokenizer: Tokenizer {
     package let template: ChatTemplate
 
@@ -150,7 +150,7 @@ package struct TemplateTokenizer: Tokenizer {
     package static let tokens =
         ["?"] + ChatTemplate.marks + ["\n"] + (32 ..< 127).map { String(UnicodeScalar(UInt8($0))) }
 
-    /// The text that a grammar sees of each token: none of a mark.
+    /// The text of each token for a grammar; empty for a mark.
     package static let letters = tokens.map { $0.count == 1 ? $0 : "\u{0}" }
 
     private static let ids = Dictionary(

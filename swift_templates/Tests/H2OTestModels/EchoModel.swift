@@ -3,31 +3,31 @@ import MLX
 import MLXLMCommon
 import MLXNN
 
-/// A model of two layers whose next token depends on all rows that its cache keeps. Its
-/// arithmetic but the attention is done here, so that it needs no weights.
+/// A model of two layers whose next token depends on all rows in its caches. Everything except the
+/// attention is computed here, so the model needs no weights.
 package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     package static let vocabulary = LetterTokenizer.letters.count
-    /// Ends a turn.
+    /// The token that ends a turn.
     package static let stop = 1
 
-    /// The tokens of each call, in order, while ``recordsCalls``.
+    /// The tokens of each call, in order, as long as ``recordsCalls`` is true.
     package private(set) var calls = [[Int]]()
     package var recordsCalls = true
-    /// The caches of the last call that somebody still has. It keeps none of them, so that
-    /// files of an archive are closed when their conversation is released.
+    /// The caches of the last call, as far as they still exist. The model has only weak references
+    /// to them, so that files of an archive are closed when their conversation is released.
     package var given: [any KVCache] { called.compactMap { $0.cache as? any KVCache } }
     private var called = [WeakCache]()
-    /// Whether each layer has a list of caches, the first one for a recurrent state.
+    /// Whether each layer has a list of caches, of which the first has a recurrent state.
     package var hasLists = false
-    /// Called at the begin of each call.
+    /// A function that is run at the beginning of each call.
     package var onCall: (() -> Void)?
-    /// Given out in this order, then a token that depends on the attention.
+    /// The next tokens that the model returns. After them, its tokens depend on the attention.
     package var script = [Int]()
-    /// Given out one after the other, each after the template's `<a:`.
+    /// The next replies of the model. Each begins after the template's `<a:`.
     package var replies = [String]()
     private var reply = [Int]()
 
-    /// Bytes of an array that it does not compute with.
+    /// Bytes of an array of weights that the model does not use.
     package static let weightBytes = 40
 
     package override func parameters() -> ModuleParameters {
@@ -60,7 +60,7 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
         return logits(output.asArray(Float.self), count: tokens.count)
     }
 
-    /// The model as it is loaded, with a tokenizer and a chat template of its own.
+    /// The loaded model, with its own tokenizer and chat template.
     package func context(hasTemplate: Bool = true) -> ModelContext {
         ModelContext(
             configuration: ModelConfiguration(id: "echo", eosTokenIds: [Self.stop]), model: self,
@@ -106,14 +106,14 @@ private struct WeakCache {
     weak var cache: AnyObject?
 }
 
-/// One token a character, and a chat template of the form `<u:text|`.
+/// A tokenizer in which each character is a token, with a chat template of the form `<u:text|`.
 package struct LetterTokenizer: Tokenizer {
     /// Whether there is a chat template; `|` ends a turn in it.
     package let hasTemplate: Bool
 
     package init(hasTemplate: Bool = true) { self.hasTemplate = hasTemplate }
 
-    /// Where a reply begins.
+    /// The text that begins a reply.
     package static let begin = LetterTokenizer().encode(text: "<a:", addSpecialTokens: false)
 
     package static let letters = Array("?|<>:abcdefghijklmnopqrstuvwxyz .\n01")

@@ -2,15 +2,18 @@ import H2OGrammar
 import H2OSessions
 import MLXLMCommon
 
-/// A grammar in the notation of the grammar engine, read and followed in the plainest way: by
-/// all the places that a text may have reached.
+/// A simple implementation of a grammar in the notation of the grammar engine. It computes all
+/// places of the grammar that a text may have reached.
 package final class ReferenceGrammar: TokenGrammar {
     private let rules: [String: Part]
     private let letters: [String]
     private let end: Int
     private var said = [String]()
 
-    /// - Parameter letters: the text of each token; `end` is the token that ends a reply
+    /// - Parameters:
+    ///   - grammar: rules in the notation of the grammar engine
+    ///   - letters: the text of each token
+    ///   - end: the token that ends a reply
     package init(_ grammar: String, letters: [String] = [], end: Int = -1) {
         var rules = [String: Part]()
         for line in grammar.split(separator: "\n") {
@@ -24,14 +27,14 @@ package final class ReferenceGrammar: TokenGrammar {
         self.end = end
     }
 
-    /// Whether a text is as the grammar describes it.
+    /// Whether the grammar describes this text.
     package func matches(_ text: String) -> Bool {
         let scalars = Array(text.unicodeScalars)
         var match = Match(text: scalars, rules: rules)
         return match.ends(of: .rule("root"), from: 0).contains(scalars.count)
     }
 
-    /// Whether a text can become one that the grammar describes.
+    /// Whether the grammar describes this text or a text that begins with it.
     package func begins(_ text: String) -> Bool {
         let scalars = Array(text.unicodeScalars)
         var match = Match(text: scalars, rules: rules)
@@ -71,7 +74,7 @@ extension ReferenceGrammar {
     private struct Match {
         let text: [Unicode.Scalar]
         let rules: [String: Part]
-        /// Whether the end of the text was where another character could have come.
+        /// Whether another character could follow the end of the text.
         var asksForMore = false
 
         mutating func ends(of part: Part, from start: Int) -> Set<Int> {
@@ -212,7 +215,7 @@ extension ReferenceGrammar {
     }
 }
 
-/// Whether this version of mlx-swift-lm can hold replies to schemas.
+/// Whether this version of mlx-swift-lm can make replies follow a schema.
 package let hasGrammarEngine: Bool = {
     let tokenizer = TemplateTokenizer(.qwen3)
     let stop = tokenizer.convertTokenToId(ChatTemplate.qwen3.stop) ?? 0
@@ -221,8 +224,8 @@ package let hasGrammarEngine: Bool = {
 }()
 
 extension H2OModel {
-    /// This model, whose replies are held to schemas by a ``ReferenceGrammar`` where this version
-    /// of mlx-swift-lm has no grammar engine.
+    /// This model, which uses a ``ReferenceGrammar`` for schemas if this version of mlx-swift-lm
+    /// has no grammar engine.
     package nonisolated func withGrammars(_ template: ChatTemplate) -> H2OModel {
         guard !hasGrammarEngine else { return self }
         let tokenizer = TemplateTokenizer(template)

@@ -2,19 +2,19 @@ import MLX
 import MLXLMCommon
 import MLXNN
 
-/// A model that says what it is told to, whenever the tokens that it has read end with the
-/// begin of a reply.
+/// A model that writes its next reply whenever the tokens that it has read end with the beginning
+/// of a reply.
 package final class ScriptedModel: Module, PromptAtOnceModel, @unchecked Sendable {
     private let tokenizer: TemplateTokenizer
     private let begin: [Int]
     private let stop: Int
     private var upcoming = [Int]()
 
-    /// All tokens that it was given, in order.
+    /// All tokens that the model has read, in order.
     package private(set) var given = [Int]()
-    /// What it says, one reply after the other, without the token that ends a turn.
+    /// The replies, in order, without the token that ends a turn.
     package var replies = [String]()
-    /// Called with all text that it was given, at each call.
+    /// A function that each call of the model runs, with all text that the model has read.
     package var onCall: ((String) -> Void)?
 
     package init(_ template: ChatTemplate, thinks: Bool = true) {
@@ -41,7 +41,7 @@ package final class ScriptedModel: Module, PromptAtOnceModel, @unchecked Sendabl
             upcoming = tokenizer.encode(
                 text: replies.removeFirst() + tokenizer.template.stop, addSpecialTokens: false)
         }
-        // A reply that nobody wrote ends at once.
+        // If no reply is left, the reply is empty.
         return logits(upcoming.isEmpty ? stop : upcoming.removeFirst(), count: tokens.count)
     }
 

@@ -1,7 +1,7 @@
 // swift-tools-version: 6.1
-// Stands in for Apple's FoundationModels of iOS 27 on Linux, where there is none: the
-// declarations that H2OFoundationModels and its tests use, from Apple's documentation, and a
-// LanguageModelSession that calls an executor as that documentation says.
+// A stand-in for Apple's FoundationModels of iOS 27, for Linux. It has the declarations that
+// H2OFoundationModels and its tests use, written from Apple's documentation, and a
+// LanguageModelSession that calls an executor as the documentation describes.
 
 import PackageDescription
 
@@ -12,8 +12,8 @@ let package = Package(
         .target(
             name: "FoundationModels",
             swiftSettings: [
-                // As Apple's: version 2 has models of others, and enums that may grow. The one
-                // warning is that Foundation's may not, on Linux.
+                // Like Apple's framework, version 2 accepts other models and has enums that may get
+                // more cases. This gives one warning, because Foundation on Linux has no such enums.
                 .unsafeFlags([
                     "-user-module-version", "2.0", "-enable-library-evolution",
                     "-suppress-warnings",

@@ -1,6 +1,6 @@
 // swift-tools-version: 6.1
-// Stands in for swift-tokenizers 0.1.0 where its sources cannot be had: byte-level BPE,
-// which is what the bundled demo model has, and no chat templates.
+// A stand-in for swift-tokenizers 0.1.0, for builds without its sources. It has byte-level BPE, which
+// the bundled demo model uses, and no chat templates.
 
 import PackageDescription
 

@@ -1,8 +1,8 @@
 // swift-tools-version: 6.1
-// Stands in for mlx-swift-lm 3.31.4 where its sources cannot be had: the cache
-// protocol, the attention that calls it, how generation makes caches, greedy generation.
-// On Linux it brings FoundationModels too, which Apple's systems have: what imports a module
-// only where there is one finds it in what its dependencies built.
+// A stand-in for mlx-swift-lm 3.31.4, for builds without its sources. It has the cache protocol, the
+// attention function that calls a cache, the way in which generation makes caches, and greedy
+// generation. On Linux it also depends on the stand-in for FoundationModels, so that targets that
+// import FoundationModels with `canImport` find it.
 
 import PackageDescription
 

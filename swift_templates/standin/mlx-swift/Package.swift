@@ -1,6 +1,6 @@
 // swift-tools-version: 6.1
-// Stands in for mlx-swift 0.31.6 where its sources cannot be had: the part of it
-// that H2OKit uses, on the CPU, over the libmlx of the Python wheel.
+// A stand-in for mlx-swift 0.31.6, for builds without its sources. It has the part of mlx-swift that
+// H2OKit uses, and computes on the CPU with the libmlx of the Python wheel.
 
 import PackageDescription
 
@@ -25,7 +25,7 @@ let package = Package(
             cxxSettings: [
                 .headerSearchPath("mlx-c"),
                 .define("H2O_CPU_ONLY"),
-                // MLX's headers use std::bind, which libstdc++ 12 makes of deprecated parts.
+                // MLX's headers use std::bind, which uses deprecated parts of libstdc++ 12.
                 .unsafeFlags(["-I\(mlx)/include", "-Wno-deprecated-declarations"]),
             ],
             linkerSettings: [

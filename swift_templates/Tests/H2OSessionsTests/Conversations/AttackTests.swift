@@ -3,12 +3,13 @@ import XCTest
 
 @testable import H2OSessions
 
-/// Schemas and saved conversations that a program changed at random: each is refused, or used.
+/// Tests schemas and saved conversations that a program changed at random. Each must be refused or
+/// used, without a crash.
 final class AttackTests: XCTestCase {
     private let options = H2OSession.Options(sampling: .greedy, maxTokens: 4)
 
-    /// Reads all that `H2O_CONVERSATION` has: files are schemas, folders are conversations. Says
-    /// the name of each before, so that the one which ends the process is known.
+    /// Reads everything in the folder `H2O_CONVERSATION`: files are schemas, folders are
+    /// conversations. Prints each name first, so that the last name shows what ended the process.
     func testEachIsRefusedOrUsed() async throws {
         guard let folder = ConversationSettings.folder else {
             throw XCTSkip("H2O_CONVERSATION names no folder of attacks.")
@@ -25,7 +26,7 @@ final class AttackTests: XCTestCase {
         }
     }
 
-    /// On a thread with the stack that threads of Apple's systems have.
+    /// Runs on a thread with the default stack size of Apple's systems.
     private func read(_ schema: Data) {
         let done = DispatchSemaphore(value: 0)
         let thread = Thread {

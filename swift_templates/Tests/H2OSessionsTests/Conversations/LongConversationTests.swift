@@ -3,34 +3,34 @@ import H2OSessions
 import MLX
 import XCTest
 
-/// Many turns of random text: each reads what is new, memory does not grow, and a change reads
-/// what follows the snapshot before it.
+/// Tests many turns of random text. Each turn must read only new tokens, memory must not grow, and
+/// a change must read only the messages after the snapshot before the change.
 final class LongConversationTests: XCTestCase {
-    /// What a turn took. Bytes are those at its end.
+    /// The tokens of a turn, and the bytes in use at its end.
     private struct Turn: Codable {
         /// Tokens of the prompt's text.
         let new: Int
-        /// Tokens read, those of the template around it included.
+        /// Tokens read, including the template's tokens.
         let read: Int
         let generated: Int
         /// Tokens that the caches have seen.
         let seen: Int
-        /// Of MLX's arrays.
+        /// Bytes of MLX's arrays.
         let active: Int
-        /// Of the process, where the system says.
+        /// Bytes of the process; 0 if the system does not report them.
         let resident: Int
-        /// Of the messages' texts, which the caller keeps.
+        /// Bytes of the messages' texts, which the session keeps.
         let text: Int
     }
 
     private struct Report: Codable {
         var turns = [Turn]()
-        /// The turn that was changed, from 1 on.
+        /// The number of the turn that was changed, from 1.
         var changed = 0
-        /// Tokens that were not read again, and those that were.
+        /// The numbers of tokens that were not read again and that were read again.
         var cached = 0
         var read = 0
-        /// Tokens after each turn from which the conversation could go on.
+        /// The number of tokens of each snapshot from which the conversation could continue.
         var snapshots = [Int]()
     }
 
@@ -64,7 +64,7 @@ final class LongConversationTests: XCTestCase {
         }
     }
 
-    /// A model that keeps five snapshots: older ones are thinned out.
+    /// Makes a model that keeps five snapshots of a conversation.
     private func modelWithFiveSnapshots() async throws -> H2OModel {
         let session = try await ConversationSettings.model().makeSession(options: options)
         _ = try await session.respond(to: text.next(100))
@@ -85,7 +85,7 @@ final class LongConversationTests: XCTestCase {
             text: await session.messages.map(\.text.utf8.count).reduce(0, +))
     }
 
-    /// A text of so many tokens, or a few more.
+    /// A text with at least this many tokens, and few more.
     private func prompt(of tokens: Int, _ model: H2OModel) -> String {
         var prompt = text.next(tokens)
         while count(prompt, model) < tokens { prompt += text.next(tokens - count(prompt, model)) }
@@ -104,7 +104,8 @@ final class LongConversationTests: XCTestCase {
             XCTAssertEqual(turn.seen, seen + turn.read + turn.generated, "turn \(index + 1)")
             seen = turn.seen
         }
-        // The arrays of a model without weights are so few that their buffers' sizes show.
+        // Allows a tenth more, because a model without weights has few arrays, and their buffers
+        // vary in size.
         let most = turns.prefix(5).map(\.active).max() ?? 0
         XCTAssertLessThan(turns.map(\.active).max() ?? 0, most + most / 10)
     }
@@ -118,8 +119,8 @@ final class LongConversationTests: XCTestCase {
         XCTAssertEqual(report.read, follows + tokens, accuracy: 12 * report.turns.count)
     }
 
-    /// Without what was freed and stays with the process for the next allocation. 0 where the
-    /// system does not say it like Linux.
+    /// Resident bytes of the process, without freed memory that the allocator keeps. 0 if the
+    /// system does not report them as Linux does.
     private static var residentBytes: Int {
         if let symbol = dlsym(nil, "malloc_trim") {
             typealias Trim = @convention(c) (Int) -> Int32
@@ -131,11 +132,11 @@ final class LongConversationTests: XCTestCase {
     }
 }
 
-/// A conversation that is saved after each turn, for a program that ends it at any moment.
+/// Saves a conversation after each turn, for a program that kills this process at any time.
 final class KilledConversationTests: XCTestCase {
     private let options = H2OSession.Options(sampling: .greedy, maxTokens: 8)
 
-    /// Goes on from where it was saved, says what it does, and writes `messages.json` at the end.
+    /// Continues the saved conversation, prints each step, and writes `messages.json` at the end.
     func testItGoesOnFromItsLastWholeTurn() async throws {
         guard let folder = ConversationSettings.folder else {
             throw XCTSkip("H2O_CONVERSATION names no folder for a conversation.")
@@ -161,13 +162,13 @@ final class KilledConversationTests: XCTestCase {
         try JSONEncoder().encode(messages).write(to: folder.appending(path: "messages.json"))
     }
 
-    /// A line that is written at once.
+    /// Prints a line without buffering.
     private func say(_ line: String) {
         FileHandle.standardOutput.write(Data("conversation: \(line)\n".utf8))
     }
 }
 
-/// Letters and spaces by a linear congruential generator: the same for the same seed.
+/// Letters and spaces from a linear congruential generator. They are the same for the same seed.
 struct RandomText {
     private var state: UInt64
 
@@ -184,7 +185,7 @@ struct RandomText {
             let letter = letters[Int(state >> 33) % letters.count]
             if letter != letters[letters.count - 1] || !text.isEmpty { text.append(letter) }
         }
-        // A text of its own takes no more room than it needs.
+        // Copies the text, because a new string has no unused capacity.
         return String(decoding: text, as: UTF8.self)
     }
 }

@@ -6,7 +6,8 @@ import XCTest
 final class SessionEditingTests: XCTestCase {
     private let prompts = ["one", "two", "three", "four", "five", "six"]
 
-    /// A session after a reply to each prompt, and the tokens that it had seen after each.
+    /// Returns a session that has replied to each prompt, and the number of tokens seen after each
+    /// reply.
     private func talk(
         _ fixture: SessionFixture, _ prompts: some Sequence<String>
     ) async throws -> (session: H2OSession, seen: [Int]) {
@@ -220,7 +221,7 @@ final class SessionEditingTests: XCTestCase {
     }
 }
 
-/// Archives in files, of which the branches of a conversation have links.
+/// Tests archives in files that forked conversations share as links.
 final class ForkedArchiveTests: FolderTestCase {
     private func fixture(inFiles: Bool) throws -> SessionFixture {
         var fixture = try SessionFixture(maxSize: 32)

@@ -67,7 +67,7 @@ final class SessionSavingTests: FolderTestCase {
         let restored = try await H2OSession.restore(
             from: folder, model: fixture().makeModel(), tools: [tool], options: options)
 
-        // This template does not say which tools there are.
+        // This template does not contain the tools, so other tools change nothing.
         let (ours, theirs) = (
             try await restored.respond(to: "four").usage,
             try await original.respond(to: "four").usage
@@ -76,7 +76,8 @@ final class SessionSavingTests: FolderTestCase {
         XCTAssertEqual(ours.readTokens, theirs.readTokens)
     }
 
-    /// Saved after each of six turns; returns the tokens seen after each.
+    /// Saves a session after each of six turns, and returns the number of tokens seen after each
+    /// turn.
     private func savedEachTurn(_ fixture: SessionFixture) async throws -> [Int] {
         let session = fixture.makeSession()
         var seen = [Int]()
@@ -139,7 +140,7 @@ final class SessionSavingTests: FolderTestCase {
         let writing = folder.appending(path: "conversation.new.safetensors").path
         let begun = ContinuousClock.now
         var waited = [Bool]()
-        // Until the file was seen once while it was written.
+        // Saves until the file was once seen while it was being written.
         while waited.isEmpty, begun.duration(to: .now) < .seconds(60) {
             let hasSaved = Flag()
             let watch = Task.detached {
@@ -182,7 +183,7 @@ final class SessionSavingTests: FolderTestCase {
         XCTAssertEqual(refusals[1], .otherTemplate(file: file))
     }
 
-    /// Writes the saved state again with other values, and a digest that fits.
+    /// Writes the saved state again with other values and the right digest.
     private func rewrite(
         _ identity: ConversationIdentity, details: [String: String] = [:],
         _ change: (inout [String: Any]) -> Void

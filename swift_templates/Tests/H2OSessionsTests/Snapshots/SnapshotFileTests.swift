@@ -8,7 +8,7 @@ import XCTest
 final class SnapshotFileTests: FolderTestCase {
     private var file: URL { folder.appending(path: "chat.safetensors") }
 
-    /// Quotes in a message are not taken for the header's own.
+    /// A message with quotes must not be mistaken for a part of the header.
     private let details = ["messages": #"["0.digest":"000", \#u{e9}]"#]
 
     private func write(to other: URL? = nil) throws {

@@ -13,7 +13,8 @@ final class SnapshotStoreTests: FolderTestCase {
         TranscriptChain(opening: "", messages: Array(messages.prefix(count)))
     }
 
-    /// A conversation of so many messages of ten tokens each; its one cache takes 8 kB.
+    /// A snapshot of a conversation with this many messages of ten tokens each. It has one cache of
+    /// 8 kB.
     private func snapshot(_ count: Int, tokens: [Int]? = nil) throws -> ConversationSnapshot {
         var state = ConversationState(chain: chain(count).head)
         state.read.append(tokens ?? Array(0 ..< 10 * count))
@@ -131,7 +132,7 @@ final class SnapshotStoreTests: FolderTestCase {
 }
 
 extension SnapshotStore {
-    /// Takes a snapshot, and moves to files what there is no room for in memory.
+    /// Adds a snapshot, and moves snapshots above the limit in memory to files.
     fileprivate mutating func keep(_ snapshot: ConversationSnapshot) throws {
         add(snapshot)
         while let moved = takeExcess() {
@@ -152,7 +153,7 @@ extension ConversationIdentity {
 }
 
 final class SnapshotThinningTests: XCTestCase {
-    /// The moments that are left of `count`, one made after the other.
+    /// The moments that remain of `count` moments that were added one after the other.
     private func left(of count: Int, atMost most: Int) -> [Int] {
         var moments = [Int]()
         for moment in 1 ... count {

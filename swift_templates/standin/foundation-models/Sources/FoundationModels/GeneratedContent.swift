@@ -17,7 +17,7 @@ public struct GeneratedContent: Sendable, Equatable, Generable, CustomStringConv
 
     init(_ value: JSON) { self.value = value }
 
-    /// The value in JSON, whose spaces and order of keys need not be those of the model.
+    /// The value as JSON. Spaces and the order of keys may differ from the model's text.
     public var jsonString: String { value.description }
 
     public var description: String { jsonString }
@@ -63,7 +63,8 @@ extension ConvertibleToGeneratedContent {
     }
 }
 
-/// Apple has a macro that conforms a type; here types conform by hand.
+/// A type that a model can generate. Apple's framework has a macro for the conformance; with the
+/// stand-in, types conform by hand.
 public protocol Generable: ConvertibleFromGeneratedContent, ConvertibleToGeneratedContent {
     static var generationSchema: GenerationSchema { get }
 }
@@ -117,7 +118,7 @@ extension Bool: Generable {
     }
 }
 
-/// The structure of generated content. It encodes and decodes as JSON Schema.
+/// The structure of generated content, which is encoded as JSON Schema.
 public struct GenerationSchema: Sendable, Codable, Equatable, CustomStringConvertible {
     let schema: JSON
 
@@ -138,7 +139,7 @@ public struct GenerationSchema: Sendable, Codable, Equatable, CustomStringConver
     public var description: String { schema.description }
 }
 
-/// A JSON value; its text has the keys in order and no spaces.
+/// A JSON value. Its text has sorted keys and no spaces.
 indirect enum JSON: Sendable, Equatable, Codable, CustomStringConvertible {
     case null
     case bool(Bool)

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A model, as apps name it; its executor generates.
+/// A model that an app passes to a session. The model's executor generates the responses.
 public protocol LanguageModel: Sendable {
     associatedtype Executor: LanguageModelExecutor where Self == Executor.Model
 
@@ -144,7 +144,7 @@ public struct ContextOptions: Sendable, Equatable {
     }
 }
 
-/// Why a model does not respond; of Apple's nine cases, those that depend on the request.
+/// Why a model does not respond. The stand-in has only the cases that depend on the request.
 public enum LanguageModelError: Error, Sendable {
     case contextSizeExceeded(ContextSizeExceeded)
     case unsupportedCapability(UnsupportedCapability)
@@ -196,7 +196,7 @@ public enum LanguageModelError: Error, Sendable {
     }
 }
 
-/// Where an executor streams its response to. Nobody but the session sees what an event holds.
+/// The channel to which an executor sends its response. Only the session reads the events.
 public struct LanguageModelExecutorGenerationChannel: Sendable, AsyncSequence {
     private let events: AsyncStream<Event>
     private let continuation: AsyncStream<Event>.Continuation

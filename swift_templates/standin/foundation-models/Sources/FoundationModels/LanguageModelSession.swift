@@ -1,8 +1,8 @@
 import Foundation
 import Synchronization
 
-/// A conversation: keeps the transcript, calls the model's executor, and runs tools until the
-/// model calls none.
+/// A conversation. It keeps the transcript, calls the model's executor, and runs tools until the
+/// model calls no more tools.
 public final class LanguageModelSession: Sendable {
     private let model: any LanguageModel
     private let tools: [any Tool]
@@ -61,7 +61,7 @@ public final class LanguageModelSession: Sendable {
         return Response(content: try Content(GeneratedContent(json: reply.text)), reply)
     }
 
-    /// Each snapshot has all of the text so far.
+    /// Streams a response as snapshots, each with the whole text so far.
     public func streamResponse(
         to prompt: String, options: GenerationOptions = GenerationOptions(),
         contextOptions: ContextOptions = ContextOptions()
@@ -125,6 +125,8 @@ struct UnknownTool: Error {
 }
 
 extension LanguageModelCapabilities {
+    /// Checks that the model has the capabilities that the request needs.
+    ///
     /// - Throws: `LanguageModelError.unsupportedCapability`
     fileprivate func check(
         _ prompt: Transcript.Prompt, schema: GenerationSchema?, tools: Bool
@@ -163,7 +165,7 @@ extension LanguageModelSession {
         }
     }
 
-    /// The tokens of a response's rounds together.
+    /// The tokens of all rounds of a response together.
     public struct Usage: Sendable {
         public var input = Input(totalTokenCount: 0, cachedTokenCount: 0)
         public var output = Output(totalTokenCount: 0, reasoningTokenCount: 0)
@@ -191,7 +193,7 @@ extension LanguageModelSession {
         }
     }
 
-    /// A response that is being put together from rounds.
+    /// A response that is collected from rounds.
     struct Reply {
         var entries: [Transcript.Entry]
         var text = ""
@@ -209,7 +211,7 @@ extension LanguageModelSession {
     }
 }
 
-/// What a person asks.
+/// A prompt of the user.
 public struct Prompt: Sendable, PromptRepresentable {
     let segments: [Transcript.Segment]
 
@@ -224,7 +226,7 @@ public protocol PromptRepresentable {
     var promptRepresentation: Prompt { get }
 }
 
-/// What a model may call.
+/// A tool that a model may call.
 public protocol Tool<Arguments, Output>: Sendable {
     associatedtype Arguments: ConvertibleFromGeneratedContent
     associatedtype Output: PromptRepresentable
@@ -244,14 +246,14 @@ extension Tool where Arguments: Generable {
     public var parameters: GenerationSchema { Arguments.generationSchema }
 }
 
-/// How long executors live, of which Apple's documentation says two things.
+/// How long executors exist. Apple's documentation describes both cases.
 public enum ExecutorLifetime: Sendable {
-    /// Each session has one.
+    /// Each session has its own executor.
     case session
-    /// Sessions whose models have equal configurations share one.
+    /// Sessions whose models have equal configurations share an executor.
     case configuration
 
-    /// That of sessions made in this task. Only the stand-in has it.
+    /// The lifetime of executors of sessions that this task creates. Only the stand-in has it.
     @TaskLocal public static var current = ExecutorLifetime.session
 }
 
@@ -311,15 +313,15 @@ struct BoundExecutor: Sendable {
     }
 }
 
-/// A configuration as a key, of whatever type.
+/// A configuration of any type, as a key of a dictionary.
 private struct AnySendableKey: Hashable, @unchecked Sendable {
-    // Made of a Sendable value only, which AnyHashable forgets.
+    // AnyHashable is not Sendable, but this value is always made from a Sendable one.
     private let value: AnyHashable
 
     init(_ value: some Hashable & Sendable) { self.value = AnyHashable(value) }
 }
 
-/// What an executor sent for one request, put together by the ids of its entries.
+/// The parts that an executor sent for one request, collected by the ids of their entries.
 struct Round: Sendable {
     private(set) var usage: LanguageModelExecutorGenerationChannel.Usage?
     private var order = [String]()
@@ -337,7 +339,7 @@ struct Round: Sendable {
         var arguments: String
     }
 
-    /// The text of its response.
+    /// The text of the round's response.
     var text: String {
         for case .response(let text) in parts.values { return text }
         return ""

@@ -1,6 +1,6 @@
 import Foundation
 
-/// What was said in a session, in order.
+/// The entries of a session, in order.
 public struct Transcript: Sendable, Equatable, RandomAccessCollection {
     var entries: [Entry]
 
@@ -113,7 +113,7 @@ public struct Transcript: Sendable, Equatable, RandomAccessCollection {
     }
 
     public struct ToolOutput: Sendable, Equatable, Identifiable {
-        /// That of the call.
+        /// The identifier of the tool call that this output answers.
         public var id: String
         public var toolName: String
         public var segments: [Segment]
@@ -183,7 +183,7 @@ extension Transcript {
         case image(ImageAttachment)
     }
 
-    /// Apple makes it of an image, too.
+    /// An image. Apple's type can also be created from an image object.
     public struct ImageAttachment: Sendable, Equatable {
         public let url: URL?
 

@@ -1,4 +1,4 @@
-// Stands in for the Tokenizer protocol and AutoTokenizer of swift-tokenizers 0.1.0.
+// A stand-in for the Tokenizer protocol and AutoTokenizer of swift-tokenizers 0.1.0.
 
 import Foundation
 
@@ -91,7 +91,7 @@ struct TokenizerFile: Decodable {
         let merges: [Merge]
     }
 
-    /// Written as "a b" or as ["a", "b"].
+    /// A merge, written as "a b" or as ["a", "b"].
     struct Merge: Decodable {
         let pair: [String]
 
@@ -108,7 +108,7 @@ struct TokenizerFile: Decodable {
     let model: Model
 }
 
-/// Byte-level BPE as in GPT-2, with digits apart where tokenizer.json says so.
+/// Byte-level BPE as in GPT-2. If tokenizer.json says so, each digit is a separate piece.
 final class ByteLevelTokenizer: Tokenizer {
     let bosToken: String?
     let eosToken: String?
@@ -187,7 +187,7 @@ final class ByteLevelTokenizer: Tokenizer {
 
     private func matches(_ pattern: String, in text: String) -> [String] {
         guard let expression = try? NSRegularExpression(pattern: pattern) else { return [] }
-        // In UTF-16, because a match may end inside a Character of Swift.
+        // Uses UTF-16, because a match may end inside a Character of Swift.
         let units = NSString(string: text)
         let whole = NSRange(location: 0, length: units.length)
         return expression.matches(in: text, range: whole).map { units.substring(with: $0.range) }

@@ -1,4 +1,4 @@
-// Stands in for the factory of mlx-swift-lm 3.31.4's models: there are none here.
+// A stand-in for the model factory of mlx-swift-lm 3.31.4. It has no models.
 
 import Foundation
 import MLXLMCommon

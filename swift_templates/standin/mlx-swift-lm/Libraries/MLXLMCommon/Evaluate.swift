@@ -1,5 +1,5 @@
-// Stands in for the generation of mlx-swift-lm 3.31.4, greedy, with the hook by which its
-// parameters make caches; of later versions it has what they do with caches after a token.
+// A stand-in for the generation of mlx-swift-lm 3.31.4. It generates greedily, and has the edit by
+// which the parameters make the caches. As later versions do, it evaluates the caches after a token.
 
 import MLX
 
@@ -10,7 +10,7 @@ public struct GenerateParameters: Sendable {
     public var kvGroupSize: Int
     public var kvScheme: String?
 
-    /// Makes the caches in place of the model.
+    /// Makes the caches instead of the model.
     public var kvCacheMaker: (any KVCacheMaker)?
 
     public var temperature: Float
@@ -53,7 +53,7 @@ public protocol LogitSampler {
     func sample(logits: MLXArray) -> MLXArray
 }
 
-/// Chooses the likeliest token, the first of several.
+/// Chooses the likeliest token; if several are equally likely, the first.
 public struct ArgMaxSampler: LogitSampler {
     public init() {}
 
@@ -107,7 +107,7 @@ public struct TokenIterator: Sequence, IteratorProtocol {
         if let maxTokens, tokenCount >= maxTokens { return nil }
         let token = upcoming
         upcoming = step(after: token)
-        // As upstream's main does after each token; release 3.31.4 evaluates the token alone.
+        // Evaluates the caches too, as upstream's main does; release 3.31.4 evaluates only the token.
         eval([upcoming] + cache.flatMap(\.arraysOfStep))
         tokenCount += 1
         return token.asArray(Int32.self).first.map(Int.init)

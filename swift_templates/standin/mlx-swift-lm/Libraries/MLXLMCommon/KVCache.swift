@@ -1,6 +1,6 @@
-// Stands in for the caches of mlx-swift-lm 3.31.4: their protocol, the attention that calls one,
-// with the routing that is added to upstream's, and the classes that models make: which there
-// are and what a file of them holds, not what they do with keys and values.
+// A stand-in for the caches of mlx-swift-lm 3.31.4: their protocol, the attention function with the
+// edit that routes to a cache, and the classes of caches. These have the state that a file contains,
+// but do not store keys and values.
 
 import Foundation
 import MLX
@@ -24,15 +24,15 @@ public protocol KVCache: Evaluatable {
     /// Stores new keys and values and returns all of them.
     func update(keys: MLXArray, values: MLXArray) -> (MLXArray, MLXArray)
 
-    /// The arrays that a file of this cache holds.
+    /// The arrays that a file of this cache contains.
     var state: [MLXArray] { get set }
 
-    /// The strings that a file of this cache holds.
+    /// The strings that a file of this cache contains.
     var metaState: [String] { get set }
 
     var isTrimmable: Bool { get }
 
-    /// Drops the newest `n` tokens; returns how many it dropped.
+    /// Drops the newest `n` tokens; returns the number of dropped tokens.
     @discardableResult
     func trim(_ n: Int) -> Int
 
@@ -41,7 +41,7 @@ public protocol KVCache: Evaluatable {
         n: Int, windowSize: Int?, returnArray: Bool
     ) -> MLXFast.ScaledDotProductAttentionMaskMode
 
-    /// A cache that shares nothing with this one.
+    /// Returns an independent copy.
     func copy() -> any KVCache
 
     func prepare(lengths: [Int]?)
@@ -66,7 +66,7 @@ extension KVCache {
 /// - Parameters:
 ///   - n: new tokens
 ///   - offset: tokens before them
-///   - windowSize: how many rows, its own included, a token sees back
+///   - windowSize: the number of newest rows that a token sees, including its own
 ///   - lengths: int32 `[B]`, the rows in use of each sequence
 /// - Returns: bool `[n, offset + n]`, or `[B, 1, n, offset + n]` with `lengths`
 public func createCausalMask(
@@ -88,13 +88,13 @@ public func createCausalMask(
     return MLXArray(perSequence.flatMap { seen(upTo: Int($0)) }, [perSequence.count, 1, n, total])
 }
 
-/// Stores new keys and values in the cache, if there is one, and attends to all.
+/// Stores new keys and values in the cache, if there is one, and computes attention over all rows.
 ///
 /// - Parameters:
 ///   - queries: `[B, Hq, L, D]`
 ///   - keys: `[B, Hkv, L, D]`
 ///   - values: `[B, Hkv, L, D]`
-///   - cache: where the new tokens go
+///   - cache: the cache that stores the new tokens; nil for none
 ///   - scale: factor of the logits
 ///   - mask: which rows each query sees
 /// - Returns: the output, `[B, Hq, L, D]`
@@ -144,7 +144,7 @@ open class BaseKVCache: KVCache {
     }
 }
 
-/// All tokens: keys and values `[B, Hkv, T, D]`.
+/// A cache of all T tokens: keys and values `[B, Hkv, T, D]`.
 public class KVCacheSimple: BaseKVCache {
     public override init() {}
 
@@ -153,7 +153,7 @@ public class KVCacheSimple: BaseKVCache {
     public override func copy() -> any KVCache { KVCacheSimple().filled(from: self) }
 }
 
-/// The tokens of a sliding window.
+/// A cache of the tokens in a sliding window.
 public class RotatingKVCache: BaseKVCache {
     private let maxCacheSize: Int
 
@@ -170,7 +170,7 @@ public class RotatingKVCache: BaseKVCache {
     }
 }
 
-/// The arrays of a recurrent layer.
+/// A cache of the arrays of a recurrent layer.
 public class ArraysCache: BaseKVCache {
     public init(size: Int, leftPadding: [Int]? = nil) {}
 
@@ -185,7 +185,7 @@ public class MambaCache: ArraysCache {
     public override func copy() -> any KVCache { MambaCache().filled(from: self) }
 }
 
-/// The caches of a layer that has several.
+/// The list of caches of a layer that has several.
 public class CacheList: BaseKVCache {
     private var caches: [KVCache]
 

@@ -1,4 +1,4 @@
-// Stands in for the language model of mlx-swift-lm 3.31.4: what generation asks of one.
+// A stand-in for the language model of mlx-swift-lm 3.31.4: the methods that generation calls.
 
 import MLX
 import MLXNN
@@ -9,7 +9,7 @@ public struct LMInput {
     public let text: Text
 
     public struct Text {
-        /// `[L]`, or `[B, L]` where the model gets them.
+        /// `[L]`; when passed to the model, `[B, L]`.
         public let tokens: MLXArray
 
         public init(tokens: MLXArray) {
@@ -41,7 +41,7 @@ public struct LMOutput {
     public let logits: MLXArray
     public let state: State?
 
-    /// What a model wants to be given back with the next tokens.
+    /// State that the model receives again with the next tokens.
     public struct State {
         public init() {}
     }

@@ -1,4 +1,4 @@
-// Stands in for a loaded model of mlx-swift-lm 3.31.4: its configuration, tokenizer, chat session
+// A stand-in for a loaded model of mlx-swift-lm 3.31.4: its configuration, tokenizer, chat session
 // and adapters.
 
 import Foundation
@@ -102,7 +102,7 @@ public protocol TokenizerLoader: Sendable {
     func load(from directory: URL) async throws -> any Tokenizer
 }
 
-/// A loaded model, which the stand-in's factory never gives out.
+/// A loaded model. The stand-in's factory never returns one.
 public struct ModelContainer: Sendable {}
 
 public final class ChatSession {
@@ -141,7 +141,7 @@ public struct LoRAContainer {
     public init(configuration: LoRAConfiguration, parameters: consuming ModuleParameters) {}
 
     public func load(into model: LanguageModel) throws {
-        // Models here have no weights to adapt.
+        // The models of the stand-in have no weights to adapt.
         throw ModelAdapterError.incompatibleModelType
     }
 }

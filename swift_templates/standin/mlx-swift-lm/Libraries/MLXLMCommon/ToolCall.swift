@@ -1,5 +1,5 @@
-// Stands in for tool calls of mlx-swift-lm 3.31.4. Each parser takes and refuses what
-// upstream's does.
+// A stand-in for tool calls of mlx-swift-lm 3.31.4. Each parser accepts and refuses the same texts as
+// upstream's parser.
 
 import Foundation
 
@@ -24,10 +24,10 @@ public struct ToolCall: Hashable, Codable, Sendable {
 }
 
 public protocol ToolCallParser: Sendable {
-    /// nil if calls have no marks around them.
+    /// The mark before a call; nil if calls have no marks around them.
     var startTag: String? { get }
     var endTag: String? { get }
-    /// The call in a text, with its marks or without.
+    /// The call in a text, which may contain the marks.
     func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall?
 }
 
@@ -192,7 +192,7 @@ extension JSONValue {
         try? JSONDecoder().decode([String: JSONValue].self, from: Data(text.utf8))
     }
 
-    /// A value as it is written, or the text.
+    /// Parses a text as JSON; a text that is not JSON becomes a string.
     init(reading text: String) {
         self =
             (try? JSONDecoder().decode(JSONValue.self, from: Data(text.utf8))) ?? .string(text)
@@ -205,14 +205,14 @@ extension String {
             .trimmingCharacters(in: .whitespacesAndNewlines)
     }
 
-    /// What is before a mark and after it, without white space; nil if it is not there.
+    /// The texts before and after a mark, without white space; nil if the mark is missing.
     func halves(around mark: String) -> (before: String, after: String)? {
         guard let range = range(of: mark) else { return nil }
         let (before, after) = (self[..<range.lowerBound], self[range.upperBound...])
         return (String(before).removing(), String(after).removing())
     }
 
-    /// What is between the marks, each time.
+    /// All texts between a start mark and an end mark.
     func parts(from start: String, to end: String) -> [String] {
         components(separatedBy: start).dropFirst().compactMap { $0.halves(around: end)?.before }
     }
@@ -326,7 +326,7 @@ struct PythonCalls: ToolCallParser {
 }
 
 extension [[String: any Sendable]]? {
-    /// An argument, of the type that the tool declares. Without one it is a text.
+    /// An argument of the type that the tool declares; without a declared type, a string.
     fileprivate func value(_ text: String, of key: String, in name: String) -> JSONValue {
         for case let function as [String: any Sendable] in (self ?? []).map({ $0["function"] })
         where function["name"] as? String == name {

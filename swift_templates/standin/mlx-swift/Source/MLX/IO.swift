@@ -1,14 +1,14 @@
-// Stands in for the safetensors files of mlx-swift 0.31.6.
+// A stand-in for the functions of mlx-swift 0.31.6 that read and write safetensors files.
 
 import Cmlx
 import Foundation
 
-/// The arrays of a safetensors file by name.
+/// Reads the arrays of a safetensors file, by name.
 public func loadArrays(url: URL, stream: StreamOrDevice = .cpu) throws -> [String: MLXArray] {
     try loadArraysAndMetadata(url: url, stream: stream).0
 }
 
-/// The arrays and the metadata of a safetensors file by name.
+/// Reads the arrays and the metadata of a safetensors file, by name.
 public func loadArraysAndMetadata(url: URL, stream: StreamOrDevice = .cpu) throws -> (
     [String: MLXArray], [String: String]
 ) {
@@ -37,7 +37,8 @@ private struct FileContents {
     var metadata = [String: String]()
 }
 
-/// The arrays and the metadata of a safetensors file's bytes. Here they go through a file.
+/// Reads the arrays and the metadata of a safetensors file from the file's bytes. The stand-in
+/// writes them to a temporary file.
 public func loadArraysAndMetadata(data: Data, stream: StreamOrDevice = .cpu) throws -> (
     [String: MLXArray], [String: String]
 ) {
@@ -56,7 +57,7 @@ public func save(
     stream: StreamOrDevice = .default
 ) throws {
     let list = new_mlx_vector_array(arrays.values)
-    // Copies that live until the call returns.
+    // Copies the strings, because they must be valid until the call returns.
     let names: [UnsafeMutablePointer<CChar>?] = arrays.keys.map { strdup($0) }
     let texts: [UnsafeMutablePointer<CChar>?] = metadata.flatMap { [strdup($0), strdup($1)] }
     defer {

@@ -1,21 +1,21 @@
-// Stands in for MLXArray, its element types and its slices, of mlx-swift 0.31.6: what H2OKit and
-// its tests use.
+// A stand-in for MLXArray of mlx-swift 0.31.6, with the element types and slices that H2OKit and its
+// tests use.
 
 import Cmlx
 import Foundation
 
-/// An array of MLX, evaluated when its values are asked for.
+/// An array of MLX. It is evaluated when its values are read.
 public final class MLXArray {
     /// The handle that the C functions take.
     public internal(set) var ctx: mlx_array
 
-    /// Takes over the given handle.
+    /// Takes ownership of a handle.
     public init(_ ctx: consuming mlx_array) {
         installErrorHandler()
         self.ctx = ctx
     }
 
-    /// An array of the given values, in rows of the last dimension.
+    /// Creates an array of these values, in row-major order.
     public convenience init<T: HasDType>(
         _ value: [T], _ shape: (some Collection<Int>)? = [Int]?.none
     ) {
@@ -29,7 +29,7 @@ public final class MLXArray {
             })
     }
 
-    /// What the C functions take for an absent array.
+    /// The handle that means "no array" for the C functions.
     public static var mlxNone: MLXArray { MLXArray(mlx_array_new()) }
 
     deinit {
@@ -58,7 +58,7 @@ public final class MLXArray {
         return MLXArray(result)
     }
 
-    /// The values in rows of the last dimension, converted to `type`.
+    /// The values in row-major order, converted to `type`.
     public func asArray<T: HasDType>(_ type: T.Type) -> [T] {
         var result = mlx_array_new()
         let converted = asType(type.dtype)
@@ -73,13 +73,13 @@ public final class MLXArray {
         }
     }
 
-    /// The value of an array that has one.
+    /// The value of an array with one element.
     public func item(_ type: Int.Type) -> Int {
         asArray(Int32.self).first.map(Int.init) ?? 0
     }
 }
 
-/// The type of an array's elements, in the order of mlx-c's.
+/// The type of an array's elements, in the order of mlx-c's enum.
 public enum DType: UInt32, Sendable, CaseIterable {
     case bool
     case uint8, uint16, uint32, uint64
@@ -97,7 +97,7 @@ public enum DType: UInt32, Sendable, CaseIterable {
     }
 }
 
-/// A Swift type whose values an array may hold.
+/// A Swift type whose values an array may contain.
 public protocol HasDType {
     static var dtype: DType { get }
 }
@@ -119,7 +119,7 @@ extension Float: HasDType {
 }
 
 public enum MLXArrayIndexOperation {
-    /// All axes that the other indices leave.
+    /// All axes to which no other index applies.
     case ellipsis
     /// From `start` up to `end`, to the end of the axis if nil.
     case slice(start: Int32, end: Int32?)

@@ -1,8 +1,8 @@
-// Stands in for the operations and the attention of mlx-swift 0.31.6 that H2OKit calls.
+// A stand-in for the operations and the attention of mlx-swift 0.31.6 that H2OKit calls.
 
 import Cmlx
 
-/// The arrays one after the other along an axis.
+/// Concatenates arrays along an axis.
 public func concatenated(
     _ arrays: [MLXArray], axis: Int = 0, stream: StreamOrDevice = .default
 ) -> MLXArray {
@@ -14,14 +14,14 @@ public func concatenated(
 }
 
 extension MLXArray {
-    /// The array with an axis of one more in its shape.
+    /// The array with an additional axis of size 1.
     public func expandedDimensions(axis: Int, stream: StreamOrDevice = .default) -> MLXArray {
         var result = mlx_array_new()
         mlx_expand_dims(&result, ctx, Int32(axis), stream.ctx)
         return MLXArray(result)
     }
 
-    /// The elements in their order, in another shape; -1 is as many as are left.
+    /// The same elements in another shape. A size of -1 is computed from the other sizes.
     public func reshaped(
         _ newShape: some Collection<Int>, stream: StreamOrDevice = .default
     ) -> MLXArray {
@@ -31,7 +31,7 @@ extension MLXArray {
         return MLXArray(result)
     }
 
-    /// The array without an axis of one.
+    /// The array without an axis of size 1.
     public func squeezed(axis: Int, stream: StreamOrDevice = .default) -> MLXArray {
         var result = mlx_array_new()
         mlx_squeeze_axis(&result, ctx, Int32(axis), stream.ctx)
@@ -65,7 +65,7 @@ extension MLXArray {
     }
 }
 
-/// A list of the arrays, to be freed by the caller.
+/// Creates a list of the arrays, which the caller must free.
 func new_mlx_vector_array(_ arrays: some Collection<MLXArray>) -> mlx_vector_array {
     withExtendedLifetime(arrays) {
         mlx_vector_array_new_data(arrays.map { $0.ctx }, arrays.count)
@@ -80,17 +80,17 @@ func mlx_vector_array_values(_ list: mlx_vector_array) -> [MLXArray] {
     }
 }
 
-/// Computes the arrays' values now.
+/// Evaluates the arrays.
 public func eval(_ arrays: some Collection<MLXArray>) {
     for array in arrays { mlx_array_eval(array.ctx) }
 }
 
-/// Begins to compute the arrays' values.
+/// Begins to evaluate the arrays, without waiting.
 public func asyncEval(_ arrays: some Collection<MLXArray>) {
     eval(arrays)
 }
 
-/// A thing made of arrays, which can be evaluated together.
+/// A value that consists of arrays, which can be evaluated together.
 public protocol Evaluatable {
     func innerState() -> [MLXArray]
 }
@@ -120,7 +120,7 @@ public enum MLXFast {
     ///   - scale: factor of the logits
     ///   - mask: which rows each query sees
     ///   - sinks: `[Hq]`, logits without a value
-    ///   - stream: where it is evaluated
+    ///   - stream: the stream or device on which it is evaluated
     public static func scaledDotProductAttention(
         queries: MLXArray, keys: MLXArray, values: MLXArray, scale: Float,
         mask: ScaledDotProductAttentionMaskMode,

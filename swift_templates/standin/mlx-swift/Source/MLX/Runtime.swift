@@ -1,5 +1,5 @@
-// Stands in for the devices, streams, memory limits and errors of mlx-swift 0.31.6. Whichever
-// device is the default one, the CPU computes, on its one stream.
+// A stand-in for the devices, streams, memory limits and errors of mlx-swift 0.31.6. With any
+// default device, the CPU computes, on one stream.
 
 import Cmlx
 import Foundation
@@ -9,7 +9,7 @@ public enum DeviceType: String, Hashable, Sendable {
     case cpu, gpu
 }
 
-/// What operations are evaluated on where no stream is named.
+/// The device on which operations without a stream are evaluated.
 public struct Device: Equatable, Sendable {
     @TaskLocal private static var current = Device.cpu
 
@@ -20,7 +20,7 @@ public struct Device: Equatable, Sendable {
 
     public static func defaultDevice() -> Device { current }
 
-    /// The default device of a task and what it waits for.
+    /// Runs `body` with a default device, also for code that `body` waits for.
     public static func withDefaultDevice<R>(
         _ device: Device, _ body: () async throws -> R
     ) async rethrows -> R {
@@ -41,13 +41,13 @@ public final class Stream: @unchecked Sendable {
         mlx_stream_free(ctx)
     }
 
-    /// Waits until all that was queued is evaluated.
+    /// Waits until all queued work is evaluated.
     public func synchronize() {
         mlx_synchronize(ctx)
     }
 }
 
-/// Where an operation is evaluated.
+/// The stream or device on which an operation is evaluated.
 public struct StreamOrDevice: Sendable {
     public let stream: Stream
 
@@ -61,14 +61,14 @@ public struct StreamOrDevice: Sendable {
 public enum Memory {
     private static let known = Limits()
 
-    /// Of arrays that are in use.
+    /// Bytes of arrays in use.
     public static var activeMemory: Int {
         var result = 0
         mlx_get_active_memory(&result)
         return result
     }
 
-    /// The most that were in use since this was last set, whatever to.
+    /// The largest number of bytes in use since this property was last set, to any value.
     public static var peakMemory: Int {
         get {
             var result = 0
@@ -78,7 +78,7 @@ public enum Memory {
         set { mlx_reset_peak_memory() }
     }
 
-    /// The most that is kept of freed buffers.
+    /// The largest number of bytes of freed buffers that are kept.
     public static var cacheLimit: Int {
         get { known.cache }
         set {
@@ -88,10 +88,10 @@ public enum Memory {
         }
     }
 
-    /// Frees the buffers that are kept for later.
+    /// Releases the freed buffers that are kept for reuse.
     public static func clearCache() { mlx_clear_cache() }
 
-    /// From here on buffers are taken back before new ones are made.
+    /// Above this number of bytes in use, kept buffers are released before new ones are allocated.
     public static var memoryLimit: Int {
         get {
             var result = 0
@@ -136,7 +136,7 @@ public func withError<R>(_ body: () throws -> R) throws -> R {
     return result
 }
 
-/// Makes sure that MLX reports its errors here.
+/// Sets the handler that receives MLX's errors, once.
 func installErrorHandler() {
     _ = errorHandlerInstalled
 }

@@ -1,4 +1,4 @@
-// Stands in for Module of mlx-swift 0.31.6: what models inherit from, without weights.
+// A stand-in for Module of mlx-swift 0.31.6, the base class of models, without weights.
 
 import MLX
 
@@ -8,7 +8,7 @@ open class Module {
     open func parameters() -> ModuleParameters { ModuleParameters(arrays: [:]) }
 }
 
-/// Arrays by the path of their module.
+/// Arrays, by the path of the module that contains them.
 public struct ModuleParameters {
     fileprivate let arrays: [String: MLXArray]
 

@@ -1,4 +1,4 @@
-/* Stands in for the umbrella header of mlx-swift 0.31.6's Cmlx. */
+/* A stand-in for the umbrella header of Cmlx in mlx-swift 0.31.6. */
 #include "mlx/c/array.h"
 #include "mlx/c/error.h"
 #include "mlx/c/h2o.h"

@@ -1,5 +1,5 @@
-/* Stands in for mlx-c v0.6.0's array.h: the functions that the MLX module of this
- * package calls, with mlx-c's signatures. */
+/* A stand-in for array.h of mlx-c v0.6.0: the functions that the MLX module of this package
+ * calls, with mlx-c's signatures. */
 #ifndef MLX_ARRAY_H
 #define MLX_ARRAY_H
 
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* A null `ctx` is an array that does not exist. */
+/* A null `ctx` means: no array. */
 typedef struct mlx_array_ {
   void* ctx;
 } mlx_array;

@@ -1,4 +1,4 @@
-/* Stands in for mlx-c v0.6.0's error.h. */
+/* A stand-in for error.h of mlx-c v0.6.0. */
 #ifndef MLX_ERROR_H
 #define MLX_ERROR_H
 

@@ -1,6 +1,6 @@
-/* Stands in for mlx-c v0.6.0's ops.h, fast.h, io.h and memory.h: the functions that the MLX
- * module of this package calls, with mlx-c's signatures, but for safetensors files, which need
- * no maps here. */
+/* A stand-in for ops.h, fast.h, io.h and memory.h of mlx-c v0.6.0: the functions that the MLX module
+ * of this package calls. They have mlx-c's signatures, except for those of safetensors files, which
+ * use callbacks instead of maps. */
 #ifndef MLX_OPS_H
 #define MLX_OPS_H
 
@@ -71,8 +71,8 @@ int mlx_fast_scaled_dot_product_attention(
     const mlx_array sinks /* may be null */,
     const mlx_stream s);
 
-/* The arrays and the metadata of a safetensors file, each passed to its callback with `data`.
- * A callback owns its array; names and texts are gone after it returns. */
+/* Reads a safetensors file, and passes each array and each text of the metadata to its callback
+ * together with `data`. A callback owns its array. Names and texts are valid until it returns. */
 int mlx_load_safetensors(
     const char* file,
     const mlx_stream s,
@@ -80,7 +80,7 @@ int mlx_load_safetensors(
     void (*add_array)(void* data, const char* name, mlx_array value),
     void (*add_text)(void* data, const char* name, const char* value));
 
-/* `names` are those of `arrays`; `texts` is `text_num` pairs of a name and a value. */
+/* `names` are the names of `arrays`; `texts` has `text_num` pairs of a name and a value. */
 int mlx_save_safetensors(
     const char* file,
     const char* const* names,
@@ -94,7 +94,7 @@ int mlx_get_memory_limit(size_t* res);
 int mlx_get_peak_memory(size_t* res);
 int mlx_reset_peak_memory(void);
 
-/* `res` is the limit before. */
+/* `res` receives the previous limit. */
 int mlx_set_cache_limit(size_t* res, size_t limit);
 int mlx_set_memory_limit(size_t* res, size_t limit);
 

@@ -1,4 +1,4 @@
-/* Stands in for mlx-c v0.6.0's stream.h: this host computes on the CPU only. */
+/* A stand-in for stream.h of mlx-c v0.6.0, with streams of the CPU only. */
 #ifndef MLX_STREAM_H
 #define MLX_STREAM_H
 
@@ -13,7 +13,7 @@ typedef struct mlx_stream_ {
 mlx_stream mlx_default_cpu_stream_new(void);
 int mlx_stream_free(mlx_stream stream);
 
-/* Waits until all that was queued is evaluated. */
+/* Waits until all queued work is evaluated. */
 int mlx_synchronize(mlx_stream stream);
 
 #ifdef __cplusplus

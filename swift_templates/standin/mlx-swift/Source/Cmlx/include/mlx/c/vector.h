@@ -1,4 +1,4 @@
-/* Stands in for mlx-c v0.6.0's vector.h: lists of arrays. */
+/* A stand-in for vector.h of mlx-c v0.6.0: lists of arrays. */
 #ifndef MLX_VECTOR_H
 #define MLX_VECTOR_H
 

@@ -1,4 +1,4 @@
-// Stands in for mlx-c v0.6.0's array.cpp, vector.cpp, stream.cpp and error.cpp.
+// A stand-in for array.cpp, vector.cpp, stream.cpp and error.cpp of mlx-c v0.6.0.
 #include "mlx/c/array.h"
 
 #include <cstdarg>
@@ -111,7 +111,8 @@ extern "C" int mlx_vector_array_get(
   return mlx_status_([&] { mlx_array_set_(*res, mlx_vector_array_get_(vec).at(idx)); });
 }
 
-// From 0.32 on, MLX's default stream is its thread's; Swift's tasks change threads.
+// Creates a stream that all threads may use, because Swift's tasks change threads, and from 0.32 on MLX has
+// one default stream per thread.
 extern "C" mlx_stream mlx_default_cpu_stream_new(void) {
   auto stream = mx::new_thread_unsafe_stream(mx::Device::cpu);
   return mlx_stream{new mx::Stream(stream)};

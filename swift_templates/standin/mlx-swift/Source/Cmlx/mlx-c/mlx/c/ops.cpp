@@ -1,4 +1,4 @@
-// Stands in for mlx-c v0.6.0's ops.cpp, fast.cpp, io.cpp and memory.cpp.
+// A stand-in for ops.cpp, fast.cpp, io.cpp and memory.cpp of mlx-c v0.6.0.
 #include "mlx/c/ops.h"
 
 #include <string>

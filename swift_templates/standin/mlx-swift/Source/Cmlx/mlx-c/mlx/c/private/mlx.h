@@ -1,5 +1,5 @@
-// Stands in for mlx-c v0.6.0's private headers: the way from its handles to MLX's
-// C++ objects and back, and from its dtypes to MLX's.
+// A stand-in for the private headers of mlx-c v0.6.0: conversions between its handles and MLX's C++
+// objects, and between its dtypes and MLX's.
 #pragma once
 
 #include <array>
@@ -76,7 +76,7 @@ inline mlx_dtype mlx_dtype_to_c(mlx::core::Dtype type) {
   return MLX_COMPLEX64;
 }
 
-/// The value of `body`, or `otherwise` after its exception was reported.
+/// Returns the value of `body`. If `body` throws, reports the exception and returns `otherwise`.
 template <class Body, class T>
 T mlx_guarded_(Body body, T otherwise) {
   try {
@@ -87,7 +87,7 @@ T mlx_guarded_(Body body, T otherwise) {
   }
 }
 
-/// 0, or 1 after the exception of `body` was reported.
+/// Runs `body` and returns 0. If `body` throws, reports the exception and returns 1.
 template <class Body>
 int mlx_status_(Body body) {
   return mlx_guarded_(
