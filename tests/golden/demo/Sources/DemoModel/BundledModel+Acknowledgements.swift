@@ -2,8 +2,8 @@
 import H2OSessions
 
 extension BundledModel {
-    /// The works in an app with this package, the model first, each with its license, for
-    /// the app's page of acknowledgements.
+    /// The model and the libraries in an app with this package, each with its license, for the
+    /// app's page of acknowledgements. The model comes first.
     public static let acknowledgements: [H2OAcknowledgement] = [
         H2OAcknowledgement(
             name: "demo", license: "",

@@ -25,8 +25,8 @@ extension BundledModel {
     ///
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take
-    ///   - checksEveryByte: whether to compare the files' digests and not only their sizes;
-    ///     it takes seconds per gigabyte
+    ///   - checksEveryByte: whether to compare the files' digests too, which takes seconds per
+    ///     gigabyte; if false, compares only their sizes
     /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public static func load(
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),

@@ -12,7 +12,8 @@ import DemoModel
     import FoundationModels
 #endif
 
-// The examples of docs/using-the-session.md, one function each. That they compile is the test.
+// The examples of docs/using-the-session.md, each in its own function. The test is that they
+// compile.
 
 func asks() async throws {
     let model = try await BundledModel.load()
@@ -129,7 +130,7 @@ func handlesErrors(_ folder: URL) async {
     } catch H2OLoadingError.noMemory(let needs, let free) {
         print("\(needs.mapValues { $0.total - free }) bytes are missing")
     } catch H2OCacheError.otherModel(let found, _, _) {
-        print("This was said to \(found).")
+        print("The conversation belongs to \(found).")
     } catch { print(error.localizedDescription) }
 }
 

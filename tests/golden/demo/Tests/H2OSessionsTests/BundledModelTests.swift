@@ -4,7 +4,7 @@ import H2OSessions
 import DemoModel
 import XCTest
 
-/// The constants of this package and the folder that lies beside it.
+/// Tests the constants of this package, and its folder `Model`.
 final class BundledModelTests: XCTestCase {
     private let maxSize = 64
 

@@ -3,26 +3,26 @@ import Foundation
 import H2OSessions
 import DemoModel
 
-/// What the tests of long conversations read from the environment, so that a program can run
-/// them at other sizes and with the bundled model.
+/// The settings of the tests of long conversations. They are read from the environment, so that a
+/// program can run the tests with other sizes and with the bundled model.
 enum ConversationSettings {
-    /// `H2O_CONVERSATION`: where a conversation is kept and reports are written.
+    /// `H2O_CONVERSATION`: the folder for a conversation and for reports.
     static var folder: URL? {
         value("H2O_CONVERSATION").map { URL(filePath: $0, directoryHint: .isDirectory) }
     }
 
-    /// `H2O_CONVERSATION_TURNS`
+    /// `H2O_CONVERSATION_TURNS`: the number of turns.
     static func turns(_ usual: Int) -> Int {
         value("H2O_CONVERSATION_TURNS").flatMap(Int.init) ?? usual
     }
 
-    /// `H2O_CONVERSATION_TOKENS`: of a turn's prompt.
+    /// `H2O_CONVERSATION_TOKENS`: the number of tokens of a turn's prompt.
     static func tokens(_ usual: Int) -> Int {
         value("H2O_CONVERSATION_TOKENS").flatMap(Int.init) ?? usual
     }
 
-    /// The bundled model with `H2O_CONVERSATION_MODEL=bundled`, which takes upstream's sources;
-    /// otherwise one that needs no weights.
+    /// The bundled model if `H2O_CONVERSATION_MODEL` is `bundled`, which needs upstream's sources;
+    /// otherwise a model without weights.
     static func model(snapshots: H2OSnapshotLimits = .init()) async throws -> H2OModel {
         if value("H2O_CONVERSATION_MODEL") == "bundled" {
             return try await BundledModel.load(snapshots: snapshots)
