@@ -130,9 +130,9 @@ class LayerCache {
   /// without attention, which then do not ask.
   void finish(mx::StreamOrDevice s = {});
 
-  /// Whether the newest tokens can be removed: true until the first eviction. Always
-  /// false with a ring, because tokens do not return from the pool, and once the archive
-  /// dropped tokens at its limit.
+  /// Whether the newest tokens can be removed: true until the first eviction. False with a ring,
+  /// because tokens cannot return from the pool to the ring, and after the archive has dropped
+  /// tokens at its limit.
   bool is_trimmable() const;
 
   /// Removes the newest `n` tokens; returns how many were removed, 0 after an eviction.

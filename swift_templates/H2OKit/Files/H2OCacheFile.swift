@@ -8,8 +8,8 @@ import MLXLMCommon
 /// Files have mlx-lm's layout: mlx-lm's `load_prompt_cache` reads them if h2o_py is imported, and
 /// ``load(from:archive:)`` reads those that mlx-lm's `save_prompt_cache` wrote.
 ///
-/// Do not use mlx-swift-lm's own functions for H2O caches: they write them as plain caches, and
-/// end the process when they read them.
+/// Do not use mlx-swift-lm's own functions for H2O caches: these functions write them as plain
+/// caches, and end the process when they read a file with H2O caches.
 package enum H2OCacheFile {
     /// The content of a file, computed so that writing it uses no GPU.
     package struct Computed {

@@ -109,14 +109,14 @@ struct PromptFormat {
         let whole = try render(answered + new) ?? []
         let answer = commonPrefix(opened, whole)
         guard let stop = whole[answer...].firstIndex(where: stops.contains) else {
-            // The template ends a turn without a stop token.
+            // This template ends a turn without a stop token.
             let unanswered = try render(answered) ?? []
             return Following(tokens: Array(whole[commonPrefix(unanswered, whole)...]))
         }
         return Following(tokens: Array(whole[(ended ? stop + 1 : stop)...]))
     }
 
-    /// Tokens to read after those in the caches.
+    /// The next tokens to read, after the tokens that the caches have read.
     struct Following {
         let tokens: [Int]
         /// The number of tokens to remove from the end of the unread tokens: those that begin a

@@ -245,7 +245,7 @@ struct StopStrings {
         return held
     }
 
-    /// The length of the longest end of `text` that is a beginning of `string`, in characters.
+    /// The number of characters at the end of `text` that may be the first characters of `string`.
     private func beginning(of string: String, in text: String) -> Int {
         (1 ..< string.count).last { text.hasSuffix(string.prefix($0)) } ?? 0
     }

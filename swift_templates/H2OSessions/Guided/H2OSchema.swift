@@ -28,8 +28,8 @@ public struct H2OSchema: Hashable, Sendable {
     /// Whether this package's version of mlx-swift-lm has the grammar engine that schemas need.
     public static var isSupported: Bool { GrammarEngine.isAvailable }
 
-    /// The limit of tokens for a reply without a limit: twice the bytes of the shortest instance,
-    /// since a token has at least one byte, and 512 tokens for texts of any length.
+    /// The limit of tokens for a reply whose options have none: 512, plus two for each byte of the
+    /// longest end. A token has at least one byte, so this is enough for the end of any reply.
     var roomForReply: Int { 512 + 2 * longestEnd }
 
     /// - Parameter json: the text of a JSON Schema (2020-12, or an older draft with the same

@@ -375,7 +375,7 @@ struct SchemaNode {
         } ?? []
     }
 
-    /// The error for an object that no value can match.
+    /// The error for a schema that no value matches.
     var noInstance: H2OSessionError { .invalidSchema(.noInstance(place: place)) }
 
     func unsupported(_ keyword: String) -> H2OSessionError {

@@ -56,7 +56,7 @@ private final class JobQueue: @unchecked Sendable {
         }
     }
 
-    /// Ends the thread when no job waits.
+    /// Closes the queue. Its thread ends when no job waits any more.
     func close() {
         condition.withLock {
             isClosed = true

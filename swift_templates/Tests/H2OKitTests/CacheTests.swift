@@ -27,7 +27,7 @@ final class CacheTests: XCTestCase {
         XCTAssertEqual(cache.offset, 35)
         XCTAssertEqual(cache.length, 16)
         guard case .scalar(35) = cache.ropeOffset else {
-            return XCTFail("RoPE would turn the next token by \(cache.ropeOffset)")
+            return XCTFail("the position for RoPE is \(cache.ropeOffset)")
         }
     }
 

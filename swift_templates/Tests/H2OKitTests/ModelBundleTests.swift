@@ -127,7 +127,7 @@ final class TokenizerTests: XCTestCase {
             if let message = probe.message {
                 let ids = try tokenizer.applyChatTemplate(
                     messages: [["role": "user", "content": message]])
-                XCTAssertEqual(ids, probe.ids, "of the message \(message.debugDescription)")
+                XCTAssertEqual(ids, probe.ids, "ids of the message \(message.debugDescription)")
             } else if let text = probe.text {
                 let ids = tokenizer.encode(text: text, addSpecialTokens: true)
                 XCTAssertEqual(ids, probe.ids, "of \(text.debugDescription)")

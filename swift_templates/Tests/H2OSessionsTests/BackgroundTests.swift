@@ -48,9 +48,11 @@ final class BackgroundTests: XCTestCase {
 
         XCTAssertFalse(background.close(within: 0))
 
-        XCTAssertEqual(order.entries, [], "waiting for the queue could take as long")
+        XCTAssertEqual(
+            order.entries, [], "the guard does not wait for the queue, which could take as long")
         background.end()
-        XCTAssertEqual(order.entries, ["queue is empty"], "the step waits for what it queued")
+        XCTAssertEqual(
+            order.entries, ["queue is empty"], "the step waits for the work that it queued")
     }
 
     func testAStepThatWaitsCanBeCancelled() async throws {
@@ -102,7 +104,7 @@ final class BackgroundTests: XCTestCase {
         let reply = Task { try await session.respond(to: prompt) }
         while calls.entries.count < 3 { await Task.yield() }
         for _ in 0 ..< 500 { await Task.yield() }
-        XCTAssertEqual(calls.entries.count, 3, "the chunk that began ends")
+        XCTAssertEqual(calls.entries.count, 3, "the chunk that has begun is completed")
         XCTAssertFalse(background.isClosed)
         background.activate()
 
@@ -135,12 +137,12 @@ final class BackgroundTests: XCTestCase {
         XCTAssertTrue(background.isClosed)
 
         end = background.allowInBackground()
-        XCTAssertFalse(background.isClosed, "also from the background")
+        XCTAssertFalse(background.isClosed, "the permission also opens the guard in the background")
         end = nil
-        XCTAssertTrue(background.isClosed, "what nobody holds has ended")
+        XCTAssertTrue(background.isClosed, "a permission that nothing holds has ended")
         background.open()
         background.allowInBackground()()
-        XCTAssertFalse(background.isClosed, "the foreground needs none")
+        XCTAssertFalse(background.isClosed, "the foreground needs no permission")
     }
 
     func testAStepInTheBackgroundCanBeRefused() async throws {

@@ -121,7 +121,8 @@ final class ChatMemoryTests: XCTestCase {
         // The rows of 2 layers, each with 1 head, head dims of 8, and float32.
         XCTAssertEqual(last.evicted, (last.tokens - 64) * 2 * 16 * 4)
         XCTAssertEqual(last.unbounded - last.active, last.evicted)
-        XCTAssertLessThan(last.active - first.active, last.evicted / 4, "ours is flat")
+        XCTAssertLessThan(
+            last.active - first.active, last.evicted / 4, "the memory in use stays flat")
         XCTAssertEqual(last.limit, last.active + (1 << 30))
 
         await say("what is red?", chat)

@@ -93,7 +93,8 @@ final class ChatTests: XCTestCase {
         await chat.load()
         await say("hello", chat)
         XCTAssertEqual(texts(chat), [])
-        XCTAssertFalse(try XCTUnwrap(chat.problem).contains("--max-kv"), "it is for its user")
+        XCTAssertFalse(
+            try XCTUnwrap(chat.problem).contains("--max-kv"), "the message is for the user")
         XCTAssertTrue(try XCTUnwrap(chat.problemDetails).hasPrefix("The system prompt has"))
         XCTAssertEqual(chat.draft, "hello")
         XCTAssertEqual(chat.state, .ready)
@@ -146,7 +147,8 @@ final class ChatTests: XCTestCase {
             await say("What time is it?", chat)
             shown += ["What time is it?", "It is noon."]
             XCTAssertEqual(texts(chat), shown)
-            XCTAssertEqual(chat.usage.cachedTokens > 0, launch == 2, "caches go on with tools")
+            XCTAssertEqual(
+                chat.usage.cachedTokens > 0, launch == 2, "the caches continue with tools")
             XCTAssertNil(chat.problem)
             await chat.save()
         }
@@ -224,7 +226,8 @@ final class ChatTests: XCTestCase {
         XCTAssertGreaterThan(chat.usage.cachedTokens, 0, "the instructions are not read again")
         await say("more", chat)
         XCTAssertEqual(texts(chat).count, 4)
-        XCTAssertGreaterThan(chat.usage.cachedTokens, 20, "the caches go on with what was said")
+        XCTAssertGreaterThan(
+            chat.usage.cachedTokens, 20, "the caches continue after the partial reply")
     }
 
     func testAModelThatSaysNothingIsNoEmptyBubble() async throws {
@@ -284,7 +287,7 @@ final class ChatTests: XCTestCase {
             XCTAssertEqual(texts(next).count, 2)
             XCTAssertTrue(try XCTUnwrap(texts(next).last).hasPrefix(text))
         }
-        XCTAssertGreaterThan(answered.count, 1, "what was answered is there too")
+        XCTAssertGreaterThan(answered.count, 1, "answered messages are saved too")
     }
 
     func testTheCachesAreWrittenOnceWhenItIsQuiet() async throws {
@@ -300,7 +303,9 @@ final class ChatTests: XCTestCase {
         await say("three", chat)
         let begun = ContinuousClock.now
         while !FileManager.default.fileExists(atPath: caches + "/conversation.safetensors") {
-            guard begun.duration(to: .now) < .seconds(60) else { return XCTFail("not written") }
+            guard begun.duration(to: .now) < .seconds(60) else {
+                return XCTFail("the caches were not written")
+            }
             await Task.yield()
         }
         let files = try FileManager.default.contentsOfDirectory(atPath: caches)
@@ -367,7 +372,7 @@ final class ChatTests: XCTestCase {
         await chat.open(first)
         XCTAssertEqual(chat.messages, messages)
         await say("more", chat)
-        XCTAssertGreaterThan(chat.usage.cachedTokens, 20, "its caches go on")
+        XCTAssertGreaterThan(chat.usage.cachedTokens, 20, "the caches of the conversation continue")
         XCTAssertLessThan(chat.usage.readTokens, 20)
 
         let second = try XCTUnwrap(chat.conversations.first { $0.id != first })

@@ -241,7 +241,7 @@ final class SharedModelTests: XCTestCase {
                 let session = model?.makeSession()
                 model = nil
                 let loaded = await shared.loaded
-                XCTAssertTrue(loaded === session?.model, "a session has it")
+                XCTAssertTrue(loaded === session?.model, "a session uses the model")
                 let count = await loads.count
                 XCTAssertEqual(count, time)
             }

@@ -39,7 +39,7 @@ final class PoolTests: XCTestCase {
 
     func testWithoutMemoryForTheirCachesOneConversationIsKept() async throws {
         let cached = try await turns(of: pool(room: -plan.caches))
-        XCTAssertEqual(cached, [0, 0, 0, 0], "the other's caches took the place")
+        XCTAssertEqual(cached, [0, 0, 0, 0], "the other conversation's caches took the memory")
     }
 
     func testAWarningReleasesConversationsThatNoRequestUses() async throws {
@@ -58,7 +58,7 @@ final class PoolTests: XCTestCase {
         let isReleased = try await holdsOnceReleased { fixture.model.given.isEmpty }
         XCTAssertTrue(isReleased)
         let usage = try await pool.respond(to: transcript, options: options).usage
-        XCTAssertEqual(usage.cachedTokens, 0, "it is read again")
+        XCTAssertEqual(usage.cachedTokens, 0, "the conversation is read again")
     }
 
     func testARequestThatIsAnsweredKeepsItsConversation() async throws {

@@ -108,7 +108,7 @@ final class SchemaProcessorTests: XCTestCase {
             if letter == Self.letters[Self.end] { return text }
             text += letter
         }
-        XCTFail("no end: \(text)")
+        XCTFail("the reply did not end: \(text)")
         return text
     }
 

@@ -107,7 +107,7 @@ final class SessionFailureTests: XCTestCase {
 
         for try await part in session.streamResponse(to: "two") where part.text != nil {
             await session.cancel()
-            XCTAssertEqual(drained.count, 2, "a cancel returns when nothing is queued")
+            XCTAssertEqual(drained.count, 2, "cancel() returns when nothing is queued")
         }
     }
 

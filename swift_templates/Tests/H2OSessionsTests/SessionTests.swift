@@ -136,7 +136,7 @@ final class SessionTurnsTests: XCTestCase {
         let seen = await session.tokensSeen
         XCTAssertEqual(fixture.model.calls.map(\.count).reduce(0, +), seen)
         let systems = text(fixture.model.calls.flatMap { $0 }).components(separatedBy: "<s:")
-        XCTAssertEqual(systems.count, 2, "the system prompt comes once")
+        XCTAssertEqual(systems.count, 2, "the system prompt is read once")
     }
 
     func testWithoutATemplateTurnsAreLines() async throws {
@@ -149,7 +149,8 @@ final class SessionTurnsTests: XCTestCase {
         let calls = fixture.model.calls.count
         _ = try await session.respond(to: "two")
 
-        XCTAssertEqual(text(fixture.model.calls[0]), "be brief.\n", "the instructions alone")
+        XCTAssertEqual(
+            text(fixture.model.calls[0]), "be brief.\n", "only the instructions are read")
         XCTAssertEqual(text(fixture.model.calls[1]), "one")
         XCTAssertEqual(text(fixture.model.calls[calls]), "\ntwo")
     }
@@ -159,7 +160,7 @@ final class SessionTurnsTests: XCTestCase {
         let session = fixture.makeSession()
         let first = try await session.respond(to: "one").text
         let second = try await session.respond(to: "one").text
-        XCTAssertNotEqual(first, second, "a turn depends on the one before")
+        XCTAssertNotEqual(first, second, "a turn depends on the turn before it")
 
         await session.reset()
 
@@ -261,7 +262,7 @@ final class SessionCancellationTests: XCTestCase {
             if next == 3 { await session.cancel() }
         }
 
-        XCTAssertGreaterThanOrEqual(next, 3, "the next reply need not wait for the one before")
+        XCTAssertGreaterThanOrEqual(next, 3, "the next reply does not wait for the previous one")
         XCTAssertLessThan(fixture.model.calls.count, 100_000)
     }
 

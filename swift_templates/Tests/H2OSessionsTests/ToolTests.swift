@@ -49,7 +49,8 @@ final class ToolTests: XCTestCase {
 
         let messages = await session.messages
         XCTAssertEqual(messages.filter { $0.role == .tool }.map(\.text), ["3", "7"])
-        XCTAssertEqual(Set(messages[1].toolCalls.map(\.id)).count, 2, "no two calls are alike")
+        XCTAssertEqual(
+            Set(messages[1].toolCalls.map(\.id)).count, 2, "the calls have different identifiers")
         XCTAssertEqual(reply.toolCalls, [])
         XCTAssertEqual(reply.usage.stop, .endOfTurn)
         XCTAssertTrue(reply.text.hasSuffix("3 and 7."), reply.text)
@@ -168,7 +169,8 @@ final class ToolTests: XCTestCase {
         let fixture = try TemplateFixture(.qwen3)
         fixture.scripted.replies = [call(1, 2), "It is three.", "Three."]
         let other = fixture.model.makeSession()
-        let tool = H2OTool(name: "add", description: "Adds.", parameters: []) { (_: [String: Int]) in
+        let tool = H2OTool(name: "add", description: "Adds.", parameters: []) {
+            (_: [String: Int]) in
             try await other.respond(to: "What is 1 + 2?").text
         }
         let session = fixture.model.makeSession(tools: [tool])

@@ -101,7 +101,7 @@ struct ThoughtReader {
         return pieces
     }
 
-    /// The length of the longest end of the text that is a beginning of a mark, in characters.
+    /// The number of characters at the end of the text that may be the first characters of a mark.
     private func beginOfMark(in text: String) -> Int {
         let mark = isInside ? Self.marks.end : Self.marks.start
         return (1 ..< mark.count).last { text.hasSuffix(mark.prefix($0)) } ?? 0

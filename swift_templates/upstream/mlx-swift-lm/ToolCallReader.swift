@@ -163,7 +163,8 @@ struct ToolCallReader {
         return text
     }
 
-    /// The length of the longest end of the held text that is a beginning of the mark, in characters.
+    /// The number of characters at the end of the held text that may be the first characters of the
+    /// mark.
     private func beginning(of mark: String) -> Int {
         (1 ..< max(1, mark.count)).last { held.hasSuffix(mark.prefix($0)) } ?? 0
     }

@@ -83,7 +83,7 @@ extension MLXFast {
         public let recallSeconds: Double
     }
 
-    /// The numbers and names of a saved cache's archive.
+    /// The values of a saved cache's archive that its arrays do not contain.
     public struct H2OSavedArchive: Hashable, Sendable {
         /// The oldest position that the archive still contains.
         public var first: Int

@@ -57,7 +57,7 @@ final class DownloadStoreTests: XCTestCase {
         try store.prepare()
 
         XCTAssertEqual(store.missing().map(\.path), ["config.json"])
-        XCTAssertNotNil(earlier.whole, "it stays until the new one is whole")
+        XCTAssertNotNil(earlier.whole, "the earlier model stays until the new one is complete")
         for piece in store.missing() { _ = try store.put(piece, from: fixture.arrived("2")) }
         _ = try store.finish()
 
@@ -132,7 +132,7 @@ final class PieceQueueTests: XCTestCase {
         XCTAssertEqual(queue.received, 30)
         queue.arrived(4, task: 2)
         try queue.ended(pieces[1], task: 2, .stopped)
-        XCTAssertEqual(queue.received, 30, "what a broken piece had does not count")
+        XCTAssertEqual(queue.received, 30, "bytes of a failed piece do not count")
     }
 
     func testAPieceThatFailsByChanceIsAskedForAgainAndTheThirdTimeIsTheLast() throws {

@@ -12,7 +12,7 @@ final class AttackTests: XCTestCase {
     /// conversations. Prints each name first, so that the last name shows what ended the process.
     func testEachIsRefusedOrUsed() async throws {
         guard let folder = ConversationSettings.folder else {
-            throw XCTSkip("H2O_CONVERSATION names no folder of attacks.")
+            throw XCTSkip("H2O_CONVERSATION names no folder with changed files.")
         }
         let model = try await ConversationSettings.model()
         for name in try FileManager.default.contentsOfDirectory(atPath: folder.path).sorted() {

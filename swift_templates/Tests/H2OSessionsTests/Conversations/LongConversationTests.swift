@@ -114,7 +114,8 @@ final class LongConversationTests: XCTestCase {
         let before = report.turns[report.changed - 2].seen
         let nearest = report.snapshots.filter { $0 <= before }.max()
         XCTAssertEqual(report.cached, nearest)
-        XCTAssertLessThan(report.snapshots.count, report.turns.count, "the oldest are gone")
+        XCTAssertLessThan(
+            report.snapshots.count, report.turns.count, "the oldest snapshots were deleted")
         let follows = report.turns[report.turns.count - 1].seen - report.cached
         XCTAssertEqual(report.read, follows + tokens, accuracy: 12 * report.turns.count)
     }

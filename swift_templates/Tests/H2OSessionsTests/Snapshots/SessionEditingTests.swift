@@ -74,7 +74,7 @@ final class SessionEditingTests: XCTestCase {
         try await session.setMessages(messages)
         let usage = try await session.respond(to: "seven").usage
 
-        XCTAssertEqual(usage.cachedTokens, seen[3], "the fifth prompt is another one")
+        XCTAssertEqual(usage.cachedTokens, seen[3], "the fifth prompt differs")
         XCTAssertGreaterThan(usage.readTokens, 20)
     }
 

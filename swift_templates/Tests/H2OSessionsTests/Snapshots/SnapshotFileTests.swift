@@ -72,7 +72,7 @@ final class SnapshotFileTests: FolderTestCase {
             try refusal(.test(model: "other")),
             .otherModel(found: "tiny", expected: "other", file: file))
         guard case .otherSettings(let found, let expected, file) = try refusal(.test(maxSize: 32))
-        else { return XCTFail("the policy is another") }
+        else { return XCTFail("a file with another policy was accepted") }
         XCTAssertTrue(found.contains(#""max_size":64"#), found)
         XCTAssertTrue(expected.contains(#""max_size":32"#), expected)
         XCTAssertEqual(try refusal(.test(template: "1")), .otherTemplate(file: file))

@@ -135,7 +135,7 @@ open class BaseKVCache: KVCache {
     ) -> MLXFast.ScaledDotProductAttentionMaskMode { n == 1 ? .none : .causal }
 
     open func copy() -> any KVCache {
-        fatalError("a class of caches says how it is copied")
+        fatalError("a subclass must implement copy()")
     }
 
     fileprivate func filled(from other: BaseKVCache) -> any KVCache {

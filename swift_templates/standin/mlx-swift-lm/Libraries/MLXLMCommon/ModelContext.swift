@@ -112,7 +112,7 @@ public final class ChatSession {
     ) {}
 
     public func respond(to prompt: String) async throws -> String {
-        fatalError("the stand-in has no model to talk to")
+        fatalError("the stand-in has no models")
     }
 }
 

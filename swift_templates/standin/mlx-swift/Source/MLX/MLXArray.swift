@@ -91,7 +91,7 @@ public enum DType: UInt32, Sendable, CaseIterable {
 
     init(_ cmlxDtype: mlx_dtype) {
         guard let type = Self(rawValue: cmlxDtype.rawValue) else {
-            fatalError("MLX has the dtype \(cmlxDtype), which this enum lacks")
+            fatalError("the enum DType has no case for MLX's dtype \(cmlxDtype)")
         }
         self = type
     }
