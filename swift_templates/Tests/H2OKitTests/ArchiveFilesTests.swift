@@ -32,7 +32,7 @@ final class ArchiveFilesTests: FolderTestCase {
         let twin = try cache(nil)
         H2OCaches.join([twin])
         for _ in 0 ..< (original?.offset ?? 0) / 300 { twin.attend(Tokens(300, seed: 1)) }
-        original = nil  // and with it the lock
+        original = nil  // releases the archive's lock
 
         let loaded = try XCTUnwrap(
             H2OCacheFile.load(from: file, archive: folder).caches[0] as? H2OKVCache)
