@@ -45,7 +45,7 @@
                 return XCTFail("\(String(describing: error))")
             }
             XCTAssertGreaterThan(exceeded.tokenCount, exceeded.contextSize)
-            XCTAssertTrue(exceeded.debugDescription.contains("Shorten it"))
+            XCTAssertTrue(exceeded.debugDescription.contains("Shorten the system prompt"))
         }
 
         func testItsCapabilitiesAreThoseOfTheEngineThatIsThere() throws {
