@@ -156,7 +156,10 @@ def test_nan_and_infinity_neither_stop_eviction_nor_corrupt_positions(kv, backen
     [
         ({"tokens": 2}, "queries has 1 tokens; tokens is 2."),
         ({"offset": -1}, "offset -1; tokens must be at least 1, offset at least 0."),
-        ({"offset": 40}, "1 tokens after 40 need 41 rows; pool has 40. Write them first."),
+        (
+            {"offset": 40},
+            "1 tokens after 40 need 41 rows; pool has 40. Call cache_write first.",
+        ),
         ({"mask": mx.zeros((1, 3))}, "mask has shape (1,3); expected one that broadcasts"),
     ],
 )
