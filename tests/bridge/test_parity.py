@@ -189,7 +189,7 @@ class TestWithSwift:
         assert result.exit_code == ExitCode.TOOL
         assert "error: swift build failed:" in result.stderr
         assert "cannot find 'nothing' in scope" in result.stderr
-        assert f"(all of it is in {package}/.parity/swift.log)" in result.stderr
+        assert f"(the whole output is in {package}/.parity/swift.log)" in result.stderr
 
     def test_the_packages_own_tests_pass(self, package):
         host = prepare(package)

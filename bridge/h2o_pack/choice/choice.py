@@ -18,7 +18,7 @@ from h2o_pack.sizes import gigabytes
 
 TAKEN = "chosen"
 BELOW = ("smaller", "no shapes")
-"""Reasons of models that were not checked, because a larger one fits."""
+"""Reasons against models that were not checked, because a larger one fits."""
 
 Reason = Literal[
     "no shapes",
@@ -51,10 +51,10 @@ class CacheCandidate:
     share: Annotated[float, doc("Rows as a share of the conversation's tokens.")] = 0.0
     recall: Annotated[bool, doc("Whether recall brings evicted rows back from files.")] = False
     needed: Annotated[
-        Count, doc("Bytes of the app on the device on which it leaves the least memory.")
+        Count, doc("Bytes of the app on the device whose memory it fills the most.")
     ] = 0
     headroom_share: Annotated[
-        float, doc("Memory that it leaves on that device, as a share of the limit.")
+        float, doc("Memory that the app leaves on that device, as a share of the limit.")
     ] = 0.0
     sustained: Annotated[
         float | None,
@@ -137,7 +137,7 @@ def print_chosen(choice: Choice, console: Console, *, verbose: bool = False) -> 
         return
     caption(
         f"chosen from {len(choice.models)} models for {' and '.join(choice.devices)}, "
-        f"{choice.context:,} tokens; --verbose shows why not the others.",
+        f"{choice.context:,} tokens; --verbose shows why the others were not chosen.",
         console,
     )
     print_flags(choice, console)

@@ -77,11 +77,12 @@ class Question:
 
 @dataclass(frozen=True)
 class CacheFit:
-    """A plan on some devices.
+    """How a cache fits on some devices.
 
-    device: the device with the smallest share left, with the bytes needed there and this share
-    of the limit. slowest, sustained: the slowest device and its tokens per second after ten
-    minutes; None if the speed on one of the devices is unknown.
+    device: the device on which the smallest share of memory stays free. needed: bytes of the
+    app on it. headroom_share: its free share of the limit. slowest: the slowest device.
+    sustained: its tokens per second after ten minutes; None if the speed on one of the devices
+    is unknown.
     """
 
     device: Device
@@ -96,7 +97,7 @@ class CacheFit:
         return self.headroom_share >= TIGHT
 
     def is_fast(self, floor: float) -> bool:
-        """Whether every device is at least as fast as `min_speed`."""
+        """Whether every device reaches `floor` tokens per second; 0 is always reached."""
         return not floor or (self.sustained is not None and self.sustained >= floor)
 
 
@@ -172,9 +173,9 @@ class Search:
 
 
 def caches(question: Question, model: Model, table: LossTable) -> list[CacheCandidate]:
-    """Return a candidate for each storage, those that fit first, in the order of their losses.
+    """Return a candidate for each storage: first those that fit, ordered by their losses.
 
-    Of those that fit, all but the first are refused because they lose more.
+    Of the candidates that fit, all except the first are refused because they lose more.
     """
     kv = question.cache.kv
     names = STORAGE_BITS if kv is None else (SYNONYMS.get(kv, kv),)
@@ -224,7 +225,7 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
 
 
 def with_recall(search: Search, rows: int, few: int) -> tuple[Search, int]:
-    """Return the search with recall and its rows; unchanged if recall does not fit."""
+    """Return the search with recall, and its most rows; unchanged if recall does not fit."""
     recalling = replace(search, recall=True)
     if search.question.cache.max_kv:
         return (recalling, rows) if recalling.serves(rows) else (search, rows)
@@ -248,7 +249,7 @@ def too_large(search: Search, rows: int) -> CacheCandidate:
 def loses_more(candidate: CacheCandidate, best: CacheCandidate) -> Refusal:
     """Return why a candidate that fits comes behind the best."""
     if candidate.loss is None or best.loss is None:
-        return Refusal("not measured", "so few rows were not measured")
+        return Refusal("not measured", "was not measured with so few rows")
     if candidate.loss.loses_facts and not best.loss.loses_facts:
         return Refusal("loses more", f"loses facts that {best.kv} keeps")
     if candidate.loss.order == best.loss.order:
@@ -390,7 +391,7 @@ def questions_of(
 
 
 def refuse_without_choice(criteria: Criteria) -> None:
-    """Refuse the options of a choice if no setting is open."""
+    """Raise UserError for options that only a choice uses, if no setting is open."""
     flags = [
         flag
         for flag, value in (("--min-speed", criteria.min_speed), ("--losses", criteria.losses))

@@ -43,7 +43,7 @@ NOTHING = Loss(0.0, 1.0, loses_facts=False)
 
 @dataclass(frozen=True)
 class MeasuredLoss:
-    """A measured cache."""
+    """The loss of one cache."""
 
     kv: Annotated[str, doc("Storage of the rows.")]
     share: Annotated[Share, doc("Rows that a head keeps, as a share of the tokens read.")]

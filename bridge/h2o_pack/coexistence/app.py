@@ -44,7 +44,7 @@ class Requirement:
 
 
 def between(low: str, high: str) -> Requirement:
-    """Return the versions from one to before another."""
+    """Return the range of versions from `low`, included, to `high`, not included."""
     return Requirement(f"{low} ..< {high}", version(low), version(high))
 
 
@@ -79,7 +79,10 @@ class Dependency:
 
 @dataclass(frozen=True)
 class App:
-    """What was read of an app, the files that were read, and why others could not be read."""
+    """The dependencies and modules that were read from an app's files.
+
+    read: the files that were read. unread: reasons why other files could not be read, by name.
+    """
 
     folder: Path
     read: tuple[str, ...] = ()
@@ -141,7 +144,7 @@ def read_manifest(folder: Path, machine: Surroundings) -> App:
         where = ("--package-path", str(folder), "--scratch-path", scratch)
         ran = machine.run("swift", "package", *where, "dump-package", most=MOST_BYTES)
     if ran is None:
-        return App(folder, unread={name: "Swift is missing, which reads Package.swift"})
+        return App(folder, unread={name: "reading Package.swift needs Swift, which is missing"})
     start = ran.output.find("\n{") + 1 if not ran.output.startswith("{") else 0
     try:
         manifest = json.loads(ran.output[start:])

@@ -111,7 +111,7 @@ def collisions(app: App) -> Iterator[Finding]:
         elif versions := shared.get(dependency.identity):
             if dependency.requirement and not dependency.requirement.allows(versions):
                 theirs = dependency.requirement.text
-                what = f"the app requires {theirs}, the package requires {versions.text}"
+                what = f"the app requires {theirs}, but the package requires {versions.text}"
                 remedy = (
                     "Allow more versions in the app: SwiftPM needs a version that suits both."
                 )

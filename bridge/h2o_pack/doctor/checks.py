@@ -60,7 +60,7 @@ def compiled_module(machine: Surroundings) -> Finding:
     ran = machine.run(machine.executable, "-c", IMPORT)
     if ran is None:
         return problem(
-            name, f"{machine.executable}, the Python that should import it, is missing", remedy
+            name, f"the Python that should import it is missing ({machine.executable})", remedy
         )
     if ran.code is None:
         return problem(name, f"importing it fails: {ran.line}", remedy)
@@ -253,9 +253,9 @@ def clang(machine: Surroundings) -> Finding:
 
 GB = 10**9
 LEAST_GB = 1
-"""A package without weights takes a few MB, and its build several hundred."""
+"""Free GB that a package needs at least: it takes a few MB, and its build several hundred."""
 ROOM_GB = 10
-"""Models that fit on a phone have up to about 5 GB; a build needs more on top."""
+"""Free GB that are enough for any model: those for phones have up to about 5, plus a build."""
 
 
 def output(machine: Surroundings) -> Finding:
@@ -326,7 +326,7 @@ def hub(machine: Surroundings) -> Finding:
     status, answer = ask(endpoint + QUESTION, machine.hub_seconds)
     if status is None:
         return warning(name, f"{endpoint} cannot be reached: {answer}", PROXY)
-    if status != 200:  # noqa: PLR2004  HTTP's word for fine
+    if status != 200:  # noqa: PLR2004  HTTP's status for success
         return warning(name, f"{endpoint} answers with status {status}", PROXY)
     try:
         is_hub = isinstance(json.loads(answer), list)
@@ -421,7 +421,7 @@ def check_up(
     def run(name: str, check: Check) -> None:
         try:
             findings[name] = check(machine)
-        except Exception as error:  # noqa: BLE001  one check's mistake is not the others'
+        except Exception as error:  # noqa: BLE001  an error in one check must not end the others
             what = f"the check failed: {type(error).__name__}: {error}"
             findings[name] = warning(name, what, "Report this as an error of h2o-pack.")
 

@@ -51,22 +51,22 @@ class Checkup(Result):
 
 
 def ok(name: str, what: str) -> Finding:
-    """Make a finding: everything is right."""
+    """Make a finding with status "ok": everything is right."""
     return Finding(name, "ok", what)
 
 
 def warning(name: str, what: str, remedy: str) -> Finding:
-    """Make a finding: something may not work, or not well."""
+    """Make a finding with status "warning": something may not work, or not well."""
     return Finding(name, "warning", what, remedy)
 
 
 def problem(name: str, what: str, remedy: str, *, blocks: bool = False) -> Finding:
-    """Make a finding: something does not work."""
+    """Make a finding with status "problem": something does not work."""
     return Finding(name, "problem", what, remedy, blocks)
 
 
 def not_applicable(name: str, what: str) -> Finding:
-    """Make a finding: the check makes no sense here."""
+    """Make a finding with status "not applicable": the check makes no sense on this machine."""
     return Finding(name, "not applicable", what)
 
 
@@ -103,5 +103,5 @@ def summary(checkup: Checkup) -> str:
     blocking = [finding.name for finding in checkup.findings if finding.blocks]
     if blocking:
         names = ", ".join(blocking)
-        return f"{kinds}`h2o-pack ios` does not work here until you solve this: {names}."
-    return f"{kinds}`h2o-pack ios` works here."
+        return f"{kinds}`h2o-pack ios` does not work until you solve this: {names}."
+    return f"{kinds}`h2o-pack ios` works on this machine."

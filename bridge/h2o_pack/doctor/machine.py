@@ -1,4 +1,4 @@
-"""The machine as checks see it: the platform, the environment, the tools on PATH."""
+"""The machine that doctor checks: its platform, its environment and the tools on PATH."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_tool(
     seconds: float,
     most: int = MOST_BYTES,
 ) -> ToolResult:
-    """Run a tool without input; after the time limit, end it and what it started."""
+    """Run a tool without input; after the time limit, end it and all processes it started."""
     deadline = time.monotonic() + seconds
     with subprocess.Popen(  # noqa: S603
         list(command),
@@ -95,9 +95,9 @@ SHIMS = {"git", "swift", "clang++", "xcrun", "xcodebuild"}
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The machine as checks see it.
+    """The machine that doctor checks; tests replace its fields.
 
-    platform: as of sys.platform; processor: as of platform.machine(). environment has PATH,
+    platform: like sys.platform. processor: like platform.machine(). environment has PATH,
     HOME and the hub's token. output: the folder for packages. tool_seconds and hub_seconds: the
     time limits of a tool and of the hub. shims: the folder of macOS's stand-ins for developer
     tools. If the tools are missing, a stand-in opens a window that offers to install them, so

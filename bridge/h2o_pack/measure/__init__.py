@@ -1,1 +1,1 @@
-"""Measuring: speed (bench), what eviction costs (evaluation), what attention does."""
+"""Measures speed (bench), the quality lost to eviction (evaluation), attention (profiling)."""

@@ -40,10 +40,10 @@ SENTENCE = "A cache keeps what attention looks at, and lets go of what nobody as
 
 @dataclass(frozen=True)
 class MeasuredCache:
-    """A cache of one layer.
+    """A kind of cache that `bench` measures.
 
-    make: returns a cache of a capacity C and a group size of quantized rows. bounded: whether
-    the cache itself keeps to C rows.
+    make: returns the cache of one layer, from its capacity C in rows and the group size of
+    quantized rows. bounded: whether the cache keeps at most C rows.
     """
 
     name: str
@@ -53,7 +53,10 @@ class MeasuredCache:
 
 
 def default_policy(capacity: int) -> H2OConfig:
-    """Return half of the rows for heavy hitters, or fewer where 64 recent tokens need room."""
+    """Return a policy with half of the rows for heavy hitters, or fewer to keep 64 recent ones.
+
+    capacity: C, rows per KV head.
+    """
     heavy = min(capacity // 2, max(capacity // 4, capacity - SINKS - SAFE_RECENT))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)  # few rows are the caller's choice
@@ -87,17 +90,19 @@ CACHES = (
 
 @dataclass(frozen=True)
 class CacheSpeed:
-    """What a model does with one cache."""
+    """The speed of a model with one kind of cache, and the size of the caches."""
 
     name: str
     title: str
-    tokens_per_second: Annotated[float, doc("Of the median.")]
-    prompt_tokens_per_second: Annotated[float, doc("Of reading the prompt, once.")]
+    tokens_per_second: Annotated[float, doc("From the median time of a token.")]
+    prompt_tokens_per_second: Annotated[
+        float, doc("While reading the prompt, which is read once.")
+    ]
     microseconds: Annotated[float, doc("Per token, the median of all repetitions.")]
     first_quartile: Annotated[float, doc("Microseconds per token.")]
     third_quartile: Annotated[float, doc("Microseconds per token.")]
-    bytes: Annotated[Count, doc("Of the caches of all layers at the end.")]
-    speed: Annotated[float, doc("Tokens per second beside those with mlx-lm's KVCache.")]
+    bytes: Annotated[Count, doc("Size of the caches of all layers at the end.")]
+    speed: Annotated[float, doc("Tokens per second, divided by those with mlx-lm's KVCache.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +111,18 @@ class BenchResult(Result):
 
     machine: Machine
     model: str
-    dtype: Annotated[str, doc("Of keys and values.")]
+    dtype: Annotated[str, doc("Data type of keys and values.")]
     layers: Count
     max_kv: Annotated[Count, doc("Rows that each KV head of an H2O cache keeps.")]
-    prompt_tokens: Annotated[Count, doc("More than max_kv: bounded caches evict throughout.")]
-    tokens: Annotated[Count, doc("Generated with each cache.")]
+    prompt_tokens: Annotated[
+        Count,
+        doc("Tokens of the prompt: more than max_kv, so that bounded caches always evict."),
+    ]
+    tokens: Annotated[Count, doc("Tokens generated with each cache.")]
     caches: tuple[CacheSpeed, ...]
     refused: Annotated[
-        dict[str, str], doc("Caches that the model cannot use, by name, and why.")
+        dict[str, str],
+        doc("Names of the caches that the model cannot use, each with the reason."),
     ]
 
 
@@ -122,7 +131,8 @@ def bench(
 ) -> BenchResult:
     """Load a model and measure it with every cache.
 
-    model: what `models.load` takes. tokens: to generate with each cache.
+    model: a name that `models.load` accepts. max_kv: rows per KV head. tokens: how many tokens
+    to generate with each cache. quick: fewer tokens and repetitions.
 
     Raises UserError: the model cannot be loaded.
     """
@@ -146,14 +156,18 @@ def measure(
     repetitions: int,
     name: str,
 ) -> BenchResult:
-    """Generate with each cache in turn, one burst of tokens per repetition."""
+    """Generate with each cache in turn, one burst of tokens per repetition.
+
+    prompt: [tokens]. max_kv: rows per KV head. tokens: generated with each cache. name: the
+    model's, for the result.
+    """
     bursts: dict[str, Generation] = {}
     own: dict[str, list[Any]] = {}
     titles: dict[str, str] = {}
     refused: dict[str, str] = {}
     with routed():
         for kind in caches:
-            own[kind.name] = [  # only where the model has plain ones
+            own[kind.name] = [  # only a layer's plain KVCache is replaced
                 kind.make(max_kv, GROUP_SIZE) if type(cache) is KVCache else cache
                 for cache in make_prompt_cache(model)
             ]
@@ -193,7 +207,10 @@ def measure(
 
 
 class Generation:
-    """Bursts of tokens by mlx_lm's own loop; ValueError if the model cannot use the caches."""
+    """Generates bursts of tokens with mlx_lm's own loop.
+
+    Raises ValueError: the model cannot use the caches.
+    """
 
     def __init__(self, model: Any, prompt: mx.array, caches: list[Any]) -> None:
         self._upstream = importlib.import_module("mlx_lm.generate")
@@ -215,14 +232,17 @@ class Generation:
 
 
 def repeated_prompt(tokenizer: Any, max_kv: int) -> mx.array:
-    """Return a sentence, repeated to a quarter more tokens than there are rows."""
+    """Repeat a sentence until it has a quarter more tokens than `max_kv`; returns [tokens]."""
     once = tokenizer.encode(SENTENCE)
     tokens = max_kv + max_kv // 4
     return mx.array((once * (tokens // len(once) + 1))[:tokens])
 
 
 def dtype_of(model: Any) -> str:
-    """Return the dtype of keys and values: that of the first norm, as weights may be packed."""
+    """Return the dtype of keys and values.
+
+    The first norm's weights have it; other weights may be quantized.
+    """
     parameters = dict(mlx_utils.tree_flatten(model.parameters()))
     norms = [array for name, array in parameters.items() if name.endswith("norm.weight")]
     return str(norms[0].dtype).removeprefix("mlx.core.") if norms else "unknown"
@@ -242,8 +262,8 @@ def speed_table(result: BenchResult) -> Table:
         for cache in result.caches
     )
     note = (
-        "KVCache and QuantizedKVCache keep every token and grow. x: beside KVCache. prompt: "
-        "its tokens per s."
+        "KVCache and QuantizedKVCache keep every token and grow. x: tokens per s, divided by "
+        "those with KVCache. prompt: tokens of the prompt per s."
     )
     refused = "".join(f" {name} cannot be used: {why}." for name, why in result.refused.items())
     return Table(

@@ -1,7 +1,7 @@
-"""What memory holds: MLX's arrays, a process, and runs of a model in one of their own.
+"""Measures memory: MLX's arrays, the whole process, and runs of a model in a new process.
 
-`python -m h2o_pack.measure.held MODEL CACHE,MAX_KV,STEP,TOKENS...` prints a line of JSON for
-each run: what `Held` has.
+`python -m h2o_pack.measure.held MODEL CACHE,MAX_KV,STEP,TOKENS...` prints for each run a line
+of JSON with the fields of `Held`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ UPSTREAM: Mapping[str, Callable[[Any, int], list[Any]]] = {
 }
 
 _LARGEST, _VERSION, _SIZE = 16 + 28 * 8, 4, 512
-"""Where struct rusage_info_v4 of <sys/resource.h> has ri_lifetime_max_phys_footprint, its
-version, and more bytes than it has."""
+"""For struct rusage_info_v4 of <sys/resource.h>: the byte offset of its field
+ri_lifetime_max_phys_footprint, its version, and a buffer size that is larger than the
+struct."""
 
 
 def active_memory() -> int:
-    """Return the bytes of MLX's arrays, once what was evaluated has let its inputs go.
+    """Return the bytes of MLX's arrays, after waiting until evaluated arrays free their inputs.
 
-    A stream's thread lets them go after it has handed over the result.
+    A stream's thread frees the inputs only after it has handed over the result.
     """
     gc.collect()
     mx.synchronize()
@@ -54,7 +55,11 @@ def active_memory() -> int:
 
 
 def largest_footprint() -> int:
-    """Return bytes: on a Mac the footprint by which the system ends apps, elsewhere the RSS."""
+    """Return the process's largest memory so far, in bytes.
+
+    On a Mac this is the footprint, whose size makes the system end apps; elsewhere it is the
+    resident set size (RSS).
+    """
     if platform.system() != "Darwin":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     usage = (ctypes.c_uint8 * _SIZE)()
@@ -66,7 +71,11 @@ def largest_footprint() -> int:
 
 @dataclass(frozen=True)
 class HeldRun:
-    """A prompt in chunks of `step` tokens, then `GENERATED`; `max_kv` rows of a layer."""
+    """A run of a model with one kind of cache.
+
+    max_kv: rows per KV head and layer. step: tokens of the prompt that are read at once.
+    tokens: of the prompt and the answer, which has `GENERATED`.
+    """
 
     cache: str
     max_kv: int
@@ -79,10 +88,11 @@ class HeldRun:
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes that a run held.
+    """Bytes of memory in a run.
 
-    peak: of MLX's counter; rows and ledger: of H2O caches after the run, 0 of
-    mlx-lm's; weights: of the model; footprint: the most of the process so far.
+    peak: the highest value of MLX's counter. rows, ledger: of all H2O caches after the run; 0
+    with mlx-lm's caches. weights: of the model. footprint: the largest memory of the process so
+    far (`largest_footprint`).
     """
 
     peak: int
@@ -93,7 +103,10 @@ class Held:
 
 
 def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
-    """Measure runs of a model in one new process, whose libraries use one thread."""
+    """Measure runs of a model in one new process, whose libraries use one thread.
+
+    Raises UserError with the internal-error exit code: the process failed.
+    """
     command = [sys.executable, "-m", __name__, model, *map(str, runs)]
     process = subprocess.run(  # noqa: S603 - this module, by this interpreter
         command,
@@ -112,7 +125,7 @@ def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
 
 
 def measure(model: Any, run: HeldRun) -> Held:
-    """Run once, and return what was held."""
+    """Do one run and return the memory that it used."""
     generate = importlib.import_module("mlx_lm.generate")
     if run.cache in UPSTREAM:
         caches = UPSTREAM[run.cache](model, run.max_kv)
@@ -120,7 +133,7 @@ def measure(model: Any, run: HeldRun) -> Held:
         caches = h2o_py.make_h2o_cache(model, h2o_py.H2OConfig(run.max_kv), kv=run.cache)
     prompt = mx.random.randint(0, VOCABULARY, (run.tokens - GENERATED,))
     mx.eval(prompt)
-    # What an earlier run queued may still be computed: the token after its last one.
+    # MLX may still be computing the token after the last one of the run before.
     mx.synchronize()
     mx.synchronize(generate.generation_stream)
     mx.reset_peak_memory()
@@ -140,7 +153,7 @@ def measure(model: Any, run: HeldRun) -> Held:
 
 
 def main(name: str, runs: Sequence[str]) -> None:
-    """Measure, and print a line for each run."""
+    """Measure the runs of a model, and print a line of JSON for each."""
     warnings.simplefilter("ignore")
     h2o_py.install_routing()
     model, _ = models.load(name)

@@ -15,12 +15,12 @@ from h2o_pack.results import doc
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a run; neither its name nor its paths."""
+    """The machine of a run, without its name and without any path."""
 
-    processor: Annotated[str, doc("Name.")]
-    cores: Annotated[int, doc("That the process may use.")]
+    processor: Annotated[str, doc("The processor's name.")]
+    cores: Annotated[int, doc("Cores that the process may use.")]
     system: Annotated[str, doc("Kernel and architecture.")]
-    instruction_set: Annotated[str, doc("That the compiled core chose.")]
+    instruction_set: Annotated[str, doc("The instruction set that the compiled core uses.")]
     python: str
     mlx: str
     mlx_lm: str
@@ -28,11 +28,11 @@ class Machine:
 
     load: Annotated[
         float | None,
-        doc("Processes that wanted a core when the run began; null where nothing was timed."),
+        doc("Processes that wanted a core when the run began; null if nothing was timed."),
     ] = None
 
     def __str__(self) -> str:
-        """Say in one sentence on which machine a run was, without a full stop."""
+        """Return one sentence, without a full stop, that describes the machine."""
         load = "" if self.load is None else f", load {self.load:g} at the start"
         return (
             f"{self.processor}, {self.cores} cores, {self.system}, instruction set "
@@ -42,8 +42,8 @@ class Machine:
 
 
 def describe(*, timed: bool = True) -> Machine:
-    """Describe this machine, with its load where something is `timed`."""
-    from h2o_py._compiled import ext  # the compiled module, only where used
+    """Describe this machine; timed: whether its load belongs to the description."""
+    from h2o_py._compiled import ext  # imported late: it loads the compiled module
 
     return Machine(
         processor=processor(),

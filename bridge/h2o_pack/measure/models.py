@@ -1,4 +1,4 @@
-"""Models by name: what mlx_lm loads for them."""
+"""Loads a model by its name with mlx_lm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ BUNDLED = ("demo", "demo-4bit")
 
 
 def loadable(name: str) -> str:
-    """Return what `load` takes for an alias, a folder or a hub id; UserError if unknown."""
+    """Return the folder or hub id that `load` takes, for an alias, a folder or a hub id.
+
+    Raises UserError: the name is none of these.
+    """
     model = find(name)
     if model is not None:
         return model.bundled or model.hub or model.folder
@@ -30,7 +33,7 @@ def loadable(name: str) -> str:
 
 def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
     """Load a model with its LoRA adapter, and its tokenizer; UserError if that fails."""
-    from h2o_py.loading import fetched  # imports what takes seconds
+    from h2o_py.loading import fetched  # imported late: it imports mlx_lm, which takes seconds
     from h2o_py.loading import load as load_checked
 
     bundled = resources.files("h2o_pack.models") / name
@@ -47,7 +50,7 @@ def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
         loaded: Any = load_checked(str(folder), adapter_path=adapter)
     except UserError:
         raise
-    except Exception as error:  # libraries raise anything for a model made to harm
+    except Exception as error:  # a malicious model can make the libraries raise anything
         raise model_error(
             f'the model "{name}" could not be loaded: {error}',
             "Give a folder, or an id on huggingface.co, of a model for mlx_lm.",

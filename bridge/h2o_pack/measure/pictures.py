@@ -1,4 +1,4 @@
-"""Heat maps by matplotlib, an optional dependency, of what tables cannot show."""
+"""Draws heat maps with matplotlib, an optional dependency."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DPI = 110
 
 @dataclass(frozen=True)
 class Panel:
-    """A map of numbers from 0 to 1, [lines, columns].
+    """One heat map of a picture.
 
-    width: what its columns span together, from 0. height: what its lines span, from 0 at the
-    top.
+    cells: [lines, columns], numbers from 0 to 1. width: the value at the right end of the x
+    axis, which begins at 0. height: the value at the lower end of the y axis, 0 at the top.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Labels:
 
 
 def require_matplotlib() -> None:
-    """Find out before a run whether its pictures can be drawn; UserError if not."""
+    """Raise UserError if matplotlib is not installed, before a run that draws pictures."""
     if importlib.util.find_spec("matplotlib") is None:
         raise usage_error(
             "pictures need matplotlib, which is not installed",
@@ -50,7 +50,10 @@ def require_matplotlib() -> None:
 def save_maps(
     path: Path, grid: Sequence[Sequence[Panel]], labels: Labels, *, inches: tuple[float, float]
 ) -> Path:
-    """Draw lines of panels, each `inches` wide and high, colored on a log scale, as PNG."""
+    """Draw lines of panels as a PNG file, colored on a log scale; returns its path.
+
+    inches: width and height of a panel.
+    """
     figure_type = importlib.import_module("matplotlib.figure").Figure
     colors = importlib.import_module("matplotlib.colors")
     columns = max(map(len, grid))

@@ -22,7 +22,11 @@ _LEAST = len("not distinguishable")
 
 @dataclass(frozen=True)
 class Table:
-    """A table of figures; the first column, and those named in `text`, are text."""
+    """A table of figures.
+
+    note: a text below the table. text: names of the columns that hold text; the first column
+    always does.
+    """
 
     title: str
     header: tuple[str, ...]
@@ -32,7 +36,7 @@ class Table:
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Show a table at a terminal; one that is too wide is turned, its columns as rows."""
+    """Show a table at a terminal; if it is too wide, show its columns as rows."""
     rich = _rich(table)
     unlimited = console.options.update(width=sys.maxsize)
     if console.measure(rich, options=unlimited).minimum > console.width:
@@ -51,7 +55,7 @@ def _rich(table: Table) -> RichTable:
     for name, cells in zip(table.header[1:], columns, strict=True):
         if name in table.text:
             rich.add_column(name, overflow="fold", min_width=_LEAST)
-        else:  # words of the name may be on lines of their own, figures may not
+        else:  # the words of a column's name may be on several lines, a figure may not
             widest = max(map(cell_len, [*cells, *name.split()]))
             rich.add_column(name, justify="right", width=widest)
     for row in table.rows:

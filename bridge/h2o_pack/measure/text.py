@@ -1,4 +1,4 @@
-"""The text that models read: held out from the demo model's training, or a user's file."""
+"""The text that models read: kept out of the demo model's training, or a user's file."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _WORDS = "words.txt"
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Documents that the demo model was not trained on, and lower-case words for names."""
+    """Documents that the demo model was not trained on, and lower-case words to name facts."""
 
     documents: tuple[str, ...]
     words: tuple[str, ...]
 
 
 def held_out(part: Part = "source", folder: Any = None) -> HeldOut:
-    """Read the text beside the demo model, or in a folder of the same form."""
+    """Read the held-out text beside the demo model, or in another folder with such files."""
     folder = packaged() if folder is None else folder
     text = held_out_text(part, folder)
     documents = tuple(part for part in text.split(BETWEEN_DOCUMENTS) if part.strip())
@@ -50,7 +50,10 @@ def packaged() -> Any:
 
 
 class Tokens:
-    """Documents as token ids, each after the token that ends a text; samples are windows."""
+    """Documents as one list of token ids, from which samples take windows.
+
+    The token that ends a text (EOS) stands before each document.
+    """
 
     def __init__(self, tokenizer: Any, documents: Sequence[str]) -> None:
         self._tokenizer = tokenizer
@@ -62,12 +65,12 @@ class Tokens:
             for document in documents:
                 ids += [*between, *self.encode(document)]
         self.ids = ids
-        """Of all documents, each after the token that ends a text."""
+        """The ids of all documents, with the token that ends a text before each of them."""
         self.first = beginning(tokenizer, list(tokenizer.encode("a")))
         """The tokens that the tokenizer puts before any text (BOS), or none."""
 
     def encode(self, text: str) -> list[int]:
-        """Return a text's token ids, without what the tokenizer puts before it."""
+        """Return a text's token ids, without the tokens that the tokenizer adds before it."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -78,9 +81,9 @@ class Tokens:
     def chat(self, messages: Messages, *, reply: bool = False) -> str:
         """Return a conversation as the model's chat template writes it.
 
-        A template that takes no system message or no tool's output gets them as a user's.
-        reply: whether the model's turn has begun at the end. Raises UserError: the model has no
-        chat template, or it refuses the messages.
+        If the template accepts no system message or no tool's output, these become messages of
+        the user. reply: whether to begin the model's turn at the end. Raises UserError: the
+        model has no chat template, or the template refuses the messages.
         """
         if not getattr(self._tokenizer, "chat_template", None):
             raise usage_error(
@@ -103,7 +106,10 @@ class Tokens:
         )
 
     def window(self, start: int, length: int) -> list[int]:
-        """Return `length` ids from `start` on, around the end; UserError if there are fewer."""
+        """Return `length` ids from index `start` on, and after the last id from the first on.
+
+        Raises UserError: there are fewer than `length` ids.
+        """
         if len(self.ids) < length:
             raise too_short(len(self.ids), length)
         start %= len(self.ids)
@@ -112,7 +118,7 @@ class Tokens:
 
 
 _RARE = ("system", "tool")
-"""Roles that not every template takes."""
+"""Roles that some chat templates do not accept."""
 
 
 def _joined(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
@@ -142,7 +148,10 @@ def beginning(tokenizer: Any, ids: Sequence[int]) -> list[int]:
 
 @contextmanager
 def longer_than_a_context() -> Iterator[None]:
-    """Keep transformers from warning of a text that is not read as one."""
+    """Keep transformers from warning that a text is longer than the model's context.
+
+    The text is read in pieces, so the warning would be wrong.
+    """
     log = logging.getLogger("transformers.tokenization_utils_base")
     level = log.level
     log.setLevel(logging.ERROR)

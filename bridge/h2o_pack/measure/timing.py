@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 from h2o_pack.results import doc
 
 Burst = Callable[[int], float]
-"""Runs so many steps and returns microseconds per step."""
+"""Runs the given number of steps and returns the microseconds per step."""
 
 LONGEST_BURST, BURST_US = 64, 8000.0
 _T = TypeVar("_T", bound="Timing")
@@ -29,13 +29,13 @@ class Timing:
 
     @classmethod
     def of(cls: type[_T], values: Iterable[float], **fields: float) -> _T:
-        """Summarize samples, one per repetition, and remember them for ratios."""
+        """Summarize samples, one per repetition, and keep them to compute ratios."""
         samples = tuple(values)
         first = third = samples[0]
         if len(samples) > 1:
             first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
         summary = cls(statistics.median(samples), first, third, len(samples), **fields)
-        # No field of its own: JSON has the summary only, and msgspec leaves `_values` out.
+        # The samples are no field, so that msgspec leaves them out of the JSON.
         object.__setattr__(summary, "_values", samples)
         return summary
 
@@ -46,22 +46,22 @@ class Timing:
         return values
 
     def over(self, other: Timing) -> float:
-        """Return how many times `other` this is: the median of the repetitions' ratios.
+        """Return this time divided by `other`: the median of the repetitions' ratios.
 
-        Both come from one interleaved measurement, so sample i of one belongs to sample i of
-        the other.
+        Both timings must come from one interleaved measurement: sample i of both is then from
+        the same repetition.
         """
         pairs = zip(self.values, other.values, strict=True)
         return statistics.median(one / another for one, another in pairs)
 
     def without(self, other: Timing) -> Timing:
-        """Subtract each sample of `other`."""
+        """Return this timing minus `other`, subtracted repetition by repetition."""
         pairs = zip(self.values, other.values, strict=True)
         return Timing.of(one - another for one, another in pairs)
 
 
 def timed(step: Callable[[], None]) -> Burst:
-    """Return bursts of `step`, which must return only when its work is done.
+    """Return a burst that times `step`, which must return only when its work is done.
 
     The first steps of a burst are not timed, because the processor's caches still hold the
     other contenders' data.
@@ -79,7 +79,7 @@ def timed(step: Callable[[], None]) -> Burst:
 
 
 def warm_up(steps: int) -> int:
-    """Return how many steps come before the timed ones of a burst."""
+    """Return how many untimed steps a burst of `steps` timed steps begins with."""
     return 1 + steps // 8
 
 
@@ -91,12 +91,13 @@ def interleave(
 ) -> dict[str, Timing]:
     """Measure contenders in turn, one burst of each per repetition.
 
-    Every repetition has an order of its own, the same in every run, so that no contender always
-    follows the same other one. steps: of a burst; None for as many as take about `BURST_US`.
+    Each repetition has another order, so that a contender does not always follow the same one;
+    all runs of the program use the same orders. steps: of a burst; None for as many as take
+    about `BURST_US` microseconds.
     """
     if steps is None:
         for burst in bursts.values():
-            burst(1)  # the first one pays for memory that later ones find ready
+            burst(1)  # the first burst allocates memory, which takes time
         lengths = {name: _steps(burst(2)) for name, burst in bursts.items()}
     else:
         lengths = dict.fromkeys(bursts, steps)

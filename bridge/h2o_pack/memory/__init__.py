@@ -1,5 +1,7 @@
 """How much memory a model takes on a device, from its shapes and how MLX works.
 
-`estimate.plan_memory` adds up `terms`; `kept` has the bytes of everything that stays, `queue`
-what MLX holds of operations that are queued, `chunk` those of a chunk and its worst moment.
+`estimate.plan_memory` adds up the terms of a plan, which `terms` defines. `kept` computes the
+bytes of caches and other arrays that last from step to step, `queue` models the buffers that
+MLX allocates for queued operations, and `chunk` finds the moment of a step when these are
+largest.
 """

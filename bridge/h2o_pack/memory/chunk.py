@@ -1,4 +1,4 @@
-"""The most that a chunk, a generated token or a recall holds beside what is kept."""
+"""The largest memory of a chunk, a generated token or a recall, beside weights and caches."""
 
 from __future__ import annotations
 
@@ -24,12 +24,18 @@ from h2o_pack.memory.terms import RECALL
 from h2o_pack.model import Layer, ModelConfig
 from h2o_py.config import H2OConfig, H2ORecall
 
-KERNEL_TOKENS = 8  # of our Metal kernels: more run as MLX operations (cexport/h2o/metal)
+# The most tokens that h2o-pack's Metal kernels process at once (cexport/h2o/metal); MLX
+# operations process longer chunks.
+KERNEL_TOKENS = 8
 
 
 @dataclass(frozen=True)
 class EvictingAttention:
-    """Write and attention of one layer, `before` rows in use; `element` is in bytes."""
+    """The operations with which one layer writes tokens to an H2O cache and attends.
+
+    heads: number of query heads. before: rows in use before the write. element: bytes of an
+    element of keys and values.
+    """
 
     layer: Layer
     config: H2OConfig
@@ -52,9 +58,9 @@ class EvictingAttention:
     def queue_plain(
         self, kit: Kit, backend: Backend, q: Buffer, k: Buffer, v: Buffer
     ) -> Buffer:
-        """Queue both as the rows are stored."""
+        """Queue the write and the attention without rotations."""
         graph, tokens = kit.graph, kit.tokens
-        old = graph.op([], 0)  # the rows before, which are counted as kept
+        old = graph.op([], 0)  # the old rows have 0 bytes: the plan counts them as caches
         if tokens == 1:
             written = graph.within(old, [k, v], dispatches=2)
             graph.op([q], self.heads * self.rows(1) * FLOAT32, term="attention", dispatches=2)
@@ -69,7 +75,7 @@ class EvictingAttention:
             out = self.queue_operations(kit, backend, q, written, rows)
         graph.op([q], ledger_bytes(self.layer, self.config), term="ledger copies")
         if self.replaces(tokens):
-            # The rows that stay; they are new until the old ones' last reader has run.
+            # The kept rows are a new buffer beside the old one until its last reader has run.
             stored = graph.op([written], self.stored(self.config.max_size), term="chunk rows")
             graph.deaths[stored] = graph.births[written]
         return out
@@ -81,7 +87,7 @@ class EvictingAttention:
         return self.before + tokens
 
     def replaces(self, tokens: int) -> bool:
-        """Whether a chunk leaves new buffers: it evicts, or ring and pool are sorted anew."""
+        """Whether a chunk makes new buffers: it evicts, or rearranges ring and pool."""
         return self.rows(tokens) > self.config.max_size or self.storage.recent is not None
 
     def grows(self, tokens: int) -> int:
@@ -89,7 +95,7 @@ class EvictingAttention:
         return self.rows(tokens) if self.before or self.replaces(tokens) else 0
 
     def stored(self, rows: int) -> int:
-        """Bytes of `rows` rows; a mixed cache stores a chunk's rows as the ring's."""
+        """Bytes of `rows` rows; a mixed cache stores a chunk's rows like those of its ring."""
         element, group = self.element, self.storage.group_size
         heavy = row_bytes(self.layer, self.storage.heavy, group, element)
         if self.storage.recent is None:
@@ -101,7 +107,7 @@ class EvictingAttention:
     def queue_operations(
         self, kit: Kit, backend: Backend, q: Buffer, written: Buffer, rows: int
     ) -> Buffer:
-        """The operations of cexport/h2o/fallback.cpp; `rows` of them are in use."""
+        """Queue the operations of cexport/h2o/fallback.cpp with `rows` rows in use."""
         graph, layer, tokens = kit.graph, self.layer, kit.tokens
         wide_keys = rows * layer.kv_heads * layer.key_dim * FLOAT32
         wide_values = rows * layer.kv_heads * layer.value_dim * FLOAT32
@@ -110,10 +116,10 @@ class EvictingAttention:
         if quantized:
             keys = graph.op([written], wide_keys, dispatches=4, term="chunk rows")
             values = graph.op([written], wide_values, dispatches=4, term="chunk rows")
-        if self.storage.recent is not None:  # pool and ring are joined
+        if self.storage.recent is not None:  # pool and ring are concatenated
             keys = graph.op([keys], wide_keys, dispatches=2, term="chunk rows")
             values = graph.op([values], wide_values, dispatches=2, term="chunk rows")
-            for _ in range(2):  # each part in the other's precision, to be gathered from
+            for _ in range(2):  # pool and ring, each converted to the other's precision
                 graph.op([written], self.stored(rows), dispatches=8, term="chunk rows")
         # Novelty: unit keys, their running sum, and products of both, in float32.
         fresh = tokens * layer.kv_heads * layer.key_dim * FLOAT32
@@ -139,19 +145,19 @@ class EvictingAttention:
         weights = graph.op([logits], matrix * FLOAT32, dispatches=6, term="attention")
         graph.within(weights, [masked, visible], dispatches=3)
         mean = weights
-        for dispatches in (2, 6, 4, 4, 4, 3):  # a KV head's mean, counts and fading
+        for dispatches in (2, 6, 4, 4, 4, 3):  # a KV head's mean, counts and decay
             mean = graph.op(
                 [mean],
                 window * layer.kv_heads * rows * FLOAT32,
                 dispatches=dispatches,
                 term="attention",
             )
-        graph.small(40)  # importance, two orders, ledger: a few numbers per row
+        graph.small(40)  # importance, two sorts and the ledger: a few numbers per row
         return out
 
 
 def rotated(kit: Kit, vectors: Buffer, size: int) -> Buffer:
-    """Rotate vectors of `size` elements per token, in place in float32 (row_layout.cpp)."""
+    """Queue a rotation of vectors of `size` elements per token in float32 (row_layout.cpp)."""
     wide = kit.graph.op([vectors], size * kit.tokens * FLOAT32, dispatches=3)
     return kit.new([wide], size)
 
@@ -165,8 +171,8 @@ def attention(
 ) -> Buffer:
     """mx.fast.scaled_dot_product_attention over `rows` rows; returns [Hq, L, Dv].
 
-    Where no kernel is for it (Backend.fuses), the scaled queries, the matrix
-    [Hq, L, rows] and a mask are made; masking and softmax take over the matrix.
+    If MLX has no kernel for the head dimensions (Backend.fuses), it makes scaled queries, the
+    matrix of logits [Hq, L, rows] and a mask; masking and softmax reuse the matrix's buffer.
     """
     layer, heads = shape
     graph, size = kit.graph, heads * layer.value_dim
@@ -192,9 +198,9 @@ def attention(
 class Run:
     """A model with its caches, and how it reads text.
 
-    caches: one per layer, None where the layer keeps the model's own. context: tokens that
-    are in the caches at most. dtype_bytes: of an element of activations and caches.
-    archive_in_files: whether recall's archives are files.
+    caches: one per layer, None if the layer keeps mlx_lm's cache. context: the most tokens in
+    the caches. dtype_bytes: of an element of activations and caches. archive_in_files: whether
+    recall's archives are files.
     """
 
     config: ModelConfig
@@ -212,18 +218,21 @@ class Run:
 
     @property
     def grows(self) -> bool:
-        """Whether a layer's cache grows with the text, without a bound."""
+        """Whether some layer's cache grows with the text without a bound."""
         pairs = zip(self.config.layers, self.caches, strict=True)
         return any(layer.kind == "full" and cache is None for layer, cache in pairs)
 
     @cached_property
     def uniform(self) -> bool:
-        """Whether all layers are alike."""
+        """Whether all layers have the same shapes and the same kind of cache."""
         return len(set(self.config.layers)) == len(set(self.caches)) == 1
 
 
 def peak_of(run: Run, tokens: int, logits: int) -> Peak:
-    """Queue `tokens` tokens through the layers, and the head for the last `logits`."""
+    """Queue the operations of a step of `tokens` tokens; return its moment of most memory.
+
+    logits: for how many of the last tokens the output head computes logits.
+    """
     config, backend = run.config, run.backend
     graph = Graph(page=backend.page)
     kit_of_backend = Kit if backend.metal else CPUKit
@@ -239,7 +248,7 @@ def peak_of(run: Run, tokens: int, logits: int) -> Peak:
             queued[kind] = Section(start, graph.mark, source, hidden)
         two_layers = 2 * graph.dispatches / number
         if run.uniform and graph.dispatches > backend.longest_window + two_layers:
-            break  # the queue reaches back less far: more layers of the kind change nothing
+            break  # the queue holds fewer layers than this, so more layers change nothing
     window = backend.window(graph)
     hidden = kit.norm(hidden, config.hidden_size)
     queue_logits(run, kit, hidden, logits)
@@ -249,7 +258,7 @@ def peak_of(run: Run, tokens: int, logits: int) -> Peak:
 def decoder_layer(
     run: Run, kit: Kit, layer: Layer, cache: H2OConfig | None, hidden: Buffer
 ) -> Buffer:
-    """Norm, attention or recurrence, norm, feed-forward, with two residual additions."""
+    """Queue a layer: norm, attention or recurrence, norm, feed-forward, two residual sums."""
     size = run.config.hidden_size
     normed = kit.norm(hidden, size)
     if layer.kv_heads:
@@ -263,7 +272,7 @@ def decoder_layer(
 def attention_block(
     run: Run, kit: Kit, layer: Layer, cache: H2OConfig | None, x: Buffer
 ) -> Buffer:
-    """Projections, norms of queries and keys (some families have none), cache, output."""
+    """Queue projections, norms of queries and keys if there are any, cache, and output."""
     heads, size = run.config.heads, run.config.hidden_size
     q = kit.linear(x, size, heads * layer.key_dim)
     k = kit.linear(x, size, layer.kv_heads * layer.key_dim, again=True)
@@ -285,16 +294,16 @@ def attention_block(
 def own_attention(
     run: Run, kit: Kit, layer: Layer, arrays: tuple[Buffer, Buffer, Buffer]
 ) -> Buffer:
-    """The model's own cache: a window, or all of the text.
+    """Queue a write to mlx_lm's cache, of a window or of the whole text, and attention.
 
-    Both are written by making new arrays: grown or put in order with the chunk behind
-    (concatenate), or copied by slice_update, as the queued step before still holds them.
+    A write makes new arrays: concatenate grows or reorders the rows and appends the chunk, and
+    slice_update copies them, because the step queued before still holds the old arrays.
     """
     graph = kit.graph
     q, k, v = arrays
     if layer.kind == "sliding":
         rows_kept = sliding_rows(layer.window, run.context)
-        # A chunk of n tokens leaves window - 1 + n rows until a single one is written.
+        # After a chunk of n tokens the cache has window - 1 + n rows until it writes one token.
         rows = rows_kept if kit.tokens == 1 else min(run.context, rows_kept - 1 + kit.tokens)
         mask = graph.op([], kit.tokens * rows, dispatches=8, term="attention")
     else:
@@ -311,7 +320,7 @@ def own_attention(
 
 
 def recurrence(kit: Kit, size: int, x: Buffer) -> Buffer:
-    """A mixer as LFM2's gated convolution: three projections, their product, one out."""
+    """Queue a mixer like LFM2's gated convolution: three projections, a product, an output."""
     inner = kit.linear(x, size, 3 * size)
     convolved = kit.new([kit.new([inner], size)], size)
     return kit.linear(kit.graph.within(convolved, [inner]), size, size)
@@ -320,8 +329,9 @@ def recurrence(kit: Kit, size: int, x: Buffer) -> Buffer:
 def feed_forward(run: Run, kit: Kit, x: Buffer) -> Buffer:
     """Queue the gate, up and down projections; in a mixture, those of a token's experts.
 
-    A mixture first sorts its tokens by expert (mlx_lm switch_layers). Counted are the hidden
-    states of every token and chosen expert, before and after, and their weighted sum.
+    A mixture first sorts its tokens by expert (mlx_lm switch_layers). This counts the hidden
+    states of every token and chosen expert, before and after the expert, and their weighted
+    sum.
     """
     size, inner = run.config.hidden_size, run.config.intermediate_size
     experts = run.config.experts_per_token
@@ -340,8 +350,9 @@ def feed_forward(run: Run, kit: Kit, x: Buffer) -> Buffer:
 def queue_logits(run: Run, kit: Kit, hidden: Buffer, tokens: int) -> None:
     """Queue the output head for the last `tokens` tokens, and the sampling of one.
 
-    Sampling subtracts their log-sum-exp and draws: three arrays of the vocabulary in
-    float32 at most (mlx_lm generate_step, mlx-swift-lm's TopPSampler without top-p).
+    Sampling subtracts the log-sum-exp of the logits and draws a token. It makes at most three
+    float32 arrays [vocabulary] (mlx_lm generate_step, mlx-swift-lm's TopPSampler without
+    top-p).
     """
     vocabulary, graph = run.config.vocabulary, kit.graph
     if not tokens:
@@ -357,18 +368,20 @@ def queue_logits(run: Run, kit: Kit, hidden: Buffer, tokens: int) -> None:
         logits = graph.op([logits], vocabulary * FLOAT32, dispatches=2, term="logits")
 
 
-RUNGS = 4  # lengths that are tried in each doubling
-FEW = 8  # tokens that caches write and attend to in another way than longer chunks
+RUNGS = 4  # how many lengths to try between one length and its double
+FEW = 8  # up to so many tokens, caches use other operations than for longer chunks
 
 
 def prefill_peak(run: Run, step: int, *, earlier: bool = True) -> dict[str, int]:
-    """Bytes by term at the worst moment of any prompt of up to `context` tokens.
+    """Bytes by term at the moment of most memory in any prompt of up to `context` tokens.
 
-    Where inputs close tasks, the queue gets shorter as caches grow, and an earlier chunk may
-    hold more than the last one: shorter contexts of a ladder are tried then, so that a
-    longer conversation never takes less. Where all caches are bounded the last chunk counts.
+    step: tokens per chunk. If all caches are bounded, this is in the last chunk. Otherwise, if
+    MLX ends its tasks by the size of their inputs, growing caches shorten the queue and an
+    earlier chunk may take more memory than the last one. Then shorter contexts are tried too,
+    four per doubling, so that a longer conversation never appears to take less.
 
-    earlier: False leaves shorter contexts out, which may miss some percent and is quick.
+    earlier: False leaves out the shorter contexts; this is quick and some percent too low at
+    worst.
     """
     if earlier and run.grows:
         steps = rung_above(grown(run.context) // STEP)
@@ -381,7 +394,7 @@ def prefill_peak(run: Run, step: int, *, earlier: bool = True) -> dict[str, int]
 
 @lru_cache(maxsize=4096)
 def earlier_peak(run: Run, step: int) -> dict[str, int]:
-    """Bytes by term at the worst moment before caches grow for the last time."""
+    """Bytes by term at the moment of most memory before the caches grow for the last time."""
     steps = run.context // STEP
     if steps == 1:
         return {}
@@ -392,66 +405,68 @@ def earlier_peak(run: Run, step: int) -> dict[str, int]:
 
 @lru_cache(maxsize=4096)
 def last_chunk_peak(run: Run, step: int) -> tuple[dict[str, int], bool]:
-    """Bytes by term while the last chunk of a prompt is computed.
+    """Bytes by term at the moment of most memory in the last chunk of a prompt.
 
-    A longer chunk takes more as long as tasks are closed by their dispatches, but for the few
-    tokens that have kernels of their own. Where its inputs close tasks the queue gets shorter
-    with the chunk, and the worst length may be far below the step: those of a ladder are tried
-    then. Returns also whether inputs close the tasks of the longest chunk.
+    A chunk has up to `step` tokens. A longer chunk takes more memory if MLX ends its tasks by
+    their number of dispatches; only chunks of up to FEW tokens, which use other operations, are
+    an exception. If MLX ends tasks by the size of their inputs, longer chunks shorten the
+    queue, and a chunk much shorter than `step` may take the most. Then shorter lengths are
+    tried too, four per doubling. Also returns whether inputs end the tasks of the longest
+    chunk.
     """
     tokens = max(1, min(step, run.context))
-    tried = [of_chunk(run, few) for few in dict.fromkeys((1, min(tokens, FEW)))]
+    peaks = [of_chunk(run, few) for few in dict.fromkeys((1, min(tokens, FEW)))]
     length = rung_above(tokens)
     longest = of_chunk(run, length)
     inputs_close = longest.window < run.backend.longest_window
-    tried.append(longest if inputs_close else of_chunk(run, tokens))
-    while length > FEW + 1 and tried[-1].window < run.backend.longest_window:
+    peaks.append(longest if inputs_close else of_chunk(run, tokens))
+    while length > FEW + 1 and peaks[-1].window < run.backend.longest_window:
         length = rung_below(length)
-        tried.append(of_chunk(run, length))
-    return max(tried, key=lambda peak: peak.total).by_term(), inputs_close
+        peaks.append(of_chunk(run, length))
+    return max(peaks, key=lambda peak: peak.total).by_term(), inputs_close
 
 
 def total(terms: dict[str, int]) -> int:
-    """All terms together."""
+    """The sum of all terms, in bytes."""
     return sum(terms.values())
 
 
 def of_chunk(run: Run, tokens: int) -> Peak:
-    """One chunk, the last one of its prompt; see `peak_of`."""
+    """The moment of most memory in the last chunk of a prompt, which has `tokens` tokens."""
     return peak_of(run, tokens, tokens if run.backend.logits == "all" else 0)
 
 
 def rung_above(length: int) -> int:
-    """The least length of the ladder that is not below: four in each doubling."""
+    """The next length to try that is at least `length`; there are four per doubling."""
     spacing = spacing_below(length)
     return -(-length // spacing) * spacing
 
 
 def rung_below(length: int) -> int:
-    """The next shorter length of the ladder."""
+    """The next shorter length to try."""
     return max(1, length - spacing_below(length))
 
 
 def spacing_below(length: int) -> int:
-    """How far the ladder's lengths are from each other there."""
+    """The distance from a length to the next shorter length to try."""
     return 1 << max(0, (length - 1).bit_length() - RUNGS.bit_length())
 
 
 def decode_peak(run: Run) -> dict[str, int]:
-    """Bytes by term while one token is generated."""
+    """Bytes by term at the moment of most memory while one token is generated."""
     return peak_of(run, 1, 1).by_term()
 
 
 MOST_LOGITS = 32 << 20  # bytes of logits at once on a GPU (cexport/h2o/recall.h)
-BLOCK = 256  # archived keys that are widened to float32 at once (cexport/h2o/recall.cpp)
+BLOCK = 256  # archived keys that are converted to float32 at once (cexport/h2o/recall.cpp)
 
 
 def recall_peak(run: Run, step: int) -> dict[str, int]:
-    """Bytes by term at the worst moment of a recall; nothing where no layer recalls.
+    """Bytes by term at the moment of most memory in a recall; {} if no layer recalls.
 
-    A recall evaluates what it reads, so no other layer's arrays are queued: there are the
-    chunk's hidden states, its queries, keys, values and the output of its first part in one
-    layer, and what the recall itself makes.
+    A recall first evaluates its inputs, so that no arrays of other layers are queued. Memory
+    then holds the chunk's hidden states, one layer's queries, keys, values and output of the
+    chunk's first part, and the arrays of the recall itself.
     """
     moments = (
         {
@@ -459,7 +474,7 @@ def recall_peak(run: Run, step: int) -> dict[str, int]:
             RECALL: recall_bytes(run, archive, cache, recall),
         }
         for archive, cache, recall in run.archives
-        if run.context > cache.max_size  # else nothing was evicted
+        if run.context > cache.max_size  # otherwise the cache evicts nothing
     )
     return max(moments, key=lambda moment: sum(moment.values()), default={})
 
@@ -474,11 +489,11 @@ def chunk_bytes(run: Run, layer: Layer, tokens: int) -> int:
 
 
 def recall_bytes(run: Run, archive: LayerArchive, cache: H2OConfig, recall: H2ORecall) -> int:
-    """Bytes that one layer's recall makes and gives up, and the new rows beside the old.
+    """Bytes of the temporary arrays of one layer's recall, and of its new rows.
 
-    Logits over all archived keys in float32, of one KV head's queries, on a GPU of as many as
-    are under a bound; per position its weight before and after the spread; one block of keys
-    in float32.
+    The temporary arrays are float32: logits of one KV head's queries over all archived keys (on
+    a GPU, of as many heads as fit into MOST_LOGITS); two weights per position, before and after
+    they are spread to neighbors; and one block of keys.
     """
     layer, tokens = archive.layer, archive.tokens(run.context)
     queries = run.config.heads // layer.kv_heads * min(recall.ask, run.context)

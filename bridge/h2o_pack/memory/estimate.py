@@ -1,4 +1,4 @@
-"""Plans the memory of a model with its caches, term by term."""
+"""Plans the memory of a model with its caches, as a sum of terms."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from h2o_pack.model import Layer, Model
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import MOST_WAITING
 
-BUFFER_CACHE = 20 << 20  # what mlx-swift-examples give a phone, and our Swift sets
+BUFFER_CACHE = 20 << 20  # MLX's limit in mlx-swift-examples for phones and in h2o-pack's Swift
 APP = 120 << 20  # a SwiftUI app with its process, runtime, Metal library and tokenizer
 TENSORS = 7  # projections of a layer
 
-BESIDE_MLX = (terms.MARGIN, terms.CACHE, terms.APP)  # what its own counter does not see
+BESIDE_MLX = (terms.MARGIN, terms.CACHE, terms.APP)  # not counted by MLX's own counter
 
 MEANINGS = {
     "activations": "hidden states, queries, keys, values and feed-forward of queued layers; "
-    "the longer a cache that grows, the fewer layers MLX queues",
-    "attention": "attention logits where they are stored, and those of scored queries",
-    "chunk rows": "rows of the prompt's chunk beside the kept ones, and copies",
-    "ledger copies": "new ledgers while the old ones are still held",
-    "logits": "of the output head",
-    "recall": "logits over an archive, and new rows, where that is the worst moment",
+    "the longer an unbounded cache is, the fewer layers MLX queues",
+    "attention": "attention logits, if MLX stores them, and those of scored queries",
+    "chunk rows": "rows of the prompt's chunk beside the kept rows, and copies",
+    "ledger copies": "new ledgers, while the old ones are still in memory",
+    "logits": "logits of the output head",
+    "recall": "logits over an archive, and new rows; 0 unless this is the worst moment",
 }
 
 
@@ -43,11 +43,12 @@ def plan_memory(
     drops_thoughts: bool = False,
     measured_margin: float | None = None,
 ) -> MemoryPlan:
-    """Plan the memory of a model in a run, with `step` tokens of a prompt at once.
+    """Plan the memory of a model in a run that reads `step` tokens of a prompt at once.
 
-    earlier: see `prefill_peak`. drops_thoughts: whether a session keeps the caches as they were
-    before a reply's thoughts, to go back there. measured_margin: part of the modelled bytes
-    that a device was seen to need beside them; None for the backend's margin.
+    earlier: see `prefill_peak`. drops_thoughts: whether a session keeps a copy of the caches
+    from before a reply's thoughts, to remove the thoughts later. measured_margin: bytes that a
+    device needed beyond the modelled bytes, as a share of these; None to use the backend's
+    margin.
     """
     hardware = run.backend
     prefill, decode = prefill_peak(run, step, earlier=earlier), decode_peak(run)
@@ -59,7 +60,8 @@ def plan_memory(
             terms.WEIGHTS,
             model.weights.bytes,
             "exact" if model.files else "stated",
-            "all tensors that inference loads" + ("" if model.files else ", by the catalogue"),
+            "all tensors that inference loads"
+            + ("" if model.files else ", as the catalogue states"),
         ),
         *(held := kept(run)),
         *(thoughts_terms(held) if drops_thoughts else ()),
@@ -96,14 +98,14 @@ def margin(derived: list[Term], backend: Backend, measured: float | None) -> Ter
     """Return the margin: measured on a device, or the backend's estimate."""
     modelled = sum(term.bytes for term in derived if term.name in terms.MODELLED)
     if measured is not None:
-        what = f"{measured:.1%} of what Metal is modelled to hold: as a device reported"
+        what = f"{measured:.1%} of the modelled terms, as a device has reported"
         return Term(terms.MARGIN, round(measured * modelled), "measured", what)
-    what = f"{backend.margin:.0%} of what Metal is modelled to hold: no device has measured it"
+    what = f"{backend.margin:.0%} of the modelled terms: no device has measured it"
     return Term(terms.MARGIN, round(backend.margin * modelled), "estimated", what)
 
 
 def kept(run: Run) -> tuple[Term, ...]:
-    """Return the terms of what stays from token to token, after `context` tokens."""
+    """Return the terms of arrays that last from token to token, after `context` tokens."""
     pairs = list(zip(run.config.layers, run.caches, strict=True))
     return (
         Term(
@@ -129,17 +131,20 @@ def kept(run: Run) -> tuple[Term, ...]:
 
 
 def thoughts_terms(kept_terms: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the term of the caches before a reply's thoughts; they share an archive's rows."""
+    """Return the term of the copied caches from before a reply's thoughts.
+
+    An archive is not copied: both copies of the caches share it.
+    """
     caches = sum(term.bytes for term in kept_terms if term.name != terms.ARCHIVE)
-    what = "the caches as they were before a reply's thoughts, which later turns are without"
+    what = "a copy of the caches from before a reply's thoughts, which later turns leave out"
     return (Term(terms.THOUGHTS, caches, "exact", what),)
 
 
 def archive_terms(run: Run) -> tuple[Term, ...]:
-    """Return the term of what recall's archives keep in memory; none without recall."""
+    """Return the term of recall's archives in memory; () without recall."""
     if not run.archives:
         return ()
-    what = "keys, values and novelty of all tokens, in the layers that recall"
+    what = "keys, values and novelty of all tokens in the layers that recall"
     if run.archive_in_files:
         what = "newest tokens of archives in files, and segments that wait to be written"
     size = sum(archive.nbytes(run.context) for archive, _, _ in run.archives)
@@ -163,7 +168,10 @@ def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run) -> int:
 
 
 def rounding(model: Model, backend: Backend) -> int:
-    """Half a page for each tensor of the layers: words, scales and biases if quantized."""
+    """Estimate the bytes lost by whole pages: half a page per array of the layers' weights.
+
+    A quantized tensor has three arrays: words, scales and biases.
+    """
     if backend.page == 1:
         return 0
     arrays = 3 if model.config.bits else 1

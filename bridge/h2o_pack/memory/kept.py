@@ -1,4 +1,4 @@
-"""The bytes of everything that is kept or passed on, each formula with its source.
+"""Formulas, with their sources, for the bytes of rows, ledgers, archives and states.
 
 Every function takes and returns whole bytes, rows or tokens. Element sizes are 2 bytes for
 bfloat16 and float16 and 4 for float32; one sequence is counted (B = 1).
@@ -22,8 +22,9 @@ STEP = 256  # rows by which caches grow: cexport/h2o/config.cpp, mlx_lm KVCache.
 def vector_bytes(dim: int, bits: int, group_size: int, element: int) -> int:
     """Bytes of one stored key or value of one head.
 
-    16 bits: as it comes. Else MLX's affine triple: `bits` an element, and for every group
-    a scale and a bias in the dtype of the keys (mx.quantize; cexport/h2o/row_layout.cpp).
+    With 16 bits the vector is not quantized. Otherwise it has `bits` bits per element, and for
+    each group a scale and a bias in the dtype of the keys (mx.quantize;
+    cexport/h2o/row_layout.cpp).
     """
     if bits == DENSE_BITS:
         return dim * element
@@ -31,19 +32,19 @@ def vector_bytes(dim: int, bits: int, group_size: int, element: int) -> int:
 
 
 def row_bytes(layer: Layer, bits: tuple[int, int], group_size: int, element: int) -> int:
-    """Bytes of a token's key and value in all heads; bits of keys and of values."""
+    """Bytes of a token's key and value in all KV heads; bits: of keys and of values."""
     key = vector_bytes(layer.key_dim, bits[0], group_size, element)
     value = vector_bytes(layer.value_dim, bits[1], group_size, element)
     return layer.kv_heads * (key + value)
 
 
 def grown(rows: int) -> int:
-    """Rows allocated for `tokens` tokens, in steps of 256."""
+    """Return the rows that a buffer for `rows` rows has: a multiple of 256."""
     return -(-rows // STEP) * STEP
 
 
 def evicting_rows(max_size: int, context: int) -> int:
-    """Rows of an H2O cache after `context` tokens: grown in steps, never past C.
+    """Rows allocated by an H2O cache after `context` tokens: grown in steps, at most C.
 
     Source: grown_capacity in cexport/h2o/config.cpp.
     """
@@ -56,7 +57,7 @@ def unbounded_rows(context: int) -> int:
 
 
 def sliding_rows(window: int, context: int) -> int:
-    """Rows of mlx_lm's RotatingKVCache once tokens are generated: at most its window."""
+    """Rows of mlx_lm's RotatingKVCache while it generates: at most its window."""
     return min(window, grown(context))
 
 
@@ -69,9 +70,9 @@ def evicting_kv_bytes(
 ) -> int:
     """Bytes of an H2O cache's rows after `context` tokens.
 
-    sizes: max_size and recent_budget. A mixed cache has a ring of recent_budget rows at
-    the recent precision and a pool of the others at the heavy one, each grown on its own
-    (design of cexport/h2o/cache_step.h).
+    sizes: max_size and recent_budget. A mixed cache has a ring of recent_budget rows in the
+    precision of recent tokens, and a pool of the other rows in the precision of heavy hitters;
+    each grows by itself (cexport/h2o/cache_step.h).
     """
     max_size, recent = sizes
     group = storage.group_size
@@ -85,23 +86,23 @@ def evicting_kv_bytes(
 
 
 def plain_kv_bytes(layer: Layer, rows: int, element: int) -> int:
-    """Bytes of keys and values of a cache that stores them as they come."""
+    """Bytes of keys and values of a cache that does not quantize them."""
     return rows * row_bytes(layer, (DENSE_BITS, DENSE_BITS), 1, element)
 
 
 def ledger_bytes(layer: Layer, cache: H2OConfig) -> int:
-    """Bytes of what an H2O cache knows of its rows, allocated at full size at once.
+    """Bytes of an H2O cache's ledger, which is allocated for all rows from the beginning.
 
-    A row and head: score (float32), position (int32), novelty (float32), with recall whether
-    it is held (bool). A head: the sum of its keys (float32 [Dk]) and the next victim (int32).
-    Source: h2o_py/ledger.py.
+    Each KV head has for each row a score (float32), a position (int32), a novelty (float32)
+    and, with recall, whether the row is held (bool); and once the sum of its keys (float32
+    [Dk]) and the next victim (int32). Source: h2o_py/rows.py.
     """
     row = 3 * FLOAT32 + (cache.recall_rows > 0)
     return layer.kv_heads * (row * cache.max_size + FLOAT32 * layer.key_dim + FLOAT32)
 
 
 def paged(size: int, page: int) -> int:
-    """What the allocator takes for a buffer: whole pages if it is larger than one.
+    """Bytes that the allocator takes for a buffer: whole pages if it is larger than a page.
 
     Source: MetalAllocator::malloc in MLX 0.31.1, mlx/backend/metal/allocator.cpp.
     """
@@ -109,11 +110,11 @@ def paged(size: int, page: int) -> int:
 
 
 def tokens_per_second(bandwidth: float, bytes_per_token: float, efficiency: float) -> float:
-    """Generation speed when memory is what limits it: tokens per second.
+    """Return the tokens per second of generation that is limited by memory bandwidth.
 
-    bandwidth: bytes per second. bytes_per_token: of weights and of keys and values that one
-    step reads. efficiency: the part of the bandwidth that such a step reaches; it is
-    calibrated by published speeds (facts/speed.toml).
+    bandwidth: bytes per second. bytes_per_token: of weights, keys and values that one step
+    reads. efficiency: the share of the bandwidth that a step reaches, calibrated by published
+    speeds (facts/speed.toml).
     """
     return efficiency * bandwidth / bytes_per_token
 
@@ -122,8 +123,8 @@ def tokens_per_second(bandwidth: float, bytes_per_token: float, efficiency: floa
 class LayerArchive:
     """The archive of one layer.
 
-    bits: of archived keys and values. element: bytes of an element of keys and values as they
-    come. limit: bytes that it may take; 0 is no limit.
+    bits: of archived keys and values. element: bytes of an element of keys and values that are
+    not quantized. limit: the archive's most bytes; 0 for no limit.
     """
 
     layer: Layer
@@ -133,7 +134,7 @@ class LayerArchive:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token: key and value as an H2O cache packs them, novelty in float32."""
+        """Bytes of one token: key and value, packed like a cache's row, and float32 novelty."""
         return self.row_bytes + self.layer.kv_heads * FLOAT32
 
     @property
@@ -148,7 +149,10 @@ class LayerArchive:
         return self.layer.kv_heads * key
 
     def tokens(self, context: int) -> int:
-        """Tokens that it keeps of a conversation: whole oldest segments go at the limit."""
+        """Return how many of `context` tokens the archive keeps.
+
+        At the limit it drops whole segments, the oldest first.
+        """
         if not self.limit or context * self.token_bytes <= self.limit:
             return context
         newest = context % SEGMENT_TOKENS
@@ -161,15 +165,15 @@ class LayerArchive:
         return SEGMENT_TOKENS * self.token_bytes
 
     def nbytes(self, context: int) -> int:
-        """Bytes after so many tokens."""
+        """Bytes of the archive after `context` tokens."""
         return self.tokens(context) * self.token_bytes + self.waiting(context)
 
     def in_flash(self, context: int) -> int:
-        """Bytes of whole segments, which an archive in files keeps there."""
+        """Bytes of the whole segments, which an archive in files keeps in its files."""
         return self.tokens(context) // SEGMENT_TOKENS * self.segment_bytes
 
     def waiting(self, context: int) -> int:
-        """Bytes of the newest tokens before they are packed, at most."""
+        """The most bytes of the newest tokens, which are not packed yet."""
         dense = row_bytes(self.layer, (DENSE_BITS, DENSE_BITS), 1, self.element)
         return min(PACKED_TOKENS, context) * dense
 
@@ -192,10 +196,10 @@ def archives(
 
 
 def token_bytes(config: ModelConfig) -> dict[str, int]:
-    """Return the bytes of keys and values of one token, all evicting layers together.
+    """Return by storage the bytes of one token's keys and values in all evicting layers.
 
-    Ledgers are not counted. A storage that the head dims do not allow is left out, and so
-    are those whose recent tokens are stored in another way than the rest.
+    Ledgers do not count. Storages that the head dimensions do not allow are left out, and so
+    are mixed storages, which store recent tokens differently.
     """
     by_storage = {}
     for name in (storage.name for storage in STORAGES.values() if storage.recent is None):
@@ -212,7 +216,7 @@ def token_bytes(config: ModelConfig) -> dict[str, int]:
 
 
 def fixed_bytes(config: ModelConfig) -> dict[str, int]:
-    """Return the bytes of what does not grow: full windows, and recurrent states."""
+    """Return the bytes of caches that do not grow: full windows, and recurrent states."""
     rows = sum(
         layer.window * layer.row_elements * config.element_bytes for layer in config.layers
     )

@@ -1,10 +1,10 @@
-"""What of a queued computation is in memory at once, and the operations that are queued.
+"""Models the operations that MLX queues, and the buffers that are in memory at the same time.
 
 MLX allocates an operation's result when it queues the operation, not when the operation
 runs, and frees an array when the last operation that reads it has run (MLX 0.31.1:
-mlx/transforms.cpp eval_impl, mlx/backend/{cpu,metal}/eval.cpp). Queueing runs ahead of
-computing until so many tasks are open. The arrays of all operations in that window are
-therefore held together: usually several layers of a chunk, not one.
+mlx/transforms.cpp eval_impl, mlx/backend/{cpu,metal}/eval.cpp). MLX queues operations ahead of
+computing them, until a number of tasks are open. The arrays of all operations in this window
+are therefore in memory together: usually those of several layers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Buffer = NewType("Buffer", int)
 
 
 class Mark(NamedTuple):
-    """How many buffers a graph had at some point, and its sums until then."""
+    """A point in a graph: its number of buffers and its sums when the mark was made."""
 
     buffers: int
     dispatches: int
@@ -31,7 +31,10 @@ class Mark(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Operations between two marks, which read one buffer from before and end with another."""
+    """The operations between two marks.
+
+    read: the only buffer from before the section that they read. made: their last buffer.
+    """
 
     start: Mark
     end: Mark
@@ -43,9 +46,10 @@ class Section(NamedTuple):
 class Graph:
     """The operations of one evaluation, in the order in which they are queued.
 
-    page: what the allocator rounds large buffers up to, in bytes. Time is counted in
-    dispatches. elements: of all inputs, each counted once where it is first read; squared:
-    the sum of the squares of those of each operation.
+    page: bytes to whose multiple the allocator rounds up large buffers. Time is counted in
+    dispatches. elements: the number of elements of all inputs; each input counts once, at the
+    first operation that reads it. squared: the sum over operations of the square of that
+    number.
     """
 
     page: int = 1
@@ -91,16 +95,16 @@ class Graph:
         return buffer
 
     def small(self, dispatches: int) -> None:
-        """Queue operations whose arrays are too small to be counted."""
+        """Queue operations whose arrays are so small that they do not count."""
         self._queue((), dispatches, 0)
 
     @property
     def mark(self) -> Mark:
-        """Where the graph is now."""
+        """The point that the graph has reached."""
         return Mark(len(self.sizes), self.dispatches, self.elements, self.squared)
 
     def repeat(self, section: Section, source: Buffer) -> Buffer:
-        """Queue the operations of a section again, which now read another buffer."""
+        """Queue the operations of a section again, which then read `source`."""
         start, end, was_read, result = section
         part, later = slice(start.buffers, end.buffers), self.dispatches - start.dispatches
         again = Buffer(len(self.sizes) + result - start.buffers)
@@ -122,7 +126,7 @@ class Graph:
             self.deaths[buffer] = self.dispatches
 
     def peak(self, window: float) -> Peak:
-        """When most is held, with `window` dispatches queued and not done."""
+        """Return the moment of most memory if `window` dispatches are queued and not done."""
         ends = [
             max(birth, death + window)
             for birth, death in zip(self.births, self.deaths, strict=True)
@@ -141,7 +145,11 @@ class Graph:
 
 @dataclass(frozen=True)
 class Peak:
-    """When most is held: the bytes and the dispatch; `ends`: those that free buffers."""
+    """The moment of most memory in a graph.
+
+    ends: for each buffer, the dispatch at which it is freed. window: dispatches that are queued
+    and not done. total: bytes at the moment. moment: as a number of dispatches.
+    """
 
     graph: Graph
     ends: list[float]
@@ -150,7 +158,7 @@ class Peak:
     moment: int
 
     def by_term(self) -> dict[str, int]:
-        """The bytes that each term takes of the total."""
+        """The total's bytes by term."""
         graph, by_term = self.graph, dict[str, int]()
         for birth, end, size, term in zip(
             graph.births, self.ends, graph.sizes, graph.terms, strict=True
@@ -165,7 +173,7 @@ MEGA = 1 << 20
 
 @dataclass(frozen=True)
 class Backend:
-    """A backend of MLX and the runtime above it; the fields are facts/backends.toml's."""
+    """A backend of MLX with its runtime; facts/backends.toml documents the fields."""
 
     name: str
     what: str
@@ -182,16 +190,17 @@ class Backend:
 
     @property
     def longest_window(self) -> int:
-        """Dispatches that are queued and not done where they alone close tasks."""
+        """The most dispatches that are queued and not done, if only dispatches end tasks."""
         return self.tasks * (self.dispatches + 1)
 
     def window(self, graph: Graph) -> float:
-        """Dispatches that are queued and not done, at most.
+        """The most dispatches that are queued and not done.
 
-        A task is closed by its dispatches or by the elements of its inputs, whichever
-        comes first; on average over the graph one of the two rules. The operation that
-        closes a task is part of it: a task has by half of that operation's elements more
-        than the limit, on average sum(e^2) / (2 sum(e)) (the mean excess of a renewal).
+        MLX ends a task when it has enough dispatches, or when its inputs have enough elements.
+        This takes the rule that ends tasks first on average over the graph. The operation that
+        ends a task belongs to it, so that a task has more elements than the limit: on average
+        sum(e^2) / (2 sum(e)) more, for operations with e elements (the mean excess of a renewal
+        process).
         """
         longest = float(self.longest_window)
         if not (self.mega_elements and graph.elements):
@@ -200,7 +209,7 @@ class Backend:
         return min(longest, self.tasks * limit * graph.dispatches / graph.elements)
 
     def fuses(self, key_dim: int, value_dim: int) -> bool:
-        """Whether attention of a chunk is computed without its matrix of logits."""
+        """Whether MLX computes a chunk's attention without storing its matrix of logits."""
         return key_dim == value_dim and key_dim in self.prefill_heads
 
 
@@ -212,7 +221,11 @@ def backends() -> Mapping[str, Backend]:
 
 @dataclass(frozen=True)
 class Kit:
-    """Operations on `tokens` tokens of weights in `bits`; sizes are elements per token."""
+    """Queues the operations of a model's layers on `tokens` tokens, as Metal runs them.
+
+    Sizes are elements per token. element: bytes of an element of activations. bits, group_size:
+    of quantized weights; 0 if they are not quantized.
+    """
 
     graph: Graph
     tokens: int
@@ -226,13 +239,16 @@ class Kit:
         return self.graph.op(reads, size * self.element, dispatches=dispatches, elements=size)
 
     def linear(self, x: Buffer, n_in: int, n_out: int, *, again: bool = False) -> Buffer:
-        """A matrix product with weights: [L, in] -> [L, out]; `again` if `x` was just read."""
+        """Queue a matrix product with weights, [L, n_in] -> [L, n_out].
+
+        again: whether an operation just before also reads `x`, which then does not count again.
+        """
         elements = self.weight_elements(n_in * n_out) + (0 if again else n_in * self.tokens)
         size = n_out * self.tokens * self.element
         return self.graph.op([x], size, dispatches=self.linear_dispatches, elements=elements)
 
     def weight_elements(self, parameters: int) -> int:
-        """Elements of a weight's arrays: 32-bit words, scales and biases if quantized."""
+        """Elements of a weight's arrays; if quantized, these are words, scales and biases."""
         if not (self.bits and self.group_size):
             return parameters
         return parameters * self.bits // 32 + 2 * parameters // self.group_size
@@ -241,25 +257,28 @@ class Kit:
     plain_dispatches = 1
 
     def norm(self, x: Buffer, size: int) -> Buffer:
-        """RMS norm of something that is read again."""
+        """Queue an RMS norm of a buffer that a later operation reads again."""
         return self.new([x], size)
 
     def head_norm(self, x: Buffer, size: int) -> Buffer:
-        """RMS norm of queries or keys, which nothing else reads."""
+        """Queue an RMS norm of queries or keys, which no other operation reads."""
         return self.graph.within(x, elements=size * self.tokens)
 
     def rope(self, x: Buffer, heads: int, dim: int) -> Buffer:
-        """Rotary positions; Metal's kernel writes [B, H, L, D] from [B, L, H, D]."""
+        """Queue rotary positions; Metal's kernel reads [B, L, H, D] and writes [B, H, L, D]."""
         return self.new([x], heads * dim)
 
     def add(self, x: Buffer, residual: Buffer, size: int) -> Buffer:
-        """`x + residual` into the residual: `x` was read by a norm that may still be queued."""
+        """Queue `x + residual`, written to the buffer of `residual`.
+
+        A queued norm may still read the buffer of `x`.
+        """
         return self.graph.within(
             residual, [x], dispatches=self.plain_dispatches, elements=2 * size * self.tokens
         )
 
     def gate(self, gate: Buffer, up: Buffer, size: int) -> Buffer:
-        """The activation of a gated feed-forward, compiled into one operation."""
+        """Queue the activation of a gated feed-forward, compiled into one operation."""
         return self.graph.within(
             gate, [up], dispatches=self.plain_dispatches, elements=2 * size * self.tokens
         )
@@ -267,17 +286,18 @@ class Kit:
 
 @dataclass(frozen=True)
 class CPUKit(Kit):
-    """As MLX's CPU backend computes them: norms and positions are operations in float32.
+    """Queues the same operations as MLX's CPU backend runs them.
 
-    Each operation is a dispatch and one more that holds its inputs (cpu/eval.cpp);
-    transposes, reshapes and broadcasts are one.
+    Norms and rotary positions consist of several float32 operations. Each operation is two
+    dispatches, of which the second holds its inputs (cpu/eval.cpp); transposes, reshapes and
+    broadcasts are one dispatch.
     """
 
     linear_dispatches = 5
     plain_dispatches = 2
 
     def norm(self, x: Buffer, size: int) -> Buffer:
-        """The fallback of mx.fast.rms_norm (mlx/fast.cpp)."""
+        """Queue the fallback of mx.fast.rms_norm (mlx/fast.cpp)."""
         wide = size * self.tokens * FLOAT32
         graph = self.graph
         x = graph.op([x], wide, dispatches=2)
@@ -288,11 +308,11 @@ class CPUKit(Kit):
         return graph.within(x, dispatches=3)
 
     def head_norm(self, x: Buffer, size: int) -> Buffer:
-        """The same."""
+        """Queue an RMS norm of queries or keys, in the same way."""
         return self.norm(x, size)
 
     def rope(self, x: Buffer, heads: int, dim: int) -> Buffer:
-        """The fallback of mx.fast.rope: sines and cosines, four products, two sums."""
+        """Queue the fallback of mx.fast.rope: sines and cosines, four products, two sums."""
         graph, half = self.graph, heads * dim // 2
         angles = self.tokens * dim // 2
         cosine = graph.op([], angles * FLOAT32, dispatches=20)

@@ -1,4 +1,4 @@
-"""How keys and values are stored, by the names that h2o_py and the command line use."""
+"""Storages of keys and values, by the names that h2o_py and the command line use."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from h2o_py.policy_fields import ARCHIVE_GROUP
 from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, SYNONYMS
 
 DENSE_BITS = 16
-TRIED = GROUP_SIZES[:2]  # group sizes, of which the first that divides the head dims is taken
+TRIED = GROUP_SIZES[:2]  # group sizes; the first that divides the head dimensions is used
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Bits of keys and values; 16 stands for the dtype they come in.
+    """The bits of stored keys and values; 16 bits are not quantized and keep their dtype.
 
-    heavy: of all rows, or of all but the newest where `recent` has bits of their own.
-    group_size: elements that share a scale and a bias where bits are 4 or 8.
-    rotated: whether keys and values are rotated before they are quantized.
+    heavy: bits of a key and of a value, in all rows. recent: bits in the newest rows, if these
+    have other bits; else None. group_size: elements that share a scale and a bias if rows are
+    quantized. rotated: whether keys and values are rotated before they are quantized.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Storage:
 
     @property
     def is_dense(self) -> bool:
-        """Whether all rows are stored as they come."""
+        """Whether no rows are quantized."""
         return self.heavy == (DENSE_BITS, DENSE_BITS) and self.recent is None
 
 
@@ -49,10 +49,10 @@ STORAGES = {
 
 
 def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -> Storage:
-    """Find a storage, or its synonym, and check that the model's heads can be stored so.
+    """Return the storage with a name or synonym, with a group size for the model's heads.
 
-    archive_bits: of an archive beside its rows. Raises UserError: there is no such storage, or
-    a head dim is no multiple of a group.
+    archive_bits: of recall's archive. Raises UserError: there is no such storage, or a head
+    dimension is not a multiple of a group size.
     """
     storage_name = SYNONYMS.get(name, name)
     if storage_name not in STORAGES:
@@ -81,6 +81,6 @@ def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -
 
 
 def archive_bits(caches: tuple[H2OConfig | None, ...]) -> int:
-    """Return the bits of the archives; 16 where there are none."""
+    """Return the smallest number of bits in the archives of the caches; 16 without archives."""
     bits = [cache.recall.archive_bits for cache in caches if cache and cache.recall]
     return min(bits, default=DENSE_BITS)

@@ -1,4 +1,4 @@
-"""The plan: what takes how many bytes, and how it is known."""
+"""The memory plan, a sum of terms: each is a use of memory in bytes with its origin."""
 
 from __future__ import annotations
 
@@ -15,74 +15,79 @@ ARCHIVE, RECALL, THOUGHTS = "archive", "recall", "before thoughts"
 ROUNDING, MARGIN = "page rounding", "margin"
 CACHE, APP = "MLX buffer cache", "app"
 MODELLED = (*WORKING, RECALL, ROUNDING)
-"""What a margin is added to."""
+"""The terms that a margin is added to."""
 ALL = (
     *(WEIGHTS, KV, STATE, LEDGER, ARCHIVE, THOUGHTS),
     *(*WORKING, RECALL, ROUNDING, MARGIN, CACHE, APP),
 )
-"""Every term in the order shown; a plan has those that can be more than nothing."""
+"""All terms in the order of the tables; a plan leaves out terms that are 0 on its backend."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """One thing that takes memory.
+    """One use of memory in a plan.
 
-    known: exact (from shapes), stated (by the catalogue), modelled (what MLX allocates at the
-    worst moment), setting (a limit that the app sets), estimated, or measured (on a device).
+    known: exact (computed from shapes), stated (by the catalogue), modelled (buffers that MLX
+    allocates at the moment of most memory), setting (a limit that the app sets), estimated, or
+    measured (on a device).
     """
 
-    name: Annotated[str, doc("Of the term.")]
-    bytes: Annotated[Count, doc("What it takes.")]
-    known: Annotated[Known, doc("How it is known.")]
-    what: Annotated[str, doc("In words.")]
+    name: Annotated[str, doc("Name of the term.")]
+    bytes: Annotated[Count, doc("Bytes that it takes.")]
+    known: Annotated[Known, doc("How the number of bytes is known.")]
+    what: Annotated[str, doc("What the memory is used for.")]
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """A plan on one backend."""
+    """The planned memory of a model on one backend."""
 
-    backend: Annotated[str, doc("A name in backends.toml.")]
-    kv: Annotated[str, doc("Precision of rows.")]
+    backend: Annotated[str, doc("Name of the backend in backends.toml.")]
+    kv: Annotated[str, doc("Storage of the rows.")]
     context: Annotated[Count, doc("Tokens of the longest conversation.")]
-    prefill_step: Annotated[Count, doc("Tokens of a prompt that the model is given at once.")]
-    terms: Annotated[tuple[Term, ...], doc("In the order shown; they add up to the total.")]
-    prefill_peak: Annotated[
-        Count, doc("Bytes that a chunk of a prompt takes at most, beside weights and caches.")
+    prefill_step: Annotated[Count, doc("Tokens of a prompt that the model reads at once.")]
+    terms: Annotated[
+        tuple[Term, ...], doc("Terms in the order of the tables; they add up to the total.")
     ]
-    decode_peak: Annotated[Count, doc("The same of a generated token.")]
-    mlx: Annotated[Count, doc("Bytes of what MLX's counters call peak memory.")]
-    total: Annotated[Count, doc("Bytes of the app at its worst moment.")]
+    prefill_peak: Annotated[
+        Count, doc("Most bytes that a chunk of a prompt takes, beside weights and caches.")
+    ]
+    decode_peak: Annotated[
+        Count, doc("Most bytes that a generated token takes, beside weights and caches.")
+    ]
+    mlx: Annotated[Count, doc("Bytes that MLX's counter of peak memory includes.")]
+    total: Annotated[Count, doc("Bytes of the app at the moment of most memory.")]
 
     def of(self, *names: str) -> int:
-        """Bytes of the terms of these names."""
+        """Bytes of the terms with these names together."""
         return sum(term.bytes for term in self.terms if term.name in names)
 
     @property
     def weights(self) -> int:
-        """Of all weights."""
+        """Bytes of all weights."""
         return self.of(WEIGHTS)
 
     @property
     def caches(self) -> int:
-        """Of the caches when they are full, with their ledgers."""
+        """Bytes of the full caches, with their ledgers."""
         return self.of(KV, STATE, LEDGER)
 
     @property
     def archive(self) -> int:
-        """Of what recall keeps in memory beside the caches; no step reads it."""
+        """Bytes of recall's archives in memory; a step without recall does not read them."""
         return self.of(ARCHIVE)
 
     @property
     def thoughts(self) -> int:
-        """Of the caches as they were before the thoughts of a reply."""
+        """Bytes of the caches' copy from before a reply's thoughts."""
         return self.of(THOUGHTS)
 
     @property
     def prefill(self) -> int:
-        """Of a chunk of the prompt, or of a generated token if more, with the margin."""
+        """Bytes of the step that takes the most, beside weights and caches, with the margin."""
         return self.of(*WORKING, RECALL, ROUNDING, MARGIN)
 
     @property
     def buffer_cache(self) -> int:
-        """What MLX may keep of buffers that were freed."""
+        """The most bytes of freed buffers that MLX keeps."""
         return self.of(CACHE)

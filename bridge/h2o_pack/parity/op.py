@@ -1,6 +1,6 @@
-"""Level 1: the C++ core, as the trace recorded it, against h2o_pack.parity.reference.
+"""Level 1: compares the C++ core's recorded steps with h2o_pack.parity.reference.
 
-Where two rows are equally important up to rounding, either may be evicted: that is a tie.
+If two rows are equally important except for rounding, either may be evicted. This is a tie.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES
 from h2o_py.rows import Ledger
 
-# Importance is a sum of numbers of about 1 in float32, made of scores and novelties that
-# other orders of summing change by up to 1e-6 (the largest tie seen: 8e-7). No two rows
-# whose importances differ by more than this may be exchanged.
+# The largest difference of importance at which two rows tie. An importance is a float32 sum of
+# a score and a novelty of about 1, and another order of summing changes these by up to 1e-6
+# (the largest difference measured in a tie is 8e-7).
 TIE = 2e-6
 
 
 def compare(trace: Trace) -> tuple[CaseResult, ...]:
-    """Replay every case through the reference and compare after each step."""
+    """Replay every case with the reference, and compare it with the core after each step."""
     return tuple(compare_case(trace, case) for case in trace.cases)
 
 
 def compare_case(trace: Trace, case: Case) -> CaseResult:
-    """Compare one case; the result says where the two first part.
+    """Compare one case; the result names the first difference.
 
-    Where rounding alone decided between two rows, the reference goes on from the
-    core's state: kept positions that differ by such a tie are noted and no difference.
+    If the two keep different positions because of a tie, the result has a note of it rather
+    than a difference, and the reference goes on from the core's state.
     """
     caches, cores = make_caches(case, reference), make_caches(case, fast)
     result = CaseResult(
@@ -79,7 +79,7 @@ def compare_case(trace: Trace, case: Case) -> CaseResult:
 
 
 def make_caches(case: Case, backend: Any) -> list[Any]:
-    """Make the caches that the trace was recorded with, on the core or on the reference."""
+    """Make caches like those of the trace; backend: the core or the reference."""
     caches = [STORAGES[case.kv](case.config, case.group_size) for _ in case.layers]
     for cache in caches:
         cache.backend = backend
@@ -91,7 +91,7 @@ def make_caches(case: Case, backend: Any) -> list[Any]:
 def advance(
     cache: Any, recorded: dict[str, mx.array], tokens: int, scale: float
 ) -> mx.array | None:
-    """Give a cache one step of the trace; return its output where it is routed."""
+    """Give a cache one step of the trace; return its output, None if it is not routed."""
     cache.update_and_fetch(recorded["k"], recorded["v"])
     if "q" not in recorded:
         cache.settle()
@@ -104,7 +104,10 @@ def advance(
 def differences(
     cache: Any, out: mx.array | None, recorded: dict[str, mx.array], tolerance: float
 ) -> Iterator[tuple[str, float, str]]:
-    """Yield (kind, size, what to say or "") of each comparison after a step."""
+    """Yield (kind, difference, message) of each comparison after a step.
+
+    The message is "" if the difference is allowed.
+    """
     if out is not None:
         scale = mx.maximum(1.0, mx.abs(recorded["out"].astype(mx.float32)).max())
         size = largest(out / scale, recorded["out"] / scale)
@@ -119,7 +122,7 @@ def differences(
         ours = held(cache.positions, cache.ledger.held)
         theirs = held(recorded["positions"], recorded["held"])
         differ = not mx.array_equal(ours, theirs)
-        yield "held", 0.0, f"of what was recalled, {first_head(ours, theirs)}" if differ else ""
+        yield "held", 0.0, f"of recalled rows, {first_head(ours, theirs)}" if differ else ""
     if out is not None:
         mine, its = (
             mx.take_along_axis(scores, mx.argsort(positions), axis=-1)
@@ -135,7 +138,7 @@ def differences(
 
 
 def held(positions: mx.array, is_held: mx.array) -> mx.array:
-    """Return the positions that a recall chose, in order, -1 for other rows."""
+    """Return the recalled positions, sorted, with -1 for every other row."""
     return mx.sort(mx.where(is_held, positions, -1))
 
 
@@ -146,7 +149,7 @@ def largest(ours: mx.array, theirs: mx.array) -> float:
 
 
 def first_head(ours: mx.array, theirs: mx.array, other: str = "the trace") -> str:
-    """Say which positions the first head that differs keeps, and `other` in their place."""
+    """Say which positions differ in the first head that differs, on each of the two sides."""
     rows = ours.shape[-1]
     differing = mx.max(mx.abs(ours - theirs), axis=-1).reshape(-1)
     head = int(mx.argmax(differing > 0))
@@ -158,11 +161,11 @@ def first_head(ours: mx.array, theirs: mx.array, other: str = "the trace") -> st
 
 
 def tied(ours: Any, theirs: Any, before: Ledger | None, tokens: int) -> str:
-    """Say which rows tie where two caches keep different positions; "" if it is no tie.
+    """Name the rows that tie if two caches keep different positions; "" if none tie.
 
-    ours, theirs: the caches after a step of `tokens` tokens; before: the ledger of one
-    of them before it. A single token replaces the row that was least important then; a
-    chunk is evicted from after its own scores.
+    ours, theirs: the caches after a step of `tokens` tokens; before: the ledger of one of them
+    before the step. A single token replaces the row that was least important before the step;
+    after a chunk, rows are evicted by importances that include the chunk's scores.
     """
     if mx.array_equal(mx.sort(ours.positions), mx.sort(theirs.positions)):
         return ""
@@ -184,14 +187,14 @@ def tied(ours: Any, theirs: Any, before: Ledger | None, tokens: int) -> str:
             if len(present) < len(values) or max(present) - min(present) > TIE:
                 return ""
             remark = remark or (
-                f"head {head} ties {surplus} with {lacking}: their importances differ by "
+                f"in head {head} {surplus} ties with {lacking}: their importances differ by "
                 f"{max(present) - min(present):.1g}"
             )
     return remark
 
 
 def kept(ledger: Ledger, batch: int, head: int) -> dict[int, int]:
-    """Return {position: row} of the rows in use."""
+    """Return the row of each position that a head keeps, {position: row}."""
     positions: Any = ledger.positions[batch, head].tolist()
     return {position: row for row, position in enumerate(positions) if position >= 0}
 

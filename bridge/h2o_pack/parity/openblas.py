@@ -1,4 +1,4 @@
-"""OpenBLAS on Linux, where MLX's wheel multiplies matrices with a reference BLAS."""
+"""Makes MLX use OpenBLAS on Linux, where MLX's wheel contains a slow reference BLAS."""
 
 from __future__ import annotations
 
@@ -25,5 +25,8 @@ def use_openblas() -> None:
 
 
 def preload() -> dict[str, str]:
-    """Return the variables with which another program uses OpenBLAS, if this one does."""
+    """Return environment variables that make another program use OpenBLAS.
+
+    There are none if this process does not use it.
+    """
     return {"LD_PRELOAD": _loaded[0]} if _loaded else {}

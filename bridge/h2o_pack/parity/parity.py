@@ -37,13 +37,13 @@ def run_parity(
     require_swift: bool = False,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Report:
-    """Build the package where Swift is needed, record runs of mlx-lm and check every level.
+    """Build the package if a level needs Swift, record runs of mlx-lm and check the levels.
 
     levels: names of LEVELS. Without a Swift toolchain the levels IN_SWIFT are reported as
-    not run, or are an error when `require_swift` is set. Level tokens needs Vendor/.
+    not run, or are an error if `require_swift` is set. Level tokens needs Vendor/.
 
-    Raises UserError: the package, its model or Vendor/, the versions of MLX, or a program that
-    is needed are not as they should be, or Swift does not build.
+    Raises UserError: the package, its model or Vendor/ is damaged or missing, MLX has another
+    version, a program is missing, or the Swift package does not build.
     """
     record = lock.read(package)
     check_versions()
@@ -85,7 +85,11 @@ def run_parity(
 
 @dataclass(frozen=True)
 class ModelRun:
-    """One of a package's models, and what its levels are checked with."""
+    """Checks the levels of one of a package's models.
+
+    root: the package's folder. record: its lock. build: its built Swift tests, None without
+    Swift. progress: called with each step's name.
+    """
 
     root: Path
     record: lock.Lock
@@ -94,7 +98,7 @@ class ModelRun:
     progress: Callable[[str], None]
 
     def check(self, levels: Collection[str]) -> tuple[int, list[Level]]:
-        """Check levels; returns the tokens of the recorded run, and the levels."""
+        """Check levels; returns the number of tokens in the recorded run, and the results."""
         several = len(self.record.models) > 1
         work = self.root / swift.WORK / (self.model.folder if several else "")
         folder = self.root / self.model.folder
@@ -112,8 +116,8 @@ class ModelRun:
     def check_caches(
         self, levels: Collection[str], described: ModelConfig, work: Path
     ) -> tuple[int, list[Level]]:
-        """Levels 1 and 2: what layers gave their caches, and what the caches made of it."""
-        from h2o_pack.parity import op  # which needs MLX, as traces do
+        """Check levels 1 and 2: compare caches that get the same queries, keys and values."""
+        from h2o_pack.parity import op  # imported late: it imports MLX
         from h2o_pack.parity import trace as traces
         from h2o_py.config import H2OConfig
 
@@ -146,12 +150,12 @@ class ModelRun:
         return tokens, results
 
     def check_model(self, described: ModelConfig, work: Path) -> tuple[int, Level]:
-        """Level 3: compare the replies of mlx-swift-lm's model and mlx-lm's to a prompt."""
+        """Check level 3: compare how the models of mlx-swift-lm and mlx-lm answer a prompt."""
         if self.build is None:
             what = "not verified: that the model of mlx-swift-lm says the same"
             compared = "the model of mlx-swift-lm against mlx-lm"
             return 0, Level(3, "tokens", compared, (), f"{what}; {NO_SWIFT}")
-        from h2o_pack.parity import request as requests  # all of these need MLX
+        from h2o_pack.parity import request as requests  # imported late: these import MLX
         from h2o_pack.parity import rounding, tokens, trace
         from h2o_py.config import H2OConfig
 
@@ -174,7 +178,7 @@ class ModelRun:
 
 @contextmanager
 def without_compiling() -> Iterator[None]:
-    """Keep MLX from compiling fused operations, which takes longer than a run here."""
+    """Keep MLX from compiling fused operations, which takes longer than a short run."""
     import mlx.core as mx
 
     mx.disable_compile()
@@ -186,7 +190,7 @@ def without_compiling() -> Iterator[None]:
 
 
 def own_case(package: Path, record: lock.Lock) -> TokenCase | None:
-    """Return a case of the package's own budgets and storage, if its layers differ."""
+    """Return a case with the package's budgets and storage, None if all layers are equal."""
     from h2o_pack.parity.request import BY_LAYER, TokenCase
     from h2o_pack.spec import from_document
     from h2o_py.config import H2OConfig
@@ -200,7 +204,7 @@ def own_case(package: Path, record: lock.Lock) -> TokenCase | None:
 
 
 def check_vendored(package: Path, program: str | None) -> None:
-    """Refuse level 3 without upstream's sources: the stand-in has no models."""
+    """Raise UserError if upstream's sources are missing: the stand-in has no models."""
     folder = package / VENDOR_FOLDER
     if folder.is_dir():
         return
@@ -208,13 +212,13 @@ def check_vendored(package: Path, program: str | None) -> None:
     raise tool_error(
         "level tokens runs the models of mlx-swift-lm, whose sources this package lacks",
         f"Run `h2o-pack vendor {package} --upstream PATH --host {swift.SYSTEM}` "
-        f"first; its README lists what PATH holds.{too}",
+        f"first; its README lists the folders that PATH must contain.{too}",
         where=str(folder),
     )
 
 
 def check_core() -> None:
-    """Refuse to go on without the compiled module, whose parity is asked for."""
+    """Raise UserError if the compiled core cannot be loaded."""
     try:
         import_module("h2o_py.fast")
     except ImportError as error:
@@ -225,7 +229,7 @@ def check_core() -> None:
 
 
 def check_versions() -> None:
-    """Refuse versions of MLX that the trace would not be comparable with."""
+    """Raise UserError for versions of MLX and mlx-lm other than the package's."""
     for name, required in VERSIONS.items():
         try:
             installed = metadata.version(name)

@@ -1,4 +1,4 @@
-"""What parity found, and how people see it."""
+"""The types of a parity report, which `h2o-pack parity --json` prints, and its tables."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ NOT_RUN: Verdict = "not run"
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two implementations part."""
+    """A difference between two implementations."""
 
-    layer: Annotated[int | None, doc("The layer; null of whole models.")]
-    step: Annotated[Count, doc("The step.")]
-    kind: Annotated[str, doc("What differs.")]
-    detail: Annotated[str, doc("How.")]
+    layer: Annotated[int | None, doc("Index of the layer; null if whole models are compared.")]
+    step: Annotated[Count, doc("Number of the step.")]
+    kind: Annotated[str, doc("What differs, such as outputs or scores.")]
+    detail: Annotated[str, doc("How the two differ, in words.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseResult:
-    """One case of a level; level 3 compares logits as outputs, and no scores."""
+    """The result of one case of a level.
 
-    name: Annotated[str, doc("Of the case.")]
-    dtype: Annotated[str, doc("Of keys and values.")]
-    layers: Annotated[Count, doc("Layers compared.")]
-    steps: Annotated[Count, doc("Steps compared.")]
-    comparisons: Annotated[Count, doc("Comparisons made.")] = 0
+    The outputs of level 3 are logits; it compares no scores.
+    """
+
+    name: Annotated[str, doc("The case's name.")]
+    dtype: Annotated[str, doc("Data type of keys and values.")]
+    layers: Annotated[Count, doc("Number of layers compared.")]
+    steps: Annotated[Count, doc("Number of steps compared.")]
+    comparisons: Annotated[Count, doc("Number of comparisons.")] = 0
     largest_output_difference: Annotated[
-        float, doc("Relative to the largest output of the step, where that is above 1.")
+        float, doc("Divided by the largest output of the step if that is above 1.")
     ] = 0.0
     largest_score_difference: Annotated[
-        float | None, doc("Relative to the score, where that is above 1.")
+        float | None, doc("Divided by the score if that is above 1; null without scores.")
     ] = None
     positions_equal: Annotated[bool, doc("Whether the same tokens were kept.")] = True
     tolerance: Annotated[float, doc("Allowed difference of outputs.")]
@@ -51,11 +54,14 @@ class CaseResult:
     ] = None
     ties: Annotated[
         tuple[Difference, ...],
-        doc("Where rounding alone decided between two rows or tokens: not a difference."),
+        doc("Choices between two rows or tokens that rounding decided; not a difference."),
     ] = ()
 
     def compared(self, difference: Difference, size: float = 0.0) -> CaseResult:
-        """Add a comparison that gave so large a difference; the detail of one allowed is ""."""
+        """Return the result with one more comparison.
+
+        size: of the difference, for the largest of its kind. A `detail` of "" means allowed.
+        """
         largest = {"output": "largest_output_difference", "scores": "largest_score_difference"}
         changes: dict[str, Any] = {"comparisons": self.comparisons + 1}
         if difference.kind in largest:
@@ -67,12 +73,12 @@ class CaseResult:
         return replace(self, **changes)
 
     def tie(self, layer: int | None, step: int, detail: str, kind: str = "tie") -> CaseResult:
-        """Note where rounding alone decided."""
+        """Return the result with a note of a choice that rounding decided."""
         return replace(self, ties=(*self.ties, Difference(layer, step, kind, detail)))
 
     @property
     def equal(self) -> bool:
-        """Whether the case is within its tolerance, with equal positions."""
+        """Whether all differences are allowed and the kept positions are equal."""
         return (
             self.first_difference is None
             and self.positions_equal
@@ -84,12 +90,12 @@ class CaseResult:
 class Level:
     """One level of parity."""
 
-    number: Annotated[Count, doc("0 to 3.")]
+    number: Annotated[Count, doc("1 to 3.")]
     name: Annotated[str, doc("op, trace or tokens.")]
     compared: Annotated[str, doc("What was compared with what.")]
-    cases: Annotated[tuple[CaseResult, ...], doc("Its cases.")]
-    not_run: Annotated[str, doc("Why it did not run; empty if it did.")] = ""
-    model: Annotated[str, doc("Of which of several models; empty where there is one.")] = ""
+    cases: Annotated[tuple[CaseResult, ...], doc("The results of its cases.")]
+    not_run: Annotated[str, doc("Why the level did not run; empty if it did.")] = ""
+    model: Annotated[str, doc("The model's id if the package has several; else empty.")] = ""
     verdict: Annotated[Verdict, doc("Whether all cases agree.")] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,14 +105,14 @@ class Level:
 
 @dataclass(frozen=True)
 class Report(Result):
-    """What was compared."""
+    """The results of parity on a package."""
 
     package: Annotated[str, doc("The package's folder.")]
-    model: Annotated[str, doc("The model's id; of several the largest one's.")]
-    max_kv: Annotated[Count, doc("Rows kept.")]
-    tokens: Annotated[Count, doc("Tokens of the recorded run.")]
-    host: Annotated[str, doc("What ran the Swift half.")]
-    levels: Annotated[tuple[Level, ...], doc("The levels.")]
+    model: Annotated[str, doc("The model's id; with several models, the largest one's.")]
+    max_kv: Annotated[Count, doc("Rows per KV head that the caches keep.")]
+    tokens: Annotated[Count, doc("Number of tokens of the recorded run.")]
+    host: Annotated[str, doc("The MLX that the Swift package was built with.")]
+    levels: Annotated[tuple[Level, ...], doc("The results of the levels.")]
 
     @property
     def differs(self) -> bool:
@@ -115,7 +121,7 @@ class Report(Result):
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Show the report to people, with a table for each of several models."""
+    """Show the report at a terminal; each of several models has a table."""
     title = (
         f"{report.model}, max_kv {report.max_kv}, {report.tokens} tokens of a real run: "
         "largest differences"
@@ -168,22 +174,22 @@ def print_levels(levels: Sequence[Level], title: str, console: Console) -> None:
 
 
 def of_model(level: Level) -> str:
-    """Say which of several models a level is of."""
+    """Return " of MODEL" if the package has several models, else ""."""
     return f" of {level.model}" if level.model else ""
 
 
 def scores(case: CaseResult) -> str:
-    """Show the largest difference of scores, where there are any."""
+    """Return the largest difference of scores as text; "-" without scores."""
     size = case.largest_score_difference
     return "-" if size is None else f"{size:.1e}"
 
 
 def sentence(difference: Difference) -> str:
-    """Name the layer and the step of a difference."""
+    """Describe the first difference in a sentence, with its layer and step."""
     return f"first difference at {place(difference)} ({difference.kind}): {difference.detail}"
 
 
 def place(difference: Difference) -> str:
-    """Say where a difference is: at a layer, or in a whole model."""
+    """Return the step of a difference, after its layer if it has one."""
     layer = "" if difference.layer is None else f"layer {difference.layer}, "
     return f"{layer}step {difference.step}"

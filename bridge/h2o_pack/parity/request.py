@@ -1,8 +1,9 @@
-"""Level 3's request: what mlx-lm made of a prompt and of texts, for Swift to do as well.
+"""Level 3's request: a prompt and texts, with the results of mlx-lm that Swift must reproduce.
 
-A folder with request.json, which Swift reads, and expected.safetensors with what mlx-lm
-made: the logits [vocabulary] named "<case>.<step>", step 0 the prompt's, and the positions
-int32 [B, Hkv, C] that each H2O cache keeps at last, named "<case>.kept.<layer>".
+A request is a folder with request.json, which Swift reads, and expected.safetensors with the
+results of mlx-lm: logits [vocabulary] named "<case>.<step>", where step 0 is the prompt, and
+the positions int32 [B, Hkv, C] that each H2O cache keeps at the end, named
+"<case>.kept.<layer>".
 """
 
 from __future__ import annotations
@@ -30,19 +31,23 @@ PROBES = Path(__file__).parent / "probes.json"
 FULL = "full cache"
 BY_LAYER = ", by layer"
 DECODED = 48
-# Cases in which mlx-lm differs from itself too when each weight is moved by one rounding.
-# r8h4: by 0.1 to 0.2, since rows that leave the ring go from 8 bits to 4, whose codes stand at
-# codes' boundaries. Recall from 4 bits while decoding: by 0.01 to 0.08 in small random models,
-# each recall choosing among rows that ask alike. Levels 1 and 2, where both sides get the same
-# keys and values, do compare them.
+# Cases that level 3 leaves out, because mlx-lm's own logits change too much when each weight is
+# moved by one rounding. With r8h4 they change by 0.1 to 0.2: rows that leave the ring go from 8
+# bits to 4, and many of their values lie on the boundary between two codes. With recall from 4
+# bits while decoding they change by 0.01 to 0.08 in small random models: each recall chooses
+# among rows with almost equal weights. Levels 1 and 2 compare these cases: there both sides get
+# the same keys and values.
 LEFT_OUT = {"float32": ("kv r8h4", "kv k8v4, recall")}
-# {how rows are stored: the settings of recall}
+# Settings of recall by the storage of the rows.
 RECALL = {"dense": H2ORecall(archive_bits=16), "k8v4": H2ORecall(every=8)}
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text, or a user's message for the chat template, and mlx-lm's ids of it."""
+    """A text, and its token ids in mlx-lm.
+
+    message: whether the text is a user's message, written with the chat template.
+    """
 
     text: str
     message: bool
@@ -51,11 +56,11 @@ class Text:
 
 @dataclass(frozen=True)
 class TokenCase:
-    """One run, and once it was made what mlx-lm chose in it.
+    """A run of the model, and the tokens that mlx-lm chose in it.
 
-    kv: a name in h2o_py.models.STORAGES, or None for the model's own caches; budgets: those
-    that differ from layer to layer; tokens: chosen after the prompt and after each of these;
-    evicting: which of the model's caches are H2O caches.
+    kv: a name in h2o_py.models.STORAGES, or None for mlx-lm's caches. budgets: by layer; None
+    if all layers are equal. tokens: chosen after the prompt and after each token; empty before
+    the run. evicting: which of the model's caches are H2O caches; empty before the run.
     """
 
     name: str
@@ -72,7 +77,7 @@ class TokenCase:
         return {**vars(self), "config": self.config.to_dict(), "budgets": budgets}
 
     def make_caches(self, model: Any) -> list[Any]:
-        """Make the model's own caches, or H2O caches that store rows as `kv` says."""
+        """Make mlx-lm's caches, or H2O caches with the storage `kv`, one per layer."""
         if self.kv is None:
             return list(make_prompt_cache(model))
         with warnings.catch_warnings():
@@ -88,10 +93,10 @@ class TokenCase:
 
 @dataclass(frozen=True)
 class Request:
-    """Everything asked.
+    """All texts and cases that Swift must reproduce.
 
-    prefill: tokens of a chunk of the prompt that Swift asks its model to read. chunks: those of
-    the chunks that the model reads then. left_out: cases, see LEFT_OUT.
+    prompt: token ids. prefill: tokens per chunk of the prompt, as Swift sets it. chunks: tokens
+    of each chunk that mlx-swift-lm then reads. left_out: names of cases, see LEFT_OUT.
     """
 
     folder: Path
@@ -116,9 +121,9 @@ def ask(
 ) -> Request:
     """Run mlx-lm and write the request to `folder`.
 
-    context: tokens that the model may see; storages: {kv: group size} beside dense rows; own:
-    a further case, of a package whose budgets differ from layer to layer. upstream_version:
-    the one that the package stands on.
+    context: the most tokens that the model may see. storages: {kv: group size} to run beside
+    dense rows. own: one more case, for a package whose budgets differ by layer.
+    upstream_version: the version of mlx-swift-lm that the package uses.
     """
     model, tokenizer = load(model_folder)
     prompt = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
@@ -168,7 +173,7 @@ def ask(
 
 
 def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[TokenCase]:
-    """Yield what is run; without recall if the case is not of recall."""
+    """Yield the cases to run; only cases named after recall use it."""
     plain = replace(config, recall=None)
     yield TokenCase(FULL, None, 64, plain)
     groups = {"dense": 64, **storages}
@@ -181,10 +186,10 @@ def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[Toke
 
 
 def prompt_chunks(tokens: int, chunk: int, window: int = 0) -> tuple[int, ...]:
-    """Return of how many tokens the chunks are in which mlx-swift-lm reads a prompt.
+    """Return the number of tokens of each chunk in which mlx-swift-lm reads a prompt.
 
-    Of `chunk` while more are left, and the rest; with a window, of no more than it, and the
-    last token alone.
+    All chunks have `chunk` tokens, and the last one has the rest. If the model has a sliding
+    `window`, chunks are at most as long, and the last token is a chunk of its own.
     """
     longest, rest = (min(chunk, window), 1) if window else (chunk, chunk)
     chunks: list[int] = []
@@ -202,11 +207,11 @@ def generate(
     forced: Sequence[int] = (),
     before_step: Callable[[int], None] = lambda _step: None,
 ) -> tuple[list[int], list[mx.array]]:
-    """Choose DECODED tokens greedily; return them and the logits that each came from.
+    """Choose DECODED tokens greedily; return them and the logits of each choice.
 
-    chunks: of how many tokens the prompt's chunks are. forced: tokens to go on with in place of
-    the chosen ones. before_step: called with the step's number before each token after the
-    prompt.
+    chunks: the number of tokens of each of the prompt's chunks. forced: tokens to continue with
+    instead of the chosen ones. before_step: called with the step's number before each token
+    after the prompt.
     """
     tokens: list[int] = []
     logits: list[mx.array] = []
@@ -227,7 +232,7 @@ def generate(
 
 
 def probe(tokenizer: Any, prompt: str) -> tuple[Text, ...]:
-    """Encode the prompt's text and the probes; with a chat template, as messages too."""
+    """Encode the prompt's text and the probes, also as messages if there is a chat template."""
     probes: list[str] = json.loads(PROBES.read_text("utf-8"))
     texts = [
         Text(text, message=False, ids=encode(tokenizer, text)) for text in (prompt, *probes)
@@ -240,12 +245,12 @@ def probe(tokenizer: Any, prompt: str) -> tuple[Text, ...]:
 
 
 def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Return the ids of a text, with the special tokens that belong to it."""
+    """Return the ids of a text, with the special tokens that the tokenizer adds."""
     return tuple(tokenizer.encode(text))
 
 
 def converse(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Return the ids of a conversation that a user's message opens."""
+    """Return the ids of a conversation that consists of one message of the user."""
     messages = [{"role": "user", "content": text}]
     ids = tokenizer.apply_chat_template(
         messages, add_generation_prompt=True, tokenize=True, return_dict=False

@@ -1,14 +1,14 @@
-"""Level 3: whether roundings explain that Swift differs from mlx-lm.
+"""Level 3: checks whether rounding alone explains a difference between Swift and mlx-lm.
 
-Roundings decide where two rows are equally important, which of them is evicted, and where a
-quantized element stands between two codes, which code it gets. Either changes the logits that
-follow by more than any tolerance, and the more layers a model has the more often it happens.
+If two rows are equally important, rounding decides which is evicted. If a value lies between
+two codes of a quantized row, rounding decides which code it gets. Either can change the
+following logits by more than any tolerance, and more often in models with more layers.
 
-So mlx-lm runs the case again and goes on with Swift's tokens and Swift's evictions: once as it
-is, and DRAWS times with each weight moved to itself or a neighboring number. The first of
-these runs shows whether anything but the evicted rows differs; the others show by how much one
-rounding of each weight changes the importances of two rows, and the logits behind quantized
-rows, at any depth of a model.
+So mlx-lm runs the case again with the tokens and the evictions of Swift: once with its own
+weights, and DRAWS times with each weight left as it is or moved to a neighboring number. The
+first run shows whether anything differs besides the evicted rows. The others show how much one
+rounding of each weight changes the difference of two rows' importances, and the logits computed
+from quantized rows.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from h2o_pack.parity.request import Request, TokenCase, generate
 from h2o_pack.parity.trace import load
 
 DRAWS = 8
-MARGIN = 2  # times the largest of DRAWS changes: what Swift's roundings may change
+MARGIN = 2  # Swift may differ by this factor times the largest change in the DRAWS runs
 WORDS = {2: mx.int16, 4: mx.int32}
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A step at which Swift evicted another row than mlx-lm would.
+    """An eviction in which Swift took another row than mlx-lm.
 
-    positions: that of mlx-lm's choice, and that of Swift's. gap: the importance of Swift's
-    choice less that of mlx-lm's; infinite where the policy protects Swift's choice.
+    positions: of the row that mlx-lm would evict, and of the row that Swift evicted. gap: the
+    importance of Swift's row minus the importance of mlx-lm's; infinite if the policy protects
+    Swift's row.
     """
 
     step: int
@@ -46,9 +47,9 @@ class Exchange:
     gap: float
 
     def spread(self, gaps: Sequence[float]) -> float:
-        """Return by how much moved weights change the gap at most; 0 if all of `gaps` are NaN.
+        """Return the largest change of the gap by moved weights; 0 if all of `gaps` are NaN.
 
-        gaps: the same with moved weights.
+        gaps: the gap in each run with moved weights.
         """
         return max((abs(gap - self.gap) for gap in gaps if gap == gap), default=0.0)  # noqa: PLR0124 - NaN
 
@@ -57,8 +58,8 @@ class Exchange:
 class Run:
     """A run of mlx-lm with Swift's tokens and evictions.
 
-    exchanges: those of the weights as they are; gaps: of each in this run, NaN where a row of
-    the two is not there.
+    exchanges: of the run with the model's own weights. gaps: of each exchange in this run; NaN
+    if the caches lack one of its two rows.
     """
 
     tokens: list[int]
@@ -70,9 +71,10 @@ class Run:
 def runs(
     folder: Path, request: Request, case: TokenCase, swift: Mapping[str, mx.array]
 ) -> Iterator[Run]:
-    """Yield a run with the model's weights, then DRAWS with moved ones.
+    """Yield a run with the model's weights, then DRAWS runs with moved weights.
 
-    swift: what Swift kept after each step, "<case>.kept.<layer>.<step>" int32 [B, Hkv, C].
+    swift: the positions that Swift kept after each step, "<case>.kept.<layer>.<step>", int32
+    [B, Hkv, C].
     """
     model, _ = load(folder)
     weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
@@ -96,7 +98,10 @@ def runs(
 
 @dataclass
 class Evictions:
-    """Makes caches evict what Swift's did. known: what to measure; None to find it."""
+    """Makes mlx-lm's caches evict the rows that Swift's caches evicted.
+
+    swift: as in `runs`. known: exchanges whose gaps to measure; None to find the exchanges.
+    """
 
     name: str
     caches: Sequence[Any]
@@ -106,21 +111,21 @@ class Evictions:
     gaps: list[float] = field(default_factory=list)
 
     def follow(self, step: int) -> None:
-        """Choose the rows that the next token, of this step, takes."""
+        """Set the victims of all layers: the rows that the token of this step replaces."""
         for layer, cache in enumerate(self.caches):
             positions = self.swift.get(f"{self.name}.kept.{layer}.{step}")
             if positions is not None and hasattr(cache, "attend"):
                 self.follow_layer(step, layer, cache, cast("Any", positions.tolist()))
 
     def follow_layer(self, step: int, layer: int, cache: Any, swift: list[Any]) -> None:
-        """Choose the rows of one layer. swift: positions [B][Hkv][C] after the step."""
+        """Set the victims of one layer. swift: positions [B][Hkv][C] after the step."""
         victims = cast("list[list[int]]", cache.ledger.victim.tolist())
         changed = False
         for batch, heads in enumerate(victims):
             for head, victim in enumerate(heads):
                 rows = kept(cache.ledger, batch, head)
                 leaving = [position for position in rows if position not in swift[batch][head]]
-                # Where other rows were kept before, there is no single choice to follow.
+                # If the caches already kept different rows, no single choice can be followed.
                 if victim < 0 or len(leaving) != 1 or rows[leaving[0]] == victim:
                     continue
                 own = next(position for position, row in rows.items() if row == victim)
@@ -138,7 +143,7 @@ class Evictions:
 
 
 def gap_of(cache: Any, batch: int, head: int, positions: tuple[int, int]) -> float:
-    """Return how much more important the second of two positions is than the first."""
+    """Return the importance of the second position minus that of the first."""
     own, other = positions
     if is_protected(cache, batch, head, other):
         return float("inf")
@@ -147,7 +152,7 @@ def gap_of(cache: Any, batch: int, head: int, positions: tuple[int, int]) -> flo
 
 
 def is_protected(cache: Any, batch: int, head: int, position: int) -> bool:
-    """Whether the policy protects a position from eviction at the next token."""
+    """Return whether the policy protects a position from eviction at the next token."""
     config, held = cache.config, cache.ledger.held
     row = kept(cache.ledger, batch, head).get(position)
     return (
@@ -159,7 +164,10 @@ def is_protected(cache: Any, batch: int, head: int, position: int) -> bool:
 
 
 def moved(weight: mx.array, key: mx.array) -> mx.array:
-    """Return each element or one of its two neighbors; zeros and codes stay as they are."""
+    """Return a weight whose elements are each kept or moved to a neighboring number, at random.
+
+    Zeros and quantized codes keep their values.
+    """
     if not mx.issubdtype(weight.dtype, mx.floating):
         return weight
     word = WORDS[weight.dtype.size]

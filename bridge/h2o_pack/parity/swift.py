@@ -1,4 +1,4 @@
-"""Builds a package's Swift tests, on its Vendor/ folder or the CPU stand-in, and runs them."""
+"""Builds and runs a package's Swift tests, with its Vendor/ folder or with the CPU stand-in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CMLX = f"{VENDOR_FOLDER}/mlx-swift/Source/Cmlx/"
 GENERATED = ("Sources", "Tests")
 SYSTEM = "linux" if sys.platform == "linux" else "apple"
 OPTIMIZED = ("-Xcxx", "-O2")
-"""Optimizes MLX, because a model otherwise takes several times as long on a CPU."""
+"""Optimize MLX's C++; without this a model takes several times as long on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Host:
 
 
 def prepare(package: Path) -> Host:
-    """Return the host for `package`, made up to date."""
+    """Return the host for `package`, with up-to-date files."""
     if (package / VENDOR_FOLDER).is_dir():
         return vendored(package)
     root = package / WORK / "package"
@@ -59,7 +59,10 @@ def prepare(package: Path) -> Host:
 
 
 def vendored(package: Path) -> Host:
-    """Check that Vendor/ was made for this machine by the current edits."""
+    """Return the host of a package with Vendor/.
+
+    Raises UserError: Vendor/ was made for another host, or with edits of another h2o-pack.
+    """
     record = lock.read(package)
     version, vendor = record.upstream_version, record.vendor
     again = f"Run `h2o-pack vendor {package} --host {SYSTEM}` again"
@@ -84,8 +87,8 @@ def vendored(package: Path) -> Host:
 def standin_files(package: Path) -> dict[str, Path | str]:
     """Return {path: source} of the package with the stand-in as its Vendor/.
 
-    The stand-in compiles its C++ as one file, since MLX's headers take longer to read than
-    all of it to compile; the inner loops include none of them and stay apart.
+    The stand-in's C++ is compiled as one file, because reading MLX's headers takes longer than
+    compiling all of it. The files of inner loops include no header of MLX and stay separate.
     """
     files: dict[str, Path | str] = {"Package.swift": package / "Package.swift"}
     for folder in GENERATED:
@@ -112,7 +115,7 @@ def tree(folder: Path, name: str) -> dict[str, Path]:
 
 
 def sync(files: Mapping[str, Path | str], root: Path) -> None:
-    """Make `root` hold just these files or texts, touching only what changed."""
+    """Make `root` contain exactly these files or texts; write only files that changed."""
     paths = {root / path for path in files}
     for path in sorted(root.rglob("*")) if root.exists() else ():
         if path.is_file() and path not in paths:
@@ -130,16 +133,21 @@ LOG = "swift.log"
 UNREACHABLE = re.compile(
     r"(?:clone|fetch) repository (\S+?):?$|unable to access '([^']+)'", re.MULTILINE
 )
-"""How SwiftPM and git name a package that they cannot fetch."""
+"""Matches the messages of SwiftPM and git that name a package they cannot fetch."""
 KERNELS = f"{CMLX}mlx-generated/metal"
 METALLIB = "mlx.metallib"
-"""Kernels beside the binary that has MLX; `swift build` compiles no Metal."""
+"""The library of Metal kernels that MLX loads from its binary's folder. `swift build` makes
+none."""
 METAL_FLAGS = ("-fno-fast-math",)
-"""As MLX compiles the library of its wheel (mlx/backend/metal/kernels/CMakeLists.txt)."""
+"""Flags with which MLX compiles its wheel's library
+(mlx/backend/metal/kernels/CMakeLists.txt)."""
 
 
 def find_swift() -> str | None:
-    """Return swift on PATH; UserError when it has no C++ headers."""
+    """Return the path of `swift`, None if it is not on PATH.
+
+    Raises UserError: Swift's compiler finds no C++ headers.
+    """
     swift = shutil.which("swift")
     if swift is not None:
         check_cxx(Path(swift).resolve().parent)
@@ -147,7 +155,10 @@ def find_swift() -> str | None:
 
 
 def check_cxx(folder: Path) -> None:
-    """Compile one line of C++, as Swift's clang needs the system's C++ library."""
+    """Compile a line of C++ to check that Swift's clang finds the system's C++ library.
+
+    folder: of the Swift toolchain's programs. Raises UserError: it does not.
+    """
     beside = folder / "clang++"
     compiler = str(beside) if beside.exists() else shutil.which("c++") or shutil.which("g++")
     if compiler is not None:
@@ -164,7 +175,7 @@ def check_cxx(folder: Path) -> None:
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a build: the wheel's MLX, and no JIT compiler."""
+    """Return the environment of a build, which links the wheel's MLX and turns off its JIT."""
     spec = importlib.util.find_spec("mlx")
     folders = list(spec.submodule_search_locations or ()) if spec else []
     roots = [folder for folder in folders if (Path(folder) / "lib").is_dir()]
@@ -183,7 +194,7 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Build:
-    """A package whose tests are built."""
+    """A package whose Swift tests are built; log: the file with the output of commands."""
 
     host: Host
     swift: str
@@ -192,12 +203,15 @@ class Build:
     def run_tests(
         self, tests: str, settings: Mapping[str, str], on_line: Callable[[str], None]
     ) -> int:
-        """Run a class of the tests, with settings in the environment; return the status."""
+        """Run a class of tests; returns the exit status.
+
+        settings: environment variables. on_line: called with each line of output.
+        """
         test = [self.swift, "test", *self.host.options, "--skip-build", "--filter", tests]
         return run(test, self.log, environment({**preload(), **settings}), on_line)
 
     def products(self) -> Path:
-        """Return the folder of what was built."""
+        """Return the folder of the built binaries."""
         command = [self.swift, "build", *self.host.options, "--show-bin-path"]
         process = subprocess.run(  # noqa: S603
             command, env=environment({}), capture_output=True, text=True, check=True
@@ -206,7 +220,7 @@ class Build:
 
 
 def build(host: Host, swift: str, work: Path, on_line: Callable[[str], None]) -> Build:
-    """Build a package's tests; UserError with Swift's own words if it does not build."""
+    """Build a package's tests; UserError with Swift's messages if they do not build."""
     product = Build(host, swift, work / LOG)
     command = [swift, "build", *host.options, "--build-tests"]
     if run(command, product.log, environment({}), on_line):
@@ -222,7 +236,10 @@ def run(
     env: Mapping[str, str],
     on_line: Callable[[str], None],
 ) -> int:
-    """Run a command, its output into `log` and line by line to `on_line`."""
+    """Run a command; returns its exit status.
+
+    Its output is written to `log`, and `on_line` is called with each line.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
         log.open("w", encoding="utf-8") as file,
@@ -247,17 +264,17 @@ def run(
 
 
 def failure(what: str, log: Path) -> UserError:
-    """Make the error for a failed build, with the lines that say why."""
+    """Make the error for a failed command, with the lines of the log that give the reason."""
     text = log.read_text("utf-8", errors="replace")
     addresses = {clone or access for clone, access in UNREACHABLE.findall(text)}
     if addresses:
         names = sorted({address.rstrip("/").removesuffix(".git") for address in addresses})
         return tool_error(
-            f"{what} cannot fetch what upstream depends on: {', '.join(names)}",
-            "Run `h2o-pack vendor DIR --offline` where they can be reached: it copies "
+            f"{what} cannot fetch packages that upstream depends on: {', '.join(names)}",
+            "Run `h2o-pack vendor DIR --offline` on a machine that can reach them: it copies "
             "them into Vendor. Or name a mirror of each: `swift package config "
             "set-mirror --original ADDRESS --mirror ADDRESS`.",
-            where=f"all of it is in {log}",
+            where=f"the whole output is in {log}",
         )
     lines = text.splitlines()
     errors = [line for line in lines if "error:" in line]
@@ -265,20 +282,20 @@ def failure(what: str, log: Path) -> UserError:
     return tool_error(
         f"{what} failed:\n  {excerpt}\n",
         "Correct the error and run the command again.",
-        where=f"all of it is in {log}",
+        where=f"the whole output is in {log}",
     )
 
 
 def needs_metallib(host: Host) -> bool:
-    """Whether a host's tests start MLX's Metal backend without a library of kernels."""
+    """Return whether a host's tests use MLX's Metal backend, which needs a kernel library."""
     return SYSTEM == "apple" and (host.root / KERNELS).is_dir()
 
 
 def place_metallib(host: Host, products: Path) -> None:
-    """Put MLX's kernels beside the binaries of a package's tests, compiled if they changed.
+    """Put MLX's kernel library beside the binaries of a package's tests.
 
-    products: the folder that `swift build --show-bin-path` names. UserError where the kernels
-    do not compile.
+    The library is compiled again if a kernel changed. products: the folder that `swift build
+    --show-bin-path` names. Raises UserError: the kernels do not compile.
     """
     library = host.root / WORK / METALLIB
     if not is_current(library, host.root / KERNELS):
@@ -288,7 +305,7 @@ def place_metallib(host: Host, products: Path) -> None:
 
 
 def is_current(library: Path, kernels: Path) -> bool:
-    """Whether a library is newer than all of its sources."""
+    """Return whether a library is newer than all of its sources."""
     if not library.is_file():
         return False
     sources = (path for path in kernels.rglob("*") if path.is_file())
@@ -309,7 +326,7 @@ def compile_library(package: Path, library: Path) -> None:
 
 
 def xcrun(tool: str, *arguments: str | Path) -> None:
-    """Run one of Apple's tools for macOS; UserError with its words where it fails."""
+    """Run one of Apple's tools for macOS; UserError with the tool's message if it fails."""
     command: Sequence[str | Path] = ("xcrun", "-sdk", "macosx", tool, *arguments)
     try:
         process = subprocess.run(  # noqa: S603
@@ -322,7 +339,7 @@ def xcrun(tool: str, *arguments: str | Path) -> None:
 
 
 def no_compiler(reason: str) -> UserError:
-    """Make the error for kernels that do not compile; reason: in the tool's words."""
+    """Make the error for kernels that do not compile; reason: the tool's message."""
     return tool_error(
         f"MLX's Metal kernels do not compile: {reason}",
         "Install Apple's Metal compiler: xcodebuild -downloadComponent MetalToolchain",

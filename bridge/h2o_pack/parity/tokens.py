@@ -1,4 +1,4 @@
-"""Level 3: the bundled model of mlx-swift-lm against mlx-lm, ids, tokens and logits."""
+"""Level 3: compares token ids, chosen tokens and logits of mlx-swift-lm with mlx-lm's."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ ANSWER, LOGITS = "answer.json", "answer.safetensors"
 IDS = "token ids"
 SHOWN = 160
 Runs = Callable[[TokenCase, Mapping[str, mx.array]], Iterator[Run]]
-# JSON has no infinity.
+# Stands for infinity, which JSON does not have.
 LARGEST = 3.4e38
 
-# Largest difference of logits allowed, relative to the largest logit of the step where that
-# is above 1. Both sides run the same layers in other builds of MLX, and every layer adds the
-# roundings of its sums; float16 and bfloat16: eight units in the last place.
+# The largest allowed difference of logits, divided by the step's largest logit if that is above
+# 1. Both sides run the same layers in different builds of MLX, and each layer adds rounding
+# errors. For float16 and bfloat16 the tolerance is eight units in the last place.
 TOLERANCES = {"float32": 1e-4, "float16": 2**-7, "bfloat16": 2**-4}
-# A quantized element that two roundings put on either side of a code's boundary moves by a
-# step of its group, whatever the dtype: mlx-lm differs from itself by up to 3e-3 when each
-# weight is moved by one rounding of float32.
+# The tolerance with quantized rows, for every dtype. If rounding moves a value across the
+# boundary of two codes, it changes by a whole quantization step: mlx-lm's own logits change by
+# up to 3e-3 when each weight is moved by one rounding of float32.
 QUANTIZED = 1e-2
 
 
 def answer(request: Request, model: Path, build: Build, on_line: Callable[[str], None]) -> None:
-    """Let the package answer; UserError when it cannot."""
+    """Let the package's Swift test answer the request; UserError if the test fails."""
     for name in (ANSWER, LOGITS):
         (request.folder / name).unlink(missing_ok=True)
     settings = {"H2O_PARITY_TOKENS": str(request.folder), "H2O_MODEL_DIR": str(model)}
@@ -48,7 +48,7 @@ def answer(request: Request, model: Path, build: Build, on_line: Callable[[str],
 
 
 def describe(request: Request, host: Host) -> str:
-    """Say what is compared with what, and what is left out."""
+    """Say which two models are compared, and which cases are left out."""
     text = f"the model of mlx-swift-lm on {host.name} against mlx-lm, {request.dtype}"
     return text + "".join(f"; {name} left out, see docs/parity.md" for name in request.left_out)
 
@@ -56,9 +56,9 @@ def describe(request: Request, host: Host) -> str:
 def compare(
     request: Request, runs: Runs = lambda _case, _swift: iter(())
 ) -> tuple[CaseResult, ...]:
-    """Compare the answer in the request's folder with what mlx-lm said.
+    """Compare Swift's answer in the request's folder with mlx-lm's results.
 
-    runs: gives runs of mlx-lm with Swift's tokens and evictions, see `rounding.runs`.
+    runs: yields runs of mlx-lm with Swift's tokens and evictions, as `rounding.runs` does.
     """
     document = json.loads((request.folder / ANSWER).read_text("utf-8"))
     ours = cast("dict[str, mx.array]", mx.load(str(request.folder / LOGITS)))
@@ -87,7 +87,10 @@ def compare_run(
     run: Run,
     allowed: float = 0.0,
 ) -> CaseResult:
-    """Compare a case with another run of mlx-lm. allowed: a difference above the tolerance."""
+    """Compare Swift's answer to a case with another run of mlx-lm.
+
+    allowed: a difference of logits to allow, if it is above the tolerance.
+    """
     expected = {f"{case.name}.{step}": logits for step, logits in enumerate(run.logits)}
     again = replace(case, tokens=tuple(run.tokens), evicting=case.evicting)
     return compare_case(request, again, answer, ours, expected, allowed)
@@ -99,21 +102,22 @@ def decided_by_rounding(
     *,
     is_quantized: bool,
 ) -> CaseResult:
-    """Count a difference that roundings explain as what it is; return others as they are.
+    """Turn a difference that rounding explains into a note; return other results unchanged.
 
-    Every row that Swift evicted in another's place must tie with it. The logits must be those
-    of the first run, whose weights are the model's. Behind quantized rows, where roundings
-    decide the codes of elements too, they may be those of another run instead, or differ from
-    the first run's by no more than MARGIN times what the other runs do.
+    Rounding explains a difference if every row that Swift evicted ties with the row that mlx-lm
+    would evict, and if Swift's logits equal those of the first run, which has the model's own
+    weights. With quantized rows, where rounding also decides codes, it is enough that the
+    logits equal those of another run, or that they differ from the first run's by at most
+    MARGIN times as much as the other runs' do.
 
-    runs: each with what compares the answer with it, within an allowed difference.
+    runs: pairs of a run and a function that compares Swift's answer with the run.
     """
     before = result.first_difference
     accepted: CaseResult | None = None
     exchanges: tuple[Exchange, ...] = ()
     gaps: list[tuple[float, ...]] = []
     first: tuple[Run, Callable[..., CaseResult]] | None = None
-    change = 0.0  # of the logits, when each weight is moved by one rounding
+    change = 0.0  # of the logits, by moving each weight by one rounding
     for draw, (run, compare_with) in enumerate(runs):
         exchanges, again = run.exchanges, compare_with()
         if any(math.isinf(exchange.gap) for exchange in exchanges):
@@ -153,17 +157,17 @@ def flattened(logits: mx.array) -> mx.array:
 
 
 def scale_of(logits: mx.array) -> float:
-    """Return what differences are relative to: the largest logit, or 1."""
+    """Return the divisor of differences of logits: the largest logit, but at least 1."""
     return max(1.0, float(mx.abs(logits).max()))
 
 
 def relative_difference(mine: mx.array, its: mx.array, scale: float) -> float:
-    """Return the largest difference of two rows of logits in units of `scale`."""
+    """Return the largest difference of two rows of logits, divided by `scale`."""
     return largest(mine / scale, its / scale)
 
 
 def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> bool:
-    """Whether rounding may have decided each of the exchanges."""
+    """Return whether rounding can have decided each of the exchanges."""
     return all(
         exchange.gap <= MARGIN * spread
         for exchange, spread in zip(exchanges, spreads(exchanges, gaps), strict=True)
@@ -171,9 +175,10 @@ def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> b
 
 
 def spreads(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> list[float]:
-    """Return by how much moved weights change the gap of each exchange.
+    """Return the largest change of each exchange's gap by moved weights.
 
-    Where no run with moved weights kept both rows of one, the largest change of another counts.
+    If no run with moved weights kept both rows of an exchange, it gets the largest change of
+    the other exchanges.
     """
     own = [exchange.spread([run[at] for run in gaps]) for at, exchange in enumerate(exchanges)]
     return [spread or max(own) for spread in own]
@@ -182,7 +187,7 @@ def spreads(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> l
 def with_exchanges(
     result: CaseResult, exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]
 ) -> CaseResult:
-    """Note the first row that was evicted in another's place, and how many were."""
+    """Return the result with a note of the first exchange and of their number."""
     if not exchanges:
         return result
     first = exchanges[0]
@@ -196,16 +201,16 @@ def with_exchanges(
 
 
 def draw_detail(result: CaseResult, again: CaseResult, draw: int) -> str:
-    """Say that the logits are those of moved weights."""
+    """Say that Swift's logits equal those of mlx-lm with moved weights."""
     return (
         f"decided by rounding: the logits differ by {result.largest_output_difference:.2g} "
-        f"from those of mlx-lm, and by {again.largest_output_difference:.2g} from those that "
-        f"it gives when each weight is moved by one rounding (draw {draw})"
+        f"from those of mlx-lm, and by {again.largest_output_difference:.2g} from those of "
+        f"mlx-lm with each weight moved by one rounding (draw {draw})"
     )
 
 
 def change_detail(again: CaseResult, change: float) -> str:
-    """Say that the logits differ no more than those of moved weights."""
+    """Say that moved weights change mlx-lm's logits about as much as Swift's differ."""
     return (
         f"decided by rounding: the logits differ by {again.largest_output_difference:.2g} from "
         f"those of mlx-lm, which themselves change by up to {change:.2g} when each weight is "
@@ -214,7 +219,7 @@ def change_detail(again: CaseResult, change: float) -> str:
 
 
 def compare_texts(request: Request, answers: list[Mapping[str, Any]]) -> CaseResult:
-    """Compare the ids of every text; a step is a text."""
+    """Compare the token ids of every text; each text counts as a step."""
     result = empty(IDS, request, len(request.texts), 0.0)
     for step, text in enumerate(request.texts):
         detail = ""
@@ -229,7 +234,7 @@ def compare_texts(request: Request, answers: list[Mapping[str, Any]]) -> CaseRes
 
 
 def first_id(text: Text, ids: list[int]) -> str:
-    """Name the first id that differs."""
+    """Name the first id that differs, and its value in Swift and in Python."""
     pairs = zip(text.ids, ids, strict=False)
     shorter = min(len(text.ids), len(ids))
     place = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
@@ -251,7 +256,7 @@ def compare_case(
     expected: Mapping[str, mx.array],
     allowed: float = 0.0,
 ) -> CaseResult:
-    """Compare the caches made, and of every step the token and the logits."""
+    """Compare which caches evict, and the token and the logits of every step."""
     allowed = max(allowed, tolerance(request.dtype, case.kv))
     result = empty(case.name, request, len(case.tokens), allowed)
     if answer is None:
@@ -283,7 +288,7 @@ def compare_case(
 def other_rows(
     case: TokenCase, ours: Mapping[str, mx.array], expected: Mapping[str, mx.array]
 ) -> str:
-    """Say in which layers other rows are kept at last; that alone is no difference."""
+    """Say in which layers the two keep different rows at the end; this alone is allowed."""
     layers = []
     for layer, evicts in enumerate(case.evicting):
         name = f"{case.name}.kept.{layer}"
@@ -295,7 +300,7 @@ def other_rows(
     if not layers:
         return ""
     first = layers[0] if len(layers[0]) <= SHOWN else f"{layers[0][:SHOWN]}..."
-    return f"other rows are kept at last in {len(layers)} layers: {first}"
+    return f"different rows are kept at the end in {len(layers)} layers: {first}"
 
 
 def compare_step(
@@ -305,7 +310,7 @@ def compare_step(
     logits: mx.array,
     expected: mx.array,
 ) -> CaseResult:
-    """Compare one step. tokens: Swift's and Python's."""
+    """Compare one step; tokens: the ids that Swift and Python chose."""
     mine, its = flattened(logits), flattened(expected)
     if mine.size != its.size:
         detail = f"Swift has {mine.size} logits, Python {its.size}"

@@ -1,4 +1,4 @@
-"""The parity trace: what layers of a model gave their caches in a real run, and the answers.
+"""The parity trace: the inputs and results of a model's caches, recorded in a real run.
 
 A trace is a folder with trace.json and a folder for each case, which has a safetensors file
 for each step, "<step>.safetensors". Its arrays are named "<layer>.<what>": q [B, Hq, L, Dk],
@@ -43,22 +43,23 @@ DECODED = 48
 SHORTEST = 64
 DRAFT = 5
 MOST_BYTES = 200_000_000
-"""Of all arrays that are on the disk at once."""
+"""The most bytes of all arrays that are on the disk at once."""
 
-# Largest difference of outputs allowed between two implementations, relative to
-# the largest output of the step where that is above 1. An output is a mean of
-# values, so its error follows their size. float32: some hundred roundings of
-# 6e-8 each, in another order. float16 and bfloat16: two sums that straddle a
-# rounding boundary differ by a unit in the last place, 2**-10 and 2**-7 of the
-# value; twice that is allowed.
+# The largest allowed difference of outputs between two implementations, divided by the step's
+# largest output if that is above 1: an output is a mean of values, so its error grows with
+# their size. float32 allows for some hundred roundings of 6e-8 each, in another order. float16
+# and bfloat16 allow for two units in the last place, of 2**-10 and 2**-7 of the value: two
+# nearly equal sums may be rounded to neighboring numbers.
 TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 
-# Scores are float32 whatever the dtype, and follow logits that are sums of up to
-# some hundred products: ten times the tolerance of float32 outputs.
+# The largest allowed difference of scores. These are float32 for every dtype, and are computed
+# from logits, which are sums of up to some hundred products: so this is ten times the tolerance
+# of float32 outputs.
 SCORE_TOLERANCE = 1e-4
 
-# {name of a case: (how rows are stored, the settings of recall)}. Few tokens ask, so that
-# chunks are cut in two. Those of JOINED read everything then, and the layers choose together.
+# Cases with recall by name: the storage and the settings of recall. Few tokens of a chunk ask
+# the archive, so that the caches cut chunks in two. In the cases of JOINED these tokens attend
+# to all positions, and the layers choose together which ones to recall.
 RECALL = {
     "recall": ("dense", H2ORecall(ask=8)),
     "recall kv k8v4": ("k8v4", H2ORecall(ask=8, every=5)),
@@ -71,12 +72,12 @@ JOINED = ("joint recall", "joint kv k8v4")
 
 @dataclass(frozen=True)
 class Case:
-    """A run of the model, and an entry of trace.json once it is recorded.
+    """A run of the model; after recording, also an entry of trace.json.
 
-    kv: how rows are stored, a name in h2o_py.models.STORAGES; group_size: of quantized rows;
-    joined: whether the caches of the recorded layers choose together what comes back;
-    layers: those recorded, by their places among the caches that evict; scale: of logits;
-    steps: new tokens of each call of the model.
+    kv: the storage, a name in h2o_py.models.STORAGES. group_size: of quantized rows. joined:
+    whether the caches of the recorded layers choose together which rows to recall. After
+    recording, layers: the recorded layers, by their index among the caches that evict; scale:
+    of logits; steps: the number of new tokens in each call of the model.
     """
 
     name: str
@@ -92,7 +93,7 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """Name of the case's folder in the trace."""
+        """The name of the case's folder in the trace."""
         return self.name.replace(",", "").replace(" ", "-")
 
     @property
@@ -120,7 +121,7 @@ class Trace:
         return cast("dict[str, mx.array]", mx.load(str(path)))
 
     def written(self) -> Trace:
-        """Write trace.json, and return the trace."""
+        """Write trace.json; returns this trace."""
         document = {"format": FORMAT, "cases": [case.document() for case in self.cases]}
         (self.folder / FILE).write_text(json.dumps(document, indent=2) + "\n", "utf-8")
         return self
@@ -129,9 +130,9 @@ class Trace:
 def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
     """Return the runs that together exercise a package's caches.
 
-    float32 comes first: the model keeps what a narrower dtype made of its weights.
-    Quantized storages are left out where no group divides the head dim, and recall where
-    eviction can spare no rows for it too.
+    float32 comes first, because a narrower dtype rounds the model's weights for good. Quantized
+    storages are left out if no group size divides the head dimension, and recall is left out if
+    the policy protects so many rows that none can be recalled.
     """
     stored = quantized(head_dim)
     own, config = config, replace(config, recall=None)
@@ -162,16 +163,16 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
 
 
 def quantized(head_dim: int) -> dict[str, int]:
-    """Return {kv: group size} of the storages that quantize, if a group divides the heads."""
+    """Return {kv: group size} of storages that quantize; {} if no group divides head_dim."""
     group_size = next((size for size in (64, 32) if head_dim % size == 0), 0)
     return {kv: group_size for kv in STORAGES if kv != "dense"} if group_size else {}
 
 
 def chunks(max_kv: int, prompt: int) -> Iterator[int]:
-    """Split a prompt of `prompt` tokens: the lengths of the model's calls.
+    """Split a prompt of `prompt` tokens; yields the number of tokens in each call of the model.
 
-    Half a cache, three single tokens while rows are still free, a chunk larger
-    than the cache, chunks of a quarter of it, and at last a draft of a few tokens.
+    These are half a cache, three single tokens while rows are still free, a chunk larger than
+    the cache, chunks of a quarter of it, and finally a few tokens like a draft model's.
     """
     rest = prompt - DRAFT
     sizes = [max_kv // 2, 1, 1, 1, max_kv + max_kv // 2]
@@ -183,7 +184,7 @@ def chunks(max_kv: int, prompt: int) -> Iterator[int]:
 
 
 def prompt_length(max_kv: int, context: int) -> int:
-    """Return four times the cache and some, or what the model's context allows."""
+    """Return the prompt's tokens: 4.5 times `max_kv`, limited by the model's context."""
     return min(max(4 * max_kv + max_kv // 2, SHORTEST), context - DECODED)
 
 
@@ -210,7 +211,7 @@ def record(
 
 
 def fitting(config: H2OConfig, described: ModelConfig) -> H2OConfig:
-    """Return the policy with as many rows as MOST_BYTES has room for in one layer's trace."""
+    """Return the policy, with fewer rows if one layer's trace would exceed MOST_BYTES."""
     layers = [layer for layer in described.layers if layer.kind == "full"]
     of_token = max(
         (described.heads + layer.kv_heads) * (layer.key_dim + layer.value_dim)
@@ -224,7 +225,7 @@ def fitting(config: H2OConfig, described: ModelConfig) -> H2OConfig:
 
 
 def with_rows(config: H2OConfig, size: int) -> H2OConfig:
-    """Return a policy with fewer rows, shared out as they were."""
+    """Return a policy with `size` rows, divided in the same proportions."""
     sinks = min(config.sink_size, size // 8)
     recent = round(size * config.recent_budget / config.max_size)
     recent = min(max(1, recent), size - sinks - 2)
@@ -242,10 +243,10 @@ def with_rows(config: H2OConfig, size: int) -> H2OConfig:
 
 
 def load(model_folder: Path) -> tuple[Any, Any]:
-    """Load model and tokenizer with mlx-lm; UserError says what it objects to."""
+    """Load model and tokenizer with mlx-lm; UserError with mlx-lm's message if that fails."""
     try:
         model, tokenizer = load_checked(str(model_folder))
-    except Exception as error:  # libraries raise anything for a model made to harm
+    except Exception as error:  # a malicious model can make the libraries raise anything
         raise model_error(
             f"mlx-lm cannot load the model: {error!r}",
             "Make the package again.",
@@ -265,14 +266,14 @@ def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
 
 
 def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Case:
-    """Record one case, step by step; the model keeps the case's dtype."""
+    """Record one case, step by step; the model's weights keep the case's dtype afterwards."""
     model.set_dtype(getattr(mx, case.dtype))
     caches = make_h2o_cache(
         model, case.config, kv=case.kv, group_size=case.group_size, one_choice=False
     )
     members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
     recorders: list[Any] = [cache for cache in members if isinstance(cache, H2OKVCache)]
-    record_steps(recorders)  # other layers keep the model's own caches
+    record_steps(recorders)  # other layers keep mlx-lm's caches
     steps: list[int] = []
     layers: tuple[int, ...] = ()
     last = 0
@@ -283,7 +284,7 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Case
                 cache.settle()
             if not steps:
                 layers = recorded_layers(recorders, len(new), len(tokens) + DECODED)
-                if case.joined:  # no tokens asked before: nothing was evicted
+                if case.joined:  # the first choice: before this step nothing was evicted
                     join([recorders[layer] for layer in layers])
             recorded = {layer: recorders[layer] for layer in layers}
             write_step(folder / case.folder, len(steps), recorded)
@@ -297,9 +298,8 @@ def recorded_layers(
 ) -> tuple[int, ...]:
     """Choose the layers to record: the first, the last, the middle one, and one of each shape.
 
-    As many of them as MOST_BYTES has room for, and at least one.
-
-    tokens_so_far: tokens that the recorders have seen; tokens: those of the whole run.
+    Returns at least one, and no more than MOST_BYTES has room for. tokens_so_far: tokens that
+    the recorders have seen. tokens: of the whole run.
     """
     of_shape: dict[tuple[Any, ...], int] = {}
     for layer, cache in enumerate(recorders):
@@ -324,7 +324,10 @@ def record_layer(
     lengths: Sequence[int],
     folder: Path,
 ) -> Case:
-    """Record one layer's cache without a model, with these q, k and v."""
+    """Record one layer's cache without a model.
+
+    tokens: q [B, Hq, L, Dk], k [B, Hkv, L, Dk] and v [B, Hkv, L, Dv]. lengths: tokens per step.
+    """
     queries, keys, values = tokens
     scale = float(keys.shape[-1] ** -0.5)
     cache: Any = STORAGES[case.kv](case.config, case.group_size)
@@ -341,7 +344,7 @@ def record_layer(
 
 
 def write_step(folder: Path, step: int, recorders: Mapping[int, Any]) -> None:
-    """Write what each recorded layer took and answered."""
+    """Write the arrays of a step of all recorded layers."""
     arrays = {
         f"{layer}.{what}": array
         for layer, cache in recorders.items()
@@ -362,7 +365,7 @@ def calls(tokens: list[int], max_kv: int) -> Iterator[list[int]]:
 
 
 def record_steps(caches: Sequence[Any]) -> None:
-    """Let caches of one class keep the arrays of the step just made."""
+    """Make caches of one class keep the arrays of their last step."""
     kind = recording(type(caches[0]))
     for cache in caches:
         cache.__class__ = kind
@@ -370,9 +373,9 @@ def record_steps(caches: Sequence[Any]) -> None:
 
 
 def recording(kind: type[Any]) -> type[Any]:
-    """Return a class of caches that also keep the arrays of the step just made."""
+    """Return a subclass of `kind` whose caches keep the arrays of their last step."""
 
-    class RecordingCache(kind):  # type: ignore[misc]  # the kind is known when it runs
+    class RecordingCache(kind):  # type: ignore[misc]  # the base class is a variable
         def update_and_fetch(
             self, keys: mx.array, values: mx.array
         ) -> tuple[mx.array, mx.array]:
@@ -387,7 +390,7 @@ def recording(kind: type[Any]) -> type[Any]:
             return out
 
         def taken(self) -> dict[str, mx.array]:
-            """Return the step's arrays by the trace's names, the kept positions among them."""
+            """Return the arrays of the last step by their names in the trace."""
             arrays = self.step | {"positions": self.positions, "held": self.ledger.held}
             return {what: array for what, array in arrays.items() if array is not None}
 
@@ -397,7 +400,7 @@ def recording(kind: type[Any]) -> type[Any]:
 def replay(
     trace: Trace, build: Build, work: Path, on_line: Callable[[str], None]
 ) -> tuple[CaseResult, ...]:
-    """Level 2: let the package's Swift caches replay a trace; UserError when they do not."""
+    """Let the package's Swift caches replay a trace (level 2); UserError if the test fails."""
     report = work / "report.json"
     report.unlink(missing_ok=True)
     settings = {"H2O_PARITY_TRACE": str(trace.folder), "H2O_PARITY_REPORT": str(report)}
@@ -409,7 +412,7 @@ def replay(
 
 
 def read_report(path: Path, trace: Trace) -> tuple[CaseResult, ...]:
-    """Read what the Swift tests wrote."""
+    """Read the results that the Swift tests wrote."""
     tolerances = {case.name: case.tolerance for case in trace.cases}
     results = []
     for case in json.loads(path.read_text("utf-8"))["cases"]:

@@ -1,7 +1,7 @@
-"""What `h2o-pack prove` and an app made with `--proof` write, and the page of such reports.
+"""Reports that `h2o-pack prove` and an app made with `--proof` write, and the page of them.
 
-A report is other people's data: identifiers have a pattern, no text of it becomes part of a
-path, and the page shows texts escaped.
+A report comes from other people, so it is not trusted: identifiers must match a pattern, no
+text of a report becomes part of a path, and the page escapes all texts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ProvenMachine:
 
 @dataclass(frozen=True)
 class ProvenLevel:
-    """A level of parity."""
+    """The result of a level of parity."""
 
     number: Annotated[Literal[1, 2, 3], doc("Number of the level, as in `h2o-pack parity`.")]
     verdict: Annotated[Verdict, doc("Whether all cases agree.")]
@@ -68,7 +68,7 @@ class ProvenLevel:
 
 @dataclass(frozen=True)
 class ProvenMemory:
-    """Bytes that something took."""
+    """The measured bytes of one use of memory."""
 
     name: Annotated[
         Name,
@@ -82,7 +82,7 @@ class ProvenMemory:
 
 @dataclass(frozen=True)
 class ProvenSpeed:
-    """How fast something ran."""
+    """The measured speed of one cache or run."""
 
     name: Annotated[Name, doc("What was measured, with which cache or when.")]
     tokens_per_second: Annotated[float, Meta(ge=0), doc("Tokens per second.")]
@@ -187,8 +187,8 @@ def checkout() -> Path:
     root = assets.root()
     if not ((root / "pyproject.toml").is_file() and (root / "docs/results").is_dir()):
         raise output_error(
-            "reports belong into the repository of h2o-pack, but this h2o-pack is installed "
-            "without it",
+            "reports are added to the repository of h2o-pack, but this h2o-pack is installed "
+            "without the repository",
             "Clone the repository and run the command there.",
             where=str(root),
         )
@@ -196,7 +196,10 @@ def checkout() -> Path:
 
 
 def import_reports(paths: Iterable[Path], root: Path) -> ImportedProofs:
-    """Add reports to the page; if a file is no report, UserError, and nothing is written."""
+    """Add the reports in files to the page.
+
+    Raises UserError: a file is not a report. Nothing is written then.
+    """
     what = "a report of `h2o-pack prove`"
     remedy = (
         'Make a report with `h2o-pack prove FILE`, or with the page "Prove it" of an app '
@@ -236,7 +239,7 @@ def page(reports: Sequence[ProofReport]) -> str:
 
 
 def section(report: ProofReport) -> str:
-    """Return one report."""
+    """Return the Markdown of one report."""
     machine = report.machine
     memory = f"{machine.memory_bytes / 1e9:.0f} GB"
     where = f"{machine.chip} {machine.gpu}, {machine.cores} cores, {memory}"

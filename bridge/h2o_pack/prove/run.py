@@ -52,10 +52,11 @@ NO_UPSTREAM = (
 
 @dataclass(frozen=True)
 class Options:
-    """What to run.
+    """Options of a report.
 
-    model: alias, folder or id. max_kv: rows of a layer. package: one of that model to take in
-    place of a new one. upstream: what a new one's Vendor/ is filled from; None leaves it out.
+    model: alias, folder or hub id. max_kv: rows per KV head and layer. package: a package of
+    the model to use instead of making one. upstream: the sources for the Vendor/ of a new
+    package; None to make it without Vendor/.
     """
 
     model: str = "demo"
@@ -65,7 +66,7 @@ class Options:
 
 
 def run(options: Options, say: ProgressReporter) -> ProofReport:
-    """Run all levels that this machine supports; the report says why each other did not run."""
+    """Run all checks that this machine supports; the report says why others did not run."""
     with package_of(options, say) as (package, no_vendor):
         record = lock.read(package)
         levels = levels_of(package, no_vendor, say)
@@ -74,7 +75,7 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
     say("peak memory")
     memory = memory_of(model, max_kv)
     speed = speed_of(model, max_kv, say)
-    is_folder = Path(model).is_dir()  # whose path may name the user
+    is_folder = Path(model).is_dir()  # the path of a folder may contain the user's name
     return ProofReport(
         tool="h2o-pack",
         date=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -92,7 +93,10 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
 
 @contextmanager
 def package_of(options: Options, say: ProgressReporter) -> Iterator[tuple[Path, str]]:
-    """Yield the given package, or a new one that is deleted, and why it has no Vendor/."""
+    """Yield a package, and why it has no Vendor/ ("" if it has).
+
+    It is the user's package, or a new one that is deleted afterwards.
+    """
     if options.package is not None:
         yield options.package, NO_VENDOR
         return
@@ -109,7 +113,7 @@ def package_of(options: Options, say: ProgressReporter) -> Iterator[tuple[Path, 
 
 
 def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressReporter) -> str:
-    """Fill Vendor/ for this system; return why it could not be, "" if it was."""
+    """Fill Vendor/ for this system; return why this failed, "" if it did not."""
     from h2o_pack.vendoring.vendor import vendor
 
     if upstream is None:
@@ -126,13 +130,16 @@ def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressRepo
 def levels_of(
     package: Path, no_vendor: str, say: Callable[[str], None]
 ) -> tuple[ProvenLevel, ...]:
-    """Run levels 1 to 3 as far as the package, which may lack Vendor/, has what they take."""
+    """Run the levels that this package and machine support; the others say why they did not.
+
+    no_vendor: why the package has no Vendor/.
+    """
     names = tuple(LEVELS) if (package / VENDOR_FOLDER).is_dir() else DEFAULT
     try:
         levels = run_parity(package, levels=names, progress=say).levels
         reason = no_vendor
     except UserError as error:
-        if error.code != ExitCode.TOOL:  # Swift's compiler, or what it needs
+        if error.code != ExitCode.TOOL:  # Swift, or a tool that it needs, is missing
             raise
         levels = run_parity(package, levels=("op",), progress=say).levels
         reason = f"{error.what}. {error.remedy}"
@@ -147,7 +154,7 @@ def levels_of(
 
 
 def proven_level(level: Level) -> ProvenLevel:
-    """Return a level as reports have it."""
+    """Convert a level's result to the form of a report."""
     first = next((case for case in level.cases if case.first_difference), None)
     detail = level.not_run
     if first is not None and first.first_difference is not None:
@@ -163,12 +170,12 @@ def proven_level(level: Level) -> ProvenLevel:
 
 
 def text(words: str) -> str:
-    """Return a text as a report has it: short, and without the user's name."""
+    """Return a text without the user's home folder, shortened for a report."""
     return words.replace(str(Path.home()), "~")[:LONGEST]
 
 
 def memory_of(name: str, max_kv: int) -> tuple[ProvenMemory, ...]:
-    """Measure memory with H2O caches beside the plan, and peaks with mlx-lm's own."""
+    """Measure memory with H2O caches, next to the plan, and peaks with mlx-lm's caches."""
     from h2o_pack.measure.held import FULL, WINDOW, HeldRun, held_by
     from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS
     from h2o_pack.plan.measured import MLX
@@ -190,7 +197,7 @@ def memory_of(name: str, max_kv: int) -> tuple[ProvenMemory, ...]:
 
 
 def plan_of(name: str, max_kv: int) -> MemoryPlan:
-    """Plan the memory of what `memory_of` runs."""
+    """Plan the memory of the run that `memory_of` measures."""
     from h2o_pack.hub.resolve import resolve
     from h2o_pack.plan.workload import Workload
 
@@ -246,7 +253,7 @@ def machine() -> ProvenMachine:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of h2o-pack and of what it stands on, as far as they are there."""
+    """Return the versions of h2o-pack and of its installed dependencies, by name."""
     here = Surroundings()
     found_versions = {"h2o-pack": __version__, "python": platform.python_version()}
     found_versions |= {name: metadata.version(name) for name in VERSIONS}

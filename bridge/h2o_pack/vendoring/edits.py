@@ -25,7 +25,7 @@ GUARD = "#include <TargetConditionals.h>\n"
 
 @dataclass(frozen=True)
 class Edit:
-    """One change of one file: see the comments of edits.toml.
+    """One change of one file; the comments of edits.toml document the fields.
 
     anchor must match `count` times. `insert` becomes new lines before or after the matched
     lines; `replacement` replaces the match. only: the case for which the edit is. version: the
@@ -121,7 +121,7 @@ class EditSet:
         }
 
     def applying(self, *conditions: str) -> EditSet:
-        """Return what applies in all cases or under one of these conditions: see `only`."""
+        """Return the entries whose `only` is empty or one of these conditions."""
         cases = ("", *conditions)
         return EditSet(
             tuple(copy for copy in self.copies if copy.only in cases),

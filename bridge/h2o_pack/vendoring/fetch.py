@@ -56,7 +56,7 @@ SETTINGS = (
     *("-c", f"core.attributesFile={os.devnull}"),
     *("-c", "core.fsmonitor=false"),
     *("-c", "gc.auto=0"),
-    # Others, such as ext::, start programs.
+    # Other protocols, such as ext::, start programs.
     *("-c", "protocol.allow=never"),
     *(part for name in PROTOCOLS for part in ("-c", f"protocol.{name}.allow=always")),
     *("-c", "maintenance.auto=false"),

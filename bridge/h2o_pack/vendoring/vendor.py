@@ -79,7 +79,7 @@ def refuse_floating(vendor_folder: Path, shared: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class VendorManifest:
-    """files: sha256 of each file by its path in Vendor."""
+    """The manifest of a Vendor folder; files: sha256 of each file by its path in Vendor."""
 
     files: dict[str, str]
 

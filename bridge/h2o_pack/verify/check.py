@@ -98,13 +98,14 @@ IN_XCODES_FOLDERS = ("xcuserdata", "project.xcworkspace")
 IN_PACKAGES = (".build", ".swiftpm")
 XCODES_FOLDER = PurePosixPath(".swiftpm/xcode")
 LEFT_BY_XCODE = ("xcuserdata", "contents.xcworkspacedata")
-"""In XCODES_FOLDER of a package that Xcode has opened."""
+"""Names of files and folders that Xcode writes into XCODES_FOLDER when it opens a package."""
 READ_BY_SWIFTPM = frozenset({".swiftpm", "Plugins", "Snippets", "Sources", "Tests"})
-"""Folders at a package's root from which a build reads more than the manifest names."""
+"""Folders at a package's root in which a build also reads files that the manifest does not
+name."""
 
 
 def is_leftover(path: PurePosixPath) -> bool:
-    """Whether tools leave such a file or folder there, and no build reads it."""
+    """Whether a file or folder is one that tools leave behind and no build reads."""
     if path.name == ".DS_Store":
         return True
     if XCODES_FOLDER in path.parents and path.name in LEFT_BY_XCODE:
@@ -242,7 +243,7 @@ def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
 
 
 def told_of_edit(package: Path, difference: Difference, file: lock.EditedFile) -> Difference:
-    """Say of a changed file whether it is upstream's own version again."""
+    """Return a changed file's difference, which says if it is upstream's own version again."""
     if text_digest(package / difference.path) != file.before:
         return difference
     return replace(
@@ -264,7 +265,7 @@ def verify(
     """Compare a package with what h2o-pack recorded when it wrote it.
 
     quick: compare sizes of the model's files, without reading them. Raises UserError: the
-    folder is not a package of ours, or its lock cannot be read.
+    folder is not a package of h2o-pack, or its lock cannot be read.
     """
     package = package.resolve()
     record = lock.read(package)
@@ -403,7 +404,7 @@ def beside_models(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
 def pieces(
     package: Path, bundled: Manifest, *, quick: bool, say: ProgressReporter
 ) -> Iterator[Difference]:
-    """Yield files that the app would refuse piece by piece, although the records agree."""
+    """Yield files of which a piece has a wrong digest, so that the app refuses them."""
     from h2o_pack.bundling.bundle import digests
 
     if bundled.piece_size is None:

@@ -205,7 +205,7 @@ def test_what_an_older_swift_prints_of_a_manifest_is_read_too(machine, tmp_path)
 @pytest.mark.parametrize(
     ("scripts", "why"),
     [
-        ({}, "Swift is missing, which reads Package.swift"),
+        ({}, "reading Package.swift needs Swift, which is missing"),
         ({"swift": BROKEN}, "error: no way"),
         ({"swift": GARBAGE}, "Swift cannot read it"),
     ],

@@ -182,7 +182,7 @@ def test_dependencies_that_cannot_be_fetched_are_named_with_the_remedy(swift, tm
     with pytest.raises(UserError) as caught:
         swift_half.build(host, tool, tmp_path, print)
     assert caught.value.what == (
-        "swift build cannot fetch what upstream depends on: "
+        "swift build cannot fetch packages that upstream depends on: "
         "https://github.com/apple/swift-numerics, https://github.com/ibireme/yyjson"
     )
     assert "--offline" in caught.value.remedy

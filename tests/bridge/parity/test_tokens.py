@@ -253,7 +253,7 @@ def test_other_rows_at_last_are_remarked_upon(asked, answer):
     assert result.equal
     [remark] = result.ties
     assert remark.kind == "kept"
-    assert "other rows are kept at last in 1 layers: layer 2, head " in remark.detail
+    assert "different rows are kept at the end in 1 layers: layer 2, head " in remark.detail
     assert f"keeps [9999], Python [{lost}] instead" in remark.detail
 
 

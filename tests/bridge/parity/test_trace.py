@@ -194,7 +194,7 @@ def test_what_was_recalled_is_compared_too(trace, tmp_path):
     first = op.compare_case(copy, case).first_difference
     assert first is not None
     assert (first.layer, first.step, first.kind) == (2, 20, "held")
-    assert first.detail.startswith("of what was recalled, head 0 keeps [")
+    assert first.detail.startswith("of recalled rows, head 0 keeps [")
 
 
 def test_a_value_that_is_no_number_is_a_difference(trace, tmp_path):
@@ -251,7 +251,7 @@ def test_rows_of_almost_the_same_importance_tie(tokens, gap, tie):
     before = cache([0, 1, 2, 3], [1.0, 0.5, 0.3, 0.3 + gap]).ledger
     explanation = tied(ours, theirs, before, tokens)
     assert bool(explanation) == tie
-    assert explanation.startswith("head 0 ties [2] with [3]: their importances" * tie)
+    assert explanation.startswith("in head 0 [2] ties with [3]: their importances" * tie)
 
 
 def test_neither_equal_positions_nor_a_row_that_was_not_there_are_a_tie():

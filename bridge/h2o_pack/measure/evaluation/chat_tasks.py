@@ -1,8 +1,8 @@
-"""Tasks in a conversation, through a model's own chat template.
+"""Makes tasks in a conversation, written with the model's own chat template.
 
-One conversation holds everything that is asked for: notes of real text with facts of one form
-among them, a rule in its first turn, a fact in an answer of the model's and one in a tool's
-output. Each task then asks on a copy of the caches.
+One conversation contains the answers to all tasks: notes of real text with facts of one form
+among them, a rule in its first turn, a fact in an answer of the model, and a fact in a tool's
+output. The questions of each task are asked on a copy of the caches.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from h2o_pack.measure.evaluation.tasks import Asking, Turn, Way, window_start
 from h2o_pack.measure.text import Messages, Tokens
 
 PASSAGE, FORECAST = 16, 32
-"""Tokens of the notes' continuation that are given, and tokens that are predicted then."""
+"""Tokens of the notes' continuation that the model reads, and tokens that it then predicts."""
 _SENTENCE = range(40, 400)
 """Characters of a sentence that is taken from the text."""
 _END = "\N{REFERENCE MARK}"
-"""Stands where the notes are cut, so that all conversations have the length asked for."""
+"""Marks the end of the notes, where text is cut so that a conversation has its length."""
 
 
 class Form(Struct, frozen=True, forbid_unknown_fields=True):
-    """A kind of fact; its texts have {name}, {value} in the statement, {names} in together.
+    """A kind of fact; its texts contain placeholders.
 
-    begin: of the answer, up to the value. words: whether the value is a word, not four digits.
+    statement: with {name} and {value}. question, wording: two questions, with {name}. begin:
+    the answer's text before the value, with {name}. together: a question about several facts,
+    with {names}. words: whether the value is a word; otherwise it is a number of four digits.
     """
 
     statement: str
@@ -67,12 +69,12 @@ def phrases() -> Phrases:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation up to the questions.
+    """A conversation before any question is asked.
 
-    messages: of the turns so far, in which `_END` marks the notes' end. length: tokens that it
-    is cut to. facts: names and values, in the order in which they are asked for. rule: the word
-    that the first turn says to answer with. earlier, tool: the pair in an answer and in a
-    tool's output.
+    messages: its turns, in which `_END` marks the notes' end. length: its tokens, after cutting
+    the notes. facts: (name, value) pairs, in the order of the questions. rule: the word that
+    the first turn tells the model to answer with. earlier, tool: the (name, value) pair in the
+    model's answer and in the tool's output.
     """
 
     tokens: Tokens
@@ -93,15 +95,16 @@ class Conversation:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The ids of all turns, `length` in all."""
+        """The ids of all turns, `length` ids together."""
         return tuple(self._cut[0])
 
     def question_ids(
         self, question: str, begin: str, earlier: Messages = ()
     ) -> tuple[int, ...]:
-        """Return the ids of a user's turn and of the answer's beginning.
+        """Return the ids of a question, as a turn of the user, and of the answer's beginning.
 
-        Raises UserError: the template writes earlier turns differently after a new one.
+        earlier: turns between the conversation and the question. Raises UserError: the template
+        writes earlier turns differently after a new turn.
         """
         messages = (*self.messages, *earlier)
         before = self.tokens.chat(messages)
@@ -136,17 +139,17 @@ class Conversation:
 
     @property
     def following(self) -> tuple[int, ...]:
-        """How the notes go on after their cut."""
+        """The ids of the notes' continuation after the cut."""
         return tuple(self._cut[1][: PASSAGE + FORECAST])
 
 
 def make_conversation(
     tokens: Tokens, length: int, facts: int, seed: int, number: int
 ) -> Conversation:
-    """Make one conversation of `length` tokens until the question, with four facts or more.
+    """Make a conversation of `length` tokens, without a question, with `facts` facts.
 
-    seed: decides, with `number`, the text, the names and the values; the form is the next with
-    each number. Raises UserError: the model has no chat template, or there is no room.
+    seed, number: decide the text, the names and the values; consecutive numbers have the forms
+    in turn. Raises UserError: the model has no chat template, or the facts do not fit.
     """
     draw = random.Random(f"chat {seed}/{number}")  # noqa: S311  not for secrets
     texts = phrases()
@@ -179,7 +182,10 @@ def make_conversation(
 
 
 def _notes(tokens: Tokens, share: float, length: int) -> list[str]:
-    """Return sentences of the text from a share of it on, more than enough."""
+    """Return more sentences than a conversation of `length` tokens needs.
+
+    share: where in the text the sentences begin, 0 to 1.
+    """
     whole = re.sub(r"\s+", " ", " ".join(tokens.documents))
     sentences = [s for s in re.split(r"(?<=[.!?]) ", whole) if len(s) in _SENTENCE]
     first, notes, characters = int(share * len(sentences)), list[str](), 0
@@ -227,7 +233,7 @@ def _asked(conversation: Conversation, *, wording: bool = False) -> tuple[Asking
 
 
 def _second_turn(conversation: Conversation) -> tuple[Asking, ...]:
-    """Another fact was asked for and answered before."""
+    """Ask for a fact after a turn in which another fact was asked for and answered."""
     question, begin, value = conversation.fact(1)
     before, turns = conversation.turn_ids(question, f"{begin} {value}.")
     question, begin, value = conversation.fact(0)
@@ -236,7 +242,7 @@ def _second_turn(conversation: Conversation) -> tuple[Asking, ...]:
 
 
 def _middle(conversation: Conversation) -> tuple[Asking, ...]:
-    """The prompt names nobody; the answer comes to a fact after another."""
+    """Ask without a name; the answer is made to state one fact and to begin another."""
     _, first, other = conversation.fact(1)
     _, begin, value = conversation.fact(0)
     prompt = conversation.question_ids(
@@ -247,7 +253,7 @@ def _middle(conversation: Conversation) -> tuple[Asking, ...]:
 
 
 def _named(conversation: Conversation) -> tuple[Asking, ...]:
-    """Three are asked for at once; the answer gives one, and later another."""
+    """Ask for three facts at once; the answer must give one of them, and then another."""
     names = [name for name, _ in conversation.facts[:3]]
     together = conversation.form.together.format(names=f"{names[2]}, {names[1]} and {names[0]}")
     _, first, other = conversation.fact(1)
@@ -283,7 +289,10 @@ _TASKS: dict[str, Callable[[Conversation], tuple[Asking, ...]]] = {
 
 
 def chat_askings(way: Way, _tokens: Tokens, conversation: Conversation) -> tuple[Asking, ...]:
-    """Return how a conversation is asked in a way; UserError if it has no such way."""
+    """Return the turns that ask a conversation in one of the ways.
+
+    Raises UserError: conversations cannot be asked in this way.
+    """
     if way not in _TASKS:
         remedy = f"Choose from: {', '.join(_TASKS)}."
         raise usage_error(f'a conversation is not asked in the way "{way}"', remedy)

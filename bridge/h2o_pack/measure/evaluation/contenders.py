@@ -1,4 +1,4 @@
-"""The caches that are compared, by names such as peak+pinned, and how they are made."""
+"""Contenders: the caches that are compared, found by names such as peak+pinned, and made."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ from h2o_py.models import make_h2o_cache
 
 
 class WindowCache(H2OKVCache):
-    """The first tokens, pinned ones and a window: of all other rows the oldest goes.
+    """Keeps the first tokens, the pinned tokens and a window of recent tokens.
 
-    Its policy has no rows for heavy hitters. Where a chunk is longer than the cache, that
-    policy evicts, and an older row may stay for a while.
+    It evicts the oldest row that is not protected. Its policy has no rows for heavy hitters. If
+    a chunk is longer than the cache, H2O's policy evicts, and a row older than the window may
+    remain until later tokens evict it.
     """
 
     def attend(self, queries: mx.array, **options: Any) -> mx.array:
-        """Attention as ever; then the victim is another one."""
+        """Attend like an H2O cache, then make the oldest unprotected row the next victim."""
         out = super().attend(queries, **options)
         ledger = self.ledger
         if self.length >= self.max_size and ledger is not None:
@@ -58,7 +59,7 @@ _NAME = re.compile(
 )
 
 FULL_STORAGES = {name: stored for name, stored in STORAGES.items() if stored.recent is None}
-"""Of a cache that keeps all rows."""
+"""The storages that a cache that keeps all rows can use, by name."""
 
 
 class Policy(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,10 +75,11 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to keep rows; `name` is what it was asked for by.
+    """A kind of cache to compare: a policy with a storage.
 
-    rows: that each KV head keeps, on average over the layers; 0 for all that come.
-    recall: its settings; None for none.
+    name: in the preset, as "policy/storage+pinned+recall". policy: a name in policies.toml,
+    `UNBOUNDED` or `ROTATING`. pinned: whether the tokens of the facts are pinned. rows: per KV
+    head, on average over the layers; 0 to keep all rows. recall: its settings; None without it.
     """
 
     name: str
@@ -93,12 +95,12 @@ class Contender:
 
     @property
     def bounded(self) -> bool:
-        """Whether its rows are limited."""
+        """Whether the cache limits its rows."""
         return self.policy != UNBOUNDED
 
     @property
     def title(self) -> str:
-        """Its name in tables."""
+        """The contender's name in tables."""
         stored = "" if self.storage == "dense" else f", {storage_title(self.storage)}"
         if self.policy == UNBOUNDED:
             return f"full cache{stored}"
@@ -108,7 +110,10 @@ class Contender:
         return policies()[self.policy].title + stored + pinned + _recall_title(self.recall)
 
     def config(self, pinned: tuple[tuple[int, int], ...] = ()) -> H2OConfig:
-        """Return the policy's configuration at its rows; H2OError if they are too few."""
+        """Return the policy's configuration for `rows`; H2OError if they are too few.
+
+        pinned: (begin, end) positions, for a contender that pins.
+        """
         policy = policies()[self.policy]
         settings = dict(policy.settings)
         if policy.heavy is not None:
@@ -127,7 +132,10 @@ class Contender:
 
 
 def find_contender(name: str) -> Contender:
-    """Return the contender of a name, without rows; UserError names the nearest."""
+    """Return the contender with a name; its `rows` are not set.
+
+    Raises UserError, which offers the nearest name: the name is unknown.
+    """
     names = (UNBOUNDED, ROTATING, *policies())
     parts = _NAME.fullmatch(name)
     policy = parts["policy"] if parts else name.partition("/")[0].partition("+")[0]
@@ -143,8 +151,7 @@ def find_contender(name: str) -> Contender:
     as_it_comes = fixed and policy != UNBOUNDED and storage != "dense"
     if as_it_comes or (pinned and plain) or (fixed and steps is not None):
         raise usage_error(
-            f'there is no contender "{name}": {policy} stores rows as they come, has '
-            "nothing to pin and recalls nothing",
+            f'there is no contender "{name}": {policy} does not quantize, pin or recall rows',
             f'Use "{policy}" alone.',
         )
     recall = None
@@ -189,18 +196,19 @@ def _unknown(name: str, part: str, names: Iterable[str]) -> UserError:
 
 
 BudgetsFor = Callable[[Contender], Budgets]
-"""Budgets by layer for a contender, whose rows are the average of the layers."""
+"""Returns budgets by layer for a contender; they have its `rows` on average."""
 
 _STORED = 2
-"""Bytes of an element where a row is stored as it comes, also if float32 is computed in."""
+"""Bytes of an element that is not quantized. They count also if the model computes in
+float32."""
 _NEVER_EVICTS = 1 << 14
-"""Rows of a cache that is to keep all."""
+"""Rows of a cache that must keep all rows."""
 _MOST_ROWS = 1 << 24
-"""More rows than any number of bytes buys."""
+"""A number of rows that no limit of bytes allows."""
 
 
 class CacheFactory:
-    """Makes caches for one model; `budgets` are those that differ from layer to layer."""
+    """Makes caches for one model; `budgets` makes the budgets that differ by layer."""
 
     def __init__(self, model: Any, budgets: BudgetsFor | None = None) -> None:
         self._model = model
@@ -212,10 +220,11 @@ class CacheFactory:
     def caches(
         self, contender: Contender, pinned: tuple[tuple[int, int], ...] = ()
     ) -> list[Any]:
-        """Make new caches, one per layer; `pinned` holds for contenders with `+pinned`.
+        """Make new caches, one per layer.
 
-        Raises UserError: the contender needs budgets by layer, or the model has no layer to
-        bound. H2OError: h2o_py refuses the model or so few rows.
+        pinned: (begin, end) positions; only contenders with `+pinned` use them. Raises
+        UserError: the contender needs budgets by layer, or the model has no plain KVCache to
+        replace. H2OError: h2o_py refuses the model, or the rows because they are too few.
         """
         if contender.policy == UNBOUNDED and contender.storage == "dense":
             return list(make_prompt_cache(self._model))
@@ -238,10 +247,10 @@ class CacheFactory:
             )
 
     def bytes(self, contender: Contender, length: int) -> int:
-        """Count the bytes of the full caches of one sequence of `length` tokens.
+        """Count the bytes of the contender's caches, all full, after `length` tokens.
 
-        All that is allocated counts: keys and values, scores, positions, novelty, and what
-        each head has once (`h2o_pack.memory.kept`).
+        All arrays count: keys and values, scores, positions, novelty, and those that a head has
+        once rather than per row (`h2o_pack.memory.kept`).
         """
         size, element = self._group_size, self._element
         if contender.policy in (UNBOUNDED, ROTATING):
@@ -262,7 +271,7 @@ class CacheFactory:
         return total
 
     def archive_bytes(self, contender: Contender, length: int) -> int:
-        """Count the bytes of what recall keeps of `length` tokens: keys, values, novelty."""
+        """Count the bytes of recall's archive of `length` tokens: keys, values, novelty."""
         if contender.recall is None:
             return 0
         archived = [
@@ -272,14 +281,17 @@ class CacheFactory:
         return length * sum(layer.token_bytes for layer in archived)
 
     def rows_for(self, contender: Contender, limit: int, length: int) -> int:
-        """Return the most rows whose bytes are at most `limit`; 0 where all rows stay."""
+        """Return the largest number of rows that take at most `limit` bytes.
+
+        Returns 0 for a contender that keeps all rows.
+        """
         if not contender.bounded:
             return 0
 
         def takes(rows: int) -> int:
             try:
                 return self.bytes(contender.with_rows(rows), length)
-            except H2OError:  # too few rows for its budgets: more are needed anyway
+            except H2OError:  # too few rows for the budgets: counting 0 bytes raises the search
                 return 0
 
         return bisect.bisect_right(range(1, _MOST_ROWS), limit, key=takes)
@@ -290,7 +302,7 @@ class CacheFactory:
         if self._budgets is None:
             raise usage_error(
                 f"{contender.name} needs budgets that differ from layer to layer",
-                "Give a profile (--profile FILE), or leave it out.",
+                "Give a profile (--profile FILE), or leave this contender out.",
             )
         return self._budgets(contender)
 
@@ -300,7 +312,7 @@ class CacheFactory:
             kinds = ", ".join(sorted({type(cache).__name__ for cache in own}))
             raise usage_error(
                 f"the model has no layer with a plain KVCache (it uses {kinds})",
-                "Choose a model with full attention: this one has nothing to bound.",
+                "Choose a model with full attention: H2O cannot bound the caches of this one.",
             )
         return [make(i) if type(cache) is KVCache else cache for i, cache in enumerate(own)]
 
@@ -320,7 +332,7 @@ def _group_size(layers: Sequence[Layer]) -> int:
 
 
 def _full_layers(model: Any) -> tuple[dict[int, Layer], int]:
-    """Return the layers with full attention by their cache's index, and bytes per element."""
+    """Return the layers with full attention, by cache index, and the bytes of an element."""
     caches = make_prompt_cache(model)
     mx.eval(model(mx.zeros((1, 1), mx.int32), cache=caches))
     layers, element = {}, 0

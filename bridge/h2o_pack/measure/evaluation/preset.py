@@ -1,4 +1,4 @@
-"""What is run: experiments on samples, read from a preset's TOML and changed by options."""
+"""Presets: experiments on samples, read from TOML and changed by command-line options."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     """Contenders that are compared in one table.
 
     id: key in JSON. title: of the table. contenders: names (`measure.evaluation.contenders`);
-    the full cache is always there. budgets: rows of a KV head, as numbers or as shares of the
-    length such as "1/4". equal: "rows": all keep as many rows; "bytes": as many as take the
-    bytes of the default policy with 16-bit rows, ledger and all. baseline: what the others are
-    compared with.
+    the full cache is added to every table. budgets: rows per KV head, as numbers or as shares
+    of the length such as "1/4". equal: "rows" gives all contenders the same number of rows;
+    "bytes" gives each as many rows as fit into the bytes of the default policy with 16-bit
+    rows, including its ledger. baseline: the contender that the others are compared with.
     """
 
     id: str
@@ -44,18 +44,20 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
-    """Samples of one kind, and who reads them.
+    """Samples of one kind, and the groups of contenders that read them.
 
-    id: key in JSON. title: of the section. task: "read" text token by token and ask; "prompts":
-    read it as prompts and ask in `ways`; "chat": the same in conversations
-    (`measure.evaluation.chat_tasks`); or "speed": generate and take the time. lengths: tokens
-    of a sample; for speed, of the prompt. samples: for each seed; for speed, runs. ask:
-    "nothing"; "one": a sample has one fact, its depth the next of `depths`; "all": it has one
-    at each depth, all asked on copies of the cache; "turns": the same, one after another.
-    depths: of facts, 0 the beginning of the text, 1 its end. decoys: with "one", and in
-    conversations: facts of the same form besides, spread over the text. digits: of each fact's
-    number. ways: of asking, where text is read as prompts or in conversations. seeds: of its
-    samples; none for the preset's. generate: for speed: tokens to generate. groups: the tables.
+    id: key in JSON. title: of the section on the page. task: "read" lets the model read text
+    token by token and then asks; "prompts" reads text as prompts and asks in each of the
+    `ways`; "chat" does the same with conversations (`measure.evaluation.chat_tasks`); "speed"
+    measures the time to generate. lengths: tokens of a sample, or of the prompt for "speed".
+    samples: how many per seed, or how many runs for "speed". ask: "nothing" asks no question;
+    "one" puts one fact into a sample, at the next of the `depths`; "all" puts one at each depth
+    and asks for each on a copy of the cache; "turns" asks for them one after another. depths:
+    places of the facts, from 0, the beginning of the text, to 1, its end. decoys: number of
+    other facts of the same form, spread over the text, for "one" and for conversations. digits:
+    of each fact's number. ways: of asking, for "prompts" and "chat". seeds: of the samples;
+    empty to use the preset's. generate: how many tokens to generate for "speed". groups: the
+    tables.
     """
 
     id: str
@@ -73,7 +75,7 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     generate: int = 200
 
     def shape(self, length: int, number: int) -> Shape:
-        """Return how the sample of a number is built."""
+        """Return how to build a sample; number: its place among the samples of a seed."""
         if self.ask == "nothing":
             return Shape(length)
         if self.ask == "one":
@@ -86,11 +88,11 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A run.
+    """The experiments of one run, and their settings.
 
-    models: what mlx_lm loads, or "demo"; one report each. text: held out from the demo model's
-    training. batch: samples that are read at once. float32: whether the model computes in it;
-    bytes are those of 16-bit rows also then.
+    models: names that mlx_lm loads, or "demo"; each model has its own report. text: which
+    held-out text is read, source code or prose. batch: samples that are read at once. float32:
+    whether the model computes in float32; even then, bytes are counted for 16-bit rows.
     """
 
     format: Literal[1]
@@ -112,11 +114,11 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         batch: int = 0,
         **changes: Any,
     ) -> Preset:
-        """Return the preset with a user's changes; what is empty or 0 keeps its value.
+        """Return the preset with a user's changes; an empty value or 0 changes nothing.
 
-        experiments: ids of those to run. seeds: also of experiments that have their own.
-        changes: to each experiment and group, by the names of their fields. Raises UserError:
-        an experiment or a contender is unknown, or a budget is none.
+        experiments: ids of the experiments to run. seeds: replace also those of experiments.
+        changes: values of fields of every experiment and group. Raises UserError: an experiment
+        or a contender is unknown, or a budget is neither a number of rows nor a share.
         """
         ids = [experiment.id for experiment in self.experiments]
         for name in experiments:
@@ -154,7 +156,10 @@ def _changed(experiment: Experiment, changes: dict[str, Any]) -> Experiment:
 
 
 def rows_of(budget: str, length: int) -> int:
-    """Return a budget's rows, a number or a share of the length; UserError if it is neither."""
+    """Return a budget's rows per KV head at a length in tokens.
+
+    Raises UserError: the budget is neither a number of rows nor a share of the length.
+    """
     try:
         share = Fraction(budget)
     except (ValueError, ZeroDivisionError):
@@ -175,7 +180,10 @@ def names() -> list[str]:
 
 @cache
 def load_preset(name: str) -> Preset:
-    """Load a preset of the package, or of a TOML file; UserError names what is wrong."""
+    """Load a preset by name from the package, or from a user's TOML file.
+
+    Raises UserError: there is no such preset or file, or it is not valid.
+    """
     path = Path(name)
     if path.suffix == ".toml":
         return parse(read_text(path, "Give a preset's TOML file."), path.stem, name)
@@ -189,7 +197,11 @@ def load_preset(name: str) -> Preset:
 
 
 def parse(text: str, name: str, source: str) -> Preset:
-    """Read a preset's TOML; UserError names the source and the entry."""
+    """Read a preset from TOML text.
+
+    source: where the text is from, for errors. Raises UserError, which names the source and the
+    entry: the text is not a valid preset.
+    """
     blame = Blame("Compare with a preset of h2o-pack, such as demo.toml.", ExitCode.USAGE)
     preset = structs.replace(parse_toml(text, Preset, source, blame), name=name)
     try:
@@ -202,15 +214,17 @@ def parse(text: str, name: str, source: str) -> Preset:
 
 
 def _check(preset: Preset) -> None:
-    """Refuse what types cannot."""
+    """Raise UserError for mistakes in a preset that its types allow."""
     for experiment in preset.experiments:
         where = f"experiment {experiment.id}"
         if experiment.ask != "nothing" and not experiment.depths:
-            raise usage_error(f"{where}: depths is missing", "Facts stand at depths.")
+            raise usage_error(
+                f"{where}: depths is missing", "Say at which depths of the text facts are put."
+            )
         if (experiment.task in ("prompts", "chat")) != bool(experiment.ways):
             raise usage_error(
-                f'{where}: ways belong to the tasks "prompts" and "chat"',
-                "Give both, or neither.",
+                f'{where}: ways are for the tasks "prompts" and "chat", which need them',
+                "Give such a task with its ways, or another task without ways.",
             )
         for group in experiment.groups:
             for name in (*group.contenders, group.baseline):

@@ -1,8 +1,8 @@
-"""Runs all contenders through the same samples: token by token, or as prompts.
+"""Lets all contenders read the same samples, token by token or as prompts.
 
-Token by token, all are compared with the full cache at each position, there and then, so that
-nothing but a position's logits is ever held: the vocabulary of a large model times a long text
-would not fit. The first contender must be the full cache.
+Token by token, each contender is compared with the full cache at every position as soon as it
+is read, so that only the logits of one position are in memory: those of a long text, with the
+vocabulary of a large model, would not fit. The first contender must be the full cache.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from h2o_pack.measure.text import Tokens
 from h2o_pack.progress import BarAdvance
 
 PREFILL = 32
-"""Tokens that are read at once, as in the paper; each one after that by itself."""
+"""Tokens that are read at once at the beginning, as in the paper; then one token at a time."""
 PIECE = 512
 """Tokens of a prompt that are read at once."""
 BINS = 64
-"""Equal parts of the text over which kept positions are counted."""
+"""Number of equal parts of the text in which kept positions are counted."""
 
 Prediction = tuple[mx.array, mx.array, mx.array]
 Kept = tuple[tuple[float, ...], ...]
 
 
 def no_progress(amount: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 class Lane:
-    """One contender's caches, its last logits [B, V], and sums over the scored tokens [3, B].
+    """One contender's caches while it reads a batch of samples.
 
-    stream: on which it computes; None for the default one.
+    logits: of the last position, [B, V]. It also has sums over the scored tokens, [3, B].
+    stream: of MLX, on which the lane computes; None for the default stream.
     """
 
     def __init__(self, model: Any, caches: list[Any], stream: Any = None) -> None:
@@ -50,22 +51,22 @@ class Lane:
         self._count = mx.zeros((1,))
 
     def copy(self) -> Lane:
-        """Return a lane with a copy of the caches; it has read nothing yet."""
+        """Return a lane with copies of the caches, without logits and sums."""
         return Lane(self._model, copy.deepcopy(self.caches), self._stream)
 
     def read(self, ids: mx.array) -> None:
-        """Feed tokens [B, L], lazily."""
+        """Read tokens [B, L] at once, without evaluating the result."""
         with mx.stream(self._stream):
             self.logits = self._model(ids, cache=self.caches)[:, -1]
 
     def feed(self, ids: mx.array) -> None:
-        """Feed tokens [B, L] one by one."""
+        """Read tokens [B, L] one by one."""
         for column in range(ids.shape[1]):
             self.read(ids[:, column : column + 1])
             mx.eval(self.logits)
 
     def read_prompt(self, ids: mx.array) -> None:
-        """Read a prompt [B, L] in pieces, its last token by itself."""
+        """Read a prompt [B, L] in pieces of `PIECE` tokens, and its last token alone."""
         before = ids.shape[1] - 1
         for start in range(0, before, PIECE):
             self.read(ids[:, start : min(start + PIECE, before)])
@@ -73,7 +74,7 @@ class Lane:
         self.feed(ids[:, before:])
 
     def say(self, ids: mx.array) -> mx.array:
-        """Feed ids [B, L] one by one; returns ln p of each before it came, [B, L, V]."""
+        """Read ids [B, L] one by one; returns the ln p predicted before each, [B, L, V]."""
         predicted = []
         for column in range(ids.shape[1]):
             predicted.append(self.log_probabilities())
@@ -82,7 +83,7 @@ class Lane:
 
     @property
     def pending(self) -> tuple[mx.array, mx.array]:
-        """What is to be computed before the next token."""
+        """The arrays that must be evaluated before the next token."""
         return self.logits, self._sums
 
     def log_probabilities(self) -> mx.array:
@@ -92,13 +93,16 @@ class Lane:
             return wide - mx.logsumexp(wide, axis=-1, keepdims=True)
 
     def prediction(self) -> Prediction:
-        """Return ln p and p of the next token, float32 [B, V], and the most likely one [B]."""
+        """Return ln p and p of the next token, float32 [B, V], and the most likely id [B]."""
         with mx.stream(self._stream):
             logp = self.log_probabilities()
             return logp, mx.exp(logp), mx.argmax(logp, axis=-1)
 
     def compare(self, expected: Prediction, token: mx.array, counts: mx.array) -> None:
-        """Add up how this lane predicts `token` [B, 1] where `counts` [B] says so."""
+        """Add to the sums how well this lane predicts `token` [B, 1].
+
+        expected: the full cache's prediction. counts: [B], whether a sample's token is scored.
+        """
         full, probabilities, most_likely = expected
         with mx.stream(self._stream):
             logp = self.log_probabilities()
@@ -110,7 +114,7 @@ class Lane:
             self._count = self._count + counts
 
     def means(self) -> list[dict[str, float]]:
-        """Return nll, KL and agreement of each sample."""
+        """Return each sample's nll, KL divergence and agreement (`Outcome.metrics`)."""
         means: Any = (self._sums / mx.maximum(self._count, 1)).T.tolist()
         return [dict(zip(("nll", "kl", "agreement"), row, strict=True)) for row in means]
 
@@ -125,11 +129,12 @@ def run_text(
     in_turns: bool,
     advance: BarAdvance = no_progress,
 ) -> list[list[Outcome]]:
-    """Read one batch of samples token by token, then ask; the model is routed.
+    """Let contenders read one batch of samples token by token, then ask the questions.
 
-    contenders: the full cache, then others. in_turns: whether questions follow one another;
-    else each is asked on a copy. advance: told how many tokens each contender has read. Returns
-    outcomes by contender, then sample.
+    model: must be routed (`h2o_py.routing.routed`). contenders: the full cache, then others.
+    in_turns: whether a question is asked after the ones before it; otherwise each is asked on a
+    copy of the caches. advance: called with the number of tokens that all contenders have read.
+    Returns outcomes by contender, then sample.
     """
     facts = [sample.questions[-1].fact for sample in samples if sample.questions]
     pinned = ((0, max(fact.position + fact.length for fact in facts)),) if facts else ()
@@ -153,7 +158,7 @@ def run_text(
             for lane in some:
                 lane.compare(now, token, counts)
                 lane.read(token)
-            then = then or lanes[0].prediction()  # with the first lane, as all wait for it
+            then = then or lanes[0].prediction()  # early, because all lanes wait for it
             _start(some, then)
         expected = then or now
         advance(1)
@@ -180,10 +185,10 @@ def _outcome(
 
 
 def _together(lanes: Sequence[Lane]) -> Iterator[Sequence[Lane]]:
-    """Yield lanes to be given to MLX at once, one of each stream.
+    """Yield groups of lanes whose work is given to MLX at once, one lane per stream.
 
-    MLX queues only a few tasks ahead: those of one lane would leave the other streams idle, and
-    while the tasks of all lanes are built all of them would be.
+    MLX queues only a few tasks ahead. With one lane at a time the other streams would be idle;
+    with all lanes at once every stream would be idle while Python builds the tasks.
     """
     width = len(_POOL) or 1
     for i in range(0, len(lanes), width):
@@ -191,14 +196,14 @@ def _together(lanes: Sequence[Lane]) -> Iterator[Sequence[Lane]]:
 
 
 def _start(lanes: Sequence[Lane], first: Sequence[mx.array] = ()) -> None:
-    """Begin to compute, and return before it is done."""
+    """Start computing the lanes' pending arrays, and return without waiting for them."""
     mx.async_eval(*first, *(array for lane in lanes for array in lane.pending))
 
 
 def _ask(
     lane: Lane, tokens: Tokens, samples: Sequence[Sample], *, in_turns: bool
 ) -> list[list[bool]]:
-    """Return by sample whether each question was answered."""
+    """Ask all questions of the samples; return by sample whether each answer was right."""
     right: list[list[bool]] = [[] for _ in samples]
     for questions in zip(*(sample.questions for sample in samples), strict=True):
         asking = lane if in_turns else lane.copy()
@@ -210,13 +215,13 @@ def _ask(
 
 
 def _answered(lane: Lane, tokens: Tokens, answers: Sequence[str]) -> list[bool]:
-    """Let a lane go on greedily; returns by sample whether its answer came."""
+    """Generate greedily; return by sample whether the text contains the right answer."""
     tokens_by_step = []
     for _ in range(1 + max(len(tokens.encode(f" {answer}")) for answer in answers)):
         tokens_by_step.append(mx.argmax(lane.logits, axis=-1, keepdims=True))
         lane.feed(tokens_by_step[-1])
-    spoken: Any = mx.concatenate(tokens_by_step, axis=1).tolist()
-    pairs = zip(answers, spoken, strict=True)
+    generated: Any = mx.concatenate(tokens_by_step, axis=1).tolist()
+    pairs = zip(answers, generated, strict=True)
     return [answer in tokens.decode(ids) for answer, ids in pairs]
 
 
@@ -238,7 +243,7 @@ def _kept(caches: Sequence[Any], length: int, batch: int) -> list[Kept]:
 
 
 def _streams(count: int) -> list[Any]:
-    """Return where each lane computes: a GPU's own stream, or a few threads of the CPU."""
+    """Return each lane's MLX stream: the GPU's only one, or one of a few CPU threads."""
     if mx.default_device() != mx.Device(mx.cpu):
         return [mx.default_stream(mx.default_device())] * count
     while len(_POOL) < min(_MOST_STREAMS, usable_cores()):
@@ -250,7 +255,7 @@ _MOST_STREAMS = 4
 _POOL: list[Any] = []
 
 Forecast = dict[tuple[Way, int, int], mx.array]
-"""Of the full cache: ln p [B, L, V] of what it was made to say, by way, asking and turn."""
+"""The full cache's ln p [B, L, V] for the forced tokens, by way, asking and turn."""
 
 
 def run_prompts(
@@ -263,11 +268,11 @@ def run_prompts(
     advance: BarAdvance = no_progress,
     asking: Callable[[Way, Tokens, Any], tuple[Asking, ...]] = askings,
 ) -> list[list[Outcome]]:
-    """Read one batch of samples as prompts, then ask in each way, on copies of the caches.
+    """Let contenders read one batch of samples as prompts, then ask in each way.
 
-    contenders and advance: as in `run_text`. asking: how a sample is asked in a way. Returns
-    outcomes by contender, then sample. A metric has a way's name, or where words are predicted
-    `<way>_nll` and `<way>_kl`.
+    Each way asks on copies of the caches. model, contenders, advance: as in `run_text`. asking:
+    returns the turns that ask a sample in a way. Returns outcomes by contender, then sample. A
+    way's metric has the way's name; a way that predicts text has `<way>_nll` and `<way>_kl`.
     """
     askings_by_way = {way: [asking(way, tokens, sample) for sample in samples] for way in ways}
     ids = mx.array([sample.ids for sample in samples])
@@ -292,7 +297,11 @@ def _ask_in_way(
     samples: Sequence[tuple[Asking, ...]],
     full: Forecast,
 ) -> list[dict[str, float]]:
-    """Ask all samples in one way; fills `full` if it is empty there, else compares."""
+    """Ask all samples in one way; return the metrics by sample.
+
+    full: the full cache's predictions. The first lane is the full cache and adds them; the
+    others are compared with them.
+    """
     right: list[list[bool]] = [[] for _ in samples]
     sums, count = mx.zeros((2, len(samples))), 0
     for a in range(len(samples[0])):
@@ -319,7 +328,10 @@ def _ask_in_way(
 
 
 def _forecast_sums(own: mx.array, full: mx.array, forced: mx.array) -> mx.array:
-    """Return sums [2, B] over forced tokens: -ln p, and KL from the full cache."""
+    """Return sums over forced tokens, [2, B]: -ln p, and the KL divergence from the full cache.
+
+    own, full: ln p [B, L, V] of a contender and of the full cache. forced: ids [B, L].
+    """
     nll = -mx.take_along_axis(own, forced[..., None], axis=-1)[..., 0]
     kl = (mx.exp(full) * (full - own)).sum(axis=-1)
     return mx.stack([nll.sum(axis=1), kl.sum(axis=1)])

@@ -1,4 +1,4 @@
-"""The results of a run: the report, what a rerun does not reproduce, and the losses in it."""
+"""The report of a run, its comparison with an earlier report, and the losses taken from it."""
 
 from __future__ import annotations
 
@@ -30,85 +30,86 @@ from h2o_pack.results import Result, doc
 from h2o_py.config import H2ORecall
 
 LOWER_IS_BETTER = ("nll", "kl", "peak_bytes")
-"""What metrics end in of which less is better; of all others more is."""
+"""Endings of the names of metrics for which a lower value is better."""
 
 
 @dataclass(frozen=True)
 class QuestionCount:
-    """Questions about facts of one depth, asked in one turn."""
+    """The number of questions about facts of one depth, asked in one turn."""
 
     depth: float
     turn: int
     asked: int
-    right: Annotated[int, doc("Answered right.")]
+    right: Annotated[int, doc("Questions that were answered right.")]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A contender at one length and budget."""
+    """The figures of a contender at one length and budget."""
 
     length: Annotated[int, doc("Tokens per sample.")]
-    budget: Annotated[str, doc("Rows, a share of the length, or all.")]
-    budget_rows: Annotated[int, doc("Rows of that budget, at 16 bits.")]
+    budget: Annotated[str, doc('A number of rows, a share of the length, or "all".')]
+    budget_rows: Annotated[int, doc("The budget as a number of 16-bit rows.")]
     contender: Annotated[str, doc("policy[/storage][+pinned]")]
     title: str
-    rows: Annotated[int, doc("That each KV head keeps.")]
-    bytes: Annotated[int, doc("Of all layers for one sequence.")]
+    rows: Annotated[int, doc("Rows that each KV head keeps.")]
+    bytes: Annotated[int, doc("Bytes of the caches of all layers for one sequence.")]
     metrics: Annotated[
         dict[str, Estimate],
         doc(
-            "nll and kl in nats per token, agreement, recall and what a way of asking gives "
-            "as shares, speed, peak bytes."
+            "Metrics by name: nll and kl in nats per token; agreement, recall and the ways of "
+            "asking as shares; tokens_per_second; peak_bytes."
         ),
     ]
     difference: Annotated[
         dict[str, Difference],
-        doc("To the baseline, sample by sample; empty for the baseline itself."),
+        doc("Each metric's difference to the baseline, on the same samples; empty for itself."),
     ]
-    by_sample: Annotated[dict[str, tuple[float, ...]], doc("The metrics' values.")]
+    by_sample: Annotated[dict[str, tuple[float, ...]], doc("Each metric's value per sample.")]
     questions: tuple[QuestionCount, ...]
     kept: Annotated[
         tuple[tuple[float, ...], ...],
-        doc("By layer, the share of each part of the text that is still there, if known."),
+        doc("By layer, the share of each part of the text whose rows are kept, if known."),
     ]
     archive_bytes: Annotated[
-        int, doc("Of the archive that recall reads, in memory or in files; 0 without one.")
+        int, doc("Bytes of recall's archive, in memory or in files; 0 without one.")
     ] = 0
 
 
 @dataclass(frozen=True)
 class GroupResult:
-    """A table."""
+    """The table of a group of contenders."""
 
     id: str
     title: str
-    equal: Annotated[Equal, doc("What all contenders of a budget have alike.")]
-    baseline: Annotated[str, doc("The contender that differences are to.")]
+    equal: Annotated[Equal, doc("What all contenders of a budget have equally many of.")]
+    baseline: Annotated[str, doc("The contender that the others are compared with.")]
     cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """An experiment of the preset."""
+    """The results of an experiment of the preset."""
 
     id: str
     title: str
     task: Task
     ask: Ask
-    samples: Annotated[int, doc("Per seed; runs where speed is measured.")]
-    decoys: Annotated[int, doc("Other facts of the same form.")]
-    generate: Annotated[int, doc("Tokens, where speed is measured.")]
+    samples: Annotated[int, doc('Samples per seed; runs for the task "speed".')]
+    decoys: Annotated[int, doc("Other facts of the same form in each sample.")]
+    generate: Annotated[int, doc('Tokens generated for the task "speed".')]
     groups: tuple[GroupResult, ...]
-    seeds: Annotated[tuple[int, ...], doc("Of its samples; none for the report's.")] = ()
+    seeds: Annotated[tuple[int, ...], doc("Seeds of its samples; empty for the report's.")] = ()
 
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """A model."""
+    """The name of a model and a digest of its parameters."""
 
     name: str
     parameters_sha256: Annotated[
-        str, doc("Of the name, type, shape and bytes of each parameter, by name.")
+        str,
+        doc("Digest of the name, type, shape and bytes of all parameters, sorted by name."),
     ]
 
 
@@ -121,8 +122,10 @@ class Report(Result):
     model: ModelIdentity
     text: str
     seeds: tuple[int, ...]
-    prefill: Annotated[int, doc("Tokens read at once; each one after that by itself.")]
-    confidence: Annotated[float, doc("Of all intervals.")]
+    prefill: Annotated[
+        int, doc("Tokens read at once at the beginning of a text that is read token by token.")
+    ]
+    confidence: Annotated[float, doc("Confidence level of all intervals.")]
     machine: Machine
     experiments: tuple[ExperimentResult, ...]
 
@@ -145,7 +148,7 @@ class Evaluation(Result):
 
 @dataclass(frozen=True)
 class CellKey:
-    """A cell of a group's table before it is measured: a contender at a length and budget."""
+    """A contender at a length and budget, which a cell of a group's table is measured for."""
 
     length: int
     budget: str
@@ -153,13 +156,13 @@ class CellKey:
 
 
 Outcomes = Mapping[tuple[int, Contender], Sequence[Outcome]]
-"""By length and contender, in the samples' order."""
+"""Outcomes by length and contender, in the order of the samples."""
 
 
 def group_result(
     group: Group, keys: Sequence[CellKey], outcomes: Outcomes, factory: CacheFactory
 ) -> GroupResult:
-    """Make a table of what a group's contenders did."""
+    """Make a group's table from the outcomes of its contenders."""
     values = {key: metric_values(outcomes[key.length, key.contender]) for key in keys}
     cells = []
     for key in keys:
@@ -213,7 +216,7 @@ def baseline_of(key: CellKey, group: Group, keys: Sequence[CellKey]) -> CellKey 
 
 
 def count_questions(outcomes: Sequence[Outcome]) -> tuple[QuestionCount, ...]:
-    """Count what was asked and answered, by depth of the fact and turn of the question."""
+    """Count questions and right answers, by the fact's depth and the question's turn."""
     answers: dict[tuple[float, int], list[bool]] = {}
     for outcome in outcomes:
         for turn, (depth, right) in enumerate(outcome.answers):
@@ -225,7 +228,7 @@ def count_questions(outcomes: Sequence[Outcome]) -> tuple[QuestionCount, ...]:
 
 
 def mean_kept(outcomes: Sequence[Outcome]) -> tuple[tuple[float, ...], ...]:
-    """Return by layer the mean share of each part of the text that is still there."""
+    """Return by layer the mean share of each part of the text whose rows are kept."""
     shares = [outcome.kept for outcome in outcomes if outcome.kept]
     return tuple(
         tuple(rounded(sum(parts) / len(parts)) for parts in zip(*layer, strict=True))
@@ -234,7 +237,7 @@ def mean_kept(outcomes: Sequence[Outcome]) -> tuple[tuple[float, ...], ...]:
 
 
 OF_THE_MACHINE = tasks.SPEED
-"""Metrics that are not compared with those of another run."""
+"""Metrics that depend on the machine, and are not compared with another run's."""
 
 
 def read(path: Path) -> Report:
@@ -243,7 +246,10 @@ def read(path: Path) -> Report:
 
 
 def differences(earlier: Report, now: Report) -> list[str]:
-    """Return a sentence for each figure whose intervals in the two runs do not overlap."""
+    """Return a sentence for each difference between two reports.
+
+    Figures differ if their intervals in the two runs do not overlap.
+    """
     sentences = [
         f"{name}: {_listed(before)} before, {_listed(after)} now"
         for name in ("preset", "seeds", "text")
@@ -281,15 +287,15 @@ def _shown(metric: Estimate) -> str:
 POLICY = "default"
 FACTS, TEXT_KL = "asked", "text_kl"
 OF_LOSSES = {"read": ("recall", "kl"), "chat": (FACTS, TEXT_KL)}
-"""{task: the metrics of facts that were answered and of divergence, from which losses are}."""
+"""By task: the metrics from which losses are taken, facts answered and KL divergence."""
 
 
 def losses(report: Report) -> LossTable | None:
     """Return the losses of the default policy's caches, by storage and rows.
 
-    None where no storage was measured with all rows, beside which fewer could be put. Of tables
-    with facts, in conversations or in the text, those count that measure storages so, and of
-    these the ones with the most tokens.
+    Only experiments with facts count, and of these only the ones with the most tokens in which
+    a storage was measured with all rows, because fewer rows are compared with it. Returns None
+    if there is none.
     """
     with_facts = [
         (experiment, cell)
@@ -344,7 +350,7 @@ def measured_loss(task: str, cell: Cell, full: Cell) -> MeasuredLoss:
 
 
 def with_recall(report: Report) -> list[MeasuredRecall]:
-    """Return the caches that were measured with recall and without."""
+    """Return the facts answered with recall and without, for caches measured both ways."""
     prompts = [
         experiment.id
         for experiment in report.experiments

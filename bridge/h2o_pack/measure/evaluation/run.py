@@ -1,4 +1,4 @@
-"""Runs a preset on its models, shared by several machines, and writes the results."""
+"""Runs a preset on its models, in one process or in several at once, and writes the results."""
 
 from __future__ import annotations
 
@@ -53,12 +53,15 @@ from h2o_py.budgets import Budgets, parse_budgets
 from h2o_py.routing import routed
 
 _PROFILED, _PIECES = 1024, 4
-"""Tokens of a piece of the text that is profiled, and number of pieces, without a profile."""
+"""Tokens per piece of text, and number of pieces, to profile a model without a profile.json."""
 
 
 @dataclass(frozen=True)
 class LayerBudgetsSource:
-    """Budgets by layer: a file of them, or a profile.json; None profiles the model."""
+    """Where budgets by layer are from: a file of budgets, or a profile.json.
+
+    If both are None, the model is profiled.
+    """
 
     budgets: Path | None = None
     profile: Path | None = None
@@ -68,8 +71,8 @@ class LayerBudgetsSource:
 class LoadedModel:
     """A model with its cache factory, text and words for names.
 
-    sha256: of the names, types, shapes and bytes of all parameters, in the names' order.
-    text: what the text is called in reports.
+    sha256: of the names, types, shapes and bytes of all parameters, sorted by name. words: for
+    names of facts. text: the text's name in reports.
     """
 
     name: str
@@ -89,10 +92,10 @@ def load_for_evaluation(
     by_layer: LayerBudgetsSource = LayerBudgetsSource(),
     float32: bool = False,
 ) -> LoadedModel:
-    """Load a model, by a name that mlx_lm takes or "demo", and what it reads.
+    """Load a model, by a name that mlx_lm accepts or "demo", and the text it reads.
 
-    text: held out from the demo model's training. file: a user's own text instead. Raises
-    UserError: the model cannot be loaded, or the text not read.
+    text: which held-out text of the demo model. file: a user's own text to read instead. Raises
+    UserError: the model cannot be loaded, or the text cannot be read.
     """
     model, tokenizer = load(name)
     documents, called = held_out(text).documents, f"held-out {text} of the demo model"
@@ -111,7 +114,7 @@ def wrap(
     *,
     float32: bool = False,
 ) -> LoadedModel:
-    """Gather what a run needs of a model that is loaded already."""
+    """Return a `LoadedModel` for a model and tokenizer that are already loaded."""
     tokens = Tokens(tokenizer, documents)
     sha256 = digest(model)
     if float32:
@@ -139,7 +142,10 @@ def digest(model: Any) -> str:
 
 
 def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> BudgetsFor:
-    """Return a function that makes budgets: from a user's file, or by a contender's rule."""
+    """Return a function that makes budgets by layer for a contender.
+
+    They are from the user's file, or computed by the contender's rule from a profile.
+    """
     profile = cache(lambda: _profile(model, tokens, by_layer.profile))
 
     def budgets(contender: Contender) -> Budgets:
@@ -171,9 +177,9 @@ def _profile(model: Any, tokens: Tokens, profile: Path | None) -> Profile:
 
 RESULTS, PAGE = "results.json", "README.md"
 CELL_DEPTH = 6
-"""Containers around a cell: report, experiments, experiment, groups, group, cells."""
+"""Depth of a cell in results.json: report, experiments, experiment, groups, group, cells."""
 WARM_UP = 4
-"""Tokens of the run that comes before those whose speed is measured."""
+"""Tokens of an untimed run, before the runs whose speed is measured."""
 
 _FULL = find_contender(UNBOUNDED)
 _BYTES_OF = find_contender("default")
@@ -182,11 +188,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Options:
-    """A run.
+    """Options of a run.
 
-    preset: a user's changes included. text: instead of the preset's. output: folder for
-    results.json, README.md and the pictures; one below it for each of several models. earlier:
-    the results.json of an earlier run, to compare with.
+    preset: with the user's changes. text: a file to read instead of the preset's text. output:
+    folder for results.json, README.md and the pictures; with several models, each has a folder
+    in it. earlier: the results.json of an earlier run, to compare with.
     """
 
     preset: Preset
@@ -199,7 +205,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Share:
-    """One process among `size`; `group` is mx.distributed's."""
+    """The share of the work that one of `size` processes does; group: of mx.distributed."""
 
     rank: int = 0
     size: int = 1
@@ -211,12 +217,12 @@ class Share:
         return self.rank == 0
 
     def mine(self, units: Sequence[_T]) -> list[tuple[int, _T]]:
-        """Return the units that this process does, with their numbers."""
+        """Return the units that this process must do, with their indices."""
         return list(enumerate(units))[self.rank :: self.size]
 
     def gather(self, outcomes: dict[int, list[list[Outcome]]], units: int) -> list[Any]:
         """Return the outcomes of all processes, in the order of the units."""
-        # Alone too through JSON, so that one process and several give the same.
+        # A single process also converts to JSON and back, so that its results are the same.
         own = msgspec.json.encode(outcomes)
         kind = dict[int, list[list[Outcome]]]
         by_number: dict[int, list[list[Outcome]]] = {}
@@ -246,11 +252,11 @@ def join() -> Share:
 def evaluate(
     options: Options, share: Share, say: ProgressReporter
 ) -> tuple[Evaluation, list[str]]:
-    """Run, and write what is asked for; only the leading process writes.
+    """Run a preset and write its results; only the process with rank 0 writes.
 
-    Returns the results, and how they differ from the earlier ones. Raises UserError: a model,
-    text, budget or file cannot be used, or matplotlib is missing. H2OError: h2o_py refuses a
-    budget or a model.
+    Returns the results, and sentences on how they differ from the earlier run's. Raises
+    UserError: a model, text, budget or file cannot be used, or matplotlib is missing. H2OError:
+    h2o_py refuses a budget or a model.
     """
     preset, output = options.preset, options.output
     if output is not None and options.pictures:
@@ -280,7 +286,7 @@ def evaluate(
 
 
 def write(results: Report, folder: Path, *, pictures: bool = True) -> None:
-    """Write results.json, losses.json where there are any, the page and the pictures."""
+    """Write results.json, losses.json if losses were measured, the page and the pictures."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json_by_lines(msgspec.to_builtins(results), CELL_DEPTH)
     (folder / RESULTS).write_text(text, encoding="utf-8")
@@ -293,7 +299,11 @@ def write(results: Report, folder: Path, *, pictures: bool = True) -> None:
 
 @dataclass(frozen=True)
 class Unit:
-    """Work that one process does at once: samples of one length, or one contender's speed."""
+    """Work for one process: a batch of samples of one length, or one contender's speed.
+
+    number: index of the experiment. length: tokens. samples: (seed, number) of each sample, or
+    (0, run) for speed.
+    """
 
     number: int
     length: int
@@ -302,10 +312,10 @@ class Unit:
 
 
 def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter) -> Report:
-    """Run a preset on a model that is loaded: this process's share, and gather the rest.
+    """Run this process's share of a preset on a loaded model, and gather the others' results.
 
-    Raises UserError: the text is too short, or a budget too small. H2OError: h2o_py refuses so
-    few rows, or the model.
+    Raises UserError: the text is too short, or a budget is too small. H2OError: h2o_py refuses
+    the model, or a number of rows because it is too small.
     """
     with routed():
         tables = [
@@ -363,10 +373,10 @@ def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter
 
 
 def keys_of(experiment: Experiment, group: Group, factory: CacheFactory) -> Iterator[CellKey]:
-    """Yield the cells of a table, those of caches that keep all rows first at each length.
+    """Yield the keys of a table's cells; at each length, caches that keep all rows come first.
 
-    Raises UserError: a budget is too small for the prefill. H2OError: h2o_py refuses so few
-    rows, or the model.
+    Raises UserError: a budget is too small for the prefill. H2OError: h2o_py refuses the model,
+    or a number of rows because it is too small.
     """
     contenders = [find_contender(name) for name in group.contenders]
     for length in experiment.lengths:
@@ -385,15 +395,18 @@ def keys_of(experiment: Experiment, group: Group, factory: CacheFactory) -> Iter
             for contender in contenders:
                 if not contender.bounded:
                     continue
-                bought = rows
+                own_rows = rows
                 if group.equal == "bytes":
-                    bought = factory.rows_for(contender, limit, length)
-                factory.caches(contender.with_rows(bought))  # refused before the run
-                yield CellKey(length, budget, contender.with_rows(bought))
+                    own_rows = factory.rows_for(contender, limit, length)
+                factory.caches(contender.with_rows(own_rows))  # raises errors before the run
+                yield CellKey(length, budget, contender.with_rows(own_rows))
 
 
 def units_of(preset: Preset, number: int, keys: Sequence[CellKey]) -> Iterator[Unit]:
-    """Yield an experiment's work, in an order that does not depend on who does it."""
+    """Yield an experiment's units, in the same order in every process.
+
+    number: index of the experiment in the preset. keys: of all cells of the experiment.
+    """
     experiment = preset.experiments[number]
     for length in experiment.lengths:
         contenders = tuple(dict.fromkeys(key.contender for key in keys if key.length == length))
@@ -410,12 +423,12 @@ def units_of(preset: Preset, number: int, keys: Sequence[CellKey]) -> Iterator[U
 def work(
     loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarAdvance
 ) -> list[list[Outcome]]:
-    """Do one unit; returns outcomes by contender, then sample or run."""
+    """Do the work of one unit; returns outcomes by contender, then sample or run."""
     common = (loaded.model, loaded.factory, loaded.tokens)
     if experiment.task == "speed":
         advance(unit.length)
         return [measure_speed(loaded, experiment, unit)]
-    if experiment.task == "chat":  # one at a time: their turns differ in length
+    if experiment.task == "chat":  # one sample at a time, because their turns differ in length
         outcomes: list[list[Outcome]] = [[] for _ in unit.contenders]
         for seed, number in unit.samples:
             conversation = make_conversation(
@@ -442,7 +455,7 @@ def work(
 
 
 def measure_speed(loaded: LoadedModel, experiment: Experiment, unit: Unit) -> list[Outcome]:
-    """Generate by mlx_lm's own loop; each run gives tokens per second and peak bytes."""
+    """Generate with mlx_lm's own loop; returns each run's tokens per second and peak bytes."""
     ids = loaded.tokens.first + loaded.tokens.window(0, unit.length)
     prompt = mx.array(ids[: unit.length])
     outcomes = []

@@ -1,4 +1,4 @@
-"""A report as tables, and as a page with a picture."""
+"""Shows a report as tables, and as a Markdown page with a picture."""
 
 from __future__ import annotations
 
@@ -25,20 +25,24 @@ from h2o_pack.measure.tables import Table, markdown_table, page_head, print_tabl
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric in tables: `shown` changes its values, and `judged` ones have a verdict."""
+    """A column for a metric in tables.
+
+    source: the metric's name in `Cell.metrics`. digits: after the decimal point. convert: makes
+    the figure in the table from the metric's value. judged: whether it has a verdict.
+    """
 
     header: str
     source: str
     digits: int
-    shown: Callable[[float], float] = float
+    convert: Callable[[float], float] = float
     judged: bool = True
 
     def figure(self, cell: Cell, *, interval: bool = True) -> str:
-        """Write a cell's mean and its interval; nothing where it was not measured."""
+        """Return a cell's mean and its interval; "" if the metric was not measured."""
         estimate = cell.metrics.get(self.source)
         if estimate is None:
             return ""
-        values = (self.shown(value) for value in (estimate.mean, estimate.low, estimate.high))
+        values = (self.convert(value) for value in (estimate.mean, estimate.low, estimate.high))
         mean, low, high = (f"{value:,.{self.digits}f}" for value in values)
         return f"{mean} [{low}, {high}]" if interval and self is not PEAK else mean
 
@@ -52,7 +56,8 @@ class Metric:
 PEAK = Metric("peak MB", "peak_bytes", 1, lambda size: size / 1e6)
 METRICS = (
     Metric("perplexity", "nll", 3, math.exp),
-    Metric("KL, nats", "kl", 4, judged=False),  # the baseline's own distance is no goal
+    # Without a verdict: the baseline's own divergence from the full cache is no goal.
+    Metric("KL, nats", "kl", 4, judged=False),
     Metric("top-1", "agreement", 3),
     Metric("recall", "recall", 2),
     Metric("tokens/s", "tokens_per_second", 1),
@@ -75,7 +80,7 @@ CERTAIN = ("better", "worse")
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Show every table of a report at a terminal, means without their intervals."""
+    """Show every table of a report at a terminal, with means but without intervals."""
     for experiment in report.experiments:
         for group in experiment.groups:
             header, rows = compact_rows(group)
@@ -85,7 +90,7 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def render(report: Report, pictures: Sequence[Path] = ()) -> str:
-    """Return the page of a report; `pictures` are files beside it."""
+    """Return the Markdown page of a report; pictures: files in the page's folder."""
     head = page_head(f"h2o-pack eval --preset {report.preset}", report.title)
     how, _ = load(Path(__file__).with_name("page.toml"))
     percent = 100 * report.confidence
@@ -108,7 +113,7 @@ def render(report: Report, pictures: Sequence[Path] = ()) -> str:
 
 
 def origin(report: Report) -> str:
-    """Name the model, text, seeds and machine."""
+    """Return two sentences that name the model, the text, the seeds and the machine."""
     model = report.model
     return (
         f"Model {model.name}, sha256 of its parameters `{model.parameters_sha256}`; "
@@ -176,7 +181,7 @@ def _group(experiment: ExperimentResult, group: GroupResult) -> list[str]:
 def _recall_by(
     group: GroupResult, name: str, key: Callable[[QuestionCount], float]
 ) -> list[str]:
-    """Return a table of recall by turn or depth, where questions differ in it."""
+    """Return a table of recall by turn or depth; [] if all questions have the same."""
     columns = sorted({key(question) for cell in group.cells for question in cell.questions})
     if len(columns) <= 1:
         return []
@@ -198,9 +203,9 @@ _WANTED = ("paper_heavy", "peak", "default", "tuned_by_layer")
 
 
 def save_pictures(report: Report, folder: Path) -> list[Path]:
-    """Draw which parts of the text each layer still has; returns the files.
+    """Draw which parts of the text each layer keeps; returns the files' paths.
 
-    Of the group with most such cells, and of the middle one of its budgets.
+    The picture is of the group in which most cells have this data, and of its middle budget.
     """
     groups = [group for experiment in report.experiments for group in experiment.groups]
     group = max(groups, key=lambda group: sum(bool(cell.kept) for cell in group.cells))
@@ -215,6 +220,6 @@ def save_pictures(report: Report, folder: Path) -> list[Path]:
         [Panel(f"{cell.title}, {cell.rows} rows", cell.kept, cell.length, len(cell.kept))]
         for cell in drawn[:_SHOWN]
     ]
-    words = Labels(group.title, "position in the text", "layer", "share of rows still there")
+    words = Labels(group.title, "position in the text", "layer", "share of rows kept")
     height = 0.8 + 0.14 * len(drawn[0].kept)
     return [save_maps(folder / KEPT, panels, words, inches=(8.2, height))]

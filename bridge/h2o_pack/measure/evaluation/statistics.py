@@ -16,15 +16,15 @@ Verdict = Literal["better", "worse", "not distinguishable"]
 
 CONFIDENCE = 0.95
 LEAST_SAMPLES = 6
-"""With fewer, all differences have one sign by chance in more than 5 of 100 runs (2^(1 - n)),
-and no interval made of them can be trusted to leave 0 out."""
+"""The least number n of samples for a verdict. With fewer, all differences have the same sign
+by chance in more than 5 of 100 runs (2^(1 - n)), and an interval without 0 proves nothing."""
 DRAWS, _DRAWN_AT_ONCE = 4000, 1000
 _SEED = 20260301
 _DIGITS = 6
 
 
 def rounded(value: float) -> float:
-    """Round to six significant digits: what a rerun on the same machine gives again."""
+    """Round to six significant digits, which a rerun on the same machine reproduces."""
     if value == 0 or not math.isfinite(value):
         return 0.0
     return float(f"{value:.{_DIGITS}g}")
@@ -37,7 +37,7 @@ class Estimate:
     mean: float
     low: float
     high: float
-    samples: Annotated[int, doc("That it is of.")]
+    samples: Annotated[int, doc("Number of samples.")]
 
     def rounded(self) -> Estimate:
         """Return the same in six significant digits."""
@@ -51,7 +51,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference(Estimate):
-    """A mean difference to a baseline, and what it says."""
+    """A mean difference to a baseline, and whether it is better or worse."""
 
     verdict: Verdict
 
@@ -63,7 +63,7 @@ class Difference(Estimate):
 def estimate(values: Sequence[float]) -> Estimate:
     """Estimate the mean of independent samples, with its bootstrap interval.
 
-    The same values give the same interval, whatever else was estimated before.
+    The interval depends on the values only, not on earlier estimates.
 
     Raises ValueError: there are no values, or one is not finite.
     """
@@ -94,8 +94,8 @@ def compare(
 ) -> Difference:
     """Estimate the difference to a baseline on the same samples.
 
-    Not distinguishable when the interval of the mean difference has 0 in it, or when there
-    are fewer than `LEAST_SAMPLES` samples.
+    The verdict is "not distinguishable" if the interval of the mean difference contains 0, or
+    if there are fewer than `LEAST_SAMPLES` samples.
 
     Raises ValueError: the two are of different samples.
     """
@@ -113,18 +113,18 @@ def compare(
 
 
 def expanded_tail(samples: int) -> float:
-    """Return the share of bootstrap means that lies outside of the interval on each side.
+    """Return the share of bootstrap means outside of the interval, on each of its two sides.
 
-    Phi(-t * sqrt(n / (n - 1))), where Student's variable with n - 1 degrees of freedom is
-    within t of 0 in 95 of 100 cases: n / (n - 1) because bootstrap means spread by n rather
-    than n - 1.
+    This is Phi(-t * sqrt(n / (n - 1))) for n samples. Student's variable with n - 1 degrees of
+    freedom is within t of 0 in 95 of 100 cases; the factor corrects that bootstrap means have
+    the variance s^2 / n with a sum of squares divided by n, not by n - 1.
     """
     freedom = samples - 1
     return NormalDist().cdf(-student_bound(freedom) * math.sqrt(samples / freedom))
 
 
 def student_bound(freedom: int) -> float:
-    """Return t, by bisection, where Student's variable is within t of 0 in 95 of 100 cases."""
+    """Return the t such that Student's variable is within t of 0 in 95 of 100 cases."""
     low, high = 0.0, 1e6
     for _ in range(200):
         middle = (low + high) / 2
@@ -136,7 +136,7 @@ def student_bound(freedom: int) -> float:
 
 
 def _student_within(t: float, freedom: int) -> float:
-    """P(|T| < t), exact for whole degrees (Abramowitz and Stegun 26.7.3-4)."""
+    """Return P(|T| < t), exact for whole degrees (Abramowitz and Stegun 26.7.3-4)."""
     angle = math.atan2(t, math.sqrt(freedom))
     odd = freedom % 2
     term = math.cos(angle) if odd else 1.0

@@ -1,4 +1,4 @@
-"""What is asked of a model: text with facts, ways of asking, and prompts in turns."""
+"""Makes the tasks for a model: text with facts in it, and ways of asking for the facts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from h2o_pack.measure.text import Tokens
 STATEMENT = "\nthe code of {key} is {code}.\n"
 QUESTION = "\nthe code of {key} is"
 ASKED_IN = 24
-"""Tokens of text and question that are fed together when a fact is asked for."""
+"""Tokens of a question for a fact, with the text before it."""
 
 FOLLOWING = 128
-"""Tokens of text after a sample that are known, besides those that questions stand among."""
+"""Tokens of the text's continuation that a sample remembers."""
 
 _GOLDEN = (5**0.5 - 1) / 2
 
@@ -26,15 +26,14 @@ SPEED = ("tokens_per_second", "peak_bytes")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a contender did on one sample, or in one run whose speed was measured.
+    """The result of a contender on one sample, or in one run whose speed was measured.
 
-    metrics: by name. Where text is read token by token: nll, kl and agreement, means over the
-    scored tokens of -ln p of the token that came, of the KL divergence of the full cache's
-    prediction from this one (both in nats), and of whether both have the same most likely
-    token; recall, the share of questions that were answered. answers: for each question in its
-    turn, the depth of the fact and whether it was answered. kept: by layer, the share of each
-    part of the text whose rows are still there, heads taken together; empty for caches without
-    a ledger.
+    metrics: by name. Text that is read token by token has these means over the scored tokens:
+    nll, -ln p of the text's next token, in nats; kl, the KL divergence of the contender's
+    prediction from the full cache's, in nats; agreement, how often both predict the same token.
+    recall is the share of questions that were answered right. answers: for each question, in
+    order, the fact's depth and whether the answer was right. kept: by layer, the share of each
+    part of the text whose rows are kept, over all heads; empty for caches without a ledger.
     """
 
     metrics: dict[str, float]
@@ -44,7 +43,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Fact:
-    """A name and its number; position and length, in tokens, of its statement in the sample."""
+    """A name (key) with its number (code), and its statement's place in the sample.
+
+    depth: of the statement, 0 to 1. position, length: of the statement, in tokens.
+    """
 
     key: str
     code: str
@@ -55,10 +57,11 @@ class Fact:
 
 @dataclass(frozen=True)
 class Question:
-    """Asks for a fact.
+    """A question for a fact.
 
-    ids: text, then the question; of the same length in all samples. answer: what a right answer
-    contains, and no wrong one. distance: tokens from the statement's end to the question's.
+    ids: some text, then the question; equally many in all samples. answer: a text that only a
+    right answer contains. distance: tokens from the end of the statement to the end of the
+    question.
     """
 
     ids: tuple[int, ...]
@@ -69,11 +72,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Sample:
-    """What is fed token by token, and what is asked then.
+    """A text that the model reads, and the questions that are asked after it.
 
-    number: among the samples of the seed. ids: as many in all samples of a kind. scored:
-    whether the model can be expected to predict the id: not in facts and at the very beginning.
-    after: how the text goes on after the last id.
+    number: of the sample among those of the seed. ids: of the text; equally many in all samples
+    of a kind. scored: whether the prediction of each id counts: False in facts and for the
+    first id. after: ids of the text's continuation.
     """
 
     seed: int
@@ -86,13 +89,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Shape:
-    """How a sample is built.
+    """How to build a sample.
 
-    length: tokens until the first question has been asked. depths: where facts stand, as shares
-    of the text: 0 at its beginning. Facts whose depth is the same stand one after another.
-    asked: which facts are asked for, by their number in `depths`, in this order. in_turns:
-    whether each question comes after what was asked before, and the time between fills
-    `ASKED_IN` tokens again; otherwise each is the first. digits: of each fact's number.
+    length: tokens up to the end of the first question. depths: places of the facts, from 0, the
+    beginning of the text, to 1, its end; facts with equal depths follow one another. asked:
+    indices in `depths` of the facts to ask for, in this order. in_turns: whether each question
+    is asked after the ones before it, each with its text `ASKED_IN` tokens long; otherwise each
+    is asked directly after the sample. digits: of each fact's number.
     """
 
     length: int
@@ -105,9 +108,10 @@ class Shape:
 def make_sample(
     tokens: Tokens, words: Sequence[str], shape: Shape, seed: int, number: int
 ) -> Sample:
-    """Make one sample; seed and number decide the window, the names and the codes.
+    """Make one sample.
 
-    Raises UserError: the text is too short, or the facts leave no room for any.
+    seed, number: decide the window of text, the names and the codes. Raises UserError: the text
+    is too short, or the facts leave no room for text.
     """
     draw = random.Random(f"{seed}/{number}")  # noqa: S311  not for secrets
     start = window_start(seed, number, len(tokens.ids))
@@ -148,7 +152,10 @@ def make_sample(
 
 
 def window_start(seed: int, number: int, total: int) -> int:
-    """Return where the window of a sample begins; those of one seed are spread out."""
+    """Return the index, below `total`, at which a sample's window of text begins.
+
+    The windows of one seed are spread over the text.
+    """
     first = random.Random(seed).random()  # noqa: S311  not for secrets
     return int((first + number * _GOLDEN) % 1.0 * total)
 
@@ -171,7 +178,7 @@ def _questions(
 def _names(
     draw: random.Random, words: Sequence[str], tokens: Tokens, shape: Shape
 ) -> list[tuple[str, str]]:
-    """Draw names whose questions fit, and their codes, each of them once."""
+    """Draw different names, whose questions fit into `ASKED_IN` tokens, and different codes."""
     count, least = len(shape.depths), 10 ** (shape.digits - 1)
     pairs: list[tuple[str, str]] = []
     keys, codes = set(), set()
@@ -199,16 +206,16 @@ Way = Literal[
 
 OTHER_WORDING = "\nnumber for {key}:"
 _PROMPT = 16
-"""Tokens of a prompt that asks nothing."""
+"""Tokens of a prompt without a question."""
 _NAMED, _NAMED_ASKED, _NAMED_IN = 8, (1, 6, 3, 0), 96
-"""Facts named in one prompt, those of them asked for in turn, and the prompt's tokens."""
+"""Number of facts named in one prompt, indices of those asked for, and the prompt's tokens."""
 _LEADS = (24, 27, 30, 33)
-"""Tokens, question included, until a fact is asked for in the middle of an answer: all
-remainders of 4."""
+"""Tokens of an answer, up to the end of a question in it: with each remainder when divided by
+4, because recall can run every 4 steps."""
 _PAGE, _LATE_IN = 40, 24
-"""Tokens that follow a question in its prompt, and that lead to the answer then."""
+"""Tokens after the question in a prompt, and forced tokens at the beginning of the answer."""
 _PASSAGE, _FORECAST_TOKENS = 16, 48
-"""Tokens of a passage that are given, and tokens that are predicted."""
+"""Tokens of a passage that the model reads, and tokens that it then predicts."""
 
 LENGTHS = {
     "asked_in": ASKED_IN,
@@ -218,17 +225,17 @@ LENGTHS = {
     "forecast": _FORECAST_TOKENS,
     "page": _PAGE,
 }
-"""What pages say of the ways."""
+"""Numbers for the description of the ways in page.toml."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn; the same lengths in all samples.
+    """A turn: a prompt and an answer. All samples' prompts and forced ids are equally long.
 
-    prompt: ids that are read as a prompt; none for no prompt. forced: ids that the model is
-    then made to say, one by one. predicted: whether `forced` is compared with what the model
-    predicts. answer: what a right answer contains that the model gives then; empty for none.
-    counts: whether the answer does.
+    prompt: ids that are read as a prompt; empty for no prompt. forced: ids that the model must
+    then generate, one by one. predicted: whether to score how well the model predicts `forced`.
+    answer: a text that the model's following answer contains if it is right; "" to generate no
+    answer. counts: whether the answer counts in the results.
     """
 
     prompt: tuple[int, ...] = ()
@@ -242,7 +249,10 @@ Asking = tuple[Turn, ...]
 
 
 def askings(way: Way, tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    """Return how a sample is asked in a way, each asking for a copy; UserError if it cannot."""
+    """Return the turns that ask a sample in a way; each `Asking` uses a copy of the caches.
+
+    Raises UserError: the sample cannot be asked in this way.
+    """
     if way not in _WAYS:
         raise usage_error(
             f'the way "{way}" belongs to conversations', 'Give it to the task "chat".'
@@ -256,7 +266,7 @@ def _asked(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
 
 
 def _second_turn(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    """Another fact is asked for first; without one, a turn of text comes first."""
+    """Ask for a fact after a turn about another fact, or after a turn of other text."""
     if len(sample.questions) > 1:
         other = sample.questions[-1]
         first = Turn(other.ids, answer=other.answer, counts=False)
@@ -293,7 +303,7 @@ def _middle(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
 
 
 def _late(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    """The prompt begins with the question, and other text follows, as a pasted page does."""
+    """Put the question at the beginning of the prompt, with other text after it."""
     question = sample.questions[0]
     prompt = question.ids + _text(tokens, sample, "page", _PAGE)
     forced = _ending(tokens, sample, "late", _question(question.fact.key), _LATE_IN)
@@ -308,7 +318,7 @@ def _wording(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
 
 
 def _copy(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    """A passage of the first half, without a fact in it where there is one."""
+    """Ask for the rest of a passage of the text's first half, if possible one without facts."""
     whole = _PASSAGE + _FORECAST_TOKENS
     draw = random.Random(f"copy {sample.seed}/{sample.number}")  # noqa: S311  not for secrets
     last = min(len(sample.ids) // 2, len(sample.ids) - whole)
@@ -346,7 +356,7 @@ def _question(key: str) -> str:
 
 
 def _text(tokens: Tokens, sample: Sample, purpose: str, length: int) -> tuple[int, ...]:
-    """Draw a piece of other text."""
+    """Draw `length` ids of other text."""
     draw = random.Random(f"{purpose} {sample.seed}/{sample.number}")  # noqa: S311
     return tuple(tokens.window(draw.randrange(len(tokens.ids)), length))
 
@@ -354,7 +364,7 @@ def _text(tokens: Tokens, sample: Sample, purpose: str, length: int) -> tuple[in
 def _ending(
     tokens: Tokens, sample: Sample, purpose: str, end: str, length: int
 ) -> tuple[int, ...]:
-    """Return other text that ends in `end`, its last `length` tokens."""
+    """Return `length` ids of other text that ends with the text `end`."""
     ids: Sequence[int] = tokens.encode(end)
     before = _text(tokens, sample, purpose, length)
     return (*before[: max(0, length - len(ids))], *ids)[-length:]

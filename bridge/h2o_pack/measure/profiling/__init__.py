@@ -1,5 +1,5 @@
-"""What a model's attention looks like, where a step's time goes, and budgets from both.
+"""Profiles a model: its attention, the time of a decode step, and budgets by layer.
 
-`run.run(Options)` reads text through a model of mlx_lm with its own caches and returns a
-`report.Profile`; `budget_rule` turns one into budgets that differ from layer to layer.
+`run.run(Options)` lets a model of mlx_lm read a text with mlx_lm's caches and returns a
+`report.Profile`; `rules` makes budgets that differ from layer to layer from a profile.
 """

@@ -1,4 +1,4 @@
-"""What a model's attention looks at: rows, reach, pieces of text, and maps."""
+"""Observes a model's attention on pieces of text: figures, how far back it looks, and maps."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from h2o_py.cache import Fetched
 TOP = 32
 FAINT = 0.01
 HIDDEN = -32000.0
-"""Logits at or below this belong to hidden rows: masks use half of float16's lowest, -32752,
-or less (docs/decisions.md)."""
+"""Logits at or below this belong to hidden rows: masks use half of float16's lowest number,
+-32752, or a lower number (docs/decisions.md)."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Of the G query heads of one KV head, for L queries over N tokens.
+    """Figures of the attention of one KV head's G query heads, for L queries over N tokens.
 
-    visible, entropy (nats), top (probability in the 32 largest), variance (of the logits)
-    and faint (how many visible entries are under 1% of their row's largest): [G, L].
-    received: [N], probability that each token got, summed over queries and averaged over
-    heads; expected: [N], the same if every query looked at all visible tokens alike.
-    probabilities: [G, L, N], 0 where hidden.
+    [G, L], for each query: visible, how many tokens it sees; entropy, in nats; top, the sum of
+    its 32 largest probabilities; variance of its logits; faint, how many visible tokens have
+    less than 1% of its largest probability. [N], for each token: received, its probability
+    summed over queries and averaged over heads; expected, the same if every query looked at all
+    visible tokens equally. probabilities: [G, L, N], 0 for hidden tokens.
     """
 
     visible: mx.array
@@ -57,10 +57,10 @@ class Rows:
 
 
 def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
-    """Return figures of logits [G, L, N]; every query sees at least one token.
+    """Return figures of logits [G, L, N]; every query must see at least one token.
 
-    sinks: [G], logits that take probability but belong to no token. They lessen what
-    tokens receive; the other figures are of the distribution over tokens.
+    sinks: [G], logits of the model that take probability but belong to no token. They lower
+    `received`; the other figures describe the distribution over tokens alone.
     """
     visible = logits > HIDDEN
     count = visible.sum(axis=-1, keepdims=True)
@@ -89,21 +89,22 @@ def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
 
 
 def working_bytes(heads: int, kv_heads: int, chunk: int, tokens: int) -> int:
-    """Return how much attention is held at once at most, in bytes.
+    """Return the most memory that observing attention takes at once, in bytes.
 
-    One layer's logits for a chunk, and the arrays that `figures` makes for one KV head.
-    Caches and the model's own activations come on top.
+    This is one layer's logits for a chunk, and the arrays that `figures` makes for one KV head.
+    The caches and the model's activations take more memory besides.
     """
-    made_by_figures = 9
+    arrays_of_figures = 9
     entries = chunk * tokens * 4
-    return heads * entries + made_by_figures * heads // kv_heads * entries
+    return heads * entries + arrays_of_figures * heads // kv_heads * entries
 
 
 def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[list[int]]:
     """Return token ids of `count` pieces of `tokens` each, spread evenly over the text.
 
-    A token that the tokenizer puts first (BOS) comes first in every piece. Raises UserError:
-    the file cannot be read, or is shorter than one piece.
+    path: a text file; None for the held-out text. If the tokenizer puts a token before a text
+    (BOS), every piece begins with it. Raises UserError: the file cannot be read, or it is
+    shorter than one piece.
     """
     texts = held_out() if path is None else (read_text(path, "Give a file of UTF-8 text."),)
     with longer_than_a_context():
@@ -126,34 +127,34 @@ def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[
 def held_out() -> tuple[str, ...]:
     """Return prose and source code that the demo model was not trained on.
 
-    The token between documents is left out: other models would read it as text.
+    The token between documents is left out, because other models would read it as text.
     """
     texts = [held_out_text(part, packaged()) for part in sorted(get_args(Part))]
     return tuple(text.replace(BETWEEN_DOCUMENTS, "\n\n") for text in texts)
 
 
 SINKS = 4
-"""First tokens, which every cache keeps: attention to them is not lost."""
+"""Number of first tokens. Every cache keeps them, so attention to them is never lost."""
 AN_OCTAVE = 4
-"""Windows for each doubling."""
+"""Number of window sizes between one size and its double."""
 _SMALLEST = 8
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def windows(tokens: int) -> Array:
-    """Return window sizes from 8 to `tokens`, four per doubling, in tokens."""
+    """Return window sizes in tokens, [K], from 8 to `tokens`, `AN_OCTAVE` per doubling."""
     smallest = min(_SMALLEST, tokens)
     points = 1 + math.ceil(AN_OCTAVE * math.log2(tokens / smallest))
     return np.unique(np.geomspace(smallest, tokens, points).round().astype(int))
 
 
 def beyond(probabilities: mx.array, end: int, sizes: Array) -> mx.array:
-    """Return the share of each query's attention that is older than a window, sinks aside.
+    """Return the share of each query's attention on tokens before a window: [G, L, K].
 
-    probabilities: [G, L, N] of the last L queries over the last N tokens. end: position after
-    the last query. sizes: [K], windows in tokens, the query's own among them. Returns [G, L,
-    K].
+    Attention to the first `SINKS` tokens does not count. probabilities: [G, L, N] of the last L
+    queries over the last N tokens. end: position after the last query. sizes: [K], windows in
+    tokens, which include the query's own token.
     """
     heads, queries, tokens = probabilities.shape
     first = end - tokens
@@ -170,15 +171,16 @@ CELLS = 160
 
 
 class MapBuilder:
-    """Maps of all query heads of a layer over one sample, built chunk by chunk."""
+    """Builds maps of a layer's attention over one sample, one per query head, by chunks."""
 
     def __init__(self, heads: int, tokens: int) -> None:
         self._tokens, self._cells = tokens, min(CELLS, tokens)
         self.maps = np.zeros((heads, self._cells, self._cells), np.float32)
-        """[heads, queries, tokens]; 0 where nothing could be seen."""
+        """[heads, queries, tokens] in cells; 0 in cells whose queries see none of the
+        tokens."""
 
     def add(self, first_head: int, probabilities: Array, end: int) -> None:
-        """Enter probabilities [G, L, N] whose newest query and token are before `end`."""
+        """Add probabilities [G, L, N]; the newest query and token are at position `end` - 1."""
         group, queries, seen = probabilities.shape
         columns, column_starts = self._grid(end - seen, end)
         lines, line_starts = self._grid(end - queries, end)
@@ -189,15 +191,16 @@ class MapBuilder:
         maps[place] = np.maximum(maps[place], pooled)
 
     def _grid(self, begin: int, end: int) -> tuple[Array, Array]:
-        """Return the cells of positions begin..end-1, and where the first of each one is."""
+        """Return the cells of positions begin..end-1, and the index where each begins."""
         cells = np.arange(begin, end) * self._cells // self._tokens
         return np.unique(cells, return_index=True)
 
 
 class LayerTally:
-    """Sums of a layer's attention over what was read so far, from position `first_row` on.
+    """Sums of a layer's attention over the samples read so far.
 
-    mapped: whether a map of the first sample is wanted.
+    Queries before position `first_row` do not count in means. mapped: whether to build a map of
+    the first sample.
     """
 
     def __init__(self, tokens: int, first_row: int, *, mapped: bool) -> None:
@@ -216,11 +219,11 @@ class LayerTally:
 
     @property
     def empty(self) -> bool:
-        """Whether no attention arrived."""
+        """Whether no attention was observed."""
         return not self._samples
 
     def add(self, observed: ObservedAttention) -> None:
-        """Enter a chunk, one KV head after the other."""
+        """Add the attention of a chunk, one KV head after the other."""
         heads, queries, _ = observed.logits.shape
         if self._sums is None:
             self._begin(heads, observed.kv_heads)
@@ -232,7 +235,7 @@ class LayerTally:
             self._enter(mine, figures(observed.logits[mine], sinks), observed.end, skipped)
 
     def end_sample(self) -> None:
-        """Close a sample: its means and its accumulated attention."""
+        """End a sample: compute its means and its accumulated attention."""
         if self._sums is None:
             return
         count = self._sums[:, :1]
@@ -301,9 +304,9 @@ class LayerTally:
 class ObservedAttention:
     """One layer's attention for a chunk of tokens.
 
-    logits: float32 [Hq, L, N], very low where a row is hidden. end: the position after the
-    newest token; column j is position end - N + j, row l is end - L + l. sinks: [Hq] logits
-    of the model that have no token, or None.
+    logits: float32 [Hq, L, N], at most `HIDDEN` for hidden tokens. end: the position after the
+    newest token: query l is at position end - L + l, token j at end - N + j. sinks: [Hq],
+    logits of the model that belong to no token, or None.
     """
 
     logits: mx.array
@@ -316,7 +319,7 @@ Watch = Callable[[int, ObservedAttention], None]
 
 
 def attention_caches(caches: list[Any]) -> dict[int, Any]:
-    """Return the caches that attention reads, by layer; layers without one are missing."""
+    """Return the cache that attention reads, by layer index; omit layers without attention."""
     caches_by_layer = {}
     for index, cache in enumerate(caches):
         members = cache.caches if isinstance(cache, CacheList) else [cache]
@@ -327,7 +330,7 @@ def attention_caches(caches: list[Any]) -> dict[int, Any]:
 
 
 def record(caches: list[Any], watch: Watch) -> None:
-    """Make the attention of empty caches call `watch(layer, seen)` from now on."""
+    """Make the attention of empty caches call `watch(layer, observed)` from now on."""
     for index, cache in attention_caches(caches).items():
         kind = type(cache)
         cache.__class__ = type(f"Recording{kind.__name__}", (_Recording, kind), {})
@@ -335,7 +338,7 @@ def record(caches: list[Any], watch: Watch) -> None:
 
 
 def kind_of(cache: Any) -> tuple[Kind, int | None]:
-    """Return the kind of a cache's attention: "full", "sliding" (its window) or "other"."""
+    """Return the kind of a cache's attention, and the window in tokens if it is sliding."""
     if type(cache) is KVCache:
         return "full", None
     window = getattr(cache, "max_size", None)
@@ -343,7 +346,7 @@ def kind_of(cache: Any) -> tuple[Kind, int | None]:
 
 
 class _Recording:
-    """Mixed into a cache of mlx_lm, whose contract it leaves alone. Batch 1."""
+    """Mixed into a class of mlx_lm's caches: reports attention, changes nothing. Batch 1."""
 
     watch: Watch
     layer: int

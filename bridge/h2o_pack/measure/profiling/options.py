@@ -1,4 +1,4 @@
-"""What to profile."""
+"""Options of a profile: the model, the text, and how much of it to read."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 LEAST_TOKENS = 64
 LEAST_ROWS = 16
 FIRST_ROW = 64
-"""Queries before this position see too few tokens to be spread: means leave them out."""
+"""Means leave out the queries before this position: they see too few tokens."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """A model, a text, and how much of it.
+    """A model, a text, and how much of the text to read.
 
-    text: None for the text that the demo model was not trained on. tokens: of a sample. max_kv:
-    rows of each cache while a step is timed; None for a quarter of `tokens`. quick: fewer
-    repetitions when timing.
+    text: a file; None for the text that the demo model was not trained on. tokens: per sample.
+    max_kv: rows of each cache while a step is timed; None for a quarter of `tokens`.
+    time_steps: whether to time a decode step. quick: time it with fewer repetitions.
     """
 
     model: str = "demo"
@@ -35,7 +35,7 @@ class Options:
 
     @property
     def first_row(self) -> int:
-        """Position of the first query that enters means."""
+        """Position of the first query that counts in means."""
         return min(FIRST_ROW, self.tokens // 4)
 
     @property

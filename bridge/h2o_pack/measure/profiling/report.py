@@ -1,4 +1,4 @@
-"""A profile: what `h2o-pack profile --json` prints, and attention added up over a text."""
+"""The types of a profile, which `h2o-pack profile --json` prints, and how it is summarized."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ class Accumulated:
     """Attention that tokens received over a sample, summed over its queries."""
 
     top: Annotated[
-        tuple[float, ...], doc("Shares held by the 5, 10 and 20% of tokens that hold most.")
+        tuple[float, ...],
+        doc("Shares of the attention on the 5, 10 and 20% of tokens that received the most."),
     ]
     exponent: Annotated[
-        float, doc("Of the line log(attention) = constant - exponent * log(rank), a power law.")
+        float, doc("In the power law log(attention) = constant - exponent * log(rank).")
     ]
     r_squared: Annotated[float, doc("How well that line fits.")]
 
 
 def summarize(received: Array) -> Accumulated:
-    """Summarize what each token received, [T]; at least one value is positive.
+    """Summarize the attention that each token received, [T]; at least one value is positive.
 
-    The line is fitted by least squares at ranks that are even on a log scale, up to half
-    of the tokens: the rest are mostly the newest tokens, which few queries could see yet.
+    The line is fitted by least squares, at ranks that are evenly spaced on a log scale. It
+    ignores the half of the tokens that received least: most of these are the newest tokens,
+    which only a few queries see.
     """
     ordered = np.sort(received.astype(np.float64))[::-1]
     tokens, total = len(ordered), ordered.sum()
@@ -60,7 +62,7 @@ def mean(parts: Sequence[Accumulated]) -> Accumulated:
 
 
 def _line(x: Array, y: Array) -> tuple[float, float]:
-    """Slope of the least-squares line, and the share of y's variance it explains."""
+    """Return the slope of the least-squares line, and the share of y's variance it explains."""
     if len(x) < 2 or np.ptp(y) == 0:  # noqa: PLR2004  two points make a line
         return 0.0, 1.0
     slope = np.polyfit(x, y, 1)[0]
@@ -70,22 +72,28 @@ def _line(x: Array, y: Array) -> tuple[float, float]:
 Kind = Literal["full", "sliding", "other"]
 Amount = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=-1e-4, le=1 + 1e-4)]
-"""A share of attention; sums of float32 may leave 0 to 1 by a little."""
+"""A share of attention; a sum of float32 may be slightly below 0 or above 1."""
 
 PARTS = ("write", "attention", "ledger", "rest")
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Means over queries, samples and, for layers, heads."""
+    """Means over queries and samples; those of a layer are over its heads too."""
 
-    entropy: Annotated[Amount, doc("Of a query's attention, in nats.")]
+    entropy: Annotated[Amount, doc("Entropy of a query's attention, in nats.")]
     normalised_entropy: Annotated[
-        float, doc("Entropy divided by ln of the tokens seen: 1 is the same attention to all.")
+        float,
+        doc("Entropy divided by ln of the number of tokens seen: 1 if all get the same."),
     ]
-    concentration: Annotated[Amount, doc("Probability in the 32 largest.")]
-    score_variance: Annotated[float, doc("Of the logits of a query over the tokens it sees.")]
-    sparsity: Annotated[float, doc("Share of entries below 1% of the largest in their row.")]
+    concentration: Annotated[Amount, doc("Sum of a query's 32 largest probabilities.")]
+    score_variance: Annotated[
+        float, doc("Variance of a query's logits over the tokens it sees.")
+    ]
+    sparsity: Annotated[
+        float,
+        doc("Share of the tokens that get less than 1% of the query's largest probability."),
+    ]
 
 
 @dataclass(frozen=True)
@@ -101,20 +109,23 @@ class HeadProfile:
 class LayerProfile:
     """A layer's attention."""
 
-    index: Annotated[int, doc("Of the layer's cache in the model.")]
-    cache: Annotated[str, doc("Class of the model's own cache.")]
-    kind: Annotated[Kind, doc("What queries see.")]
+    index: Annotated[int, doc("Index of the layer's cache in the model.")]
+    cache: Annotated[str, doc("Class of mlx_lm's cache for the layer.")]
+    kind: Annotated[Kind, doc("Which tokens a query sees: all, those of a window, or others.")]
     window: Annotated[int | None, doc("Tokens that a sliding layer sees.")]
     figures: Figures
     deviations: Annotated[Figures, doc("Standard deviations between samples.")]
     accumulated: Accumulated
     accumulated_evenly: Annotated[
         Accumulated,
-        doc("The same if every query looked at all tokens alike."),
+        doc("The same, computed as if every query looked at all tokens equally."),
     ]
     beyond: Annotated[
         tuple[Share, ...],
-        doc("Share of attention older than each of windows, the first tokens aside."),
+        doc(
+            "For each of `windows`, the share of attention on tokens before the window; the "
+            "first tokens do not count."
+        ),
     ]
     heads: Annotated[tuple[HeadProfile, ...], doc("Query heads.")]
 
@@ -123,28 +134,33 @@ class LayerProfile:
 class SkippedLayer:
     """A layer without a profile."""
 
-    index: Annotated[int, doc("Of its cache.")]
-    cache: Annotated[str, doc("Class.")]
-    reason: Annotated[str, doc("Why.")]
+    index: Annotated[int, doc("Index of its cache in the model.")]
+    cache: Annotated[str, doc("Class of mlx_lm's cache for the layer.")]
+    reason: Annotated[str, doc("Why it was not profiled.")]
 
 
 @dataclass(frozen=True)
 class PartTime(Timing):
     """The time of a part of a step."""
 
-    share: Annotated[float, doc("Of the whole step: the median of the repetitions' ratios.")]
+    share: Annotated[
+        float, doc("Part of the whole step's time: the median of the repetitions' ratios.")
+    ]
 
 
 @dataclass(frozen=True)
 class StepTime:
     """A decode step of the whole model."""
 
-    rows: Annotated[int, doc("Of each H2O cache, all in use.")]
-    evicting: Annotated[int, doc("Layers with an H2O cache.")]
-    own: Annotated[int, doc("Layers that keep the model's cache; their time is in the rest.")]
+    rows: Annotated[int, doc("Rows of each H2O cache, all in use.")]
+    evicting: Annotated[int, doc("Number of layers with an H2O cache.")]
+    own: Annotated[
+        int, doc('Number of layers with a cache of mlx_lm; the part "rest" has their time.')
+    ]
     step: Annotated[Timing, doc("The whole step.")]
     parts: Annotated[
-        dict[str, PartTime], doc("By name: differences between runs with parts left out.")
+        dict[str, PartTime],
+        doc("The step's parts by name; a time is the difference of runs with and without it."),
     ]
 
 
@@ -154,26 +170,27 @@ class Profile(Result):
 
     machine: Machine
     model: str
-    family: Annotated[str, doc("Model file of mlx_lm.")]
-    text: Annotated[str, doc("What was read.")]
-    tokens: Annotated[int, doc("Per sample.")]
-    samples: Annotated[int, doc("Pieces of the text.")]
+    family: Annotated[str, doc("mlx_lm's module for the model.")]
+    text: Annotated[str, doc("Name of the text that the model read.")]
+    tokens: Annotated[int, doc("Tokens per sample.")]
+    samples: Annotated[int, doc("Number of pieces of the text.")]
     first_row: Annotated[int, doc("Position of the first query in the means.")]
-    held_bytes: Annotated[int, doc("The most attention that was held at once.")]
-    unfit: Annotated[str | None, doc("Why H2O caches cannot serve the model.")]
+    held_bytes: Annotated[int, doc("Most bytes of attention that were in memory at once.")]
+    unfit: Annotated[str | None, doc("Why the model cannot use H2O caches; null if it can.")]
     top_shares_of: Annotated[
-        tuple[float, ...], doc("Shares of the tokens that `top` is for.")
+        tuple[float, ...], doc("The shares of the tokens that the entries of `top` are about.")
     ] = SHARES
     windows: Annotated[
-        tuple[Annotated[int, Meta(ge=1)], ...], doc("Windows that `beyond` is for, in tokens.")
+        tuple[Annotated[int, Meta(ge=1)], ...],
+        doc("The windows, in tokens, that the entries of `beyond` are about."),
     ]
     layers: tuple[LayerProfile, ...]
     skipped: Annotated[tuple[SkippedLayer, ...], doc("Layers without a profile.")]
-    step: Annotated[StepTime | None, doc("Null where none was timed.")]
-    step_missing: Annotated[str | None, doc("Why no step was timed.")]
+    step: Annotated[StepTime | None, doc("The time of a decode step; null if none was timed.")]
+    step_missing: Annotated[str | None, doc("Why no step was timed; null if one was.")]
 
     def __post_init__(self) -> None:
-        """Check what the types do not say; ValueError if it is wrong."""
+        """Check the rules that the types do not express; ValueError if one is broken."""
         indices = [layer.index for layer in self.layers] + [
             layer.index for layer in self.skipped
         ]
@@ -190,16 +207,19 @@ class Profile(Result):
 
     @property
     def caches(self) -> int:
-        """How many caches the model has."""
+        """The number of caches of the model."""
         return len(self.layers) + len(self.skipped)
 
     @property
     def full(self) -> tuple[LayerProfile, ...]:
-        """The layers with full attention, in order: those that budgets are for."""
+        """The layers with full attention, which can have budgets, in the model's order."""
         layers = (layer for layer in self.layers if layer.kind == "full")
         return tuple(sorted(layers, key=lambda layer: layer.index))
 
 
 def read_profile(path: Path) -> Profile:
-    """Read a profile.json; UserError names the file and the entry if it is none."""
+    """Read a profile.json.
+
+    Raises UserError, which names the file and the entry: the file is not a profile.
+    """
     return read_json(path, Profile, "a profile", "Give the profile.json of `h2o-pack profile`.")

@@ -1,4 +1,7 @@
-"""Budgets of layers from a profile: by concentration, by reach, and where recall pays."""
+"""Makes budgets by layer from a profile, by concentration or by reach, and picks recall layers.
+
+The reach of a layer is how far back its attention looks.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from h2o_py.errors import H2OConfigWarning
 SLOPE = 2.5
 LEAST_SHARE, MIDDLE, MOST_SHARE = 0.3, 0.5, 0.7
 SAFE_RECENT = 64
-"""Reproductions of H2O lost coherence with fewer recent tokens (H2OConfig warns)."""
+"""Fewer recent tokens made the text of H2O reproductions incoherent (H2OConfig warns)."""
 _LEAST_AVAILABLE = 2
 _DIGITS = 9
 
@@ -40,31 +43,36 @@ PUBLISHED = (
 
 
 class LayerResult(Struct, frozen=True, kw_only=True):
-    """A layer's budgets, and the figures that they follow from."""
+    """A layer's budgets, and the figures that they were computed from."""
 
-    ratio: Annotated[float | UnsetType, doc("The layer's measure over the mean of all.")] = (
-        UNSET
-    )
-    share: Annotated[
-        float | UnsetType, doc("Of heavy hitters in the rows beside the sinks.")
+    ratio: Annotated[
+        float | UnsetType, doc("The layer's measure, divided by the mean of all layers.")
     ] = UNSET
-    lost: Annotated[float | UnsetType, doc("Attention older than a window of the rows.")] = (
-        UNSET
-    )
+    share: Annotated[
+        float | UnsetType, doc("Share of heavy hitters in the rows that are not sinks.")
+    ] = UNSET
+    lost: Annotated[
+        float | UnsetType,
+        doc("Share of attention on tokens before a window of as many tokens as the rows."),
+    ] = UNSET
     heavy_budget: Annotated[int, doc("Rows for heavy hitters.")]
-    recent_budget: Annotated[int, doc("Newest tokens that stay.")]
+    recent_budget: Annotated[int, doc("Newest tokens that the cache always keeps.")]
     max_size: int | UnsetType = UNSET
 
 
 def heavy_share(ratio: float) -> float:
-    """Return the share of the available rows that is for heavy hitters, 0.3 to 0.7."""
+    """Return the share of the rows for heavy hitters, 0.3 to 0.7.
+
+    ratio: the layer's measure, divided by the mean of all layers.
+    """
     return min(max(MIDDLE + (ratio - 1) * SLOPE, LEAST_SHARE), MOST_SHARE)
 
 
 def split(share: float, max_kv: int, sink_size: int) -> LayerBudget:
-    """Split rows between heavy hitters and recent tokens; UserError for fewer than two.
+    """Split the rows that are not sinks between heavy hitters and recent tokens.
 
-    Recent tokens get at least 64 where that leaves heavy hitters their 0.3.
+    Recent tokens get at least 64 rows, if heavy hitters still get 0.3 of the rows. Raises
+    UserError: there are fewer than two rows.
     """
     available = max_kv - sink_size
     if available < _LEAST_AVAILABLE:
@@ -81,20 +89,20 @@ def split(share: float, max_kv: int, sink_size: int) -> LayerBudget:
 def layer_shares(
     measures: Mapping[int, float], max_kv: int, sink_size: int
 ) -> dict[int, LayerResult]:
-    """Apply the rule to the measures of the layers with full attention, by layer.
+    """Compute budgets from each layer's measure; both are by layer index.
 
-    By concentration a layer whose attention rests on few tokens keeps more of them, by entropy
-    one that spreads it. Raises UserError: no layer has full attention, or max_kv is too small.
+    The higher a layer's measure, the more of its rows are for heavy hitters. Raises UserError:
+    no layer has full attention, or max_kv is too small.
     """
     if not measures:
         raise usage_error(
             "the profile has no layer with full attention",
-            "Choose another model: this one has nothing for H2O to bound.",
+            "Choose another model: H2O cannot bound the cache of this one.",
         )
     mean = sum(measures.values()) / len(measures)
     by_layer = {}
     for index, value in measures.items():
-        # Rounded, so that equal layers get equal rows whatever the sum's last bit is.
+        # Rounding keeps a sum's last bit from giving equal layers different rows.
         ratio = round(value / mean, _DIGITS) if mean > 0 else 1.0
         share = heavy_share(ratio)
         rows = split(share, max_kv, sink_size).to_dict()
@@ -105,7 +113,10 @@ def layer_shares(
 def budgets(
     by_index: Mapping[int, LayerResult], caches: int, recall: tuple[int, ...] | None = None
 ) -> Budgets:
-    """Return one entry per cache, and the layers in which recall pays."""
+    """Return h2o_py's budgets: an entry for each of the model's `caches`, and `recall`.
+
+    recall: indices of the layers that recall; None for all layers.
+    """
     return Budgets(
         tuple(
             LayerBudget(
@@ -122,7 +133,7 @@ def budgets(
 
 
 def to_json(layer_budgets: Budgets) -> str:
-    """Return the text of the file that `h2o_py.budgets.load_budgets` and H2OBudgets read."""
+    """Return the JSON text that `h2o_py.budgets.load_budgets` and Swift's H2OBudgets read."""
     document = layer_budgets.to_dict()
     lines = ",\n".join(f"    {json.dumps(layer)}" for layer in document["layers"])
     recall = f',\n  "recall": {json.dumps(document["recall"])}' if "recall" in document else ""
@@ -130,34 +141,40 @@ def to_json(layer_budgets: Budgets) -> str:
 
 
 STEP = 4
-"""Rows that a layer is given at once."""
+"""The number of rows that `allocate_rows` gives to a layer at once."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How far back a layer looks: the share of attention `beyond` each of the windows."""
+    """How far back a layer's attention looks.
+
+    beyond: for each window, the share of attention on tokens before it.
+    """
 
     index: int
     windows: tuple[int, ...]
     beyond: tuple[float, ...]
 
     def lost(self, rows: int) -> float:
-        """Return the share of attention that a window of `rows` rows loses, interpolated."""
+        """Return the share of attention that a window of `rows` tokens loses, interpolated."""
         return float(np.interp(rows, self.windows, self.beyond))
 
     def saved(self, rows: int) -> float:
-        """Return the attention per row that the best longer window saves."""
-        here = self.lost(rows)
-        further = [
-            (here - kept) / (window - rows)
-            for window, kept in zip(self.windows, self.beyond, strict=True)
+        """Return the attention saved per added row by the best longer window."""
+        lost = self.lost(rows)
+        saved_by_row = [
+            (lost - still_lost) / (window - rows)
+            for window, still_lost in zip(self.windows, self.beyond, strict=True)
             if window > rows
         ]
-        return round(max(0.0, *further), _DIGITS) if further else 0.0
+        return round(max(0.0, *saved_by_row), _DIGITS) if saved_by_row else 0.0
 
 
 def reaches(profile: Profile) -> list[Reach]:
-    """Return how far the layers with full attention look; UserError if there is none."""
+    """Return how far back each layer with full attention looks.
+
+    Raises UserError: no layer has full attention, or the profile has no windows.
+    """
     curves = [
         Reach(layer.index, profile.windows, tuple(np.clip(layer.beyond, 0, 1).tolist()))
         for layer in profile.full
@@ -165,17 +182,17 @@ def reaches(profile: Profile) -> list[Reach]:
     if not curves or not profile.windows:
         raise usage_error(
             "the profile does not say how far layers with full attention look",
-            "Profile the model again; one without such layers has nothing for H2O to bound.",
+            "Profile the model again. If it has no such layers, H2O cannot bound its cache.",
         )
     return curves
 
 
 def allocate_rows(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
-    """Return rows by layer, exactly `max_kv` times the number of layers in all.
+    """Divide `max_kv` times the number of layers into rows by layer index.
 
-    Layers with equal curves get the same number of rows, or one more where the last
-    rows cannot be divided evenly. Rows that gain nothing anywhere go to the layers with the
-    fewest.
+    Layers with equal curves get equal numbers of rows, or numbers that differ by one if the
+    last rows cannot be divided evenly. When no layer gains from more rows, the remaining rows
+    go to the layers with the fewest.
     """
     equal: dict[Any, list[int]] = {}
     by_index = {reach.index: reach for reach in reaches}
@@ -202,12 +219,13 @@ def allocate_rows(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
 def layer_rows(
     reaches: Sequence[Reach], max_kv: int, config_of: Callable[[int], H2OConfig]
 ) -> dict[int, LayerResult]:
-    """Give each layer its rows, `max_kv` on average, split as the policy does.
+    """Divide rows between the layers, `max_kv` on average, and split them by the policy.
 
-    Raises H2OError: h2o_py refuses so few rows.
+    config_of: returns the policy's configuration for a number of rows. Raises H2OError: h2o_py
+    refuses a layer's rows, because they are too few.
     """
     by_layer = {}
-    with warnings.catch_warnings():  # `Budgets.config_of` warns where caches are made
+    with warnings.catch_warnings():  # `Budgets.config_of` warns when caches are made
         warnings.simplefilter("ignore", H2OConfigWarning)
         by_index = {reach.index: reach for reach in reaches}
         for index, rows in allocate_rows(reaches, max_kv).items():
@@ -222,13 +240,16 @@ def layer_rows(
 
 
 def lost_shares(reaches: Sequence[Reach], rows: Mapping[int, int]) -> dict[int, float]:
-    """Return the share of each layer's attention that is older than a window of its rows."""
-    # Rounded, so that equal layers are equal whatever the last bits of their sums are.
+    """Return the share of attention that each layer loses with its rows, by layer index."""
+    # Rounding keeps the last bits of sums from making equal layers differ.
     return {reach.index: round(reach.lost(rows[reach.index]), _DIGITS) for reach in reaches}
 
 
 def recalling_layers(reaches: Sequence[Reach], rows: Mapping[int, int]) -> tuple[int, ...]:
-    """Return the indices of the layers in which recall pays; none if all rows are reached."""
+    """Return the indices of the layers in which recall pays.
+
+    These lose at least the mean of all layers; there are none if no layer loses attention.
+    """
     lost = lost_shares(reaches, rows)
     mean = round(sum(lost.values()) / len(lost), _DIGITS)
     return tuple(sorted(index for index, share in lost.items() if share >= mean and share > 0))
@@ -236,18 +257,21 @@ def recalling_layers(reaches: Sequence[Reach], rows: Mapping[int, int]) -> tuple
 
 Measure = Literal["concentration", "entropy", "reach"]
 OF_REACH = (
-    "Rows go to the layers that look far back. lost: the share of attention that is older "
-    "than a window of the layer's rows; what H2O keeps of it is not counted."
+    "Layers that look far back get more rows. lost: the share of attention on tokens before a "
+    "window of as many tokens as the layer has rows. H2O keeps part of it, which is not "
+    "subtracted."
 )
 
 
 @dataclass(frozen=True)
 class BudgetsRequest:
-    """What budgets are asked for.
+    """A request for budgets by layer.
 
-    max_kv: rows of each layer; with `measure` "reach", their average. measure: what layers are
-    compared by: "concentration" or "entropy", for the share of their rows that heavy hitters
-    get; "reach", for their number of rows, which the policy splits.
+    max_kv: rows per KV head of each layer; with `measure` "reach", their average. measure: the
+    figure that layers are compared by. "concentration" and "entropy" decide the share of a
+    layer's rows that heavy hitters get; "reach" decides the number of its rows, which the
+    policy splits. recall: whether to name the layers in which recall pays. output: the file to
+    write.
     """
 
     max_kv: int
@@ -262,15 +286,15 @@ class BudgetsRequest:
 class BudgetsResult(Result):
     """Budgets by layer, and how they were made."""
 
-    model: Annotated[str, doc("Its name.")]
-    measure: Annotated[Measure, doc("What layers are compared by.")]
+    model: Annotated[str, doc("The model's name.")]
+    measure: Annotated[Measure, doc("The figure that layers are compared by.")]
     max_kv: Annotated[int, doc("Rows of each layer, on average.")]
-    sink_size: Annotated[int, doc("First tokens that always stay.")]
+    sink_size: Annotated[int, doc("First tokens that the cache always keeps.")]
     output: Annotated[str | None, doc("The file that was written.")]
-    note: Annotated[str, doc("What is known of such budgets.")]
+    note: Annotated[str, doc("What is known about budgets by this measure.")]
     layers: Annotated[
         tuple[LayerResult | None, ...],
-        doc("One per cache of the model; null where it has no budget of its own."),
+        doc("An entry per cache of the model; null for a cache without a budget."),
     ]
     recall: Annotated[
         tuple[int, ...] | None,
@@ -281,10 +305,11 @@ class BudgetsResult(Result):
 def make_budgets(
     profile: Path | None, options: Options, request: BudgetsRequest, say: ProgressReporter
 ) -> BudgetsResult:
-    """Make budgets from a profile, or from one that is made now, and write their file.
+    """Make budgets from a profile and write their file.
 
-    Raises UserError: the profile or the model cannot be used, or the file not be written.
-    H2OError: h2o_py refuses so few rows.
+    profile: a profile.json; None to profile the model of `options` now. Raises UserError: the
+    profile or the model cannot be used, or the file cannot be written. H2OError: h2o_py refuses
+    a layer's rows, because they are too few.
     """
     measured = run(options, say)[0] if profile is None else read_profile(profile)
     if measured.unfit is not None:
@@ -330,7 +355,7 @@ def _recalling(
 
 
 def print_budgets(result: BudgetsResult, console: Console) -> None:
-    """Show the table and what was published of such budgets."""
+    """Show the table of budgets, and what is known about them."""
     reach = result.measure == "reach"
     rows = []
     for i, layer in enumerate(result.layers):

@@ -28,13 +28,17 @@ from h2o_py.families import why_unfit, why_without_scores
 from h2o_py.routing import routed
 
 CHUNK = 128
-"""Tokens read at once: it bounds the attention that is held."""
+"""Tokens read at once; fewer tokens need less memory for their attention."""
 _MAPPED_LAYERS = 4
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """A head's attention over the first sample, [queries, tokens], largest of each cell."""
+    """A query head's attention over the first sample.
+
+    entropy: of the head, in nats. cells: [queries, tokens], the largest probability in each
+    cell.
+    """
 
     layer: int
     head: int
@@ -43,7 +47,10 @@ class AttentionMap:
 
 
 def run(options: Options, say: ProgressReporter) -> tuple[Profile, tuple[AttentionMap, ...]]:
-    """Profile a model; UserError if it cannot be loaded or the text is too short."""
+    """Load and profile a model.
+
+    Raises UserError: the model cannot be loaded, or the text is too short.
+    """
     say(f"loading {options.model}")
     model, tokenizer = load(options.model)
     pieces = samples(tokenizer, options.text, options.tokens, options.samples)
@@ -53,7 +60,7 @@ def run(options: Options, say: ProgressReporter) -> tuple[Profile, tuple[Attenti
 def profile_model(
     model: Any, pieces: list[list[int]], options: Options, say: ProgressReporter
 ) -> tuple[Profile, tuple[AttentionMap, ...]]:
-    """Profile a model that is loaded, on samples of token ids, `options.tokens` each."""
+    """Profile a loaded model on samples of token ids, each of `options.tokens` ids."""
     machine = describe()
     caches = make_prompt_cache(model)
     attending = attention.attention_caches(caches)
@@ -107,7 +114,10 @@ def profile_model(
 
 
 def _read(model: Any, piece: list[int], watch: attention.Watch) -> None:
-    """Read a sample in even chunks of more than one token: a ring keeps those in order."""
+    """Read a sample in chunks of equal length.
+
+    They have more than one token each: mlx_lm's ring caches keep such chunks in order.
+    """
     caches = make_prompt_cache(model)
     attention.record(caches, watch)
     count = -(-len(piece) // CHUNK)
@@ -146,7 +156,7 @@ def _skipped(model: Any, caches: list[Any], profiled: set[int]) -> tuple[Skipped
 def _maps(
     layers: tuple[LayerProfile, ...], tallies: dict[int, LayerTally]
 ) -> Iterator[AttentionMap]:
-    """Yield the heads of least and of most entropy of each mapped layer."""
+    """Yield the maps of each mapped layer's heads with the least and the most entropy."""
     for layer in layers:
         maps = tallies[layer.index].maps
         if maps is None:
@@ -157,7 +167,7 @@ def _maps(
 
 
 def _spread(indices: list[int], count: int) -> set[int]:
-    """`count` of the indices, the first and the last among them."""
+    """Return `count` of the indices, evenly spread, with the first and the last."""
     if len(indices) <= count:
         return set(indices)
     return {indices[round(i * (len(indices) - 1) / (count - 1))] for i in range(count)}

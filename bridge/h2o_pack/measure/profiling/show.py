@@ -1,4 +1,4 @@
-"""A profile as tables, and as files: JSON, a page, and a picture of attention maps."""
+"""Shows a profile as tables, and writes it as JSON, a Markdown page and a picture of maps."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from h2o_pack.progress import ProgressReporter
 
 JSON, PAGE, MAPS = "profile.json", "profile.md", "maps.png"
 LAYER_DEPTH = 3
-"""Containers around a measure of a layer, which has a line of its own in JSON."""
+"""Depth of nesting, in profile.json, at which each value gets a line: a layer's figures."""
 _MIB = 1 << 20
 _MOST_SHOWN = 7
 RECALL_PARTS = (16, 8, 4)
-"""Rows that recall is considered for: these parts of a sample."""
+"""The numbers of rows for which recall is considered: a sample's tokens divided by these."""
 
 
 def sections(profile: Profile) -> list[Table]:
@@ -58,7 +58,7 @@ def print_profile(profile: Profile, console: Console) -> None:
 
 
 def headline(profile: Profile) -> str:
-    """Say in one sentence what was read."""
+    """Return one sentence that names the model and the text it read."""
     pieces = f"{profile.samples} samples" if profile.samples > 1 else "1 sample"
     return (
         f"{profile.model} ({profile.family}), {pieces} of {profile.tokens} tokens of "
@@ -67,7 +67,7 @@ def headline(profile: Profile) -> str:
 
 
 def layer_name(layer: LayerProfile) -> str:
-    """Return the layer's number, and its window where it has one."""
+    """Return the layer's index, with its kind and window if its attention is not full."""
     if layer.kind == "full":
         return str(layer.index)
     return f"{layer.index} ({layer.kind}{f' {layer.window}' if layer.window else ''})"
@@ -90,12 +90,13 @@ def _attention(profile: Profile) -> Table:
     header = ("layer", "entropy, nats", "of most", "top 32 hold", "score variance", "sparse")
     note = (
         f"Means over heads, samples (± standard deviation between them) and the queries from "
-        f"position {profile.first_row} on. Of most: entropy divided by ln of the tokens seen. "
-        "Sparse: entries under 1% of their row's largest. At most "
-        f"{profile.held_bytes / _MIB:.0f} MiB of attention was held at once."
+        f"position {profile.first_row} on. Of most: entropy divided by its largest possible "
+        "value, ln of the number of tokens seen. Sparse: share of tokens that get less than 1% "
+        "of the query's largest probability. At most "
+        f"{profile.held_bytes / _MIB:.0f} MiB of attention was in memory at once."
     )
     if any(layer.kind == "sliding" for layer in profile.layers):
-        note += " A sliding layer's figures are of its window."
+        note += " A sliding layer's figures are about the tokens of its window."
     return Table("Attention by layer", header, tuple(rows), note)
 
 
@@ -107,9 +108,9 @@ def _reach(profile: Profile) -> Table:
         for layer in profile.layers
     ]
     note = (
-        f"The share of attention on tokens that are older than a window of so many, the first "
-        f"{SINKS} aside: what a cache of recent tokens alone would lose. `h2o-pack budgets "
-        "--measure reach` gives rows to the layers where it is large."
+        "The share of attention on tokens older than that many tokens, without the first "
+        f"{SINKS}: a cache of recent tokens alone would lose it. `h2o-pack budgets --measure "
+        "reach` gives more rows to the layers whose share is large."
     )
     header = ("layer", *(f"older than {sizes[i]:,}" for i in columns))
     return Table("How far back attention looks", header, tuple(rows), note)
@@ -134,9 +135,9 @@ def _recall(profile: Profile) -> Table:
         (str(layer.index), *(column[layer.index] for column in columns)) for layer in layers
     )
     note = (
-        "Each layer's part of all attention that is older than a window of so many rows. "
-        "Recall pays where it is at least the mean of all layers: `h2o-pack budgets --recall` "
-        "writes these layers."
+        "All layers together lose the attention on tokens before a window of that many rows; "
+        "a column shows each layer's part of it. Recall pays in a layer whose part is at least "
+        "the mean: `h2o-pack budgets --recall` writes these layers."
     )
     header = ("layer", *(f"{size:,} rows" for size in sizes))
     return Table("Layers in which recall pays", header, rows_of, note)
@@ -158,10 +159,10 @@ def _accumulated(profile: Profile) -> Table:
     tops = (f"top {share:.0%} hold" for share in SHARES)
     note = (
         "Attention that a token received, summed over a sample's queries, by KV head. In "
-        "brackets: what the same share of tokens would hold if every query looked at all "
-        "tokens alike, since early tokens are seen by more queries. Exponent and R²: the "
-        "line of log attention over log rank, up to half of the tokens; a power law is a "
-        "straight one (R² near 1)."
+        "brackets: the share that the tokens would hold if every query looked at all tokens "
+        "equally; early tokens still hold more then, because more queries see them. Exponent "
+        "and R²: of a line fitted to log attention over log rank, for the half of the tokens "
+        "with the most attention; R² near 1 means a power law."
     )
     header = ("layer", *tops, "exponent", "R²")
     return Table("How few tokens hold the accumulated attention", header, tuple(rows), note)
@@ -174,13 +175,13 @@ def _step(step: StepTime) -> Table:
         (names[part], *timing_cells(step.parts[part]), f"{step.parts[part].share:.1%}")
         for part in PARTS
     ]
-    own = f", {step.own} layers keep the model's cache (in the rest)" if step.own else ""
+    own = f"; {step.own} layers keep mlx_lm's cache (in the rest)" if step.own else ""
     note = (
-        f"One token, {step.evicting} layers with {step.rows} full rows each, every one "
-        f"evicting{own}. Parts are differences between runs with parts left out, taken in "
-        "turns in one process; shares are medians of each turn's ratio. The rest contains "
-        "one evaluation's fixed cost and, where weights and rows do not fit into the "
-        "processor's caches together, fetching rows again."
+        f"One token; {step.evicting} layers have {step.rows} rows each, all full, so that each "
+        f"evicts a row{own}. The time of a part is the difference between runs with it and "
+        "without it, which alternate in one process; its share is the median of the "
+        "repetitions' ratios. The rest contains an evaluation's fixed cost and, if weights and "
+        "rows together exceed the processor's caches, the time to load rows again."
     )
     header = ("part", "microseconds", "quartiles", "share")
     return Table("Where a step's time goes", header, tuple(rows), note)
@@ -204,7 +205,7 @@ def profile_and_write(folder: Path | None, options: Options, say: ProgressReport
 
 
 def write(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> list[Path]:
-    """Write all files of a profile into a folder, which is created; returns their paths."""
+    """Write all files of a profile into a folder, created if missing; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     document, page = folder / JSON, folder / PAGE
     document.write_text(json_by_lines(msgspec.to_builtins(profile), LAYER_DEPTH), "utf-8")
@@ -214,7 +215,7 @@ def write(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> list[
 
 
 def render(profile: Profile, pictures: Sequence[Path]) -> str:
-    """Return the page of tables, which shows the pictures beside it."""
+    """Return the Markdown page of tables, with the pictures, which must be in its folder."""
     title = f"Profile of {profile.model}"
     head = page_head("h2o-pack profile --output", title)
     head += f"\n{headline(profile)}. {profile.machine}.\n"
@@ -225,7 +226,7 @@ def render(profile: Profile, pictures: Sequence[Path]) -> str:
 
 
 def draw_maps(profile: Profile, maps: Sequence[AttentionMap], path: Path) -> Path:
-    """Draw the heads of least and of most entropy, a column for each layer."""
+    """Draw the maps of the heads with the least and the most entropy, a column per layer."""
     lines: tuple[list[Panel], list[Panel]] = ([], [])
     layers: set[int] = set()
     for attention in maps:

@@ -1,18 +1,18 @@
-"""Where a decode step's time goes: write, attention, ledger, the rest of the model.
+"""Times the parts of a decode step: write, attention, ledger, and the rest of the model.
 
-A step is one evaluation, whose parts cannot be timed separately. So the same calls are made
-on the same rows with parts left out, in one process and in turns, and the time of a part is
-the difference between two of these within a repetition:
+MLX evaluates a step as a whole, so its parts cannot be timed one by one. Instead, the runs
+below alternate in one process on the same rows, and the time of a part is the difference
+between two of them in the same repetition:
 
-    W    every layer's write                                 write     = W - E
-    WA   and attention that reports its logits               attention = WA - W
-    WAL  and the ledger: the cache's two calls               ledger    = WAL - WA
+    E    mx.eval of almost nothing, a cost that all others contain
+    W    the writes of every layer                           write     = W - E
+    WA   W, and attention that returns its logits            attention = WA - W
+    WAL  WA, and the ledger: the cache's two calls           ledger    = WAL - WA
     M    one token of the whole model                        rest      = M - (WAL - E)
-    E    mx.eval of next to nothing, which each one contains
 
-The rest therefore contains what the caches' Python classes do, and reading rows that left
-the processor's caches while the other layers ran. Rows are dense, so that `cache_attend` is
-that attention and the ledger only.
+The rest therefore contains the work of the caches' Python classes, and loading rows again that
+left the processor's caches while other layers ran. Rows are dense, so that `cache_attend` does
+nothing but attention and the ledger.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ _CHUNK = 128
 
 
 class NotTimedError(Exception):
-    """Why a step cannot be timed."""
+    """A step cannot be timed; the message says why."""
 
 
 def measure(
     model: Any, piece: list[int], heads: Mapping[int, int], rows: int, repetitions: int
 ) -> StepTime:
-    """Time a step of a routed model whose caches are full, each token evicting one.
+    """Time a step of a routed model whose caches are full, so that each token evicts one.
 
-    piece: token ids, more than `rows`. heads: query heads by layer, of those whose attention
-    gives scores. rows: C of each H2O cache, with the default policy. Raises NotTimedError: the
-    sample is too short, or attention gives the caches no scores. H2OError: h2o_py refuses the
-    model.
+    piece: token ids, more than `rows`. heads: number of query heads by layer index, for layers
+    whose attention gives scores. rows: C of each H2O cache, with the default policy. Raises
+    NotTimedError: the sample is too short, or attention gives the caches no scores. H2OError:
+    h2o_py refuses the model.
     """
     if rows >= len(piece):
         raise NotTimedError(f"{rows} rows are not fewer than the sample's {len(piece)} tokens")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", H2OConfigWarning)  # nobody reads what is generated
-        warnings.simplefilter("ignore", H2OScoresMissingWarning)  # refused below
+        warnings.simplefilter("ignore", H2OConfigWarning)  # the generated text is not used
+        warnings.simplefilter("ignore", H2OScoresMissingWarning)  # it raises below
         caches = make_h2o_cache(model, H2OConfig(rows))
     evicting = {i: inner for i, cache in enumerate(caches) if (inner := _evicting(cache))}
     if not evicting.keys() <= heads.keys():
@@ -97,9 +97,9 @@ class _Layer:
         self._config, self._offset = cache.config, cache.offset
         rows, *_ = cache.arrays
         ledger = cache.ledger
-        assert ledger is not None  # noqa: S101  it was filled
+        assert ledger is not None  # noqa: S101  a full cache has a ledger
         self._ledger = ledger
-        self._rows = [Rows(rows + 0) for _ in range(3)]  # each written in place
+        self._rows = [Rows(rows + 0) for _ in range(3)]  # copies: each is written in place
         keys, values = cache.keys, cache.values
         assert keys is not None  # noqa: S101
         assert values is not None  # noqa: S101
@@ -111,11 +111,11 @@ class _Layer:
         mx.eval(self._rows, self._token, self._queries, ledger)
 
     def write(self) -> Rows:
-        """Write only."""
+        """Write the token's row, and do nothing else."""
         return self._written(0, self._ledger)
 
     def write_attend(self) -> tuple[mx.array, mx.array]:
-        """Write, then attention and its logits, without a ledger."""
+        """Write the token's row and attend, without a ledger; returns output and logits."""
         rows = self._written(1, self._ledger)
         keys, values = mx.split(rows.pool, [self._key_dim], axis=3)
         return fast.scaled_dot_product_attention_with_scores(
@@ -123,7 +123,7 @@ class _Layer:
         )
 
     def step(self) -> list[mx.array | None]:
-        """Write, attention and ledger; the next step goes on from it."""
+        """Write the token's row, attend and update the ledger, for the next step to use."""
         rows = self._written(2, self._stepping)
         attended = fast.cache_attend(
             self._queries,

@@ -1,8 +1,8 @@
-"""The cache in plain MLX operations: slow, readable, the oracle of the tests and of parity.
+"""The cache in plain MLX operations: slow but readable, and the standard for tests and parity.
 
-Mirrors `h2o_py.fast` function by function; see there for shapes. Nothing is written in
-place. Queries are observed one after another, as the definition says, where the compiled
-core may use a closed form.
+It has the same functions as `h2o_py.fast`, which documents their shapes. It never writes in
+place. It updates scores query by query, as they are defined; the compiled core may use a closed
+form.
 """
 
 from h2o_pack.parity.reference.archive import Archive

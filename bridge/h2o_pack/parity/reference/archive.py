@@ -16,10 +16,10 @@ from h2o_py.rows import DENSE, DTYPES, RowFormat
 
 
 class Archive:
-    """Keys after RoPE, values and novelty of positions `first` to before `length`."""
+    """Keys after RoPE, values and novelty of the positions from `first` to `length` - 1."""
 
     mark = None
-    """Where it ends in files: it has none."""
+    """The core's archive has the end of its files in this attribute; this one has no files."""
 
     def __init__(self, recall: H2ORecall) -> None:
         self.recall = recall
@@ -28,7 +28,7 @@ class Archive:
         self.length = 0
         """Tokens seen so far."""
         self.first = 0
-        """The oldest position that is still here."""
+        """The oldest position that is still in the archive."""
         self._rows: mx.array | None = None
         """[B, Hkv, n, R]: keys and values as `RowFormat` packs them."""
         self._novelty = mx.zeros((1, 1, 0))
@@ -43,7 +43,7 @@ class Archive:
         config: H2OConfig,
         row_format: RowFormat = DENSE,
     ) -> None:
-        """Add the next tokens, rotated if the rows of `row_format` are."""
+        """Add the next tokens, with rotated keys if `row_format` rotates them."""
         keys, values = as_stored(keys, row_format), as_stored(values, row_format)
         if self.length == 0:
             bits, group_size = self.bits, self.group_size
@@ -61,7 +61,7 @@ class Archive:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is archived."""
+        """Bytes of all archived arrays."""
         return sum(int(array.nbytes) for array in self.arrays)
 
     @property
@@ -75,7 +75,7 @@ class Archive:
 
     @property
     def bits(self) -> int:
-        """Bits of a key's or a value's element."""
+        """Bits of an element of a key or a value."""
         return self.row_format.key_bits
 
     @property
@@ -85,7 +85,7 @@ class Archive:
 
     @property
     def dtype(self) -> mx.Dtype:
-        """Of the first keys."""
+        """The dtype of the first keys."""
         return self.row_format.dtype
 
     @classmethod
@@ -98,7 +98,7 @@ class Archive:
         key_dim: int,
         length: int,
     ) -> Archive:
-        """Make the archive that gave `arrays` and `saved`, with `length` tokens seen."""
+        """Make an archive from saved `arrays` and settings, after `length` tokens."""
         archive = cls(recall)
         bits = saved["bits"]
         archive.row_format = RowFormat(bits, bits, saved["group_size"], DTYPES[saved["dtype"]])
@@ -116,18 +116,18 @@ class Archive:
             self._rows, self._novelty = self._rows[:, :, :length], self._novelty[:, :, :length]
 
     def copy(self) -> Archive:
-        """A copy of the archive that shares no later change."""
+        """A copy; later changes to either archive do not change the other."""
         return copy.copy(self)
 
     def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]:
-        """Keys [B, Hkv, n, Dk] and values in float32, and novelty of these positions."""
-        assert self._rows is not None  # noqa: S101  asked of an archive that has tokens
+        """Keys [B, Hkv, n, Dk], values and novelty of positions begin..end-1, in float32."""
+        assert self._rows is not None  # noqa: S101  the archive has tokens
         part = slice(begin - self.first, end - self.first)
         keys, values = wide(self._rows[:, :, part], end - begin, self._key_dim, self.row_format)
         return keys.astype(mx.float32), values.astype(mx.float32), self._novelty[:, :, part]
 
     def _keep_limit(self) -> None:
-        """Drop the oldest segments while all of it takes more bytes than allowed."""
+        """Drop the oldest segments while the archive is larger than its limit."""
         assert self._rows is not None  # noqa: S101  tokens were appended
         token_bytes = int(self._rows[:, :, :1].nbytes) + int(self._novelty[:, :, :1].nbytes)
         while (
@@ -141,9 +141,9 @@ class Archive:
 
 
 def _hidden_or_packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:
-    """Rows, in which a key with NaN or infinity stays one that no query can ask for.
+    """Packed rows, in which a key with NaN or infinity remains one that is never recalled.
 
-    Quantized, it is the zero key with biases that are not a number.
+    If rows are quantized, such a key becomes a zero key whose biases are NaN.
     """
     if row_format.is_dense:
         return packed(keys, values, row_format)

@@ -1,4 +1,4 @@
-"""Rows and ledger: what a write puts in, and what attention changes."""
+"""Writes tokens into rows, and updates rows and ledger after attention."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def trim_ledger(
     config: H2OConfig,  # noqa: ARG001  as in h2o_py.fast
     row_format: RowFormat = DENSE,
 ) -> Ledger:
-    """The ledger after dropping all rows from `length` on; only before any eviction."""
+    """The ledger without the rows from `length` on; allowed only before the first eviction."""
     stays = mx.arange(ledger.scores.shape[2]) < length
     keys, _ = wide(rows.pool, length, ledger.key_sum.shape[2], row_format)
     return Ledger(
@@ -72,10 +72,11 @@ def trim_ledger(
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """New tokens, and where they and the older ones lie; see cexport/h2o/cache_step.h.
+    """The places of new and older tokens in the buffers; see cexport/h2o/cache_step.h.
 
-    A *row* counts those that attention reads: the pool's in use, then the ring's. An *entry*
-    is a row's place in the ledger: the pool's `pool_size`, then the ring's slots.
+    A *row* is an index among the rows that attention reads: the pool's rows in use, then the
+    ring's. An *entry* is an index in the ledger: `pool_size` entries for the pool, then one for
+    each slot of the ring.
     """
 
     config: H2OConfig
@@ -96,7 +97,7 @@ class _Step:
         return self.offset + self.tokens
 
     def pool_length(self, count: int) -> int:
-        """Rows of the pool in use once `count` tokens were seen and evicted from."""
+        """Rows of the pool in use after `count` tokens and the evictions that they cause."""
         return max(0, min(count - self.slots, self.pool_size))
 
     def ring_length(self, count: int) -> int:
@@ -104,7 +105,7 @@ class _Step:
 
     @property
     def pool_used(self) -> int:
-        """Rows of the pool in use with the new tokens, none of them evicted."""
+        """Rows of the pool in use with the new tokens, before any of them is evicted."""
         if self.tokens == 1:
             return self.pool_length(self.seen)
         return self.pool_length(self.offset) + (0 if self.slots else self.tokens)
@@ -122,7 +123,7 @@ class _Step:
 
     @property
     def leaves_ring(self) -> bool:
-        """Whether the ring's row that the new token takes moves to the pool first."""
+        """Whether the ring's row that the new token replaces must move to the pool first."""
         return bool(self.slots) and self.tokens == 1 and self.offset >= self.slots
 
     @property
@@ -140,7 +141,10 @@ class _Step:
         return self.pool_length(self.offset)
 
     def moved_to(self, victim: mx.array) -> mx.array | int:
-        """The pool's row for what leaves the ring; none if that is the victim itself."""
+        """The pool's row that receives the row leaving the ring: a free row, or the victim.
+
+        If the victim is the leaving row itself, no row of the pool matches and it is dropped.
+        """
         filled = self.pool_length(self.offset)
         return filled if filled < self.pool_size else victim[:, :, None]
 
@@ -168,7 +172,7 @@ def cache_write(
     tokens = packed(keys, values, row_format.ring)
     empty = packed(keys[:, :, :0], values[:, :, :0], row_format.pool)
     pool, ring = (empty, tokens[:, :, :0]) if rows is None else rows
-    assert ring is not None  # noqa: S101  of a cache with a ring
+    assert ring is not None  # noqa: S101  the cache has a ring
     slot = step.first_row
     pool = grown(pool, max(1, step.pool_used), step.pool_size)
     if step.leaves_ring:
@@ -191,7 +195,7 @@ def cache_attend(
     sinks: mx.array | None = None,
     row_format: RowFormat = DENSE,
 ) -> Attended:
-    """Attention of the newest tokens over the rows, then scores, eviction, next victim."""
+    """Let the newest tokens attend to the rows; then update scores, evict, choose a victim."""
     step = _Step(config, row_format, offset, tokens)
     key_dim = ledger.key_sum.shape[2]
     keys, values = _all_wide(rows, step, key_dim)
@@ -315,7 +319,7 @@ def _weighted_sum(probabilities: mx.array, values: mx.array) -> mx.array:
 def _entered(
     fresh: mx.array, ledger: Ledger, step: _Step
 ) -> tuple[dict[str, mx.array], mx.array]:
-    """Scores, positions and novelty [B, Hkv, N] of the rows, with new keys; the key sum."""
+    """Scores, positions and novelty [B, Hkv, N] of all rows, new keys included; the key sum."""
     novelty, key_sum = novelties(fresh, ledger.key_sum, step.offset, step.config.novelty_margin)
     new = {
         "scores": mx.full(novelty.shape, -1.0, mx.float32),
@@ -348,7 +352,7 @@ def _entered(
 def _rearranged(
     rows: Rows, entries: dict[str, mx.array], step: _Step, key_dim: int
 ) -> tuple[Rows, dict[str, mx.array]]:
-    """Copy the kept rows to new buffers, the newest to the ring's slots; also their entries."""
+    """Copy the kept rows and their entries to new buffers, the newest to the ring's slots."""
     config, row_format, seen = step.config, step.row_format, step.seen
     positions = entries["positions"]
     count = positions.shape[2]

@@ -1,4 +1,4 @@
-"""The cache of a layer, as `h2o::LayerCache` of the core is: its rules of state, in Python."""
+"""The cache of a layer in Python, with the same states as the core's `h2o::LayerCache`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _OWN_DTYPE = 16
 
 
 class Deferred(NamedTuple):
-    """Tokens that are written by `attend`, because the last of them ask first."""
+    """Tokens that `attend` will write, because recall for the last of them must come first.
+
+    asking: how many of the last tokens ask the archive before their attention.
+    """
 
     keys: mx.array
     values: mx.array
@@ -36,7 +39,10 @@ class Deferred(NamedTuple):
 
 
 class Masks(NamedTuple):
-    """The masks of a chunk's two parts, and of its asking tokens among themselves."""
+    """The masks of a chunk's two parts, the asking tokens and the tokens before them.
+
+    asking: of the asking tokens among themselves.
+    """
 
     before: mx.array | str | None
     own: mx.array | str | None
@@ -44,7 +50,7 @@ class Masks(NamedTuple):
 
 
 class LayerCache:
-    """The cache of one layer; `H2OKVCache` says what its functions do."""
+    """The cache of one layer; `H2OKVCache` documents its methods."""
 
     def __init__(self, config: H2OConfig, row_format: RowFormat) -> None:
         self.config, self._row_format = config, row_format
@@ -56,7 +62,7 @@ class LayerCache:
         self.chosen: mx.array | None = None
         self.expects_queries = True
         self._before = 0
-        """Rows in use before the tokens that wait."""
+        """Rows in use before the tokens that wait for their attention."""
         self._deferred: Deferred | None = None
         self._recall_ended = False
         self._choice: PromptChoice | None = None
@@ -84,11 +90,11 @@ class LayerCache:
         return archived + sum(int(a.nbytes) for a in (*buffers, *self.ledger.arrays))
 
     def join(self, choice: PromptChoice, layer: int) -> None:
-        """Read everything at prompts from now on, and choose together with other layers."""
+        """From now on, attend to all positions at prompts and choose with other layers."""
         self._choice, self._layer = choice, layer
 
     def share(self) -> None:
-        """Nothing: rows are never written in place here."""
+        """Do nothing: this cache never writes rows in place."""
 
     def copy(self) -> LayerCache:
         """An independent cache in the same state."""
@@ -119,7 +125,7 @@ class LayerCache:
     def attend(
         self, queries: mx.array, *, mask: mx.array | str | None = None, **options: Any
     ) -> mx.array:
-        """Attention of the tokens just written, and what follows from it."""
+        """Attention of the tokens just written; also updates scores and evicts."""
         if self._deferred is not None:
             return self._attend_in_parts(queries, mask, **options)
         out = self._attend(queries, mask=mask, **options)
@@ -135,7 +141,7 @@ class LayerCache:
             self._attend(None)
 
     def finish(self) -> None:
-        """Bring back what was chosen, and write deferred tokens without recall."""
+        """Recall the positions that layers chose, and write deferred tokens without recall."""
         self._bring_back()
         if self._deferred is not None:
             keys, values, _ = self._take_deferred()
@@ -165,7 +171,7 @@ class LayerCache:
         if self.rows is None or self.ledger is None:
             return []
         slots = self.config.recent_budget if self._row_format.has_ring else 0
-        chunk = self.waiting if self.waiting > 1 else 0  # which stands behind all others
+        chunk = self.waiting if self.waiting > 1 else 0  # a chunk's rows are after all others
         seen = self.offset - chunk
         pool = max(0, min(seen - slots, self.config.max_size - slots))
         ring = min(seen, slots)
@@ -182,7 +188,7 @@ class LayerCache:
     def views(self) -> tuple[mx.array, mx.array]:
         """Keys and values of the rows in use."""
         self.finish()
-        assert self.rows is not None  # noqa: S101  asked of a cache that has rows
+        assert self.rows is not None  # noqa: S101  the cache has rows
         assert self.ledger is not None  # noqa: S101
         return rows_and_ledger.cache_fetch(
             self.rows,
@@ -195,7 +201,7 @@ class LayerCache:
 
     @classmethod
     def restored(cls, saved: Saved, arrays: Sequence[mx.array]) -> LayerCache:
-        """The cache that had these arrays, which the core made: nothing is checked."""
+        """Make a cache from arrays that the core saved; they are not checked."""
         cache = cls(saved.config, saved.row_format)
         if not arrays:
             return cache
@@ -251,7 +257,7 @@ class LayerCache:
         self.ledger = self.ledger._replace(held=mx.zeros(self.ledger.scores.shape, mx.bool_))
 
     def _asking(self, tokens: int) -> int:
-        """How many of the new tokens, the last ones, ask before their attention."""
+        """How many of the last new tokens ask the archive before their attention."""
         if self.archive is None:
             return 0
         settings = self.archive.recall
@@ -302,7 +308,7 @@ class LayerCache:
         return attended.out
 
     def _defer(self, tokens: Deferred) -> tuple[mx.array, mx.array]:
-        """Leave the writing of tokens to `attend`; returns rows with them at the end."""
+        """Defer writing tokens until `attend`; returns keys and values with them at the end."""
         keys, values, _ = tokens
         if self.rows is not None:
             old_keys, old_values = self.views()
@@ -313,7 +319,7 @@ class LayerCache:
         return keys, values
 
     def _take_deferred(self) -> Deferred:
-        assert self._deferred is not None  # noqa: S101  asked where there are some
+        assert self._deferred is not None  # noqa: S101  tokens are deferred
         deferred, self._deferred = self._deferred, None
         self.offset, self.length = self.offset - self.waiting, self._before
         self.waiting = 0
@@ -322,7 +328,7 @@ class LayerCache:
     def _attend_in_parts(
         self, queries: mx.array, mask: mx.array | str | None, **options: Any
     ) -> mx.array:
-        """Write and attend the first tokens, recall what the last ones ask for, then these."""
+        """Write the first tokens and attend, recall for the last tokens, then do these."""
         keys, values, asking = self._take_deferred()
         tokens, before = keys.shape[2], keys.shape[2] - asking
         size = self.config.max_size
@@ -376,7 +382,7 @@ class LayerCache:
         return outs[0] if len(outs) == 1 else mx.concatenate(outs, axis=2)
 
     def _bring_back(self) -> None:
-        """Bring back what the layers chose together, if they did."""
+        """Recall the positions that the layers chose together, if they chose any."""
         ballot, self._ballot = self._ballot, None
         if ballot is None or self.archive is None:
             return
@@ -392,7 +398,7 @@ class LayerCache:
 
     def _kept(self) -> tuple[Rows, Ledger, Archive]:
         """Rows, ledger and archive of a cache that recalls."""
-        assert self.rows is not None  # noqa: S101  it has evicted
+        assert self.rows is not None  # noqa: S101  a cache that recalls has evicted
         assert self.ledger is not None  # noqa: S101
         assert self.archive is not None  # noqa: S101
         return self.rows, self.ledger, self.archive
@@ -403,7 +409,7 @@ class LayerCache:
         self.recalled += recalled.came
 
     def _end_recall(self, code: str) -> None:
-        """Forget the archive and what is held, and say why."""
+        """Drop the archive, unprotect the recalled rows, and warn with the reason `code`."""
         self.archive, self._recall_ended = None, True
         self.since = self.recalled = 0
         self._ballot = self.chosen = None
@@ -415,12 +421,12 @@ class LayerCache:
 def masks(
     mask: mx.array | str | None, tokens: int, asking: int, rows: int, rows_before: int
 ) -> Masks:
-    """What the two parts of a chunk see; a part of one token sees all rows.
+    """Return the masks of a chunk's two parts; a part of one token sees all rows.
 
     mask: of all `tokens`: None or "causal", or an array that broadcasts to [B, Hq, tokens, rows
-    + tokens]. asking: the last tokens, which see all rows that are older than they are: after
-    an eviction these have no common order. rows, rows_before: in use before the chunk, and
-    before the asking tokens.
+    + tokens]. asking: number of the last tokens. They see all older rows, because after an
+    eviction heads have their rows in different orders. rows: in use before the chunk.
+    rows_before: in use before the asking tokens.
     """
     before = tokens - asking
     if not isinstance(mask, mx.array):
@@ -437,7 +443,7 @@ def masks(
 
 
 def _first_rows(rows: mx.array, count: int) -> mx.array:
-    """Return the first rows of a buffer; one of zeros for none, for MLX 0.31 saves none."""
+    """Return the first `count` rows; a row of zeros if 0, as MLX 0.31 saves no empty array."""
     if count == 0:
         return mx.zeros((*rows.shape[:2], 1, rows.shape[3]), rows.dtype)
     return rows if rows.shape[2] == count else rows[:, :, :count]

@@ -1,4 +1,4 @@
-"""What the reference computes of a row: its novelty, and what decides its eviction."""
+"""Computes a row's novelty, and its importance, which decides its eviction."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def unit(keys: mx.array) -> mx.array:
 def novelties(
     keys: mx.array, key_sum: mx.array, offset: int, margin: float
 ) -> tuple[mx.array, mx.array]:
-    """Novelty [B, Hkv, L] of new keys [B, Hkv, L, Dk], and the sum with them.
+    """Novelty [B, Hkv, L] of new keys [B, Hkv, L, Dk], and the key sum that includes them.
 
-    Without a margin it is 1 - the cosine with the sum. With one, what the cosine is below a
-    typical key's and the margin: the squared length of a sum of n unit keys is
-    n + n (n - 1) c^2, where c^2 is their mean cosine, own pairs aside, and c how closely a
-    typical key follows the mean of all.
+    Without a margin, novelty is 1 - cos, with the cosine of the key and the key sum. With a
+    margin, it is how much that cosine is below c - margin, where c is a typical key's cosine:
+    a sum of n unit keys has the squared length n + n (n - 1) c^2, where c^2 is the mean cosine
+    of two different keys.
     """
     novelties = []
     for t in range(keys.shape[2]):
@@ -46,7 +46,7 @@ def novelties(
 def importance_of(
     entries: dict[str, mx.array], config: H2OConfig, *, recent_from: int
 ) -> mx.array:
-    """What decides eviction, [B, Hkv, N]; infinite for protected rows."""
+    """The importance of rows, [B, Hkv, N]: the least is evicted; infinite if protected."""
     importance = entries["scores"]
     if config.novelty != 0:
         positive = mx.maximum(importance, 0.0)
@@ -60,7 +60,7 @@ def importance_of(
 
 
 def protected(positions: mx.array, config: H2OConfig, recent_from: int) -> mx.array:
-    """Whether no eviction takes these positions: sinks, recent and pinned ones."""
+    """Whether positions are protected from eviction: sinks, recent and pinned tokens."""
     stays = (positions < config.sink_size) | (positions >= recent_from)
     for begin, end in config.pinned:
         stays = stays | ((positions >= begin) & (positions < end))
@@ -68,7 +68,7 @@ def protected(positions: mx.array, config: H2OConfig, recent_from: int) -> mx.ar
 
 
 def eviction_order(importance: mx.array, positions: mx.array) -> mx.array:
-    """Row indices in the order of eviction: by importance, then by position."""
+    """Row indices in the order of eviction: least important first, ties by position."""
     by_position = mx.argsort(positions, axis=-1)
     by_importance = mx.argsort(mx.take_along_axis(importance, by_position, axis=-1), axis=-1)
     return mx.take_along_axis(by_position, by_importance, axis=-1)

@@ -1,4 +1,4 @@
-"""Recall in plain MLX operations: reading everything, choosing, and bringing rows back.
+"""Recall in plain MLX operations: attend to all positions, choose some, bring their rows back.
 
 See cexport/h2o/recall.h for shapes.
 """
@@ -19,29 +19,29 @@ from h2o_py.rows import DENSE, Ledger, RowFormat, Rows
 
 
 class Recalled(NamedTuple):
-    """What a recall gives."""
+    """The result of a recall."""
 
     rows: Rows
-    """The rows, with archived ones in the places of others."""
+    """The cache's rows, in which archived rows have replaced others."""
     ledger: Ledger
-    """The ledger of these rows, in which those that were chosen are held."""
+    """The ledger of these rows; it marks the chosen rows as held, which protects them."""
     came: int
-    """Rows that came, in all heads."""
+    """Number of archived rows that replaced others, over all heads."""
 
 
 class Reading(NamedTuple):
-    """What queries get that read everything."""
+    """The result of queries that attend to all positions, kept and archived."""
 
     out: mx.array
     """[B, Hq, L, Dv] in the dtype of the queries."""
     strongest: mx.array
-    """float32 [B, Hq, N]: of each archived position the largest probability in a query."""
+    """float32 [B, Hq, N]: the largest probability that a query gives each archived position."""
 
 
 def most_recall_rows(config: H2OConfig) -> int:
-    """Rows that a recall may hold: all that are not protected, but one."""
-    apart = {*range(config.sink_size), *(p for pair in config.pinned for p in range(*pair))}
-    return config.max_size - 1 - len(apart) - config.recent_budget
+    """Return the most rows that a recall may hold: all unprotected rows, except one."""
+    protected = {*range(config.sink_size), *(p for pair in config.pinned for p in range(*pair))}
+    return config.max_size - 1 - len(protected) - config.recent_budget
 
 
 def read_everything(
@@ -59,7 +59,7 @@ def read_everything(
     sinks: mx.array | None = None,
     row_format: RowFormat = DENSE,
 ) -> Reading:
-    """Attention of these queries to all positions, and the weight that each position gets."""
+    """Attention of queries to all positions, and the weight that each position gets."""
     first, size = archive.first, ledger.positions.shape[2]
     queries, keys = as_stored(queries, row_format), as_stored(keys, row_format)
     archived_keys, archived_values, _ = archive.rows(first, offset)
@@ -67,7 +67,7 @@ def read_everything(
     old_keys = mx.concatenate([archived_keys, kept_keys], axis=2)
     logits = masked_logits(queries, keys, old_keys, scale, mask)
 
-    # A position that the cache keeps counts there, not in the archive.
+    # A position that the cache keeps counts among the cache's rows, not in the archive.
     columns = mx.arange(first, offset)
     in_cache = (ledger.positions[:, :, None] == columns[:, None]).any(axis=3)
     visible = mx.concatenate(
@@ -97,8 +97,8 @@ def read_everything(
 def chosen_positions(
     asked_for: mx.array, *, first: int, seen: int, rows: int, config: H2OConfig
 ) -> mx.array:
-    """The positions that are asked for most, the best first, -1 where there are fewer."""
-    assert config.recall is not None  # noqa: S101  asked where there is recall
+    """The positions with the largest weights, best first, filled up with -1 to `rows`."""
+    assert config.recall is not None  # noqa: S101  the cache recalls
     counts, candidates = counted(asked_for, config.recall, config, first=first, seen=seen)
     ranked = ranking(counts, candidates)[:, :rows]
     count = candidates.sum(axis=-1, keepdims=True)
@@ -109,9 +109,10 @@ def chosen_positions(
 def counted(
     asked_for: mx.array, recall: H2ORecall, config: H2OConfig, *, first: int, seen: int
 ) -> tuple[mx.array, mx.array]:
-    """What positions count with their neighbors', and which of them may come.
+    """Return each position's weight with its neighbors', and whether it may be recalled.
 
-    asked_for: [..., N], of the positions from `first` on; negative where one cannot come.
+    asked_for: [..., N], weights of the positions from `first` on; negative for positions that
+    may not be recalled.
     """
     length = asked_for.shape[-1]
     stays = protected(mx.arange(first, first + length), config, seen - config.recent_budget)
@@ -130,7 +131,7 @@ def counted(
 
 
 def ranking(counts: mx.array, candidates: mx.array) -> mx.array:
-    """Indices from the one that counts most; ties go to the lowest, as the sort is stable."""
+    """Indices of candidates by weight, largest first; equal weights in the order of indices."""
     order = mx.argsort(mx.where(candidates, -counts, float("inf")), axis=-1)
     return order.astype(mx.int32)
 
@@ -142,7 +143,7 @@ def masked_logits(
     scale: float,
     mask: mx.array | str | None,
 ) -> mx.array:
-    """Float32 [B, Hq, L, N + L] over old keys and own ones; LOWEST where a key is hidden."""
+    """Logits, float32 [B, Hq, L, N + L], over old keys and own keys; LOWEST for hidden keys."""
     tokens, old = keys.shape[2], old_keys.shape[2]
     all_keys = mx.concatenate([old_keys, keys.astype(mx.float32)], axis=2)
     all_keys = mx.repeat(all_keys, queries.shape[1] // keys.shape[1], axis=1)
@@ -162,7 +163,7 @@ def masked_logits(
 
 
 class Ballot:
-    """The votes of all layers for a prompt after `seen` tokens, and what they choose."""
+    """The votes of all layers for positions to recall, after a prompt that ends at `seen`."""
 
     def __init__(self, seen: int) -> None:
         self.seen = seen
@@ -172,21 +173,21 @@ class Ballot:
         self._chosen: mx.array | None = None
 
     def takes(self, layer: int, seen: int) -> bool:
-        """Whether the ballot is at `seen` tokens and still takes this layer's vote."""
+        """Whether the ballot is for `seen` tokens and still accepts this layer's vote."""
         return self.seen == seen and layer not in self._configs and self._chosen is None
 
     def add(self, layer: int, strongest: mx.array, first: int, config: H2OConfig) -> None:
-        """Count a layer's votes: of each query head, its largest probability squared.
+        """Add a layer's votes: each query head's largest probability for a position, squared.
 
-        Squares let the few heads that look at one place outvote the many that look everywhere.
-        strongest: float32 [B, Hq, N], as `read_everything` gives it, of positions from `first`
-        on.
+        With squares, a few heads that attend to one place outvote many heads that attend
+        everywhere. strongest: float32 [B, Hq, N], from `read_everything`, for the positions
+        from `first` on.
         """
         votes = mx.square(strongest).sum(axis=1)
         if self._votes is None:
             self._first, self._votes = first, votes
         else:
-            # With other numbers of asking tokens layers vote for more or fewer positions.
+            # Layers with different numbers of asking tokens vote on different ranges.
             latest = max(first, self._first)
             own, other = self._votes[:, latest - self._first :], votes[:, latest - first :]
             size = max(own.shape[1], other.shape[1])
@@ -197,9 +198,9 @@ class Ballot:
         mx.async_eval(self._votes)
 
     def chosen(self) -> mx.array:
-        """The positions to hold, int32 [B, M], the best first and -1 for none."""
+        """The positions to recall, int32 [B, M], best first, filled up with -1."""
         if self._chosen is None:
-            assert self._votes is not None  # noqa: S101  a layer asks that has voted
+            assert self._votes is not None  # noqa: S101  a layer has voted
             configs = self._configs.values()
             self._chosen = chosen_positions(
                 self._votes,
@@ -213,10 +214,10 @@ class Ballot:
 
 
 class PromptChoice:
-    """What the caches of one conversation share, so that their layers vote together.
+    """The votes that the caches of one conversation share to choose positions together.
 
-    A copy of the caches may share it too: who votes again, or for another number of tokens,
-    opens a new ballot, and each cache keeps its own until it is counted.
+    A copy of the caches may share it too: a layer that votes again, or after another number of
+    tokens, opens a new ballot. Each cache keeps its ballot until the votes are counted.
     """
 
     def __init__(self) -> None:
@@ -244,7 +245,10 @@ def recall(
     also: mx.array | None = None,
     row_format: RowFormat = DENSE,
 ) -> Recalled:
-    """The rows and the ledger once archived tokens that these queries ask for came back."""
+    """Recall the archived tokens with the largest weights for these queries.
+
+    also: positions that all heads must recall, int32 [B, M].
+    """
     assert config.recall is not None  # noqa: S101  recall without its settings
     tokens, first = keys.shape[2], archive.first
     queries, keys = as_stored(queries, row_format), as_stored(keys, row_format)
@@ -254,7 +258,7 @@ def recall(
     visible = mx.not_equal(logits, LOWEST).reshape(group).any(axis=(2, 3))
     asked_for = mx.where(visible, asked_for, -1.0)[:, :, : offset - first]
     settings = config.recall
-    if also is not None:  # a prompt's choice leaves a head half of the rows for its own
+    if also is not None:  # positions for all heads leave each head half of the rows to choose
         settings = replace(settings, spread=settings.spread // 2, before=settings.before // 2)
     counts, candidates = counted(asked_for, settings, config, first=first, seen=offset + tokens)
     best = ranking(counts, candidates) + first
@@ -265,14 +269,14 @@ def recall(
         choices = _joined(choices, also, ledger, archive, config)
 
     present = mx.ones(ledger.positions.shape, mx.bool_)
-    if tokens == 1:  # the step's write takes this entry
+    if tokens == 1:  # the step will write its token to this entry
         present = mx.not_equal(mx.arange(config.max_size), ledger.victim[:, :, None])
     recalled = _swapped(
         choices, present, rows, ledger, archive, config, row_format, seen=offset + tokens
     )
     if row_format.has_ring and tokens == 1:
         held = recalled.ledger.held
-        assert held is not None  # noqa: S101  just made
+        assert held is not None  # noqa: S101  the line above set it
         held = _as_the_step_moves_them(held, ledger.victim, offset, config)
         recalled = recalled._replace(ledger=recalled.ledger._replace(held=held))
     return recalled
@@ -288,7 +292,7 @@ def bring_back(
     config: H2OConfig,
     row_format: RowFormat = DENSE,
 ) -> Recalled:
-    """The rows and the ledger once positions [B, M] came back that were chosen for all."""
+    """Recall positions [B, M] that were chosen for all heads."""
     batch, heads, _ = ledger.positions.shape
     keys = archive.rows(archive.first, archive.length)[0]
     finite = _lists(mx.isfinite(keys).all(axis=-1))
@@ -311,7 +315,7 @@ def bring_back(
 
 
 def _archived(positions: list[int], archive: Archive) -> list[int]:
-    """Those that the archive has, each once."""
+    """The different positions that the archive has, in order."""
     return [p for p in dict.fromkeys(positions) if archive.first <= p < archive.length]
 
 
@@ -322,7 +326,7 @@ def _joined(
     archive: Archive,
     config: H2OConfig,
 ) -> list[list[int]]:
-    """Half of each head's own choice, and the positions to hold besides."""
+    """Half of each head's own choice, together with the positions for all heads."""
     heads = ledger.positions.shape[1]
     joined = []
     for number, own in enumerate(choices):
@@ -334,7 +338,7 @@ def _joined(
 
 
 def _lists(array: mx.array) -> Any:
-    """The elements, in lists."""
+    """The array as nested lists."""
     return array.tolist()
 
 
@@ -349,7 +353,7 @@ def _swapped(
     *,
     seen: int,
 ) -> Recalled:
-    """What follows when each head holds the positions that it wants, the best first."""
+    """Exchange rows so that each head holds its chosen positions, which are best first."""
     entries = {
         "scores": mx.where(present, ledger.scores, -1.0),
         "positions": ledger.positions,
@@ -373,12 +377,11 @@ def _exchange(
     order: mx.array,
     positions: mx.array,
 ) -> tuple[mx.array, mx.array]:
-    """Which position comes to each entry, or -1, and which entries are held [B, Hkv, C].
+    """Return the position that each entry receives, or -1, and whether the entry is held.
 
-    choices: the positions that each of the B * Hkv heads wants, the best first. present: [B,
-    Hkv, C], whether the entry's row stays where it is. importance: [B, Hkv, C], infinite for
-    rows that may not go. order: [B, Hkv, C], entries from the least important. positions: [B,
-    Hkv, C], of the entries.
+    choices: the chosen positions of each of the B * Hkv heads, best first. All arrays are [B,
+    Hkv, C]. present: whether the entry has a row. importance: of the entries, infinite for
+    protected rows. order: entries, the least important first. positions: of the entries.
     """
     shape = positions.shape
     sources, helds = [], []
@@ -406,7 +409,7 @@ def _exchange(
 def _as_the_step_moves_them(
     held: mx.array, victim: mx.array, offset: int, config: H2OConfig
 ) -> mx.array:
-    """`held` after a step that moves its token's ring slot to the victim's row."""
+    """Return `held` after a step that moves its ring slot's old row to the victim's row."""
     entry = mx.arange(config.max_size)
     slot = config.max_size - config.recent_budget + offset % config.recent_budget
     moved = held[:, :, slot : slot + 1]
@@ -414,7 +417,7 @@ def _as_the_step_moves_them(
 
 
 def _with_rows(rows: Rows, archive: Archive, source: mx.array, row_format: RowFormat) -> Rows:
-    """The rows with archived ones in the places of others, in the format of their buffer."""
+    """Replace rows by archived rows, converted to the format of each buffer."""
     at = mx.maximum(source - archive.first, 0)[..., None]
     keys, values, _ = archive.rows(archive.first, archive.length)
     dtype = archive.row_format.dtype
@@ -434,7 +437,7 @@ def _with_rows(rows: Rows, archive: Archive, source: mx.array, row_format: RowFo
 
 
 def _with_entries(ledger: Ledger, archive: Archive, source: mx.array, held: mx.array) -> Ledger:
-    """The ledger of these rows: archived novelty, scores not yet observed."""
+    """Replace ledger entries by those of archived rows, which have novelty but no scores."""
     came = source >= 0
     novelty = archive.rows(archive.first, archive.length)[2]
     novelty = mx.take_along_axis(novelty, mx.maximum(source - archive.first, 0), axis=2)

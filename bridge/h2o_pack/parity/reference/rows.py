@@ -1,6 +1,6 @@
-"""How the reference keeps rows: buffers that grow, keys and values packed side by side.
+"""The reference's buffers of rows: they grow, and pack a token's key and value side by side.
 
-Rows of some formats are rotated first; cexport/h2o/row_layout.h says why.
+Some formats rotate the vectors before packing; cexport/h2o/row_layout.h says why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def written(
 ) -> mx.array:
     """Write tokens into `rows` from `row` on.
 
-    used: rows in use with them. most: rows that the buffer keeps after eviction.
+    used: rows in use, with the new tokens. most: rows that the buffer keeps after eviction.
     """
     if tokens.shape[2] == 1:
         return put(grown(rows, used, most), tokens, row)
@@ -34,7 +34,7 @@ def put(rows: mx.array, token: mx.array, row: mx.array | int) -> mx.array:
 
 
 def grown(rows: mx.array, least: int, most: int) -> mx.array:
-    """Extend `rows` with empty ones to at least `least`."""
+    """Extend `rows` with empty rows to at least `least` rows."""
     batch, heads, capacity, width = rows.shape
     spare = _capacity(capacity, least, most) - capacity
     if spare == 0:
@@ -43,7 +43,7 @@ def grown(rows: mx.array, least: int, most: int) -> mx.array:
 
 
 def _capacity(capacity: int, least: int, most: int) -> int:
-    """Rows that a buffer grows to: in steps up to `most`, beyond it as many as are needed."""
+    """The size that a buffer grows to: up to `most` in steps, above it to exactly `least`."""
     if least <= capacity:
         return capacity
     rounded = -(-least // _GROWTH_STEP) * _GROWTH_STEP
@@ -51,7 +51,7 @@ def _capacity(capacity: int, least: int, most: int) -> int:
 
 
 def converted(rows: mx.array, key_dim: int, old: RowFormat, new: RowFormat) -> mx.array:
-    """Rows of one format in another; quantized anew only where they differ."""
+    """Convert rows from one format to another; equal formats leave them unchanged."""
     if old == new:
         return rows
     keys, values = wide(rows, rows.shape[2], key_dim, old)
@@ -61,7 +61,7 @@ def converted(rows: mx.array, key_dim: int, old: RowFormat, new: RowFormat) -> m
 def wide(
     rows: mx.array, length: int, key_dim: int, row_format: RowFormat
 ) -> tuple[mx.array, mx.array]:
-    """Keys and values of the rows in use; quantized ones in float32."""
+    """Keys and values of the first `length` rows; quantized rows give float32."""
     rows = rows[:, :, :length]
     if row_format.is_dense:
         return rows[..., :key_dim], rows[..., key_dim:]
@@ -77,7 +77,7 @@ def wide(
 
 
 def packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:
-    """Rows: key and value side by side; quantized, words, scales, biases of each."""
+    """Pack keys and values side by side; if quantized, each as words, scales and biases."""
     if row_format.is_dense:
         return mx.concatenate([keys, values], axis=3)
     parts = []
@@ -93,7 +93,7 @@ def packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:
 def _unpacked(
     rows: mx.array, begin: int, scales_at: int, end: int, row_format: RowFormat, bits: int
 ) -> mx.array:
-    if rows.shape[2] == 0:  # which MLX's own functions refuse
+    if rows.shape[2] == 0:  # MLX's functions refuse arrays without rows
         return mx.zeros((*rows.shape[:3], (scales_at - begin) * 32 // bits), mx.float32)
     both = mx.contiguous(rows[..., scales_at:end]).view(row_format.dtype)
     scales, biases = mx.split(both.astype(mx.float32), 2, axis=3)
@@ -103,7 +103,7 @@ def _unpacked(
 
 
 def as_stored(vectors: mx.array, row_format: RowFormat) -> mx.array:
-    """Keys, values or queries [..., D] as a cache of this format computes with them."""
+    """Return keys, values or queries [..., D] as this format stores them: rotated or not."""
     if not row_format.rotated or vectors.size == 0:
         return vectors
     wide = vectors.astype(mx.float32) * _signs(vectors.shape[-1])
@@ -111,7 +111,7 @@ def as_stored(vectors: mx.array, row_format: RowFormat) -> mx.array:
 
 
 def as_given(vectors: mx.array, row_format: RowFormat) -> mx.array:
-    """What `as_stored` made these of, or the output of attention over such rows."""
+    """Undo `as_stored`, for vectors or for the output of attention over stored rows."""
     if not row_format.rotated or vectors.size == 0:
         return vectors
     wide = _hadamard(vectors.astype(mx.float32)) * _signs(vectors.shape[-1])
@@ -125,7 +125,7 @@ def _signs(dim: int) -> mx.array:
 
 
 def _hadamard(vectors: mx.array) -> mx.array:
-    """Each block, as long as the largest power of two that divides D, transformed."""
+    """Hadamard-transform each block; its length is the largest power of two that divides D."""
     dim = vectors.shape[-1]
     block = dim & -dim
     blocks = mx.unflatten(vectors, -1, (dim // block, block))
