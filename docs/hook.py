@@ -1,4 +1,4 @@
-"""What mkdocs calls: fills in the reference pages and adds generated files."""
+"""Functions that mkdocs calls: they fill in the reference pages and add generated files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_given: object) -> str:
-    """Fill in what is made from the code, and give wide tables the whole width."""
+    """Fill in the generated parts of a page; pages with wide tables get the whole width."""
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["toc"]
     return pages.filled(markdown)

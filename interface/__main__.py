@@ -13,7 +13,7 @@ from interface.usage import check_used
 
 
 def main(arguments: list[str]) -> int:
-    """Returns 0, or 1 where a file is stale or the source is wrong."""
+    """Write or check the generated files; 1 if a file is stale or a definition is wrong."""
     parser = argparse.ArgumentParser(prog="python -m interface", description=__doc__)
     parser.add_argument("--check", action="store_true", help="Write nothing; name stale files.")
     options = parser.parse_args(arguments)

@@ -24,7 +24,7 @@ class GeneratorError(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """A generated file: where it lies, its template, and the files it comes from."""
+    """A generated file: its path, its template, and the files that it is made from."""
 
     path: str
     template: str
@@ -58,7 +58,7 @@ TARGETS = (
 
 
 def generate(source: Source, targets: Iterable[Target] = TARGETS) -> dict[str, str]:
-    """The text of each generated file, by its path from the checkout's root."""
+    """Return the text of each generated file, by its path from the checkout's root."""
     environment = _environment()
     files = {}
     for target in targets:

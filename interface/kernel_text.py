@@ -1,4 +1,4 @@
-"""The Metal kernels as the text that is compiled where they run.
+"""Writes the Metal kernels as text, which is compiled on the machine that runs them.
 
 Each header of metal/kernels that defines kernels is a library. Its text is the header and all
 that it includes, without comments, followed by one line for each kernel that is instantiated.
@@ -36,7 +36,7 @@ BLANK = re.compile(r"\n{2,}")
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel's template, the header that defines it, and what it is instantiated for."""
+    """A kernel's template, the header that defines it, and its template arguments."""
 
     name: str
     header: str

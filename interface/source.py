@@ -22,7 +22,7 @@ class SourceError(Exception):
 
 
 class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A setting of the policy. It has a default, one that follows from others, or none.
+    """A setting of the policy or of recall, with its default if it has one.
 
     flag: option of `h2o-pack ios`; "" for a setting of recall without one. choices: the allowed
     values of an integer that has only a few. derived: whether its default depends on other
@@ -79,7 +79,7 @@ class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """policy.toml."""
+    """The content of policy.toml."""
 
     constants: dict[str, int]
     field: list[Field]
@@ -105,7 +105,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class ErrorsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """errors.toml."""
+    """The content of errors.toml."""
 
     allowed: dict[str, str]
     error: list[Case]
@@ -125,7 +125,7 @@ class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoragesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """storages.toml."""
+    """The content of storages.toml."""
 
     group_sizes: list[int]
     synonyms: dict[str, str]

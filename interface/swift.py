@@ -88,7 +88,7 @@ def case_arguments(case: Case) -> list[str]:
 
 
 def problem_value(name: str, kind: str) -> str:
-    """Return the expression that reads one value of such a problem."""
+    """Return the expression that reads one value of a problem that the core reports."""
     if name == "allowed":
         return "H2OCacheError.allowed(problem)"
     expression = f'problem.{"integer" if kind == "integer" else "text"}("{name}")'
@@ -96,7 +96,7 @@ def problem_value(name: str, kind: str) -> str:
 
 
 def allowed(template: str) -> str:
-    """Return a string literal that says what a setting allows, with values of the problem."""
+    """Return a string literal that states a setting's allowed values, from the problem."""
 
     def hole(match: re.Match[str]) -> str:
         kind = "text" if match[1] == "choices" else "integer"
@@ -106,7 +106,7 @@ def allowed(template: str) -> str:
 
 
 def associated_values(case: Case) -> dict[str, str]:
-    """Return the values that the Swift case has: all but the nearest name."""
+    """Return the values of the Swift case: all values except the nearest name."""
     return {name: kind for name, kind in case.values.items() if name != "near"}
 
 
@@ -128,7 +128,7 @@ def message(case: Case, indent: str) -> str:
 
 
 def text_literal(text: str, indent: str) -> str:
-    """Return a text as string literals, one per line; NUL is a space that must not break."""
+    """Return a text as string literals, one per line; NUL marks spaces that must not break."""
     lines = textwrap.wrap(
         text, 82 - len(indent), break_on_hyphens=False, break_long_words=False
     )
@@ -152,4 +152,4 @@ TOOLS = {
     "swift_message": message,
     "swift_allowed": allowed,
 }
-"""What templates use, by the names that it has there."""
+"""The functions that the templates use, by their names in the templates."""

@@ -28,19 +28,19 @@ CPP_TYPES = {
 
 
 def camel(name: str) -> str:
-    """max_size -> maxSize."""
+    """Convert a name to camel case: max_size becomes maxSize."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
 
 def quoted(text: str) -> str:
-    """A string literal of C++ and Swift."""
+    """Return a text as a string literal of C++ and Swift."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def cpp_constant(value: float | str) -> str:
-    """A constant of C++ that holds a default."""
+    """Return a default as a C++ expression."""
     if isinstance(value, str):
         return quoted(value)
     return f"int64_t({value})" if isinstance(value, int) else f"{value}"
@@ -57,7 +57,7 @@ def swift_comment(text: str) -> str:
 
 
 def python_text(text: str, indent: str) -> str:
-    """A string literal, over several lines if it is long."""
+    """Return a text as a Python string literal, over several lines if it is long."""
     lines = textwrap.wrap(
         text, 86 - len(indent), break_on_hyphens=False, drop_whitespace=False
     ) or [""]

@@ -90,11 +90,11 @@ class CombinedError(UserError):
 
     @property
     def errors(self) -> tuple[UserError, ...]:
-        """All of them, in the order in which they were found."""
+        """All errors, in the order in which they were found."""
         return self._errors
 
     def __str__(self) -> str:
-        """Return one line for each."""
+        """Return one line for each error."""
         return "\n".join(map(str, self._errors))
 
 
@@ -131,7 +131,7 @@ class Problems:
         raise AssertionError
 
     def refuse(self) -> None:
-        """Raise the collected errors, if there are any; of very many only the first ones."""
+        """Raise the collected errors if there are any, but at most `MOST` of them."""
         if len(self.found) > MOST:
             more = f"there are more problems; these are the first {MOST}"
             self.found[MOST:] = [
@@ -154,7 +154,7 @@ def in_one_line(error: BaseException) -> str:
 
 
 def shown(value: object) -> str:
-    """Write a value of someone else's file as short text without control characters."""
+    """Write a value from an untrusted file as short text without control characters."""
     if isinstance(value, str):
         text = value if value.isprintable() else ascii(value)[1:-1]
         short = text[: LONGEST - 3] + "..." if len(text) > LONGEST else text

@@ -17,15 +17,13 @@ DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes of an element
 
 @dataclass(frozen=True)
 class Layer:
-    """One decoder layer, as its cache sees it.
+    """The cache of one decoder layer.
 
-    full: attends to the whole context, so its cache evicts. sliding: attends to the newest
-    `window` tokens. recurrent: keeps a state of fixed size. none: keeps nothing.
-
-    kv_heads, key_dim and value_dim (elements, per head) are those of the keys and values that
-    mlx_lm's cache holds. state_bytes is the state of one sequence (convolution and recurrence),
-    as mlx_lm allocates it. A full or sliding layer may have a state too (falcon_h1,
-    baichuan_m1).
+    kind: "full" attends to the whole context, so its cache evicts; "sliding" attends to the
+    newest `window` tokens; "recurrent" has a state of fixed size; "none" has no cache.
+    kv_heads, key_dim and value_dim (elements per head) are of the keys and values in mlx_lm's
+    cache. state_bytes: of one sequence's state (convolution and recurrence) in mlx_lm. A full
+    or sliding layer may have a state too (falcon_h1, baichuan_m1).
     """
 
     kind: Annotated[LayerKind, doc("Kind of the layer; only full layers evict.")]
@@ -137,7 +135,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Headers:
-    """What a model's files say about its tensors: config.json, and each file's header."""
+    """The data from which a model's tensors are known: config.json and the files' headers."""
 
     config: Mapping[str, Any]
     tensors: Mapping[str, tuple[Tensor, ...]]

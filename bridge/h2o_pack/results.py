@@ -1,4 +1,4 @@
-"""What each command prints with --json: its type, and the JSON Schema of the type.
+"""The documents that commands print with --json: their types, and the types' JSON Schemas.
 
 A result is a frozen dataclass whose fields are the document's keys, in their order:
 
@@ -65,7 +65,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def doc(text: str) -> msgspec.Meta:
-    """Describe the field of a result that it annotates."""
+    """Return an annotation that describes the field of a result."""
     return msgspec.Meta(description=text)
 
 
@@ -154,7 +154,7 @@ def schema(command: str) -> dict[str, Any]:
 
 
 def complete(part: dict[str, Any]) -> None:
-    """Mark all keys as present, including defaults, and no others; `format` comes first."""
+    """Require all keys of a schema and forbid others; put `format` first."""
     keys = part["properties"]
     ordered = {key: keys[key] for key in sorted(keys, key=lambda key: key != "format")}
     required = set(part.get("required", ()))

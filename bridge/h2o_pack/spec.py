@@ -32,13 +32,13 @@ ADDRESS = "file://"
 class CacheSpec:
     """A model's cache; max_kv, kv and recall are None while they are open.
 
-    max_kv, context and prefill_step are in tokens. kv: how rows are stored. recall: whether
-    evicted rows come back from an archive. policy: a name of `NAMED_POLICIES`. settings: those
-    that differ from the policy's defaults, by their names in H2OConfig. budgets: those of each
-    layer. context: the longest conversation for which memory is planned. prefill_step: tokens
-    of a prompt that the model reads at once. archive: "memory" or "files". recall_rows,
-    recall_every, archive_bits and archive_limit (bytes of a layer's archive): further settings
-    of recall.
+    max_kv: rows per KV head and layer. kv: storage of the rows. recall: whether evicted rows
+    come back from an archive. policy: a name of `NAMED_POLICIES`. settings: fields of H2OConfig
+    that differ from the policy's defaults. budgets: by layer; None if all layers are equal.
+    context: tokens of the longest conversation for which memory is planned. prefill_step:
+    tokens of a prompt that the model reads at once. archive: the place of recall's archive.
+    recall_rows, recall_every, archive_bits and archive_limit (bytes of a layer's archive):
+    further settings of recall.
     """
 
     max_kv: int | None = None
@@ -183,7 +183,10 @@ class DevicesSpec:
 
 @dataclass(frozen=True)
 class PackageSpec:
-    """A package of models in any order, on a version of mlx-swift-lm, "" for the newest."""
+    """The options of a package.
+
+    models: in any order. upstream: the version of mlx-swift-lm; "" for the newest.
+    """
 
     models: tuple[ModelSpec, ...] = (ModelSpec(),)
     delivery: DeliverySpec = DeliverySpec()
@@ -208,7 +211,7 @@ ONE_MODEL = {
 
 
 def refuse_with_several(spec: PackageSpec, *, measured: bool = False) -> None:
-    """Refuse options for one model if several are given."""
+    """Raise UserError for options that need a single model, if several models are given."""
     if len(spec.models) <= 1:
         return
     by_flag = {

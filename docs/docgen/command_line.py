@@ -1,4 +1,4 @@
-"""The reference of the command line: what every command's --help says."""
+"""Makes the reference of the command line from the --help of every command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ and what to do. [Troubleshooting](../troubleshooting.md) explains each code.
 
 def sections() -> str:
     """Show every command's help, and the exit codes."""
-    from h2o_pack.cli import main  # the program is only needed here
+    from h2o_pack.cli import main  # imported late: other pages do not need the program
     from h2o_pack.errors import MEANINGS
 
     root = click.Context(main, info_name=PROGRAM, **main.context_settings)
@@ -40,7 +40,7 @@ def sections() -> str:
 
 
 def walk(context: click.Context) -> Iterator[click.Context]:
-    """Yield the context of a command and those of all its commands that are shown."""
+    """Yield the context of a command, and those of all visible commands below it."""
     yield context
     if isinstance(context.command, click.Group):
         for name in context.command.list_commands(context):
@@ -50,7 +50,7 @@ def walk(context: click.Context) -> Iterator[click.Context]:
 
 
 def help_of(context: click.Context) -> str:
-    """Return a command's help, with the options too that it leaves out."""
+    """Return a command's help, including its hidden options."""
     command = copy.copy(context.command)
     command.params = [copy.copy(param) for param in command.params]
     for parameter in command.params:

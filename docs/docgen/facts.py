@@ -1,4 +1,4 @@
-"""The facts that the tools rely on, as tables, from the TOML files in h2o_pack/facts."""
+"""Makes tables of the facts that h2o-pack relies on, from the TOML files in h2o_pack/facts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from docs.docgen.markdown import code, plain, table, yes
 
 LAST = ("measured", "source")
 HIDDEN = ("config",)
-"""For readers of the file itself."""
+"""Keys that the tables leave out."""
 
 
 def tables(name: str) -> str:
     """Describe one file: the comment at its top, its single values and its tables."""
-    from h2o_pack.facts import FOLDER  # the package is only needed here
+    from h2o_pack.facts import FOLDER  # imported late: other pages do not need the package
 
     text = (FOLDER / f"{name}.toml").read_text("utf-8")
     document = msgspec.toml.decode(text)
@@ -41,7 +41,7 @@ def without_swift() -> str:
     for model_type in types_of_mlx_lm():
         reasons.setdefault(why_refused(model_type), []).append(code(model_type))
     reasons.pop("")
-    heads = ["the other model types of mlx-lm", "refused, as"]
+    heads = ["the other model types of mlx-lm", "why they are refused"]
     return table(heads, [(", ".join(types), plain(why)) for why, types in reasons.items()])
 
 

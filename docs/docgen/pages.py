@@ -1,6 +1,6 @@
-"""What the site adds to the committed pages: the reference, made from code and facts.
+"""Fills the reference into the committed pages when the site is built, from code and facts.
 
-A page says where it goes by a comment, `<!-- generated: NAME -->`.
+A comment `<!-- generated: NAME -->` marks the place of each generated part in a page.
 """
 
 from __future__ import annotations

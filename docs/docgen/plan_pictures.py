@@ -1,4 +1,4 @@
-"""What `h2o-pack plan` says, drawn and quoted: the README's chart and the memory plan's sample.
+"""Draws the README's chart, and writes the sample in the memory plan, from `h2o-pack plan`.
 
 `python -m docs.docgen.plan_pictures` writes docs/images/memory-light.svg and memory-dark.svg,
 an app's memory while a conversation grows, and the block between the marks in
@@ -54,7 +54,7 @@ PALETTES = {
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of the app at each of CONTEXTS, and what iOS allows it on the device."""
+    """Bytes of the app at each of CONTEXTS, with and without a bound, and iOS's limit."""
 
     bounded: tuple[int, ...]
     unbounded: tuple[int, ...]
@@ -71,7 +71,7 @@ class Memory:
 
 
 def planned() -> Memory:
-    """Ask `h2o-pack plan` at each length of the conversation, with the bound and without."""
+    """Run `h2o-pack plan` for each of CONTEXTS, with --max-kv and without."""
     bounded = [plan(context, "--max-kv", str(MAX_KV)) for context in CONTEXTS]
     unbounded = [plan(context) for context in CONTEXTS]
     return Memory(

@@ -1,4 +1,4 @@
-"""The settings, policies, storages and errors of a cache, from the files of interface/."""
+"""Makes the reference of a cache's settings, policies, storages and errors from interface/."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from interface.source import Field, Policy, Source
 
 
 def sections() -> str:
-    """Describe all that interface/ states."""
-    from interface.source import read  # needs msgspec, which only some have
+    """Describe the definitions in interface/."""
+    from interface.source import read  # imported late: it needs msgspec
 
     source = read()
     settings, of_recall = (
@@ -27,12 +27,12 @@ def sections() -> str:
         "## Settings",
         table(("setting", "type", "default", "meaning"), settings),
         "## Settings of recall",
-        f"{plain(source.policy.recall.meaning)} They stand in the configuration's `recall`.",
+        f"{plain(source.policy.recall.meaning)} They are in the configuration's `recall`.",
         table(("setting", "type", "default", "meaning"), of_recall),
         "## Scores",
         table(("score", "meaning"), scores),
         "## Named policies",
-        table(("policy", "meaning", "what it changes"), policies),
+        table(("policy", "meaning", "changed defaults"), policies),
         "## Storages",
         table(("storage", "keys", "values", "recent tokens", "meaning"), storages(source)),
         "## Errors and warnings",

@@ -1,4 +1,4 @@
-"""The JSON that commands print, from the types of their results."""
+"""Makes the reference of the JSON that commands print, from the types of their results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from docs.docgen.markdown import code, plain, table, yes
 
 def texts() -> dict[str, str]:
     """Return {name: text} of the schemas."""
-    from h2o_pack import results  # the package is only needed here
+    from h2o_pack import results  # imported late: other pages do not need the package
 
     return {
         f"{name}.json": json.dumps(results.schema(name), indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""The reference of the Swift libraries, from the comments of public declarations."""
+"""Makes the reference of the Swift libraries from the comments of public declarations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Declaration:
 
 @dataclass
 class TypeEntry:
-    """A type's own declaration and those of its members, in the order found."""
+    """A type's own declaration and those of its members, in the order of the source."""
 
     name: str
     declared: Declaration | None = None
@@ -80,7 +80,7 @@ def section(entry: TypeEntry) -> str:
 
 
 def read(path: Path, entries: dict[str, TypeEntry]) -> None:
-    """Collect the public declarations of a file, whose members stand four columns deeper."""
+    """Collect the public declarations of a file; members are indented by four columns more."""
     scopes: list[Scope] = []
     comment: list[str] = []
     lines = iter(unconditional(path.read_text("utf-8")).splitlines())
@@ -102,14 +102,14 @@ def read(path: Path, entries: dict[str, TypeEntry]) -> None:
 
 
 def unconditional(text: str) -> str:
-    """Return a file's text without the condition that all of it stands under, if it does."""
+    """Return a file's text without an #if that contains the whole file."""
     if not text.startswith("#if "):
         return text
     return dedent(text.partition("\n")[2].rpartition("#endif")[0])
 
 
 def opened(text: str, indent: int) -> list[Scope]:
-    """Return the scope that a declaration opens, if it is a type's with a body."""
+    """Return the scope that a declaration opens: [] unless it is a type with a body."""
     head = bare(text).strip()
     match = TYPE.search(head.partition("{")[0].partition(":")[0])
     if match is None or not head.endswith("{"):
@@ -119,7 +119,7 @@ def opened(text: str, indent: int) -> list[Scope]:
 
 
 def whole(text: str, lines: Iterator[str]) -> str:
-    """Add the lines that a declaration goes on in: while brackets are open."""
+    """Add the following lines of a declaration, as long as a bracket is open."""
     while sum(bare(text).count(c) for c in "([") > sum(bare(text).count(c) for c in ")]"):
         text += "\n" + TEMPLATE.sub("…", next(lines))
     return text
@@ -133,7 +133,7 @@ def bare(text: str) -> str:
 def declare(
     text: str, comment: list[str], scopes: list[Scope], entries: dict[str, TypeEntry]
 ) -> None:
-    """Note a declaration if it is public."""
+    """Add a declaration to the entries if it is public."""
     head = shown(text)
     outer = scopes[-1] if scopes else None
     is_case = outer is not None and outer.is_enum and head.startswith("case ")
@@ -151,7 +151,7 @@ def declare(
 
 
 def full_name(scopes: list[Scope], name: str = "") -> str:
-    """Return the name of a type with those that it is nested in."""
+    """Return the name of a type, after the names of the types that contain it."""
     names = [scope.name for scope in scopes]
     return ".".join([*names, name] if name else names) or "Functions"
 
@@ -169,7 +169,7 @@ def shown(text: str) -> str:
 
 
 def body_start(text: str) -> int | None:
-    """Return where a body's brace, or the value of a property, begins outside brackets."""
+    """Return the index at which a declaration's body or a property's value begins."""
     masked = STRING.sub(lambda match: "x" * len(match[0]), text)
     depth = 0
     for index, character in enumerate(masked):

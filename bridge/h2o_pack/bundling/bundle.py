@@ -42,7 +42,7 @@ class Need:
 
 
 def check_space(needs: Iterable[Need]) -> None:
-    """Refuse files that do not fit on a disk; needs on the same disk are added up."""
+    """Raise UserError if a disk has too little space for all needs on it together."""
     disks: dict[int, list[Need]] = {}
     for need in needs:
         disks.setdefault(device(need.folder), []).append(need)
@@ -54,7 +54,7 @@ def check_space(needs: Iterable[Need]) -> None:
 
 
 def check_disk(needs: list[Need]) -> None:
-    """Refuse needs of one disk for which it has too little free space."""
+    """Raise UserError if one disk has too little free space for its needs."""
     occupied = [need for need in needs if need.size]
     total = sum(need.size for need in occupied)
     free = shutil.disk_usage(existing(needs[0].folder)).free
@@ -145,8 +145,8 @@ def linked(
 
 
 PIECE_SIZE = 16 << 20
-"""Bytes that a phone downloads again after an interruption. The transfer takes far longer than
-the round trip of its request."""
+"""The most bytes that a phone downloads again after an interruption. Pieces are so large that
+their transfer takes far longer than the round trip of a request."""
 
 
 def add_pieces(package: Path, bundled: Manifest, say: ProgressReporter) -> Manifest:
@@ -249,7 +249,7 @@ def bundle(
 
 
 def placed_from(file: ModelFile, folder: Path, earlier: Path | None) -> Placing:
-    """Say where a file comes from; `earlier` is the model's folder in the earlier package."""
+    """Return a file's source and place; earlier: the model's folder in the earlier package."""
     before = None if earlier is None else earlier / file.path
     return Placing(file.path, file.size, folder / file.path, file.sha256, before)
 
@@ -268,7 +268,7 @@ def compare(
     sources: Mapping[str, Path],
     placed: tuple[BundledFile, ...],
 ) -> None:
-    """Refuse files that differ from `model`; remove such a file from the hub's cache."""
+    """Raise UserError for files that differ from `model`; remove them from the hub's cache."""
     problems = Problems()
     for expected, actual in zip(model.files, placed, strict=True):
         with problems.caught():

@@ -103,7 +103,7 @@ class BundledFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of Model/.
+    """The content of a model's folder, Model/ or a folder in it.
 
     commit: of the hub's repository, "" for a local folder. digest: of the model, computed from
     the files. system_prompt: the prompt whose caches are among the files. piece_size: bytes of

@@ -31,9 +31,9 @@ from h2o_pack.files.text import writing
 def doctor(*, app: Path | None, output: Path, run_manifest: bool, out: Terminal) -> None:
     """Check this machine for what h2o-pack needs.
 
-    Exits with 5 if `h2o-pack ios` cannot work here: Python is too old, mlx or mlx-lm is not
-    the pinned version, or the output folder's disk is full. Making a package needs no Xcode;
-    building an app with it does.
+    Exits with 5 if `h2o-pack ios` cannot work on this machine: Python is too old, mlx or
+    mlx-lm is not the pinned version, or the output folder's disk is full. Making a package
+    needs no Xcode; building an app with it does.
 
     With APP, the folder of an app's Package.swift or Xcode project, doctor instead lists
     conflicts between the app and a package, and how to solve them. It then exits with 1 if
@@ -79,7 +79,7 @@ def may_run_manifest(app: Path, out: Terminal) -> bool:
 def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
     """Check that every file of PACKAGE is as h2o-pack wrote it.
 
-    Also lists files that you added and files of the app that you changed. These are no
+    Also lists files that you added and files of the app that you changed. These are not
     errors.
     """
     from h2o_pack.verify.check import print_verification
@@ -162,7 +162,7 @@ def prove(
 ) -> None:
     """Test parity, memory and speed on this machine; write a report to FILE.
 
-    Compares memory with the plan, and speed with mlx-lm's own caches. Exits with 1 if a level
+    Compares memory with the plan, and speed with mlx-lm's caches. Exits with 1 if a level
     of parity differs.
     """
     if imports and files:

@@ -7,8 +7,8 @@ A command is made with `command` in a file of this folder. It parses, calls and 
     def devices(name: str | None, *, out: Terminal) -> None:
         ...
         with out.progress() as say:
-            found = library_function(name, say)
-        out.show(found, lambda console: print_devices(found, console))
+            result = library_function(name, say)
+        out.show(result, lambda console: print_devices(result, console))
 
 It is registered by its name and module in `h2o_pack.cli`, and imported when it is used.
 """

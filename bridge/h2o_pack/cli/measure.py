@@ -133,7 +133,7 @@ def profile(
 ) -> None:
     """Show where a model's layers attend, and the time of each part of a step.
 
-    The model reads a text with its own caches. --output writes profile.json, tables
+    The model reads a text with mlx_lm's caches. --output writes profile.json, tables
     (profile.md) and maps of attention; `h2o-pack budgets` reads profile.json.
     """
     from h2o_pack.measure.models import loadable

@@ -17,7 +17,7 @@ from h2o_pack.spec import CacheSpec, ModelSpec
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
 @common.models_options
-@common.max_kv_option("the model's own cache, which grows")
+@common.max_kv_option("a cache that keeps every token")
 @common.cache_options
 @common.recall_options
 @common.settings()

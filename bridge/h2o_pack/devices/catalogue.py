@@ -42,7 +42,7 @@ WHATS = (RAM, DEFAULT, ENTITLED, BANDWIDTH)
 
 @dataclass(frozen=True)
 class Chip:
-    """A chip; backend is a name in backends.toml."""
+    """A chip; backend: a name in backends.toml."""
 
     name: str
     backend: str
@@ -146,7 +146,7 @@ class MeasuredMargin:
 
 @dataclass(frozen=True)
 class SpeedFile:
-    """speed.toml."""
+    """The content of speed.toml."""
 
     rule: tuple[Rule, ...]
     point: tuple[PublishedSpeed, ...]
@@ -212,7 +212,7 @@ class DevicesResult(Result):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All tables; an entry of a later file replaces an earlier entry of the same name."""
+    """The tables of all files; an entry of a later file replaces an earlier one of its name."""
 
     chips: Mapping[str, Chip]
     memories: Mapping[str, Memory]
@@ -403,7 +403,7 @@ def print_sources(devices: tuple[Device, ...], console: Console) -> None:
 
 
 def limit(number: Number | None) -> str:
-    """A limit in GB, with a mark for estimates."""
+    """Return a limit in GB as text, with "~" before an estimate; "-" if it is unknown."""
     return "-" if number is None else KNOWN[number.kind] + gigabytes(number.amount)
 
 

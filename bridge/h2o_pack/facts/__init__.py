@@ -45,7 +45,10 @@ class Pin:
 
 @dataclass(frozen=True)
 class UpstreamVersion:
-    """A set of pins that a package can use; has_stand_in: if the stand-in has its types."""
+    """A set of pins that a package can use.
+
+    has_stand_in: whether the CPU stand-in for mlx-swift has the types of this version.
+    """
 
     name: str
     what: str
@@ -65,15 +68,15 @@ class KnownModel:
     config: Annotated[
         dict[str, Any],
         doc(
-            "The keys of config.json that a plan needs; without quantization, 4 bits in "
-            "groups of 64."
+            "The keys of config.json that a plan needs; if quantization is missing, the "
+            "weights have 4 bits in groups of 64."
         ),
     ] = field(default_factory=dict)
     weights_bytes: Annotated[
         Count,
         doc(
-            "Bytes of the language model's weights, computed from the shapes as "
-            "mlx_lm quantizes them."
+            "Bytes of the language model's weights, computed from their shapes with "
+            "mlx_lm's quantization."
         ),
     ] = 0
     bytes_per_token: Annotated[

@@ -24,7 +24,7 @@ def clone(source: Path, target: Path) -> bool:
         system, no_flags = ctypes.CDLL(None), ctypes.c_uint32(0)
         return bool(system.clonefile(os.fsencode(source), os.fsencode(target), no_flags) == 0)
     try:
-        from fcntl import ioctl  # not on Windows
+        from fcntl import ioctl  # imported late: Windows does not have it
 
         with source.open("rb") as original, target.open("xb") as shared:
             ioctl(shared, FICLONE, original.fileno())
@@ -38,7 +38,7 @@ def clone(source: Path, target: Path) -> bool:
 
 
 def can_clone(source_folder: Path, folder: Path) -> bool:
-    """Whether files of one folder can be cloned into another; tries it there."""
+    """Whether files of one folder can be cloned into another, found by trying it."""
     if source_folder.stat().st_dev != folder.stat().st_dev:
         return False
     with suppress(OSError), TemporaryDirectory(prefix=".h2o-clone-", dir=folder) as place:
@@ -48,14 +48,14 @@ def can_clone(source_folder: Path, folder: Path) -> bool:
     return False
 
 
-CHUNK = 4 << 20  # bytes; so large that the time of the system's calls does not matter
+CHUNK = 4 << 20  # bytes; so large that the number of system calls does not matter
 WORKERS = 4  # files at once; each has two pieces in memory
 GIT_ID = re.compile(r"[0-9a-f]{40}")
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+class Stopped(Exception):  # noqa: N818 - not an error: the caller requested it
     """The work was stopped early."""
 
 
@@ -88,7 +88,10 @@ def sha256_of(
     advance: Callable[[int], None] = lambda _amount: None,
     stop: threading.Event | None = None,
 ) -> str:
-    """Return a file's sha256; advance: gets the bytes of each piece. stop: ends by Stopped."""
+    """Return a file's sha256.
+
+    advance: called with the bytes of each piece. stop: when set, ends the work with Stopped.
+    """
     digest = hashlib.sha256()
     for piece in pieces(path, advance, stop):
         digest.update(piece)

@@ -1,7 +1,7 @@
 """Keeps the user's files when h2o-pack writes a folder again.
 
-A file is ours while it is as h2o-pack wrote it. Files that the user added move to the same
-place in the new folder. A file of ours that the user changed moves to Replaced/, and so does a
+"A file of ours" is a file that h2o-pack wrote. Files that the user added move to the same place
+in the new folder. A file of ours that the user changed moves to Replaced/, and so does a user's
 file whose place the new folder needs.
 """
 
@@ -18,11 +18,11 @@ from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.paths import APP_FOLDER, NEW_APP_FOLDER, REPLACED_FOLDER
 
 ANY = ""
-"""Replaces the digest of a file that is ours with any content."""
+"""Instead of a digest: the file is ours, whatever its content."""
 
 
 def digest_of(place: Path) -> str:
-    """Return a file's sha256, which is read once as long as the file does not change."""
+    """Return a file's sha256; it is computed again only if the file has changed."""
     status = place.stat()
     return _read(
         _Content(place, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))

@@ -18,7 +18,7 @@ from h2o_pack.files.paths import reason
 
 _T = TypeVar("_T")
 CONFIG_BYTES = 1 << 20
-INDEX_BYTES = 64 << 20  # for a name and a shard of each of up to about 100,000 tensors
+INDEX_BYTES = 64 << 20  # enough for the names and files of about 100,000 tensors
 SHORT_JSON = 200
 """The most characters of a value that `json_by_lines` writes on one line."""
 
@@ -28,10 +28,10 @@ MOST_BYTES = 64 << 20
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Read a file of at most `most` bytes; OSError, whose `strerror` says why, if it cannot.
+    """Read a file of at most `most` bytes.
 
-    A pipe or a device may never end, or never begin, so only those that a shell passes, below
-    /dev, are read.
+    Pipes and devices may never end, so they are read only below /dev, where a shell passes
+    them. Raises OSError: the file cannot be read, or is too large; `strerror` says why.
     """
     mode = path.stat().st_mode
     # For a folder, opening it gives the system's own error.
@@ -143,7 +143,7 @@ def writing(
 def json_by_lines(document: object, depth: int) -> str:
     """Write JSON with one line for each value that is `depth` containers deep.
 
-    Outer containers are written over several lines, short ones on one, so that a table has one
+    Outer containers take several lines, or one line if they are short, so that a table has one
     line for each row or cell.
     """
 

@@ -105,7 +105,7 @@ def rows_of(
             if unknown:
                 continue
             try:
-                # Created again, because msgspec leaves the defaults of fields to the class.
+                # The class must make the row, because msgspec does not fill in its defaults.
                 converted.append(kinds[key](**vars(msgspec.convert(row, kinds[key]))))
             except msgspec.ValidationError as error:
                 problems.found.append(blame.error(f"[[{key}]]: {error}", where))

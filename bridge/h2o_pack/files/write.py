@@ -140,7 +140,7 @@ class Exchange:
 
     @property
     def done(self) -> Path:
-        """The earlier folder after all of these have moved; it is deleted."""
+        """The earlier folder after all files to keep have moved; it is deleted."""
         return self.output.with_name(f".{self.output.name}.h2o-done")
 
     def finish(self) -> None:
@@ -186,7 +186,7 @@ class Exchange:
         raise problem
 
     def tried(self, move: Move) -> OSError | None:
-        """Move a file or folder to the new folder; return why this is impossible, if it is."""
+        """Move a file or folder to the new folder; return the error if this fails."""
         try:
             move.make(self.old, self.output)
         except OSError as error:
@@ -226,7 +226,7 @@ def refuse_owned_by_others(output: Path) -> None:
 def refuse_unusable(output: Path) -> None:
     """Refuse a folder whose path is not UTF-8: MLX and Swift cannot open files in it.
 
-    Also refuse a link to a path that does not exist: its maker would choose where we write.
+    Also refuse a link to a path that does not exist: whoever made it would choose the place.
     """
     try:
         os.fsencode(output.resolve()).decode("utf-8")

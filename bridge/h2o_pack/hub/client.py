@@ -1,7 +1,7 @@
 """Asks the Hugging Face hub for the metadata of a model, never for weights.
 
 All requests use huggingface_hub, so HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE, proxies and saved
-logins apply here too. Every answer in this process is limited in bytes and time. The library
+logins apply. Every answer in this process is limited in bytes and time. The library
 uses headers of an answer as parts of paths (an ETag names a file in its cache), so a header
 that is not a hash or a commit id is removed before the library reads it.
 """
@@ -121,7 +121,7 @@ def check_answer(response: httpx2.Response) -> None:
     for name, pattern in PATTERNS.items():
         if name in response.headers and not pattern.fullmatch(response.headers[name]):
             del response.headers[name]
-    # Another client, without these limits, would download bytes of Xet.
+    # Without this, another client that has no such limits would download from Xet's storage.
     response.headers.pop("X-Xet-Hash", None)
     host = response.request.url.host
     if response.headers.get("Content-Encoding", "identity") != "identity":
@@ -366,7 +366,7 @@ class Repository:
                 Listed(file.rfilename, file.size, file.lfs.sha256 if file.lfs else "")
                 for file in info.siblings or ()
             )
-        # The library's error for JSON in another form.
+        # The library raises these for JSON that has another form than it expects.
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             if isinstance(error, HFValidationError):
                 raise
@@ -418,7 +418,7 @@ def with_retries(ask: Callable[[], Answer]) -> Answer:
     for attempt in range(RETRIES):
         try:
             return ask()
-        except Exception as error:  # noqa: PERF203 - what is final is raised again
+        except Exception as error:  # noqa: PERF203 - errors for which retrying is useless are raised
             wait = retry_delay(error, attempt)
             if wait is None:
                 raise

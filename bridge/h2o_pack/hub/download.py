@@ -103,7 +103,7 @@ class Partial:
         return size
 
     def finish(self, target: Path) -> None:
-        """Sync the complete file and put it in its place: others trust its name."""
+        """Sync the complete file and give it its final name, which other programs trust."""
         os.fsync(self.file.fileno())
         self.path.replace(target)
 
@@ -123,7 +123,7 @@ def cached(model: Model, path: str) -> Path | None:
 
 
 def missing(model: Model) -> tuple[ModelFile, ...]:
-    """Return the files that the cache lacks, without asking the hub."""
+    """Return the model's files that the hub's cache lacks, without asking the hub."""
     return tuple(file for file in model.files if cached(model, file.path) is None)
 
 
@@ -224,7 +224,7 @@ def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
 
 
 def located(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
-    """Return the headers with a file's address; refuse a file that has changed."""
+    """Return a file's address and the headers to request it; UserError if it has changed."""
     url = hf_hub_url(model.id, file.path, revision=model.commit)
     listed = get_hf_file_metadata(url, retry_on_errors=True)
     same = (listed.commit_hash, listed.etag) == (model.commit, file.sha256)

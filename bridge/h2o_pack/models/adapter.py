@@ -40,8 +40,8 @@ class Adapter:
     def to_json(self) -> str:
         """Write a configuration that mlx-lm and mlx-swift-lm read in the same way.
 
-        Without keys, each adapts other modules, and mlx-lm's -1 for all layers ends a Swift
-        process.
+        The keys must be written, because each library has other defaults for them. So must the
+        number of layers: mlx-lm's -1, for all layers, makes a Swift process crash.
         """
         parameters = {
             "rank": self.rank,

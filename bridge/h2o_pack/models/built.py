@@ -1,7 +1,7 @@
 """Builds mlx_lm's model of a configuration, and reads its shapes; `trial` runs this.
 
-MLX computes nothing before it must, so a model of any size is built, and takes a token, without
-memory. Its caches then have the shapes that they will have in use.
+MLX computes an array only when its values are needed. So a model of any size can be built, and
+read a token, without memory; its caches then have the shapes that they have in use.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def describe(
         layers += [Layer("none")] * (len(model.layers) - len(layers))
     except UserError:
         raise
-    except (Exception, SystemExit) as error:  # upstream's code raises what it likes
+    except (Exception, SystemExit) as error:  # upstream's code may raise anything
         raise unreadable(CONFIG, f"{CANNOT_BUILD}: {in_one_line(error)}") from error
     described = {
         "layers": [asdict(layer) for layer in layers],
@@ -145,7 +145,7 @@ def as_plain(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cast(model: Module, dtype: mx.Dtype) -> None:
-    """Give parameters the dtype that mlx_lm.convert would give them."""
+    """Convert parameters to the dtype that mlx_lm.convert would give them."""
     casts = getattr(model, "cast_predicate", lambda _name: True)
 
     def converted(name: str, parameter: mx.array) -> mx.array:
@@ -156,7 +156,7 @@ def cast(model: Module, dtype: mx.Dtype) -> None:
 
 
 def layer_of(cache: Any) -> Layer:
-    """Describe what a cache holds for one sequence after a token."""
+    """Describe a layer by the arrays in its cache, for one sequence after one token."""
     members = list(cache.caches) if isinstance(cache, CacheList) else [cache]
     states = [member for member in members if isinstance(member, ArraysCache)]
     arrays: list[Any] = [
@@ -180,7 +180,7 @@ def layer_of(cache: Any) -> Layer:
 
 
 def context_of(config: Mapping[str, Any], model: Module) -> int:
-    """Return the longest text by the configuration or mlx_lm's defaults, 0 if neither tells."""
+    """Return the context in tokens, by the configuration or mlx_lm's defaults; 0 if unknown."""
     text = config.get("text_config")
     sources = [text if isinstance(text, dict) else {}, config]
     for module in model.modules():
@@ -196,10 +196,10 @@ def context_of(config: Mapping[str, Any], model: Module) -> int:
 
 
 class Watch:
-    """Notes what a model's parts receive while it takes a token.
+    """Records the sizes of a model's parts while the model reads a token.
 
-    heads: most query heads of a layer. hidden: elements of a layer's input. experts: of a
-    layer, and how many of them the token passes.
+    heads: the most query heads of a layer. hidden: elements of a layer's input. experts,
+    experts_per_token: the number of a layer's experts, and how many of them process a token.
     """
 
     def __init__(self, caches: list[Any]) -> None:
@@ -227,7 +227,7 @@ class Watch:
             yield
 
     def part(self, module: Module, *given: Any, **named: Any) -> None:
-        """Note a layer's input, and which of its children have a cache or attend."""
+        """Record the size of a layer's input, and which of its children receive a cache."""
         values = (*given, *named.values())
         if id(module) in self._layers:
             arrays = (value.shape[-1] for value in values if isinstance(value, mx.array))
@@ -238,20 +238,20 @@ class Watch:
                 self._mixers.add(id(module))
 
     def chosen(self, module: Any, _x: mx.array, indices: mx.array, *_: Any, **__: Any) -> None:
-        """Note the number of experts that a token passes."""
+        """Record the number of experts, and of those that process a token."""
         self.experts = max(self.experts, module.num_experts)
         self.experts_per_token = max(self.experts_per_token, indices.shape[-1])
 
     def attention(self, queries: mx.array, *_: Any, **__: Any) -> None:
-        """Note the query heads."""
+        """Record the number of query heads, and that the current child attends."""
         self.heads = max(self.heads, queries.shape[1])
         self._mixers.add(self._child)
 
     def width(self, layer: Module) -> int:
-        """Return the width of a layer's feed-forward; for experts, that of one token.
+        """Return the width of a layer's feed-forward; with experts, the width for one token.
 
-        It is the number of inputs of the last projections: those to hidden states, preferably
-        from another width.
+        This is the number of inputs of the projections that give hidden states, preferably of
+        projections whose inputs have another size than hidden states.
         """
         inner, equal = 0, 0
         for part in children(layer):
@@ -281,7 +281,7 @@ def projection(module: Module) -> tuple[int, int]:
 
 
 def children(layer: Module) -> list[Module]:
-    """Return a module's own modules."""
+    """Return the modules that are directly in a module."""
     return [part for part in layer.values() if isinstance(part, Module)]
 
 
@@ -326,7 +326,7 @@ def is_required(field: Field[Any]) -> bool:
 
 
 def shapeless(kind: type) -> dict[str, Any]:
-    """Return values for required fields of a dataclass that are not whole numbers."""
+    """Return values for a dataclass's required fields that change no shape."""
     values = {bool: False, float: 1.0, NoneType: None}
     hints = typing.get_type_hints(kind)
     return {"rope_theta": 10_000.0} | {
@@ -390,9 +390,10 @@ def wanted(hint: Any, name: str) -> str:
 
 
 def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return the shapes of the tensors that a model has and of those that it needs.
+    """Return the shapes of the tensors in a model's files, and of those that it needs.
 
-    mlx_lm's own code converts names and shapes. folder: contains config.json and hollow files.
+    mlx_lm's own code converts names and shapes. folder: contains config.json, and files of
+    tensors whose elements are all 0 (`loading.write_hollow`).
     """
     given_shapes: dict[str, tuple[int, ...]] = {}
 

@@ -106,11 +106,11 @@ def describe(
     stored_dtype: str = "",
     partial: bool = False,
 ) -> Described:
-    """Make a description of the content of config.json.
+    """Make a description from the content of config.json.
 
-    where: the file, for errors. assume_full_attention: take an unknown architecture for one
-    whose layers all attend to the whole context. stored_dtype: of activations by the tensors;
-    it overrides the config, as in mlx_lm. partial: the document may lack keys that change no
+    where: the file, for errors. assume_full_attention: treat an unknown architecture as one
+    whose layers all attend to the whole context. stored_dtype: the dtype of the tensors, which
+    overrides the config's, as in mlx_lm. partial: the document may lack keys that change no
     shape, such as epsilons. Raises UserError: all errors in the document.
     """
     problems = Problems(where)
@@ -134,7 +134,7 @@ def describe(
         with problems.caught():
             arguments = {"config": document, "dtype": dtype, "assume": swift is None}
             shapes = attempt("describe", where, **arguments, fill=partial)
-    # mlx_lm may have plain caches for layers that slide
+    # mlx_lm may use caches without a window for layers with sliding attention
     listed = [layer["kind"] for layer in (shapes or {}).get("layers", ())]
     listed += text["layer_types"] if isinstance(text.get("layer_types"), list) else []
     windows = refused_windows().get(model_type)
@@ -144,7 +144,7 @@ def describe(
     if shapes is not None and "full" not in listed:
         problems.add(
             f'no layer of this "{model_type}" model attends to the whole context, so H2O '
-            "has nothing to bound",
+            "cannot bound its caches",
             "Choose a model with full-attention layers.",
         )
     problems.refuse()

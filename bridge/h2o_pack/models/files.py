@@ -63,7 +63,7 @@ def is_notice(name: str) -> bool:
 
 
 def text_files(files: Iterable[ModelFile]) -> dict[str, int]:
-    """Return the most bytes of each file with texts of a model's makers, by name."""
+    """Return the size limit in bytes of each file with texts of a model's makers, by name."""
     notices = [f.path for f in files if is_notice(f.path) and f.size <= NOTICE_BYTES]
     return {
         **dict.fromkeys(TEMPLATE_FILES, TEMPLATE_BYTES),
@@ -246,7 +246,7 @@ def check_tensors(
     if not files:
         problems.add("the files of weights contain no tensors")
     twice = [name for name, places in files.items() if len(places) > 1]
-    if twice:  # which of them is loaded would be chance
+    if twice:  # the libraries may load either of them
         first, second, *_ = files[twice[0]]
         problems.add(f"{first} and {second} both have {some(twice, 'tensor', 'tensors')}")
     if mapping is None:
@@ -285,7 +285,7 @@ EMBEDDINGS = {
     "embed_tokens", "wte", "tok_embeddings", "token_embeddings", "word_embeddings",
     "embeddings",
 }  # fmt: skip
-TABLES = {"embed_tokens_per_layer"}  # of which a token reads one row (gemma4)
+TABLES = {"embed_tokens_per_layer"}  # tables of which a token reads only one row (gemma4)
 HEADS = {"lm_head", "output"}
 EXPERTS = {"experts", "switch_mlp", "input_linear", "output_linear"}
 BLOCKS = {"layers", "h", "blocks"}
@@ -321,7 +321,7 @@ def weigh(
 
 
 def part_of(name: str, *, mixture: bool) -> str:
-    """Return a tensor's part of the model, by its name."""
+    """Return the part of the model that a tensor belongs to, by the tensor's name."""
     parts = name.split(".")
     module = parts[-2] if len(parts) > 1 else ""
     if SKIPPED.intersection(parts):
@@ -337,14 +337,18 @@ def part_of(name: str, *, mixture: bool) -> str:
 
 
 def activations(tensor: Tensor) -> str:
-    """Return the dtype of activations after an embedding's tensor; "" if unknown."""
+    """Return the dtype of activations that an embedding's tensor gives; "" if unknown."""
     leaf = tensor.name.rpartition(".")[2]
     return ACTIVATIONS.get(tensor.dtype, "") if leaf in ("weight", "scales") else ""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The content of a model's files, weights by their headers; index: {tensor: file}."""
+    """The content of a model's files; of weights, only the headers.
+
+    config: config.json. index: the file of each tensor; None without an index. tensors: by
+    file. files: all files that a package needs.
+    """
 
     id: str
     commit: str

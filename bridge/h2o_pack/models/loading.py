@@ -1,4 +1,4 @@
-"""Checks in another process that the libraries that run a model can load its files."""
+"""Checks, in another process, that the libraries can load and run a model's files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from h2o_pack.models.trial import attempt
 
 
 def check_loads(headers: Headers, where: str) -> None:
-    """Refuse a model whose tensors differ from those that its configuration needs.
+    """Check that a model's tensors are those that its configuration needs.
 
     Raises UserError: mlx_lm cannot build the model, or all tensors that are missing, unknown or
     have another shape.
@@ -48,7 +48,7 @@ def check_loads(headers: Headers, where: str) -> None:
 
 
 def write_hollow(path: Path, tensors: tuple[Tensor, ...]) -> None:
-    """Write a safetensors file of these tensors that takes no space: all elements are 0."""
+    """Write a sparse safetensors file of tensors of zeros, which takes no disk space."""
     header: dict[str, Any] = {}
     end = 0
     for tensor in tensors:
@@ -65,7 +65,7 @@ def write_hollow(path: Path, tensors: tuple[Tensor, ...]) -> None:
 
 
 LARGEST = 64 << 20
-"""Most bytes of a tokenizer.json that is read before the model is downloaded."""
+"""The most bytes of a tokenizer.json that is read before the model is downloaded."""
 
 
 def load_tokenizer(data: bytes, where: str) -> Any:
@@ -86,17 +86,17 @@ def try_tokenizer(path: Path, where: str) -> None:
 
 
 def tokenizer(path: str) -> int:
-    """Return the tokens of one letter; `trial` runs this."""
+    """Return the number of tokens of one letter; `trial` runs this."""
     from tokenizers import Tokenizer
 
     try:
         return len(Tokenizer.from_file(path).encode("a").ids)
-    except Exception as error:  # the library raises no narrower one
+    except Exception as error:  # the library raises no more specific class
         raise unreadable(path, f"{TOKENIZER} cannot be loaded: {in_one_line(error)}") from error
 
 
 SMALL = 64 << 20
-"""Most bytes of weights of a model that computes one step as a test."""
+"""The most bytes of weights of a model that must compute one step as a test."""
 
 
 def try_model(model: Model, folder: Path) -> None:

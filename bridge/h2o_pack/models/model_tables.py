@@ -1,4 +1,4 @@
-"""The results of `models`, for machines and for people."""
+"""The results of `h2o-pack models`: their types for JSON, and their tables."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def rows(model: Model) -> Mapping[str, str]:
 
 
 def layer_lines(layers: tuple[Layer, ...]) -> list[str]:
-    """Describe layers; equal ones together."""
+    """Return a line for each kind of layer, with the number of equal layers."""
     lines = []
     ordered = sorted(layers, key=lambda layer: (layer.kind, str(layer)))
     for layer, alike in groupby(ordered):

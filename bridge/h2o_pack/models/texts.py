@@ -1,6 +1,6 @@
 """The texts of a model's makers: chat template, sampling settings, license.
 
-Templates are Jinja, parsed and run here in a sandbox, with the functions of transformers.
+Templates are written in Jinja. They run in a sandbox, with the functions that transformers has.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ GIVEN = {
     *("messages", "tools", "documents", "add_generation_prompt"),
     *("mask_token", "additional_special_tokens", "raise_exception", "strftime_now"),
 }
-"""Names that every template receives; any other name in a template is a choice of the user."""
+"""Names that every template receives; any other name in a template is an option for the
+user."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class ChatTemplate:
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """The sorted names that this template reads and not every one gets: enable_thinking."""
+        """The options of this template, sorted, such as enable_thinking."""
         from jinja2 import meta
 
         environment = sandbox()
@@ -74,7 +75,7 @@ class ChatTemplate:
 
     @cached_property
     def drops_thoughts(self) -> bool:
-        """Whether it writes a model's thoughts, but leaves them out of earlier turns."""
+        """Whether the template writes a reply's thoughts only until the next turn."""
         from jinja2 import TemplateError
 
         def text(**thoughts: str) -> str:
@@ -90,7 +91,7 @@ class ChatTemplate:
             return False
 
     def problem(self) -> str:
-        """Say why it cannot be used for a conversation that a user begins; "" if it can."""
+        """Return why the template cannot write a user's first message; "" if it can."""
         from jinja2 import TemplateError, TemplateSyntaxError
 
         try:
@@ -99,7 +100,7 @@ class ChatTemplate:
             return f"cannot be parsed: line {error.lineno}: {error.message}"
         except TemplateError as error:
             return f"refuses a user's message: {shown(str(error.message))}"
-        except Exception as error:  # noqa: BLE001 - a template runs whatever it says
+        except Exception as error:  # noqa: BLE001 - a template's code may raise anything
             return f"fails for a user's message: {shown(str(error))}"
         return ""
 
@@ -337,8 +338,8 @@ def license_remark(model_license: ModelLicense) -> str:
 
 
 NO_TEMPLATE = (
-    "the model has no chat template, so a session gives it plain lines of text. Only a "
-    "model that was not trained for chat continues these well."
+    "the model has no chat template, so a session gives it plain lines of text. This is right "
+    "only for a model that was not trained for chat."
 )
 CORRECT_TEMPLATE = (
     "A session cannot reply with this template: correct it in a local copy of the model, "

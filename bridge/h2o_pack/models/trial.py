@@ -30,11 +30,11 @@ TASKS = {
     "step": ("mlx_lm", "a step of the model", "h2o_pack.models.built"),
     "tokenizer": ("the tokenizers library", "tokenizer.json", "h2o_pack.models.loading"),
 }
-"""{function: the library that it runs, its input, and the function's module}."""
+"""By function: the library that it runs, its input, and the function's module."""
 
 
 class Worker:
-    """The process, which is started at its first use."""
+    """The process for tasks; it starts when the first task comes."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,7 +42,7 @@ class Worker:
         self._lock = Lock()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Return the process; a forked copy of this program starts another one."""
+        """Return the process, started if necessary; a forked program starts its own."""
         if self._process is not None and self._process.poll() is not None:
             self.stop()
         if self._process is None or self._owner != os.getpid():
@@ -71,7 +71,7 @@ class Worker:
                 line = process.stdout.readline()
             except BrokenPipeError:
                 line = b""
-            except BaseException:  # interrupted: its answer must not be taken for the next one
+            except BaseException:  # the answer must not be taken for that of the next request
                 self.stop()
                 raise
             if not line:
@@ -115,13 +115,13 @@ def attempt(task: str, where: str, **arguments: Any) -> Any:
 
 
 class WithoutTokenizers(ModuleType):
-    """Stands for transformers, which mlx_lm imports for its tokenizers and no task uses.
+    """Replaces transformers, which mlx_lm imports for its tokenizers and which no task uses.
 
     Importing transformers takes three times as long as the rest of mlx_lm.
     """
 
     def __getattr__(self, name: str) -> type:
-        """Return an empty class, with which mlx_lm can derive and register its own."""
+        """Return an empty class, which mlx_lm can derive from and register classes with."""
         if name.startswith("__"):
             raise AttributeError(name)
         return type(name, (), {"register": staticmethod(lambda *_, **__: None)})
@@ -151,7 +151,7 @@ def run(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"value": getattr(import_module(module), task)(**arguments)}
     except UserError as refusal:
         errors = refusal.errors
-    except Exception as error:  # noqa: BLE001 - a library raises what it likes
+    except Exception as error:  # noqa: BLE001 - a library may raise anything
         errors = unreadable(files, f"{library} fails for {files}: {in_one_line(error)}").errors
     except BaseException:  # noqa: BLE001 - a panic, or an exit
         errors = unreadable(files, f"{library} fails for {files}").errors

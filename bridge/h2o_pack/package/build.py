@@ -1,7 +1,7 @@
-"""Writes a planned package: generated files, models, Vendor, and checks all of it.
+"""Writes a planned package (generated files, models, Vendor) and checks it.
 
-Each step ends whole: a run that is stopped leaves the earlier package or the new one, and
-the next run goes on from what it finds.
+A run that is stopped leaves the complete earlier package or the complete new one, and the next
+run continues from there.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 class PackageResult:
     """The result of building a plan.
 
-    files: those written, relative to `folder`. replaced: those among them that the user had
-    changed, whose versions are in Replaced/. vendored: None where that was not asked for, or
-    failed as `not_vendored` says. verification: None for a dry run. manifests: of each model,
-    none for a dry run.
+    files: the written files, relative to `folder`. app: what happened to the folder App.
+    replaced: written files that the user had changed; the user's versions are in Replaced/.
+    vendored: None if Vendor/ was not requested or could not be made. not_vendored: the error
+    with which making Vendor/ failed. verification: None for a dry run. manifests: one per
+    model; empty for a dry run.
     """
 
     plan: PackagePlan
@@ -60,7 +61,7 @@ class PackageResult:
 
     @property
     def size(self) -> AppSize:
-        """Of the app; for a dry run as planned."""
+        """The size of the app; after a dry run, the planned size."""
         size = sum(manifest.size for manifest in self.manifests) or self.plan.size
         spec = self.plan.spec
         return app_size(size, apart=spec.delivery.apart, upstream=spec.upstream)
@@ -86,9 +87,9 @@ def build(
 ) -> PackageResult:
     """Write the package, bundle the models, fill Vendor/ and check all of it.
 
-    upstream: where Vendor/ comes from, a folder with clones or the network; None to leave it
-    out. Upstream that cannot be had leaves a package that is whole but for Vendor/. new_app:
-    today's scaffold of the app goes to App.new where there is an app.
+    upstream: the source of Vendor/, a folder with clones or a download; None for no Vendor/. If
+    upstream's sources cannot be obtained, the package is complete except for Vendor/. new_app:
+    write the newest scaffold of the app to App.new if there is an App folder.
     """
     from h2o_pack.verify.check import verify
 
@@ -111,7 +112,7 @@ def build(
 def make_package(
     plan: PackagePlan, output: Path, say: ProgressReporter = silent, *, new_app: bool = False
 ) -> PackageResult:
-    """Write a package in place of an earlier one; new_app: its scaffold goes to App.new."""
+    """Write a package, which replaces an earlier one; new_app: as in `build`."""
     with write.exclusive(output), write.replacing_package(output) as staging:
         files, app = render_files(plan, output, new_app=new_app)
         replaced = tuple(write.written(output).changed(output))
@@ -131,7 +132,7 @@ def make_package(
 def add_model(
     plan: ModelPlan, system: str, staging: Path, output: Path, say: ProgressReporter
 ) -> Manifest:
-    """Put one model into the package; unchanged files of the earlier one are taken over."""
+    """Put one model into the package; unchanged files of the earlier package are linked."""
     manifest = bundle(plan.model, staging, say, earlier=output, subfolder=plan.folder)
     say(f"trying {plan.model.id}")
     try_model(plan.model, staging / plan.folder)
@@ -145,7 +146,7 @@ def add_model(
 
 
 def note_system_prompts(staging: Path, manifests: Sequence[Manifest]) -> None:
-    """Write into the lock what the caches of the system prompt were computed from."""
+    """Write the origin of the system prompt's caches into the lock."""
     record = lock.read(staging)
     models = tuple(
         replace(model, system_prompt=manifest.system_prompt)
@@ -158,7 +159,7 @@ def note_system_prompts(staging: Path, manifests: Sequence[Manifest]) -> None:
 def render_files(
     plan: PackagePlan, output: Path, *, new_app: bool = False
 ) -> tuple[dict[str, Content], AppState]:
-    """Return {path: content} of the files to write to `output`, and what becomes of its app."""
+    """Return {path: content} of the files to write to `output`, and the state of its App."""
     app = earlier_app(output, wanted=new_app)
     vendor = lock.read(output).vendor if (output / VENDOR_FOLDER).is_dir() else None
     earlier = Earlier(vendor, app)
@@ -168,7 +169,7 @@ def render_files(
 
 
 def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -> Vendored:
-    """Make Vendor/, unless the one that is there was made so already and is whole."""
+    """Make Vendor/, unless a complete and current one exists."""
     from h2o_pack.vendoring.vendor import current, vendor
     from h2o_pack.verify.check import compare_vendor
 

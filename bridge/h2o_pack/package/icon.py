@@ -1,4 +1,4 @@
-"""The icon that a generated app begins with: the name's initial on a color, as a PNG.
+"""Draws the icon of a new app as a PNG: the first letter of its name on a color.
 
 An icon for the store is one picture of 1024 by 1024 pixels without transparency.
 """
@@ -17,11 +17,11 @@ from pathlib import Path
 from h2o_pack.files.toml import load
 
 SIZE = 1024
-DOT, GAP = 84, 12  # pixels: of a dot of the letter, and between two
+DOT, GAP = 84, 12  # pixels: the width of a dot of the letter, and the gap between two dots
 ROUNDING = 24  # radius of a dot's corners
 WHITE = b"\xff\xff\xff"
 ICON_SET = "Chat/Assets.xcassets/AppIcon.appiconset"
-"""Where the icon lies in an app."""
+"""The icon's folder in an app."""
 ICON = "AppIcon.png"
 ICON_PATH = f"{ICON_SET}/{ICON}"
 
@@ -55,15 +55,15 @@ def accent(package: str) -> tuple[str, ...]:
 
 
 def shades(package: str) -> Iterator[bytes]:
-    """Yield the background's color of each line, lighter above: a hue of the package's own."""
+    """Yield each line's background color, lighter at the top; the name decides the hue."""
     hue = hashlib.sha256(package.encode()).digest()[0] / 256
     for y in range(SIZE):
         parts = colorsys.hls_to_rgb(hue, 0.48 - 0.2 * y / SIZE, 0.55)
         yield bytes(round(255 * part) for part in parts)
 
 
-def cell(dot: bool, y: int, color: bytes) -> bytes:  # noqa: FBT001 - a dot or none
-    """Return a line of a place in the letter: of a dot, or of background alone."""
+def cell(dot: bool, y: int, color: bytes) -> bytes:  # noqa: FBT001 - a dot or no dot
+    """Return line `y` of one cell of the letter's grid, which has a dot or only background."""
     if not dot:
         return color * (DOT + GAP)
     away = max(ROUNDING - y, y - (DOT - 1 - ROUNDING), 0)

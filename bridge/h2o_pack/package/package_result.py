@@ -1,4 +1,4 @@
-"""What `ios`, `update` and `vendor` did, for machines and for people."""
+"""The results of `ios`, `update` and `vendor`: their types for JSON, and their tables."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from h2o_py.config import H2OConfig
 from h2o_py.storages import STORAGE_BITS
 
 Choices = Mapping[str, Choice]
-"""What was chosen for each `--model`, "" where none was given."""
+"""The choice for each `--model`; the key is "" if no model was given."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VendorResult(Result):
-    """What Vendor/ holds."""
+    """The content of Vendor/."""
 
     package: Annotated[Path, doc("Folder of the package.")]
     host: Annotated[str, doc("System on which the package will be built: apple or linux.")]
@@ -59,7 +59,7 @@ class PackagedFile:
 
 @dataclass(frozen=True)
 class StatedLicense:
-    """What the model's files say of its license."""
+    """The license that the model's files state."""
 
     id: Annotated[str, doc("License id on the model card; empty without one.")]
     link: Annotated[str, doc("License link on the model card; empty without one.")]
@@ -76,7 +76,9 @@ class StatedLicense:
         return cls(found.id, found.link, tuple(found.texts))
 
     def __str__(self) -> str:
-        return f"{self.id or 'not named'} ({', '.join(self.files) or 'no text of it in Model'})"
+        return (
+            f"{self.id or 'not named'} ({', '.join(self.files) or 'its text is not in Model'})"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +158,7 @@ class IosResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class PackagesResult(Result):
-    """The packages of h2o-pack.toml, up to the first that failed."""
+    """The packages of h2o-pack.toml that were made before the first failure."""
 
     packages: Annotated[tuple[IosResult, ...], doc("Packages in the order of the file.")]
 
@@ -189,7 +191,7 @@ def ios_result(result: PackageResult, choices: Choices = MappingProxyType({})) -
 
 
 def packaged(plan: ModelPlan, manifest: Manifest | None, choices: Choices) -> PackagedModel:
-    """Return a model of a result; without a manifest it is not written yet."""
+    """Return the result for one model; manifest: None if the model was not written."""
     files = plan.model.files if manifest is None else manifest.files
     return PackagedModel(
         folder=plan.folder,
@@ -221,7 +223,7 @@ def vendor_result(package: Path, vendored: Vendored) -> VendorResult:
 
 
 def print_made(result: PackageResult, choices: Choices, console: Console) -> None:
-    """Show what was chosen, what was made or would be, and what can be done with it."""
+    """Show the choice, the package or the dry run, notes, and the next commands to run."""
     if result.not_vendored is not None:
         console.print(
             f"{result.folder} is complete except for Vendor: run the same command again",
@@ -262,7 +264,7 @@ def print_made(result: PackageResult, choices: Choices, console: Console) -> Non
 
 
 def print_package(result: PackageResult, console: Console) -> None:
-    """Show the models, side by side where there are several, and the package."""
+    """Show a table of the package and its models, one column per model."""
     plan, several = result.plan, len(result.plan.models) > 1
     table = Table(title=escape(str(result.folder)), title_justify="left", show_header=False)
     models = [
@@ -291,8 +293,8 @@ def print_package(result: PackageResult, console: Console) -> None:
 def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> dict[str, str]:
     """Return the table's lines about a model, by their titles.
 
-    manifest: of the model's folder, None where it is not written yet. system: whether the
-    package has a system prompt.
+    manifest: of the model's folder; None if it was not written. system: whether the package has
+    a system prompt.
     """
     config, cache, memory = plan.model.config, plan.cache, plan.memory
     sizes = {layer.max_size for layer in plan.workload.caches if layer} or {cache.max_size}
@@ -333,7 +335,7 @@ def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> d
 
 
 def print_vendored(package: Path, vendored: Vendored, console: Console) -> None:
-    """Show what was vendored."""
+    """Show the host of Vendor/ and the number of edited files per upstream package."""
     console.print(f"{package / 'Vendor'} is made for the host {vendored.host}", markup=False)
     edited = Counter(file.path.partition("/")[0] for file in vendored.files)
     for name, count in edited.items():

@@ -1,7 +1,7 @@
-"""From a spec with nothing open to the plan of its package; nothing is written.
+"""Makes the plan of a package from a spec without open settings; writes nothing.
 
-`prepare` checks what the spec says, finds its models and reads what their files say;
-`plan_package` plans them. All errors are reported together.
+`prepare` checks the spec, finds its models and reads their files; `plan_package` plans them.
+All errors are reported together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from h2o_pack.progress import ProgressReporter
 from h2o_pack.spec import PackageSpec, refuse_with_several
 
 BACKENDS = {"phone": "iphone", "tablet": "ipad"}
-"""Where a package may run, by the names of Swift's arguments."""
+"""The backends for which each package has a plan, by the names of Swift's arguments."""
 
 
 def prepare(
@@ -44,10 +44,11 @@ def prepare(
     output: Path | None = None,
     problems: Problems | None = None,
 ) -> PackagePlan:
-    """Find the models and plan the package; UserError for all that is wrong with the spec.
+    """Find the models and plan the package.
 
-    output: the package's folder, where an earlier one may have the app's identifier. problems:
-    those found already, which are raised with the others.
+    output: the package's folder; an earlier package in it decides the app's identifier.
+    problems: errors that were already found. Raises UserError: these and all errors in the
+    spec, together.
     """
     refuse_with_several(spec)
     problems = problems or Problems()
@@ -85,7 +86,8 @@ def prepare(
             sources.append(ModelSource(model, texts, adapter, tuple(turns)))
     if len(sources) == len(models):
         with problems.caught():
-            maker = f"{platform.node()}:{os.path.expanduser('~')}"  # noqa: PTH111 - that may fail
+            # `Path.home` may raise, unlike `expanduser`.
+            maker = f"{platform.node()}:{os.path.expanduser('~')}"  # noqa: PTH111
             plan = plan_package(spec, sources, devices, output, maker)
             for model_plan in plan.models:
                 if model_plan.source.turns:
@@ -102,10 +104,11 @@ def plan_package(
     output: Path | None = None,
     maker: str = "",
 ) -> PackagePlan:
-    """Check a spec against its models and its devices; UserError for all that is wrong.
+    """Plan a package, and check that its settings fit its models and devices.
 
-    spec: with nothing open. output: see `prepare`. maker: tells those apart who package the
-    same model; "" leaves the app's identifier open.
+    spec: without open settings. output: see `prepare`. maker: a text that distinguishes this
+    user from others, for the app's identifier; "" for an identifier without it. Raises
+    UserError: all errors, together.
     """
     refuse_twice([source.model for source in sources])
     pairs = sorted(
@@ -160,7 +163,7 @@ def plan_package(
 
 
 def bundle_id_of(spec: PackageSpec, title: str, output: Path | None, maker: str) -> str:
-    """Return the app's identifier: as asked for, as it was before, or the maker's own."""
+    """Return the app's identifier: the user's, the earlier package's, or one of the maker."""
     package = naming.package_name(title)
     folder = output or Path(package)
     earlier = ""
@@ -172,7 +175,7 @@ def bundle_id_of(spec: PackageSpec, title: str, output: Path | None, maker: str)
 
 
 def folders_of(models: Sequence[str]) -> list[str]:
-    """Return a folder in the package for each model; Apple's disks keep their names apart."""
+    """Return a folder in the package for each model; the names differ in more than case."""
     if len(models) == 1:
         return [MODEL_FOLDER]
     names = {folded(RESERVED)}

@@ -1,9 +1,9 @@
-"""What `--proof` adds to a package: the planned bytes, and a trace for the app to replay.
+"""Makes the files that `--proof` adds: the planned bytes, and a trace for the app to replay.
 
-The trace is of one layer's cache with the package's policy and storage, but few rows, so that
-it evicts after a few tokens; random tokens stand in for the model. A GPU rounds otherwise than
-the CPU that records it. So that no rounding decides which code an element gets, keys and
-values are multiples of a power of two that 4 bits can store exactly.
+The trace is of one layer's cache with the package's policy and storage, but with few rows, so
+that it evicts after a few tokens; random keys and values replace the model's. A GPU rounds
+differently from the CPU that records the trace. Keys and values are therefore multiples of a
+power of two that 4 bits can store exactly, so that rounding does not decide their codes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROWS, RECALLING_ROWS = 16, 24
 QUERY_HEADS = 2  # of one KV head
 RECALL = {"rows": 4, "spread": 1, "before": 0, "threshold": 0, "ask": 4, "every": 3}
 LOWEST, HIGHEST, UNIT = -8, 7, 2.0**-2
-"""The codes of 4 bits, and what one step of a code is worth."""
+"""The lowest and the highest 4-bit code, and the value of one step between codes."""
 
 
 def versions(plan: PackagePlan) -> dict[str, str]:
@@ -42,7 +42,7 @@ def versions(plan: PackagePlan) -> dict[str, str]:
 
 
 def planned_bytes(plan: ModelPlan) -> dict[str, dict[str, int]]:
-    """Return {"phone" or "tablet": {term: planned bytes}} of one model."""
+    """Return the planned bytes of one model by device, "phone" or "tablet", and term."""
     return {
         device: {
             **{term: memory.of(term) for term in (WEIGHTS, KV, LEDGER)},
@@ -56,8 +56,8 @@ def planned_bytes(plan: ModelPlan) -> dict[str, dict[str, int]]:
 def traces(plan: PackagePlan) -> Mapping[str, Content]:
     """Return {path: content} of the traces, one folder for each model.
 
-    A rotated storage has none: its elements stand between two codes after the rotation, and
-    rounding decides.
+    A rotated storage has no trace: after the rotation, elements may lie between two codes, so
+    that rounding decides their code.
     """
     folder = f"Sources/{plan.module_name}Model/{TRACES_FOLDER}"
     files: dict[str, Content] = {
@@ -72,8 +72,8 @@ def traces(plan: PackagePlan) -> Mapping[str, Content]:
 
 
 def trace(plan: ModelPlan) -> dict[str, Content]:
-    """Record one layer; return {path: content} as `h2o_pack.parity.trace` has it."""
-    import mlx.core as mx  # recording needs MLX, planning does not
+    """Record one layer; return {path: content} of a trace (`h2o_pack.parity.trace`)."""
+    import mlx.core as mx  # imported late: planning does not need MLX
 
     from h2o_pack.parity.trace import Case, Trace, record_layer
 
@@ -92,7 +92,7 @@ def trace(plan: ModelPlan) -> dict[str, Content]:
 
 
 def with_few_rows(config: H2OConfig) -> H2OConfig:
-    """Return the policy with few rows, and recalls of few."""
+    """Return the policy with few rows, and with recall of few rows if it recalls."""
     from h2o_pack.parity.trace import with_rows
 
     recall = config.recall
@@ -105,10 +105,10 @@ def with_few_rows(config: H2OConfig) -> H2OConfig:
 
 
 def chunks(config: H2OConfig) -> tuple[int, ...]:
-    """Return the new tokens of each step.
+    """Return the number of new tokens in each step.
 
-    A prompt that leaves rows free, tokens that fill them, a chunk that evicts many at once,
-    tokens that evict one, and a short prompt, which recalls.
+    These are a prompt that leaves rows free, tokens that fill them, a chunk that evicts many
+    rows at once, tokens that evict one row each, and a short prompt, which recalls.
     """
     size = config.max_size
     return (size - 4, *(1,) * 4, size // 2, *(1,) * 5, 4)

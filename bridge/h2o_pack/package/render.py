@@ -1,6 +1,6 @@
-"""Turns a plan into the text of every generated file; writes nothing.
+"""Makes the text of every generated file from a plan; writes nothing.
 
-The app is written once, and is the user's from then on.
+The app is written only once: afterwards it belongs to the user.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ STATES: dict[AppState, str] = {
 
 @dataclass(frozen=True)
 class EarlierApp:
-    """The app of the package that is at the output already.
+    """The app of an earlier package in the output folder.
 
-    exists: whether there is an App folder. scaffold: sha256 of the files that were last
-    written to App or App.new, None if none were. wanted: whether the user asks for today's.
+    exists: whether there is an App folder. scaffold: sha256 of the files that were last written
+    to App or App.new; None if none were. wanted: whether the user requests the newest scaffold.
     """
 
     exists: bool = False
@@ -60,13 +60,13 @@ class EarlierApp:
 
     @property
     def place(self) -> str | None:
-        """The folder to which the scaffold is written, None to write none."""
+        """The folder to which the scaffold is written; None if it is not written."""
         if self.exists:
             return NEW_APP_FOLDER if self.wanted else None
         return APP_FOLDER if self.wanted or self.scaffold is None else None
 
     def state(self, scaffold: Mapping[str, str]) -> AppState:
-        """Decide what happens to the app, by comparing the digests of today's scaffold."""
+        """Return what happens to the app; scaffold: digests of the newest scaffold's files."""
         if self.place is not None:
             return "offered" if self.exists else "written"
         if not self.exists:
@@ -75,13 +75,13 @@ class EarlierApp:
 
 
 def earlier_app(output: Path, *, wanted: bool = False) -> EarlierApp:
-    """Find the app of an earlier package at the output."""
+    """Find the app of an earlier package in the output folder; wanted: see `EarlierApp`."""
     recorded = lock.read(output).app if (output / lock.NAME).exists() else None
     return EarlierApp(os.path.lexists(output / APP_FOLDER), recorded, wanted)
 
 
 def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Content]:
-    """Leave out what App.new has already; UserError if it has something else there."""
+    """Leave out files that App.new already has; UserError if one of them has other content."""
     there = {
         path: output / path
         for path in files
@@ -98,19 +98,19 @@ def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Con
 
 SWIFT_TEMPLATES = "swift_templates"
 SEVERAL = "Several"
-"""What a package of several models has in the place of files of the same names."""
+"""The folder of files that replace those of the same names in a package of several models."""
 PROOF, DOWNLOAD, ASSET_PACK = "Proof", "Download", "AssetPack"
-"""What `--proof`, `--download` and `--asset-pack` add to the folders of the same names."""
+"""The folders of files that `--proof`, `--download` and `--asset-pack` add."""
 PARITY = "Parity"
-"""The replay of a trace, for a package's tests, and for the proof in an app."""
+"""The folder of files that replay a trace, in a package's tests and in an app with --proof."""
 COLUMNS = 100
-OF_SESSION = "store"  # the session chooses the archive's folder
-SPACE = "\0"  # where no line may end
+OF_SESSION = "store"  # a setting that is left out: the session chooses the archive's folder
+SPACE = "\0"  # a space at which no line may break
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """What the next package keeps of an earlier one: how Vendor/ was made, and the app."""
+    """The parts of an earlier package that the next one keeps: Vendor/ and the app."""
 
     vendor: lock.Vendored | None = None
     app: EarlierApp = field(default_factory=EarlierApp)
@@ -121,7 +121,7 @@ def render(
 ) -> dict[str, Content]:
     """Return every file to write to the package as {relative path: content}.
 
-    assets: the folder that `h2o_pack.assets.root` finds; templates: the texts
+    assets: the folder that `h2o_pack.assets.root` finds. templates: the folder of templates
     that are not Swift (README, .gitignore).
     """
     values = template_values(plan)
@@ -167,7 +167,7 @@ def render(
 
 
 def rendered_app(plan: PackagePlan, assets: Path) -> dict[str, Content]:
-    """Return {path in it: content} of the app."""
+    """Return {path in App: content} of the app."""
     folders = [APP_FOLDER]
     folders += [f"{ASSET_PACK}/{APP_FOLDER}"] if plan.spec.delivery.asset_pack else []
     folders += [f"{DOWNLOAD}/{APP_FOLDER}"] if plan.spec.delivery.download else []
@@ -181,7 +181,7 @@ def rendered_app(plan: PackagePlan, assets: Path) -> dict[str, Content]:
 
 
 def rendered(folder: Path, target: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return {path: text} of a folder of sources and templates that goes to `target`."""
+    """Return {path: text} of a folder of sources and templates; target: its folder there."""
     files = {}
     for path, source in sources(folder):
         body = fill(source, values) if source.suffix == ".j2" else source.read_text("utf-8")
@@ -190,17 +190,18 @@ def rendered(folder: Path, target: str, values: Mapping[str, Any]) -> dict[str, 
 
 
 def marked(path: str, body: str) -> str:
-    """Say in a file's first line whose it is, after the line that XML begins with.
+    """Add a line that says whether h2o-pack or the user owns a file.
 
-    In a page of documentation the last line says it. The project file's own first line is fixed
-    by Xcode; its template has the mark.
+    It is the first line; in XML it follows the declaration, and in a page of documentation it
+    is the last line. Xcode prescribes the first line of a project file, whose template contains
+    the mark.
     """
     mark = f"generated by h2o-pack {__version__}, do not edit"
     if path.startswith(f"{APP_FOLDER}/"):
         mark = "written once by h2o-pack, yours to change"
     if path.endswith(".swift"):
         return f"// {mark}\n{body}"
-    if path.endswith(".md"):  # whose first line DocC takes for the title
+    if path.endswith(".md"):  # DocC takes the first line of a page for its title
         return f"{body}\n<!-- {mark} -->\n"
     declaration, newline, rest = body.partition("\n")
     if declaration.startswith("<?xml"):
@@ -242,7 +243,7 @@ def template_values(plan: PackagePlan) -> dict[str, Any]:
 
 
 def megabytes(memory: MemoryPlan) -> float:
-    """Return the megabytes of a package's model beside the app."""
+    """Return the megabytes that a model needs, without those of the app itself."""
     caches = memory.caches + memory.archive + memory.thoughts
     return (memory.weights + caches + memory.prefill + memory.buffer_cache) / 1e6
 
@@ -279,7 +280,7 @@ def fill(template: Path, values: Mapping[str, Any]) -> str:
 
 @cache
 def compiled(text: str) -> Template:
-    """Compile a template: once, as the app is rendered twice, and others for other models."""
+    """Compile a template, only once, because the app is rendered twice."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -297,7 +298,7 @@ def compiled(text: str) -> Template:
 
 
 def layer_rows(plan: ModelPlan) -> dict[str, int | float]:
-    """Rows of the layers that evict: the most of any, and how many they have on average."""
+    """Return the largest and the average number of rows of the layers that evict."""
     sizes = [cache.max_size for cache in plan.workload.caches if cache] or [plan.cache.max_size]
     return {"most": max(sizes), "average": sum(sizes) / len(sizes)}
 
@@ -308,7 +309,7 @@ def make_lock(
     scaffold: Mapping[str, str] | None,
     vendor: lock.Vendored | None,
 ) -> lock.Lock:
-    """Make the lock of the files rendered so far. scaffold: the app's digests."""
+    """Make the lock; files: all others; scaffold: digests of the app's files."""
     return lock.Lock(
         h2o_pack=__version__,
         package=plan.package_name,
@@ -340,7 +341,7 @@ def digests(files: Mapping[str, Content]) -> dict[str, str]:
 
 
 def config_arguments(config: H2OConfig, indent: int = 12) -> str:
-    """Arguments of Swift's H2OConfiguration, on indented lines of at most 100 columns."""
+    """Return Swift arguments of H2OConfiguration, on indented lines of at most 100 columns."""
     text = arguments(config, [field.name for field in FIELDS])
     if config.recall is not None:
         names = [field.name for field in RECALL_FIELDS if field.name != OF_SESSION]
@@ -352,7 +353,7 @@ def config_arguments(config: H2OConfig, indent: int = 12) -> str:
 
 
 def arguments(settings: object, names: list[str]) -> str:
-    """Arguments for settings of these names."""
+    """Return Swift arguments for the settings of these names."""
     values = ((name, swift_value(getattr(settings, name))) for name in names)
     return ", ".join(f"{camel(name)}:{SPACE}{value}" for name, value in values)
 
@@ -387,10 +388,10 @@ HUB = "https://huggingface.co"
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A work as the app names it.
+    """The entry of a work in the app's acknowledgements.
 
-    notice: its copyright, or the texts that it comes with. texts: what follows, by the names
-    that `shared_texts` has.
+    notice: its copyright line, or its own license and notices. texts: the license texts that
+    follow, by their names in `shared_texts`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The caches of a system prompt: whether they can be computed, then computed and bundled."""
+"""Checks, computes and bundles the caches of a system prompt."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ from h2o_pack.sizes import gigabytes
 
 
 def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]:
-    """Return the ids with which every first turn begins, whatever its user says.
+    """Return the token ids with which every first turn begins, whatever the user's message is.
 
-    They are the common part of two first turns, as the session of the Swift package pins it:
-    the system prompt and the template's marks around it, or plain text and a line's end.
+    They are the common beginning of two first turns: the system prompt with the template's
+    marks around it, or without a template the prompt and a line end. The session of the Swift
+    package pins the same tokens.
     """
     if templated:
         return common([ids_of(tokenizer, conversation(system, user)) for user in USERS])
@@ -47,7 +48,7 @@ def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]
 
 def opening_length(tokenizer: Any, turns: Sequence[str], *, templated: bool) -> int:
     """Return the number of tokens with which every first turn begins."""
-    marks = not templated  # a template writes the marks of a text's begin itself
+    marks = not templated  # a template itself writes the tokens that begin a text
     return len(common([tokenizer.encode(text, add_special_tokens=marks).ids for text in turns]))
 
 
@@ -62,7 +63,7 @@ def ids_of(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
 CONTAINER = Path("/sys/fs/cgroup/memory.max")
 GIVE = "Give a UTF-8 text file as --system."
 MARKS = 8
-"""Tokens that stand around a text at most."""
+"""The most tokens that a template or tokenizer adds around a text."""
 
 
 def read_system(file: Path | None) -> str:
@@ -76,15 +77,15 @@ def read_system(file: Path | None) -> str:
 
 
 def check_system(plan: ModelPlan) -> None:
-    """Check that a model's caches can pin the system prompt and be computed here.
+    """Check that a model's caches can pin the system prompt, and be computed on this machine.
 
-    A model is not checked if its tokenizer is on the hub and cannot be fetched now. Raises
-    UserError: they cannot pin it, or this machine has too little memory.
+    If the model's tokenizer is on the hub and cannot be fetched, nothing is checked. Raises
+    UserError: the caches cannot pin the prompt, or this machine has too little memory.
     """
     check_memory(plan.memory)
     turns = plan.source.turns
     most = max(len(text.encode()) for text in turns)
-    try:  # a text has no more tokens than bytes, but for marks around it
+    try:  # apart from the marks around it, a text has at most as many tokens as bytes
         check_pinned(plan, most + MARKS)
     except UserError:
         files = read_small(plan.model, {TOKENIZER: LARGEST})
@@ -95,7 +96,7 @@ def check_system(plan: ModelPlan) -> None:
 
 
 def check_pinned(plan: ModelPlan, tokens: int) -> None:
-    """Refuse a prompt if the caches of a layer cannot pin its tokens."""
+    """Raise UserError if the cache of a layer cannot pin the prompt's tokens."""
     with pinning(tokens):
         for cache in dict.fromkeys((plan.cache, *filter(None, plan.workload.caches))):
             replace(cache, pinned=(*cache.pinned, (0, tokens)))
@@ -103,7 +104,7 @@ def check_pinned(plan: ModelPlan, tokens: int) -> None:
 
 @contextmanager
 def pinning(tokens: int) -> Iterator[None]:
-    """Add a remedy where caches refuse to pin a system prompt."""
+    """Add a remedy to the error of caches that refuse to pin a system prompt."""
     try:
         with warnings.catch_warnings(), user_errors():
             warnings.simplefilter("ignore")
@@ -121,9 +122,9 @@ def needed_bytes(memory: MemoryPlan) -> int:
 
 
 def check_memory(memory: MemoryPlan) -> None:
-    """Refuse to read a prompt with a model that this machine has no memory for."""
+    """Raise UserError if this machine has too little memory to read a prompt with the model."""
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+    with suppress(OSError, ValueError):  # not in a container, or its limit is "max"
         there = min(there, int(CONTAINER.read_text("ascii")))
     size = needed_bytes(memory)
     if size > there:
@@ -135,7 +136,7 @@ def check_memory(memory: MemoryPlan) -> None:
         )
 
 
-WRITTEN = "system-prompt.safetensors"  # MLX writes no other ending
+WRITTEN = "system-prompt.safetensors"  # MLX writes only files with this extension
 
 
 def prepare(
@@ -148,9 +149,9 @@ def prepare(
 ) -> Manifest:
     """Put a model's caches of the system prompt into a package; return the new manifest.
 
-    Those of an earlier package stay if nothing that decides them has changed. Raises UserError:
-    the model cannot be loaded, its template has no place for a system prompt, or the prompt is
-    longer than what the caches can pin.
+    The caches of an earlier package are reused if everything that they depend on is unchanged.
+    Raises UserError: the model cannot be loaded, its template has no place for a system prompt,
+    or the prompt has more tokens than the caches can pin.
     """
     template = plan.source.texts.template
     prompt = PreparedPrompt(
@@ -178,7 +179,7 @@ def prepare(
 def keep(
     prompt: PreparedPrompt, previous: Path, folder: str, target: Path
 ) -> PreparedPrompt | None:
-    """Reuse the file of an earlier package where it matches `prompt`; return its record."""
+    """Reuse an earlier package's caches if they match `prompt`; return their record or None."""
     try:
         earlier = manifest.read(previous, folder)
     except UserError:
@@ -236,14 +237,14 @@ def load_bundled(folder: Path) -> tuple[Any, Any]:
 
     if not (folder / ADAPTER).exists():
         return load(str(folder))
-    with tempfile.TemporaryDirectory() as scratch:  # as mlx-lm wants its files to be named
+    with tempfile.TemporaryDirectory() as scratch:  # with the file names that mlx-lm requires
         (Path(scratch) / CONFIG).symlink_to((folder / ADAPTER_CONFIG).resolve())
         (Path(scratch) / WEIGHTS).symlink_to((folder / ADAPTER).resolve())
         return load(str(folder), scratch)
 
 
 def make_caches(model: Any, plan: ModelPlan, tokens: int) -> list[Any]:
-    """Make the caches that a session makes, with the prompt pinned."""
+    """Make caches like those of a session, which pin the prompt."""
     from h2o_py.models import make_h2o_cache
 
     with pinning(tokens):
@@ -258,7 +259,7 @@ def make_caches(model: Any, plan: ModelPlan, tokens: int) -> list[Any]:
 
 
 def check_kinds(caches: list[Any], family: str) -> None:
-    """Refuse caches of a kind that the Swift package does not read from a file."""
+    """Raise UserError for caches of a kind that the Swift package cannot read from a file."""
     from mlx_lm.models.cache import ArraysCache, CacheList, KVCache, RotatingKVCache
 
     from h2o_py.cache import H2OKVCache
@@ -274,8 +275,8 @@ def check_kinds(caches: list[Any], family: str) -> None:
     )
     if other:
         raise model_error(
-            f"models of the type {family} keep {' and '.join(other)}, which H2OKit cannot "
-            "read from a file",
+            f"models of the type {family} use {' and '.join(other)}, which H2OKit cannot read "
+            "from a file",
             "Leave out --system: the app then reads its system prompt in the first turn.",
         )
 
@@ -283,7 +284,7 @@ def check_kinds(caches: list[Any], family: str) -> None:
 def read(
     model: Any, caches: list[Any], tokens: list[int], chunk: int, say: ProgressReporter
 ) -> None:
-    """Give a model tokens in chunks, as a session of the Swift package does."""
+    """Let a model read tokens in chunks, like a session of the Swift package."""
     import mlx.core as mx
 
     from h2o_py.routing import routed

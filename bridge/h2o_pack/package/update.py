@@ -1,4 +1,4 @@
-"""The command `update`: plans a package again from its lock, shows the changes, makes them."""
+"""Updates a package: plans it again from its lock, and finds the changes."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class UpdateResult(Result):
 
 @dataclass(frozen=True)
 class Update:
-    """An update that is planned, and what it changes.
+    """A planned update and its changes.
 
-    upstream: what Vendor/ is made from, None where there is none. new_app: the app's newest
-    scaffold is asked for.
+    upstream: the source of Vendor/; None if the package has no Vendor/. new_app: whether the
+    user requests the newest scaffold of the app.
     """
 
     package: Path
@@ -73,21 +73,21 @@ class Update:
 
     @property
     def needed(self) -> bool:
-        """Whether there is something to do."""
+        """Whether the update changes anything."""
         return self.new_app or any(change.part != "app" for change in self.changes)
 
     def make(self, say: ProgressReporter) -> PackageResult:
-        """Do it."""
+        """Make the package again."""
         return build(self.plan, self.package, self.upstream, say, new_app=self.new_app)
 
 
 def planned(
     package: Path, origin: Path | Origin, say: ProgressReporter, *, new_app: bool = False
 ) -> Update:
-    """Plan the update of a package. Vendor/ is made again only where there is one.
+    """Plan the update of a package; Vendor/ is made again only if the package has one.
 
-    Raises UserError: the folder is no package, a newer h2o-pack made it, or the model or its
-    options cannot be used any more.
+    Raises UserError: the folder is not a package, a newer h2o-pack made it, or its model or its
+    options can no longer be used.
     """
     package = package.resolve()
     record = lock.read(package)
@@ -100,10 +100,10 @@ def planned(
 
 
 def spec_of(package: Path, record: lock.Lock) -> PackageSpec:
-    """Return the spec that a package was made by.
+    """Return the spec from which a package was made.
 
-    Raises UserError: a newer h2o-pack made the package, or its lock has options that this one
-    does not know.
+    Raises UserError: a newer h2o-pack made the package, or its lock has options that this
+    version does not know.
     """
     if numbers(record.h2o_pack) > numbers(__version__):
         raise version_error(
@@ -115,14 +115,14 @@ def spec_of(package: Path, record: lock.Lock) -> PackageSpec:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, to compare it with another."""
+    """Return the numbers of a version, for comparisons."""
     return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def changes(
     package: Path, record: lock.Lock, files: Mapping[str, Content], app: AppState
 ) -> Iterator[Change]:
-    """Yield what differs between a package and the files that would be written to it."""
+    """Yield the differences between a package and the files that an update would write."""
     from h2o_pack.vendoring.vendor import current
     from h2o_pack.verify.check import compare_vendor
 
@@ -151,7 +151,7 @@ def changes(
 
 
 def of_local_models(package: Path, plan: PackagePlan) -> Iterator[Change]:
-    """Yield the files of local models and of an adapter that are not as in the package."""
+    """Yield the files of local models and adapters that differ from those in the package."""
     for planned_model in plan.models:
         model, folder = planned_model.model, planned_model.folder
         if not os.path.lexists(package / folder / MODEL_MANIFEST):
@@ -169,7 +169,7 @@ def of_local_models(package: Path, plan: PackagePlan) -> Iterator[Change]:
 
 
 def models(old: Any, new: Any) -> Iterator[Change]:
-    """Yield what differs in the models of two locks, and in their caches."""
+    """Yield the differences between the models of two locks, and between their caches."""
     before, after = (
         {model["folder"]: model for model in record["models"]} for record in (old, new)
     )
@@ -187,7 +187,7 @@ def models(old: Any, new: Any) -> Iterator[Change]:
 
 
 def settings(name: str, old: Any, new: Any) -> Iterator[Change]:
-    """Yield what differs in a setting, or in each of a table of settings."""
+    """Yield the change of a setting, or the changes in a table of settings."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             yield from settings(f"{name}.{key}", old.get(key), new.get(key))
@@ -196,22 +196,22 @@ def settings(name: str, old: Any, new: Any) -> Iterator[Change]:
 
 
 def shown_pin(pin: Mapping[str, str]) -> str:
-    """Write a pin's version and the begin of its commit."""
+    """Write a pin's version and the first characters of its commit."""
     return " ".join(filter(None, (pin.get("version", ""), pin.get("commit", "")[:12])))
 
 
 def on_disk(place: Path) -> str:
-    """Return the begin of a file's sha256, "" if there is none."""
+    """Return the first characters of a file's sha256; "" if there is no file."""
     return digest_of(place)[:12] if place.is_file() else ""
 
 
 def digest(content: Content | None) -> str:
-    """Return the begin of the sha256 of a file's content, "" if there is none."""
+    """Return the first characters of a content's sha256; "" if there is no content."""
     return "" if content is None else lock.sha256(as_bytes(content))[:12]
 
 
 def print_changes(update: Update, console: Console, *, dry_run: bool) -> None:
-    """Say what changes, files last."""
+    """Show the changes, files last."""
     for change in update.changes:
         console.print(str(change), markup=False)
     if not update.needed:
@@ -221,6 +221,6 @@ def print_changes(update: Update, console: Console, *, dry_run: bool) -> None:
 
 
 def print_update(result: PackageResult | None, console: Console) -> None:
-    """Show what was made, if anything was."""
+    """Show the new package; nothing if None was made."""
     if result is not None:
         print_made(result, {}, console)

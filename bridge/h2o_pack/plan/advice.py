@@ -10,18 +10,18 @@ from h2o_pack.plan.speed import recall_plan
 from h2o_pack.plan.workload import Workload
 from h2o_pack.sizes import megabytes
 
-SPARSE = 8  # context / max_kv from which retrieval suffers (docs/choosing-max-kv.md)
-SHORT_RECENT = 64  # newest tokens under which reproductions of H2O lost coherence
+SPARSE = 8  # with a larger context / max_kv, facts are often lost (docs/choosing-max-kv.md)
+SHORT_RECENT = 64  # fewer recent tokens made the text of H2O reproductions incoherent
 FOUR_BIT_KEYS = ("4",)
 AT_PROMPTS = (
-    "recall at prompts brings back what the prompt asks for. A fact that an answer needs "
-    "only in its middle is lost more often than without recall. If that matters, give "
-    "--recall-every 4."
+    "recall at prompts brings back the rows that the prompt attends to. A fact that only a "
+    "later part of the answer needs is lost more often than without recall. If that matters, "
+    "give --recall-every 4."
 )
 
 
 def advice(workload: Workload) -> tuple[str, ...]:
-    """Remarks on a plan, the gravest first; each has a reason and a remedy."""
+    """Return remarks on a plan, the most serious first; each has a reason and a remedy."""
     model, caches = workload.model, [cache for cache in workload.caches if cache is not None]
     if not caches:
         return ()
@@ -48,8 +48,8 @@ def advice(workload: Workload) -> tuple[str, ...]:
     plain = sum(layer.kind == "sliding" for layer in model.config.layers)
     if plain:
         remarks.append(
-            f"{plain} of {len(model.config.layers)} layers attend to a window and keep their "
-            "own cache: --max-kv bounds only the others."
+            f"{plain} of {len(model.config.layers)} layers attend to a window and keep "
+            "mlx_lm's cache: --max-kv bounds only the caches of the other layers."
         )
     for version in upstream_versions():
         prefill = own_prefills(version).get(model.config.model_type)
@@ -69,7 +69,7 @@ def advice(workload: Workload) -> tuple[str, ...]:
 
 
 def sparse(size: int, context: int, longest: int) -> str:
-    """A warning about a cache that is far smaller than the text."""
+    """Return a warning about a cache that is far smaller than the text, in tokens."""
     lost = "single facts from far back, long quotations and outputs of tools are often lost"
     if context == longest:
         return (
@@ -99,7 +99,7 @@ def beyond_limit(workload: Workload) -> list[str]:
 
 
 def beside_full_cache(workload: Workload) -> list[str]:
-    """With recall, the bytes of a cache that keeps every token, to compare."""
+    """With recall, state the bytes of a cache that keeps every token, to compare."""
     tokens, own = workload.tokens, recall_plan(workload)
     if own is None or workload.max_kv >= tokens:
         return []

@@ -1,4 +1,4 @@
-"""Whether devices hold a model, how fast it is there, and what else would fit."""
+"""Computes whether models fit on devices, how fast they are, and which settings would fit."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import CacheSpec, PackageSpec, refuse_with_several
 
 Fit = Literal["fits", "tight", "does not fit", "unknown"]
-TIGHT = 0.1  # of the limit: what estimates of the app and of the limit may be wrong by
+TIGHT = 0.1  # share of the limit to leave free, as estimates may be wrong by as much
 STEPS = (256, 128, 64)
 COMPACT = ("8", "k8v4", "rotated4")
 QUANTIZED = ("8", "rotated4")
@@ -59,7 +59,7 @@ FULL = ("dense", *QUANTIZED)
 
 @dataclass(frozen=True)
 class Verdict:
-    """The plan against a limit; null where nobody knows it."""
+    """A plan compared with a limit; the fields are null if the limit is unknown."""
 
     limit: Annotated[int | None, doc("Bytes that an app may use; null if unknown.")]
     headroom: Annotated[
@@ -73,7 +73,7 @@ class Verdict:
 
 
 def verdict(size: int, limit: int | None) -> Verdict:
-    """Hold needed bytes against a limit."""
+    """Compare needed bytes with a limit in bytes, None if it is unknown."""
     if limit is None:
         return Verdict(None, None, None, "unknown")
     share = (limit - size) / limit
@@ -83,11 +83,14 @@ def verdict(size: int, limit: int | None) -> Verdict:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What fits with both entitlements; 0 and empty where nothing does, or nobody knows."""
+    """The largest settings that fit with both entitlements.
+
+    A field is 0 or empty if nothing fits or the limit is unknown.
+    """
 
     max_kv: Annotated[Count, doc("Most rows per layer.")] = 0
     context: Annotated[
-        Count, doc("Most tokens of a conversation with the model's own cache.")
+        Count, doc("Most tokens of a conversation with caches that keep every token.")
     ] = 0
     model: Annotated[str, doc("Largest known model that fits with the same settings.")] = ""
 
@@ -128,13 +131,13 @@ class DeviceFit:
     ] = None
 
     def source(self, what: What) -> Number | None:
-        """The number that was used; None where nobody has found one."""
+        """The number that the plan uses, with its source; None if it is unknown."""
         return next((source for source in self.sources if source.what == what), None)
 
 
 @dataclass(frozen=True)
 class FullCache:
-    """A cache that keeps every token, in bits with which it fits: it forgets nothing."""
+    """A cache that keeps every token, in a storage with which it fits."""
 
     kv: Annotated[str, doc("Storage of its rows.")]
     max_kv: Annotated[Count, doc("Number of its rows: the tokens of the longest conversation.")]
@@ -162,8 +165,8 @@ class PlannedModel:
     full_cache: Annotated[
         FullCache | None,
         doc(
-            "A cache that keeps every token and fits, or fits on more devices than the "
-            "model's own; null if there is none."
+            "A cache that keeps every token and fits on more devices than the planned caches; "
+            "null if there is none."
         ),
     ]
     devices: Annotated[tuple[DeviceFit, ...], doc("The requested devices.")]
@@ -180,7 +183,7 @@ class PlannedModel:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """What the app loads on a device with both memory entitlements."""
+    """The model that the app loads on a device, with both memory entitlements."""
 
     identifier: Annotated[str, doc("Identifier of the device.")]
     name: Annotated[str, doc("Name of the device, with its storage if the RAM depends on it.")]
@@ -206,10 +209,10 @@ class PlanResult(Result):
 def plan_on_devices(
     spec: PackageSpec, say: ProgressReporter, *, every: bool, measured: Path | None
 ) -> PlanResult:
-    """Plan the models of a spec, whose caches keep every token where no rows are given.
+    """Plan the models of a spec; without a number of rows, caches keep every token.
 
-    every: all devices, not one of each kind, where none is named. measured: what a device
-    reported of the one model. Raises UserError: all that is wrong, together.
+    every: if no device is named, plan for all devices instead of one of each kind. measured: a
+    device's report of the only model. Raises UserError: all errors in the spec, together.
     """
     problems, report, names = Problems(), None, spec.devices.names
     with problems.caught():
@@ -236,7 +239,7 @@ def plan_models(
     entries: Catalogue,
     report: MeasuredMemory | None = None,
 ) -> PlanResult:
-    """Plan the models of a spec on devices; UserError for all that is wrong with them."""
+    """Plan the models of a spec on devices; UserError for all errors, together."""
     refuse_twice(models)
     planned, problems = [], Problems()
     for model_spec, model in zip(spec.models, models, strict=True):
@@ -248,7 +251,7 @@ def plan_models(
 
 
 def workload_on_devices(model: Model, spec: CacheSpec) -> Workload:
-    """Return the workload to plan; without rows it has the model's own caches."""
+    """Return the workload to plan; without a number of rows it has mlx_lm's caches."""
     bounded = spec.max_kv is not None
     if not bounded:
         refuse_without_eviction(spec)
@@ -258,7 +261,7 @@ def workload_on_devices(model: Model, spec: CacheSpec) -> Workload:
 
 
 def refuse_without_eviction(spec: CacheSpec) -> None:
-    """Refuse what needs a cache that evicts."""
+    """Raise UserError for options that only caches with eviction have."""
     of_eviction = {
         "--kv": spec.kv not in (None, "dense"),
         "--policy": spec.policy != CacheSpec.policy,
@@ -276,7 +279,7 @@ def refuse_without_eviction(spec: CacheSpec) -> None:
 
 
 def refuse_twice(models: Sequence[Model]) -> None:
-    """Refuse a model that is given twice."""
+    """Raise UserError if a model is given twice."""
     places = []
     for model in models:
         place = (model.id, model.commit, model.folder)
@@ -286,7 +289,7 @@ def refuse_twice(models: Sequence[Model]) -> None:
 
 
 def plan_result(models: Sequence[PlannedModel]) -> PlanResult:
-    """Put the plans of a package's models for the same devices into one result."""
+    """Combine the plans of a package's models, which are for the same devices."""
     ordered = sorted(models, key=lambda model: model.plans[0].weights, reverse=True)
     rows = zip(*(model.devices for model in ordered), strict=True)
     names = [model.model for model in ordered]
@@ -298,7 +301,10 @@ def plan_result(models: Sequence[PlannedModel]) -> PlanResult:
 
 
 def loaded_model(models: Sequence[str], fits: Sequence[DeviceFit]) -> LoadedModel:
-    """Return the model, of the largest first, that the app's `load()` chooses on a device."""
+    """Return the model that the app's `load()` chooses on a device.
+
+    models: names, the largest first. fits: how each of them fits on this device.
+    """
     device = fits[-1]
     for model, fit in zip(models, fits, strict=True):
         if fit.entitled.verdict in ("fits", "tight"):
@@ -313,7 +319,10 @@ def planned_model(
     models: tuple[KnownModel, ...],
     report: MeasuredMemory | None = None,
 ) -> PlannedModel:
-    """Plan on every backend that the devices have, and hold each device against it."""
+    """Plan a model on the backends of all devices, and compare the plans with the devices.
+
+    models: the catalogue. report: a device's measured memory of this model, None without one.
+    """
     backends = tuple(dict.fromkeys(device.backend for device in devices)) or ("iphone",)
     plans = tuple(workload.plan(backend) for backend in backends)
     model, recall = workload.model, recall_plan(workload)
@@ -343,7 +352,10 @@ def planned_model(
 
 
 def full_cache(workload: Workload, devices: Sequence[Device]) -> FullCache | None:
-    """Return the most exact cache that keeps every token on more devices than the plan's."""
+    """Return a cache that keeps every token and fits on more devices than the planned one.
+
+    This tries the storages with more bits first. Returns None if no such cache fits.
+    """
     if workload.max_kv >= workload.tokens:
         return None
     evicts, best = workload.max_kv > 0, None
@@ -359,7 +371,7 @@ def full_cache(workload: Workload, devices: Sequence[Device]) -> FullCache | Non
 
 
 def holds(workload: Workload, device: Device) -> bool:
-    """Whether a device holds a plan and has a tenth of its limit left."""
+    """Return whether a plan fits on a device and leaves a tenth of its limit free."""
     total = workload.on(device).plan(device.backend).total
     return verdict(total, device.limit_entitled).verdict == "fits"
 
@@ -371,7 +383,10 @@ def device_fit(
     recall: RecallPlan | None,
     most: Capacity,
 ) -> DeviceFit:
-    """Hold one device against the plan. most: what fits there at most."""
+    """Compare a plan with one device.
+
+    models: the catalogue. most: the largest settings that fit on the device.
+    """
     workload = workload.on(device)
     plan = workload.plan(device.backend)
     entitled = verdict(plan.total, device.limit_entitled)
@@ -402,7 +417,7 @@ def device_fit(
 def capacities(
     workload: Workload, devices: Sequence[Device], models: tuple[KnownModel, ...]
 ) -> list[Capacity]:
-    """Return the most that fits on each device; devices with equal limits are computed once."""
+    """Return the largest settings that fit on each device, in the order of the devices."""
     keys = [(device.limit_entitled, device.backend, device.margin) for device in devices]
     by_key = {
         key: capacity(workload.on(device), device.limit_entitled, device.backend, models)
@@ -414,7 +429,7 @@ def capacities(
 def capacity(
     workload: Workload, limit: int | None, backend: str, models: tuple[KnownModel, ...]
 ) -> Capacity:
-    """What fits at most into a limit."""
+    """Return the largest settings that fit into a limit in bytes, None if it is unknown."""
     if limit is None:
         return Capacity()
     model = known_fitting(workload, models, limit, backend)
@@ -426,7 +441,7 @@ def capacity(
 
 
 def one_of_each_kind(devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """One device per chip and memory: the others of its kind have the same numbers."""
+    """Return one device for each kind: devices with the same chip and the same numbers."""
     kinds: dict[Any, Device] = {}
     for device in devices:
         numbers = (device.limit, device.limit_entitled, device.bandwidth, device.margin)
@@ -437,7 +452,7 @@ def one_of_each_kind(devices: tuple[Device, ...]) -> tuple[Device, ...]:
 def remedies(
     workload: Workload, models: tuple[KnownModel, ...], limit: int, backend: str
 ) -> Iterator[str]:
-    """Yield settings that fit into the limit, those that cost least first."""
+    """Yield settings that fit into the limit; those that harm answers least come first."""
 
     def fits(changed: Workload) -> bool:
         return changed.plan(backend).total <= limit
@@ -466,7 +481,7 @@ def remedies(
 
 
 def can_quantize(workload: Workload) -> bool:
-    """Whether the heads can be quantized in groups."""
+    """Return whether a group size divides the model's head dimensions."""
     try:
         storage_of(COMPACT[0], workload.model.config)
     except UserError:
@@ -511,8 +526,8 @@ def holders(
 ) -> list[tuple[Device, ...]]:
     """Return the devices that do not refuse each model.
 
-    refusals: for each model, why each device cannot hold it; None where it can. Raises
-    UserError: why a device holds no model, or why no device holds a model.
+    refusals: for each model and device, why the device cannot hold the model; None if it can.
+    Raises UserError: a device can hold no model, or no device can hold one of the models.
     """
     lines = (*refusals, *zip(*refusals, strict=True))
     problems = Problems()

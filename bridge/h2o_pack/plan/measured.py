@@ -1,4 +1,4 @@
-"""The memory that a device reported, beside the plan."""
+"""Compares the memory that a device reported with the plan."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class MeasuredTerm:
 class MeasuredMemory:
     """A report of one device.
 
-    device: its identifier, as the system gives it. terms: by the names of the plan's, "MLX"
-    for the peak of MLX's own counter and "total" for the app's footprint, as far as they were
-    counted. system: its version. source: who measured it.
+    device: its identifier, as the system reports it. terms: the measured terms, with the plan's
+    names; "MLX" is the peak of MLX's own counter, and "total" the app's footprint. system: the
+    version of the device's system. source: who measured.
     """
 
     format: Literal[1]
@@ -63,7 +63,7 @@ class SeenTerm:
 
 @dataclass(frozen=True)
 class SeenMemory:
-    """A device's report beside the plan."""
+    """A device's report, compared with the plan."""
 
     device: Annotated[str, doc("Identifier of the device.")]
     backend: Annotated[str, doc("Name of the plan with which the report is compared.")]
@@ -79,7 +79,10 @@ class SeenMemory:
 
 
 def read_measured(path: Path) -> MeasuredMemory:
-    """Read a report of a device; UserError for a term that no plan has, or one twice."""
+    """Read a report of a device.
+
+    Raises UserError: the file is not a report, or a term is unknown or occurs twice.
+    """
     report = read_json(path, MeasuredMemory, "a report of a device's memory", REMEDY)
     names = [term.name for term in report.terms]
     for name in names:
@@ -97,7 +100,7 @@ def read_measured(path: Path) -> MeasuredMemory:
 def beside(
     measured: MeasuredMemory, plans: Sequence[MemoryPlan], devices: Catalogue
 ) -> SeenMemory:
-    """Hold a device's report against the plan for its backend."""
+    """Compare a device's report with the plan for the device's backend."""
     (device, *_) = devices.find(measured.device)
     plan = next(plan for plan in plans if plan.backend == device.backend)
     sums = {TOTAL: plan.total, MLX: plan.mlx}

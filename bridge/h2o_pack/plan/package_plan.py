@@ -21,10 +21,10 @@ from h2o_py.config import H2OConfig
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model that was found, with all that a package takes of it.
+    """A model that was found, with its texts and its adapter.
 
-    model: the adapter's bytes are counted in its weights. turns: texts of first turns with the
-    system prompt, none where none is asked for.
+    model: its weights include the bytes of the adapter. turns: texts of first turns that
+    contain the system prompt; empty without a system prompt.
     """
 
     model: Model
@@ -35,11 +35,11 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """A model of a package.
+    """The plan of one model of a package.
 
-    memory: on those of the named devices that can hold the model, where it needs most.
-    memory_of: on a phone and on a tablet, whatever was named. folder: where the model lies in
-    the package.
+    memory: the plan that needs the most bytes, among the named devices that can hold the model.
+    memory_of: a plan for a phone and one for a tablet, for all packages. folder: the model's
+    folder in the package.
     """
 
     spec: ModelSpec
@@ -52,52 +52,55 @@ class ModelPlan:
 
     @property
     def model(self) -> Model:
-        """What is known of the model."""
+        """The description of the model."""
         return self.source.model
 
     @property
     def cache(self) -> H2OConfig:
-        """What the layers have in common; `workload` has the cache of each."""
+        """The configuration that all layers share; `workload` has the cache of each layer."""
         if self.workload.common is None:
             raise TypeError("a package's caches have a bound")
         return self.workload.common
 
     @property
     def storage(self) -> Storage:
-        """How rows are stored."""
+        """The storage of the rows."""
         return self.workload.storage
 
     @property
     def budgets(self) -> Budgets | None:
-        """The budgets that differ per layer."""
+        """The budgets that differ from layer to layer; None if all layers have the same."""
         return self.spec.cache.budgets
 
     @property
     def archive(self) -> str:
-        """Where evicted tokens wait to be recalled: "memory" or "files", "" without recall."""
+        """The place of recall's archive: "memory" or "files"; "" without recall."""
         return self.spec.cache.archive if self.cache.recall is not None else ""
 
 
 @dataclass(frozen=True)
 class PackagePlan:
-    """All that the generated package depends on. models: the largest first, as in `spec`."""
+    """The values from which a package is generated.
+
+    models: the largest first, in the order of `spec`.
+    """
 
     spec: PackageSpec
     models: tuple[ModelPlan, ...]
 
     @property
     def title(self) -> str:
-        """The name as asked for, or that of the largest model."""
+        """The name that the user gave, or the name of the largest model."""
         return self.spec.app.name or naming.model_display_name(self.models[0].model.id)
 
     @property
     def package_name(self) -> str:
-        """The name that SwiftPM, file systems and Xcode take."""
+        """The name in a form that SwiftPM, file systems and Xcode accept."""
         return naming.package_name(self.title)
 
     @property
     def module_name(self) -> str:
-        """The start of the name of the module with the models."""
+        """The beginning of the name of the module with the models."""
         return naming.module_name(self.package_name)
 
     @property
@@ -112,7 +115,7 @@ class PackagePlan:
 
     @property
     def size(self) -> int:
-        """Bytes of all models' files, their adapters and a system prompt's caches, at most."""
+        """The most bytes of all models' files, adapters and caches of a system prompt."""
         return sum(
             model_bytes(model.model)
             + (model.source.adapter.bytes if model.source.adapter else 0)

@@ -1,4 +1,4 @@
-"""Plans for people: on one screen, or every number with its source."""
+"""Shows plans at a terminal: on one screen, or every number with its source."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": 
 SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
 HELD = ("fits", "tight")
 HUNDREDTH = 0.01
-NAMES = 36  # characters of the devices of a group, which then fit on a line of 80
+NAMES = 36  # most characters of a group's devices, so that its line has at most 80
 PAGE = 100  # columns
 
 
 def print_plan(plan: PlanResult, console: Console, *, verbose: bool = False) -> None:
-    """Show the verdict, what takes how much, and where it fits; verbose: every number too."""
+    """Show the verdict, the bytes of each part and the devices; verbose: every number too."""
     print_verdict(plan, console)
     print_sums(plan.models, console)
     print_groups(plan, console)
@@ -52,7 +52,7 @@ def print_plan(plan: PlanResult, console: Console, *, verbose: bool = False) -> 
 
 
 def print_verdict(plan: PlanResult, console: Console) -> None:
-    """Show which devices the package fits on, the smallest, and what keeps every token."""
+    """Show on which devices the package fits, and whether all tokens could be kept."""
     names = " or ".join(model_display_name(model.model) for model in plan.models)
     fitting = [loaded for loaded in plan.loaded if loaded.verdict in HELD]
     fits = {device.identifier: device for device in plan.models[-1].devices}
@@ -94,7 +94,7 @@ VERDICTS = {
 
 
 def sums(plan: MemoryPlan) -> dict[str, int]:
-    """Return the bytes of a plan in few words."""
+    """Return the bytes of a plan's largest parts, by short names."""
     return {
         "weights": plan.weights,
         "full caches": plan.caches,
@@ -123,7 +123,10 @@ def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
 
 @dataclass(frozen=True)
 class Group:
-    """Devices with the same memory, limit and needs: their places in a plan."""
+    """Devices with the same memory, limit and plan.
+
+    places: their indices among the plan's devices. names: of the devices, in one line.
+    """
 
     places: tuple[int, ...]
     names: str
@@ -143,7 +146,7 @@ def groups(plan: PlanResult) -> list[Group]:
 
 
 def together(names: Sequence[str]) -> str:
-    """Return names in one line, each without the part that it shares with the one before."""
+    """Return names in one line; a name omits its first word if the name before has it too."""
     short, before = list[str](), ""
     for name in dict.fromkeys(names):
         family = name.partition(" ")[0]
@@ -158,7 +161,7 @@ def together(names: Sequence[str]) -> str:
 
 
 def print_groups(plan: PlanResult, console: Console) -> None:
-    """Show the devices, those alike on one line, with the model that is loaded there."""
+    """Show the groups of devices, one per line, with the model that the app loads on them."""
     if not plan.loaded:
         return
     several = len(plan.models) > 1
@@ -207,7 +210,7 @@ def speeds(fits: Sequence[DeviceFit]) -> str:
 
 
 def remarks(plan: PlanResult) -> Iterator[str]:
-    """Yield warnings, and the settings that fit where the plan does not."""
+    """Yield the app's size, warnings, and settings that would fit on more devices."""
     size = plan.size
     yield f"app: about {disk_size(size.download)} to download, models {disk_size(size.models)}"
     for text in common_first([(model.model, model.advice) for model in plan.models]):
@@ -220,7 +223,7 @@ def remarks(plan: PlanResult) -> Iterator[str]:
 
 
 def common_first(texts: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield the remarks on all models, then those on some, with the models' names."""
+    """Yield the remarks that all models share, then the others with the model's name."""
     common = [text for text in texts[0][1] if all(text in own for _, own in texts)]
     yield from common
     for name, own in texts:
@@ -263,12 +266,12 @@ def print_terms(report: PlannedModel, console: Console) -> None:
     totals = [megabytes(plan.total) for plan in report.plans]
     table.add_row("total", *totals, "", "all together", style="bold")
     peaks = [megabytes(plan.mlx) for plan in report.plans]
-    table.add_row("of which MLX", *peaks, "", "what MLX's own counter calls peak memory")
+    table.add_row("of which MLX", *peaks, "", "part that MLX's counter of peak memory includes")
     console.print(table)
 
 
 def print_rows(report: PlannedModel, console: Console) -> None:
-    """Show each device's limits, how fast it is and what else it holds."""
+    """Show each device's limits, its speed, and the largest settings that fit on it."""
     fits = plain_table("device", "needs", "limit", " ", "entitled", "  ", "left")
     recalls = () if report.recall is None else ("recall, s",)
     names = ("device", "tok/s", "sustained", *recalls, "max_kv", "unbounded", "model")
@@ -294,19 +297,20 @@ def print_rows(report: PlannedModel, console: Console) -> None:
         )
     console.print(fits)
     caption(
-        "GB. limit: of an app; entitled: with both memory entitlements; left: of that.", console
+        "GB. limit: of an app; entitled: limit with both memory entitlements; left: of this.",
+        console,
     )
     console.print(most)
     caption(
         "sustained: after ten minutes; max_kv, unbounded, model: the most rows per layer, the "
-        "longest conversation with the model's own cache and the largest known model that fit "
-        "with both entitlements.",
+        "longest conversation with caches that keep every token, and the largest known model "
+        "that fit with both entitlements.",
         console,
     )
 
 
 def print_measured(measured: SeenMemory, console: Console) -> None:
-    """Show the bytes that a device measured beside the planned bytes, term by term."""
+    """Show the bytes that a device measured next to the planned bytes, term by term."""
     on = " ".join(filter(None, (measured.device, measured.system)))
     table = Table(title=f"measured on {escape(on)}", title_justify="left")
     table.add_column("term", no_wrap=True)
@@ -327,7 +331,7 @@ def print_measured(measured: SeenMemory, console: Console) -> None:
 
 
 def print_speed_rule(report: PlannedModel, console: Console) -> None:
-    """Show from which measurements the speed is estimated."""
+    """Show the rule that estimates speeds, and the sources of the devices' numbers."""
     worst = max(abs(point.error) for point in report.calibration)
     measured_on = " and ".join(dict.fromkeys(point.identifier for point in report.calibration))
     caption(
@@ -343,7 +347,7 @@ def print_speed_rule(report: PlannedModel, console: Console) -> None:
 
 
 def size_sentence(size: AppSize) -> str:
-    """The size of an app, and whether the store asks users before they download it."""
+    """Describe the size of an app, and whether the store asks users before a download."""
     span = f"{size.code_least / 1e6:.0f} to {size.code_most / 1e6:.0f}"
     code = f"its code about {size.code / 1e6:.0f} MB ({span})"
     if size.download < size.installed:
@@ -367,7 +371,7 @@ def size_sentence(size: AppSize) -> str:
 
 
 def recall_line(recall: RecallPlan) -> str:
-    """What recall costs, in a sentence."""
+    """Describe the memory and the reading that recall costs."""
     place = "in memory" if recall.archive == "memory" else "in files"
     every = (
         f" One of every {recall.every} generated tokens reads {megabytes(recall.step_bytes)} "
@@ -383,13 +387,13 @@ def recall_line(recall: RecallPlan) -> str:
 
 
 def recall_seconds(row: DeviceFit) -> str:
-    """How long a recall reads on a device."""
+    """Return the seconds that a recall reads on a device, as text; "-" if unknown."""
     seconds = row.recall_seconds
     return "-" if seconds is None else f"~{seconds:.2f}" if seconds >= HUNDREDTH else "<0.01"
 
 
 def styled(verdict: Verdict) -> str:
-    """A verdict in its color, short enough for a table."""
+    """Return a verdict in its color, short enough for a table."""
     return f"[{STYLES[verdict.verdict]}]{SHORT[verdict.verdict]}[/]"
 
 

@@ -1,12 +1,12 @@
-"""Settings of a cache in a TOML file, for settings that few users change.
+"""Reads a cache's settings from a TOML file.
 
-policy = "tuned"            # whose defaults hold for what is not stated
+policy = "tuned"            # its defaults apply to all settings that are not in this file
 recent_budget = 96
 pinned = [[0, 128]]
 prefill_step = 256
-budgets = "budgets.json"    # beside this file
+budgets = "budgets.json"    # relative to this file
 
-[recall]                    # with this table, recall is on
+[recall]                    # this table turns recall on
 every = 4
 archive = "files"
 """
@@ -28,9 +28,9 @@ from h2o_py.errors import H2OConfigError
 from h2o_py.policy_fields import FIELDS, NAMED_POLICIES, Field
 
 SETTINGS = {field.name: field for field in FIELDS if not field.required}
-"""Settings of a policy by name: all but the rows, which the command line gives."""
+"""Settings of a policy by name, without the number of rows, a command-line option."""
 RECALL = {field.name: (option, field) for option, field in OF_RECALL.items()}
-"""Settings of recall: the option of `CacheSpec`, and the field."""
+"""Settings of recall by name: the field of `CacheSpec`, and the setting's description."""
 ARCHIVES = ("memory", "files")
 BESIDE = ("policy", "prefill_step", "budgets", "recall")
 BLAME = Blame("`h2o-pack policy show standard` prints a file with every key.", ExitCode.USAGE)
@@ -39,9 +39,9 @@ TYPES = {"integer": "integer", "bytes": "integer", "number": "number"}
 
 
 def read_policy(path: Path) -> dict[str, Any]:
-    """Read a file; return fields of `CacheSpec` by their names.
+    """Read a file of settings; return fields of `CacheSpec` by their names.
 
-    Raises UserError: it is not TOML, or a key or a value is not one of a policy's.
+    Raises UserError: the file is not TOML, or it has an unknown key or an invalid value.
     """
     document, text = load(path, BLAME)
     refuse_unknown(document, (*SETTINGS, *BESIDE), path, text)
@@ -65,7 +65,7 @@ def read_policy(path: Path) -> dict[str, Any]:
 
 
 def read_recall(table: Any, path: Path) -> dict[str, Any]:
-    """Read the table of recall, which turns it on."""
+    """Read the [recall] table, whose presence turns recall on."""
     if not isinstance(table, dict):
         raise BLAME.error(f"recall must be a table, but is {shown(table)}", path)
     fields = {
@@ -83,7 +83,7 @@ def read_recall(table: Any, path: Path) -> dict[str, Any]:
 def refuse_unknown(
     table: Mapping[str, Any], keys: Iterable[str], path: Path, text: str
 ) -> None:
-    """Refuse keys that a file does not have."""
+    """Raise UserError for a key of a table that is not in `keys`."""
     names = list(keys)
     for name in table:
         if name not in names:
@@ -94,7 +94,7 @@ def refuse_unknown(
 def one_of(
     table: Mapping[str, Any], name: str, choices: Iterable[str], path: Path
 ) -> str | None:
-    """Return one of several names; None where the table does not have it."""
+    """Return a key's value, one of `choices`; None if the table lacks the key."""
     names = list(choices)
     value = table.get(name)
     if value is not None and value not in names:
@@ -104,14 +104,17 @@ def one_of(
 
 
 def whole_number(value: Any, name: str, path: Path) -> int:
-    """Return a number of tokens."""
+    """Return a value if it is a positive integer; UserError otherwise."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     raise BLAME.error(f"{name} must be a number of tokens, but is {shown(value)}", path)
 
 
 def checked(field: Field, value: Any, path: Path) -> Any:
-    """Return a setting's value, ranges as tuples; the cache checks them together."""
+    """Return a setting's value, or UserError if it is invalid; ranges become tuples.
+
+    The cache's configuration checks ranges, and settings that depend on each other.
+    """
     if field.type == "ranges" and isinstance(value, list):
         return tuple(tuple(pair) if isinstance(pair, list) else pair for pair in value)
     with user_errors():
@@ -124,7 +127,7 @@ def checked(field: Field, value: Any, path: Path) -> Any:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of such a file."""
+    """Return the JSON Schema of a file of settings."""
     recall = {name: field_schema(field) for name, (_, field) in RECALL.items()}
     recall["archive"] = {"enum": list(ARCHIVES), "description": "Where the archive is kept."}
     return {
@@ -180,7 +183,10 @@ class PolicyResult(Result):
 
 
 def show(name: str) -> PolicyResult:
-    """Return a named policy and a file with the same settings; UserError names the nearest."""
+    """Return a named policy, and a file with its settings.
+
+    Raises UserError, which offers the nearest name: there is no such policy.
+    """
     by_name = {policy.name: policy for policy in NAMED_POLICIES}
     if name not in by_name:
         raise usage_error(
@@ -199,7 +205,7 @@ def show(name: str) -> PolicyResult:
         default = "set by the policy, depending on the rows" if key in policy.by_rows else ""
         lines += ["", *comment(field, default, follows=key not in settings)]
         lines.append(f"# {key} =" if key not in settings else f"{key} = {toml(settings[key])}")
-    lines += ["", "# [recall]  # with this table, evicted tokens can come back", ""]
+    lines += ["", "# [recall]  # this table turns recall on: evicted tokens can come back", ""]
     for key, (_, field) in RECALL.items():
         lines += comment(field, follows=field.default is None)
         lines.append(f"# {key} = {'' if field.default is None else toml(field.default)}")
@@ -213,14 +219,17 @@ def show(name: str) -> PolicyResult:
 
 
 def comment(field: Field, default: str = "", *, follows: bool) -> list[str]:
-    """Return a setting's meaning, and its default if that follows from other settings."""
+    """Return a setting's meaning as lines of a comment.
+
+    follows: whether its default depends on other settings; the comment then explains it.
+    """
     default = (default or field.default_meaning).replace("`", "")
     text = f"{field.meaning} Default: {default}." if follows and default else field.meaning
     return textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")
 
 
 def toml(value: Any) -> str:
-    """Write a value as TOML has it."""
+    """Write a value in TOML."""
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""How fast tokens may be generated, and what recall costs: estimates from the bytes read."""
+"""Estimates the speed of generation, and the cost of recall, from the bytes that they read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from h2o_pack.model import Model
 from h2o_pack.plan.workload import Workload
 from h2o_pack.results import Count, doc
 
-PHONE = "iphone"  # the backend of the devices whose run of ten minutes is published
+PHONE = "iphone"  # backend of the devices for which a run of ten minutes is published
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Speed:
     sustained: Annotated[
         float | None,
         doc(
-            "Estimate after ten minutes without a pause; null for tablets, of which no such "
-            "run is known."
+            "Estimate after ten minutes without a pause; null for tablets, for which no such "
+            "run is published."
         ),
     ]
     bytes_per_token: Annotated[
         Count, doc("Bytes of weights, keys and values that a step reads.")
     ]
-    kind: Annotated[Literal["estimated"], doc("Always.")] = "estimated"
+    kind: Annotated[Literal["estimated"], doc("Always estimated.")] = "estimated"
 
     def __str__(self) -> str:
         low, high = (f"{value:.0f}" for value in self.tokens_per_second)
@@ -45,7 +45,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Calibration(PublishedSpeed):
-    """A published speed beside the estimate."""
+    """A published speed, compared with its estimate."""
 
     bytes: Annotated[Count, doc("Bytes of weights, which a step reads.")]
     predicted: Annotated[
@@ -63,18 +63,18 @@ class Calibration(PublishedSpeed):
 
 @cache
 def rules() -> Mapping[str, float]:
-    """The constants of facts/speed.toml by name."""
+    """Return the constants of facts/speed.toml by name."""
     return {rule.name: rule.value for rule in facts().rule}
 
 
 @cache
 def facts() -> SpeedFile:
-    """The content of facts/speed.toml."""
+    """Return the content of facts/speed.toml."""
     return read_tables(FOLDER / "speed.toml", SpeedFile)
 
 
 def estimate(model: Model, plan: MemoryPlan, device: Device) -> Speed | None:
-    """The speed on a device with full caches; None if its bandwidth is unknown."""
+    """Estimate the speed on a device with full caches; None if its bandwidth is unknown."""
     weights = model.weights.bytes_per_token
     return from_bytes(weights, plan.caches, device.bandwidth, backend=device.backend)
 
@@ -82,10 +82,11 @@ def estimate(model: Model, plan: MemoryPlan, device: Device) -> Speed | None:
 def from_bytes(
     weights: int, caches: int, bandwidth: int | None, *, backend: str = PHONE
 ) -> Speed | None:
-    """The speed for the bytes that one step reads; None for a model that is too small.
+    """Estimate the speed from the bytes that one step reads.
 
-    Small models have a range below the rule, and so has all on M chips: nearly all speeds that
-    it was made from are a phone's.
+    bandwidth: in bytes per second. Returns None if it is unknown, or if the model is too small
+    for the rule. The estimate of a small model, or on an M chip, is a range that begins below
+    the rule's value, because the rule is calibrated mostly with larger models on phones.
     """
     constants, bytes_per_token = rules(), weights + caches
     if bandwidth is None or weights < constants["least_bytes"]:
@@ -101,14 +102,17 @@ def from_bytes(
 
 
 def floor(speed: Speed) -> float:
-    """Tokens per second that are left after ten minutes at least; a tablet's as a phone's."""
+    """Return the lowest estimate of tokens per second after ten minutes.
+
+    A tablet, which has no estimate of its own, is assumed to slow down like a phone.
+    """
     if speed.sustained is not None:
         return speed.sustained
     return round(speed.tokens_per_second[0] * rules()["sustained"], 1)
 
 
 def calibration(devices: Catalogue) -> tuple[Calibration, ...]:
-    """Every published speed beside the rule's estimate."""
+    """Return every published speed with the rule's estimate for it."""
     compared = []
     for point in facts().point:
         device = devices.find(point.identifier)[0]
@@ -131,12 +135,12 @@ def calibration(devices: Catalogue) -> tuple[Calibration, ...]:
 
 @dataclass(frozen=True)
 class RecallPlan:
-    """Recall at the end of the longest conversation, all layers that recall together."""
+    """The cost of recall at the end of the longest conversation, in all layers that recall."""
 
     layers: Annotated[Count, doc("Number of layers that recall.")]
     rows: Annotated[Count, doc("Most rows of a KV head that one recall brings back.")]
     every: Annotated[
-        Count, doc("Generated tokens from one recall to the next; 0 at prompts only.")
+        Count, doc("Generated tokens from one recall to the next; 0 recalls at prompts only.")
     ]
     archive_bits: Annotated[Count, doc("Bits of an archived key or value.")]
     archive: Annotated[Literal["memory", "files"], doc("Where the archives are kept.")]
@@ -154,8 +158,8 @@ class RecallPlan:
     step_bytes: Annotated[
         Count,
         doc(
-            "Bytes that a generated token reads when it asks: all keys, and the rows "
-            "that come back."
+            "Bytes that a recall for a generated token reads: all keys, and the rows that "
+            "come back."
         ),
     ]
     prompt_tokens: Annotated[
@@ -167,7 +171,7 @@ class RecallPlan:
 
 
 def recall_plan(workload: Workload) -> RecallPlan | None:
-    """Count what recall costs; None where no layer recalls."""
+    """Compute the cost of recall; None if no layer recalls."""
     model, recall = workload.model, workload.recall
     if recall is None:
         return None
@@ -210,7 +214,7 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
 
 
 def with_recalls(speed: Speed | None, plan: RecallPlan | None, device: Device) -> Speed | None:
-    """Return the speed of generation with the reads of one recall in every few tokens."""
+    """Return the speed of generation that includes the reads of recalls while generating."""
     seconds = None if plan is None else read_seconds(plan, device, plan.step_bytes)
     if speed is None or plan is None or seconds is None or not plan.every:
         return speed
@@ -224,7 +228,7 @@ def with_recalls(speed: Speed | None, plan: RecallPlan | None, device: Device) -
 
 
 def parameters(model: Model) -> float:
-    """Weights that a token is multiplied with, from the bytes that it reads."""
+    """Return the number of weights that a token is multiplied with, from their bytes."""
     config = model.config
     if not (config.bits and config.group_size):
         return model.weights.bytes_per_token / config.element_bytes
@@ -233,7 +237,7 @@ def parameters(model: Model) -> float:
 
 
 def read_seconds(plan: RecallPlan, device: Device, nbytes: int) -> float | None:
-    """Seconds that a device takes to read bytes of the archives; None where unknown."""
+    """Return the seconds in which a device reads `nbytes` of the archives; None if unknown."""
     if plan.archive == "files":
         return round(nbytes / rules()["flash_read"], 3)
     if device.bandwidth is None:

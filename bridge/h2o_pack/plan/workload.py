@@ -1,4 +1,4 @@
-"""What memory is planned for: a model, the cache of each layer, the longest conversation."""
+"""Workloads, whose memory is planned: a model, each layer's cache, the longest conversation."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ from h2o_py.config import POLICIES, H2OConfig, H2ORecall
 from h2o_py.errors import H2OConfigWarning
 
 OF_BUDGETS = ("heavy_budget", "recent_budget")
-"""Settings of the policy that a file of budgets has for each layer."""
+"""Settings of the policy that a file of budgets sets for each layer."""
 
 
 def cache_config(spec: CacheSpec) -> tuple[H2OConfig, tuple[H2OConfigWarning, ...]]:
-    """Make the cache's configuration and collect what it warns about; UserError if it fails."""
+    """Make the cache's configuration, and collect its warnings.
+
+    Raises UserError: the settings are not valid together.
+    """
     refuse_stated_twice(spec)
     with warnings.catch_warnings(record=True) as caught, user_errors():
         warnings.simplefilter("always")
@@ -42,7 +45,10 @@ def cache_config(spec: CacheSpec) -> tuple[H2OConfig, tuple[H2OConfigWarning, ..
 
 
 def recall_config(spec: CacheSpec) -> H2ORecall | None:
-    """Return the settings of recall, None without it; UserError if there are some then."""
+    """Return the settings of recall; None without recall.
+
+    Raises UserError: settings of recall are given without --recall, or are not valid.
+    """
     settings = spec.recall_settings
     if spec.recall:
         return H2ORecall(**{OF_RECALL[name].name: value for name, value in settings.items()})
@@ -73,7 +79,7 @@ def read_budgets(path: Path | None) -> Budgets | None:
 
 
 def refuse_stated_twice(spec: CacheSpec) -> None:
-    """Refuse settings that the budgets state for each layer."""
+    """Raise UserError for options that a file of budgets sets for each layer."""
     flags = [flag(name) for name in OF_BUDGETS if name in spec.settings]
     if spec.budgets is not None and flags:
         raise usage_error(
@@ -87,7 +93,10 @@ def refuse_stated_twice(spec: CacheSpec) -> None:
 def layer_caches(
     config: ModelConfig, common: H2OConfig, budgets: Budgets | None
 ) -> tuple[H2OConfig | None, ...]:
-    """The cache of each layer, None for the model's own; UserError if budgets do not fit."""
+    """Return the H2O cache of each layer, None for layers that keep mlx_lm's cache.
+
+    Raises UserError: the budgets do not match the model.
+    """
     evicting = [layer.kind == "full" for layer in config.layers]
     with user_errors(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `cache_config` and the plan's advice report them
@@ -103,7 +112,10 @@ def layer_caches(
 
 
 def refuse_other_rows(budgets: Budgets, evicting: list[bool], max_kv: int) -> None:
-    """Refuse rows that are not the average of a file of budgets with those of every layer."""
+    """Raise UserError if --max-kv is not the average of the rows in a file of budgets.
+
+    This applies only to a file that sets the rows of every layer.
+    """
     sizes = [
         layer.max_size
         for layer in budgets.layers
@@ -122,18 +134,20 @@ def refuse_other_rows(budgets: Budgets, evicting: list[bool], max_kv: int) -> No
         )
 
 
-ROWS = 64  # what largest budgets are rounded down to
-TOKENS = 256  # and largest contexts: caches grow by it
+ROWS = 64  # the largest max_kv is rounded down to a multiple of this
+TOKENS = 256  # the largest context is rounded down to a multiple of this: caches grow by it
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A model with its caches and the longest conversation: what memory is planned for.
+    """A model with its caches and the longest conversation, whose memory is planned.
 
-    caches: one per layer, None for the model's own. archive_in_files: whether recall's
-    archives are files. drops_thoughts: whether later turns are without a reply's thoughts.
-    measured_margin: as a device reported it. common: what the caches have in common, and
-    warnings: what is unwise in it; None and none where nothing was asked for.
+    caches: one per layer, None for layers that keep mlx_lm's cache. kv: storage of rows.
+    context: tokens of the longest conversation; None for the model's context. step: tokens of a
+    prompt that are read at once. archive_in_files: whether recall's archives are files.
+    drops_thoughts: whether later turns leave out a reply's thoughts. measured_margin: reported
+    by a device, None without one. common, warnings: the configuration that all caches share and
+    its warnings; None and () without a number of rows.
     """
 
     model: Model
@@ -149,7 +163,7 @@ class Workload:
 
     @property
     def storage(self) -> Storage:
-        """How the rows of caches that evict are stored."""
+        """The storage of the rows of caches that evict."""
         bits = archive_bits(self.caches)
         return storage_of(self.kv, self.model.config, bits)
 
@@ -174,7 +188,10 @@ class Workload:
         return planned(self, backend)
 
     def with_max_kv(self, rows: int) -> Workload:
-        """The workload with caches of `rows`, default budgets and recall; 0 for no bound."""
+        """Return the workload with `rows` rows per layer and default budgets.
+
+        0 makes caches that keep every token.
+        """
         recall = None if self.recall is None else dataclasses.replace(self.recall, rows=None)
         caches = tuple(
             bounded(rows, recall) if layer.kind == "full" and rows else None
@@ -183,16 +200,16 @@ class Workload:
         return dataclasses.replace(self, caches=caches)
 
     def on(self, device: Device) -> Workload:
-        """The same with what this device reported of its memory."""
+        """Return the workload with the margin that this device has reported."""
         margin = None if device.margin is None else device.margin.margin
         return dataclasses.replace(self, measured_margin=margin)
 
     def with_context(self, tokens: int) -> Workload:
-        """The workload for conversations of `context` tokens."""
+        """Return the workload for conversations of `tokens` tokens."""
         return dataclasses.replace(self, context=tokens)
 
     def without_recall(self) -> Workload:
-        """The same without recall."""
+        """Return the workload without recall."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # `cache_config` and the plan's advice report them
             caches = tuple(
@@ -201,10 +218,10 @@ class Workload:
         return dataclasses.replace(self, caches=caches, archive_in_files=False)
 
     def largest_max_kv(self, limit: int, backend: str) -> int:
-        """The most rows per layer that fit into the limit, in steps of 64; 0 if none do.
+        """Return the most rows per layer that fit into the limit, a multiple of 64, or 0.
 
-        Conversations are taken to be longer than that, so that rows are evicted; an archive
-        is that of the conversation that is planned for.
+        This assumes conversations of more tokens than the rows, so that the caches are full. An
+        archive is as large as after the longest conversation of this workload.
         """
         most = self.model.config.context
         endless = self.without_recall().with_context(2 * most)
@@ -216,7 +233,7 @@ class Workload:
         return largest(limit, most, total, ROWS)
 
     def largest_context(self, limit: int, backend: str) -> int:
-        """The longest conversation that fits with caches that have no bound; 0 if none."""
+        """Return the most tokens that fit with caches that keep every token; 0 if none do."""
         free = self.with_max_kv(0)
         return largest(
             limit,
@@ -226,13 +243,16 @@ class Workload:
         )
 
     def of_model(self, model: Model) -> Workload:
-        """The same settings for another model."""
+        """Return a workload with the same settings for another model."""
         return dataclasses.replace(self, model=model, caches=()).with_max_kv(self.max_kv)
 
 
 @lru_cache(maxsize=4096)
 def planned(workload: Workload, backend: str, *, earlier: bool = True) -> MemoryPlan:
-    """Plan once for each workload and backend."""
+    """Return the memory plan of a workload on a backend, computed only once.
+
+    earlier: see `h2o_pack.memory.chunk.prefill_peak`.
+    """
     config = workload.model.config
     run = Run(
         config=config,
@@ -255,7 +275,7 @@ def planned(workload: Workload, backend: str, *, earlier: bool = True) -> Memory
 
 @lru_cache(maxsize=1024)
 def bounded(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
-    """A cache of `max_kv` rows with the default budgets."""
+    """Return the configuration of a cache of `rows` rows with the default budgets."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return H2OConfig(max_size=rows, recall=recall)
@@ -264,13 +284,13 @@ def bounded(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
 def known_fitting(
     workload: Workload, models: tuple[KnownModel, ...], limit: int, backend: str
 ) -> KnownModel | None:
-    """The largest model of the catalogue that fits with the same settings."""
+    """Return the largest model of the catalogue that fits with the same settings, or None."""
     for entry in sorted(models, key=lambda model: model.weights_bytes, reverse=True):
         model = as_model(entry) if entry.weights_bytes < limit else None
         if model is None:
             continue
         other = workload.of_model(model)
-        # The quick plan is never the larger one: most models are ruled out by it.
+        # The quick plan is never larger than the exact one, so it rules out most models.
         if all(
             planned(other, backend, earlier=earlier).total <= limit for earlier in (False, True)
         ):
@@ -282,7 +302,7 @@ def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) 
     """Return the workload whose memory is planned.
 
     drops_thoughts: whether the model's chat template leaves thoughts out of later turns. Raises
-    UserError: all that is wrong with the spec, together where it is so for this model.
+    UserError: all settings that are invalid for this model, together.
     """
     config, remarks = cache_config(spec)
     context = model.config.context
@@ -314,7 +334,7 @@ def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) 
 
 
 def require_tokens(value: int, most: int, flag: str, model: Model) -> None:
-    """Refuse a number of tokens below 1 or above what the model can attend to."""
+    """Raise UserError for a number of tokens below 1 or above `most`, the model's context."""
     if 1 <= value <= most:
         return
     raise usage_error(
