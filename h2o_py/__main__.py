@@ -95,7 +95,7 @@ def generate(arguments: Sequence[str]) -> int:
 
 
 def flag(field: str) -> str:
-    """Return the flag of a setting; for a setting of recall, with its key."""
+    """Return the flag of a setting; for a setting of recall, the flag and the key."""
     part, _, key = field.partition(".")
     return f"--h2o-{part.replace('_', '-')} {key}".rstrip()
 

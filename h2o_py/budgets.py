@@ -12,9 +12,9 @@
     }
 
 `layers` has one entry per cache of the model, in order: the rows for heavy hitters and for the
-newest tokens, or null if the layer uses the common settings or keeps the model's own cache.
-A layer may have its own `max_size`; all other settings are common. `recall` is optional and
-lists the layers that recall; without it, all layers do.
+newest tokens, or null if the layer uses the common settings or keeps mlx_lm's cache. A layer
+may have its own `max_size`; all layers share the other settings. `recall` is optional and lists
+the layers that recall; without it, all layers do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEAST = {"heavy_budget": 0, "recent_budget": 1, "max_size": 1}
 class LayerBudget:
     """The rows of one layer for heavy hitters and for the newest tokens, and its `max_size`.
 
-    max_size: None for the common one.
+    max_size: None to use the common `max_size`.
     """
 
     heavy_budget: int
@@ -44,13 +44,15 @@ class LayerBudget:
     max_size: int | None = None
 
     def to_dict(self) -> dict[str, int]:
-        """Plain values for JSON, without `max_size` if it is the common one."""
+        """Plain values for JSON; `max_size` is left out if it is None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
 class Budgets:
-    """One entry per layer; `source` is the file or name that errors show.
+    """Budgets of the layers of a model: one entry per layer.
+
+    source: the file or name that errors show.
 
     recall: indices of the layers that recall, increasing; None for all that evict.
     """
@@ -60,7 +62,7 @@ class Budgets:
     recall: tuple[int, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The document as a file holds it."""
+        """Return the document to write to a file."""
         layers = [None if budget is None else budget.to_dict() for budget in self.layers]
         recall = {} if self.recall is None else {"recall": list(self.recall)}
         return {"format": FORMAT, "layers": layers, **recall}

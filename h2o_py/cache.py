@@ -29,7 +29,7 @@ ONE_STATE = not hasattr(mlx_lm_cache._BaseCache, "meta_state")  # noqa: SLF001
 0.31, the last version for Python 3.10, `state` has the arrays and `meta_state` the strings."""
 
 _lenders: weakref.WeakValueDictionary[int, H2OKVCache] = weakref.WeakValueDictionary()
-"""By the id of the keys, the caches whose `update_and_fetch` returned them last."""
+"""The cache whose `update_and_fetch` last returned some keys, by the id of these keys."""
 
 
 def read_by_another_layer(keys: mx.array) -> None:

@@ -26,7 +26,7 @@ from h2o_py.policy_fields import (
 
 @dataclasses.dataclass(frozen=True)
 class H2ORecall(RecallSettings):
-    """Rows that were evicted come back from an archive when a prompt asks for them.
+    """The settings of recall, which brings evicted rows back from an archive.
 
     The settings are those of `h2o_py.policy_fields.RecallSettings`.
 

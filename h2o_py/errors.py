@@ -61,8 +61,8 @@ WORDING: dict[str, Wording] = {
         "h2o_py runs no code of models: choose another model",
     ),
     "no_plain_cache": Wording(
-        "{family} has no layer with a plain KVCache (it uses {kinds}), so H2O has nothing to "
-        "bound",
+        "{family} has no layer with a plain KVCache (it uses {kinds}), so there is no "
+        "cache to replace by an H2O cache",
         "Generate without H2O",
     ),
     "excluded_option": Wording("{option} cannot be used with h2o_config: {reason}"),

@@ -1,4 +1,4 @@
-"""Models of mlx_lm that do something unusual with their caches.
+"""Models of mlx_lm that use their caches in an unusual way.
 
 Usually an attention layer writes its new keys and values to the cache, and passes what the
 cache returned to mlx_lm's `scaled_dot_product_attention`. Names here are "file.Class".

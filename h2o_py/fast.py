@@ -37,7 +37,7 @@ def scaled_dot_product_attention_with_scores(
         scale: factor of q.k.
         mask: None, "causal" (query l sees the first N - L + l + 1 rows), or an array that
             broadcasts to [B, Hq, L, N]: bool (true is seen) or added to the logits.
-        sinks: [Hq], logits without a value.
+        sinks: [Hq], logits that take probability but have no value.
 
     Returns:
         The output [B, Hq, L, Dv] in the dtype of `queries`, and the logits
@@ -80,7 +80,7 @@ def scaled_dot_product_attention_quantized_with_scores(
         bits: 4 or 8, or a pair for keys and values.
         group_size: 32, 64 or 128.
         mask: as for `scaled_dot_product_attention_with_scores`.
-        sinks: [Hq], logits without a value.
+        sinks: [Hq], logits that take probability but have no value.
 
     Returns:
         As `scaled_dot_product_attention_with_scores`.
@@ -176,7 +176,7 @@ def cache_attend(
         scale: factor of q.k.
         mask: as for `scaled_dot_product_attention_with_scores`, over the rows in use. An
             additive mask of -1e9 or less (float16: half its lowest) hides a row.
-        sinks: [Hq], logits without a value.
+        sinks: [Hq], logits that take probability but have no value.
         row_format: how the rows are stored.
 
     """

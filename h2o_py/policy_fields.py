@@ -23,8 +23,9 @@ SAFE_RECENT = 64
 class Field(NamedTuple):
     """A setting: its type and range, its default, and how the command line shows it.
 
-    default: None where it must be given, or follows from other settings. least: None where it
-    is not a number. choices: all values of an integer, where they are few.
+    default: None if the setting is required, or if its default depends on other settings.
+    least, most: None if there is no limit. choices: all values of an integer that has only a
+    few.
     """
 
     name: str
@@ -48,7 +49,10 @@ class Named(NamedTuple):
 
 
 class NamedPolicy(NamedTuple):
-    """The defaults that a policy changes: fixed values, and those it computes from the rows."""
+    """The defaults that a policy changes.
+
+    values: fixed values. by_rows: names of settings that it computes from `max_size`.
+    """
 
     name: str
     title: str
@@ -59,8 +63,8 @@ class NamedPolicy(NamedTuple):
 class Wording(NamedTuple):
     """The text of an error: what is wrong, what to do, and the setting to change.
 
-    Templates in `str.format`'s syntax: `{value}` is a value of the error and `{name.setting}`
-    what the reader knows a setting as.
+    The texts are templates for `str.format`: `{value}` is a value of the error, and
+    `{name.setting}` is the name of a setting for the reader, such as a flag or a key.
     """
 
     what: str

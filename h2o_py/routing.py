@@ -113,7 +113,7 @@ def remove_routing() -> None:
 
 
 def routing_installed() -> bool:
-    """Whether `install_routing` is in effect."""
+    """Whether routing is installed."""
     return getattr(base, _NAME) is routed_attention
 
 

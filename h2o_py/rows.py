@@ -76,7 +76,7 @@ class RowFormat:
     @property
     def ring(self) -> RowFormat:
         """The format of the ring's rows."""
-        assert self.recent_bits is not None  # noqa: S101  asked where there is a ring
+        assert self.recent_bits is not None  # noqa: S101  the format has a ring
         bits = self.recent_bits
         return dataclasses.replace(self.pool, key_bits=bits, value_bits=bits)
 
@@ -103,7 +103,10 @@ DENSE = RowFormat()
 
 
 class Ledger(NamedTuple):
-    """What eviction uses of each row. B batch, Hkv KV heads, C `max_size`, Dk key head dim."""
+    """The data with which eviction chooses rows.
+
+    B is the batch, Hkv the number of KV heads, C `max_size`, and Dk the key head dimension.
+    """
 
     scores: mx.array
     """float32 [B, Hkv, C]; -1 where a row has not been observed yet."""

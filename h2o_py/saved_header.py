@@ -35,7 +35,8 @@ class Saved(NamedTuple):
     config: H2OConfig
     row_format: RowFormat
     archive: dict[str, Any] | None
-    """The keys of `_ARCHIVE`; for an archive in files also `mark`: session, count and chain."""
+    """Has the keys of `_ARCHIVE`, and for an archive in files `mark`, with the keys of
+    `_MARK`."""
 
 
 def strings(
@@ -162,8 +163,8 @@ def _in_folder(config: H2OConfig, folder: str | None) -> H2OConfig:
 def _layer_folder(config: H2OConfig, store: str | None) -> str:
     """Return the folder of the layer's archive in `store`.
 
-    Of the folder that the saved cache names, only the last part is used, and only if it is the
-    name of a layer.
+    The saved cache also names a folder. Only the last part of its path is used, and only if it
+    is the name of a layer's folder.
     """
     if store is None:
         raise H2OFileError("archive_not_given")

@@ -9,8 +9,9 @@ from typing import NamedTuple
 class StorageBits(NamedTuple):
     """Bits of keys and values; 16 keeps their dtype.
 
-    recent: bits of the newest `recent_budget` tokens where they differ. swift: the name of
-    the case of H2OStorage. rotated: whether rows are rotated before they are quantized.
+    recent: bits of the newest `recent_budget` tokens; None if they are stored like the others.
+    swift: the case of Swift's H2OStorage. rotated: whether rows are rotated before they are
+    quantized.
     """
 
     key: int

@@ -191,7 +191,7 @@ def _json(path: str, header: Mapping[str, str], name: str) -> Any:
 
 
 def _state(arrays: Mapping[str, mx.array], i: int) -> Iterator[mx.array]:
-    """Yield the arrays "i.0", "i.1" and so on."""
+    """Yield the arrays of layer i, named "i.0", "i.1" and so on."""
     j = 0
     while f"{i}.{j}" in arrays:
         yield arrays[f"{i}.{j}"]

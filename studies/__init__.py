@@ -1,1 +1,1 @@
-"""The pages of finished studies; their programs are in the project's history."""
+"""Writes the pages of finished studies, whose programs are in earlier commits."""

@@ -1,9 +1,10 @@
-"""Write the pages of finished studies again, from their figures in docs/results.
+"""Writes the pages of finished studies from their figures in docs/results.
 
     python -m studies.pages
 
-The programs are in the project's history: those that compared, `git show eff7b2a1:studies`; the
-one that trained and measured the bundled models, `git show d18b0485:studies/tiny_lm`.
+The programs that measured the figures are in earlier commits: `git show eff7b2a1:studies` shows
+those of the comparisons, and `git show d18b0485:studies/tiny_lm` the program that trained and
+measured the bundled models.
 """
 
 from __future__ import annotations
@@ -22,68 +23,73 @@ CARDS = ("demo", "demo-4bit")
 POLICIES = """\
 # Which rows to keep
 
-Policies for evicting rows, tried on the bundled demo model. Each one chose the row that the
-next token replaces, in a simulation of the model's own arithmetic in float32 (`studies/policy`
-of commit eff7b2a1, whose tests compared the simulation with the real cache).
+Policies for evicting rows, tried on the bundled demo model. In a simulation of the model in
+float32, each policy chose the row that the next token replaces (`studies/policy` of commit
+eff7b2a1, whose tests compared the simulation with the real cache).
 
-- Of the model's eight KV heads, two look far back. If these two keep all rows, the model
-  recalls all facts and predicts text nearly as well as with a full cache; for the other six a
-  window is best. A policy for all heads must tell them apart.
-- Plain novelty, 1 - cos(key, mean of keys), is high for every key of a head whose keys have
-  no common direction. There it keeps rows at random, which is worse for text than a window.
-  How far a key's cosine falls below its head's typical cosine marks outliers in the heads
-  that retrieve, and is small elsewhere; the margin subtracts what ordinary text has.
-- A peak that fades slowly keeps rows that were used once and never again. Fading by 0.97
-  (half in 23 tokens) is best for text, and novelty keeps what was not asked for yet.
+- Two of the model's eight KV heads look far back. If these two keep all rows, the model recalls
+  all facts and predicts text nearly as well as with a full cache; for the other six heads, a
+  window is best. A policy for all heads must distinguish them.
+- Plain novelty, 1 - cos(key, mean of keys), is high for every key of a head whose keys have no
+  common direction. In such a head it keeps rows at random, which predicts text worse than a
+  window. The difference between the head's typical cosine and a key's cosine is large for
+  outliers in heads that retrieve facts, and small in other heads. The margin is subtracted so
+  that ordinary text has no novelty.
+- With slow decay, the peak score keeps rows that were used once and never again. A decay of
+  0.97 (half after 23 tokens) predicts text best, and novelty keeps rows that no query has used
+  yet.
 - With few facts, a shorter recent window costs nearly nothing; with many facts of one form,
-  it is what keeps them.
+  only a shorter recent window leaves room for them.
 - With equal rows in all layers, no policy predicts plain text better than a window at 1/4 and
-  1/8 of the rows, and facts among many of their form are lost at 1/8.
-- More rows for the layers that look far back improve both, in the same bytes and with any
-  policy: the heads of the two lower layers need only a window. The least number of rows per
-  layer hardly matters, from a quarter to three quarters of the common number; half was taken.
+  1/8 of the rows, and facts among many others of their form are lost at 1/8.
+- More rows for the layers that look far back improve both text and facts, with the same bytes
+  and any policy: the heads of the two lower layers need only a window. The smallest number of
+  rows that a layer may get hardly matters between a quarter and three quarters of the average;
+  h2o-pack uses half of it.
 
 The tables show {count} samples of {length:,} tokens of held-out source (seeds {seeds}). A fact
-stands at a depth of 0.1, 0.2, 0.3 or 0.6 and is asked for at the end, alone or among 12 others
-of its form. nll is of the text without the facts, in nats per token. The last column is the
-difference to sinks + recent on the same samples, with its 95% bootstrap interval; *better* and
-*worse* mean that the interval excludes 0.
+is at a depth of 0.1, 0.2, 0.3 or 0.6 of the text and is asked for at the end, alone or among 12
+other facts of its form. nll is of the text without the facts, in nats per token. The last
+column is the difference to sinks + recent on the same samples, with its 95% bootstrap interval;
+*better* and *worse* mean that the interval excludes 0.
 """
 ROTATION = """\
 # Rows rotated before they are quantized
 
-Measured by `studies/rotation` of commit eff7b2a1 on the bundled demo model. {count} samples \
-of {length:,} tokens of held-out source (seeds {seeds}), each with one fact to be found \
-among 12 others of its form, read token by token through the real caches. A rotated cache \
-gets queries, keys and values that a Hadamard matrix with random signs has turned, and its \
-output is turned back; 3 bits are rounded to on writing. KL is to the full cache's \
-predictions, in nats per token, with its 95% bootstrap interval. The first verdict compares \
-a rotated cache with the plain one of the same storage, the second every cache with the one \
-of least KL in the table.
+Measured by `studies/rotation` of commit eff7b2a1 on the bundled demo model. The model read \
+{count} samples of {length:,} tokens of held-out source (seeds {seeds}) token by token with \
+the real caches; each sample has one fact to recall among 12 other facts of its form. A \
+Hadamard matrix with random signs rotates the queries, keys and values of a rotated cache, \
+and rotates its output back. Rows of 3 bits are emulated by rounding values when they are \
+written. KL is the divergence from the full cache's predictions, in nats per token, with its \
+95% bootstrap interval. The first verdict compares a rotated cache with the plain cache of \
+the same storage; the second compares every cache with the cache of the least KL in the \
+table.
 """
 PEERS = """\
 # The cache beside kvpress
 
-The bundled demo model (sha256 `{sha256}`) in mlx-lm and in transformers, both in \
-float32: their logits differ by at most {difference:.1e}. 24 samples of 1,024 held-out tokens \
-(seeds 1, 2, 3); one fact in the first 40% of the text, alone or among 12 others of the same \
-form, asked for at the end; recall is all four digits, greedy. Measured by `studies/peers` of \
-commit eff7b2a1; every sample's value is in [peers.json](peers.json).
+The bundled demo model (sha256 `{sha256}`) in mlx-lm and in transformers, both in float32: \
+their logits differ by at most {difference:.1e}. There are 24 samples of 1,024 held-out \
+tokens (seeds 1, 2, 3). Each has one fact in the first 40% of the text, alone or among 12 \
+other facts of the same form, and a question for it at the end. Recall is the share of greedy \
+answers with all four digits right. Measured by `studies/peers` of commit eff7b2a1; every \
+sample's value is in [peers.json](peers.json).
 
-- *once*: the whole context with full attention, then one compression before the question is \
-known. After that nothing is evicted: the question and what follows come on top of the kept \
-rows. That is how kvpress works, and it needs memory for the whole context. Ours does the \
-same here: one chunk, one eviction, rows that grow.
-- *token by token*: {prefill} tokens at once, then single tokens, evicting all along: never \
-more rows than are kept, while reading and while answering. It is how the cache is meant to be \
-used, and the harder task.
+- *once*: the model reads the whole context with full attention, and the cache is compressed \
+once, before the question is known. Later nothing is evicted: the question and the answer add \
+rows to the kept ones. kvpress works in this way, which needs memory for the whole context. \
+For these rows h2o_py does the same: one chunk, one eviction, and rows that grow afterwards.
+- *token by token*: the model reads {prefill} tokens at once and then single tokens, and the \
+cache evicts at every step. It never has more rows than stated, while reading and while \
+answering. This is how the cache is meant to be used, and the harder task.
 - *recall every 4*: evicted rows are kept in an archive in 4 bits, and every fourth token \
-brings back those that it asks for; never more rows than are kept are resident.
-- *rows by layer*: so many rows on average, allocated from the committed profile \
-(docs/profiling-and-budgets.md).
+brings back the rows that it attends to; the cache never has more rows than stated.
+- *rows by layer*: layers have the stated number of rows on average, allocated from the \
+committed profile (docs/profiling-and-budgets.md).
 
-kvpress {kvpress}, its presses with their defaults. ObservedAttention is its press in the \
-manner of H2O. Intervals are 95% bootstrap intervals.
+kvpress has version {kvpress}, and its presses have their default settings. ObservedAttention \
+is its press that resembles H2O. Intervals are 95% bootstrap intervals.
 """
 TASKS = (
     ("fact", "Recall, one fact", 2),
@@ -107,7 +113,7 @@ PROTOCOLS = {
 
 
 def peers(document: dict[str, Any]) -> str:
-    """Write the cache beside kvpress's presses: a table per task, a column per budget."""
+    """Compare the cache with kvpress's presses: a table per task, a column per budget."""
     lines = [PEERS.format(**document)]
     entries = {(e["side"], e["name"], e["rows"]): e["tasks"] for e in document["entries"]}
     budgets = sorted({rows for _, _, rows in entries if rows}, reverse=True)
@@ -129,7 +135,7 @@ def estimate(figures: dict[str, float], digits: int) -> str:
 
 
 def rotation(document: dict[str, Any]) -> str:
-    """Write rotated rows beside plain ones, at equal bytes."""
+    """Compare rotated rows with plain rows at equal bytes."""
     header = ("cache", "KB", "KL, nats", "rotated against plain", "against the best", "facts")
     lines = [ROTATION.format(**document["settings"])]
     for level in document["levels"]:
@@ -150,7 +156,7 @@ def rotation(document: dict[str, Any]) -> str:
 
 
 def policies(document: dict[str, Any]) -> str:
-    """Write the simulated policies, at each number of rows."""
+    """Compare the simulated policies: a table for each number of rows."""
     settings = document["settings"]
     count, seeds = settings["samples"] * len(settings["seeds"]), map(str, settings["seeds"])
     header = ("policy", "recall, one fact", "recall, 12 decoys", "nll", "to sinks + recent")
@@ -174,7 +180,7 @@ def policy_row(policy: str, kinds: dict[str, Any]) -> tuple[str, ...]:
 
 
 TRAINED_BY = "d18b0485"
-"""The commit whose program has the hash that the card states."""
+"""The commit of the program that trained the models; the card states the program's hash."""
 CARD = """\
 ---
 license: mit
@@ -183,7 +189,7 @@ license: mit
 # {name}: a 2 M-parameter model that can show forgetting
 
 For tests and demonstrations of h2o-pack, so that everything runs offline. It is not meant
-to be talked to. This card is written by `python -m studies.pages`.
+for conversations. `python -m studies.pages` writes this card.
 
 | | |
 |---|---|
@@ -204,26 +210,28 @@ embeddings |
 The sources ({source_files} files) and help topics ({topics}) of Python {python}'s standard \
 library: {source_tokens:,} tokens of source and {prose_tokens:,} of prose are trained on. \
 Whole documents are held out by the MD5 of their names ({held_out_files} and \
-{held_out_topics}); they lie in `{held_out}`, with {held_out_names} words that were never a \
-fact's name. Facts such as "the code of LANTERN is 4821.", stated in the text and asked for \
-again later, are made while training.
+{held_out_topics}). They are in `{held_out}`, with {held_out_names} words that were never a \
+fact's name. Facts such as "the code of LANTERN is 4821." are put into the training text, \
+with questions for them later in the text.
 
 ## Recipe
 
-Seed {seed}. Muon for matrices (rate {muon_rate}) and AdamW for the rest (rate {adam_rate}), \
-weight decay {weight_decay}; {tokens:,} tokens in {steps:,} steps: {stages}. The rate falls in \
-a straight line over the last {decay_share:.0%}. {recall_share:.0%} of the sequences have \
-facts that are asked for (answers weigh {answer_weight:g}), {copy_share:.0%} at first and \
-{late_copy_share:.0%} later is copying, the rest is text, {prose_share:.0%} of it prose. In \
-the last {quantised_share:.0%} every other step sees its weights as the 4-bit variant will \
-hold them. Took {minutes:.0f} minutes on {threads} CPU threads, PyTorch {torch}; the curve is \
-docs/results/tiny-lm/loss-curve.png. A rerun is the same recipe, not the same bits: sums in \
-parallel are rounded in another order.
+Seed {seed}. Muon for matrices (learning rate {muon_rate}) and AdamW for the rest (learning \
+rate {adam_rate}), weight decay {weight_decay}; {tokens:,} tokens in {steps:,} steps: \
+{stages}. The learning rate falls linearly over the last {decay_share:.0%} of the steps. \
+{recall_share:.0%} of the sequences have facts and questions for them (answers have the \
+weight {answer_weight:g} in the loss). Copying tasks are {copy_share:.0%} of the sequences at \
+first and {late_copy_share:.0%} later. The rest is text, {prose_share:.0%} of it prose. In \
+the last {quantised_share:.0%} of the steps, every other step uses weights rounded like those \
+of the 4-bit variant. Training took {minutes:.0f} minutes on {threads} CPU threads with \
+PyTorch {torch}; the loss curve is docs/results/tiny-lm/loss-curve.png. A rerun gives other \
+weights, because parallel sums are rounded in another order.
 
 ## What it can do
 
-Through mlx-lm{precision}, greedy, {facts} random facts each, in held-out source and with \
-held-out words; a fact is asked for after at least so many tokens.
+Measured with mlx-lm{precision}, greedily, on {facts} random facts per row, in held-out \
+source and with held-out words. The question comes at least the stated number of tokens after \
+the fact.
 
 {recall}
 
@@ -231,18 +239,18 @@ held-out words; a fact is asked for after at least so many tokens.
 |---|---|---|---|
 {losses}
 
-The {ngram}-gram model has modified Kneser-Ney smoothing and the same tokens and training \
+The {ngram}-gram model uses modified Kneser-Ney smoothing, and the same tokens and training \
 text. Losses are over windows of {window:,} tokens that do not overlap.
 
 ## Limits
 
-It has seen little prose, follows no instructions, has no chat template and knows nothing of \
-the world. It recalls facts in the forms it was trained on. What an eviction policy does to it \
-says little about large models.
+The model was trained on little prose, follows no instructions, has no chat template and has \
+no knowledge of the world. It recalls only facts in the forms that it was trained on. The \
+effects of an eviction policy on this model say little about large models.
 
 ## License
 
-The training text is the Python standard library's and its documentation's, under the Python \
+The training text is from the Python standard library and its documentation, under the Python \
 Software Foundation License Version 2. The weights are distributed under the project's own \
 license.
 """
@@ -281,7 +289,7 @@ def card(name: str) -> str:
 
 
 def stages(parts: list[dict[str, int]]) -> str:
-    """Say how long sequences were for how many tokens."""
+    """Return the length of the sequences in each stage, with the stage's tokens, as text."""
     return ", ".join(
         f"{stage['total'] / 1e6:g} M at length {stage['length']:,}" for stage in parts
     )
@@ -313,7 +321,7 @@ PAGES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "rotation/README.md": ("rotation/results.json", rotation),
     "policy/README.md": ("policy/finalists.json", policies),
 }
-"""Each page, the figures that it shows, and what writes it."""
+"""By page: the file of its figures, and the function that writes the page."""
 
 
 def text(page: str) -> str:

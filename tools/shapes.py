@@ -1,4 +1,4 @@
-"""Writes what mlx_lm's models of the catalogue are, so that plans of them need no mlx_lm.
+"""Writes the shapes of the catalogue's models in mlx_lm, so that plans do not need mlx_lm.
 
     python -m tools.shapes
 
@@ -21,7 +21,7 @@ from h2o_pack.models.config import DEFAULT_DTYPE, SHAPES, digest, read_dtype
 
 
 def shapes() -> str:
-    """Return the content of the file: a line for each configuration, like layers counted."""
+    """Return the file's text: a line per configuration, with the number of equal layers."""
     entries: dict[str, dict[str, Any]] = {}
     for model in known_models().values():
         if model.bundled:
@@ -31,7 +31,7 @@ def shapes() -> str:
         text = document.get("text_config", document)
         dtypes = {read_dtype(document, text, Problems())}
         if model.bundled:
-            dtypes |= {"float32", "float16", DEFAULT_DTYPE}  # whatever its tensors tell
+            dtypes |= {"float32", "float16", DEFAULT_DTYPE}  # its tensors may have any of these
         for dtype in sorted(dtypes):
             described = describe(document, dtype, fill=True)
             runs = [(len(list(run)), layer) for layer, run in groupby(described["layers"])]

@@ -1,4 +1,4 @@
-"""Measure what a prepared system prompt saves: python -m tools.system_prompt PAGE."""
+"""Measure the time that a prepared system prompt saves: python -m tools.system_prompt PAGE."""
 
 from __future__ import annotations
 
@@ -31,18 +31,22 @@ HEAD = """\
 # What a prepared system prompt saves
 
 {machine}. The bundled demo model with {rows} rows, in chunks of {chunk} tokens; the user's
-first message has {user} tokens. Times are CPU time until the first token is known, in which
-other programs take no part: medians of {turns} measurements that take turns.
+first message has {user} tokens. Times are CPU time until the first token is known; other
+programs do not affect it. They are medians of {turns} measurements, which alternate.
 """
 NOTE = (
-    "The time saved is that of the tokens saved; a device's times are others. Loading the file "
-    "belongs to loading the model."
+    "The time saved is the time to read the tokens of the prompt; on a device it differs. The "
+    "file is loaded together with the model."
 )
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Timings of first turns after a system prompt. size: bytes of the prepared file."""
+    """Timings of first turns after a system prompt of `tokens` tokens.
+
+    whole: with reading the prompt. prepared: with prepared caches. loading: of the prepared
+    file. size: bytes of this file.
+    """
 
     tokens: int
     whole: Timing
@@ -88,7 +92,7 @@ def first_token(model: Any, caches: list[Any], ids: list[int]) -> mx.array:
 
 
 def microseconds(begun: float) -> float:
-    """Return the CPU time since a moment."""
+    """Return the microseconds of CPU time since `begun`, a value of time.process_time."""
     return (time.process_time() - begun) * 1e6
 
 

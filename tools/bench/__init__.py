@@ -1,1 +1,1 @@
-"""The project's own goals for speed, measured: docs/performance.md."""
+"""Measures the project's goals for speed, and writes docs/performance.md."""

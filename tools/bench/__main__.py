@@ -1,7 +1,7 @@
 """Measure the caches side by side: python -m tools.bench [--write] [--recall FILE].
 
 Every figure comes from interleaved runs: each repetition gives every cache one burst of steps,
-in an order that changes, so that whatever else the machine does affects all of them alike.
+in an order that changes, so that other load on the machine affects all of them equally.
 Figures are medians with quartiles, and ratios are taken within a repetition.
 """
 # ruff: noqa: T201 - a command prints
@@ -46,15 +46,15 @@ RECALL_HEAD = """\
 # What recall costs
 
 {machine}. {heads} query heads and {kv_heads} KV heads of {head_dim}, {capacity} rows, as one
-layer of Qwen3-4B with 512 rows. Caches take turns; times of chunks and of steps between
-recalls are CPU time, in which other programs take no part.
+layer of Qwen3-4B with 512 rows. Measurements of the caches alternate. Times of chunks and of
+steps between recalls are CPU time; other programs do not affect it.
 """
 KEPT = "<!-- what follows is not the benchmark's -->\n"
-"""What follows this line in the page belongs to another program and stays."""
+"""A line in a page; another program writes the text after it, which is kept."""
 
 
 def recall_page(options: Options, dtype: str) -> str:
-    """Measure what recall costs on the CPU, and return the page."""
+    """Measure the cost of recall on the CPU, and return the page."""
     head = RECALL_HEAD.format(machine=describe(), **vars(options))
     mx.random.seed(0)
     with mx.stream(mx.Device(mx.cpu)):
@@ -62,7 +62,7 @@ def recall_page(options: Options, dtype: str) -> str:
 
 
 def performance_page(options: Options) -> str:
-    """Measure everything: layers on the CPU, the bundled demo model where mlx_lm runs it."""
+    """Measure layers on the CPU and the demo model on mlx_lm's device, and return the page."""
     mx.random.seed(0)
     machine = describe()
     best = peak.multiply_adds_per_second(machine.instruction_set)
@@ -91,13 +91,13 @@ def layer_sections(options: Options, best: float) -> list[Section]:
 
 
 def head_of(machine: Machine, best: float, sections: Sequence[Section]) -> str:
-    """Return how the page of performance begins."""
+    """Return the beginning of the page of performance."""
     claims = [claim for section in sections for claim in section.claims]
     return HEAD.format(machine=machine, peak=best / 1e9, summary=summary(claims))
 
 
 def page(head: str, sections: Sequence[Section]) -> str:
-    """Return a page: all goals, then the tables; those of one title are one."""
+    """Return a page: all goals, then the tables; tables with the same title are joined."""
     claims = [claim for section in sections for claim in section.claims]
     tables: dict[str, Table] = {}
     for section in sections:
@@ -108,7 +108,7 @@ def page(head: str, sections: Sequence[Section]) -> str:
 
 
 def kept(text: str) -> str:
-    """Return the part of an older page that follows the benchmark's."""
+    """Return the part of an older page that follows the benchmark's part."""
     _, line, rest = text.partition(KEPT)
     return f"\n{line}{rest}" if line else ""
 

@@ -1,4 +1,4 @@
-"""Ratios of one run beside their goals, and the tables that they come from."""
+"""Compares the ratios of one run with their goals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Section:
-    """What a measurement gives."""
+    """The result of a measurement: a table, and ratios with their goals."""
 
     table: Table
     claims: tuple[Claim, ...] = ()

@@ -1,16 +1,16 @@
-"""The most multiply-adds per second that one core can do.
+"""Measures the most multiply-adds per second that one core can do.
 
-The yardstick is numpy's float32 matrix product on one thread, in a process of its own.
-MLX's product is none: its wheel for Linux comes with the reference BLAS, at a few percent
-of the core. numpy comes with OpenBLAS, whose product of 768 x 768 matrices lives in the
-core's caches and comes within a few percent of a loop of nothing but fused multiply-adds in
-registers (133e9 to 137e9 per second against 136e9 where both were tried, AVX-512). The number
-of threads is fixed when the library loads, hence the process of its own.
+This is the speed of numpy's float32 matrix product on one thread, in a new process. MLX's own
+product cannot be used: its wheel for Linux contains the reference BLAS, which reaches a few
+percent of a core's speed. numpy uses OpenBLAS. Its product of 768 x 768 matrices fits into the
+core's caches, and is within a few percent of a loop of fused multiply-adds in registers (on a
+machine with AVX-512, 133e9 to 137e9 per second, compared with 136e9 for the loop). A new
+process is needed because OpenBLAS sets its number of threads when it is loaded.
 
-OpenBLAS picks kernels by the processor's name and takes AVX2 ones for a name it does not know
-(half of the peak on that machine), so where the core has AVX-512 its AVX-512 kernels are
-tried as well; the best of all rounds counts. On a Mac numpy uses Apple's Accelerate and with
-it the matrix unit beside the core, so the share of the peak comes out too small there.
+OpenBLAS chooses kernels by the processor's name, and uses AVX2 for an unknown name, which
+reaches half of the peak on that machine. So if the core has AVX-512, its AVX-512 kernels are
+tried too, and the best of all rounds counts. On a Mac, numpy uses Apple's Accelerate with the
+matrix unit beside the cores, so that shares of the peak are too small.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def multiply_adds_per_second(instruction_set: str) -> float:
     """Measure the most float32 multiply-adds per second that one core does.
 
     Args:
-        instruction_set: what `h2o_py`'s compiled core chose.
+        instruction_set: the one that `h2o_py`'s compiled core uses.
 
     """
     environment = {**os.environ, **dict.fromkeys(_ONE_THREAD, "1")}

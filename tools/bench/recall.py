@@ -1,4 +1,4 @@
-"""What recall costs in one layer of a model: at prompts, and while tokens are generated."""
+"""Measures the cost of recall in one layer: at prompts, and while tokens are generated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from tools.bench.goals import Claim, Section
 CHUNKS = (64, 512)
 ARCHIVED = (4096, 16384)
 STEPS = PACKED_TOKENS
-"""Steps of a burst: an archive packs as many tokens together, so each burst packs once."""
+"""Steps per burst: as many as the tokens that an archive packs at once, so a burst packs
+once."""
 ASKING_STEPS = 4
 _READ = 1024
 _REPETITIONS = 3
@@ -47,28 +48,29 @@ _CHUNK_HEADER = (
     "rest of layer", "choice of layer",
 )  # fmt: skip
 _CHUNK_NOTE = (
-    "Full cache: MLX's attention of these tokens to all before them. Dequantized: keys and "
-    "values of the archive once. With recall: write, attention, ledger and archive of the "
-    "chunk, whose last 32 tokens read everything, 4 bits in memory. Ratio: with recall over "
-    "the two before. The choice: what the next token takes longer because of it. Rest: the "
-    "layer's projections and feed-forward, 4-bit weights and float32 activations. Choice of "
-    "layer: the choice over the whole layer with recall."
+    "Full cache: MLX's attention of these tokens to all tokens before them. Dequantized: "
+    "dequantizing the archive's keys and values once. With recall: write, attention, ledger "
+    "and archive of the chunk, whose last 32 tokens attend to all positions; the archive is in "
+    "memory, in 4 bits. Ratio: with recall, divided by the sum of the two columns before. The "
+    "choice: the additional time of the next token, which brings the chosen rows back. Rest: "
+    "the layer's projections and feed-forward, with 4-bit weights and float32 activations. "
+    "Choice of layer: the choice, divided by the time of the whole layer with recall."
 )
 _STEP_HEADER = ("what", "other", "with recall", "ratio", "rest of layer")
 _STEP_NOTE = (
-    "Write, attention and ledger of one token; for a token between recalls the ratio is that "
-    "of whole layers, the rest added to both."
+    "Write, attention and ledger of one token. For a token between recalls, the ratio is of "
+    "whole layers: the rest is added to both times."
 )
 _WRITING_HEADER = (
     "what", "steps", "others", "slow others", "writers", "slow writers", "CPU time",
     "whole layer", "growth, MB", "archive, MB",
 )  # fmt: skip
 _WRITING_NOTE = (
-    "Writers: the steps at which 64 tokens are packed, and the step after each; medians of "
-    "them and of the others. Slow: the 99th percentile, which other programs decide on a busy "
-    "machine, as the other steps show; CPU time: the same of writers without these. Whole "
-    "layer: slow writers over the others' median, the rest of the layer added to both. Growth: "
-    "of MLX's memory, the archive aside."
+    "Writers: the steps that pack 64 tokens, and the step after each; writers and others are "
+    "medians. Slow: the 99th percentile; on a busy machine it depends on other programs, as "
+    "the slow others show. CPU time: of slow writers; other programs do not affect it. Whole "
+    "layer: slow writers divided by the median of the others, with the rest of the layer added "
+    "to both. Growth: of MLX's memory, without the archive."
 )
 
 
@@ -84,7 +86,7 @@ def recall_sections(options: Options, dtype: str) -> list[Section]:
 
 
 def chunk_costs(options: Options, dtype: str, rest: RestOfLayer) -> Section:
-    """Measure chunks that read everything, beside a full cache's attention."""
+    """Measure chunks whose last tokens attend to all positions, and a full cache."""
     kind = getattr(mx, dtype)
     rows, claims = [], []
     for archived in ARCHIVED:
@@ -122,7 +124,7 @@ def chunk_costs(options: Options, dtype: str, rest: RestOfLayer) -> Section:
 
 
 def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Section, Timing]:
-    """Measure tokens that ask, and tokens that do not; also the rest of a token."""
+    """Measure tokens with and without a recall; also return the rest of the layer's time."""
     kind = getattr(mx, dtype)
     token_rest = cpu_timed(lambda: rest.run(1))
     rows, claims = [], []
@@ -154,7 +156,7 @@ def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Sectio
 
 
 def whole_layer(times: Mapping[str, Timing]) -> float:
-    """Return the whole layer's time with recall over that without, a median of ratios."""
+    """Return the whole layer's time with recall, divided by that without: median of ratios."""
     triples = zip(*(times[n].values for n in ("recalling", "without", "rest")), strict=True)
     return float(np.median([(one + more) / (other + more) for one, other, more in triples]))
 
@@ -169,7 +171,7 @@ def token_row(
 
 
 def new_layer(options: Options, dtype: mx.Dtype, recall: H2ORecall | None) -> Layer:
-    """Return a layer with an empty dense cache, which reads everything if it recalls."""
+    """Return a layer with an empty dense cache, joined to a prompt choice if it recalls."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
         config = replace(default_policy(options.capacity), recall=recall)
@@ -185,7 +187,7 @@ def read(layer: Layer, tokens: int) -> None:
 
 
 def full_attention(options: Options, dtype: mx.Dtype, chunk: Chunk, tokens: int) -> Burst:
-    """Return bursts of a chunk's attention to itself and so many tokens before it."""
+    """Return bursts of a chunk's attention to itself and to `tokens` tokens before it."""
     queries, keys, values = chunk
     older = mx.random.normal((2, 1, options.kv_heads, tokens, options.head_dim)).astype(dtype)
     keys, values = (
@@ -204,7 +206,7 @@ def full_attention(options: Options, dtype: mx.Dtype, chunk: Chunk, tokens: int)
 
 
 def dequantizing(options: Options, dtype: mx.Dtype, tokens: int) -> Burst:
-    """Return bursts of dequantizing keys and values of so many tokens."""
+    """Return bursts that dequantize the keys and values of `tokens` tokens."""
     shape = (options.kv_heads, tokens, 2 * options.head_dim)
     packed = mx.quantize(mx.random.normal(shape).astype(dtype), ARCHIVE_GROUP, 4)
     mx.eval(packed)
@@ -212,12 +214,12 @@ def dequantizing(options: Options, dtype: mx.Dtype, tokens: int) -> Burst:
 
 
 def chunk_burst(layer: Layer, chunk: Chunk) -> Burst:
-    """Return bursts of a chunk, each in a copy of the cache as it is now."""
+    """Return bursts that read a chunk, each with a new copy of the present cache."""
     return over_copies(layer, lambda _copy: None, lambda copy: copy.attend(chunk))
 
 
 def next_token(layer: Layer, chunk: Chunk) -> Burst:
-    """Return bursts of the token after a chunk, which brings the chosen positions in."""
+    """Return bursts of the token after a chunk, which first brings the chosen rows back."""
     return over_copies(layer, lambda copy: copy.attend(chunk), Layer.run)
 
 
@@ -243,7 +245,7 @@ def over_copies(
 def cpu_timed(step: Callable[[], None]) -> Burst:
     """Return bursts of `step` in microseconds of CPU time of all threads.
 
-    Other programs take no part in it, as they do in time by the clock.
+    Other programs do not affect CPU time, unlike time by the clock.
     """
 
     def burst(steps: int) -> float:
@@ -259,7 +261,7 @@ GENERATED = 20_032
 _SLOW = 99
 _WAIT, _MOST_WAITS = 0.25, 80
 _SETTLED = 4 * STEPS
-"""Steps before memory is looked at."""
+"""Number of steps before memory is measured."""
 
 
 def archive_writing(options: Options, dtype: str, rest: Timing) -> Section:
@@ -325,10 +327,10 @@ def measure_writing(
 
 
 def settled_memory(layer: Layer, store: str) -> int:
-    """Run steps until nothing waits for the disk; returns MLX's bytes, the archive aside.
+    """Run steps until nothing waits for the disk; returns MLX's bytes without the archive.
 
-    What was written is let go at a later step. Whole blocks of steps, so that the timed ones
-    pack where they did.
+    Written tokens are freed at a later step. This runs whole blocks of STEPS steps, so that the
+    timed steps pack at the same places as before.
     """
     archive = layer.cache.archive
     least = sys.maxsize

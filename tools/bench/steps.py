@@ -1,4 +1,4 @@
-"""Decode steps of one layer: alone, evicting, queued one ahead, and as the rows grow."""
+"""Measures decode steps of one layer: alone, evicting, queued ahead, and by number of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOW_PRECISION = ("float16", "bfloat16")
 
 
 def decode_steps(options: Options, dtype: str, peak: float) -> Section:
-    """Measure each cache's step with C rows, each step evicting where the cache does.
+    """Measure a step of each cache with C rows; caches with a bound evict at each step.
 
     peak: multiply-adds per second of one core.
     """
@@ -67,9 +67,9 @@ _THREADS = Path("/proc/self/task")
 def on_one_core(burst: Burst) -> Burst:
     """Return the burst with all threads of the process on one core, if the system allows it.
 
-    MLX evaluates on a thread of its own. Handing each step over to it costs tens of
-    microseconds when that thread sleeps on another core, which is neither arithmetic nor
-    memory; on one core the hand-over is short, and nothing runs in parallel.
+    MLX evaluates on its own thread. Waking this thread on another core takes tens of
+    microseconds per step, a time that belongs neither to arithmetic nor to memory. On one core
+    the switch is short, and nothing runs in parallel.
     """
 
     def confined(steps: int) -> float:
@@ -101,11 +101,11 @@ def _allow(threads: list[int], cores: set[int]) -> None:
 
 
 STEPS = 32
-"""Steps of a burst; a cache that does not evict grows by as many rows meanwhile."""
+"""Steps per burst; during it, a cache that does not evict grows by as many rows."""
 
 
 def eviction(options: Options, dtype: str) -> Section:
-    """Measure steps of our dense cache that evict and steps that do not."""
+    """Measure steps of the dense H2O cache that evict, and steps that do not."""
     full = steady(BY_NAME["dense"], options, getattr(mx, dtype))
     growing = _growing("dense", options, getattr(mx, dtype))
     bursts: dict[str, Burst] = {"evicting": timed(full.run), "plain": growing}
@@ -124,7 +124,8 @@ def eviction(options: Options, dtype: str) -> Section:
 def _growing(name: str, options: Options, dtype: mx.Dtype) -> Burst:
     """Return bursts whose steps have `capacity` rows on average and evict none.
 
-    The cache has room for the rows of a burst, which are taken back after it, untimed.
+    The cache has room for the rows of a burst, which are removed before the next burst,
+    untimed.
     """
     most = options.capacity + STEPS // 2
     cache = BY_NAME[name].make(most, group_size(options))
@@ -143,7 +144,7 @@ COUNTED_STEPS = 1000
 
 
 def pipelining(options: Options, dtype: str, name: str) -> Section:
-    """Measure one of our caches with each step queued before the last one is awaited."""
+    """Measure an H2O cache with each step queued before the previous one has finished."""
     layer = steady(BY_NAME[name], options, getattr(mx, dtype))
     bursts = {"alone": timed(layer.run), "queued": queued(layer.step)}
     times = interleave(bursts, options.repetitions)
@@ -171,7 +172,7 @@ def pipelining(options: Options, dtype: str, name: str) -> Section:
 
 
 def queued(step: Callable[[], mx.array]) -> Burst:
-    """Return bursts of `step` where each is queued before the previous one is awaited."""
+    """Return bursts of `step` in which each is queued before the previous one has finished."""
 
     def burst(steps: int) -> float:
         for _ in range(warm_up(steps)):
@@ -184,7 +185,7 @@ def queued(step: Callable[[], mx.array]) -> Burst:
             mx.async_eval(out)
             mx.eval(previous)
             previous = out
-        elapsed = time.perf_counter_ns() - start  # one step is queued, as at the start
+        elapsed = time.perf_counter_ns() - start  # one step is still queued, as at the start
         mx.eval(previous)
         return elapsed / 1e3 / steps
 
@@ -192,7 +193,7 @@ def queued(step: Callable[[], mx.array]) -> Burst:
 
 
 def allocated_bytes(layer: Layer) -> tuple[int, int]:
-    """Return the bytes that queued steps take at most, and those that they keep."""
+    """Return the most bytes that queued steps allocate, and the bytes that remain allocated."""
     burst = queued(layer.step)
     burst(COUNTED_STEPS // 10)
     before = active_memory()
@@ -207,7 +208,7 @@ TIMES_SEEN = (1, 4, 16)
 
 
 def growth(options: Options, dtype: str) -> Section:
-    """Measure the dense step for several C, and at one C after several lengths."""
+    """Measure the dense step for several C, and for one C after texts of several lengths."""
     dense, kind = BY_NAME["dense"], getattr(mx, dtype)
     sized = {
         str(size): steady(dense, dataclasses.replace(options, capacity=size), kind)
@@ -253,16 +254,16 @@ def growth(options: Options, dtype: str) -> Section:
 
 
 def slope_deviation(times: Mapping[int, float]) -> float:
-    """Return by what share the slope of either half differs from that of the whole."""
+    """Return the largest relative difference of a half's slope from the slope of all points."""
     sizes, middle = list(times), len(times) // 2
     halves = (sizes[: middle + 1], sizes[middle:])
     slopes = [fit({size: times[size] for size in half})[1] for half in halves]
-    # Rounded: the last digits differ from machine to machine.
+    # Rounded, because the last digits differ from machine to machine.
     return round(max(abs(slope / fit(times)[1] - 1) for slope in slopes), 9)
 
 
 def fit(times: Mapping[int, float]) -> tuple[float, float]:
-    """Return start and slope of the line whose relative errors have the least squares."""
+    """Return the start and slope of the line with the least squares of relative errors."""
     medians = np.array(list(times.values()))
     slope, start = np.polyfit(list(times), medians, 1, w=1 / medians)
     return float(start), float(slope)

@@ -1,1 +1,1 @@
-"""What a Mac would refuse of the Metal kernels and the C++ that dispatches them."""
+"""Finds errors, without a Mac, in the Metal kernels and the C++ that dispatches them."""

@@ -1,7 +1,7 @@
-"""Check the Metal kernels with what this machine has: python -m tools.kernels [--download].
+"""Check the Metal kernels with this machine's compilers: python -m tools.kernels [--download].
 
-Each check prints what it found. The exit code is 1 where one failed; a check whose compiler
-or wheels are missing is skipped and says so. On a Mac, MLX compiles every instance as well.
+Each check prints its findings. The exit code is 1 if a check failed. A check whose compiler or
+wheels are missing is skipped and says so. On a Mac, MLX also compiles every kernel instance.
 """
 # ruff: noqa: T201 - a command prints
 
@@ -32,14 +32,14 @@ GET_CLANG = "install clang (Debian: apt-get install clang), or Swift from swift.
 
 
 class Skip(Exception):  # noqa: N818
-    """A check cannot run here: why, and what to do."""
+    """A check cannot run on this machine; the message says why, and what to do."""
 
 
 class Workplace:
-    """What several checks need, made once.
+    """Files that several checks need, made only once.
 
-    folder: for what is made; kernels: instead of ours; download: whether macOS wheels may be
-    fetched; wheels: where they are unpacked.
+    folder: for these files. kernels: a folder of kernels to check instead of the project's.
+    download: whether macOS wheels may be fetched.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Workplace:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """The kernels as clang can read them."""
+        """The kernels, rewritten so that clang can read them."""
         return prepare(self.folder / "kernels", self.kernels)
 
     @cached_property
     def translations(self) -> tuple[Translation, ...]:
-        """The kernels as clang read them."""
+        """The results of reading the kernels with clang."""
         clang = find_clang()
         if clang is None:
             raise Skip(f"there is no clang on PATH: {GET_CLANG}")
@@ -67,9 +67,9 @@ class Workplace:
 
     @cached_property
     def mlx_folders(self) -> list[Path]:
-        """The unpacked mlx wheels for macOS, that of Python's version first."""
+        """The folders of the unpacked mlx wheels for macOS; the mlx of Python comes first."""
         if not self.download and not macos.is_unpacked(macos.FOLDER):
-            raise Skip("the macOS wheels of mlx are not here: use --download (170 MB, once)")
+            raise Skip("the macOS wheels of mlx are missing: use --download (170 MB, once)")
         return macos.mlx_folders(macos.download(macos.FOLDER))
 
 
@@ -167,7 +167,7 @@ CHECKS: dict[str, Callable[[Workplace], list[Finding]]] = {
 
 
 def run_checks(work: Workplace) -> dict[str, list[Finding] | Skip]:
-    """Run all checks that can run on this machine; print and return what each found."""
+    """Run all checks that can run on this machine; print and return their findings."""
     results: dict[str, list[Finding] | Skip] = {}
     for name, check in CHECKS.items():
         try:
@@ -184,7 +184,7 @@ def run_checks(work: Workplace) -> dict[str, list[Finding] | Skip]:
 
 
 def main() -> int:
-    """Return 1 if a check failed."""
+    """Run the checks; return 1 if one failed, and otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m tools.kernels", description=__doc__)
     parser.add_argument("--download", action="store_true", help="fetch the macOS wheels of mlx")
     with tempfile.TemporaryDirectory(prefix="h2o-kernels-") as folder:

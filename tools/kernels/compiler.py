@@ -1,8 +1,8 @@
-"""The kernels compiled by clang as C++ for OpenCL, and the rules of Metal held against it.
+"""Compiles the kernels with clang as C++ for OpenCL, and checks the rules of Metal.
 
-clang gives diagnostics, a syntax tree and LLVM's IR. Most of what Metal lacks of C++ is also
-missing in C++ for OpenCL, so the compiler tells; the rest is seen in the syntax tree, and
-recursion and threadgroup memory in the graph of calls.
+clang gives diagnostics, a syntax tree and LLVM's IR. C++ for OpenCL lacks most of the C++
+features that Metal lacks, so clang reports their use. The syntax tree shows uses of the others,
+and the graph of calls shows recursion and threadgroup memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CompilerError(Exception):
 
 @dataclass(frozen=True)
 class Translation:
-    """One .metal file after clang read it. `ir` is empty if there are errors."""
+    """The result of reading one .metal file with clang; ir: "" if there are errors."""
 
     library: str
     errors: tuple[Finding, ...]
@@ -46,12 +46,12 @@ class Translation:
 
 
 def find_clang() -> str | None:
-    """Return clang on PATH."""
+    """Return the path of clang; None if it is not on PATH."""
     return shutil.which("clang")
 
 
 def translate(prepared: Prepared, library: str, clang: str) -> Translation:
-    """Read one of the prepared libraries."""
+    """Read one of the prepared libraries with clang; CompilerError if clang itself fails."""
     shims = ROOT / "tests/metal/check/opencl"
     source = prepared.folder / library
     command = [clang, *OPTIONS, f"-I{shims}", f"-I{prepared.folder}", str(source)]
@@ -76,7 +76,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def diagnostics(text: str, prepared: Prepared) -> tuple[Finding, ...]:
-    """Return the errors in the compiler's words, without repetitions."""
+    """Return the errors in the compiler's output, each once."""
     findings: dict[Finding, None] = {}
     for line in text.splitlines():
         match = DIAGNOSTIC.match(line)
@@ -87,7 +87,7 @@ def diagnostics(text: str, prepared: Prepared) -> tuple[Finding, ...]:
 
 
 def metal(text: str) -> str:
-    """Return a message of the compiler in Metal's words."""
+    """Return a message of the compiler with Metal's names of address spaces."""
     for opencl, name in (
         ("__global", "device"),
         ("__local", "threadgroup"),
@@ -107,9 +107,9 @@ FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the tree, where it begins, and the function that it is part of.
+    """A node of the syntax tree, with its place and the function that contains it.
 
-    implicit: whether the compiler has made it, or something around it.
+    implicit: whether the compiler has added the node, or a node that contains it.
     """
 
     data: dict[str, Any]
@@ -120,24 +120,24 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """Its class in clang."""
+        """The node's class in clang."""
         return str(self.data.get("kind", ""))
 
     @property
     def type(self) -> str:
-        """Its type, without aliases."""
+        """The type of the node's value, without aliases."""
         of = self.data.get("type", {})
         return str(of.get("desugaredQualType", of.get("qualType", "")))
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """What it consists of."""
+        """The nodes directly below this node."""
         inner: list[dict[str, Any]] = self.data.get("inner", [])
         return [part for part in inner if part]
 
 
 class Walk:
-    """Follows the order in which clang printed a tree."""
+    """Walks a tree in the order in which clang printed it, which omits repeated file names."""
 
     def __init__(self) -> None:
         self.file = ""
@@ -160,7 +160,7 @@ class Walk:
             yield from self.nodes(part, function, implicit=implicit)
 
     def place(self, place: dict[str, Any]) -> tuple[str, int]:
-        """Read a place as clang printed it; a macro's is where it was expanded."""
+        """Return a file and a line from clang's output; for a macro, those of its expansion."""
         result = self.file, self.line
         for source in (place.get("spellingLoc"), place.get("expansionLoc"), place):
             if source is None:
@@ -193,7 +193,7 @@ def read_calls(ir: str) -> dict[str, tuple[str, ...]]:
 
 
 def reachable(calls: Mapping[str, tuple[str, ...]], name: str) -> set[str]:
-    """Return a function and all that it calls, directly or not."""
+    """Return a function and all functions that it calls, directly or indirectly."""
     names = {name}
     waiting = [name]
     while waiting:
@@ -248,8 +248,8 @@ STATEMENTS = {
     "CXXDeleteExpr": "Metal has no delete",
     "GCCAsmStmt": "Metal has no assembler",
 }
-# In instances of templates clang forgets that literals are of single precision; double
-# can only come from where it is written, or from such a literal.
+# In instances of templates, clang forgets that literals have single precision. So only nodes
+# that declare or name a type are checked for double.
 DECLARING = {
     *("VarDecl", "ParmVarDecl", "FieldDecl", "TypedefDecl", "TypeAliasDecl"),
     *("FunctionDecl", "CXXMethodDecl", "CXXConversionDecl", "CXXScalarValueInitExpr"),
@@ -285,11 +285,11 @@ def check_language(translation: Translation, prepared: Prepared) -> list[Finding
 
 
 def missing(node: Node) -> Iterator[str]:
-    """Yield what a node of the syntax tree is that Metal lacks."""
+    """Yield messages about the features of a node that Metal lacks."""
     if node.kind in STATEMENTS:
         yield STATEMENTS[node.kind]
     if node.kind in DECLARING and re.search(r"\bdouble\b", node.type):
-        yield "Metal has no double; a number without suffix is one here if `auto` takes it"
+        yield "Metal has no double; with `auto`, a number without a suffix is a double"
     is_static = node.kind == "VarDecl" and node.data.get("storageClass") == "static"
     if is_static and node.function and "__constant" not in node.type:
         yield "Metal has no static variables in functions"
@@ -302,7 +302,7 @@ POINTING = {
 RETURNING = {"FunctionDecl", "CXXMethodDecl"}
 ELSEWHERE = re.compile(r"__(global|local|constant)\b")
 NOWHERE = "the pointer or reference needs an address space: device, threadgroup, thread"
-NOT_THREAD = "the method is one of objects in thread memory: say `{}` behind its parameters"
+NOT_THREAD = "the method is for objects in thread memory: write `{}` after its parameters"
 
 
 def check_address_spaces(translation: Translation, prepared: Prepared) -> list[Finding]:
@@ -332,7 +332,7 @@ def broken_rules(node: Node) -> Iterator[str]:
 
 
 def left_space(expression: dict[str, object]) -> str:
-    """Return the address space other than thread that an object is taken out of."""
+    """Return an object's address space that a cast drops; "" if it is thread or kept."""
     if expression.get("castKind") != "AddressSpaceConversion":
         return ""
     inner = expression.get("inner")
@@ -342,26 +342,29 @@ def left_space(expression: dict[str, object]) -> str:
     return {"global": "device", "local": "threadgroup"}.get(match[1], "") if match else ""
 
 
-# Metal feature set tables: every GPU since the A11 (Apple family 4).
+# Limits of every GPU since the A11 (Apple family 4), from Metal's feature set tables.
 THREADGROUP_BYTES = 32 * 1024
 LAST_BUFFER = 30
 
 
 def check_limits(translation: Translation, prepared: Prepared) -> list[Finding]:
-    """Return the kernels of a library that ask for more than Metal has."""
+    """Return findings about kernels of a library that exceed Metal's threadgroup memory."""
     source = prepared.shown(str(prepared.folder / translation.library))
     calls = read_calls(translation.ir)
     findings = []
     for name, function in read_names(translation.ir).items():
         size = threadgroup_bytes(calls, function)
         if size > THREADGROUP_BYTES:
-            text = f"{name} takes {size} bytes of threadgroup memory, of {THREADGROUP_BYTES}"
+            text = (
+                f"{name} takes {size} bytes of threadgroup memory, but only "
+                f"{THREADGROUP_BYTES} are available"
+            )
             findings.append(Finding(source, 0, text))
     return sorted(findings)
 
 
 def check_buffers(prepared: Prepared) -> list[Finding]:
-    """Return the buffers whose index Metal does not have, or that are two's at once."""
+    """Return findings about buffers whose index is too large or used twice at once."""
     findings = []
     for inside, path in prepared.own.items():
         text = (prepared.folder / inside).read_text("utf-8")

@@ -1,8 +1,8 @@
-"""The C++ that drives MLX's Metal classes, compiled and linked for macOS on any machine.
+"""Compiles the C++ that uses MLX's Metal classes for macOS, on any machine.
 
-It is compiled against the headers of mlx's macOS wheels, metal-cpp among them, with Apple's
-kind of libc++ (which zig's wheel carries), so that the objects need the very symbols that a
-Mac's would; libmlx.dylib must export them.
+It is compiled with the headers of mlx's macOS wheels, which include metal-cpp, and with a
+libc++ like Apple's from zig's wheel. The objects then need the same symbols as on a Mac, and
+libmlx.dylib must export them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tools.kernels.compiler import DIAGNOSTIC, CompilerError, run
 from tools.kernels.source import ROOT, Finding
 
 FOLDER = ROOT / "build/macos"
-"""Where the wheels are unpacked."""
+"""The folder in which the wheels are unpacked."""
 SOURCES = ROOT / "cexport/h2o"
 SHIMS = ROOT / "tests/metal/check/macos"
 MACOS = "arm64-apple-macosx14"
@@ -37,7 +37,7 @@ NEEDED = re.compile(r"^__Z(?:T[VTIS])?N[VKRO]*(?:3mlx|3MTL|2NS|2CA)")
 
 
 class Wheel(NamedTuple):
-    """A file of the package index."""
+    """A wheel in the package index."""
 
     name: str
     version: str
@@ -75,23 +75,23 @@ UNPACKED = {
 
 
 def mlx_folders(macos: Path) -> list[Path]:
-    """Return the folder of each mlx in the unpacked wheels, that of Python's first."""
+    """Return the folder of each mlx in the unpacked wheels; the mlx of Python comes first."""
     return [macos / f"mlx-{wheel.version}" for wheel in WHEELS if wheel.name == "mlx-metal"]
 
 
 def unpacked_folder(cache: Path) -> Path:
-    """Return where these wheels are unpacked: a name that changes with any of them."""
+    """Return the folder for these wheels; its name changes if any of them changes."""
     key = hashlib.sha256(repr((WHEELS, UNPACKED)).encode()).hexdigest()[:12]
     return cache / key
 
 
 def is_unpacked(cache: Path) -> bool:
-    """Whether `download` needs no network."""
+    """Whether the wheels are unpacked, so that `download` needs no network."""
     return unpacked_folder(cache).is_dir()
 
 
 def download(cache: Path) -> Path:
-    """Fetch and unpack the wheels, if they are not there; return the unpacked folder."""
+    """Fetch and unpack the wheels if they are missing; return their folder."""
     folder = unpacked_folder(cache)
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / "wheels.lock"):
@@ -107,7 +107,7 @@ def download(cache: Path) -> Path:
 
 
 def fetch(wheel: Wheel, folder: Path) -> Path:
-    """Get a wheel from the package index with pip, which compares its hash."""
+    """Fetch a wheel from the package index with pip, which checks its hash."""
     place = folder / wheel.sha256[:12]
     place.mkdir()
     requirement = place / "requirement.txt"
@@ -138,17 +138,17 @@ def find_compiler() -> str | None:
 
 
 def host_sources() -> list[Path]:
-    """Return the C++ sources of our primitives."""
+    """Return the C++ sources of the core."""
     return sorted(SOURCES.rglob("*.cpp"))
 
 
 def metal_sources() -> list[Path]:
-    """Return those that use MLX's Metal classes, which differ between its versions."""
+    """Return the sources that use MLX's Metal classes, which differ between MLX's versions."""
     return [path for path in host_sources() if path.parent.name == "metal"]
 
 
 def compile_options(macos: Path, mlx: Path, target: str) -> list[str]:
-    """Return clang's options; macos: the unpacked wheels, mlx: that of one version."""
+    """Return clang's options; macos: the folder of all wheels; mlx: of one version of mlx."""
     return [
         *("-target", target, "-std=c++20", "-fblocks", "-w"),
         *("-nostdinc++", "-nostdlibinc", "-fno-color-diagnostics"),
@@ -182,10 +182,10 @@ def compile_host(
 
 
 def units(folder: Path, sources: Sequence[Path]) -> list[Path]:
-    """Write what the compiler takes as one file each.
+    """Write the files to compile: one that includes most sources, and the inner loops.
 
-    MLX's headers take longer to read than our sources to compile; the inner loops include
-    none of them and stay apart, as in the module's own build.
+    Reading MLX's headers takes longer than compiling the sources, so these are one file. The
+    inner loops include no header of MLX and stay separate, as in the module's own build.
     """
     apart = [source for source in sources if source.name == "kernels.cpp"]
     unit_files = []
@@ -197,7 +197,7 @@ def units(folder: Path, sources: Sequence[Path]) -> list[Path]:
 
 
 def read_errors(text: str) -> list[Finding]:
-    """Return the errors in the compiler's output, files as in the checkout."""
+    """Return the errors in the compiler's output, with paths relative to the checkout."""
     matches = [match for line in text.splitlines() if (match := DIAGNOSTIC.match(line))]
     return [
         Finding(match["file"].removeprefix(f"{ROOT}/"), int(match["line"]), match["text"])
@@ -206,7 +206,7 @@ def read_errors(text: str) -> list[Finding]:
 
 
 def find_nm() -> str | None:
-    """Return llvm-nm, which reads a Mac's files, on PATH."""
+    """Return the path of llvm-nm, which reads files for Macs; None if it is not on PATH."""
     return shutil.which("llvm-nm")
 
 
@@ -225,7 +225,7 @@ def check_symbols(mlx: Path, objects: Path, nm: str) -> list[Finding]:
             f"{mlx.name}/libmlx.dylib",
             0,
             f"{readable(name, nm)} is "
-            + ("only for libmlx itself" if name in hidden else "not there"),
+            + ("only for libmlx itself" if name in hidden else "missing"),
         )
         for name in sorted(undefined - defined - exported)
         if NEEDED.match(name)
@@ -233,7 +233,7 @@ def check_symbols(mlx: Path, objects: Path, nm: str) -> list[Finding]:
 
 
 def symbols(path: Path, nm: str) -> list[tuple[str, str]]:
-    """Return (kind, name) of a file's symbols; kinds of local ones are lower case."""
+    """Return (kind, name) of a file's symbols; the kind of a local symbol is in lower case."""
     process = run([nm, "--format=posix", str(path)])
     if process.returncode != 0:
         raise CompilerError(nm, process.stderr)
@@ -242,8 +242,8 @@ def symbols(path: Path, nm: str) -> list[tuple[str, str]]:
 
 
 def readable(name: str, nm: str) -> str:
-    """Return a symbol as C++ writes it, if the tool for it is there."""
+    """Return a symbol in the syntax of C++; unchanged if llvm-cxxfilt is missing."""
     beside = str(Path(nm).parent)
     demangle = shutil.which("llvm-cxxfilt", path=beside) or shutil.which("c++filt")
-    plain = name.removeprefix("_")  # macOS puts one before every symbol
+    plain = name.removeprefix("_")  # macOS puts an underscore before every symbol
     return run([demangle, plain]).stdout.strip() if demangle else name

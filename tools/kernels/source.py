@@ -1,12 +1,12 @@
-"""The kernels' sources: their buffers and constants, and their text rewritten for clang.
+"""Reads the kernels' buffers, and rewrites the kernels' sources for clang.
 
-clang reads the kernels as C++ for OpenCL, with real address spaces. Three things of Metal
-have no counterpart there and are rewritten, each in its own line, so that a finding names the
-line of the original:
+clang reads the kernels as C++ for OpenCL, which has address spaces too. Three features of Metal
+are missing there and are rewritten. Each stays in its line, so that a finding has the line of
+the original source:
 
-- function constants get values, as a pipeline gives them on a GPU (`bake`);
-- variables in threadgroup memory, which OpenCL allows in `__kernel` functions only,
-  become references of the same type to such memory;
+- function constants get values, which a pipeline gives them on a GPU (`bake`);
+- variables in threadgroup memory, which OpenCL allows only in `__kernel` functions, become
+  references of the same type to such memory;
 - the names of instantiated kernels become annotations.
 """
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One line of source that a Mac would refuse; line 0 where there is none."""
+    """An error in a line of a source; line: 0 if the error is not in a line."""
 
     file: str
     line: int
@@ -44,10 +44,10 @@ DERIVED = re.compile(r"^constant(?=\s+\w+\s+\w+\s*=[^=])", re.MULTILINE)
 
 
 def bake(text: str) -> str:
-    """Return a kernel's source with its function constants known when it is compiled.
+    """Return a kernel's source whose function constants are compile-time constants.
 
-    All are on, and numbers are 32; constants derived from others are made `constexpr` too.
-    Attributes of parameters stay as they are, since C++ ignores those that it does not know.
+    Truth values become true and numbers become 32; constants derived from others become
+    `constexpr` too. Attributes of parameters do not change, because C++ ignores unknown ones.
     """
 
     def declared(match: re.Match[str]) -> str:
@@ -65,7 +65,7 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 @dataclass(frozen=True)
 class Buffer:
-    """An argument of a kernel; gate: the function constant that binds it, or empty."""
+    """A buffer argument of a kernel; gate: the function constant that enables it, or ""."""
 
     index: int
     name: str
@@ -73,7 +73,7 @@ class Buffer:
 
 
 def kernels_of(text: str) -> dict[str, tuple[Buffer, ...]]:
-    """Return the buffers of each kernel in a source, by the kernel's function."""
+    """Return the buffers of each kernel in a source, by the name of the kernel's function."""
     bare = COMMENT.sub("", text)
     return {
         match[1]: tuple(buffers(enclosed(bare, match.end()))) for match in KERNEL.finditer(bare)
@@ -81,7 +81,7 @@ def kernels_of(text: str) -> dict[str, tuple[Buffer, ...]]:
 
 
 def enclosed(text: str, begin: int) -> str:
-    """Return the text from `begin` to the bracket that closes there."""
+    """Return the text from `begin` to the closing bracket of the list that begins there."""
     depth = 1
     for end in range(begin, len(text)):
         depth += {"(": 1, ")": -1}.get(text[end], 0)
@@ -127,8 +127,7 @@ NAMED = re.compile(
 class Prepared:
     """A folder with kernels that clang can read.
 
-    own: the files that findings are wanted for, by their path in the folder; each with
-    the name that people know it by.
+    own: the files that are checked: for each path in the folder, the name to show in findings.
     """
 
     folder: Path
@@ -140,20 +139,20 @@ class Prepared:
         return tuple(sorted(name for name in self.own if name.endswith(".metal")))
 
     def inside(self, path: str) -> str:
-        """Return a path as seen from the folder."""
+        """Return a path relative to the folder."""
         return path.removeprefix(f"{self.folder}/")
 
     def shown(self, path: str) -> str:
-        """Return how a file is named in messages."""
+        """Return the name of a file in messages."""
         inside = self.inside(path)
         return self.own.get(inside, inside)
 
 
 def prepare(folder: Path, kernels: Path | None = None) -> Prepared:
-    """Write kernels, rewritten, into a folder.
+    """Write rewritten kernels into a folder.
 
-    kernels: the folder with the .metal files and their headers, by default our headers and
-    a file for each library with all of its instances.
+    kernels: the folder with the .metal files and their headers; None for the project's headers
+    and a .metal file per library, with all of its instances.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder_of_sources = kernels or ROOT / kernel_text.FOLDER
@@ -175,18 +174,18 @@ def prepare(folder: Path, kernels: Path | None = None) -> Prepared:
 
 
 def rewrite(source: str) -> str:
-    """Return a kernel's source for C++ for OpenCL, line by line the same."""
+    """Return a kernel's source as C++ for OpenCL, with the same lines."""
     return NAMED.sub(annotated, SHARED.sub(referenced, bake(source)))
 
 
 def referenced(match: re.Match[str]) -> str:
-    """Return a variable in threadgroup memory as a reference."""
+    """Return the declaration of a variable in threadgroup memory as one of a reference."""
     type_, extent = match["type"], match["extent"]
     memory = f"h2o_threadgroup_variable<threadgroup {type_}{extent}, sizeof({type_}{extent})>"
     return f"{match['start']}threadgroup {type_} (&{match['name']}){extent} = *{memory}();"
 
 
 def annotated(match: re.Match[str]) -> str:
-    """Return the start of a named instantiation with an annotation for its name."""
+    """Return the beginning of a named instantiation, with its name in an annotation."""
     gaps = match["gap1"] + match["gap2"] + match["gap3"]
     return f"template __attribute__((annotate({match['name'].strip()}))){gaps}"

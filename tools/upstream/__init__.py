@@ -1,1 +1,1 @@
-"""Whether upstream is still what h2o-pack relies on."""
+"""Checks that upstream's sources still have the parts that h2o-pack relies on."""

@@ -1,10 +1,10 @@
-"""Find what drifted in upstream, all at once: python -m tools.upstream [--upstream FOLDER].
+"""Find changes of upstream that concern h2o-pack: python -m tools.upstream [--upstream FOLDER].
 
 It reads the installed mlx and mlx-lm or, with --upstream, a folder of clones of mlx, mlx-lm,
-mlx-swift and mlx-swift-lm. It compares the C++ and Python that h2o-pack relies on
+mlx-swift and mlx-swift-lm. It checks the C++ and Python that h2o-pack relies on
 (relied_on.toml), attention of mlx-lm's models that routing does not reach, the place of every
 edit of the Swift sources, the files that only devices or only simulators compile, privacy
-manifests, and licenses. Nothing is written. The exit code is 1 where something drifted.
+manifests, and licenses. It writes nothing. The exit code is 1 if something has changed.
 """
 # ruff: noqa: T201 - a command prints
 
@@ -32,14 +32,14 @@ from tools.upstream.declared import NAME, drifted_licenses, undeclared
 
 RELIED_ON = Path(__file__).with_name("relied_on.toml")
 CASES = tuple(product(("apple", "linux"), ("shared", "offline")))
-"""The conditions under which edits are made: see EditSet.applying."""
+"""The combinations of conditions under which edits apply; see EditSet.applying."""
 MODELS = "mlx_lm/models"
 PRIVACY = f"swift_templates/H2OKit/{NAME}"
 
 
 @dataclass(frozen=True)
 class ReliedOn:
-    """A text of upstream that must be there `count` times; see the head of relied_on.toml."""
+    """A text that must occur `count` times in a file of upstream; see relied_on.toml."""
 
     package: str
     file: str
@@ -50,10 +50,10 @@ class ReliedOn:
 
 @dataclass(frozen=True)
 class Drift:
-    """Something that is not as h2o-pack expects it.
+    """A difference between upstream and h2o-pack's expectation.
 
-    expected: what should be there, as a regular expression or in words. used_by: what relies
-    on it.
+    expected: as a regular expression or in words. found: what upstream has instead. used_by:
+    the part of h2o-pack that relies on it.
     """
 
     file: str
@@ -64,9 +64,10 @@ class Drift:
 
 @dataclass(frozen=True)
 class Looked:
-    """What was looked at in one package.
+    """One checked package.
 
-    version: the installed one; empty in a clone. expectations: how many things were looked for.
+    where: its folder. version: of the installed package; "" for a clone. expectations: the
+    number of checks.
     """
 
     package: str
@@ -77,7 +78,7 @@ class Looked:
 
 @dataclass(frozen=True)
 class UpstreamReport:
-    """What was looked at, the packages that are not there, and what drifted."""
+    """The checked packages, the names of missing packages, and the differences."""
 
     looked: tuple[Looked, ...]
     absent: tuple[str, ...]
@@ -85,10 +86,10 @@ class UpstreamReport:
 
 
 def check(upstream: Path | None, version: str = "") -> UpstreamReport:
-    """Compare what is installed, or the clones in a folder, with what h2o-pack relies on.
+    """Check the installed packages, or the clones in a folder.
 
-    version: the upstream version whose edits the clones should take; the default one if it
-    is not given. Raises UserError for a folder without any of the packages.
+    version: the upstream version whose edits must apply to the clones; "" for the default.
+    Raises UserError: the folder contains none of the packages.
     """
     python = clones(upstream) if upstream else installed()
     looked: list[Looked] = []
@@ -130,7 +131,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
 
 
 def installed() -> dict[str, Path]:
-    """Return the folders that the installed packages' files are relative to."""
+    """Return the folders to which the file names of installed packages are relative."""
     folders = {}
     for name, module, inside in (("mlx", "mlx", "include"), ("mlx-lm", "mlx_lm", "..")):
         spec = util.find_spec(module)
@@ -169,7 +170,7 @@ def drift_of(folder: Path, expected: ReliedOn) -> Drift | None:
 
 
 def unknown_attention(classes: Mapping[str, bool]) -> list[Drift]:
-    """Return the attention that routing does not reach and that nothing lists."""
+    """Return the attention classes that routing does not reach and that LISTED lacks."""
     return [
         Drift(
             f"{MODELS}/{name.partition('.')[0]}.py",
@@ -196,7 +197,7 @@ def undeclared_uses(upstream: Path, edits: EditSet) -> Iterator[Drift]:
 
 
 def other_licenses(upstream: Path, edits: EditSet, version: str) -> Iterator[Drift]:
-    """Yield the licenses that are not as the acknowledgements of packages have them."""
+    """Yield the licenses that differ from the acknowledgements in packages."""
     for copy in edits.copies:
         clone = upstream / copy.package
         if clone.is_dir():
@@ -205,7 +206,7 @@ def other_licenses(upstream: Path, edits: EditSet, version: str) -> Iterator[Dri
 
 
 def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
-    """Yield the anchors of a file's edits that are not found as expected, in any case."""
+    """Yield the anchors of a file's edits that do not match as expected, in any of CASES."""
     text = path.read_text("utf-8") if path.is_file() else ""
     problems = Problems()
     for case in CASES:
@@ -217,7 +218,7 @@ def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
 
 
 def lost_files(folder: Path, guard: Guard) -> Iterator[Drift]:
-    """Yield a guard whose files in a package are more or fewer than they were."""
+    """Yield a guard that matches more or fewer files of a package than expected."""
     try:
         guarded_files(folder, guard)
     except UserError as error:
@@ -225,12 +226,12 @@ def lost_files(folder: Path, guard: Guard) -> Iterator[Drift]:
 
 
 LISTED = frozenset({*UNFIT, *WITHOUT_SCORES, "deepseek_v32.Indexer"})
-"""Classes that are known not to pass what a cache returns straight to attention; the indexer
-is part of an attention that is listed."""
+"""Classes that are known not to pass a cache's result directly to attention. The indexer is
+part of an attention that is listed."""
 
 
 def attention(models: Path) -> Iterator[tuple[str, bool]]:
-    """Yield "file.Class" of all that write to a cache, and whether routing reaches it."""
+    """Yield "file.Class" of classes that write to a cache, and whether routing reaches them."""
     for path in sorted(models.glob("*.py")):
         if path.stem == "cache":
             continue
@@ -240,7 +241,7 @@ def attention(models: Path) -> Iterator[tuple[str, bool]]:
 
 
 def _can_be_routed(attention: ast.ClassDef) -> bool:
-    """Whether what the cache returns goes unchanged to the function that routing replaces."""
+    """Whether the cache's result is passed unchanged to the function that routing replaces."""
     nodes = list(ast.walk(attention))
     fetched = [n for n in nodes if isinstance(n, ast.Assign) and _fetches(n.value)]
     calls = [
@@ -277,7 +278,7 @@ def _fetches(value: ast.expr) -> bool:
 
 
 def print_report(report: UpstreamReport) -> None:
-    """Name everything that drifted, then what was looked at."""
+    """Print the differences, then the checked packages."""
     for drift in report.drifted:
         print(f"{drift.file}: {drift.found}")
         print(f"  expected: {drift.expected}")
@@ -292,7 +293,7 @@ def print_report(report: UpstreamReport) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return 1 if something drifted."""
+    """Run the checks and print a report; return 1 if something differs, and otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m tools.upstream", description=__doc__)
     parser.add_argument("--upstream", type=Path, metavar="FOLDER", help="a folder of clones")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""APIs that need a declared reason, and licenses, in the sources that Vendor gets."""
+"""Finds uses of APIs that need a declared reason, and licenses, in the sources for Vendor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from h2o_pack.vendoring.vendor import unwanted
 
 
 def copied_files(clone: Path, copy: CopiedPath) -> Iterator[Path]:
-    """Yield every file that vendoring copies of a clone; what is not there is passed over."""
+    """Yield every file that vendoring copies from a clone; missing files are ignored."""
     for name in copy.paths:
         root = clone / name
         if root.is_file():
@@ -36,7 +36,7 @@ COMMENT = re.compile(r"(?<!:)//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 @dataclass(frozen=True)
 class RequiredReason:
-    """A category of APIs and the reasons that Apple takes for it; see privacy.toml."""
+    """A category of APIs, and the reasons that Apple accepts for it; see privacy.toml."""
 
     name: str
     symbols: tuple[str, ...]
@@ -46,12 +46,12 @@ class RequiredReason:
     measured: bool
 
     def used_in(self, text: str) -> tuple[str, ...]:
-        """Return the symbols of this category that a source uses, comments apart."""
+        """Return the symbols of this category that a source uses outside of comments."""
         return tuple(dict.fromkeys(self.pattern.findall(COMMENT.sub("", text))))
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """What a use looks like."""
+        """The expression that matches uses of this category."""
         names = [rf"\b{symbol}\b" for symbol in self.symbols]
         names += [rf"(?<![\w.>]){call}(?=\s*\()" for call in self.calls]
         return re.compile("|".join(names))
@@ -59,7 +59,7 @@ class RequiredReason:
 
 @dataclass(frozen=True)
 class Unlinked:
-    """A source of upstream that names such an API and is in no app's use."""
+    """A source of upstream that names such an API but is used by no app."""
 
     package: str
     file: str
@@ -68,7 +68,7 @@ class Unlinked:
 
 @dataclass(frozen=True)
 class PrivacyFile:
-    """privacy.toml."""
+    """The content of privacy.toml."""
 
     api: tuple[RequiredReason, ...]
     unlinked: tuple[Unlinked, ...]
@@ -76,7 +76,7 @@ class PrivacyFile:
 
 @cache
 def privacy() -> PrivacyFile:
-    """Everything that privacy.toml says."""
+    """Return the content of privacy.toml."""
     return read_tables(Path(__file__).with_name("privacy.toml"), PrivacyFile)
 
 
@@ -90,7 +90,7 @@ def declared(manifest: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def uses(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (category, symbol) for what a source uses; nothing for other files."""
+    """Yield (category, symbol) for each API that a source uses; nothing for other files."""
     if path.suffix not in SUFFIXES:
         return
     text = path.read_text("utf-8", errors="replace")
@@ -100,7 +100,7 @@ def uses(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def undeclared(clone: Path, copy: CopiedPath, manifest: Path) -> Iterator[tuple[Path, str]]:
-    """Yield (file, symbol) for uses, in what Vendor gets of a clone, that need declaring."""
+    """Yield (file, symbol) for uses in a clone's copied files that a manifest must declare."""
     categories = declared(manifest)
     unlinked = {part.file for part in privacy().unlinked if part.package == copy.package}
     for path in copied_files(clone, copy):
@@ -114,7 +114,7 @@ OWNER = re.compile(r"Copyright (\(c\)|©|\d)", re.IGNORECASE)
 
 
 def drifted_licenses(clone: Path, copy: CopiedPath, version: str) -> Iterator[tuple[Path, str]]:
-    """Yield (file, what is wrong) for the licenses in what Vendor gets of a clone.
+    """Yield (file, message) for wrong licenses among the files copied from a clone.
 
     version: the upstream version whose components are stated.
     """
@@ -137,7 +137,7 @@ def drifted_licenses(clone: Path, copy: CopiedPath, version: str) -> Iterator[tu
 
 
 def is_stated(text: str, components: Sequence[Component]) -> bool:
-    """Whether a license is that of one of the components."""
+    """Whether a license is the license of one of the components."""
     text_words = words(text)
     if OWNER.search(text):
         lines = (line for component in components for line in component.copyright)
@@ -147,5 +147,5 @@ def is_stated(text: str, components: Sequence[Component]) -> bool:
 
 
 def words(text: str) -> str:
-    """Return a text without its lines, marks of comments and punctuation."""
+    """Return the words of a text, without line ends, comment marks and punctuation."""
     return " ".join(re.findall(r"\w+", text))
