@@ -24,8 +24,7 @@ class Field(NamedTuple):
     """A setting: its type and range, its default, and how the command line shows it.
 
     default: None if the setting is required, or if its default depends on other settings.
-    least, most: None if there is no limit. choices: all values of an integer that has only a
-    few.
+    least, most: None without a limit. choices: all values of an integer that has only a few.
     """
 
     name: str
