@@ -117,7 +117,7 @@ def test_one_version_of_a_library_serves_both_or_none_does(machine, tmp_path):
     assert findings["swift-collections"][0] == "ok"
     assert findings["swift-jinja"][:2] == (
         "problem",
-        "the app requires 1.2.0 ..< 2.0.0, the package requires 2.0.0 ..< 3.0.0",
+        "the app requires 1.2.0 ..< 2.0.0, but the package requires 2.0.0 ..< 3.0.0",
     )
 
 

@@ -87,7 +87,7 @@ def test_tables_say_what_the_profile_has(found):
     top = profile.layers[3].accumulated.top[0]
     assert shares.rows[3][1].startswith(f"{top:.0%} (")
     assert [row[0] for row in step.rows][:4] == ["whole step", "write", "attention", "ledger"]
-    assert "2 layers keep the model's cache" in step.note
+    assert "2 layers keep mlx_lm's cache" in step.note
     console = Console(record=True, width=160)
     show.print_profile(profile, console)
     shown = console.export_text()
