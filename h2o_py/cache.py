@@ -110,7 +110,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     def backend(self) -> ModuleType:
         """The module whose `layer_cache` this cache uses."""
         if self._backend is None:
-            from h2o_py import fast  # noqa: PLC0415  the compiled module, only where used
+            from h2o_py import fast  # noqa: PLC0415  loads the compiled module
 
             self._backend = fast
         return self._backend
@@ -226,7 +226,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     def trim(self, n: int) -> int:
         """Remove the `n` newest tokens; returns how many were removed, 0 after an eviction.
 
-        Scores of the other rows keep what the queries of the removed tokens added.
+        The scores of other rows do not change, so the removed tokens' queries still count.
         """
         if self.is_trimmable():  # settles the written tokens first
             self.awaited = None
@@ -301,13 +301,13 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def scores(self) -> mx.array | None:
-        """float32 [B, Hkv, C], -1 where not yet observed; None while empty."""
+        """float32 [B, Hkv, C], -1 for rows that no query has observed; None while empty."""
         ledger = self.ledger
         return None if ledger is None else ledger.scores
 
     @property
     def positions(self) -> mx.array | None:
-        """int32 [B, Hkv, C], -1 where the row is empty; None while empty."""
+        """int32 [B, Hkv, C], -1 for unused rows; None while the cache is empty."""
         ledger = self.ledger
         return None if ledger is None else ledger.positions
 

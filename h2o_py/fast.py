@@ -42,7 +42,7 @@ def scaled_dot_product_attention_with_scores(
     Returns:
         The output [B, Hq, L, Dv] in the dtype of `queries`, and the logits
         scale * q.k (+ additive mask), float32 [B * Hq * L, N], the lowest finite float32
-        where a row is hidden.
+        for hidden rows.
 
     """
     out, scores = ext.scaled_dot_product_attention_with_scores(

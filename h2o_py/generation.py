@@ -74,12 +74,12 @@ def generate(
     verbose: bool = False,
     **options: Any,
 ) -> str:
-    """Return the text that `stream_generate` yields; with `verbose`, print it meanwhile."""
+    """Return the text that `stream_generate` yields; verbose: print it while it is generated."""
     parts = []
     for response in stream_generate(model, tokenizer, prompt, **options):
         parts.append(response.text)
         if verbose:
-            print(response.text, end="", flush=True)  # noqa: T201  what verbose is for
+            print(response.text, end="", flush=True)  # noqa: T201  `verbose` prints the text
     if verbose:
         print()  # noqa: T201
     return "".join(parts)

@@ -63,7 +63,7 @@ def routed_attention(
         out: mx.array = cache.attend(queries, scale=scale, mask=mask, sinks=sinks)
         return out
     if hasattr(cache, "update_scores"):
-        from h2o_py import fast  # noqa: PLC0415  the compiled module, only where used
+        from h2o_py import fast  # noqa: PLC0415  loads the compiled module
 
         out, scores = fast.scaled_dot_product_attention_with_scores(
             queries, keys, values, scale=scale, mask=mask, sinks=sinks

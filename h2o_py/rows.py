@@ -109,9 +109,9 @@ class Ledger(NamedTuple):
     """
 
     scores: mx.array
-    """float32 [B, Hkv, C]; -1 where a row has not been observed yet."""
+    """float32 [B, Hkv, C]; -1 for rows that no query has observed yet."""
     positions: mx.array
-    """int32 [B, Hkv, C]; index of the token in the sequence, -1 where the row is empty."""
+    """int32 [B, Hkv, C]; index of the row's token in the sequence, -1 for unused rows."""
     novelty: mx.array
     """float32 [B, Hkv, C]; the novelty of the row's key: how much the key differed from all
     earlier keys when it was written."""

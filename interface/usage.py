@@ -22,7 +22,7 @@ def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
     setting of recall must be used by the caches or the oracle, and by the core if it has it.
 
     Raises:
-        SourceError: lists these settings and where their use is missing.
+        SourceError: lists these settings, and the parts of the project that do not use them.
 
     """
     skipped = {root / path for path in generated}

@@ -35,7 +35,7 @@ def flag(field: str) -> str:
 
 @contextmanager
 def user_errors(command: str = "ios") -> Iterator[None]:
-    """Raise errors of h2o_py in a block as UserError; `command` is the one with the help."""
+    """Raise errors of h2o_py in a block as UserError; command: whose help remedies name."""
     try:
         yield
     except H2OError as error:

@@ -1,4 +1,4 @@
-"""How long tasks report their progress, whatever shows it."""
+"""The interface by which long tasks report their progress."""
 
 from __future__ import annotations
 

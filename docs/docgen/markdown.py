@@ -30,7 +30,7 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Escape what Markdown would read as emphasis, links or HTML, outside of code.
+    """Escape characters of Markdown's emphasis and links, and of HTML, outside of code.
 
     Indented lines are code blocks and do not change.
     """

@@ -2,7 +2,7 @@
 
 `python -m docs.docgen.plan_pictures` writes docs/images/memory-light.svg and memory-dark.svg,
 an app's memory while a conversation grows, and the block between the marks in
-docs/memory-plan.md. No network is needed: the catalogue states what `plan` needs of the model.
+docs/memory-plan.md. No network is needed: the catalogue has the model's shapes for `plan`.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def draw(memory: Memory, palette: Palette, path: Path) -> None:
 
 
 def lines(axes: Axes, memory: Memory, palette: Palette) -> None:
-    """Draw both caches and the limit, each with its name beside it."""
+    """Draw the lines of both caches and of the limit, with their names."""
     end, limit, crossing = CONTEXTS[-1], memory.limit / GB, memory.crossing
     bounded, unbounded = (
         [total / GB for total in y] for y in (memory.bounded, memory.unbounded)
@@ -145,7 +145,7 @@ def frame(axes: Axes, palette: Palette) -> None:
 
 
 def sample() -> str:
-    """Run SAMPLE and write it with what it prints as Markdown."""
+    """Run SAMPLE, and return the command and its output as Markdown."""
     arguments = shlex.split(SAMPLE)[1:]
     printed = CliRunner(env={"COLUMNS": str(WIDTH)}).invoke(
         h2o_pack, arguments, catch_exceptions=False

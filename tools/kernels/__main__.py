@@ -122,7 +122,7 @@ def host_types(work: Workplace) -> list[Finding]:
 
 
 def symbols(work: Workplace) -> list[Finding]:
-    """Each macOS libmlx exports what the C++ needs."""
+    """Each macOS libmlx exports the symbols that the C++ needs."""
     nm = macos.find_nm()
     if nm is None:
         raise Skip(f"there is no llvm-nm on PATH: {GET_CLANG}")

@@ -146,7 +146,7 @@ class Walk:
     def nodes(
         self, data: dict[str, Any], function: str = "", *, implicit: bool = False
     ) -> Iterator[Node]:
-        """Yield a node and all below it."""
+        """Yield a node and all nodes below it."""
         location = self.place(data["loc"]) if data.get("loc") else None
         begins = self.file, self.line
         if "range" in data:

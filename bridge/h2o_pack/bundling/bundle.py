@@ -285,7 +285,7 @@ def compare(
 
 
 def differs(wanted: ModelFile, found: BundledFile, blob: Path | None) -> str:
-    """Describe how a file differs from what it should be; "" if it does not.
+    """Describe how a copied file differs from the wanted file; "" if it does not.
 
     blob: the file in the hub's cache. A repository's own blobs are named after their content:
     the sha256 of a file in LFS, and git's id of another file.

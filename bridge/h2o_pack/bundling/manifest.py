@@ -57,7 +57,7 @@ def check_paths(paths: Iterable[str]) -> None:
 
 
 def check_path(path: str) -> None:
-    """Refuse one path by itself."""
+    """Raise UserError if a path is not allowed, without regard to other paths."""
     reason = why_unsafe(path)
     if reason is not None:
         raise refused_path(path, reason)

@@ -102,7 +102,7 @@ class CacheFit:
 
 
 def fit(workload: Workload, devices: tuple[Device, ...]) -> CacheFit:
-    """Compare a plan with the limits of devices, all of which are known."""
+    """Compare a plan with the limits of devices; all limits must be known."""
     needed = {device: workload.on(device).plan(device.backend).total for device in devices}
     limits = {device: limit_of(device) for device in devices}
     shares = {device: (limits[device] - needed[device]) / limits[device] for device in devices}

@@ -109,6 +109,6 @@ class LossTable(Result):
 
 
 def read_losses(path: Path | None = None) -> LossTable:
-    """Read a user's own table, or facts/losses.json; UserError if it is none."""
+    """Read a user's own table, or facts/losses.json; UserError if it is not a table."""
     remedy = "Give the losses.json that `h2o-pack eval --preset storages --output DIR` wrote."
     return read_json(path or BUNDLED, LossTable, "a table of losses", remedy)

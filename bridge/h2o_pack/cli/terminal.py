@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LEAST_WIDTH = 20
 ASCII = ("ascii", "us-ascii", "ansi_x3.4-1968")
-WIDTH = 80  # where the width is not known
+WIDTH = 80  # columns, if the terminal's width is unknown
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters except tab and newline, and characters that set a text direction."""
 

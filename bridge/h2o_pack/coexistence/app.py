@@ -91,7 +91,7 @@ class App:
     unread: dict[str, str] = field(default_factory=dict)
 
     def __add__(self, other: App) -> App:
-        """Combine what two files of the app contain."""
+        """Combine the contents of two files of the app."""
         return App(
             self.folder,
             self.read + other.read,
@@ -281,7 +281,7 @@ def read_resolved(folder: Path, path: Path) -> App:
         document = json.loads(read_file(path))
         pins = (
             document.get("pins") or document["object"]["pins"]
-        )  # in the first version of the format
+        )  # the first version of the format has the key "object"
         return App(folder, (name,), tuple(dependency(pin) for pin in pins))
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
         return App(

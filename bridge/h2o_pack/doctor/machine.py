@@ -26,7 +26,7 @@ MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class ToolResult:
-    """The result of a tool. code: None if it did not end in time; output: what it printed."""
+    """The result of running a tool; code: its exit status, None if it did not end in time."""
 
     code: int | None
     output: str

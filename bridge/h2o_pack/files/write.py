@@ -34,7 +34,7 @@ def as_bytes(content: Content) -> bytes:
     return content.encode() if isinstance(content, str) else content
 
 
-ATTEMPTS = 5  # to move the user's files while another program writes there
+ATTEMPTS = 5  # tries to move the user's files while another program writes to the folder
 Keep = Callable[[Path, Path], Iterable[Move]]
 """Finds the files that must move from an earlier folder to the one that replaces it."""
 
@@ -327,7 +327,7 @@ def replace_file(path: Path, text: str) -> None:
     """Replace a file by another text, completely or not at all."""
     temporary = path.with_name(f".{path.name}.h2o-new")
     try:
-        # A killed run leaves such a file; somebody else's package may contain a link here.
+        # A killed run leaves such a file, and another person's package may contain such a link.
         temporary.unlink(missing_ok=True)
         # "x" opens no file that exists and follows no link, as open(2) says of O_EXCL.
         with temporary.open("x", encoding="utf-8", newline="\n") as file:

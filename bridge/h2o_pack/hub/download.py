@@ -90,7 +90,7 @@ class Partial:
         return self.file.tell()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move; only to the beginning, where the client starts a file again."""
+        """Move to a position; the client only moves to the beginning, to start a file again."""
         return self.file.seek(offset, whence)
 
     def truncate(self) -> int:

@@ -169,7 +169,7 @@ def hub_contents(
 ) -> Contents | Path:
     """Return the files that describe a model on the hub, at a fixed commit.
 
-    What was downloaded once is stored. Later, one small request asks whether the branch has
+    Downloaded files are stored. Later, one small request asks whether the branch has
     moved, and none if `revision` is a commit. If the hub cannot be reached, the stored files
     are used, or the folder that huggingface_hub has downloaded. Raises UserError: the revision
     has an impossible name, the hub refuses or cannot be reached, or all errors in the model.

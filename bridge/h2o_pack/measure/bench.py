@@ -1,7 +1,7 @@
 """Speed and memory of a model with H2O caches and with mlx-lm's own: `h2o-pack bench`.
 
 All caches generate in one process. In each repetition every cache runs one burst of tokens, in
-an order that changes, so that other load on the machine affects all of them alike.
+an order that changes, so that other load on the machine affects all of them equally.
 """
 
 from __future__ import annotations

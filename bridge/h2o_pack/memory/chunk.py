@@ -369,7 +369,7 @@ def queue_logits(run: Run, kit: Kit, hidden: Buffer, tokens: int) -> None:
 
 
 RUNGS = 4  # how many lengths to try between one length and its double
-FEW = 8  # up to so many tokens, caches use other operations than for longer chunks
+FEW = 8  # the most tokens of a chunk for which caches use other operations
 
 
 def prefill_peak(run: Run, step: int, *, earlier: bool = True) -> dict[str, int]:

@@ -1,4 +1,4 @@
 """Finds models and describes them: shapes, caches, weights, files.
 
-No code here reads weights: configurations and safetensors headers are enough.
+No code of this folder reads weights: configurations and safetensors headers are enough.
 """

@@ -1,4 +1,4 @@
-"""A LoRA adapter in mlx-lm's format, checked against what mlx-swift-lm can apply."""
+"""Reads a LoRA adapter in mlx-lm's format, and checks that mlx-swift-lm can apply it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def read_adapter(
             f"scale of lora_parameters is {shown(scale)}, but must be a number", REMEDY
         )
     problems.refuse()
-    assert isinstance(rank, int)  # noqa: S101 - or there was a problem
+    assert isinstance(rank, int)  # noqa: S101 - otherwise a problem was raised
     assert isinstance(scale, (int, float))  # noqa: S101
     shapes = shapes_of(tensors)
     adapted = modules(shapes, kind, rank, layers, problems)

@@ -1,7 +1,7 @@
 """Reads a model's config.json into the values that the later stages need.
 
 The layers' caches are those of mlx_lm's own model, which another process builds (`built`).
-facts/swift_models.toml lists where mlx-swift-lm differs.
+facts/swift_models.toml lists the differences of mlx-swift-lm.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Described:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Notes for the user: where mlx-swift-lm differs from mlx_lm."""
+        """Notes for the user on differences between mlx-swift-lm and mlx_lm."""
         document, config, swift = self.document, self.config, self.swift
         if swift is None:
             assumed = (

@@ -275,8 +275,8 @@ def some(names: list[str], one: str, many: str) -> str:
     return f"{one if len(names) == 1 else many} {listed}{more}"
 
 
-# Parts of a tensor's name. mlx_lm's and mlx-swift-lm's `sanitize` drop what is not of the
-# language model: towers for pictures and sound, heads that predict further tokens.
+# Parts of tensors' names. mlx_lm's and mlx-swift-lm's `sanitize` drop the tensors of SKIPPED,
+# which do not belong to the language model: towers for pictures and sound, extra heads.
 SKIPPED = {
     "vision_tower", "vision_model", "visual", "multi_modal_projector", "audio_tower",
     "embed_audio", "embed_vision", "mtp", "mtp_layers", "inv_freq",

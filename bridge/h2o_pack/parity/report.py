@@ -190,6 +190,6 @@ def sentence(difference: Difference) -> str:
 
 
 def place(difference: Difference) -> str:
-    """Return the step of a difference, after its layer if it has one."""
+    """Return "layer 3, step 7", or only the step if the difference has no layer."""
     layer = "" if difference.layer is None else f"layer {difference.layer}, "
     return f"{layer}step {difference.step}"

@@ -133,7 +133,7 @@ class Group:
 
 
 def groups(plan: PlanResult) -> list[Group]:
-    """Return the devices of a plan that have the same memory and limits."""
+    """Group the devices of a plan that have the same memory and limits."""
     alike: dict[tuple[object, ...], list[int]] = {}
     for place, fits in enumerate(zip(*(model.devices for model in plan.models), strict=True)):
         key = (fits[0].ram, *((fit.needed, fit.entitled.limit) for fit in fits))

@@ -5,10 +5,10 @@ source by accident. git compares every object with its id when it arrives. A rep
 renamed into the cache when it is complete. A lock allows one run at a time, and only the user
 can open the folder.
 
-The commit id identifies what a fetch brings, so the user's settings of git (proxy,
+The commit id identifies the result of a fetch. So the user's settings of git (proxy,
 certificates, credentials) may decide how to reach the server, and nothing else: all other
-commands run without any settings but the ones here, and without prompts, hooks, filters or
-hangs.
+commands run only with the settings in this file, without prompts, hooks and filters, and with a
+time limit.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def run_git(
     limit: float = LOCAL_LIMIT,
     index: Path | None = None,
 ) -> str:
-    """Run git and return what it prints; FailedError when it fails or does not end.
+    """Run git and return its output; FailedError if it fails or does not end in time.
 
     as_user: use the user's settings. limit: in seconds. index: the file for a work tree's
     index, if the repository has none.

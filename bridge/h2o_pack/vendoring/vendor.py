@@ -183,7 +183,7 @@ def sources(
 def copy_sources(
     upstream: Path, vendor_folder: Path, edits: EditSet, all_pins: tuple[Pin, ...]
 ) -> None:
-    """Copy only what a build needs."""
+    """Copy the files that a build needs, and no others."""
     clones = ", ".join(f"{pin.name} {pin.version}" for pin in all_pins if not pin.parent)
     for copy in edits.copies:
         root = upstream / copy.package
@@ -240,7 +240,7 @@ def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, 
 
 
 def add_files(assets_root: Path, vendor_folder: Path, files: tuple[AddedFile, ...]) -> None:
-    """Put our own files where upstream's build finds them."""
+    """Add h2o-pack's own files to the folders of upstream's build."""
     for path, source in added_files(assets_root, files).items():
         target = vendor_folder / path
         target.parent.mkdir(parents=True, exist_ok=True)

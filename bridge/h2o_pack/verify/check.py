@@ -209,7 +209,7 @@ class VendorComparison:
 
 
 def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
-    """Compare a package's Vendor/ with what was recorded when it was made."""
+    """Compare a package's Vendor/ with the records that were written with it."""
     folder = package / VENDOR_FOLDER
     if record.vendor is None:
         mine = UsersFile(VENDOR_FOLDER, "was not made by h2o-pack")
@@ -262,7 +262,7 @@ def added_to_vendor(package: Path, recorded: Mapping[str, str]) -> Iterator[User
 def verify(
     package: Path, *, quick: bool = False, say: ProgressReporter = silent
 ) -> Verification:
-    """Compare a package with what h2o-pack recorded when it wrote it.
+    """Compare a package with the records that h2o-pack wrote with it.
 
     quick: compare sizes of the model's files, without reading them. Raises UserError: the
     folder is not a package of h2o-pack, or its lock cannot be read.

@@ -1,6 +1,6 @@
-"""What an eviction policy costs: perplexity, recall and retention through the real cache.
+"""Measures the quality lost to eviction with the real cache: perplexity, recall and retention.
 
-`preset` says what is run, `tasks` and `chat_tasks` what is read and asked, `contenders` the
-caches, `reading` runs them side by side, `statistics` says which differences are real, and
-`report` is the result.
+`preset` defines the experiments, `tasks` and `chat_tasks` make the texts and questions, and
+`contenders` the caches. `reading` lets all caches read the same samples, `statistics` decides
+which differences are significant, and `report` has the results.
 """

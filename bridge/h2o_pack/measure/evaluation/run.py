@@ -244,7 +244,7 @@ class Share:
 
 
 def join() -> Share:
-    """Return the share of this process: all of the work where mlx.launch did not start it."""
+    """Return the share of this process: all of the work if mlx.launch did not start it."""
     group = mx.distributed.init()
     return Share(group.rank(), group.size(), group)
 

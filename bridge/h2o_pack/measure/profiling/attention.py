@@ -176,8 +176,7 @@ class MapBuilder:
     def __init__(self, heads: int, tokens: int) -> None:
         self._tokens, self._cells = tokens, min(CELLS, tokens)
         self.maps = np.zeros((heads, self._cells, self._cells), np.float32)
-        """[heads, queries, tokens] in cells; 0 in cells whose queries see none of the
-        tokens."""
+        """[heads, queries, tokens], in cells; 0 if a cell's queries see none of its tokens."""
 
     def add(self, first_head: int, probabilities: Array, end: int) -> None:
         """Add probabilities [G, L, N]; the newest query and token are at position `end` - 1."""

@@ -157,7 +157,7 @@ def cache_write(
     offset: int,
     config: H2OConfig,
     *,
-    copy: bool = False,  # noqa: ARG001  nothing is ever written in place here
+    copy: bool = False,  # noqa: ARG001  this function never writes in place
     row_format: RowFormat = DENSE,
 ) -> Rows:
     """The rows with the new tokens in them."""
@@ -280,7 +280,7 @@ def _logits(
     *,
     low_bias_hides: bool = False,
 ) -> mx.array:
-    """Float32 [B, Hq, L, N]; the lowest finite float where a row is hidden."""
+    """Logits, float32 [B, Hq, L, N]; those of hidden rows are the lowest finite float."""
     group = queries.shape[1] // keys.shape[1]
     wide = mx.repeat(keys.astype(mx.float32), group, axis=1)
     logits = (scale * queries.astype(mx.float32)) @ wide.swapaxes(2, 3)
@@ -299,7 +299,7 @@ def _logits(
 
 
 def probabilities(logits: mx.array, sinks: mx.array | None) -> mx.array:
-    """Softmax over the rows that a query sees; all 0 where it sees none."""
+    """Softmax over the rows that a query sees; all 0 for a query that sees none."""
     most = logits.max(axis=-1, keepdims=True)
     if sinks is not None:
         sinks = sinks.astype(mx.float32).reshape(1, -1, 1, 1)
@@ -387,7 +387,7 @@ def _rearranged(
 def _observed(
     scores: mx.array, logits: mx.array, sinks: mx.array | None, config: H2OConfig
 ) -> mx.array:
-    """Scores [B, Hkv, N] after the last `observation_window` of the queries, in order."""
+    """Scores [B, Hkv, N], updated by the last `observation_window` queries one by one."""
     batch, heads, count, rows = logits.shape
     kv_heads = scores.shape[1]
     grouped = (batch, kv_heads, heads // kv_heads, count, rows)

@@ -12,7 +12,7 @@ def _norm(vectors: mx.array) -> mx.array:
 
 
 def unit(keys: mx.array) -> mx.array:
-    """k/|k| in float32; zero where |k| is zero or not finite."""
+    """k/|k| in float32; a zero vector if |k| is zero or not finite."""
     keys = keys.astype(mx.float32)
     norm = _norm(keys)
     return mx.where(mx.isfinite(norm) & (norm > 0), keys / norm, 0.0)

@@ -119,7 +119,7 @@ def as_given(vectors: mx.array, row_format: RowFormat) -> mx.array:
 
 
 def _signs(dim: int) -> mx.array:
-    """Float32 [D]: -1 where i + 1 is not a square modulo 2053."""
+    """Float32 [D]: element i is -1 if i + 1 is not a square modulo 2053, and otherwise 1."""
     squares = {root * root % _SIGN_MODULUS for root in range(_SIGN_MODULUS)}
     return mx.array([1.0 if (i + 1) % _SIGN_MODULUS in squares else -1.0 for i in range(dim)])
 
