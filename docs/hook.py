@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # mkdocs loads this file by its path
     sys.path.insert(0, str(ROOT))
 
-from docs.docgen import pages  # noqa: E402 - after its path is known
+from docs.docgen import pages  # noqa: E402 - the lines above set its path
 
 WIDE = ("complaints.md", "reference/facts.md", "reference/policy.md")
 

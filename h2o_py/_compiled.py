@@ -13,7 +13,7 @@ _complaint = wrong_mlx()
 if _complaint is not None:
     raise CompiledModuleError(_complaint)
 
-import mlx.core  # noqa: E402, F401  brings libmlx, which the module links
+import mlx.core  # noqa: E402, F401  loads libmlx, which the module links
 
 try:
     from h2o_py import _ext as ext

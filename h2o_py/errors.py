@@ -227,7 +227,7 @@ def plain(field: str) -> str:
     return field
 
 
-class _Message(Exception):  # noqa: N818  errors and warnings share it
+class _Message(Exception):  # noqa: N818  the base of errors and warnings
     """A code of `WORDING` with its values, and the place in a file if it concerns one."""
 
     def __init__(self, code: str, *, where: str = "", **values: Any) -> None:

@@ -74,7 +74,7 @@ def generate(
     verbose: bool = False,
     **options: Any,
 ) -> str:
-    """Return the text that `stream_generate` yields; verbose: print it while it is generated."""
+    """Return the text that `stream_generate` yields; verbose: also print it as it comes."""
     parts = []
     for response in stream_generate(model, tokenizer, prompt, **options):
         parts.append(response.text)

@@ -28,7 +28,7 @@ def load(name: str, **options: Any) -> Any:
         H2OModelError: the model does not exist, or it contains code.
 
     """
-    import mlx_lm.utils  # noqa: PLC0415  takes seconds
+    import mlx_lm.utils  # noqa: PLC0415  importing it takes seconds
 
     if options.get(TRUST):
         return mlx_lm.utils.load(name, **options)
@@ -48,7 +48,7 @@ def fetched(name: str, revision: str | None) -> Path:
         H2OModelError: the hub refuses the model or cannot be reached.
 
     """
-    from huggingface_hub import snapshot_download  # noqa: PLC0415  only for the hub
+    from huggingface_hub import snapshot_download  # noqa: PLC0415  only downloads need it
     from huggingface_hub.errors import (  # type: ignore[attr-defined]  # noqa: PLC0415
         HfHubHTTPError,
         HTTPError,

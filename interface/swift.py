@@ -59,7 +59,7 @@ def recall_default(field: Field) -> str:
     return "nil" if field.default is None else f"{field.default}"
 
 
-def setting(field: Field, may_be_nil: bool = False) -> str:  # noqa: FBT001, FBT002  a template's
+def setting(field: Field, may_be_nil: bool = False) -> str:  # noqa: FBT001, FBT002  templates call it
     """Return the expression that passes a setting to the core; nil if it is not set."""
     name, expression = camel(field.name), SETTINGS[field.type]
     if may_be_nil:

@@ -317,7 +317,7 @@ def path_as_text(path: Path) -> str:
 def text_as_path(_kind: type, text: object) -> Path:
     """Return the path that `path_as_text` wrote."""
     if not isinstance(text, str):
-        raise ValueError(f"expected a path, got {text!r}")  # noqa: TRY004 - msgspec's own
+        raise ValueError(f"expected a path, got {text!r}")  # noqa: TRY004 - msgspec expects ValueError
     if text.startswith(ADDRESS):
         return Path(os.fsdecode(unquote_to_bytes(text.removeprefix(ADDRESS))))
     return Path(text)

@@ -91,7 +91,7 @@ def enclosed(text: str, begin: int) -> str:
 
 
 def buffers(parameters: str) -> Iterator[Buffer]:
-    """Yield those of a kernel's parameters that are buffers."""
+    """Yield the buffers among a kernel's parameters."""
     for parameter in split(parameters):
         match = BUFFER.search(parameter)
         if match:

@@ -210,7 +210,7 @@ def command(
         def with_terminal(
             *args: Any, as_json: bool, quiet: bool, verbose: bool, debug: bool, **options: Any
         ) -> None:
-            del debug  # the group has read it
+            del debug  # `Commands.parse_args` has already read it
             function(*args, out=Terminal(as_json, quiet, verbose), **options)
 
         with_options = with_terminal

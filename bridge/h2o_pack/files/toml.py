@@ -130,7 +130,7 @@ def lines_of(text: str, key: str) -> list[int]:
 
 
 def line_of(text: str, key: str, start: int = 1) -> int:
-    """Return the line of `key = ...` at or after a line; the line itself if there is none."""
+    """Return the number of the first line with `key = ...` from `start` on, or `start`."""
     begins = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
     for number, line in enumerate(text.splitlines()[start - 1 :], start=start):
         if begins.match(line):

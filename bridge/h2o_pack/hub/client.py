@@ -56,7 +56,7 @@ from h2o_pack.facts import known_models
 from h2o_pack.model import Model, ModelFile
 
 ANSWER_BYTES = 64 << 20
-"""The listing of a repository with a hundred thousand files has about 30 MB."""
+"""The most bytes of an answer; the listing of a hundred thousand files has about 30 MB."""
 PATIENCE = 30.0  # seconds
 SLOWEST = 1000  # bytes per second, on average over PATIENCE
 HASH = re.compile(r'(?:W/)?"?(?:[0-9a-f]{40}|[0-9a-f]{64})"?')

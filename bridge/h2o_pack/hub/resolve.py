@@ -368,9 +368,10 @@ def header(repository: Repository, file: ModelFile, problems: Problems) -> bytes
 
 
 def read_small(model: Model, largest: Mapping[str, int]) -> dict[str, bytes] | None:
-    """Read those of the files that a model has; None if the hub cannot be reached.
+    """Read the files that are named in `largest`, if the model has them.
 
-    largest: the most bytes of a file, by its name. Raises UserError: a file is larger.
+    largest: the most bytes of each file, by name. Returns None if the hub cannot be reached.
+    Raises UserError: a file is larger.
     """
     sizes = {file.path: file.size for file in model.files if file.path in largest}
     for name, size in sizes.items():

@@ -398,7 +398,7 @@ def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
     given_shapes: dict[str, tuple[int, ...]] = {}
 
     def classes(config: dict[str, Any]) -> tuple[type, type]:
-        model, arguments = utils._get_classes(config)  # noqa: SLF001  a default to wrap
+        model, arguments = utils._get_classes(config)  # noqa: SLF001  this function wraps it
 
         class Described(model):  # type: ignore[misc, valid-type]
             def load_weights(self, weights: Any, **_: Any) -> Any:

@@ -183,7 +183,7 @@ def generation_tag() -> type[Any]:
     from jinja2.parser import Parser
 
     class GenerationTag(Extension):
-        tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+        tags = {"generation"}  # noqa: RUF012 - Jinja declares it like this
 
         def parse(self, parser: Parser) -> Any:
             next(parser.stream)

@@ -153,6 +153,6 @@ def run(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
         errors = refusal.errors
     except Exception as error:  # noqa: BLE001 - a library may raise anything
         errors = unreadable(files, f"{library} fails for {files}: {in_one_line(error)}").errors
-    except BaseException:  # noqa: BLE001 - a panic, or an exit
+    except BaseException:  # noqa: BLE001 - Rust's panics and SystemExit
         errors = unreadable(files, f"{library} fails for {files}").errors
     return {"refused": [(error.what, error.remedy) for error in errors]}

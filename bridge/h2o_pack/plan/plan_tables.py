@@ -26,7 +26,7 @@ STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": 
 SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
 HELD = ("fits", "tight")
 HUNDREDTH = 0.01
-NAMES = 36  # most characters of a group's devices, so that its line has at most 80
+NAMES = 36  # the most characters for a group's devices; a line then has at most 80 characters
 PAGE = 100  # columns
 
 

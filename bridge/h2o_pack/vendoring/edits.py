@@ -52,7 +52,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class AddedFile:
-    """A file of ours that goes into upstream's tree.
+    """A file of h2o-pack that is added to upstream's tree.
 
     source is relative to the assets and may end in a pattern; a destination
     that ends in "/" is the folder that takes the files.

@@ -54,7 +54,7 @@ def trim_ledger(
     rows: Rows,
     ledger: Ledger,
     length: int,
-    config: H2OConfig,  # noqa: ARG001  as in h2o_py.fast
+    config: H2OConfig,  # noqa: ARG001  h2o_py.fast has it too
     row_format: RowFormat = DENSE,
 ) -> Ledger:
     """The ledger without the rows from `length` on; allowed only before the first eviction."""

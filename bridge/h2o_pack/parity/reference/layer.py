@@ -106,7 +106,7 @@ class LayerCache:
         self,
         keys: mx.array,
         values: mx.array,
-        copy: bool = False,  # noqa: ARG002, FBT001, FBT002  as the core's
+        copy: bool = False,  # noqa: ARG002, FBT001, FBT002  the core's signature
     ) -> tuple[mx.array, mx.array]:
         """Write tokens; returns keys and values of all rows in use."""
         if self.waiting:

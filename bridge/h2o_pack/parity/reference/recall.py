@@ -249,7 +249,7 @@ def recall(
 
     also: positions that all heads must recall, int32 [B, M].
     """
-    assert config.recall is not None  # noqa: S101  recall without its settings
+    assert config.recall is not None  # noqa: S101  the cache recalls
     tokens, first = keys.shape[2], archive.first
     queries, keys = as_stored(queries, row_format), as_stored(keys, row_format)
     logits = masked_logits(queries, keys, archive.rows(first, offset)[0], scale, mask)
@@ -326,7 +326,7 @@ def _joined(
     archive: Archive,
     config: H2OConfig,
 ) -> list[list[int]]:
-    """Half of each head's own choice, together with the positions for all heads."""
+    """Return half of each head's own choice, together with the positions for all heads."""
     heads = ledger.positions.shape[1]
     joined = []
     for number, own in enumerate(choices):
