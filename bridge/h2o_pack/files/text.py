@@ -111,7 +111,7 @@ def constant(name: str) -> float:
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its pairs; an error if a key occurs twice."""
+    """Make an object from pairs of keys and values; ValueError if a key occurs twice."""
     document = dict(pairs)
     if len(document) < len(pairs):
         seen: set[str] = set()

@@ -61,7 +61,7 @@ def read_rows(
 
 
 def load(path: Path, blame: Blame = PART_OF_PACKAGE) -> tuple[dict[str, Any], str]:
-    """Return the content of a TOML file, and its text."""
+    """Return the parsed content of a TOML file, and its text."""
     try:
         text = read_file(path).decode()
         return msgspec.toml.decode(text, type=dict[str, Any]), text

@@ -266,7 +266,7 @@ def make_folder(folder: Path) -> None:
 
 
 class NoBar:
-    """Replaces the client's own progress bar; ours counts the written bytes."""
+    """Replaces the client's progress bar, because h2o-pack's own bar counts written bytes."""
 
     def __init__(self, *_arguments: Any, **_options: Any) -> None:
         """Accept the arguments of a progress bar."""

@@ -80,7 +80,7 @@ def read_adapter(
     """Read an adapter's configuration and the headers of its tensors.
 
     weights: the shapes of the model's tensors, by name; None if unknown. Raises UserError: all
-    errors in it, or the modules that the model lacks or that have another shape.
+    errors in the adapter, or the modules that the model lacks or that have another shape.
     """
     problems = Problems(str(folder))
     if not folder.is_dir():

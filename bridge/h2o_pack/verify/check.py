@@ -358,7 +358,7 @@ class ResolvedPin(msgspec.Struct):
 
 
 class Resolution(msgspec.Struct):
-    """Package.resolved."""
+    """The content of Package.resolved."""
 
     pins: list[ResolvedPin]
 
