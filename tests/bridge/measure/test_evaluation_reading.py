@@ -189,7 +189,7 @@ def test_a_prompt_is_read_in_pieces_and_its_last_token_by_itself(monkeypatch):
 
 @pytest.mark.parametrize("name", ["rotating+recall", "sinks_recent+recall4", "full+recall"])
 def test_a_cache_without_an_archive_cannot_recall(name):
-    with pytest.raises(UserError, match="recalls nothing"):
+    with pytest.raises(UserError, match="or recall rows"):
         find_contender(name)
 
 

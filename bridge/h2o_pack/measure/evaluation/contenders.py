@@ -150,8 +150,10 @@ def find_contender(name: str) -> Contender:
     pinned, steps = bool(parts["pinned"]), parts["steps"]
     as_it_comes = fixed and policy != UNBOUNDED and storage != "dense"
     if as_it_comes or (pinned and plain) or (fixed and steps is not None):
+        missing = {UNBOUNDED: "pin or recall", ROTATING: "quantize, pin or recall"}
         raise usage_error(
-            f'there is no contender "{name}": {policy} does not quantize, pin or recall rows',
+            f'there is no contender "{name}": {policy} does not '
+            f"{missing.get(policy, 'quantize or recall')} rows",
             f'Use "{policy}" alone.',
         )
     recall = None
