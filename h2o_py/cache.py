@@ -385,7 +385,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def value_dim(self) -> int:
-        """Dv; 0 while empty."""
+        """The head dimension of values (Dv); 0 while the cache is empty."""
         rows, ledger = self.rows, self.ledger
         if rows is None or ledger is None:
             return 0

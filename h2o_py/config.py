@@ -73,7 +73,7 @@ class H2ORecall(RecallSettings):
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the settings as plain values for JSON."""
         values = dataclasses.asdict(self)
         values["layers"] = None if self.layers is None else list(self.layers)
         return values

@@ -101,13 +101,13 @@ def guarded_speculation(
 
 
 def install_routing() -> None:
-    """Route the attention of all mlx_lm models, including those imported later. Idempotent."""
+    """Route the attention of all mlx_lm models, including those that are imported later."""
     _replace(base, _NAME, _upstream, routed_attention)
     _replace(_generate, _SPECULATION, _speculate, guarded_speculation)
 
 
 def remove_routing() -> None:
-    """Undo `install_routing`. Idempotent."""
+    """Undo `install_routing`; does nothing if routing is not installed."""
     _replace(base, _NAME, routed_attention, _upstream)
     _replace(_generate, _SPECULATION, guarded_speculation, _speculate)
 

@@ -130,7 +130,7 @@ class Ledger(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The buffers of a cache."""
+    """The buffers with the rows of a cache."""
 
     pool: mx.array
     """[B, Hkv, capacity, row]: all rows; with a ring, all but the newest."""

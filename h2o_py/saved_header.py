@@ -28,7 +28,7 @@ _MARK = {"session": str, "count": int, "chain": str}
 
 
 class Saved(NamedTuple):
-    """A parsed header."""
+    """The parsed header of a saved cache."""
 
     counts: tuple[int, int, int]
     """Offset, length, and tokens written whose attention is outstanding."""

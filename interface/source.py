@@ -55,7 +55,7 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A score."""
+    """The name of a score and its meaning."""
 
     name: str
     meaning: str
@@ -113,7 +113,7 @@ class ErrorsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A way to store rows."""
+    """A storage: the bits with which a cache stores its rows."""
 
     name: str
     swift: str
@@ -133,7 +133,7 @@ class StoragesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The definitions of all files."""
+    """The definitions of policy.toml, errors.toml and storages.toml."""
 
     policy: PolicyFile
     errors: ErrorsFile

@@ -1,4 +1,4 @@
-"""Swift source of settings and messages, for the templates."""
+"""Writes settings and messages as Swift source, for the templates."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ def stages(parts: list[dict[str, int]]) -> str:
 
 
 def recall_table(recalls: Iterable[dict[str, int]], facts: int) -> str:
-    """Return one row per trial."""
+    """Return the table of recall, with a row per trial."""
     rows = ["| Tokens between | Other facts between | Cache | Recall |", "|---|---|---|---|"]
     for trial in recalls:
         cache = f"`RotatingKVCache({trial['window']}, keep=4)`" if trial["window"] else "full"
@@ -325,7 +325,7 @@ PAGES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def text(page: str) -> str:
-    """Return a page's text."""
+    """Return the Markdown of a page, by its name in PAGES."""
     file, write = PAGES[page]
     return write(figures(file))
 

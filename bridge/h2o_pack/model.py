@@ -41,7 +41,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A model's shapes."""
+    """The shapes of a model, and the bits of its weights."""
 
     model_type: Annotated[str, doc("Model type in config.json.")]
     layers: Annotated[tuple[Layer, ...], Meta(min_length=1), doc("Layers, in order.")]

@@ -82,7 +82,7 @@ class Result:
 
 @dataclass(frozen=True)
 class ErrorEntry:
-    """An error."""
+    """An error of a command."""
 
     code: Annotated[Count, doc("Exit code.")]
     what: Annotated[str, doc("What is wrong.")]

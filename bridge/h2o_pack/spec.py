@@ -110,7 +110,7 @@ class DeliverySpec:
     download: str = ""
 
     def __post_init__(self) -> None:
-        """Check the address."""
+        """Check that at most one delivery is given, and check the address of --download."""
         if self.download and self.asset_pack:
             raise usage_error(
                 "--asset-pack and --download cannot be given together",

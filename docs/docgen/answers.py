@@ -55,7 +55,7 @@ def answers(measured: Mapping[str, Cell]) -> str:
 
 
 def main() -> None:
-    """Write the table."""
+    """Write the table into README.md."""
     text = replaced(PAGE.read_text("utf-8"), MARK, answers(cells()))
     PAGE.write_text(text, encoding="utf-8", newline="\n")
 

@@ -23,7 +23,7 @@ and what to do. [Troubleshooting](../troubleshooting.md) explains each code.
 
 
 def sections() -> str:
-    """Show every command's help, and the exit codes."""
+    """Return the Markdown of every command's help, and of the exit codes."""
     from h2o_pack.cli import main  # imported late: other pages do not need the program
     from h2o_pack.errors import MEANINGS
 

@@ -15,7 +15,7 @@ HIDDEN = ("config",)
 
 
 def tables(name: str) -> str:
-    """Describe one file: the comment at its top, its single values and its tables."""
+    """Return the Markdown of a file of facts: its comment, its plain values and its tables."""
     from h2o_pack.facts import FOLDER  # imported late: other pages do not need the package
 
     text = (FOLDER / f"{name}.toml").read_text("utf-8")

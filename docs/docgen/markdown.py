@@ -39,7 +39,7 @@ def plain(text: str) -> str:
 
 
 def plain_line(line: str) -> str:
-    """Escape one line."""
+    """Escape a line, except text between backticks."""
     pieces = CODE.split(line)
     return "".join(
         piece if index % 2 else MARK.sub(r"\\\1", piece).replace("<", "&lt;")

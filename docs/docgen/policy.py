@@ -7,7 +7,7 @@ from interface.source import Field, Policy, Source
 
 
 def sections() -> str:
-    """Describe the definitions in interface/."""
+    """Return the Markdown of the definitions in interface/."""
     from interface.source import read  # imported late: it needs msgspec
 
     source = read()

@@ -20,7 +20,7 @@ def texts() -> dict[str, str]:
 
 
 def sections() -> str:
-    """Describe every document."""
+    """Return the Markdown of all documents: their keys, types and meanings."""
     return "\n\n".join(section(name, json.loads(text)) for name, text in texts().items())
 
 
@@ -30,7 +30,7 @@ def files() -> dict[str, str]:
 
 
 def section(name: str, schema: Mapping[str, Any]) -> str:
-    """Describe one document."""
+    """Return the Markdown of one document."""
     stem = name.removesuffix(".json")
     rows = [
         (code(path), kind(member, schema), yes(required), plain(member.get("description", "")))

@@ -50,7 +50,7 @@ class Scope:
 
 
 def sections() -> str:
-    """Describe the libraries and the model's module."""
+    """Return the Markdown of all libraries, and of the modules with the models."""
     parts = []
     for library in LIBRARIES:
         parts += [f"## {library}", *types(sorted((TEMPLATES / library).rglob("*.swift")))]
@@ -72,7 +72,7 @@ def types(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def section(entry: TypeEntry) -> str:
-    """Describe a type."""
+    """Return the Markdown of a type and its public members."""
     parts = [f"### {entry.name}"]
     for member in ([entry.declared] if entry.declared else []) + entry.members:
         parts += [fence(member.text, "swift"), member.comment]

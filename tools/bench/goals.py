@@ -23,7 +23,7 @@ class Claim:
 
     @property
     def verdict(self) -> Literal["met", "not met", "comparison"]:
-        """Whether the goal is met."""
+        """Whether the goal is met; "comparison" if there is no goal."""
         if self.goal is None:
             return "comparison"
         is_met = {

@@ -71,7 +71,7 @@ def translate(prepared: Prepared, library: str, clang: str) -> Translation:
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run the compiler."""
+    """Run a command and return its exit status and output."""
     return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
 
 

@@ -133,7 +133,7 @@ def extract(archive: zipfile.ZipFile, folder: Path, version: str) -> None:
 
 
 def find_compiler() -> str | None:
-    """Return clang++ on PATH."""
+    """Return the path of clang++; None if it is not on PATH."""
     return shutil.which("clang++")
 
 

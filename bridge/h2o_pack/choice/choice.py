@@ -70,7 +70,7 @@ class CacheCandidate:
 
 @dataclass(frozen=True)
 class ModelCandidate:
-    """A model with its cache."""
+    """A model that can be chosen, with the best of its caches."""
 
     model: Annotated[str, doc("Name to give as --model.")]
     weights: Annotated[Count, doc("Bytes of the weights.")]
@@ -86,7 +86,7 @@ class ModelCandidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Result):
-    """The choice for some devices."""
+    """All candidates for some devices, and which of them was chosen."""
 
     devices: Annotated[tuple[str, ...], doc("Devices on which the choice must fit.")]
     context: Annotated[Count, doc("Tokens of the longest conversation.")]
@@ -101,7 +101,7 @@ class Choice(Result):
 
     @property
     def chosen(self) -> ModelCandidate | None:
-        """The chosen model."""
+        """The chosen model; None if no model fits."""
         return next((model for model in self.models if model.refused is None), None)
 
 
@@ -169,7 +169,7 @@ def full_caches(choice: Choice) -> Iterator[str]:
 
 
 def flags(choice: Choice, model: ModelCandidate, cache: CacheCandidate) -> str:
-    """Write the choice as options."""
+    """Return the choice as options of the command line."""
     recall = " --recall --archive files" if cache.recall else ""
     return (
         f"--model {model.model} --context {choice.context} --max-kv {cache.max_kv} "

@@ -43,7 +43,7 @@ NOTHING = Loss(0.0, 1.0, loses_facts=False)
 
 @dataclass(frozen=True)
 class MeasuredLoss:
-    """The loss of one cache."""
+    """The measured loss of a storage that keeps a share of the rows."""
 
     kv: Annotated[str, doc("Storage of the rows.")]
     share: Annotated[Share, doc("Rows that a head keeps, as a share of the tokens read.")]

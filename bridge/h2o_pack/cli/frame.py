@@ -83,7 +83,7 @@ class Commands(click.Group):
         return list(self.modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import a command."""
+        """Import the module of a command and return the command; None if it is unknown."""
         if cmd_name not in self.modules:
             return None
         command = getattr(import_module(self.modules[cmd_name]), cmd_name)

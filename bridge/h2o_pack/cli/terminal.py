@@ -180,7 +180,7 @@ class PlainStream:
         return self.rich_proxied_file.write(plain(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write several texts."""
+        """Write several texts without control characters."""
         for line in lines:
             self.write(line)
 

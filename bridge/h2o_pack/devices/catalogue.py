@@ -69,7 +69,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class Number:
-    """A number and its source."""
+    """A number about a device, a chip or a memory class, with its source."""
 
     of: Annotated[str, doc("Chip, memory class or identifier to which the number applies.")]
     what: Annotated[What, doc("Which number it is.")]
@@ -116,7 +116,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class PublishedSpeed:
-    """A published speed."""
+    """A published speed of generation with a model on a device."""
 
     model: Annotated[str, doc("Model of the catalogue.")]
     identifier: Annotated[str, doc("The device.")]
@@ -191,7 +191,7 @@ class Device:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its names, in lower case."""
+        """The device's identifier, name and title, in lower case."""
         return tuple(name.casefold() for name in (self.identifier, self.name, self.title))
 
 
@@ -202,7 +202,7 @@ def first(numbers: tuple[Number, ...], what: What) -> Number | None:
 
 @dataclass(frozen=True, kw_only=True)
 class DevicesResult(Result):
-    """Devices of the catalogue."""
+    """The devices of the catalogue, and the files that they were read from."""
 
     files: Annotated[
         tuple[str, ...], doc("Files that were read; the later ones override the earlier ones.")

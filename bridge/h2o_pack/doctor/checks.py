@@ -255,7 +255,8 @@ GB = 10**9
 LEAST_GB = 1
 """Free GB that a package needs at least: it takes a few MB, and its build several hundred."""
 ROOM_GB = 10
-"""Free GB that are enough for any model: those for phones have up to about 5, plus a build."""
+"""Free GB that are enough for any model and a build; models for phones have up to about 5
+GB."""
 
 
 def output(machine: Surroundings) -> Finding:

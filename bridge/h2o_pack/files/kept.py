@@ -71,7 +71,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Move:
-    """A file or folder of the user's, and its place in the new folder; both relative."""
+    """A file or folder of the user, and its place in the new folder, as relative paths."""
 
     path: str
     target: str

@@ -1,1 +1,1 @@
-"""The Hugging Face Hub: finding, describing and downloading a model."""
+"""Finds, describes and downloads models on the Hugging Face hub."""

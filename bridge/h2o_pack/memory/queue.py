@@ -215,7 +215,7 @@ class Backend:
 
 @cache
 def backends() -> Mapping[str, Backend]:
-    """Backends by name."""
+    """Return the backends of facts/backends.toml by name."""
     return by("name", read_rows(FOLDER / "backends.toml", "backend", Backend))
 
 

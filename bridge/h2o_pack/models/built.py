@@ -378,7 +378,7 @@ def fits(value: Any, hint: Any, name: str) -> bool:
 
 
 def wanted(hint: Any, name: str) -> str:
-    """Describe valid values."""
+    """Describe in words the valid values of an argument, from its type and name."""
     kinds = [arg for arg in typing.get_args(hint) if arg is not NoneType]
     if typing.get_origin(hint) in (typing.Union, UnionType) and kinds:
         return wanted(kinds[0], name)

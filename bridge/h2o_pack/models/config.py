@@ -265,7 +265,7 @@ def read_quantization(
 
 
 def affine(value: object, key: str, problems: Problems) -> tuple[int, int]:
-    """Read {"bits": ..., "group_size": ...}."""
+    """Return bits and group size from {"bits": ..., "group_size": ...}; add errors."""
     if not isinstance(value, dict):
         problems.add(f"{key} is {shown(value)} but should be an object", CONVERTED)
         return 0, 0

@@ -269,7 +269,7 @@ def check_tensors(
 
 
 def some(names: list[str], one: str, many: str) -> str:
-    """List some names as text."""
+    """Return the first names, and the number of the others, as text."""
     listed = ", ".join(shown(name) for name in names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{one if len(names) == 1 else many} {listed}{more}"

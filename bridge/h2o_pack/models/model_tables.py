@@ -56,7 +56,7 @@ class CatalogueEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueResult(Result):
-    """The catalogue."""
+    """The models of the catalogue."""
 
     models: Annotated[tuple[CatalogueEntry, ...], doc("The known models.")]
 
@@ -187,7 +187,7 @@ def short_row(model: CatalogueEntry) -> tuple[str, ...]:
 
 
 def print_model(model: Model, console: Console) -> None:
-    """Show one model."""
+    """Show the description of one model, and its remarks."""
     table = Table(title=escape(model.id), title_justify="left", show_header=False)
     for name, value in rows(model).items():
         table.add_row(name, escape(value))

@@ -51,7 +51,7 @@ class VendorResult(Result):
 
 @dataclass(frozen=True)
 class PackagedFile:
-    """A file of the model."""
+    """A file in the folder of a model."""
 
     path: Annotated[str, doc("Path in the model's folder.")]
     size: Annotated[Count, doc("Bytes of the file.")]
@@ -83,7 +83,7 @@ class StatedLicense:
 
 @dataclass(frozen=True, kw_only=True)
 class PackagedModel:
-    """A model of the package."""
+    """One model of the package, with its cache and its files."""
 
     folder: Annotated[str, doc("Folder of the model in the package.")]
     model: Annotated[str, doc("Hub id, short name or folder name.")]

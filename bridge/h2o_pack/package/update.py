@@ -50,7 +50,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateResult(Result):
-    """What an update changes."""
+    """The changes of an update, and the new package."""
 
     package: Annotated[Path, doc("The package's folder.")]
     changes: Annotated[tuple[Change, ...], doc("All changes, made or planned.")]

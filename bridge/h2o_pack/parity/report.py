@@ -88,7 +88,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Level:
-    """One level of parity."""
+    """The result of one level of parity."""
 
     number: Annotated[Count, doc("1 to 3.")]
     name: Annotated[str, doc("op, trace or tokens.")]

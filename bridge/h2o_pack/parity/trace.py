@@ -110,7 +110,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Trace:
-    """Recorded cases."""
+    """A folder with recorded cases."""
 
     folder: Path
     cases: tuple[Case, ...]

@@ -97,7 +97,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class DeviceFit:
-    """The plan on one device."""
+    """The plan of a model compared with one device."""
 
     identifier: Annotated[str, doc("Identifier of the device.")]
     name: Annotated[str, doc("Name of the device, with its storage if the RAM depends on it.")]

@@ -170,7 +170,7 @@ def field_schema(field: Field) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyResult(Result):
-    """A named policy."""
+    """The settings of a named policy."""
 
     name: Annotated[str, doc("Name of the policy.")]
     title: Annotated[str, doc("Title of the policy.")]

@@ -184,7 +184,7 @@ class Workload:
         return self.model.config.context if self.context is None else self.context
 
     def plan(self, backend: str) -> MemoryPlan:
-        """The plan on a backend."""
+        """Return the memory plan on a backend, by its name in facts/backends.toml."""
         return planned(self, backend)
 
     def with_max_kv(self, rows: int) -> Workload:

@@ -176,7 +176,7 @@ MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~-])")
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedProofs(Result):
-    """Reports that were imported."""
+    """The result of importing reports into the page."""
 
     reports: Annotated[Count, doc("Number of reports on the page.")]
     changed: Annotated[tuple[str, ...], doc("Files that were written in the checkout.")]

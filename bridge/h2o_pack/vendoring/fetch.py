@@ -62,7 +62,7 @@ SETTINGS = (
     *("-c", "maintenance.auto=false"),
 )
 FETCH = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
-"""One commit, without its history."""
+"""Options of git that fetch one commit without its history."""
 ON_THE_WAY = (
     # git compares arriving objects with their ids, and refuses malformed ones.
     *("-c", "transfer.fsckObjects=true"),

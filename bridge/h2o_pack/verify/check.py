@@ -40,7 +40,7 @@ VendorState = Literal["checked", "not made", "missing"]
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference from the records."""
+    """A difference between a file of the package and its record."""
 
     part: Annotated[Part, doc("Part of the package.")]
     path: Annotated[str, doc("Path in the package.")]
@@ -350,7 +350,7 @@ def resolution(text: str) -> list[ResolvedPin]:
 
 
 class ResolvedPin(msgspec.Struct):
-    """A package in Package.resolved."""
+    """The entry of a package in Package.resolved."""
 
     identity: str
     location: str

@@ -185,7 +185,7 @@ def _recall_title(recall: H2ORecall | None) -> str:
 
 @cache
 def policies() -> dict[str, Policy]:
-    """Return all of policies.toml."""
+    """Return the policies of policies.toml, by name."""
     file = resources.files(__package__) / "policies.toml"
     return parse_toml(file.read_text("utf-8"), dict[str, Policy], "policies.toml")
 

@@ -98,7 +98,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class HeadProfile:
-    """A query head."""
+    """The attention of one query head."""
 
     head: int
     kv_head: Annotated[int, doc("The KV head that it reads.")]
@@ -107,7 +107,7 @@ class HeadProfile:
 
 @dataclass(frozen=True)
 class LayerProfile:
-    """A layer's attention."""
+    """The attention of one layer, as means over heads, samples and queries."""
 
     index: Annotated[int, doc("Index of the layer's cache in the model.")]
     cache: Annotated[str, doc("Class of mlx_lm's cache for the layer.")]
@@ -132,7 +132,7 @@ class LayerProfile:
 
 @dataclass(frozen=True)
 class SkippedLayer:
-    """A layer without a profile."""
+    """A layer whose attention was not profiled."""
 
     index: Annotated[int, doc("Index of its cache in the model.")]
     cache: Annotated[str, doc("Class of mlx_lm's cache for the layer.")]
