@@ -40,7 +40,7 @@ def multiply_adds_per_second(instruction_set: str) -> float:
         kernels.append({"OPENBLAS_CORETYPE": "SkylakeX"})
     rates = []
     for choice in kernels:
-        process = subprocess.run(  # noqa: S603  this module, by this interpreter
+        process = subprocess.run(  # noqa: S603  runs this module with this interpreter
             [sys.executable, "-m", __name__],
             env={**environment, **choice},
             capture_output=True,

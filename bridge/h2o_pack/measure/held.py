@@ -108,7 +108,7 @@ def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
     Raises UserError with the internal-error exit code: the process failed.
     """
     command = [sys.executable, "-m", __name__, model, *map(str, runs)]
-    process = subprocess.run(  # noqa: S603 - this module, by this interpreter
+    process = subprocess.run(  # noqa: S603 - runs this module with this interpreter
         command,
         capture_output=True,
         text=True,
