@@ -96,7 +96,7 @@ class Attend {
   mx::array& pool() {
     return in_[pool_input(settings_)];
   }
-  /// Where new tokens are: the ring, or the pool without one.
+  /// The buffer that has the new tokens: the ring, or the pool if there is no ring.
   mx::array& newest() {
     return in_[newest_input(settings_)];
   }

@@ -64,7 +64,7 @@ struct Ledger {
   mx::array positions; ///< int32 [B, Hkv, C], -1 if the row is empty
   mx::array novelty;   ///< float32 [B, Hkv, C]
   mx::array key_sum;   ///< float32 [B, Hkv, Dk], the sum of all unit keys so far
-  mx::array victim;    ///< int32 [B, Hkv], the next row to evict; -1 below C tokens
+  mx::array victim;    ///< int32 [B, Hkv], the next row to evict; -1 until C rows are used
   /// bool [B, Hkv, C], the rows that recall holds and eviction skips; none without
   /// recall. A step returns the same array, except for a chunk whose rows are sorted into
   /// new buffers.

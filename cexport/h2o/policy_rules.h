@@ -29,9 +29,9 @@ using Value = std::variant<
 /// Settings by name; a missing one gets its default.
 using Values = std::map<std::string, Value>;
 
-/// An error or a warning of interface/errors.toml, with its values. In `out_of_range`,
-/// the value `allowed` is a key of errors.toml too, and that text's values (`least`,
-/// `most`, `choices`) are beside it.
+/// An error or a warning of interface/errors.toml, with the values for its text. In
+/// `out_of_range`, the value `allowed` is the key of another text in errors.toml; `values`
+/// also has the values for that text (`least`, `most`, `choices`).
 struct Problem {
   std::string code;
   std::map<std::string, std::variant<int64_t, std::string>> values;

@@ -163,7 +163,7 @@ inline float h2o_observed(
   return score < 0 ? m : next;
 }
 
-/// Whether a row of this position must stay.
+/// Whether eviction must skip a row with this position.
 inline bool h2o_is_protected(
     int position, const constant H2OLedger& ledger, const device int* pins) {
   if (position < ledger.policy.sink_size || position >= ledger.recent_from) {
