@@ -91,7 +91,7 @@ def read(values: Sequence[str], form: str, store: str | None) -> Saved:
     Raises:
         H2OStateError: the format or the number of strings differs, or a string is invalid.
         H2OConfigError: the configuration or the row format is invalid.
-        H2OFileError: the archive is in files, and `store` is None or another archive.
+        H2OFileError: the archive is in files, and `store` is None or has another archive.
 
     """
     recalls = bool(values) and values[0] == form + RECALL

@@ -70,7 +70,7 @@ def kernels() -> tuple[Kernel, ...]:
 
 
 def included(header: str) -> list[str]:
-    """Return the names of all headers that a header includes, each once, and its own last."""
+    """Return the names of all headers that a header includes, then the header's own name."""
     names: dict[str, None] = {}
     for name in INCLUDE.findall(read_header(header)):
         names.update(dict.fromkeys(included(name)))

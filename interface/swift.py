@@ -18,7 +18,7 @@ TYPES = {
     "folder": "String",
 }
 VALUE_TYPES = {"text": "String", "integer": "Int", "names": "[String]"}
-SETTINGS = {  # types of arguments to the core
+SETTINGS = {  # Swift for a setting that is passed to the core, by the setting's type
     "integer": ".integer({})",
     "number": ".number(Double({}))",
     "score": ".text({}.rawValue)",
@@ -27,7 +27,7 @@ SETTINGS = {  # types of arguments to the core
     "layers": ".integers({})",
     "folder": ".text({})",
 }
-VALUES = {  # types of results of the core; ranges need no conversion
+VALUES = {  # Swift for a setting that the core returns, by its type; ranges stay unchanged
     "integer": 'policy.integer("{}")',
     "number": 'Float(policy.number("{}"))',
     "score": 'Score(rawValue: policy.text("{}")) ?? .peak',

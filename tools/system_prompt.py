@@ -44,8 +44,8 @@ NOTE = (
 class Measured:
     """Timings of first turns after a system prompt of `tokens` tokens.
 
-    whole: with reading the prompt. prepared: with prepared caches. loading: of the prepared
-    file. size: bytes of this file.
+    whole: a turn that reads the prompt. prepared: a turn with prepared caches. loading: the
+    time to load the file of the caches. size: bytes of this file.
     """
 
     tokens: int

@@ -88,7 +88,7 @@ class ModelSpec:
 
     @property
     def is_open(self) -> bool:
-        """Whether the model or its rows are open."""
+        """Whether the model, or its number of rows, is still to be chosen."""
         return self.model is None or self.cache.max_kv is None
 
     def filled(self) -> ModelSpec:

@@ -267,7 +267,7 @@ _SETTLED = 4 * STEPS
 def archive_writing(options: Options, dtype: str, rest: Timing) -> Section:
     """Measure the same layer with its archive in memory and in files.
 
-    rest: of the layer, for one token.
+    rest: the time of the rest of the layer (`RestOfLayer`) for one token.
     """
     rows, claims = [], []
     for store in ("memory", "files"):

@@ -96,7 +96,7 @@ def one_core() -> Iterator[None]:
 
 def _allow(threads: list[int], cores: set[int]) -> None:
     for thread in threads:
-        with suppress(ProcessLookupError):  # it has ended
+        with suppress(ProcessLookupError):  # the process has ended
             os.sched_setaffinity(thread, cores)
 
 
@@ -208,7 +208,7 @@ TIMES_SEEN = (1, 4, 16)
 
 
 def growth(options: Options, dtype: str) -> Section:
-    """Measure the dense step for several C, and for one C after texts of several lengths."""
+    """Measure the dense cache's step with several C, and with one C after longer texts."""
     dense, kind = BY_NAME["dense"], getattr(mx, dtype)
     sized = {
         str(size): steady(dense, dataclasses.replace(options, capacity=size), kind)

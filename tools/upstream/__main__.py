@@ -66,8 +66,8 @@ class Drift:
 class Looked:
     """One checked package.
 
-    where: its folder. version: of the installed package; "" for a clone. expectations: the
-    number of checks.
+    where: the package's folder. version: the installed package's; "" for a clone. expectations:
+    the number of checks.
     """
 
     package: str

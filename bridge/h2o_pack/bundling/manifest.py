@@ -76,7 +76,7 @@ def printable(path: str) -> str:
 
 
 def refused_path(path: str, what: str) -> UserError:
-    """Make the error for a path."""
+    """Make the error for a path that cannot be bundled; what: the reason, as a predicate."""
     return model_error(
         f"the model's file {printable(path)} {what}",
         "Rename the file in a local copy of the model, and give the copy's folder as --model.",

@@ -470,7 +470,7 @@ def of_model(question: Question, name: str, model: Model, table: LossTable) -> C
 
 
 def size_of_app(question: Question, model: Model) -> AppSize:
-    """Return the size of an app with a model alone."""
+    """Return the size of an app whose only model is this one."""
     spec = question.spec
     return app_size(model_bytes(model), apart=spec.delivery.apart, upstream=spec.upstream)
 

@@ -155,7 +155,7 @@ def option(key: str, value: Any, where: str) -> list[str]:
 
 
 def refused(what: str, where: str) -> UserError:
-    """Make the error for a mistake in the file."""
+    """Make the error for a mistake in the file of packages."""
     return usage_error(what, REMEDY, where=where)
 
 

@@ -66,7 +66,7 @@ class Terminal:
 
     @contextmanager
     def progress(self, *, log: bool = False) -> Iterator[ProgressReporter]:
-        """Show the current step on a terminal; with `log`, finished steps also elsewhere."""
+        """Show the current step on a terminal; with `log`, write finished steps to files."""
         from h2o_pack.progress import silent
 
         screen = messages()
@@ -141,7 +141,7 @@ def results() -> Console:
 
     class Results(rich_console.Console):
         def on_broken_pipe(self) -> None:
-            """Let the command handle it; rich would end the process with 1."""
+            """Let the command handle a closed pipe, for which rich would exit with status 1."""
             raise BrokenPipeError
 
     console = Results(highlight=False, soft_wrap=True)

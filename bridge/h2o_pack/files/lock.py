@@ -170,5 +170,5 @@ class Head(msgspec.Struct):
 
 
 def damaged(path: Path, what: str = "is damaged") -> UserError:
-    """Make the error for a record of ours that cannot be read."""
+    """Make the error for a record of h2o-pack that cannot be read."""
     return output_error(f"{path.name} {what}", f"{REMEDY}.", where=str(path))

@@ -23,7 +23,7 @@ SYSTEM_PROMPT, ADAPTER = "system-prompt.tensors", "adapters.tensors"
 file with that extension as weights."""
 ADAPTER_CONFIG = "adapter_config.json"
 TRACES_FOLDER = "Traces"
-"""In the sources of the model's module: traces that its app replays on a device."""
+"""The folder, in the sources of the model's module, of traces that its app replays."""
 VENDOR_MANIFEST = "manifest.json"
 
 

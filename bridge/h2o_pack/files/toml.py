@@ -141,8 +141,8 @@ def line_of(text: str, key: str, start: int = 1) -> int:
 def parse_toml(text: str, kind: type[File], where: str, blame: Blame = PART_OF_PACKAGE) -> File:
     """Turn TOML into a `msgspec.Struct` or a mapping to structs, whose fields may be structs.
 
-    where: the name of the file in errors. Raises UserError: the text is not TOML or not of the
-    type; names the entry.
+    where: the name of the file in errors. Raises UserError, which names the entry: the text is
+    not TOML, or an entry does not have its type.
     """
     try:
         document = msgspec.toml.decode(text)

@@ -250,7 +250,7 @@ def network(hub_id: str, what: str, remedy: str) -> UserError:
 
 
 def wrong_bytes(hub_id: str, what: str) -> WrongBytesError:
-    """Make the error for an answer that contains something else than requested."""
+    """Make the error for an answer that contains something other than the requested bytes."""
     return WrongBytesError(
         f"{hub_id} cannot be read: the hub {what}", remedy=AGAIN, code=ExitCode.NETWORK
     )

@@ -320,7 +320,7 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
     }
     tensors = {}
     for file, data in headers.items():
-        if not data:  # its error was added before
+        if not data:  # the error of this file was added before
             continue
         with problems.caught():
             tensors[file.path] = parse_header(data, file.size, file.path, problems.where)

@@ -74,7 +74,7 @@ class HeldRun:
     """A run of a model with one kind of cache.
 
     max_kv: rows per KV head and layer. step: tokens of the prompt that are read at once.
-    tokens: of the prompt and the answer, which has `GENERATED`.
+    tokens: number of tokens of the prompt and the answer; the answer has `GENERATED`.
     """
 
     cache: str
@@ -90,9 +90,9 @@ class HeldRun:
 class Held:
     """Bytes of memory in a run.
 
-    peak: the highest value of MLX's counter. rows, ledger: of all H2O caches after the run; 0
-    with mlx-lm's caches. weights: of the model. footprint: the largest memory of the process so
-    far (`largest_footprint`).
+    peak: the highest value of MLX's counter. rows, ledger: bytes in all H2O caches after the
+    run; 0 with mlx-lm's caches. weights: the model's bytes. footprint: the largest memory of
+    the process so far (`largest_footprint`).
     """
 
     peak: int

@@ -92,8 +92,8 @@ def interleave(
     """Measure contenders in turn, one burst of each per repetition.
 
     Each repetition has another order, so that a contender does not always follow the same one;
-    all runs of the program use the same orders. steps: of a burst; None for as many as take
-    about `BURST_US` microseconds.
+    all runs of the program use the same orders. steps: number of steps of a burst; None for as
+    many as take about `BURST_US` microseconds.
     """
     if steps is None:
         for burst in bursts.values():

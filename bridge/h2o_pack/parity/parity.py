@@ -85,7 +85,7 @@ def run_parity(
 
 @dataclass(frozen=True)
 class ModelRun:
-    """Checks the levels of one of a package's models.
+    """Checks one model of a package at each level.
 
     root: the package's folder. record: its lock. build: its built Swift tests, None without
     Swift. progress: called with each step's name.

@@ -60,7 +60,8 @@ class CaseResult:
     def compared(self, difference: Difference, size: float = 0.0) -> CaseResult:
         """Return the result with one more comparison.
 
-        size: of the difference, for the largest of its kind. A `detail` of "" means allowed.
+        size: the difference, kept if it is the largest of its kind so far. A `difference` whose
+        `detail` is "" is allowed.
         """
         largest = {"output": "largest_output_difference", "scores": "largest_score_difference"}
         changes: dict[str, Any] = {"comparisons": self.comparisons + 1}

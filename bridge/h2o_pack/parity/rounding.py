@@ -58,8 +58,8 @@ class Exchange:
 class Run:
     """A run of mlx-lm with Swift's tokens and evictions.
 
-    exchanges: of the run with the model's own weights. gaps: of each exchange in this run; NaN
-    if the caches lack one of its two rows.
+    exchanges: those of the run with the model's own weights. gaps: the gap of each exchange in
+    this run; NaN if the caches lack one of the exchange's two rows.
     """
 
     tokens: list[int]

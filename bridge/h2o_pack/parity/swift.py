@@ -157,7 +157,7 @@ def find_swift() -> str | None:
 def check_cxx(folder: Path) -> None:
     """Compile a line of C++ to check that Swift's clang finds the system's C++ library.
 
-    folder: of the Swift toolchain's programs. Raises UserError: it does not.
+    folder: of the Swift toolchain's programs. Raises UserError: the line does not compile.
     """
     beside = folder / "clang++"
     compiler = str(beside) if beside.exists() else shutil.which("c++") or shutil.which("g++")

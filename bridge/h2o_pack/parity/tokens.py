@@ -175,10 +175,10 @@ def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> b
 
 
 def spreads(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> list[float]:
-    """Return the largest change of each exchange's gap by moved weights.
+    """Return how much moving the weights changes each exchange's gap at most.
 
-    If no run with moved weights kept both rows of an exchange, it gets the largest change of
-    the other exchanges.
+    If no run with moved weights kept both rows of an exchange, the exchange gets the largest
+    change of all others.
     """
     own = [exchange.spread([run[at] for run in gaps]) for at, exchange in enumerate(exchanges)]
     return [spread or max(own) for spread in own]
@@ -194,14 +194,14 @@ def with_exchanges(
     own, swift = first.positions
     detail = (
         f"head {first.head} evicts {swift}, Python {own}: their importances differ by "
-        f"{first.gap:.2g}, and one rounding of each weight changes that by "
+        f"{first.gap:.2g}, and one rounding of each weight changes the difference by "
         f"{spreads(exchanges, gaps)[0]:.2g}; {len(exchanges)} such choices"
     )
     return result.tie(first.layer, first.step, detail, "rows")
 
 
 def draw_detail(result: CaseResult, again: CaseResult, draw: int) -> str:
-    """Say that Swift's logits equal those of mlx-lm with moved weights."""
+    """Say that Swift's logits equal mlx-lm's after each weight was moved by one rounding."""
     return (
         f"decided by rounding: the logits differ by {result.largest_output_difference:.2g} "
         f"from those of mlx-lm, and by {again.largest_output_difference:.2g} from those of "
@@ -210,7 +210,7 @@ def draw_detail(result: CaseResult, again: CaseResult, draw: int) -> str:
 
 
 def change_detail(again: CaseResult, change: float) -> str:
-    """Say that moved weights change mlx-lm's logits about as much as Swift's differ."""
+    """Say that moving each weight changes mlx-lm's logits about as much as Swift's differ."""
     return (
         f"decided by rounding: the logits differ by {again.largest_output_difference:.2g} from "
         f"those of mlx-lm, which themselves change by up to {change:.2g} when each weight is "

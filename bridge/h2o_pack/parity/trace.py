@@ -74,10 +74,11 @@ JOINED = ("joint recall", "joint kv k8v4")
 class Case:
     """A run of the model; after recording, also an entry of trace.json.
 
-    kv: the storage, a name in h2o_py.models.STORAGES. group_size: of quantized rows. joined:
-    whether the caches of the recorded layers choose together which rows to recall. After
-    recording, layers: the recorded layers, by their index among the caches that evict; scale:
-    of logits; steps: the number of new tokens in each call of the model.
+    kv: the storage, a name in h2o_py.models.STORAGES. group_size: elements of a quantized row
+    that share a scale. joined: whether the caches of the recorded layers choose together which
+    rows to recall. After recording, layers: the recorded layers, by their index among the
+    caches that evict; scale: the factor of logits; steps: the number of new tokens in each call
+    of the model.
     """
 
     name: str
@@ -298,8 +299,8 @@ def recorded_layers(
 ) -> tuple[int, ...]:
     """Choose the layers to record: the first, the last, the middle one, and one of each shape.
 
-    Returns at least one, and no more than MOST_BYTES has room for. tokens_so_far: tokens that
-    the recorders have seen. tokens: of the whole run.
+    Returns at least one layer, and at most as many as fit into MOST_BYTES. tokens_so_far:
+    number of tokens that the recorders have seen. tokens: number of tokens of the whole run.
     """
     of_shape: dict[tuple[Any, ...], int] = {}
     for layer, cache in enumerate(recorders):

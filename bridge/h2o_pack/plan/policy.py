@@ -28,7 +28,7 @@ from h2o_py.errors import H2OConfigError
 from h2o_py.policy_fields import FIELDS, NAMED_POLICIES, Field
 
 SETTINGS = {field.name: field for field in FIELDS if not field.required}
-"""Settings of a policy by name, without the number of rows, a command-line option."""
+"""Settings of a policy by name, except the number of rows, for which `--max-kv` exists."""
 RECALL = {field.name: (option, field) for option, field in OF_RECALL.items()}
 """Settings of recall by name: the field of `CacheSpec`, and the setting's description."""
 ARCHIVES = ("memory", "files")

@@ -118,7 +118,7 @@ def is_leftover(path: PurePosixPath) -> bool:
 def content_of_model(
     package: Path, folder: str, bundled: Manifest, *, quick: bool, say: ProgressReporter
 ) -> Iterator[Difference]:
-    """Yield the files in a model's folder that differ from its manifest, in its order."""
+    """Yield a model's files that differ from its manifest, in the order of the manifest."""
 
     def check(
         file: BundledFile, add: Callable[[int], None], stop: threading.Event

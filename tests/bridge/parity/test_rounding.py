@@ -59,7 +59,7 @@ def test_logits_that_mlx_lm_gives_after_one_rounding_are_no_difference(asked, ot
     [tie] = results["kv 8"].ties
     assert tie.step == STEP
     assert tie.detail.startswith("decided by rounding: the logits differ by ")
-    assert tie.detail.endswith("when each weight is moved by one rounding (draw 1)")
+    assert tie.detail.endswith("with each weight moved by one rounding (draw 1)")
 
 
 def test_other_logits_remain_a_difference(asked, other):

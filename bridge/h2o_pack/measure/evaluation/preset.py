@@ -28,11 +28,12 @@ Some = Meta(min_length=1)
 class Group(Struct, frozen=True, forbid_unknown_fields=True):
     """Contenders that are compared in one table.
 
-    id: key in JSON. title: of the table. contenders: names (`measure.evaluation.contenders`);
-    the full cache is added to every table. budgets: rows per KV head, as numbers or as shares
-    of the length such as "1/4". equal: "rows" gives all contenders the same number of rows;
-    "bytes" gives each as many rows as fit into the bytes of the default policy with 16-bit
-    rows, including its ledger. baseline: the contender that the others are compared with.
+    id: key in JSON. title: the table's heading. contenders: names
+    (`measure.evaluation.contenders`); the full cache is added to every table. budgets: rows per
+    KV head, as numbers or as shares of the length such as "1/4". equal: "rows" gives all
+    contenders the same number of rows; "bytes" gives each as many rows as fit into the bytes of
+    the default policy with 16-bit rows, including its ledger. baseline: the contender that the
+    others are compared with.
     """
 
     id: str
@@ -46,18 +47,18 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
 class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     """Samples of one kind, and the groups of contenders that read them.
 
-    id: key in JSON. title: of the section on the page. task: "read" lets the model read text
-    token by token and then asks; "prompts" reads text as prompts and asks in each of the
-    `ways`; "chat" does the same with conversations (`measure.evaluation.chat_tasks`); "speed"
-    measures the time to generate. lengths: tokens of a sample, or of the prompt for "speed".
-    samples: how many per seed, or how many runs for "speed". ask: "nothing" asks no question;
-    "one" puts one fact into a sample, at the next of the `depths`; "all" puts one at each depth
-    and asks for each on a copy of the cache; "turns" asks for them one after another. depths:
-    places of the facts, from 0, the beginning of the text, to 1, its end. decoys: number of
-    other facts of the same form, spread over the text, for "one" and for conversations. digits:
-    of each fact's number. ways: of asking, for "prompts" and "chat". seeds: of the samples;
-    empty to use the preset's. generate: how many tokens to generate for "speed". groups: the
-    tables.
+    id: key in JSON. title: the heading of the section on the page. task: "read" lets the model
+    read text token by token and then asks; "prompts" reads text as prompts and asks in each of
+    the `ways`; "chat" does the same with conversations (`measure.evaluation.chat_tasks`);
+    "speed" measures the time to generate. lengths: tokens of a sample, or of the prompt for
+    "speed". samples: how many per seed, or how many runs for "speed". ask: "nothing" asks no
+    question; "one" puts one fact into a sample, at the next of the `depths`; "all" puts one at
+    each depth and asks for each on a copy of the cache; "turns" asks for them one after
+    another. depths: places of the facts, from 0, the beginning of the text, to 1, its end.
+    decoys: number of other facts of the same form, spread over the text, for "one" and for
+    conversations. digits: how many each fact's number has. ways: how to ask, for "prompts" and
+    "chat". seeds: the samples' seeds; empty to use the preset's. generate: how many tokens to
+    generate for "speed". groups: the tables.
     """
 
     id: str

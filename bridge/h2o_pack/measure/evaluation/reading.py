@@ -38,7 +38,8 @@ def no_progress(amount: int) -> None:
 class Lane:
     """One contender's caches while it reads a batch of samples.
 
-    logits: of the last position, [B, V]. It also has sums over the scored tokens, [3, B].
+    logits: those of the last position, [B, V]. A lane also has sums over the scored tokens, [3,
+    B].
     stream: of MLX, on which the lane computes; None for the default stream.
     """
 

@@ -45,7 +45,8 @@ class Outcome:
 class Fact:
     """A name (key) with its number (code), and its statement's place in the sample.
 
-    depth: of the statement, 0 to 1. position, length: of the statement, in tokens.
+    depth: the statement's place, from 0, the text's beginning, to 1, its end. position, length:
+    the statement's, in tokens.
     """
 
     key: str
@@ -74,9 +75,9 @@ class Question:
 class Sample:
     """A text that the model reads, and the questions that are asked after it.
 
-    number: of the sample among those of the seed. ids: of the text; equally many in all samples
-    of a kind. scored: whether the prediction of each id counts: False in facts and for the
-    first id. after: ids of the text's continuation.
+    number: the sample's number among all samples of the seed. ids: the text's; all samples of a
+    kind have equally many. scored: whether the prediction of each id counts: False in facts and
+    for the first id. after: ids of the text's continuation.
     """
 
     seed: int
@@ -94,8 +95,8 @@ class Shape:
     length: tokens up to the end of the first question. depths: places of the facts, from 0, the
     beginning of the text, to 1, its end; facts with equal depths follow one another. asked:
     indices in `depths` of the facts to ask for, in this order. in_turns: whether each question
-    is asked after the ones before it, each with its text `ASKED_IN` tokens long; otherwise each
-    is asked directly after the sample. digits: of each fact's number.
+    is asked after all earlier questions, each with its text `ASKED_IN` tokens long; otherwise
+    each is asked directly after the sample. digits: how many each fact's number has.
     """
 
     length: int

@@ -225,7 +225,7 @@ def layer_rows(
     refuses a layer's rows, because they are too few.
     """
     by_layer = {}
-    with warnings.catch_warnings():  # `Budgets.config_of` warns when caches are made
+    with warnings.catch_warnings():  # the user sees them when `Budgets.config_of` makes caches
         warnings.simplefilter("ignore", H2OConfigWarning)
         by_index = {reach.index: reach for reach in reaches}
         for index, rows in allocate_rows(reaches, max_kv).items():

@@ -36,7 +36,7 @@ _MAPPED_LAYERS = 4
 class AttentionMap:
     """A query head's attention over the first sample.
 
-    entropy: of the head, in nats. cells: [queries, tokens], the largest probability in each
+    entropy: the head's, in nats. cells: [queries, tokens], the largest probability in each
     cell.
     """
 

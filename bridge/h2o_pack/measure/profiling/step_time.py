@@ -55,7 +55,7 @@ def measure(
         raise NotTimedError(f"{rows} rows are not fewer than the sample's {len(piece)} tokens")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)  # the generated text is not used
-        warnings.simplefilter("ignore", H2OScoresMissingWarning)  # it raises below
+        warnings.simplefilter("ignore", H2OScoresMissingWarning)  # an error says so below
         caches = make_h2o_cache(model, H2OConfig(rows))
     evicting = {i: inner for i, cache in enumerate(caches) if (inner := _evicting(cache))}
     if not evicting.keys() <= heads.keys():

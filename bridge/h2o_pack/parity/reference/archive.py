@@ -141,7 +141,7 @@ class Archive:
 
 
 def _hidden_or_packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:
-    """Packed rows, in which a key with NaN or infinity remains one that is never recalled.
+    """Return packed rows; recall still skips every key that contains NaN or infinity.
 
     If rows are quantized, such a key becomes a zero key whose biases are NaN.
     """

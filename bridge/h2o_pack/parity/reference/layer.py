@@ -39,9 +39,10 @@ class Deferred(NamedTuple):
 
 
 class Masks(NamedTuple):
-    """The masks of a chunk's two parts, the asking tokens and the tokens before them.
+    """The masks of a chunk's two parts: the tokens that ask the archive, and those before them.
 
-    asking: of the asking tokens among themselves.
+    before: for the tokens before the asking ones. own: for the asking tokens among themselves.
+    asking: for the asking tokens and all rows.
     """
 
     before: mx.array | str | None
@@ -423,10 +424,10 @@ def masks(
 ) -> Masks:
     """Return the masks of a chunk's two parts; a part of one token sees all rows.
 
-    mask: of all `tokens`: None or "causal", or an array that broadcasts to [B, Hq, tokens, rows
-    + tokens]. asking: number of the last tokens. They see all older rows, because after an
-    eviction heads have their rows in different orders. rows: in use before the chunk.
-    rows_before: in use before the asking tokens.
+    mask: None, "causal", or an array that broadcasts to [B, Hq, tokens, rows + tokens]. asking:
+    number of tokens at the chunk's end that ask the archive. They see all older rows, because
+    after an eviction heads have their rows in different orders. rows: number of rows in use
+    before the chunk. rows_before: number of rows in use before the asking tokens.
     """
     before = tokens - asking
     if not isinstance(mask, mx.array):

@@ -276,7 +276,7 @@ def recall(
     )
     if row_format.has_ring and tokens == 1:
         held = recalled.ledger.held
-        assert held is not None  # noqa: S101  the line above set it
+        assert held is not None  # noqa: S101  the line above set `held`
         held = _as_the_step_moves_them(held, ledger.victim, offset, config)
         recalled = recalled._replace(ledger=recalled.ledger._replace(held=held))
     return recalled
@@ -380,8 +380,8 @@ def _exchange(
     """Return the position that each entry receives, or -1, and whether the entry is held.
 
     choices: the chosen positions of each of the B * Hkv heads, best first. All arrays are [B,
-    Hkv, C]. present: whether the entry has a row. importance: of the entries, infinite for
-    protected rows. order: entries, the least important first. positions: of the entries.
+    Hkv, C]. present: whether the entry has a row. importance: each entry's, infinite for
+    protected rows. order: entries, the least important first. positions: each entry's.
     """
     shape = positions.shape
     sources, helds = [], []
