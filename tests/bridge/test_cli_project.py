@@ -57,6 +57,14 @@ def test_a_dry_run_holds_for_every_package(run, project):
     assert [path.name for path in folder.iterdir()] == ["h2o-pack.toml"]
 
 
+@pytest.mark.parametrize("text", ["[[package]]\n", "[[package]]\ndry-run = true\n"])
+def test_a_package_without_a_model_is_refused_as_the_command_without_one(run, project, text):
+    project(text)
+    result = run("ios")
+    assert result.exit_code == ExitCode.USAGE
+    says(result.stderr)
+
+
 def test_json_of_several_packages_is_one_document(run, project):
     project(TWO)
     document = schemas.check(json.loads(run("ios", "--json", "--dry-run").stdout), "ios")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 NAME, RESULTS = "h2o-pack.toml", "h2o_pack.ios"
+IN_FILE = "h2o_pack.in_file"  # a package of the file is made, which may have no option
 OUTSIDE = "allow_outside"
 PASSED_ON = {
     "as_json": "--json",
@@ -51,7 +52,7 @@ def make_packages(ctx: click.Context) -> bool:
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     path = Path(NAME)
-    if set(names) - set(PASSED_ON) or not path.is_file():
+    if set(names) - set(PASSED_ON) or not path.is_file() or ctx.meta.get(IN_FILE):
         return False
     shared = [PASSED_ON[name] for name in names]
     tables = packages(ctx.command, path)
@@ -65,6 +66,7 @@ def make_packages(ctx: click.Context) -> bool:
         if not ctx.params[OUTSIDE]:
             refuse_outside(package, where)
         parsed.append(package)
+    ctx.meta[IN_FILE] = True
     with together(ctx) if "as_json" in names else nullcontext():
         for package in parsed:
             with package:
