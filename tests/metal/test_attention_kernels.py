@@ -166,13 +166,13 @@ def test_quantized_attention_equals_the_reference(host, backend, dtype, dim, row
 
 
 @pytest.mark.parametrize("tokens", range(1, 9))
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_number_of_tokens_works_in_one_pass_and_in_two(host, backend, dtype, tokens):
+def test_every_number_of_tokens_works_in_one_pass_and_in_two(host, backend, tokens):
     mx.random.seed(tokens)
+    dtype = DTYPES[tokens % 3]  # the tests above have the other pairs
     for architecture, rows in ((PHONE, 40), (MAX, 1030)):
         host.set_architecture(architecture)
         host.reset_counters()
-        q, k, v = problem(tokens, rows, dim=64, dtype=dtype, heads=8, kv_heads=2)
+        q, k, v = problem(tokens, rows, dim=64, dtype=dtype, heads=4)
         check_dense(host, backend, q, k, v, "causal", None, architecture)
         check_quantized(host, backend, q, k, v, (8, 4), 64, "causal", None, architecture)
         passes = sum("h2o_attend_block" in name for name in used_kernels(host))
