@@ -5,6 +5,7 @@ set; a subprocess gets them by its environment, see `HubClient.environment`.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,8 @@ def use(client: HubClient, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants, hf_api
     from huggingface_hub.utils import close_session
 
+    import h2o_pack.hub.client
+
     url = client.server.url
     values = {
         "ENDPOINT": url,
@@ -98,9 +101,9 @@ def use(client: HubClient, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in values.items():
         monkeypatch.setattr(constants, name, value, raising=False)
     monkeypatch.setattr(hf_api.api, "endpoint", url)
-    clock = SimpleNamespace(
-        sleep=client.waits.append, time=huggingface_hub.file_download.time.time
-    )
-    monkeypatch.setattr(huggingface_hub.file_download, "time", clock)
-    monkeypatch.setattr(huggingface_hub.utils._http, "time", clock)
+    clock = SimpleNamespace(sleep=client.waits.append, time=time.time, monotonic=time.monotonic)
+    for module in (
+        huggingface_hub.file_download, huggingface_hub.utils._http, h2o_pack.hub.client
+    ):  # fmt: skip
+        monkeypatch.setattr(module, "time", clock)
     close_session()

@@ -9,7 +9,6 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files.paths import CACHE_VARIABLE
-from h2o_pack.hub import client as hub_client
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.model import ModelFile
 from tests.bridge.models.checkpoints import (
@@ -33,14 +32,6 @@ TOKEN = "hf_yes"  # noqa: S105
 def own_cache(hub: HubServer) -> Path:
     """Return the folder where h2o-pack keeps what it fetched."""
     return Path(os.environ[CACHE_VARIABLE])
-
-
-@pytest.fixture(autouse=True)
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return what would have been waited, in seconds; nobody waits."""
-    waited: list[float] = []
-    monkeypatch.setattr(hub_client.time, "sleep", waited.append)
-    return waited
 
 
 refusal = partial(refused, resolve, code=ExitCode.MODEL)
@@ -176,14 +167,14 @@ def test_a_downloaded_model_lies_in_its_folder_if_no_file_is_cut_short(hub):
 
 
 @pytest.mark.parametrize("code", [429, 503])
-def test_a_busy_hub_is_asked_again_and_then_named(hub, waits, code):
+def test_a_busy_hub_is_asked_again_and_then_named(hub, code):
     hub.add(ID, repository())
     busy = faults.Status(code, {"Retry-After": "5"})
     hub.fail("*/config.json", busy, numbers=range(2))
     hub.fail("/api/*", busy, numbers=range(1))
     hub.fail("/cdn/*", busy, numbers=range(1))
     assert resolve(ID).weights.bytes == ALL
-    assert waits == [5, 5, 5, 5]
+    assert hub.client.waits == [5, 5, 5, 5]
     hub.fail("*", busy)
     says(refusal(f"{ID}@other", code=ExitCode.NETWORK))
 
