@@ -1,18 +1,28 @@
 """Level 3's request, and answers to it."""
 
 import json
+from collections.abc import Iterator
 
 import mlx.core as mx
 import pytest
 
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import request as requests
-from h2o_pack.parity import tokens
+from h2o_pack.parity import rounding, tokens
 from h2o_pack.parity.request import Request
 from h2o_py import Budgets, H2OConfig, LayerBudget
 
 MAX_KV = 32
 BY_LAYER = Budgets((LayerBudget(8, 8, 20), LayerBudget(20, 20, 44), None, LayerBudget(10, 16)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fewer_tokens() -> Iterator[None]:
+    """Decode fewer tokens than a user's level 3, with fewer draws of moved weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests, "DECODED", 24)
+        patch.setattr(rounding, "DRAWS", 4)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def test_the_prompt_is_several_times_the_budget_and_then_tokens_are_decoded(aske
     assert len(asked.prompt) >= 4 * MAX_KV
     assert asked.prefill == MAX_KV
     assert [case.name for case in asked.cases] == CASES
-    assert all(len(case.tokens) >= 32 for case in asked.cases)
+    assert all(len(case.tokens) == 24 for case in asked.cases)
     assert not routing_installed()
 
 

@@ -40,7 +40,9 @@ from tests.bridge.models.small_configs import VOCABULARY, small_config, small_mo
 def trace(tmp_path_factory) -> Trace:
     demo = resolve("demo")
     folder = tmp_path_factory.mktemp("trace")
-    (whole,) = record(demo.folder, H2OConfig(32), demo.config.context, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traces, "DECODED", 20)
+        (whole,) = record(demo.folder, H2OConfig(32), demo.config.context, folder)
     return whole
 
 
