@@ -182,11 +182,14 @@ def test_rewriting_keeps_the_lines():
     )
 
 
-def test_each_instance_is_compiled_under_its_name(tmp_path):
-    prepared = prepare(tmp_path)
-    names: list[str] = []
-    for library in prepared.libraries:
-        names += read_names(translate(prepared, library, clang()).ir)
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """What the checks make of this checkout, once."""
+    return checks.Workplace(tmp_path_factory.mktemp("checkout"))
+
+
+def test_each_instance_is_compiled_under_its_name(checkout):
+    names = [name for each in checkout.translations for name in read_names(each.ir)]
     assert sorted(names) == sorted(
         text.instance_name(kernel.name, arguments)
         for kernel in text.kernels()
@@ -347,7 +350,6 @@ def test_an_index_that_metal_lacks_or_that_is_taken_is_found(tmp_path):
 
 
 START = """
-#include "mlx/mlx.h"
 #include "mlx/backend/metal/device.h"
 #include "mlx/backend/gpu/copy.h"
 namespace mx = mlx::core;
@@ -391,7 +393,7 @@ WRONG = {
 
 def test_a_call_that_mlx_or_metal_does_not_have_is_an_error(compiled):
     errors, _ = compiled(*WRONG)
-    assert [error.line for error in errors] == [*range(8, 8 + len(WRONG))]
+    assert [error.line for error in errors] == [*range(7, 7 + len(WRONG))]
     for error, words in zip(errors, WRONG.values(), strict=True):
         assert words in error.message
 
@@ -460,11 +462,11 @@ def run_with(tmp_path, monkeypatch):
     return run
 
 
-def test_this_checkout_passes_all_that_needs_no_mac(tmp_path, monkeypatch):
+def test_this_checkout_passes_all_that_needs_no_mac(checkout, monkeypatch):
     """All kernels, and all of cexport/h2o as a Mac would compile and link it."""
     macos()
     monkeypatch.setattr(checks.sys, "platform", "linux")
-    results = checks.run_checks(checks.Workplace(tmp_path))
+    results = checks.run_checks(checkout)
     assert states(results) == dict.fromkeys(checks.CHECKS, "passed") | {
         "Metal compiler": "skipped"
     }, results
@@ -488,7 +490,9 @@ def test_errors_in_the_cxx_fail_and_leave_symbols_unchecked(tmp_path, monkeypatc
     source.write_text("int f() { return nothing; }\n")
     monkeypatch.setattr(checks.macos, "host_sources", lambda: [source])
     monkeypatch.setattr(checks.macos, "metal_sources", list)
-    results = checks.run_checks(checks.Workplace(tmp_path))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/t.metal").write_text(HEAD)
+    results = checks.run_checks(checks.Workplace(tmp_path / "made", tmp_path / "own"))
     assert "nothing" in results["host types"][0].message
     assert isinstance(results["symbols"], checks.Skip)
 
