@@ -23,7 +23,7 @@ from tests.h2o_py.test_recall import same
 
 TOKENS = 768
 ROWS = TOKENS // 8
-DEPTHS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)
+DEPTHS = (0.02, 0.2, 0.4, 0.6)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_one_of_13_facts_alike_comes_back_at_an_eighth_of_the_rows(demo, routed,
 
 def test_generate_takes_recall_in_its_configuration(demo, samples):
     model, tokenizer = demo
-    ids, answer = samples[3]
+    ids, answer = samples[1]
     settings = {**config(None).to_dict(), "recall": True}
     text = h2o_py.generate(model, tokenizer, ids, h2o_config=settings, max_tokens=6)
     assert answer in text
@@ -130,7 +130,7 @@ def test_layers_with_rows_of_their_own_recall_by_their_own_sizes(one_choice):
     caches = make_h2o_cache(model, RECALL, budgets=budgets, one_choice=one_choice)
     asked = [cache.config.recall_rows for cache in caches]
     assert asked == [16, 6, 40, 16]
-    generated(model, caches)
+    generated(model, caches, answer=12)  # more tokens than the third layer has rows
     held = [int(mx.max(cache.ledger.held.sum(axis=-1)).item()) for cache in caches]
     if one_choice:  # what a head chooses for itself comes besides, where there is room
         most = [most_recall_rows(cache.config) for cache in caches]

@@ -41,14 +41,14 @@ def test_the_committed_4_bit_weights_recall_facts_through_mlx_lm() -> None:
     text = held_out("source")
     tokens = Tokens(tokenizer, text.documents)
     right = 0
-    for number in range(8):
+    for number in range(4):
         sample = make_sample(tokens, text.words, Shape(600, (0.1,), (0,)), 77, number)
         [question] = sample.questions
         assert question.distance >= 512
         prompt = mx.array([*sample.ids, *question.ids])
         answer = [token for token, _ in generate_step(prompt, model, max_tokens=ANSWER_TOKENS)]
         right += question.answer in tokens.decode(answer)
-    assert right >= 7
+    assert right == 4
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -164,7 +164,7 @@ def test_all_rows_at_few_bits_differ_the_more_the_fewer_they_are():
 
 
 def test_facts_are_told_by_the_full_cache_and_not_by_a_window(demo):
-    texts = samples(Shape(300, (0.1, 0.3), (0, 1)))
+    texts = samples(Shape(200, (0.1, 0.3), (0, 1)))
     ways = ["asked", "second_turn", "middle"]
     full, window = values(["rotating"], ways, model=demo[0], texts=texts, rows=40)
     assert all(each == dict.fromkeys(ways, 1.0) for each in full)

@@ -31,7 +31,8 @@ def progress():
 
 @pytest.fixture(scope="module")
 def report(progress):
-    return run(load_for_evaluation("demo"), load_preset("tiny"), Share(), progress)
+    preset = load_preset("tiny").changed(seeds=(1, 2), samples=3)  # as few as give verdicts
+    return run(load_for_evaluation("demo"), preset, Share(), progress)
 
 
 def cell(report, contender):
@@ -73,8 +74,8 @@ def test_progress_reaches_the_end(report, progress):
 
 def test_every_sample_was_read_once_by_each(report):
     for each in report.experiments[0].groups[0].cells:
-        assert {len(values) for values in each.by_sample.values()} == {12}
-        assert sum(question.asked for question in each.questions) == 12
+        assert {len(values) for values in each.by_sample.values()} == {6}
+        assert sum(question.asked for question in each.questions) == 6
 
 
 def test_the_folder_has_results_a_page_and_pictures(report, tmp_path):

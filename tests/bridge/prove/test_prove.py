@@ -131,6 +131,8 @@ def test_why_there_is_no_upstream_is_said(monkeypatch, tmp_path):
 def test_the_command_writes_a_report(run, demo_package, tmp_path, monkeypatch):
     """All but the levels, which tests of parity run."""
     monkeypatch.setattr(proving, "run_parity", lambda *_args, **_options: one_level(DIFFERENT))
+    monkeypatch.setattr(proving, "CONVERSATION", 300)
+    monkeypatch.setattr(proving, "GENERATED", 16)
     path = tmp_path / "proof.json"
     done = run("prove", path, "--json", "--package", demo_package)
     assert done.exit_code == ExitCode.DIFFERENT, done.output
