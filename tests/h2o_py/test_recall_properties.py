@@ -23,7 +23,7 @@ AGAIN = (lambda cache: cache, lambda cache: cache.copy(), loaded)
 
 @pytest.mark.parametrize("kv", ["dense", "8", "k8v4", "4", "r16h8", "r8h4"])
 @given(data=st.data())
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_recall_equals_a_brute_force_whatever_the_traffic(kv, data):
     """By the core; `test_traffic` holds the reference against it."""
     config = dataclasses.replace(data.draw(configs(), "config"), recall=data.draw(recalls()))

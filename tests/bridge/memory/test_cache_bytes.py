@@ -134,11 +134,11 @@ def test_an_archive_takes_what_its_tokens_take(kv, bits):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         caches = make_h2o_cache(model, common, kv=kv, group_size=group_of(document, kv))
-        read(model, caches, 700, 64)
+        read(model, caches, 300, 64)
     described = describe(document, "config.json").config
     small = Model("small", "", described, Weights(0, True, 0), (), None)
     own = tuple(common if layer.kind == "full" else None for layer in described.layers)
-    plan = Workload(small, own, kv, 700, 512).plan("cpu")
+    plan = Workload(small, own, kv, 300, 512).plan("cpu")
     waiting = sum(
         64 * layer.row_elements * 4 for layer in described.layers if layer.kind == "full"
     )
