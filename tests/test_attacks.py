@@ -15,14 +15,14 @@ from tests.attacks import commands, core
 def test_some_attacks_do_no_harm():
     command = [sys.executable, "-W", "ignore", "-m", "tests.attacks", "--usual", "--seed=1"]
     done = subprocess.run(
-        [*command, "--count=250"], cwd=fuzz.ROOT, capture_output=True, text=True, check=False
+        [*command, "--count=100"], cwd=fuzz.ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split()[-1] == "250"
+    assert done.stdout.split()[-1] == "100"
 
 
 def test_some_attacks_on_commands_end_as_documented(tmp_path):
-    for seed in range(12):
+    for seed in range(8):
         assert attacks.command_passes(seed, tmp_path)
 
 

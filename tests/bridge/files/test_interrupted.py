@@ -231,7 +231,7 @@ def test_a_disk_that_is_full_leaves_the_earlier_package_whole(work, capfd, model
 # kill -9 at random moments of the commands; KILLS=100 SEED=7 chooses more, and others
 
 
-KILLS = int(os.environ.get("KILLS", "9"))
+KILLS = int(os.environ.get("KILLS", "6"))
 SEED = int(os.environ.get("SEED", "20261122"))
 COMMANDS = ("ios", "update", "vendor")
 SOURCE = "Sources/H2OKit/H2OKVCache.swift"
