@@ -108,13 +108,15 @@ def decided_by_rounding(
     would evict, and if Swift's logits equal those of the first run, which has the model's own
     weights. With quantized rows, where rounding also decides codes, it is enough that the
     logits equal those of another run, or that they differ from the first run's by at most
-    MARGIN times as much as the other runs' do.
+    MARGIN times as much as the other runs' do. More runs can only explain more, so that none
+    runs after one that completes the explanation.
 
     runs: pairs of a run and a function that compares Swift's answer with the run.
     """
     before = result.first_difference
+    if before is None:
+        return result
     accepted: CaseResult | None = None
-    exchanges: tuple[Exchange, ...] = ()
     gaps: list[tuple[float, ...]] = []
     first: tuple[Run, Callable[..., CaseResult]] | None = None
     change = 0.0  # of the logits, by moving each weight by one rounding
@@ -124,24 +126,22 @@ def decided_by_rounding(
             return result
         if not is_quantized and not (draw or (exchanges and again.equal)):
             return result
-        if accepted is None and again.equal and before is not None:
-            accepted = again
-            if draw:
-                accepted = again.tie(None, before.step, draw_detail(result, again, draw))
         if first is None:
             first = run, compare_with
         else:
             gaps.append(run.gaps)
             change = max(change, logits_apart(run, first[0]))
-        if accepted is not None and all_tie(exchanges, gaps):
+        if accepted is None and again.equal:
+            accepted = again
+            if draw:
+                accepted = again.tie(None, before.step, draw_detail(result, again, draw))
+        if not all_tie(exchanges, gaps):
+            continue
+        if accepted is None and (within := first[1](MARGIN * change)).equal:
+            accepted = within.tie(None, before.step, change_detail(within, change))
+        if accepted is not None:
             return with_exchanges(accepted, exchanges, gaps)
-    if first is None or before is None or not all_tie(exchanges, gaps):
-        return result
-    again = first[1](MARGIN * change)
-    if not again.equal:
-        return result
-    again = again.tie(None, before.step, change_detail(again, change))
-    return with_exchanges(again, exchanges, gaps)
+    return result
 
 
 def logits_apart(run: Run, other: Run) -> float:
