@@ -416,7 +416,7 @@ def test_a_function_that_libmlx_does_not_have_is_reported(tmp_path):
     assert compile_host(macos()[0], compiler, tmp_path / "objects", [source]) == []
     (finding,) = missing_symbols(tmp_path / "objects")
     library = f"mlx-{MLX_VERSION}/libmlx.dylib"
-    assert str(finding) == f"{library}: mlx::core::nowhere(int) is not there"
+    assert str(finding) == f"{library}: mlx::core::nowhere(int) is missing"
 
 
 def test_the_wheels_are_of_the_mlx_of_python_and_of_that_in_mlx_swift():
