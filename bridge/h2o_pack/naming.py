@@ -25,7 +25,7 @@ def package_name(name: str) -> str:
 
 
 def name_remarks(name: str) -> tuple[str, ...]:
-    """Return a note if no character of a name remains."""
+    """Return a note if the package gets another name, since `name` has no usable character."""
     package = package_name(name)
     if package != FALLBACK or name.startswith(FALLBACK):
         return ()

@@ -100,7 +100,7 @@ class Move:
 
 
 def link(source: str | Path, target: str | Path) -> None:
-    """Make a hard link; a symbolic link is linked itself."""
+    """Make a hard link to a file, or to a symbolic link instead of its target."""
     os.link(source, target, follow_symlinks=False)
 
 

@@ -106,7 +106,8 @@ extension ReplyPiece {
 }
 
 extension ModelConfiguration {
-    /// The model's own marks of thoughts, or the usual marks if its tokenizer has them.
+    /// The marks that enclose thoughts: the model's own, or the usual marks if its tokenizer
+    /// has them.
     fileprivate func thoughts(_ tokenizer: any Tokenizer) -> ReasoningConfig? {
         let usual = ReasoningConfig.thinkTagsWithEnableThinking
         let marks = [usual.startDelimiter, usual.endDelimiter]
