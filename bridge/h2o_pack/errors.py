@@ -162,7 +162,7 @@ def shown(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, (list, tuple)):
-        return f"a list of {len(value)}"
+        return f"a list of length {len(value)}"
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, int) and abs(value) >= 10**20:

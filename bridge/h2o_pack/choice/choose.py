@@ -225,7 +225,7 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
 
 
 def with_recall(search: Search, rows: int, few: int) -> tuple[Search, int]:
-    """Return the search with recall, and its most rows; unchanged if recall does not fit."""
+    """Return the search with recall and its most rows; both as given if that does not fit."""
     recalling = replace(search, recall=True)
     if search.question.cache.max_kv:
         return (recalling, rows) if recalling.serves(rows) else (search, rows)

@@ -455,5 +455,5 @@ def common(sequences: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def refused_template(template: ChatTemplate, what: str) -> UserError:
-    """Make the error for a template with which nothing can be prepared."""
+    """Make the error for a template that cannot format a system prompt."""
     return usage_error(f"the chat template {what}", NEEDLESS, where=template.file)

@@ -234,7 +234,7 @@ def test_what_is_no_header_is_refused(tmp_path, content, what):
 @pytest.mark.parametrize(
     ("described", "what"),
     [
-        ([], "is a list of 0 but should be an object"),
+        ([], "is a list of length 0 but should be an object"),
         (tensor(dtype="F4"), 'has the dtype "F4", which MLX cannot load'),
         (tensor(dtype=None), "has the dtype null"),
         (tensor(shape=[-2]), "has a shape that is not a list of whole numbers"),
