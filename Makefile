@@ -7,8 +7,8 @@ PACKAGES := $(VENV)/.packages
 RUNTIME := $(VENV)/.runtime
 CHECKERS := $(VENV)/.installed
 INSTALLED := $(RUNTIME) $(CHECKERS)
-# Python compiles modules when it first imports them, of which few are needed, and keeps what
-# it compiled: each command imports mlx_lm.
+# pip compiles no modules, since few of them are imported. Python compiles these, and must keep
+# the result, or each command would compile mlx_lm and transformers again.
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SOURCES := $(shell find cexport tests/cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \

@@ -51,6 +51,8 @@ def plan(
     one the app loads on each device. Without --model, chooses a model and its cache as
     `h2o-pack choose` does, and plans them.
     """
+    from rich.console import Console
+
     from h2o_pack.choice.choice import ChosenPlan, print_chosen
     from h2o_pack.choice.choose import Criteria, chosen_plan
     from h2o_pack.plan.device_fit import PlanResult, plan_on_devices
@@ -68,7 +70,7 @@ def plan(
     if html is not None:
         write_page(result, html)
 
-    def people(console: Any) -> None:
+    def people(console: Console) -> None:
         print_plan(result, console, verbose=out.verbose)
         if isinstance(result, ChosenPlan):
             print_chosen(result.choice, console, verbose=out.verbose)

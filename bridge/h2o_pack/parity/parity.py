@@ -173,7 +173,7 @@ class ModelRun:
         tokens.answer(request, folder, self.build, self.progress)
         results = tokens.compare(request, partial(rounding.runs, folder, request))
         level = Level(3, "tokens", tokens.describe(request, self.build.host), results)
-        return len(request.prompt) + requests.DECODED, level
+        return len(request.prompt) + len(request.cases[0].tokens), level
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from h2o_pack.facts import own_prefills
-from h2o_pack.parity.trace import load, prompt_length, prompt_tokens
+from h2o_pack.parity.trace import DECODED, load, prompt_length, prompt_tokens
 from h2o_py import H2OScoresMissingWarning, make_h2o_cache
 from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig, H2ORecall
@@ -30,7 +30,6 @@ FILE, EXPECTED = "request.json", "expected.safetensors"
 PROBES = Path(__file__).parent / "probes.json"
 FULL = "full cache"
 BY_LAYER = ", by layer"
-DECODED = 48
 # Cases that level 3 leaves out, because mlx-lm's own logits change too much when each weight is
 # moved by one rounding. With r8h4 they change by 0.1 to 0.2: rows that leave the ring go from 8
 # bits to 4, and many of their values lie on the boundary between two codes. With recall from 4

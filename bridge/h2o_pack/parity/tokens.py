@@ -137,7 +137,7 @@ def decided_by_rounding(
                 accepted = again.tie(None, before.step, draw_detail(result, again, draw))
         if not all_tie(exchanges, gaps):
             continue
-        if accepted is None and (within := first[1](MARGIN * change)).equal:
+        if accepted is None and change and (within := first[1](MARGIN * change)).equal:
             accepted = within.tie(None, before.step, change_detail(within, change))
         if accepted is not None:
             return with_exchanges(accepted, exchanges, gaps)
