@@ -8,8 +8,9 @@ power of two that 4 bits can store exactly, so that rounding does not decide the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ from h2o_py.config import H2OConfig, warned_before
 
 if TYPE_CHECKING:
     import mlx.core as mx
+
+    from h2o_pack.parity.trace import Inputs
 
 PRODUCT = "h2o-pack"
 UPSTREAM = ("mlx-swift", "mlx-swift-lm")
@@ -75,7 +78,7 @@ def trace(plan: ModelPlan) -> dict[str, Content]:
     """Record one layer; return {path: content} of a trace (`h2o_pack.parity.trace`)."""
     import mlx.core as mx  # imported late: planning does not need MLX
 
-    from h2o_pack.parity.trace import Case, Trace, record_layer
+    from h2o_pack.parity.trace import Case, Trace, record_case
 
     config = with_few_rows(plan.cache)
     layer = next(layer for layer in plan.model.config.layers if layer.kind == "full")
@@ -85,8 +88,8 @@ def trace(plan: ModelPlan) -> dict[str, Content]:
     )
     with TemporaryDirectory() as scratch, mx.stream(mx.cpu):
         folder = Path(scratch)
-        drawn = tokens(sum(lengths), layer.key_dim, layer.value_dim, plan.storage.group_size)
-        Trace(folder, (record_layer(drawn, case, lengths, folder),)).written()
+        inputs = draw(lengths, layer.key_dim, layer.value_dim, plan.storage.group_size)
+        Trace(folder, (record_case(inputs, case, folder),)).written()
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
@@ -114,19 +117,23 @@ def chunks(config: H2OConfig) -> tuple[int, ...]:
     return (size - 4, *(1,) * 4, size // 2, *(1,) * 5, 4)
 
 
-def tokens(
-    count: int, key_dim: int, value_dim: int, group_size: int
-) -> tuple[mx.array, mx.array, mx.array]:
-    """Draw float32 q [1, Hq, L, Dk], k [1, 1, L, Dk] and v [1, 1, L, Dv] of `count` tokens."""
+def draw(lengths: Sequence[int], key_dim: int, value_dim: int, group_size: int) -> Inputs:
+    """Draw float32 q, k and v of one key head; lengths: the number of tokens in each step."""
     import mlx.core as mx
 
+    from h2o_pack.parity.trace import Inputs
+
+    count = sum(lengths)
     of_q, of_k, of_v = mx.random.split(mx.random.key(0), 3)
-    queries = mx.random.normal((1, QUERY_HEADS, count, key_dim), key=of_q)
     keys, values = (
         on_codes((1, 1, count, dim), group_size, key)
         for dim, key in ((key_dim, of_k), (value_dim, of_v))
     )
-    return queries, keys, values
+    queries = mx.random.normal((1, QUERY_HEADS, count, key_dim), key=of_q)
+    ends = list(accumulate(lengths))[:-1]
+    parts = (mx.split(array, ends, axis=2) for array in (queries, keys, values))
+    steps = ({0: dict(zip("qkv", step, strict=True))} for step in zip(*parts, strict=True))
+    return Inputs((0,), float(key_dim**-0.5), tuple(steps))
 
 
 def on_codes(shape: tuple[int, ...], group_size: int, key: mx.array) -> mx.array:

@@ -12,11 +12,9 @@ import mlx.core as mx
 
 from h2o_pack.parity import reference
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.trace import SCORE_TOLERANCE, Case, Trace
-from h2o_py import fast
+from h2o_pack.parity.trace import SCORE_TOLERANCE, Case, Trace, advance, make_caches
 from h2o_py.cache import join
 from h2o_py.config import H2OConfig
-from h2o_py.models import STORAGES
 from h2o_py.rows import Ledger
 
 # The largest difference of importance at which two rows tie. An importance is a float32 sum of
@@ -36,7 +34,7 @@ def compare_case(trace: Trace, case: Case) -> CaseResult:
     If the two keep different positions because of a tie, the result has a note of it rather
     than a difference, and the reference goes on from the core's state.
     """
-    caches, cores = make_caches(case, reference), make_caches(case, fast)
+    caches, cores = make_caches(case, reference), make_caches(case)
     result = CaseResult(
         name=case.name,
         dtype=case.dtype,
@@ -56,11 +54,9 @@ def compare_case(trace: Trace, case: Case) -> CaseResult:
             for layer in case.layers
         ]
         before = [cache.ledger for cache in caches]
-        outs = [
-            advance(*pair, tokens, case.scale) for pair in zip(caches, recorded, strict=True)
-        ]
+        outs = [advance(*pair, case.scale) for pair in zip(caches, recorded, strict=True)]
         for pair in zip(cores, recorded, strict=True):
-            advance(*pair, tokens, case.scale)
+            advance(*pair, case.scale)
         ties = []
         for i, (cache, core) in enumerate(zip(caches, cores, strict=True)):
             tie = tied(cache, core, before[i], tokens)
@@ -76,29 +72,6 @@ def compare_case(trace: Trace, case: Case) -> CaseResult:
         if ties and case.joined:
             join(caches)
     return result
-
-
-def make_caches(case: Case, backend: Any) -> list[Any]:
-    """Make caches like those of the trace; backend: the core or the reference."""
-    caches = [STORAGES[case.kv](case.config, case.group_size) for _ in case.layers]
-    for cache in caches:
-        cache.backend = backend
-    if case.joined:
-        join(caches)
-    return caches
-
-
-def advance(
-    cache: Any, recorded: dict[str, mx.array], tokens: int, scale: float
-) -> mx.array | None:
-    """Give a cache one step of the trace; return its output, None if it is not routed."""
-    cache.update_and_fetch(recorded["k"], recorded["v"])
-    if "q" not in recorded:
-        cache.settle()
-        return None
-    mask = "causal" if tokens > 1 else None
-    out: mx.array = cache.attend(recorded["q"], scale=scale, mask=mask)
-    return out
 
 
 def differences(

@@ -1,5 +1,6 @@
-"""The parity trace: the inputs and results of a model's caches, recorded in a real run.
+"""The parity trace: the inputs and results of a model's caches.
 
+The model runs once. The caches of each case then get the queries, keys and values of this run.
 A trace is a folder with trace.json and a folder for each case, which has a safetensors file
 for each step, "<step>.safetensors". Its arrays are named "<layer>.<what>": q [B, Hq, L, Dk],
 k [B, Hkv, L, Dk] and v [B, Hkv, L, Dv] as the model gave them to the cache; out
@@ -13,7 +14,6 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -27,12 +27,14 @@ from h2o_pack.model import ModelConfig
 from h2o_pack.models.config import read_config
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.swift import Build, failure
-from h2o_py import H2OKVCache, make_h2o_cache
+from h2o_py import H2OKVCache, fast, make_h2o_cache
 from h2o_py.cache import join
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.loading import load as load_checked
 from h2o_py.models import STORAGES
 from h2o_py.routing import routed
+
+Arrays = dict[str, mx.array]
 
 FORMAT = 6
 FILE = "trace.json"
@@ -110,16 +112,34 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Inputs:
+    """What the attention of the recorded layers gets in each step of a run.
+
+    layers: as in Case. scale: the factor of logits. steps: of each step and layer, the arrays
+    "q" [B, Hq, L, Dk], "k" [B, Hkv, L, Dk] and "v" [B, Hkv, L, Dv].
+    """
+
+    layers: tuple[int, ...]
+    scale: float
+    steps: tuple[Mapping[int, Arrays], ...]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The number of new tokens in each step."""
+        return tuple(step[self.layers[0]]["k"].shape[2] for step in self.steps)
+
+
+@dataclass(frozen=True)
 class Trace:
     """A folder with recorded cases."""
 
     folder: Path
     cases: tuple[Case, ...]
 
-    def arrays(self, case: Case, step: int) -> dict[str, mx.array]:
+    def arrays(self, case: Case, step: int) -> Arrays:
         """Return the arrays of one step, "<layer>.<what>"."""
         path = self.folder / case.folder / f"{step}.safetensors"
-        return cast("dict[str, mx.array]", mx.load(str(path)))
+        return cast("Arrays", mx.load(str(path)))
 
     def written(self) -> Trace:
         """Write trace.json; returns this trace."""
@@ -192,11 +212,12 @@ def prompt_length(max_kv: int, context: int) -> int:
 def record(
     model_folder: Path, config: H2OConfig, context: int, folder: Path
 ) -> Iterator[Trace]:
-    """Run the model once for each case, and yield traces of at most MOST_BYTES."""
+    """Run the model once and record each case; yields traces of at most MOST_BYTES."""
     model, tokenizer = load(model_folder)
     described = read_config(model_folder / "config.json", assume_full_attention=True)
     config = fitting(config, described)
     tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
+    inputs = run(model, tokens, config)
     recorded: list[Case] = []
     total = largest = 0
     shutil.rmtree(folder, ignore_errors=True)
@@ -205,7 +226,7 @@ def record(
             yield Trace(folder, tuple(recorded)).written()
             shutil.rmtree(folder)
             recorded, total = [], 0
-        recorded.append(record_case(model, tokens, case, folder))
+        recorded.append(record_case(inputs, case, folder))
         size = sum(file.stat().st_size for file in (folder / recorded[-1].folder).iterdir())
         total, largest = total + size, max(largest, size)
     yield Trace(folder, tuple(recorded)).written()
@@ -266,32 +287,25 @@ def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
     return tokens[: max(0, length - len(question))] + question
 
 
-def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Case:
-    """Record one case, step by step; the model's weights keep the case's dtype afterwards."""
-    model.set_dtype(getattr(mx, case.dtype))
-    caches = make_h2o_cache(
-        model, case.config, kv=case.kv, group_size=case.group_size, one_choice=False
-    )
+def run(model: Any, tokens: list[int], config: H2OConfig) -> Inputs:
+    """Run the model in float32 with the policy; returns what it gave the recorded layers."""
+    model.set_dtype(mx.float32)
+    caches = make_h2o_cache(model, config, one_choice=False)
     members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
     recorders: list[Any] = [cache for cache in members if isinstance(cache, H2OKVCache)]
-    record_steps(recorders)  # other layers keep mlx-lm's caches
-    steps: list[int] = []
+    for cache in recorders:  # other layers keep mlx-lm's caches
+        cache.__class__ = RecordingCache
+    steps: list[dict[int, Arrays]] = []
     layers: tuple[int, ...] = ()
     last = 0
-    with routed() if case.routed else nullcontext():
-        for new in calls(tokens, case.config.max_size):
+    with routed():
+        for new in calls(tokens, config.max_size):
             logits = model(mx.array([new or [last]]), cache=caches)
-            for cache in recorders if not case.routed else ():
-                cache.settle()
-            if not steps:
-                layers = recorded_layers(recorders, len(new), len(tokens) + DECODED)
-                if case.joined:  # the first choice: before this step nothing was evicted
-                    join([recorders[layer] for layer in layers])
-            recorded = {layer: recorders[layer] for layer in layers}
-            write_step(folder / case.folder, len(steps), recorded)
-            steps.append(len(new) or 1)
+            layers = layers or recorded_layers(recorders, len(new), len(tokens) + DECODED)
+            steps.append({layer: recorders[layer].inputs for layer in layers})
+            mx.eval(logits, steps[-1])
             last = int(mx.argmax(logits[0, -1]))
-    return replace(case, layers=layers, scale=recorders[0].scale, steps=tuple(steps))
+    return Inputs(layers, recorders[0].scale, tuple(steps))
 
 
 def recorded_layers(
@@ -304,55 +318,37 @@ def recorded_layers(
     """
     of_shape: dict[tuple[Any, ...], int] = {}
     for layer, cache in enumerate(recorders):
-        heads, dims = cache.step["k"].shape[1], cache.step["v"].shape[-1]
-        of_shape.setdefault((heads, cache.step["k"].shape[-1], dims), layer)
+        heads, dims = cache.inputs["k"].shape[1], cache.inputs["v"].shape[-1]
+        of_shape.setdefault((heads, cache.inputs["k"].shape[-1], dims), layer)
     count = len(recorders)
     candidates = dict.fromkeys((*of_shape.values(), 0, count - 1, count // 2))
     layers: list[int] = []
     room = MOST_BYTES
     for layer in candidates:
-        step = recorders[layer].taken()
-        room -= sum(array.nbytes for array in step.values()) * tokens // tokens_so_far
+        cache = recorders[layer]
+        arrays = (*cache.inputs.values(), cache.inputs["q"], cache.positions, cache.scores)
+        room -= sum(array.nbytes for array in arrays) * tokens // tokens_so_far
         if layers and room < 0:
             break
         layers.append(layer)
     return tuple(sorted(layers))
 
 
-def record_layer(
-    tokens: tuple[mx.array, mx.array, mx.array],
-    case: Case,
-    lengths: Sequence[int],
-    folder: Path,
-) -> Case:
-    """Record one layer's cache without a model.
+class RecordingCache(H2OKVCache):
+    """A cache that keeps what the model gave it in the last step."""
 
-    tokens: q [B, Hq, L, Dk], k [B, Hkv, L, Dk] and v [B, Hkv, L, Dv]. lengths: tokens per step.
-    """
-    queries, keys, values = tokens
-    scale = float(keys.shape[-1] ** -0.5)
-    cache: Any = STORAGES[case.kv](case.config, case.group_size)
-    record_steps([cache])
-    start = 0
-    for step, length in enumerate(lengths):
-        new = slice(start, start + length)
-        cache.update_and_fetch(keys[:, :, new], values[:, :, new])
-        mask = "causal" if length > 1 else None
-        cache.attend(queries[:, :, new], scale=scale, mask=mask)
-        write_step(folder / case.folder, step, {0: cache})
-        start += length
-    return replace(case, layers=(0,), scale=scale, steps=tuple(lengths))
+    inputs: Arrays
+    scale: float
 
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Keep keys and values, and do what the cache does."""
+        self.inputs = {"k": keys, "v": values}
+        return super().update_and_fetch(keys, values)
 
-def write_step(folder: Path, step: int, recorders: Mapping[int, Any]) -> None:
-    """Write the arrays of a step of all recorded layers."""
-    arrays = {
-        f"{layer}.{what}": array
-        for layer, cache in recorders.items()
-        for what, array in cache.taken().items()
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    mx.save_safetensors(str(folder / f"{step}.safetensors"), arrays)
+    def attend(self, queries: mx.array, **options: Any) -> mx.array:
+        """Keep the queries and their scale, and do what the cache does."""
+        self.inputs["q"], self.scale = queries, options["scale"]
+        return super().attend(queries, **options)
 
 
 def calls(tokens: list[int], max_kv: int) -> Iterator[list[int]]:
@@ -365,37 +361,51 @@ def calls(tokens: list[int], max_kv: int) -> Iterator[list[int]]:
         yield []
 
 
-def record_steps(caches: Sequence[Any]) -> None:
-    """Make caches of one class keep the arrays of their last step."""
-    kind = recording(type(caches[0]))
+def record_case(inputs: Inputs, case: Case, folder: Path) -> Case:
+    """Give the inputs to the caches of a case, step by step, and write what the caches do."""
+    case = replace(case, layers=inputs.layers, scale=inputs.scale, steps=inputs.lengths)
+    caches = make_caches(case)
+    (folder / case.folder).mkdir(parents=True)
+    for step, of_layers in enumerate(inputs.steps):
+        arrays: Arrays = {}
+        for layer, cache in zip(case.layers, caches, strict=True):
+            step_inputs = {
+                what: array.astype(getattr(mx, case.dtype))
+                for what, array in of_layers[layer].items()
+                if case.routed or what != "q"
+            }
+            out = advance(cache, step_inputs, case.scale)
+            results = {"positions": cache.positions, "held": cache.ledger.held, "out": out}
+            if out is not None:
+                results["scores"] = cache.scores
+            arrays |= {
+                f"{layer}.{what}": array
+                for what, array in {**step_inputs, **results}.items()
+                if array is not None
+            }
+        mx.save_safetensors(str(folder / case.folder / f"{step}.safetensors"), arrays)
+    return case
+
+
+def make_caches(case: Case, backend: Any = fast) -> list[Any]:
+    """Make the caches of a case's layers; backend: the core or the reference."""
+    caches = [STORAGES[case.kv](case.config, case.group_size) for _ in case.layers]
     for cache in caches:
-        cache.__class__ = kind
-        cache.scale, cache.step = 0.0, {}
+        cache.backend = backend
+    if case.joined:
+        join(caches)
+    return caches
 
 
-def recording(kind: type[Any]) -> type[Any]:
-    """Return a subclass of `kind` whose caches keep the arrays of their last step."""
-
-    class RecordingCache(kind):  # type: ignore[misc]  # the base class is a variable
-        def update_and_fetch(
-            self, keys: mx.array, values: mx.array
-        ) -> tuple[mx.array, mx.array]:
-            self.step = {"k": keys, "v": values}
-            fetched: tuple[mx.array, mx.array] = super().update_and_fetch(keys, values)
-            return fetched
-
-        def attend(self, queries: mx.array, **options: Any) -> mx.array:
-            out: mx.array = super().attend(queries, **options)
-            self.scale = options["scale"]
-            self.step |= {"q": queries, "out": out, "scores": self.scores}
-            return out
-
-        def taken(self) -> dict[str, mx.array]:
-            """Return the arrays of the last step by their names in the trace."""
-            arrays = self.step | {"positions": self.positions, "held": self.ledger.held}
-            return {what: array for what, array in arrays.items() if array is not None}
-
-    return RecordingCache
+def advance(cache: Any, inputs: Mapping[str, mx.array], scale: float) -> mx.array | None:
+    """Give a cache one step's q, k and v; returns its output, None if there is no q."""
+    cache.update_and_fetch(inputs["k"], inputs["v"])
+    if "q" not in inputs:
+        cache.settle()
+        return None
+    mask = "causal" if inputs["k"].shape[2] > 1 else None
+    out: mx.array = cache.attend(inputs["q"], scale=scale, mask=mask)
+    return out
 
 
 def replay(
