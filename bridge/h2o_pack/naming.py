@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import re
 import unicodedata
-from xml.sax.saxutils import escape
 
 from h2o_pack.errors import shown, usage_error
 
@@ -97,7 +97,7 @@ def readable(value: str) -> str:
 
 def xml_text(value: str) -> str:
     """Write any string as XML text of ASCII characters."""
-    return escape(value).encode("ascii", "xmlcharrefreplace").decode()
+    return html.escape(value, quote=False).encode("ascii", "xmlcharrefreplace").decode()
 
 
 def swift_string(value: str) -> str:

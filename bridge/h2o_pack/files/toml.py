@@ -93,11 +93,11 @@ def rows_of(
             what = f"{key} must be a list of tables, each of which begins with [[{key}]]"
             problems.found.append(blame.error(what, path))
             continue
+        fields = get_type_hints(kinds[key])
         seen = Counter[str]()
         places = [f"{path}:{line}" for line in lines_of(text, key)]
         converted = []
         for where, row in zip(places + [str(path)] * len(rows), rows, strict=False):
-            fields = get_type_hints(kinds[key])
             unknown = [name for name in row if name not in fields]
             for name in unknown:
                 what = f"[[{key}]] has an unknown key {name!r}"

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from threading import Lock
 from types import ModuleType
 from typing import Any
@@ -114,10 +115,10 @@ def attempt(task: str, where: str, **arguments: Any) -> Any:
     return answer["value"]
 
 
-class WithoutTokenizers(ModuleType):
-    """Replaces transformers, which mlx_lm imports for its tokenizers and which no task uses.
+class UnusedLibrary(ModuleType):
+    """Replaces a library that mlx_lm imports and that no task uses.
 
-    Importing transformers takes three times as long as the rest of mlx_lm.
+    Importing these libraries takes ten times as long as the parts of mlx_lm that tasks use.
     """
 
     def __getattr__(self, name: str) -> type:
@@ -129,8 +130,12 @@ class WithoutTokenizers(ModuleType):
 
 def serve() -> None:
     """Answer requests until there are no more; discard the output of libraries."""
-    for name in ("transformers", "transformers.tokenization_utils_base"):
-        sys.modules[name] = WithoutTokenizers(name)
+    for name in ("transformers", "transformers.tokenization_utils_base", "huggingface_hub"):
+        sys.modules[name] = UnusedLibrary(name)
+    # The package without its __init__, which imports generation and conversion too.
+    package = find_spec("mlx_lm")
+    if package is not None:
+        sys.modules["mlx_lm"] = module_from_spec(package)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
