@@ -103,7 +103,7 @@ struct Reply {
     }
 
     private mutating func finishCall(_ written: String) -> [H2OSession.Part] {
-        guard let call = RequiredCall.call(in: written) else {
+        guard let call = try? RequiredCall(written) else {
             return written.isEmpty ? [] : [add(malformed: written)]
         }
         return [add(format.newCallID, call.name, call.arguments)]

@@ -1,12 +1,17 @@
 import Foundation
+import H2OKit
 import MLXLMCommon
 
 /// A reply that must call a tool. It is JSON with the tool's name and arguments, not a call in the
 /// model's own format.
-enum RequiredCall {
-    private struct Call: Decodable {
-        let name: String
-        let arguments: [String: JSONValue]
+struct RequiredCall: Decodable {
+    let name: String
+    let arguments: [String: JSONValue]
+
+    /// - Parameter text: a complete call
+    /// - Throws: `DecodingError` for any other text
+    init(_ text: String) throws {
+        self = try JSONDecoder().decode(Self.self, from: Data(text.utf8))
     }
 
     /// The schema of a reply that calls one of these tools.
@@ -14,46 +19,22 @@ enum RequiredCall {
     /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the schema of a tool's arguments is not
     ///   supported. The error's `place` begins with `/$defs/tool` and the number of the tool, from 0
     static func schema(of tools: [H2OToolDefinition]) throws -> H2OSchema {
-        var definitions = [String: JSONValue]()
-        let calls = tools.enumerated().map { index, tool -> JSONValue in
-            let place = "#/$defs/tool\(index)"
-            definitions["tool\(index)"] = moved(tool.parameters, to: place)
-            let members = ["name": ["const": tool.name], "arguments": ["$ref": place]]
-            let names = ["name", "arguments"]
-            return .from(
-                [
-                    "type": "object", "required": names, "x-order": names, "properties": members,
-                    "additionalProperties": false,
-                ] as [String: Any])
+        let calls = tools.enumerated().map { index, tool in
+            ##"{"properties":{"name":{"const":\##(json(tool.name))},"##
+                + ##""arguments":{"$ref":"#/$defs/tool\##(index)"}},"required":["name","arguments"]}"##
         }
-        let whole: JSONValue = .object(["anyOf": .array(calls), "$defs": .object(definitions)])
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = .sortedKeys
-        return try H2OSchema(String(decoding: encoder.encode(whole), as: UTF8.self))
-    }
-
-    /// The call in a complete text; nil if the text is not a complete call.
-    static func call(in text: String) -> (name: String, arguments: [String: JSONValue])? {
-        (try? JSONDecoder().decode(Call.self, from: Data(text.utf8))).map {
-            ($0.name, $0.arguments)
+        let arguments = tools.enumerated().map { index, tool in
+            var schema = tool.parameters
+            // The references in a schema with an identifier refer to that schema.
+            if case .object(var members) = schema {
+                members["$id"] = .string("tool\(index)")
+                schema = .object(members)
+            }
+            return "\"tool\(index)\":\(json(schema))"
         }
-    }
-
-    /// Adapts the references of a schema that becomes part of another schema, at `place`.
-    private static func moved(_ schema: JSONValue, to place: String) -> JSONValue {
-        switch schema {
-        case .object(let fields):
-            .object(
-                Dictionary(
-                    uniqueKeysWithValues: fields.map { name, value in
-                        guard name == "$ref", case .string(let reference) = value,
-                            reference.first == "#"
-                        else { return (name, moved(value, to: place)) }
-                        return (name, .string(place + reference.dropFirst()))
-                    }))
-        case .array(let elements): .array(elements.map { moved($0, to: place) })
-        default: schema
-        }
+        return try H2OSchema(
+            ##"{"anyOf":[\##(calls.joined(separator: ","))],"##
+                + ##""$defs":{\##(arguments.joined(separator: ","))}}"##)
     }
 }
 

@@ -1,87 +1,68 @@
-/// A part of a grammar. It describes the texts that are allowed in one place.
-indirect enum GrammarPart: Sendable {
-    /// A text in the notation of the grammar engine; `bytes` is the length of the shortest text that
-    /// it describes.
-    case atom(String, bytes: Int)
-    /// A reference to a rule of this schema, by name.
-    case rule(String)
-    case sequence([GrammarPart])
-    /// Exactly one of several parts.
-    case choice([GrammarPart])
-    case times(GrammarPart, Counts)
+/// A part of a grammar, in the notation of the grammar engine, with the length of the shortest text
+/// that it describes.
+struct GrammarPart {
+    let text: String
+    /// Bytes of the shortest text, without those of ``rules``.
+    var bytes = 0.0
+    /// How often the shortest text contains each rule of the schema, by the rules' numbers.
+    var rules = [Int: Double]()
 
-    /// The number of characters, elements or members; `most` is nil without a limit.
-    struct Counts: Hashable, Sendable {
-        var least = 0
-        var most: Int?
+    /// The rule of which this part consists; nil if the part describes other text too.
+    var onlyRule: Int? { bytes == 0 && rules.count == 1 ? rules.first?.key : nil }
 
-        fileprivate var notation: String {
-            switch (least, most) {
-            case (0, nil): "*"
-            case (0, 1): "?"
-            default: "{\(least),\(most.map(String.init) ?? "")}"
-            }
-        }
+    /// The length of the shortest text, in bytes.
+    ///
+    /// - Parameter lengths: those of the rules
+    func length(_ lengths: [Double]) -> Double {
+        rules.reduce(bytes) { $0 + $1.value * lengths[$1.key] }
     }
 
-    /// No text.
-    static let nothing = GrammarPart.sequence([])
-    static let comma = common("comma")
+    static let nothing = GrammarPart(text: #""""#)
 
     /// A reference to one of the rules that every grammar has.
     static func common(_ name: String) -> GrammarPart {
-        .atom(name, bytes: rules[name]?.bytes ?? 0)
+        GrammarPart(text: name, bytes: commonRules[name]?.bytes ?? 0)
+    }
+
+    /// A reference to a rule of the schema. Rule 0 is the start rule.
+    static func rule(_ number: Int) -> GrammarPart {
+        GrammarPart(text: number == 0 ? "root" : "r\(number)", rules: [number: 1])
     }
 
     /// A part that describes only this text.
     static func quoted(_ text: String) -> GrammarPart {
-        .atom(notation(text), bytes: text.utf8.count)
-    }
-
-    /// The text in quotes, as the notation of the grammar engine writes it.
-    static func notation(_ text: String) -> String {
-        "\"" + text.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"") + "\""
+        let escaped = text.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"")
+        return GrammarPart(text: "\"\(escaped)\"", bytes: Double(text.utf8.count))
     }
 
     /// One character of a set, which is in the notation of the grammar engine.
-    static func set(_ characters: String) -> GrammarPart { .atom("[\(characters)]", bytes: 1) }
-
-    /// `part` between two literal texts.
-    static func between(_ open: String, _ part: GrammarPart, _ close: String) -> GrammarPart {
-        .sequence([quoted(open), part, quoted(close)])
+    static func set(_ characters: String) -> GrammarPart {
+        GrammarPart(text: "[\(characters)]", bytes: 1)
     }
 
-    static func repeated(_ part: GrammarPart, _ counts: Counts) -> GrammarPart {
-        counts.most == 0 ? nothing : .times(part, counts)
+    static func sequence(_ parts: [GrammarPart]) -> GrammarPart {
+        let parts = parts.filter { $0.text != nothing.text }
+        guard parts.count > 1 else { return parts.first ?? nothing }
+        return GrammarPart(
+            text: "(\(parts.map(\.text).joined(separator: " ")))",
+            bytes: parts.map(\.bytes).reduce(0, +),
+            rules: parts.reduce(into: [:]) { $0.merge($1.rules, uniquingKeysWith: +) })
     }
 
-    static func member(_ name: GrammarPart, _ value: GrammarPart) -> GrammarPart {
-        .sequence([name, common("colon"), value])
-    }
-
-    fileprivate var notation: String {
-        switch self {
-        case .atom(let text, _), .rule(let text): text
-        case .sequence(let parts) where parts.isEmpty: #""""#
-        case .sequence(let parts): "(\(parts.map(\.notation).joined(separator: " ")))"
-        case .choice: "(\(body))"
-        case .times(let part, let counts): part.notation + counts.notation
-        }
-    }
-
-    /// The right side of a rule for this part.
-    fileprivate var body: String {
-        guard case .choice(let ways) = self else { return notation }
-        return ways.map(\.notation).joined(separator: " | ")
-    }
-
-    /// The rules that this part may consist of, without any other text.
-    fileprivate var firstRules: [String] {
-        switch self {
-        case .rule(let name): [name]
-        case .choice(let ways): ways.flatMap(\.firstRules)
-        case .atom, .sequence, .times: []
-        }
+    /// The part, as often as `counts` says; `Int.max` stands for no limit.
+    func times(_ counts: ClosedRange<Int>) -> GrammarPart {
+        let (least, most) = (counts.lowerBound, counts.upperBound)
+        guard most != 0, text != Self.nothing.text else { return .nothing }
+        let quantifier =
+            switch (least, most) {
+            case (1, 1): ""
+            case (0, 1): "?"
+            case (0, .max): "*"
+            default: "{\(least),\(most == .max ? "" : String(most))}"
+            }
+        return GrammarPart(
+            text: text + quantifier, bytes: bytes * Double(least),
+            rules: least == 0 ? [:] : rules.mapValues { $0 * Double(least) })
     }
 
     /// Characters of a string that need no escape. The engine compares an ASCII byte only with the
@@ -92,7 +73,7 @@ indirect enum GrammarPart: Sendable {
     /// The rules that every grammar has. They describe JSON without spaces, except for one space
     /// after a comma or colon. `bytes` is the length of a text of the rule: for rules without a
     /// longest text the shortest length, for others the longest.
-    fileprivate static let rules: [String: (body: String, bytes: Int)] = [
+    fileprivate static let commonRules: [String: (body: String, bytes: Double)] = [
         "any": ("string | number | boolean | null | array | object", 2),
         "array": (#""[" (any (comma any)*)? "]""#, 2),
         "boolean": (#""true" | "false""#, 4),
@@ -108,137 +89,119 @@ indirect enum GrammarPart: Sendable {
     ]
 }
 
-/// A grammar in the notation of the grammar engine. It has a rule for each place of a schema that a
-/// reference names, and rules for parts of these places.
+/// A grammar in the notation of the grammar engine. Every choice is a rule, so that the other parts
+/// have one shortest text.
 final class SchemaGrammar {
     /// All rules; the start rule is `root`.
-    private(set) var text = GrammarPart.rules.sorted { $0.key < $1.key }
+    private(set) var text = GrammarPart.commonRules.sorted { $0.key < $1.key }
         .map { "\($0.key) ::= \($0.value.body)\n" }.joined()
-
     /// The number of steps of work so far. A part that is read twice counts twice.
     private(set) var steps = 0
-    /// The parts, by the names of their rules.
-    private var parts = [String: GrammarPart]()
-    /// The names of the rules of each place; the last name is that of the rule for the whole place.
-    private var places = [(pointer: String, names: [String])]()
-    /// The names of the rules of the place that is being read.
-    private var newNames = [String]()
-    /// The length of the shortest text of each rule, in bytes; rules of unknown length are missing.
-    private var lengths = [String: Double]()
+    /// The alternatives of each rule, by its number.
+    private var rules = [[GrammarPart]]()
+    /// The numbers of each place's rules: those for parts of the place, then the rule for all of it.
+    private var places = [(path: [String], rules: [Int])]()
+
+    /// The sets of characters in patterns so far, by their expressions.
+    var sets = [String: GrammarPart]()
 
     /// The steps of work for a schema inside the schema, for a byte of the grammar (which the engine
-    /// reads too), and for a set of characters in a `pattern`.
-    static let (schema, byte, set) = (256, 3, 512)
+    /// reads too), and for a new set of characters.
+    static let (schema, byte, set) = (256, 2, 8192)
 
     /// Adds steps of work.
     ///
-    /// - Parameter place: the place of the schema that is being read, a JSON pointer
     /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the work exceeds ``SchemaLimits/work``
-    func spend(_ more: Int, at place: String = "") throws {
+    func spend(_ more: Int, at path: [String] = []) throws {
         steps += more
         guard steps <= SchemaLimits.work else {
-            throw H2OSessionError.invalidSchema(.tooLarge(place: place))
+            throw H2OSessionError.invalidSchema(.tooLarge(place: path.pointer))
         }
     }
 
-    /// Adds the rule for a whole place (a JSON pointer), after the rules for its parts.
-    func define(_ place: String, as part: GrammarPart, named name: String) {
-        add(part, named: name)
-        places.append((place, newNames))
-        newNames = []
+    /// Begins the rules of a place.
+    func begin(_ path: [String]) { places.append((path, [])) }
+
+    /// Returns the number of a rule that is defined later.
+    func reserve() -> Int {
+        rules.append([])
+        return rules.count - 1
     }
 
-    /// Adds a rule for a part that is used more than once, and returns a reference to the rule.
-    func rule(_ part: GrammarPart) throws -> GrammarPart {
-        let name = "r\(parts.count)"
-        add(part, named: name)
-        try spend(Self.byte * part.body.utf8.count)
-        return .rule(name)
-    }
-
-    private func add(_ part: GrammarPart, named name: String) {
-        parts[name] = part
-        newNames.append(name)
-        text += "\(name) ::= \(part.body)\n"
-    }
-
-    /// Elements with commas between them.
-    func list(_ element: GrammarPart, _ counts: GrammarPart.Counts) throws -> GrammarPart {
-        guard counts.most != 0 else { return .nothing }
-        let first = try rule(element)
-        let more = GrammarPart.repeated(
-            .sequence([.comma, first]),
-            GrammarPart.Counts(least: max(0, counts.least - 1), most: counts.most.map { $0 - 1 }))
-        let some = GrammarPart.sequence([first, more])
-        return counts.least == 0 ? .times(some, GrammarPart.Counts(most: 1)) : some
-    }
-
-    /// The members of an object in their order; optional members may be missing.
-    func members(_ members: [(part: GrammarPart, isRequired: Bool)]) throws -> GrammarPart {
-        // The possible texts from a member on: `first` if no member is before it, `more` if one is.
-        var (first, more) = ([GrammarPart.nothing], GrammarPart.nothing)
-        for member in members.reversed() {
-            let part = try rule(member.part)
-            first = [.sequence([part, more])] + (member.isRequired ? [] : first)
-            let next = GrammarPart.sequence([.comma, part, more])
-            more = try rule(.choice([next] + (member.isRequired ? [] : [more])))
-        }
-        return .choice(first)
-    }
-
-    /// Returns a part that describes all `ways`, in which alternatives never begin with the same
-    /// character. If alternatives of one rule begin with the same character, the engine also accepts
-    /// texts that the rule does not describe (xgrammar 0.1.30).
+    /// Adds a rule for one of several parts, and returns a reference to the rule.
     ///
-    /// - Parameter ways: the texts; each string is one character in the notation of the grammar
-    ///   engine
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the work or the nesting exceeds its limit
-    func sharing(_ ways: [[String]]) throws -> GrammarPart {
-        // The grammar gets at least four bytes for each of these characters.
-        try spend(4 * Self.byte * ways.map(\.count).reduce(0, +))
-        return try sharing(ways.map { $0[...] }, depth: 0)
+    /// - Parameter number: that of a reserved rule; nil for a new rule
+    @discardableResult
+    func rule(_ ways: [GrammarPart], _ number: Int? = nil) throws -> GrammarPart {
+        let number = number ?? reserve()
+        let rule = GrammarPart.rule(number)
+        rules[number] = ways
+        places[places.count - 1].rules.append(number)
+        let line = "\(rule.text) ::= \(ways.map(\.text).joined(separator: " | "))\n"
+        text += line
+        try spend(Self.byte * line.utf8.count)
+        return rule
     }
 
-    private func sharing(_ ways: [ArraySlice<String>], depth: Int) throws -> GrammarPart {
+    /// One of several parts.
+    func choice(_ ways: [GrammarPart]) throws -> GrammarPart {
+        ways.count == 1 ? ways[0] : try rule(ways)
+    }
+
+    /// Elements or members in their order, each as often as its counts say, with commas between them.
+    func list(_ items: [(part: GrammarPart, counts: ClosedRange<Int>)]) throws -> GrammarPart {
+        // The possible texts from an item on: `first` if nothing is before it, `more` if something is.
+        var (first, more) = ([GrammarPart.nothing], GrammarPart.nothing)
+        for (part, counts) in items.reversed() where counts.upperBound > 0 {
+            let part = try rule([part])
+            let next = GrammarPart.sequence([.common("comma"), part])
+            let all = GrammarPart.sequence([part, next.times(counts.without(1)), more])
+            first = [all] + (counts.lowerBound == 0 ? first : [])
+            more = try rule([.sequence([next.times(counts), more])])
+        }
+        return try choice(first)
+    }
+
+    /// One of several texts. In its rules, alternatives never begin with the same character: if they
+    /// did, the engine would also accept texts that the rule does not describe (xgrammar 0.1.30).
+    ///
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the work or the nesting exceeds its limit
+    func texts(_ texts: [ArraySlice<Unicode.Scalar>], depth: Int = 0) throws -> GrammarPart {
+        guard texts.count > 1 else { return .quoted(String(String.UnicodeScalarView(texts[0]))) }
         guard depth <= SchemaLimits.nesting else {
             throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
         }
-        var firsts = [String]()
-        var following = [String: [ArraySlice<String>]]()
-        for way in ways {
-            let first = way.first ?? #""""#
-            if following[first] == nil { firsts.append(first) }
-            following[first, default: []].append(way.dropFirst())
+        try spend(texts.map(\.count).reduce(0, +))
+        let ways = Dictionary(grouping: texts, by: \.first).sorted {
+            $0.key?.value ?? 0 < $1.key?.value ?? 0
         }
-        let branches = try firsts.map { first in
-            var rest = following[first] ?? []
-            var common = [GrammarPart.atom(first, bytes: 1)]
-            // Characters that all texts have in common need no rule.
-            while let next = rest.first?.first, rest.allSatisfy({ $0.first == next }) {
-                common.append(.atom(next, bytes: 1))
+        let parts = try ways.map { _, texts in
+            var (common, rest) = (String.UnicodeScalarView(), texts)
+            while let next = rest[0].first, rest.allSatisfy({ $0.first == next }) {
+                common.append(next)
                 rest = rest.map { $0.dropFirst() }
             }
-            if !rest.allSatisfy(\.isEmpty) { common.append(try sharing(rest, depth: depth + 1)) }
-            return GrammarPart.sequence(common)
+            let begin = GrammarPart.quoted(String(common))
+            return rest.allSatisfy(\.isEmpty)
+                ? begin : .sequence([begin, try self.texts(rest, depth: depth + 1)])
         }
-        return branches.count == 1 ? branches[0] : try rule(.choice(branches))
+        return try choice(parts)
     }
 
     /// Returns how many bytes one more character can add to the shortest end of a reply. This is the
-    /// largest length, over all parts, of a part's shortest text.
+    /// largest length, over all rules, of a rule's shortest text.
     ///
     /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if a part has no instance, or is too large
     func longestEnd() throws -> Int {
-        try measure()
+        let lengths = try lengths()
         var most = 0.0
-        for (place, names) in places {
-            let longest = names.map { length(parts[$0] ?? .nothing).longest }.max() ?? 0
-            try spend(0, at: place)
-            guard try !beginsWithItself(names[names.count - 1], place), longest < .infinity else {
-                throw H2OSessionError.invalidSchema(.noInstance(place: place))
+        for (path, rules) in places {
+            let longest = rules.map { lengths[$0] }.max() ?? 0
+            guard longest < .infinity, try !beginsWithItself(rules[rules.count - 1], path) else {
+                throw H2OSessionError.invalidSchema(.noInstance(place: path.pointer))
             }
             guard longest <= Double(SchemaLimits.reply) else {
-                throw H2OSessionError.invalidSchema(.tooLarge(place: place))
+                throw H2OSessionError.invalidSchema(.tooLarge(place: path.pointer))
             }
             most = max(most, longest)
         }
@@ -247,51 +210,41 @@ final class SchemaGrammar {
 
     /// Whether a rule may expand to itself without any character. The engine would then expand it
     /// forever.
-    private func beginsWithItself(_ rule: String, _ place: String) throws -> Bool {
-        var (pending, seen) = (parts[rule]?.firstRules ?? [], Set<String>())
+    private func beginsWithItself(_ rule: Int, _ path: [String]) throws -> Bool {
+        var (pending, seen) = ([rule], Set<Int>())
         while let next = pending.popLast() {
-            try spend(1, at: place)
-            if next == rule { return true }
-            if seen.insert(next).inserted { pending += parts[next]?.firstRules ?? [] }
+            let inside = rules[next].compactMap(\.onlyRule)
+            try spend(1 + inside.count, at: path)
+            if inside.contains(rule) { return true }
+            pending += inside.filter { seen.insert($0).inserted }
         }
         return false
     }
 
-    /// Finds the lengths of all rules. Each pass finds the lengths of rules that refer to rules of
-    /// known length.
-    private func measure() throws {
-        var before: [String: Double]?
+    /// The length of the shortest text of each rule, in bytes; infinite if its text cannot end. Each
+    /// pass finds the lengths of rules that refer to rules of known length.
+    private func lengths() throws -> [Double] {
+        var (lengths, before) = ([Double](repeating: .infinity, count: rules.count), [Double]())
         while lengths != before {
             before = lengths
             // Goes through the places in both orders, because a place may refer to earlier and to
             // later places.
-            for (place, names) in places.reversed() + places {
-                for name in names { lengths[name] = length(parts[name] ?? .nothing).shortest }
-                try spend(0, at: place)
+            for (path, numbers) in places.reversed() + places {
+                for number in numbers {
+                    let ways = rules[number]
+                    lengths[number] = ways.map { $0.length(lengths) }.min() ?? .infinity
+                    try spend(ways.map { 1 + $0.rules.count }.reduce(0, +), at: path)
+                }
             }
         }
+        return lengths
     }
+}
 
-    /// The length of the part's shortest text, and the largest such length among the part and the
-    /// parts inside it; in bytes. Infinite for a part whose text cannot end.
-    private func length(_ part: GrammarPart) -> (shortest: Double, longest: Double) {
-        steps += 1
-        switch part {
-        case .atom(_, let bytes): return (Double(bytes), Double(bytes))
-        case .rule(let name):
-            let length = lengths[name] ?? .infinity
-            return (length, length)
-        case .sequence(let parts):
-            let lengths = parts.map(length)
-            let sum = lengths.map(\.shortest).reduce(0, +)
-            return (sum, lengths.map(\.longest).reduce(sum, max))
-        case .choice(let ways):
-            let lengths = ways.map(length)
-            return (lengths.map(\.shortest).min() ?? 0, lengths.map(\.longest).max() ?? 0)
-        case .times(let part, let counts):
-            let (shortest, longest) = length(part)
-            let all = counts.least == 0 ? 0 : Double(counts.least) * shortest
-            return (all, max(all, longest))
-        }
+extension ClosedRange<Int> {
+    /// The counts of the other elements after some.
+    func without(_ count: Int) -> ClosedRange<Int> {
+        Swift.max(0, lowerBound - count)
+            ... (upperBound == .max ? .max : Swift.max(0, upperBound - count))
     }
 }

@@ -8,7 +8,7 @@ package struct SchemaProcessor: LogitProcessor {
     /// The error of the grammar after which the reply is not valid; nil if there is none.
     package private(set) var failure: H2OSessionError?
 
-    private var path: GrammarPath
+    private let grammar: any TokenGrammar
     private let closing: ClosingTokens
     private var hasEnded = false
     /// The mask of tokens that may come next; nil if any may.
@@ -28,14 +28,13 @@ package struct SchemaProcessor: LogitProcessor {
     /// The largest limit that is tried to tell, in an error, which limit would be enough.
     private static let farthest = 4096
 
-    /// - Throws: `TokenGrammarError`, ``H2OSessionError/noRoomForSchema(tokens:atMost:)``
-    ///
     /// - Parameter longestEnd: the most tokens by which one more token can lengthen the shortest end
-    init(
-        _ path: GrammarPath, closing: ClosingTokens, longestEnd: Int, atMost most: Int?
+    /// - Throws: `TokenGrammarError`, ``H2OSessionError/noRoomForSchema(tokens:atMost:)``
+    fileprivate init(
+        _ grammar: any TokenGrammar, closing: ClosingTokens, longestEnd: Int, atMost most: Int?
     ) throws {
         reserve = Self.leastReserve + longestEnd
-        self.path = path
+        self.grammar = grammar
         self.closing = closing
         left = most
         if let most {
@@ -71,14 +70,12 @@ package struct SchemaProcessor: LogitProcessor {
             return
         }
         do {
-            try path.accept(token)
+            try grammar.accept(token)
             left = left.map { $0 - 1 }
             way = way?.dropFirst()
             try look()
-        } catch let error as TokenGrammarError {
-            failure = H2OSessionError(error)
         } catch {
-            failure = .invalidSchema(.refused(reason: "\(error)"))
+            failure = H2OSessionError(error)
         }
     }
 
@@ -86,7 +83,7 @@ package struct SchemaProcessor: LogitProcessor {
     private mutating func look() throws {
         try lookForEnd()
         guard let next = way?.first else {
-            allowed = try path.allowed()
+            allowed = try grammar.allowed()
             return
         }
         var only = [UInt32](repeating: 0, count: next / 32 + 1)
@@ -107,33 +104,27 @@ package struct SchemaProcessor: LogitProcessor {
         if room < reserve { way = found[...] } else { pause = room / reserve - 1 }
     }
 
-    /// Finds tokens that end the reply soon: at each step a token that closes an open string, array
-    /// or object or, if none of these is allowed, the first allowed token.
+    /// Finds tokens that end the reply soon.
     private func wayToEnd(atMost most: Int) throws -> [Int] {
-        let here = path.count
+        let grammar = try grammar.copy()
         var way = [Int]()
-        while way.count < most {
-            let next = Self.next(try path.allowed(), closing)
-            way.append(next ?? closing.end)
-            guard let next, next != closing.end else { break }
-            try path.accept(next)
+        while way.count < most, way.last != closing.end {
+            let next = closing.next(of: try grammar.allowed())
+            way.append(next)
+            if next != closing.end { try grammar.accept(next) }
         }
-        try path.goBack(to: here)
         return way
     }
+}
 
-    private static func next(_ allowed: [UInt32]?, _ closing: ClosingTokens) -> Int? {
-        guard let allowed else { return closing.end }
-        let isAllowed = { (token: Int) in
-            token / 32 < allowed.count && allowed[token / 32] >> UInt32(token % 32) & 1 == 1
-        }
-        if let found = closing.inOrder(isAllowed).first(where: isAllowed) { return found }
-        return allowed.firstIndex { $0 != 0 }.map { $0 * 32 + allowed[$0].trailingZeroBitCount }
+extension [UInt32] {
+    fileprivate func allows(_ token: Int) -> Bool {
+        token / 32 < count && self[token / 32] >> UInt32(token % 32) & 1 == 1
     }
 }
 
 /// The tokens that bring a JSON value to its end.
-struct ClosingTokens {
+private struct ClosingTokens {
     let end: Int
     private let quote: [Int]
     private let brackets: [Int]
@@ -147,20 +138,25 @@ struct ClosingTokens {
         others = ([","] + begins).compactMap(tokenizer.convertTokenToId)
     }
 
-    /// Returns the allowed tokens, the best first. If both brackets are allowed, the place is
-    /// inside a string, where they close nothing.
-    func inOrder(_ isAllowed: (Int) -> Bool) -> [Int] {
-        [end] + (brackets.allSatisfy(isAllowed) ? quote : brackets + quote) + others
+    /// The allowed token that closes an open string, array or object or, if none of these is allowed,
+    /// the first allowed token. If both brackets are allowed, the place is inside a string, where
+    /// they close nothing.
+    func next(of allowed: [UInt32]?) -> Int {
+        guard let allowed else { return end }
+        let closers = brackets.allSatisfy(allowed.allows) ? quote : brackets + quote
+        return ([end] + closers + others).first(where: allowed.allows)
+            ?? allowed.firstIndex { $0 != 0 }.map { $0 * 32 + allowed[$0].trailingZeroBitCount }
+            ?? end
     }
 }
 
-/// Makes the processors for a model's replies with a schema, one at a time, and keeps the grammars
-/// of the schemas used last. Each model has one such object.
+/// Makes the processors for a model's replies with a schema, and keeps the grammars of the schemas
+/// used last. Each model has one such object.
 package final class SchemaGrammars {
     private let closing: ClosingTokens
     private let compile: (String) throws -> any TokenGrammar
     /// In the order of their last use.
-    private var kept = [(schema: H2OSchema, path: GrammarPath)]()
+    private var kept = [(schema: H2OSchema, grammar: any TokenGrammar)]()
 
     private static let most = 8
 
@@ -190,39 +186,34 @@ package final class SchemaGrammars {
         closing = ClosingTokens(tokenizer: tokenizer, endOfTurn: endOfTurn)
     }
 
-    /// Returns a processor for one reply. It becomes invalid when the next one is requested.
+    /// Returns a processor for one reply.
     ///
     /// - Parameter most: the tokens that the reply may have, including the last one; nil for any
     ///   number
     /// - Throws: ``H2OSessionError``
     package func processor(for schema: H2OSchema, atMost most: Int?) throws -> SchemaProcessor {
         do {
-            let path = try self.path(of: schema)
-            try path.goBack(to: 0)
+            let index = kept.firstIndex { $0.schema == schema }
+            kept.append(
+                try index.map { kept.remove(at: $0) } ?? (schema, compile(schema.grammar)))
+            kept = kept.suffix(Self.most)
             return try SchemaProcessor(
-                path, closing: closing, longestEnd: schema.longestEnd, atMost: most)
+                kept[kept.count - 1].grammar.copy(), closing: closing,
+                longestEnd: schema.longestEnd, atMost: most)
         } catch let error as TokenGrammarError {
             throw H2OSessionError(error)
         }
     }
-
-    private func path(of schema: H2OSchema) throws -> GrammarPath {
-        if let index = kept.firstIndex(where: { $0.schema == schema }) {
-            kept.append(kept.remove(at: index))
-        } else {
-            kept.append((schema, GrammarPath(try compile(schema.grammar))))
-            kept = kept.suffix(Self.most)
-        }
-        return kept[kept.count - 1].path
-    }
 }
 
 extension H2OSessionError {
-    init(_ error: TokenGrammarError) {
-        switch error {
+    /// The error of a session for an error of its grammar.
+    fileprivate init(_ error: any Error) {
+        switch error as? TokenGrammarError {
         case .noEngine(let version): self = .noGrammarEngine(version: version)
         case .refused(let reason), .failed(let reason):
             self = .invalidSchema(.refused(reason: reason))
+        case nil: self = .invalidSchema(.refused(reason: "\(error)"))
         }
     }
 }
@@ -236,27 +227,5 @@ extension Tokenizer {
             || piece.hasPrefix("[") && piece.hasSuffix("]")
         return isNamed && piece.utf8.count > 2
             && decode(tokenIds: [token], skipSpecialTokens: true).isEmpty
-    }
-}
-
-/// A grammar, and the number of tokens that it has accepted.
-final class GrammarPath {
-    private let grammar: any TokenGrammar
-    private(set) var count = 0
-
-    init(_ grammar: any TokenGrammar) {
-        self.grammar = grammar
-    }
-
-    func allowed() throws -> [UInt32]? { try grammar.allowed() }
-
-    func accept(_ token: Int) throws {
-        try grammar.accept(token)
-        count += 1
-    }
-
-    func goBack(to count: Int) throws {
-        try grammar.goBack(self.count - count)
-        self.count = count
     }
 }

@@ -1,37 +1,50 @@
-/// Numbers between two limits, as sequences of digits.
-enum NumberRange {
-    /// The most digits of a number; a `Double` represents all of them exactly.
-    private static let most = 15
-    private static let largest = power(most) - 1
-    private static let keywords = [
-        "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum",
-    ]
+import Foundation
 
-    /// The ways to write a number, each a sequence of characters in the notation of the grammar
-    /// engine; nil without limits.
+/// Numbers between two limits, as a grammar of their digits.
+struct NumberRange {
+    private let grammar: SchemaGrammar
+    /// The most decimals of a number.
+    private let decimals: Int
+    /// The numbers without their sign, in units of the last decimal.
+    private let range: ClosedRange<Int>
+
+    /// The most digits of a number; a `Double` represents all of them exactly.
+    private static let largest = power(15) - 1
+
+    /// The numbers that a node of type `number` or `integer` allows.
     ///
     /// - Throws: ``H2OSessionError/invalidSchema(_:)``
-    static func ways(_ node: SchemaNode, whole: Bool) throws -> [[String]]? {
-        let limits = try keywords.map { try node.number($0) }
+    static func part(
+        of node: SchemaNode, _ type: String, _ grammar: SchemaGrammar
+    ) throws -> GrammarPart {
+        let limits = try ["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"]
+            .map { try node[$0]?.number() }
         let all = limits.compactMap { $0 }
-        guard !all.isEmpty else { return nil }
+        guard !all.isEmpty else { return .common(type) }
         // As many decimals as the limits have, at least two; more if no number is between the
         // limits.
         let enough = (2 ... 9).first { places in all.allSatisfy { units($0, places).isExact } } ?? 9
-        for places in whole ? [0] : [enough, 9] {
-            guard let range = range(limits, places) else { continue }
-            let wholes = places > 0 ? self.range(limits, 0) : nil
-            return signed(range, decimals: places) + (wholes.map { signed($0, decimals: 0) } ?? [])
+        for decimals in type == "integer" ? [0] : [enough, 9] {
+            guard let range = range(limits, decimals) else { continue }
+            let signs = [("-", -range.upperBound ... -range.lowerBound, 1), ("", range, 0)]
+            return try grammar.choice(
+                signs.compactMap { sign, range, least in
+                    guard range.upperBound >= least else { return nil }
+                    let range = NumberRange(
+                        grammar: grammar, decimals: decimals,
+                        range: max(least, range.lowerBound) ... range.upperBound)
+                    return .sequence([.quoted(sign), try range.number()])
+                })
         }
         throw node.noInstance
     }
 
     /// The numbers between the limits, in units of the last decimal; nil if there are none.
-    private static func range(_ limits: [Double?], _ places: Int) -> ClosedRange<Int>? {
+    private static func range(_ limits: [Double?], _ decimals: Int) -> ClosedRange<Int>? {
         let bounds = limits.enumerated().map { index, limit -> Int? in
             guard let limit else { return nil }
             let (inside, exclusive) = (index < 2 ? 1 : -1, index % 2)
-            let (units, isExact) = units(limit, places)
+            let (units, isExact) = units(limit, decimals)
             guard abs(units) < Double(largest) else { return units < 0 ? -largest : largest }
             if isExact { return Int(units.rounded()) + inside * exclusive }
             return Int(units.rounded(inside > 0 ? .up : .down))
@@ -41,68 +54,70 @@ enum NumberRange {
         return least <= most ? least ... most : nil
     }
 
-    private static func units(_ value: Double, _ places: Int) -> (units: Double, isExact: Bool) {
-        let units = value * Double(power(places))
+    private static func units(_ value: Double, _ decimals: Int) -> (units: Double, isExact: Bool) {
+        let units = value * Double(power(decimals))
         return (units, abs(units - units.rounded()) < 1e-6)
     }
 
-    private static func signed(_ range: ClosedRange<Int>, decimals: Int) -> [[String]] {
-        var ways = [[String]]()
-        if range.lowerBound < 0 {
-            let sizes = max(1, -range.upperBound) ... -range.lowerBound
-            ways += unsigned(sizes, decimals: decimals).map { ["\"-\""] + $0 }
-        }
-        if range.upperBound >= 0 {
-            ways += unsigned(max(0, range.lowerBound) ... range.upperBound, decimals: decimals)
-        }
-        return ways
+    private func number() throws -> GrammarPart {
+        try grammar.choice(digits(0) { try rest($0, nil) })
     }
 
-    /// Sequences for all numbers in the range, one for each number of digits and leading digits.
-    private static func unsigned(_ range: ClosedRange<Int>, decimals: Int) -> [[String]] {
-        let fewest = decimals + 1
-        let counts = fewest ... max(fewest, String(range.upperBound).count)
-        return counts.flatMap { count -> [[String]] in
-            let least = count == fewest ? range.lowerBound : max(range.lowerBound, power(count - 1))
-            let most = min(range.upperBound, power(count) - 1)
-            guard least <= most else { return [] }
-            return between(digits(least, count), digits(most, count)).map {
-                var parts = $0.map {
-                    $0.count == 1 ? "\"\($0.lowerBound)\"" : "[\($0.lowerBound)-\($0.upperBound)]"
-                }
-                if decimals > 0 { parts.insert("\".\"", at: count - decimals) }
-                return parts
+    /// What may follow the digits of a number; nil if no number in the range begins with them.
+    ///
+    /// - Parameters:
+    ///   - digits: the digits as a number, without the point
+    ///   - left: the most decimals that may follow; nil for digits before the point
+    private func rest(_ digits: Int, _ left: Int?) throws -> GrammarPart? {
+        // The numbers that begin with the digits, for each number of further digits before the point.
+        var (counts, isPartly, count) = ([Int](), false, 0)
+        var unit = Self.power(left ?? decimals)
+        repeat {
+            let all = digits * unit ... (digits + 1) * unit - 1
+            if all.clamped(to: range) == all {
+                counts.append(count)
+            } else if all.overlaps(range) {
+                isPartly = true
+            }
+            (unit, count) = (unit * 10, count + 1)
+        } while left == nil && digits > 0 && digits * unit <= range.upperBound
+        guard isPartly else {
+            guard let least = counts.first, let most = counts.last else { return nil }
+            if let left { return any(left == decimals ? 1 : 0, left) }
+            guard decimals > 0 else { return any(least, most) }
+            let fraction = GrammarPart.sequence([.quoted("."), any(1, decimals)])
+            return .sequence([any(least, most), fraction.times(0 ... 1)])
+        }
+        var ways = [GrammarPart]()
+        let isAfterPoint = left == decimals && decimals > 0
+        if !isAfterPoint, range.contains(digits * Self.power(left ?? decimals)) {
+            ways.append(.nothing)
+        }
+        if left == nil, decimals > 0, let fraction = try rest(digits, decimals) {
+            ways.append(.sequence([.quoted("."), fraction]))
+        }
+        if let left { ways += try self.digits(digits) { try rest($0, left - 1) } }
+        if left == nil, digits > 0 { ways += try self.digits(digits) { try rest($0, nil) } }
+        return ways.isEmpty ? nil : try grammar.choice(ways)
+    }
+
+    /// One more digit and what may follow it. Digits that are followed by the same are one way.
+    private func digits(
+        _ before: Int, _ rest: (Int) throws -> GrammarPart?
+    ) throws -> [GrammarPart] {
+        var ways = [(first: Int, last: Int, rest: GrammarPart)]()
+        for digit in 0 ... 9 {
+            guard let rest = try rest(before * 10 + digit) else { continue }
+            if let last = ways.last, last.last == digit - 1, last.rest.text == rest.text {
+                ways[ways.count - 1].last = digit
+            } else {
+                ways.append((digit, digit, rest))
             }
         }
+        return ways.map { .sequence([.set("\($0.first)-\($0.last)"), $0.rest]) }
     }
 
-    /// Sequences of digits that cover exactly the numbers between two limits with the same number
-    /// of digits.
-    private static func between(
-        _ least: ArraySlice<Int>, _ most: ArraySlice<Int>
-    ) -> [[ClosedRange<Int>]] {
-        guard let low = least.first, let high = most.first else { return [[]] }
-        let (lows, highs) = (least.dropFirst(), most.dropFirst())
-        let (zeros, nines) = (lows.map { _ in 0 }[...], lows.map { _ in 9 }[...])
-        if low == high { return between(lows, highs).map { [low ... low] + $0 } }
-        var ways = [[ClosedRange<Int>]]()
-        var (first, last) = (low, high)
-        if lows.contains(where: { $0 != 0 }) {
-            ways += between(lows, nines).map { [low ... low] + $0 }
-            first += 1
-        }
-        if highs.contains(where: { $0 != 9 }) {
-            ways += between(zeros, highs).map { [high ... high] + $0 }
-            last -= 1
-        }
-        if first <= last { ways.append([first ... last] + zeros.map { _ in 0 ... 9 }) }
-        return ways
-    }
-
-    private static func digits(_ number: Int, _ count: Int) -> ArraySlice<Int> {
-        let digits = String(number).compactMap(\.wholeNumberValue)
-        return ArraySlice([Int](repeating: 0, count: count - digits.count) + digits)
-    }
+    private func any(_ least: Int, _ most: Int) -> GrammarPart { .set("0-9").times(least ... most) }
 
     private static func power(_ exponent: Int) -> Int {
         (0 ..< exponent).reduce(1) { power, _ in power * 10 }
@@ -134,13 +149,13 @@ struct PatternReader {
             if isWhole { _ = took("^") }
             var parts = [GrammarPart]()
             while let next = rest.first, !["|", ")", "$"].contains(next) {
-                guard let atom = try atom(), let part = counted(atom) else { return nil }
-                parts.append(part)
+                guard let atom = try atom(), let counts = counts() else { return nil }
+                parts.append(atom.times(counts))
             }
             ways.append(.sequence(parts))
             if isWhole { _ = took("$") }
         } while took("|")
-        return try grammar.rule(.choice(ways))
+        return try grammar.rule(ways)
     }
 
     private mutating func atom() throws -> GrammarPart? {
@@ -154,102 +169,81 @@ struct PatternReader {
                 return nil
             }
             return inner
-        case "[": return try set()
-        case ".": return .set(GrammarPart.plainCharacters)
-        case "\\":
-            guard let escaped = rest.popFirst() else { return nil }
-            if let members = Self.classes[escaped] { return try part(members, isNegative: false) }
-            return Self.isPlain(escaped) ? literal(escaped) : nil
+        case "[":
+            var expression = "["
+            while rest.first != "]" {
+                guard let member = rest.popFirst().flatMap({ $0 == "\\" ? escaped() : "\($0)" })
+                else { return nil }
+                // In a set, Foundation's expressions would give these two a meaning.
+                expression += member == "[" || member == "&" ? "\\" + member : member
+            }
+            rest.removeFirst()
+            return try set(expression + "]")
+        case "\\": return try escaped().flatMap(set)
+        case ".": return try set(".")
         case "*", "+", "?", "{", "}", "]", "^": return nil
-        default: return literal(next)
+        default:
+            let isPlain = next >= " " && next != "\"" && next != "\u{7F}"
+            return isPlain ? .quoted(String(next)) : nil
         }
     }
 
-    /// A character that stands for itself in a string.
-    private func literal(_ scalar: Unicode.Scalar) -> GrammarPart? {
-        guard scalar >= " ", scalar != "\"", scalar != "\\", scalar != "\u{7F}" else { return nil }
-        return .quoted(String(scalar))
+    /// Reads the character after a backslash, and returns both; nil if they do not describe one
+    /// character.
+    private mutating func escaped() -> String? {
+        guard let next = rest.popFirst() else { return nil }
+        let isLetter = next.properties.isAlphabetic || ("0" ... "9").contains(next)
+        return !isLetter || "dDsSwW".unicodeScalars.contains(next) ? "\\\(next)" : nil
     }
 
-    /// Reads the rest of a set of ASCII characters, such as `[a-z]`.
-    private mutating func set() throws -> GrammarPart? {
-        let isNegative = took("^")
-        var members = Set<Unicode.Scalar>()
-        while rest.first != "]" {
-            if rest.first == "\\", let second = rest.dropFirst().first,
-                let known = Self.classes[second]
-            {
-                rest.removeFirst(2)
-                members.formUnion(known)
-                continue
-            }
-            guard let first = member() else { return nil }
-            var last = first
-            if rest.first == "-", rest.dropFirst().first != "]" {
-                rest.removeFirst()
-                guard let end = member() else { return nil }
-                last = end
-            }
-            guard first <= last else { return nil }
-            members.formUnion((first.value ... last.value).compactMap(Unicode.Scalar.init))
-        }
-        rest.removeFirst()
-        return try part(members, isNegative: isNegative)
-    }
-
-    /// Reads one end of a range in a set.
-    private mutating func member() -> Unicode.Scalar? {
-        guard var scalar = rest.popFirst() else { return nil }
-        if scalar == "\\" {
-            guard let escaped = rest.popFirst(), Self.isPlain(escaped) else { return nil }
-            scalar = escaped
-        }
-        return scalar.isASCII ? scalar : nil
-    }
-
-    private func part(_ members: Set<Unicode.Scalar>, isNegative: Bool) throws -> GrammarPart? {
+    /// The characters that an expression for one character matches.
+    private func set(_ expression: String) throws -> GrammarPart? {
+        if let known = grammar.sets[expression] { return known }
         try grammar.spend(SchemaGrammar.set)
-        let kept = Self.plain.filter { members.contains($0) != isNegative }
-        guard !kept.isEmpty else { return nil }
-        let codes = kept.map { "\\x" + String($0.value, radix: 16, uppercase: true) }.joined()
-        return .set(codes + (isNegative ? GrammarPart.charactersBeyondASCII : ""))
+        // Foundation would subtract what follows two hyphens.
+        guard !expression.contains("--"),
+            let matcher = try? NSRegularExpression(pattern: expression)
+        else { return nil }
+        let probes = Array(Self.probes.utf16)
+        let codes = matcher.matches(in: Self.probes, range: NSRange(probes.indices))
+            .map { probes[$0.range.location] }
+        let plain = codes.filter { $0 < 0x7F }
+            .map { "\\x" + String($0, radix: 16, uppercase: true) }
+        guard !plain.isEmpty else { return nil }
+        let isBroad = codes.count - plain.count == 3 && expression.utf8.allSatisfy { $0 < 0x80 }
+        let set = GrammarPart.set(
+            plain.joined() + (isBroad ? GrammarPart.charactersBeyondASCII : ""))
+        grammar.sets[expression] = set
+        return set
     }
 
-    /// Whether a backslash and this character together mean the character itself.
-    private static func isPlain(_ scalar: Unicode.Scalar) -> Bool {
-        !scalar.properties.isAlphabetic && !("0" ... "9").contains(scalar)
-    }
+    /// The ASCII characters that need no escape in a string, and a letter, a sign and a space that
+    /// stand for the characters beyond ASCII.
+    private static let probes =
+        String(String.UnicodeScalarView((0x20 ..< 0x7F).compactMap(Unicode.Scalar.init)))
+        .filter { $0 != "\"" && $0 != "\\" } + "\u{e9}\u{2192}\u{2003}"
 
-    private static let plain: [Unicode.Scalar] = (0x20 ... 0x7E).compactMap(Unicode.Scalar.init)
-        .filter { $0 != "\"" && $0 != "\\" }
-    private static let classes: [Unicode.Scalar: Set<Unicode.Scalar>] = [
-        "d": Set(plain.filter { ("0" ... "9").contains($0) }),
-        "w": Set(plain.filter { !isPlain($0) || $0 == "_" }),
-    ]
-
-    /// The last part, repeated as often as the quantifier after it says.
-    private mutating func counted(_ part: GrammarPart) -> GrammarPart? {
-        var counts = GrammarPart.Counts()
+    /// Reads how often the atom before occurs.
+    private mutating func counts() -> ClosedRange<Int>? {
+        var counts = 0 ... Int.max
         if took("?") {
-            counts.most = 1
+            counts = 0 ... 1
         } else if took("+") {
-            counts.least = 1
+            counts = 1 ... .max
         } else if took("{") {
             guard let end = rest.firstIndex(of: "}") else { return nil }
-            let ends = String(rest[..<end]).split(
-                separator: ",", omittingEmptySubsequences: false)
+            let ends = String(rest[..<end]).split(separator: ",", omittingEmptySubsequences: false)
             rest = rest[rest.index(after: end)...]
-            guard ends.count < 3, let least = Int(ends[0]) else { return nil }
-            let isOpen = ends.count == 2 && ends[1].isEmpty
-            guard let most = isOpen ? least : Int(ends[ends.count - 1]),
-                least <= most, most <= SchemaLimits.count
+            let most = ends.count == 2 && ends[1].isEmpty ? Int.max : Int(ends[ends.count - 1])
+            guard ends.count < 3, let least = Int(ends[0]), let most, least <= most,
+                least <= SchemaLimits.count, most <= SchemaLimits.count || most == .max
             else { return nil }
-            counts = GrammarPart.Counts(least: least, most: isOpen ? nil : most)
+            counts = least ... most
         } else if !took("*") {
-            return part
+            return 1 ... 1
         }
         _ = took("?")
-        return .repeated(part, counts)
+        return counts
     }
 
     private mutating func took(_ scalar: Unicode.Scalar) -> Bool {

@@ -86,11 +86,14 @@ final class SchemaTests: XCTestCase {
             areNot: [#""abc""#, #""a""#, #""c|d""#])
         try check(
             #"{"pattern": "^(ab|ac)+$"}"#, are: [#""acab""#], areNot: [#""aa""#, #""""#])
+        try check(
+            #"{"pattern": "[[&]\\s[^\\s\\W]"}"#, are: [#""[ a""#, #""& 1""#],
+            areNot: [#""[aa""#, #""[ -""#, #""[ \#u{e4}""#])
         for pattern in [
             "a$b", "(a$)", "(^a)", #"(?=a)b"#, #"(a)\1"#, #"\bword"#, "a^b", "a\"b", #"\p{L}"#, "(",
-            "a{2",
+            "a{2", #"[a\h]"#, "[a--b]",
         ] {
-            let quoted = OrderedJSON.string(pattern).text
+            let quoted = OrderedJSON.quoted(pattern)
             assertRefused(
                 "{\"pattern\": \(quoted)}", .unsupported(keyword: "pattern", place: ""))
         }
@@ -136,7 +139,7 @@ final class SchemaTests: XCTestCase {
         }
         try check(
             #"{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}"#,
-            are: ["0.01", "0.99"], areNot: ["0", "0.00", "1", "1.00"])
+            are: ["0.01", "0.5", "0.99"], areNot: ["0", "0.00", "1", "1.00", "0."])
         try check(
             #"{"type": "number"}"#, are: ["0", "-0.5", "12.125"],
             areNot: ["01", ".5", "1.", "-", "1e5"])
@@ -184,6 +187,16 @@ final class SchemaTests: XCTestCase {
         try check(
             ##"{"anyOf": [{"type": "null"}, {"items": {"$ref": "#/anyOf/0"}}]}"##,
             are: ["null", "[null,null]"], areNot: ["[1]"])
+    }
+
+    func testReferencesInASchemaWithAnIdentifierReferToIt() throws {
+        try check(
+            """
+            {"properties": {"a": {"$id": "a", "properties": {
+              "b": {"$ref": "#/$defs/x"}, "$id": {"$ref": "#"}}, "$defs": {"x": {"const": 1}}}},
+              "$defs": {"x": {"const": 2}}}
+            """,
+            are: [#"{"a":{"b":1,"$id":{"b":1}}}"#], areNot: [#"{"a":{"b":2}}"#, #"{"a":{"a":{}}}"#])
     }
 
     func testExactlyOneIsReadAsAnyOne() throws {

@@ -106,5 +106,5 @@ private final class FailingGrammar: TokenGrammar {
 
     func accept(_ token: Int) throws { throw TokenGrammarError.failed("out of order") }
 
-    func goBack(_ count: Int) {}
+    func copy() -> any TokenGrammar { self }
 }

@@ -27,6 +27,10 @@ package final class ReferenceGrammar: TokenGrammar {
         self.end = end
     }
 
+    private init(_ other: ReferenceGrammar) {
+        (rules, letters, end, said) = (other.rules, other.letters, other.end, other.said)
+    }
+
     /// Whether the grammar describes this text.
     package func matches(_ text: String) -> Bool {
         let scalars = Array(text.unicodeScalars)
@@ -58,7 +62,7 @@ package final class ReferenceGrammar: TokenGrammar {
         said.append(letters[token])
     }
 
-    package func goBack(_ count: Int) { said.removeLast(count) }
+    package func copy() -> any TokenGrammar { ReferenceGrammar(self) }
 }
 
 extension ReferenceGrammar {

@@ -11,10 +11,10 @@ public protocol TokenGrammar: AnyObject {
     /// - Throws: ``TokenGrammarError``
     func accept(_ token: Int) throws
 
-    /// Removes the newest tokens.
+    /// Returns a grammar that has the same tokens so far.
     ///
     /// - Throws: ``TokenGrammarError``
-    func goBack(_ count: Int) throws
+    func copy() throws -> any TokenGrammar
 }
 
 /// An error of a grammar engine; a session throws its own error instead.

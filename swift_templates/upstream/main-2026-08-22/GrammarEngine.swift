@@ -79,9 +79,7 @@ private final class Grammar: TokenGrammar {
         _ = try translated { try constraint.commitToken(Int32(token)) }
     }
 
-    func goBack(_ count: Int) throws {
-        try translated { try constraint.rollback(Int32(count)) }
-    }
+    func copy() throws -> any TokenGrammar { Grammar(try translated { try constraint.clone() }) }
 }
 
 private func translated<T>(_ work: () throws -> T) throws -> T {
