@@ -19,8 +19,7 @@
                     for session in sessions {
                         let usage = try await session.respond(to: "second").usage
                         XCTAssertEqual(
-                            usage.input.totalTokenCount - usage.input.cachedTokenCount,
-                            "\n<u:second|\n<a:".count, "\(lifetime)")
+                            usage.readTokenCount, "\n<u:second|\n<a:".count, "\(lifetime)")
                     }
                     XCTAssertEqual(fixture.loads.count, 1)
                 }
@@ -42,27 +41,19 @@
             let fixture = try Fixture(saying: "one", "two", "three", "four")
             let session = fixture.session(instructions: "be kind")
             for text in ["first", "second", "third"] { try await session.respond(to: text) }
-            let branch = LanguageModelSession(
-                model: H2OLanguageModel(fixture.shared),
-                transcript: Transcript(entries: session.transcript.prefix(3)))
+            let branch = fixture.session(after: session.transcript.prefix(3))
             let usage = try await branch.respond(to: "other").usage
-            XCTAssertEqual(
-                usage.input.totalTokenCount - usage.input.cachedTokenCount,
-                "\n<u:other|\n<a:".count)
+            XCTAssertEqual(usage.readTokenCount, "\n<u:other|\n<a:".count)
         }
 
         func testASessionFindsItsCachesAfterAnotherWentBackInIt() async throws {
             let fixture = try Fixture(saying: "one", "two", "three", "four")
             let session = fixture.session()
             for text in ["first", "second"] { try await session.respond(to: text) }
-            let branch = LanguageModelSession(
-                model: H2OLanguageModel(fixture.shared),
-                transcript: Transcript(entries: session.transcript.prefix(2)))
+            let branch = fixture.session(after: session.transcript.prefix(2))
             try await branch.respond(to: "other")
             let usage = try await session.respond(to: "third").usage
-            XCTAssertEqual(
-                usage.input.totalTokenCount - usage.input.cachedTokenCount,
-                "\n<u:third|\n<a:".count)
+            XCTAssertEqual(usage.readTokenCount, "\n<u:third|\n<a:".count)
         }
 
         func testInstructionsThatSessionsShareAreReadOnce() async throws {
@@ -100,9 +91,7 @@
             resumed.prewarm()
             let usage = try await resumed.respond(to: "Thanks").usage
             let read = "Thanks<|im_end|>\n<|im_start|>assistant\n"
-            XCTAssertEqual(
-                usage.input.totalTokenCount - usage.input.cachedTokenCount,
-                TemplateTokenizer(.qwen3).encode(text: read, addSpecialTokens: false).count)
+            XCTAssertEqual(usage.readTokenCount, TemplateTokenizer(.qwen3).count(read))
             for text in ["Adds two numbers", "Hello.", "Thanks"] {
                 XCTAssertEqual(again.given.components(separatedBy: text).count - 1, 1, text)
             }
@@ -114,9 +103,7 @@
             for session in sessions { try await session.respond(to: "first") }
             for session in sessions {
                 let usage = try await session.respond(to: "second").usage
-                XCTAssertEqual(
-                    usage.input.totalTokenCount - usage.input.cachedTokenCount,
-                    "\n<u:second|\n<a:".count)
+                XCTAssertEqual(usage.readTokenCount, "\n<u:second|\n<a:".count)
             }
         }
 
@@ -124,9 +111,7 @@
             let fixture = try Fixture(saying: "one", "two")
             let session = fixture.session()
             try await session.respond(to: "first")
-            let other = Transcript(entries: [.prompt("other"), .response("one")])
-            let changed = LanguageModelSession(
-                model: H2OLanguageModel(fixture.shared), transcript: other)
+            let changed = fixture.session(after: [.prompt("other"), .response("one")])
             let usage = try await changed.respond(to: "second").usage
             XCTAssertEqual(usage.input.cachedTokenCount, 0)
             XCTAssertEqual(

@@ -29,6 +29,12 @@
             LanguageModelSession(model: H2OLanguageModel(shared), instructions: instructions)
         }
 
+        /// A session that continues a transcript with these entries.
+        func session(after entries: some Sequence<Transcript.Entry>) -> LanguageModelSession {
+            LanguageModelSession(
+                model: H2OLanguageModel(shared), transcript: Transcript(entries: entries))
+        }
+
         /// Adds the text of the model's next reply.
         func say(_ text: String) { model.replies.append(text + "|") }
     }
@@ -89,6 +95,12 @@
         var given: String {
             TemplateTokenizer(.qwen3).decode(tokenIds: scripted.given, skipSpecialTokens: false)
         }
+    }
+
+    @available(iOS 27, macOS 27, visionOS 27, *)
+    extension LanguageModelSession.Usage {
+        /// The tokens that were read for a response.
+        var readTokenCount: Int { input.totalTokenCount - input.cachedTokenCount }
     }
 
     @available(iOS 27, macOS 27, visionOS 27, *)

@@ -36,9 +36,7 @@
 
             let begin = ChatTemplate.qwen3.begin(thinks: false)
             let read = "\n<|im_start|>user\nThanks<|im_end|>\n" + begin
-            XCTAssertEqual(
-                usage.input.totalTokenCount - usage.input.cachedTokenCount,
-                TemplateTokenizer(.qwen3).encode(text: read, addSpecialTokens: false).count)
+            XCTAssertEqual(usage.readTokenCount, TemplateTokenizer(.qwen3).count(read))
         }
 
         func testAToolThatMustBeCalledIsCalledOnceATurn() async throws {

@@ -5,6 +5,14 @@ import XCTest
 final class ModelCachesTests: XCTestCase {
     private func configuration() throws -> H2OConfiguration { try H2OConfiguration(maxSize: 16) }
 
+    private func makeCaches(
+        for model: TinyModel, budgets: H2OBudgets? = nil, storage: H2OStorage = .dense
+    ) throws -> [any KVCache] {
+        try H2OCaches(
+            configuration: configuration(), storage: storage, groupSize: 32, budgets: budgets
+        ).makeCaches(for: model)
+    }
+
     private func isSame(_ a: any KVCache, _ b: any KVCache) -> Bool {
         a as AnyObject === b as AnyObject
     }
@@ -14,7 +22,7 @@ final class ModelCachesTests: XCTestCase {
         let recurrent = MambaCache()
         let model = TinyModel { [rotating, KVCacheSimple(), recurrent, KVCacheSimple()] }
 
-        let caches = try H2OCaches(configuration: configuration()).makeCaches(for: model)
+        let caches = try makeCaches(for: model)
 
         XCTAssertTrue(isSame(caches[0], rotating))
         XCTAssertTrue(caches[1] is H2OKVCache)
@@ -28,7 +36,7 @@ final class ModelCachesTests: XCTestCase {
             (0 ..< 2).map { _ in CacheList(MambaCache(), KVCacheSimple()) }
         }
 
-        let caches = try H2OCaches(configuration: configuration()).makeCaches(for: model)
+        let caches = try makeCaches(for: model)
 
         let lists = try caches.map { try XCTUnwrap($0 as? CacheList) }
         XCTAssertTrue(lists.allSatisfy { $0[0] is MambaCache && $0[1] is H2OKVCache })
@@ -38,9 +46,7 @@ final class ModelCachesTests: XCTestCase {
     func testEachStorageHasItsKind() throws {
         let model = TinyModel { [KVCacheSimple()] }
         for storage in H2OStorage.allCases {
-            let caches = try H2OCaches(
-                configuration: configuration(), storage: storage, groupSize: 32
-            ).makeCaches(for: model)
+            let caches = try makeCaches(for: model, storage: storage)
 
             XCTAssertEqual(caches.count, 1)
             let kind = try XCTUnwrap(caches[0] as? H2OKVCache).kind
@@ -56,9 +62,7 @@ final class ModelCachesTests: XCTestCase {
     func testAModelThatCannotWorkWithRowsMissingIsRefusedByName() throws {
         let model = Gemma2Model { [KVCacheSimple()] }
 
-        XCTAssertThrowsError(
-            try H2OCaches(configuration: configuration()).makeCaches(for: model)
-        ) { error in
+        XCTAssertThrowsError(try makeCaches(for: model)) { error in
             XCTAssertTrue(
                 error.localizedDescription.hasPrefix(
                     "Gemma2Model cannot use an H2O cache: mlx-swift-lm makes its mask "),
@@ -70,21 +74,19 @@ final class ModelCachesTests: XCTestCase {
         let uniform = Exaone4Model { [KVCacheSimple()] }
         let sliding = Exaone4Model { [RotatingKVCache(maxSize: 8), KVCacheSimple()] }
 
-        XCTAssertNoThrow(try H2OCaches(configuration: configuration()).makeCaches(for: uniform))
-        XCTAssertThrowsError(try H2OCaches(configuration: configuration()).makeCaches(for: sliding))
+        XCTAssertNoThrow(try makeCaches(for: uniform))
+        XCTAssertThrowsError(try makeCaches(for: sliding))
 
         let alike = Olmo3Model { [KVCacheSimple(), KVCacheSimple()] }
         let apart = Olmo3Model { [RotatingKVCache(maxSize: 8), KVCacheSimple()] }
-        XCTAssertThrowsError(try H2OCaches(configuration: configuration()).makeCaches(for: alike))
-        XCTAssertNoThrow(try H2OCaches(configuration: configuration()).makeCaches(for: apart))
+        XCTAssertThrowsError(try makeCaches(for: alike))
+        XCTAssertNoThrow(try makeCaches(for: apart))
     }
 
     func testAModelWithNothingToBoundIsRefusedByName() throws {
         let model = TinyModel { [MambaCache(), RotatingKVCache(maxSize: 8)] }
 
-        XCTAssertThrowsError(
-            try H2OCaches(configuration: configuration()).makeCaches(for: model)
-        ) { error in
+        XCTAssertThrowsError(try makeCaches(for: model)) { error in
             XCTAssertEqual(
                 error.localizedDescription,
                 "TinyModel cannot use an H2O cache: it has MambaCache, RotatingKVCache and no "
@@ -97,9 +99,7 @@ final class ModelCachesTests: XCTestCase {
         let model = TinyModel { [KVCacheSimple(), RotatingKVCache(maxSize: 8), KVCacheSimple()] }
         let budgets = H2OBudgets(layers: [.init(heavyBudget: 2, recentBudget: 10), nil, nil])
 
-        let caches = try H2OCaches(
-            configuration: configuration(), budgets: budgets
-        ).makeCaches(for: model)
+        let caches = try makeCaches(for: model, budgets: budgets)
 
         let first = try XCTUnwrap(caches[0] as? H2OKVCache).configuration
         XCTAssertEqual([first.heavyBudget, first.recentBudget, first.maxSize], [2, 10, 16])
@@ -113,10 +113,7 @@ final class ModelCachesTests: XCTestCase {
             .init(heavyBudget: 8, recentBudget: 8, maxSize: 20),
         ])
 
-        let caches = try H2OCaches(
-            configuration: configuration(), storage: .eightBits, groupSize: 32,
-            budgets: budgets
-        ).makeCaches(for: model)
+        let caches = try makeCaches(for: model, budgets: budgets, storage: .eightBits)
 
         XCTAssertEqual(caches.map(\.maxSize), [12, 20])
         for (cache, rows) in zip(caches, [12, 20]) {
@@ -149,10 +146,7 @@ final class ModelCachesTests: XCTestCase {
             ),
         ] as [([H2OBudgets.Layer?], String)] {
             XCTAssertThrowsError(
-                try H2OCaches(
-                    configuration: configuration(),
-                    budgets: H2OBudgets(layers: layers)
-                ).makeCaches(for: model)
+                try makeCaches(for: model, budgets: H2OBudgets(layers: layers))
             ) { error in
                 XCTAssertEqual(error.localizedDescription, text)
             }

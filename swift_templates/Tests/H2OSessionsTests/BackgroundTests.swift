@@ -26,7 +26,7 @@ final class BackgroundTests: XCTestCase {
     }
 
     func testClosingWaitsForTheStepThatRuns() async throws {
-        let order = Recorder()
+        let order = Recorder<String>()
         let background = BackgroundGuard { order.add("queue is empty") }
         try await background.begin()
         let closing = Task.detached {
@@ -42,7 +42,7 @@ final class BackgroundTests: XCTestCase {
     }
 
     func testClosingDoesNotWaitForEver() async throws {
-        let order = Recorder()
+        let order = Recorder<String>()
         let background = BackgroundGuard { order.add("queue is empty") }
         try await background.begin()
 
@@ -95,7 +95,7 @@ final class BackgroundTests: XCTestCase {
         let session = fixture.makeSession()
         let prompt = String(repeating: "a", count: 40)
         let background = fixture.background
-        let calls = Recorder()
+        let calls = Recorder<String>()
         fixture.model.onCall = {
             calls.add("call")
             if calls.entries.count == 3 { background.deactivate() }
@@ -154,16 +154,14 @@ final class BackgroundTests: XCTestCase {
         var fixture = try SessionFixture()
         fixture.background = background
         let session = fixture.makeSession()
-        await assertThrows(try await session.respond(to: "a")) {
-            XCTAssertEqual($0 as? H2OSessionError, .inBackground)
-        }
+        await assertThrows(try await session.respond(to: "a"), H2OSessionError.inBackground)
         background.open()
         try await background.withGPU {}
         _ = try await session.respond(to: "a")
     }
 
     func testClosingWaitsForTheStreamsOfTheThreadsThatWorked() async throws {
-        let (asked, waited) = (Recorder(), Recorder())
+        let (asked, waited) = (Recorder<String>(), Recorder<String>())
         let background = BackgroundGuard(waitForStream: {
             let thread = "\(ObjectIdentifier(Thread.current))"
             asked.add(thread)
@@ -239,13 +237,4 @@ private actor CountingActor {
     func work(steps: Int) async throws {
         for _ in 0 ..< steps { try await background.withGPU {} }
     }
-}
-
-private final class Recorder: @unchecked Sendable {
-    private let lock = NSLock()
-    private var recorded = [String]()
-
-    var entries: [String] { lock.withLock { recorded } }
-
-    func add(_ entry: String) { lock.withLock { recorded.append(entry) } }
 }

@@ -27,12 +27,18 @@ final class ChatTests: XCTestCase {
         ) { fixture.makeModel() }
     }
 
-    /// Makes a chat with a model that can think.
-    private func makeChat(
-        _ fixture: TemplateFixture, maxTokens: Int? = nil, folder: URL? = nil
+    private func loadedChat(
+        _ fixture: SessionFixture, instructions: String? = "be brief", folder: URL? = nil
     ) async -> H2OChat {
+        let chat = makeChat(fixture, instructions: instructions, folder: folder)
+        await chat.load()
+        return chat
+    }
+
+    /// Makes a chat with a model that can think.
+    private func loadedChat(_ fixture: TemplateFixture, maxTokens: Int? = nil) async -> H2OChat {
         let chat = H2OChat(
-            folder: folder, options: H2OSession.Options(sampling: .greedy, maxTokens: maxTokens)
+            options: H2OSession.Options(sampling: .greedy, maxTokens: maxTokens)
         ) { fixture.model }
         await chat.load()
         return chat
@@ -47,8 +53,7 @@ final class ChatTests: XCTestCase {
     private func replyingChat(folder: URL? = nil) async throws -> (H2OChat, Task<Void, Never>) {
         var fixture = try SessionFixture()
         fixture.maxTokens = 100_000
-        let chat = makeChat(fixture, folder: folder)
-        await chat.load()
+        let chat = await loadedChat(fixture, folder: folder)
         let (calls, called) = AsyncStream<Void>.makeStream()
         fixture.model.onCall = { called.yield() }
         let reply = Task { await say("hello", chat) }
@@ -74,9 +79,9 @@ final class ChatTests: XCTestCase {
     }
 
     func testAModelThatIsNotLoadedCanBeLoadedAgain() async throws {
-        let fixture = try SessionFixture()
+        let (fixture, attempts) = (try SessionFixture(), Recorder<Void>())
         let chat = H2OChat {
-            guard await Attempts.shared.next() > 1 else { throw NoModel() }
+            guard attempts.add(()) > 0 else { throw NoModel() }
             return fixture.makeModel()
         }
         await chat.load()
@@ -89,8 +94,7 @@ final class ChatTests: XCTestCase {
 
     func testAnErrorIsApartFromTheReplies() async throws {
         let long = String(repeating: "long ", count: 40)
-        let chat = makeChat(try SessionFixture(), instructions: long)
-        await chat.load()
+        let chat = await loadedChat(try SessionFixture(), instructions: long)
         await say("hello", chat)
         XCTAssertEqual(texts(chat), [])
         XCTAssertFalse(
@@ -102,13 +106,11 @@ final class ChatTests: XCTestCase {
 
     func testAConversationSurvivesTheApp() async throws {
         let folder = try folder()
-        let first = makeChat(try SessionFixture(), folder: folder)
-        await first.load()
+        let first = await loadedChat(try SessionFixture(), folder: folder)
         await say("hello", first)
         await first.save()
 
-        let next = makeChat(try SessionFixture(), folder: folder)
-        await next.load()
+        let next = await loadedChat(try SessionFixture(), folder: folder)
         XCTAssertEqual(next.messages, first.messages)
         await say("more", next)
         XCTAssertGreaterThan(next.usage.cachedTokens, 0)
@@ -118,13 +120,11 @@ final class ChatTests: XCTestCase {
 
     func testItsMessagesOutliveCachesThatCannotBeUsed() async throws {
         let folder = try folder()
-        let first = makeChat(try SessionFixture(), folder: folder)
-        await first.load()
+        let first = await loadedChat(try SessionFixture(), folder: folder)
         await say("hello", first)
         await first.save()
 
-        let other = makeChat(try SessionFixture(maxSize: 48), folder: folder)
-        await other.load()
+        let other = await loadedChat(try SessionFixture(maxSize: 48), folder: folder)
         XCTAssertEqual(other.messages, first.messages)
         await say("more", other)
         XCTAssertEqual(other.usage.cachedTokens, 0)
@@ -157,7 +157,7 @@ final class ChatTests: XCTestCase {
     func testTheFirstReplyOfAModelThatThinksIsAnAnswer() async throws {
         let fixture = try TemplateFixture(.qwen3, thinks: false)
         fixture.scripted.replies = ["Hello."]
-        let chat = await makeChat(fixture)
+        let chat = await loadedChat(fixture)
         XCTAssertTrue(chat.canThink)
         XCTAssertFalse(chat.thinks)
         await say("Hi", chat)
@@ -170,7 +170,7 @@ final class ChatTests: XCTestCase {
     func testThoughtsAreShownWhileTheyArriveIfTheyAreAskedFor() async throws {
         let fixture = try TemplateFixture(.qwen3)
         fixture.scripted.replies = ["<think>\nA greeting.\n</think>\n\nHello."]
-        let chat = await makeChat(fixture)
+        let chat = await loadedChat(fixture)
         chat.thinks = true
         chat.pace.shows = .zero
         let thoughts = Task { @MainActor in
@@ -190,7 +190,7 @@ final class ChatTests: XCTestCase {
         let fixture = try TemplateFixture(.qwen3)
         let long = String(repeating: "hm ", count: 300)
         fixture.scripted.replies = ["<think>\n\(long)</think>\n\nHello."]
-        let chat = await makeChat(fixture, maxTokens: 40)
+        let chat = await loadedChat(fixture, maxTokens: 40)
         chat.thinks = true
         await say("Hi", chat)
         XCTAssertEqual(chat.messages.last?.text, "")
@@ -212,8 +212,7 @@ final class ChatTests: XCTestCase {
         whole.model.replies = ["one two three|"]
         let fixture = try SessionFixture()
         fixture.model.replies = ["one two three|"]
-        let chat = makeChat(fixture)
-        await chat.load()
+        let chat = await loadedChat(fixture)
         await say("count", chat)
         XCTAssertEqual(texts(chat), ["count", "one tw"])
         XCTAssertEqual(chat.ending, .cut)
@@ -233,8 +232,7 @@ final class ChatTests: XCTestCase {
     func testAModelThatSaysNothingIsNoEmptyBubble() async throws {
         let fixture = try SessionFixture()
         fixture.model.replies = ["|"]
-        let chat = makeChat(fixture)
-        await chat.load()
+        let chat = await loadedChat(fixture)
         await say("hello", chat)
         XCTAssertEqual(texts(chat), ["hello"])
         XCTAssertEqual(chat.ending, .empty)
@@ -257,10 +255,11 @@ final class ChatTests: XCTestCase {
         // The caches are written only after the reply.
         let copies = folder.appendingPathExtension("copies")
         addTeardownBlock { try? FileManager.default.removeItem(at: copies) }
-        let moments = Moments()
+        let moments = Recorder<Void>()
         let open = folder.appending(path: chat.conversation)
         fixture.model.onCall = {
-            guard let moment = moments.next(of: 50) else { return }
+            let moment = moments.add(())
+            guard moment < 50 else { return }
             let copy = copies.appending(path: "\(moment)")
             let data = try? Data(contentsOf: open.appending(path: "messages.json"))
             let kept = copy.appending(path: open.lastPathComponent)
@@ -274,9 +273,8 @@ final class ChatTests: XCTestCase {
 
         var answered = Set<Int>()
         for moment in 0 ..< 50 {
-            let next = makeChat(
+            let next = await loadedChat(
                 try SessionFixture(), folder: copies.appending(path: "\(moment)"))
-            await next.load()
             XCTAssertEqual(texts(next).first, "hello", "\(moment)")
             let text = texts(next).dropFirst().first ?? ""
             XCTAssertTrue(reply.hasPrefix(text), text)
@@ -314,8 +312,7 @@ final class ChatTests: XCTestCase {
 
     func testARegeneratedReplyTakesThePlaceOfTheLastOne() async throws {
         let fixture = try SessionFixture()
-        let chat = makeChat(fixture)
-        await chat.load()
+        let chat = await loadedChat(fixture)
         await say("hello", chat)
         let before = texts(chat)
         await chat.regenerate()
@@ -328,8 +325,7 @@ final class ChatTests: XCTestCase {
     }
 
     func testAnEditedMessageReplacesWhatFollowedIt() async throws {
-        let chat = makeChat(try SessionFixture())
-        await chat.load()
+        let chat = await loadedChat(try SessionFixture())
         await say("one", chat)
         let one = chat.messages
         await say("two", chat)
@@ -360,8 +356,7 @@ final class ChatTests: XCTestCase {
 
     func testAConversationThatIsLeftIsThereToReturnTo() async throws {
         let folder = try folder()
-        let chat = makeChat(try SessionFixture(), folder: folder)
-        await chat.load()
+        let chat = await loadedChat(try SessionFixture(), folder: folder)
         await say("first thing", chat)
         let (first, messages) = (chat.conversation, chat.messages)
         await chat.beginConversation()
@@ -378,8 +373,7 @@ final class ChatTests: XCTestCase {
         let second = try XCTUnwrap(chat.conversations.first { $0.id != first })
         await chat.delete(second.id)
         XCTAssertEqual(chat.conversations.map(\.id), [first])
-        let next = makeChat(try SessionFixture(), folder: folder)
-        await next.load()
+        let next = await loadedChat(try SessionFixture(), folder: folder)
         XCTAssertEqual(next.conversation, first)
         XCTAssertEqual(next.messages, chat.messages)
     }
@@ -430,30 +424,5 @@ final class ChatTests: XCTestCase {
         XCTAssertEqual(chat.messages.first?.text, "hello")
         XCTAssertEqual(chat.usage.stop, .cancelled)
         XCTAssertEqual(chat.state, .ready)
-    }
-}
-
-/// Counts calls from any thread.
-private final class Moments: @unchecked Sendable {
-    private let lock = NSLock()
-    private var count = 0
-
-    /// The next number, from 0; nil after `most`.
-    func next(of most: Int) -> Int? {
-        lock.withLock {
-            defer { count += 1 }
-            return count < most ? count : nil
-        }
-    }
-}
-
-/// Counts how often a model was requested.
-private actor Attempts {
-    static let shared = Attempts()
-    private var count = 0
-
-    func next() -> Int {
-        count += 1
-        return count
     }
 }

@@ -13,22 +13,15 @@ final class HostileSchemaTests: XCTestCase {
 
     /// The error for a schema, nil if it was accepted, and the steps of work.
     private func result(of schema: String) -> (problem: H2OSessionError?, steps: Int) {
-        final class Box: @unchecked Sendable { var value: (H2OSessionError?, Int) = (nil, 0) }
-        let (box, done) = (Box(), DispatchSemaphore(value: 0))
-        let thread = Thread {
+        let results = Recorder<(problem: H2OSessionError?, steps: Int)>()
+        onAppThread {
             let grammar = SchemaGrammar()
-            do {
-                _ = try SchemaReader.read(schema, into: grammar)
-            } catch {
-                box.value.0 = error as? H2OSessionError
-            }
-            box.value.1 = grammar.steps
-            done.signal()
+            let result = Result { try SchemaReader.read(schema, into: grammar) }
+            var problem: H2OSessionError?
+            if case .failure(let error) = result { problem = error as? H2OSessionError }
+            results.add((problem, grammar.steps))
         }
-        thread.stackSize = 512 << 10
-        thread.start()
-        done.wait()
-        return box.value
+        return results.entries[0]
     }
 
     private func assertRefusedAtOnce(
@@ -131,4 +124,16 @@ final class HostileSchemaTests: XCTestCase {
     func testObjectsInObjectsAreReadWithASmallStack() {
         XCTAssertNil(result(of: nested(23, #"{"required":["a"],"properties":{"a":"#, "}}")).problem)
     }
+}
+
+/// Runs work on a thread with the default stack size of Apple's systems.
+func onAppThread(_ work: @escaping @Sendable () -> Void) {
+    let done = DispatchSemaphore(value: 0)
+    let thread = Thread {
+        work()
+        done.signal()
+    }
+    thread.stackSize = 512 << 10
+    thread.start()
+    done.wait()
 }

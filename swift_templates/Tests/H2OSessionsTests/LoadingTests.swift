@@ -6,16 +6,17 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-final class LoadingTests: FolderTestCase {
-    private var limits = (0, 0)
-    private let plan = MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 1 << 20)
-    /// Bytes of the plan and of a conversation's snapshots.
-    private var memory: Int { plan.total + H2OSnapshotLimits().memory }
+/// The base class of tests that load a model from a folder, which sets the limits of MLX.
+class ModelFolderTestCase: FolderTestCase {
+    static let digest = String(repeating: "d", count: 64)
+    let plan = MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 1 << 20)
+    private(set) var limits = (0, 0)
 
     override func setUpWithError() throws {
         try super.setUpWithError()
-        let manifest = Data(#"{"format": 1, "model": "m", "files": []}"#.utf8)
-        try manifest.write(to: folder.appending(path: ModelManifest.fileName))
+        try write(
+            #"{"format": 1, "model": "m", "files": [], "digest": "\#(Self.digest)"}"#,
+            to: ModelManifest.fileName)
         limits = (Memory.cacheLimit, Memory.memoryLimit)
     }
 
@@ -23,6 +24,15 @@ final class LoadingTests: FolderTestCase {
         (Memory.cacheLimit, Memory.memoryLimit) = limits
         try super.tearDownWithError()
     }
+
+    func write(_ text: String, to name: String) throws {
+        try Data(text.utf8).write(to: folder.appending(path: name))
+    }
+}
+
+final class LoadingTests: ModelFolderTestCase {
+    /// Bytes of the plan and of a conversation's snapshots.
+    private var memory: Int { plan.total + H2OSnapshotLimits().memory }
 
     func testALoadedModelReplies() async throws {
         let model = try await load(free: plan.total)
@@ -37,11 +47,9 @@ final class LoadingTests: FolderTestCase {
     }
 
     func testAModelThatDoesNotFitIsNotLoaded() async throws {
-        await assertThrows(try await load(free: plan.total - 7, loader: Unloadable())) {
-            XCTAssertEqual(
-                $0 as? H2OLoadingError,
-                .noMemory(needs: ["m": plan], free: plan.total - 7))
-        }
+        await assertThrows(
+            try await load(free: plan.total - 7, loader: Unloadable()),
+            H2OLoadingError.noMemory(needs: ["m": plan], free: plan.total - 7))
     }
 
     func testLoadingSetsTheLimitsOfMLX() async throws {
@@ -74,10 +82,10 @@ final class LoadingTests: FolderTestCase {
     }
 
     func testTheModelsFilesSayHowItIsUsed() throws {
-        let generation = #"{"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.1}"#
-        try Data(generation.utf8).write(to: folder.appending(path: "generation_config.json"))
-        let configuration = #"{"text_config": {"max_position_embeddings": 4096}}"#
-        try Data(configuration.utf8).write(to: folder.appending(path: "config.json"))
+        try write(
+            #"{"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.1}"#,
+            to: "generation_config.json")
+        try write(#"{"text_config": {"max_position_embeddings": 4096}}"#, to: "config.json")
 
         let facts = ModelFacts(in: folder)
 
@@ -87,38 +95,36 @@ final class LoadingTests: FolderTestCase {
     }
 
     func testAModelThatIsNotToBeSampledFromIsGreedy() throws {
-        let generation = #"{"do_sample": false, "temperature": 0.6}"#
-        try Data(generation.utf8).write(to: folder.appending(path: "generation_config.json"))
+        try write(#"{"do_sample": false, "temperature": 0.6}"#, to: "generation_config.json")
 
         XCTAssertEqual(ModelFacts(in: folder).sampling, .greedy)
         XCTAssertNil(ModelFacts(in: folder).positions)
     }
 
     func testAPromptLongerThanTheModelsPositionsIsRefused() async throws {
-        let configuration = #"{"max_position_embeddings": 20}"#
-        try Data(configuration.utf8).write(to: folder.appending(path: "config.json"))
+        try write(#"{"max_position_embeddings": 20}"#, to: "config.json")
         let session = try await load(free: plan.total)
             .makeSession(options: H2OSession.Options(maxTokens: 6))
 
-        await assertThrows(try await session.respond(to: "tell me more of it")) {
-            XCTAssertEqual($0 as? H2OSessionError, .promptTooLong(tokens: 26, atMost: 20))
-        }
+        await assertThrows(
+            try await session.respond(to: "tell me more of it"),
+            H2OSessionError.promptTooLong(tokens: 26, atMost: 20))
         let stop = try await session.respond(to: "hi").usage.stop
         XCTAssertNotNil(stop)
     }
 
     func testNothingIsLoadedWithoutTheKernelsOfMLX() async throws {
         let metal = MetalCheck { [] }
-        await assertThrows(try await load(free: 0, loader: Unloadable(), metal: metal)) {
-            XCTAssertEqual($0 as? H2OLoadingError, .noMetalLibrary(searched: []))
-        }
+        await assertThrows(
+            try await load(free: 0, loader: Unloadable(), metal: metal),
+            H2OLoadingError.noMetalLibrary(searched: []))
     }
 
     func testADamagedFolderIsNotLoaded() async throws {
         try FileManager.default.removeItem(at: folder.appending(path: ModelManifest.fileName))
-        await assertThrows(try await load(free: plan.total, loader: Unloadable())) {
-            XCTAssertEqual($0 as? H2OLoadingError, .noManifest(in: folder))
-        }
+        await assertThrows(
+            try await load(free: plan.total, loader: Unloadable()),
+            H2OLoadingError.noManifest(in: folder))
     }
 
     func testAModelThatCannotBeAdaptedIsNotLoadedWithAnAdapter() async throws {
@@ -127,12 +133,11 @@ final class LoadingTests: FolderTestCase {
         try MLX.save(arrays: [name: MLXArray([Float](repeating: 1, count: 8), [4, 2])], url: file)
         try FileManager.default.moveItem(
             at: file, to: folder.appending(path: BundledAdapter.weights))
-        let settings = """
+        try write(
+            """
             {"fine_tune_type": "lora", "num_layers": 1,
              "lora_parameters": {"rank": 2, "scale": 20, "keys": ["self_attn.q_proj"]}}
-            """
-        try Data(settings.utf8).write(
-            to: folder.appending(path: BundledAdapter.configuration))
+            """, to: BundledAdapter.configuration)
 
         await assertThrows(try await load(free: plan.total)) {
             guard case .incompatibleModelType? = $0 as? ModelAdapterError else {
@@ -168,18 +173,16 @@ final class LoadingTests: FolderTestCase {
         metal: MetalCheck = MetalCheck { nil }, background: BackgroundGuard = BackgroundGuard {}
     ) async throws -> H2OModel {
         try await H2OModel.load(
-            from: folder, plan: plan, caches: try Self.caches(),
+            from: folder, plan: plan,
+            caches: H2OCaches(configuration: try H2OConfiguration(maxSize: 32)),
             platform: H2OPlatform(
                 memory: MemoryGuard { free }, background: background, metal: metal),
             loader: loader)
     }
-
-    private static func caches() throws -> H2OCaches {
-        H2OCaches(configuration: try H2OConfiguration(maxSize: 32))
-    }
 }
 
-private final class EchoLoader: H2OModelLoader, @unchecked Sendable {
+final class EchoLoader: H2OModelLoader, @unchecked Sendable {
+    let model = EchoModel()
     /// The device on which the model was loaded.
     private(set) var device: DeviceType?
 
@@ -188,7 +191,7 @@ private final class EchoLoader: H2OModelLoader, @unchecked Sendable {
     ) async throws -> sending ModelContext {
         device = Device.defaultDevice().deviceType
         return ModelContext(
-            configuration: ModelConfiguration(directory: folder), model: EchoModel(),
+            configuration: ModelConfiguration(directory: folder), model: model,
             processor: NoProcessor(), tokenizer: LetterTokenizer())
     }
 }
@@ -245,8 +248,7 @@ final class SharedModelTests: XCTestCase {
                 let count = await loads.count
                 XCTAssertEqual(count, time)
             }
-            let isReleased = try await holdsOnceReleased { await shared.loaded == nil }
-            XCTAssertTrue(isReleased)
+            assertEqual(try await holdsOnceReleased { await shared.loaded == nil }, true)
         }
     }
 

@@ -55,8 +55,7 @@ final class PoolTests: XCTestCase {
 
         NotificationCenter.default.post(name: warning, object: nil)
 
-        let isReleased = try await holdsOnceReleased { fixture.model.given.isEmpty }
-        XCTAssertTrue(isReleased)
+        assertEqual(try await holdsOnceReleased { fixture.model.given.isEmpty }, true)
         let usage = try await pool.respond(to: transcript, options: options).usage
         XCTAssertEqual(usage.cachedTokens, 0, "the conversation is read again")
     }

@@ -7,22 +7,8 @@ import MLXLMCommon
 import XCTest
 
 /// Tests conversations that begin with the caches of a system prompt in the model's folder.
-final class PreparedPromptTests: FolderTestCase {
-    private static let digest = String(repeating: "d", count: 64)
+final class PreparedPromptTests: ModelFolderTestCase {
     private let instructions = "you are brief."
-    private var limits = (0, 0)
-
-    override func setUpWithError() throws {
-        try super.setUpWithError()
-        let manifest = #"{"format": 1, "model": "m", "files": [], "digest": "\#(Self.digest)"}"#
-        try Data(manifest.utf8).write(to: folder.appending(path: ModelManifest.fileName))
-        limits = (Memory.cacheLimit, Memory.memoryLimit)
-    }
-
-    override func tearDownWithError() throws {
-        (Memory.cacheLimit, Memory.memoryLimit) = limits
-        try super.tearDownWithError()
-    }
 
     private func problem(_ problem: PreparedPromptProblem) -> String {
         problem.localizedDescription
@@ -160,7 +146,7 @@ final class PreparedPromptTests: FolderTestCase {
 
     func testADamagedFileIsNotUsed() async throws {
         try prepare()
-        try Data("no caches".utf8).write(to: folder.appending(path: PreparedPrompt.fileName))
+        try write("no caches", to: PreparedPrompt.fileName)
 
         let usage = try await session(makeModel().model).respond(to: "hi").usage
 
@@ -201,12 +187,11 @@ final class PreparedPromptTests: FolderTestCase {
     private func makeModel(
         recall: H2ORecall? = nil, archives: URL? = nil
     ) async throws -> (model: H2OModel, echo: EchoModel) {
-        let loader = OneModel()
+        let loader = EchoLoader()
         let configuration = try H2OConfiguration(maxSize: 64, recentBudget: 8, recall: recall)
         let model = try await H2OModel.load(
-            from: folder,
-            plan: MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 1 << 20),
-            caches: H2OCaches(configuration: configuration), archiveInFiles: archives != nil,
+            from: folder, plan: plan, caches: H2OCaches(configuration: configuration),
+            archiveInFiles: archives != nil,
             platform: H2OPlatform(
                 memory: MemoryGuard { nil }, background: BackgroundGuard {},
                 metal: MetalCheck { nil },
@@ -228,15 +213,5 @@ final class PreparedPromptTests: FolderTestCase {
     /// The state of all caches of the last call, as numbers.
     private func rows(_ model: EchoModel) -> [[Float]] {
         model.given.flatMap(\.state).map { $0.asType(.float32).asArray(Float.self) }
-    }
-}
-
-private struct OneModel: H2OModelLoader {
-    let model = EchoModel()
-
-    func load(
-        from folder: URL, tokenizer: any TokenizerLoader
-    ) async throws -> sending ModelContext {
-        model.context()
     }
 }

@@ -85,8 +85,6 @@ final class PrewarmTests: XCTestCase {
         let (_, session) = try session()
         try await session.prewarm()
         let folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
-        await assertThrows(try await session.save(to: folder)) {
-            XCTAssertEqual($0 as? H2OSessionError, .nothingToSave)
-        }
+        await assertThrows(try await session.save(to: folder), H2OSessionError.nothingToSave)
     }
 }

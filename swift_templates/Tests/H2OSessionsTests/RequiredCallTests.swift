@@ -70,9 +70,7 @@ final class RequiredCallTests: XCTestCase {
 
     func testWithoutToolsItIsAnError() async throws {
         let session = try TemplateFixture(.qwen3, thinks: false).model.makeSession(options: options)
-        await assertThrows(try await session.respond(to: "Add")) {
-            XCTAssertEqual($0 as? H2OSessionError, .noToolToCall)
-        }
+        await assertThrows(try await session.respond(to: "Add"), H2OSessionError.noToolToCall)
     }
 
     func testDefinitionsOfSeveralToolsStayApart() throws {

@@ -1,14 +1,13 @@
+import H2OTestModels
 import MLX
 import MLXLMCommon
-import H2OTestModels
 import XCTest
 
 @testable import H2OSessions
 
 /// Tests replies of made-up models in which a token is a character.
 final class SchemaProcessorTests: XCTestCase {
-    private static let letters =
-        ["|"] + Array(" \"{}[]:,.-0123456789abcdeflnrstuxy").map(String.init)
+    private static let letters = "| \"{}[]:,.-0123456789abcdeflnrstuxy".map(String.init)
     private static let end = 0
 
     func testAModelThatWantsSomethingElseGivesAnInstance() throws {
@@ -117,7 +116,8 @@ final class SchemaProcessorTests: XCTestCase {
     }
 
     private func grammars(_ onCompile: @escaping () -> Void) -> SchemaGrammars {
-        SchemaGrammars(tokenizer: Letters(), endOfTurn: Self.end) {
+        let tokenizer = LetterTokenizer(letters: Self.letters.map { Character($0) })
+        return SchemaGrammars(tokenizer: tokenizer, endOfTurn: Self.end) {
             onCompile()
             return ReferenceGrammar($0, letters: Self.letters, end: Self.end)
         }
@@ -132,34 +132,5 @@ final class SchemaProcessorTests: XCTestCase {
         let zeros = MLXArray([Float](repeating: 0, count: count), [1, count])
         let values = processor.process(logits: zeros).asArray(Float.self)
         return values.indices.filter { values[$0] == 0 }.map { Self.letters[$0] }
-    }
-
-    private struct Letters: Tokenizer {
-        let bosToken: String? = nil
-        let eosToken: String? = "|"
-        let unknownToken: String? = nil
-
-        func encode(text: String, addSpecialTokens: Bool) -> [Int] {
-            text.compactMap { convertTokenToId(String($0)) }
-        }
-
-        func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
-            tokenIds.map { letters[$0] }.joined()
-        }
-
-        func convertTokenToId(_ token: String) -> Int? { letters.firstIndex(of: token) }
-
-        func convertIdToToken(_ id: Int) -> String? {
-            letters.indices.contains(id) ? letters[id] : nil
-        }
-
-        func applyChatTemplate(
-            messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,
-            additionalContext: [String: any Sendable]?
-        ) throws -> [Int] {
-            throw TokenizerError.missingChatTemplate
-        }
-
-        private var letters: [String] { SchemaProcessorTests.letters }
     }
 }

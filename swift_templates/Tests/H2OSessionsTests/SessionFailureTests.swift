@@ -95,19 +95,19 @@ final class SessionFailureTests: XCTestCase {
     }
 
     func testNothingIsQueuedWhenAReplyHasEnded() async throws {
-        let drained = Counter()
+        let drained = Recorder<Void>()
         var fixture = try SessionFixture()
-        fixture.background = BackgroundGuard { drained.add() }
+        fixture.background = BackgroundGuard { drained.add(()) }
         fixture.maxTokens = 100
         let session = fixture.makeSession()
 
         fixture.model.script = [5, 1]
         _ = try await session.respond(to: "one")
-        XCTAssertEqual(drained.count, 1)
+        XCTAssertEqual(drained.entries.count, 1)
 
         for try await part in session.streamResponse(to: "two") where part.text != nil {
             await session.cancel()
-            XCTAssertEqual(drained.count, 2, "cancel() returns when nothing is queued")
+            XCTAssertEqual(drained.entries.count, 2, "nothing is queued when cancel() returns")
         }
     }
 
@@ -150,13 +150,4 @@ final class SessionFailureTests: XCTestCase {
         await first.cancel()
         for try await _ in running {}
     }
-}
-
-private final class Counter: @unchecked Sendable {
-    private let lock = NSLock()
-    private var counted = 0
-
-    var count: Int { lock.withLock { counted } }
-
-    func add() { lock.withLock { counted += 1 } }
 }

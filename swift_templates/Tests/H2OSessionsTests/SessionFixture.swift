@@ -53,6 +53,9 @@ struct SessionFixture {
 }
 
 extension H2OSession {
+    /// Removes all messages but the first ones.
+    func keep(_ count: Int) async throws { try await setMessages(Array(messages.prefix(count))) }
+
     /// Returns all parts of a streamed reply.
     func parts(to prompt: String) async throws -> [Part] {
         var parts = [Part]()
@@ -95,6 +98,41 @@ func assertThrows<T>(
         XCTFail("nothing was thrown", file: file, line: line)
     } catch {
         check(error)
+    }
+}
+
+/// Asserts that an asynchronous expression throws this error.
+func assertThrows<T, Failure: Error & Equatable>(
+    _ expression: @autoclosure () async throws -> T, _ expected: Failure, line: UInt = #line,
+    file: StaticString = #filePath
+) async {
+    await assertThrows(try await expression(), line: line, file: file) {
+        XCTAssertEqual($0 as? Failure, expected, file: file, line: line)
+    }
+}
+
+/// `XCTAssertEqual` for a value that must be awaited, which an autoclosure cannot do.
+func assertEqual<T: Equatable>(
+    _ value: T, _ expected: T, _ message: String = "", file: StaticString = #filePath,
+    line: UInt = #line
+) {
+    XCTAssertEqual(value, expected, message, file: file, line: line)
+}
+
+/// Entries from any thread, in their order.
+final class Recorder<Entry: Sendable>: @unchecked Sendable {
+    private let lock = NSLock()
+    private var recorded = [Entry]()
+
+    var entries: [Entry] { lock.withLock { recorded } }
+
+    /// Returns the number of entries before this one.
+    @discardableResult
+    func add(_ entry: Entry) -> Int {
+        lock.withLock {
+            recorded.append(entry)
+            return recorded.count - 1
+        }
     }
 }
 

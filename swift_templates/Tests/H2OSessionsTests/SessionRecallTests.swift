@@ -44,8 +44,7 @@ final class SessionRecallTests: FolderTestCase {
         XCTAssertNil(usage.recalledRows)
         XCTAssertNil(usage.recallDuration)
         XCTAssertNil(usage.archiveBytes)
-        let kept = await session.keptPositions
-        XCTAssertFalse(kept.recalls)
+        assertEqual(await session.keptPositions.recalls, false)
     }
 
     func testRecalledPositionsAreAmongTheKeptOnes() async throws {
@@ -90,8 +89,7 @@ final class SessionRecallTests: FolderTestCase {
         _ = try await session?.respond(to: prompt)
         XCTAssertEqual(conversations.count, 1)
         session = nil
-        let isDeleted = try await holdsOnceReleased { conversations.isEmpty }
-        XCTAssertTrue(isDeleted)
+        assertEqual(try await holdsOnceReleased { conversations.isEmpty }, true)
     }
 
     func testWhatACrashLeftIsDeletedAtTheNextStart() async throws {

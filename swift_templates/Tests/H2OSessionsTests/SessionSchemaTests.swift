@@ -39,13 +39,13 @@ final class SessionSchemaTests: XCTestCase {
     }
 
     func testReadingAheadMakesTheGrammar() async throws {
-        let made = Count()
+        let made = Recorder<Void>()
         let (fixture, _) = try makeSession()
         let model = fixture.makeModel()
         model.loaded.grammars = SchemaGrammars(
             tokenizer: LetterTokenizer(), endOfTurn: EchoModel.stop
         ) {
-            made.value += 1
+            made.add(())
             return Self.grammar($0)
         }
         let schema = try H2OSchema(#"{"const": null}"#)
@@ -53,19 +53,19 @@ final class SessionSchemaTests: XCTestCase {
 
         try await session.prewarm()
 
-        XCTAssertEqual(made.value, 1)
+        XCTAssertEqual(made.entries.count, 1)
         let text = try await session.respond(to: "one").text
         XCTAssertEqual(text, "null")
-        XCTAssertEqual(made.value, 1)
+        XCTAssertEqual(made.entries.count, 1)
     }
 
     func testARoomThatIsTooSmallIsRefusedAndChangesNothing() async throws {
         let (_, session) = try makeSession()
         let options = H2OSession.Options(
             maxTokens: 4, schema: try H2OSchema(#"{"const": false}"#))
-        await assertThrows(try await session.respond(to: "one", options: options)) {
-            XCTAssertEqual($0 as? H2OSessionError, .noRoomForSchema(tokens: 6, atMost: 4))
-        }
+        await assertThrows(
+            try await session.respond(to: "one", options: options),
+            H2OSessionError.noRoomForSchema(tokens: 6, atMost: 4))
         let messages = await session.messages
         XCTAssertEqual(messages, [])
     }
@@ -73,10 +73,9 @@ final class SessionSchemaTests: XCTestCase {
     func testAGrammarThatFailsEndsTheReplyWithItsReason() async throws {
         let (_, session) = try makeSession { _ in FailingGrammar() }
         let options = H2OSession.Options(schema: try H2OSchema("{}"))
-        await assertThrows(try await session.respond(to: "one", options: options)) {
-            XCTAssertEqual(
-                $0 as? H2OSessionError, .invalidSchema(.refused(reason: "out of order")))
-        }
+        await assertThrows(
+            try await session.respond(to: "one", options: options),
+            H2OSessionError.invalidSchema(.refused(reason: "out of order")))
     }
 
     private static func grammar(_ text: String) -> any TokenGrammar {
@@ -94,10 +93,6 @@ final class SessionSchemaTests: XCTestCase {
             tokenizer: LetterTokenizer(), endOfTurn: EchoModel.stop, compile: compile)
         return (fixture, model.makeSession(options: .init(sampling: .greedy, maxTokens: 12)))
     }
-}
-
-private final class Count {
-    var value = 0
 }
 
 /// A grammar that allows all tokens, and fails when it must accept one.

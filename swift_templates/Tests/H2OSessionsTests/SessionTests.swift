@@ -57,16 +57,13 @@ final class SessionTests: XCTestCase {
 
         let sizes = fixture.model.calls.map(\.count)
         XCTAssertEqual(sizes.prefix(4), [16, 16, 16, 8])
-        let seen = await session.tokensSeen
-        XCTAssertEqual(seen, 56 + 6)
+        assertEqual(await session.tokensSeen, 56 + 6)
     }
 
     func testAnEmptyPromptIsRefusedAndTheSessionGoesOn() async throws {
         let session = try SessionFixture().makeSession()
 
-        await assertThrows(try await session.respond(to: "")) {
-            XCTAssertEqual($0 as? H2OSessionError, .emptyPrompt)
-        }
+        await assertThrows(try await session.respond(to: ""), H2OSessionError.emptyPrompt)
         let text = try await session.respond(to: "hi").text
         XCTAssertEqual(text.count, 6)
     }
@@ -77,9 +74,7 @@ final class SessionTests: XCTestCase {
         fixture.background.close()
         let first = session.streamResponse(to: "hi")
 
-        await assertThrows(try await session.respond(to: "ho")) {
-            XCTAssertEqual($0 as? H2OSessionError, .busy)
-        }
+        await assertThrows(try await session.respond(to: "ho"), H2OSessionError.busy)
         let isResponding = session.isResponding
         XCTAssertTrue(isResponding)
 
@@ -164,8 +159,7 @@ final class SessionTurnsTests: XCTestCase {
 
         await session.reset()
 
-        let again = try await session.respond(to: "one").text
-        XCTAssertEqual(again, first)
+        assertEqual(try await session.respond(to: "one").text, first)
     }
 
     private func text(_ tokens: [Int]) -> String {
@@ -244,8 +238,7 @@ final class SessionCancellationTests: XCTestCase {
 
         let usage = try XCTUnwrap(parts.last?.usage)
         XCTAssertEqual(usage.stop, .cancelled)
-        let seen = await session.tokensSeen
-        XCTAssertEqual(seen, usage.promptTokens + usage.generatedTokens)
+        assertEqual(await session.tokensSeen, usage.promptTokens + usage.generatedTokens)
         let said = await session.messages
         XCTAssertEqual(said, [.user("hi"), .assistant(parts.compactMap(\.text).joined())])
     }

@@ -95,6 +95,15 @@ struct TemplateFixture {
         TemplateTokenizer(template).decode(tokenIds: scripted.given, skipSpecialTokens: false)
     }
 
+    /// The number of tokens of a conversation without its last message, and of the beginning of the
+    /// reply.
+    func tokens(before reply: String = "<|im_start|>assistant", in session: H2OSession) async throws
+        -> Int
+    {
+        let text = try rendered(await session.messages.dropLast()) + "\n" + reply
+        return TemplateTokenizer(template).count(text)
+    }
+
     /// The messages as the template renders them, up to the end of the last message.
     func rendered(_ messages: [H2OMessage], tools: [H2OTool] = []) throws -> String {
         let text = try template.render(

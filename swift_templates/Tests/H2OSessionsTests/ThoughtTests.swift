@@ -43,11 +43,8 @@ final class ThoughtTests: XCTestCase {
             XCTAssertTrue(read.contains("Hello.<|im_end|>\n<|im_start|>user\nHi again"), read)
             // The caches have read the conversation as the template renders it, up to the beginning
             // of the last reply.
-            let messages = await session.messages
-            let seen = await session.tokensSeen
-            let text = try fixture.rendered(messages.dropLast()) + "\n" + kept
-            let tokens = TemplateTokenizer(template).encode(text: text, addSpecialTokens: false)
-            XCTAssertEqual(seen, tokens.count, "\(template)")
+            let expected = try await fixture.tokens(before: kept, in: session)
+            assertEqual(await session.tokensSeen, expected, "\(template)")
         }
     }
 
@@ -60,8 +57,7 @@ final class ThoughtTests: XCTestCase {
             "Bye.",
         ]
         let session = fixture.model.makeSession(tools: [try adder()])
-        let reply = try await session.respond(to: "What is 1 + 2?")
-        XCTAssertEqual(reply.text, "It is 3.")
+        assertEqual(try await session.respond(to: "What is 1 + 2?").text, "It is 3.")
         XCTAssertTrue(
             fixture.given.contains("</think>\n\n\(call)<|im_end|>\n<|im_start|>user\n<tool_"))
         let turn = fixture.given.count
@@ -72,10 +68,8 @@ final class ThoughtTests: XCTestCase {
         XCTAssertTrue(read.contains("\(call)<|im_end|>"), "the call is read again")
         XCTAssertFalse(read.contains("Add them."))
         let messages = await session.messages
-        let seen = await session.tokensSeen
         let whole = try fixture.rendered(messages, tools: [try adder()])
-        XCTAssertEqual(
-            seen, TemplateTokenizer(.qwen3).encode(text: whole, addSpecialTokens: false).count)
+        assertEqual(await session.tokensSeen, TemplateTokenizer(.qwen3).count(whole))
     }
 
     func testStoppedThoughtsDoNotStayInTheCachesAndASnapshotIsKept() async throws {
@@ -93,12 +87,9 @@ final class ThoughtTests: XCTestCase {
         await session.cancel()
         let messages = await session.messages
         XCTAssertFalse(try XCTUnwrap(messages.last?.thoughts).isEmpty)
-        let seen = await session.tokensSeen
-        let text = try fixture.rendered(messages.dropLast()) + "\n<|im_start|>assistant"
-        let expected = TemplateTokenizer(.qwen3).encode(text: text, addSpecialTokens: false).count
-        XCTAssertEqual(seen, expected)
-        let snapshots = await session.conversation.snapshots.tokens
-        XCTAssertEqual(snapshots.last, expected)
+        let expected = try await fixture.tokens(in: session)
+        assertEqual(await session.tokensSeen, expected)
+        assertEqual(await session.conversation.snapshots.tokens.last, expected)
         let reply = try await session.respond(to: "Hi again")
         XCTAssertEqual(reply.text, "Yes.")
         XCTAssertGreaterThan(reply.usage.cachedTokens, 0)
@@ -111,11 +102,11 @@ final class ThoughtTests: XCTestCase {
             let session = fixture.model.makeSession(
                 options: H2OSession.Options(thinking: thinking))
             let text = try fixture.rendered([.user("Hi")]) + "\n<|im_start|>assistant"
-            let prompt = TemplateTokenizer(.qwen3).encode(text: text, addSpecialTokens: false)
+            let prompt = TemplateTokenizer(.qwen3).count(text)
             for try await part in session.streamResponse(to: "Hi") {
                 guard case .text = part else { continue }
                 let kept = await session.conversation.snapshots.tokens
-                XCTAssertFalse(kept.contains(prompt.count), "\(kept)")
+                XCTAssertFalse(kept.contains(prompt), "\(kept)")
             }
         }
     }
@@ -142,15 +133,12 @@ final class ThoughtTests: XCTestCase {
             // does not wait for the reader of the parts.
             if warns { XCTAssertGreaterThan(released.count, 0) }
             if !warns { XCTAssertEqual(released, bytes) }
-            let messages = await session.messages
-            let text = try fixture.rendered(messages.dropLast()) + "\n<|im_start|>assistant"
-            let tokens = TemplateTokenizer(.qwen3).encode(text: text, addSpecialTokens: false)
-            let seen = await session.tokensSeen
+            let tokens = try await fixture.tokens(in: session)
             // Without snapshots, the thoughts stay in the caches.
-            XCTAssertEqual(seen == tokens.count, inFiles)
+            assertEqual(await session.tokensSeen == tokens, inFiles)
             let reply = try await session.respond(to: "Hi again")
             XCTAssertEqual(reply.text, "Yes.")
-            XCTAssertGreaterThanOrEqual(reply.usage.cachedTokens, tokens.count)
+            XCTAssertGreaterThanOrEqual(reply.usage.cachedTokens, tokens)
         }
     }
 

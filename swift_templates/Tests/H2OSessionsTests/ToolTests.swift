@@ -103,9 +103,8 @@ final class ToolTests: XCTestCase {
             fixture, says: [call(1, 1), call(1, 1), call(1, 1), "Hello."],
             H2OSession.Options(maxToolRounds: 2))
 
-        await assertThrows(try await session.respond(to: "Add")) {
-            XCTAssertEqual($0 as? H2OSessionError, .tooManyToolRounds(2))
-        }
+        await assertThrows(
+            try await session.respond(to: "Add"), H2OSessionError.tooManyToolRounds(2))
         let messages = await session.messages
         XCTAssertEqual(messages, [])
         let text = try await session.respond(to: "Hi").text
@@ -115,9 +114,8 @@ final class ToolTests: XCTestCase {
     func testTwoToolsOfOneNameAreRefused() async throws {
         let fixture = try TemplateFixture(.qwen3)
         let session = fixture.model.makeSession(tools: [try adder(), try adder()])
-        await assertThrows(try await session.respond(to: "Add")) {
-            XCTAssertEqual($0 as? H2OSessionError, .duplicateTool("add"))
-        }
+        await assertThrows(
+            try await session.respond(to: "Add"), H2OSessionError.duplicateTool("add"))
     }
 
     func testParametersThatAreNoSchemaOfAnObjectAreRefused() {

@@ -45,8 +45,7 @@ final class TranscriptTests: XCTestCase {
 
     func testNothingToAnswerIsAnEmptyPrompt() async throws {
         for messages in [[], [H2OMessage.user("")]] {
-            let error = try await refusal(messages)
-            XCTAssertEqual(error, .emptyPrompt)
+            assertEqual(try await refusal(messages), .emptyPrompt)
         }
     }
 }

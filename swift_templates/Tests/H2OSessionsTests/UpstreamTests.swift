@@ -56,9 +56,10 @@
         /// After a cancel, the app may be in the background, where a step on the GPU would end it.
         func testNoStepFollowsACancel() async throws {
             let model = EchoModel()
+            let cancelling = LetterTokenizer { withUnsafeCurrentTask { $0?.cancel() } }
             let stream = try generate(
                 input: LMInput(tokens: tokenArray([9, 10, 11])), parameters: parameters(),
-                context: context(model, CancellingTokenizer()))
+                context: context(model, cancelling))
             for await _ in stream {}
 
             // There are two calls: for the prompt, and for the token after the first one, in
@@ -83,35 +84,6 @@
             let messages = DefaultMessageGenerator().generate(from: input)
             let ids = try LetterTokenizer().applyChatTemplate(messages: messages)
             return LMInput(tokens: tokenArray(ids))
-        }
-    }
-
-    /// A tokenizer that cancels the current task when it first decodes a token.
-    private struct CancellingTokenizer: MLXLMCommon.Tokenizer {
-        private let letters = LetterTokenizer()
-
-        var bosToken: String? { letters.bosToken }
-        var eosToken: String? { letters.eosToken }
-        var unknownToken: String? { letters.unknownToken }
-
-        func encode(text: String, addSpecialTokens: Bool) -> [Int] {
-            letters.encode(text: text, addSpecialTokens: addSpecialTokens)
-        }
-
-        func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
-            withUnsafeCurrentTask { $0?.cancel() }
-            return letters.decode(tokenIds: tokenIds, skipSpecialTokens: skipSpecialTokens)
-        }
-
-        func convertTokenToId(_ token: String) -> Int? { letters.convertTokenToId(token) }
-        func convertIdToToken(_ id: Int) -> String? { letters.convertIdToToken(id) }
-
-        func applyChatTemplate(
-            messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,
-            additionalContext: [String: any Sendable]?
-        ) throws -> [Int] {
-            try letters.applyChatTemplate(
-                messages: messages, tools: tools, additionalContext: additionalContext)
         }
     }
 #endif

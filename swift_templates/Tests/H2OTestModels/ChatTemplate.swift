@@ -160,6 +160,9 @@ package struct TemplateTokenizer: Tokenizer {
     package var eosToken: String? { template.stop }
     package let unknownToken: String? = "?"
 
+    /// The number of tokens of a text.
+    package func count(_ text: String) -> Int { encode(text: text, addSpecialTokens: false).count }
+
     package func encode(text: String, addSpecialTokens: Bool) -> [Int] {
         var (rest, ids) = (text[...], [Int]())
         while !rest.isEmpty {

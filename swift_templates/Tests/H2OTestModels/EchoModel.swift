@@ -111,7 +111,18 @@ package struct LetterTokenizer: Tokenizer {
     /// Whether there is a chat template; `|` ends a turn in it.
     package let hasTemplate: Bool
 
-    package init(hasTemplate: Bool = true) { self.hasTemplate = hasTemplate }
+    private let letters: [Character]
+    private let onDecode: @Sendable () -> Void
+
+    /// - Parameter onDecode: a function that each decoding runs
+    package init(
+        hasTemplate: Bool = true, letters: [Character] = letters,
+        onDecode: @escaping @Sendable () -> Void = {}
+    ) {
+        self.hasTemplate = hasTemplate
+        self.letters = letters
+        self.onDecode = onDecode
+    }
 
     /// The text that begins a reply.
     package static let begin = LetterTokenizer().encode(text: "<a:", addSpecialTokens: false)
@@ -123,19 +134,20 @@ package struct LetterTokenizer: Tokenizer {
     package let unknownToken: String? = "?"
 
     package func encode(text: String, addSpecialTokens: Bool) -> [Int] {
-        text.map { Self.letters.firstIndex(of: $0) ?? 0 }
+        text.map { letters.firstIndex(of: $0) ?? 0 }
     }
 
     package func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
-        String(tokenIds.map { Self.letters[$0] })
+        onDecode()
+        return String(tokenIds.map { letters[$0] })
     }
 
     package func convertTokenToId(_ token: String) -> Int? {
-        token.count == 1 ? token.first.flatMap(Self.letters.firstIndex) : nil
+        token.count == 1 ? token.first.flatMap(letters.firstIndex) : nil
     }
 
     package func convertIdToToken(_ id: Int) -> String? {
-        Self.letters.indices.contains(id) ? String(Self.letters[id]) : nil
+        letters.indices.contains(id) ? String(letters[id]) : nil
     }
 
     package func applyChatTemplate(

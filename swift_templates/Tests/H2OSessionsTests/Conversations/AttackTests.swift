@@ -19,23 +19,12 @@ final class AttackTests: XCTestCase {
             FileHandle.standardOutput.write(Data("conversation: \(name)\n".utf8))
             let place = folder.appending(path: name)
             if name.hasSuffix(".json") {
-                read(try Data(contentsOf: place))
+                let schema = String(decoding: try Data(contentsOf: place), as: UTF8.self)
+                onAppThread { _ = try? H2OSchema(schema) }
             } else {
                 await goOn(from: place, model)
             }
         }
-    }
-
-    /// Runs on a thread with the default stack size of Apple's systems.
-    private func read(_ schema: Data) {
-        let done = DispatchSemaphore(value: 0)
-        let thread = Thread {
-            _ = try? H2OSchema(String(decoding: schema, as: UTF8.self))
-            done.signal()
-        }
-        thread.stackSize = 512 << 10
-        thread.start()
-        done.wait()
     }
 
     private func goOn(from folder: URL, _ model: H2OModel) async {
@@ -45,8 +34,7 @@ final class AttackTests: XCTestCase {
         else { return }
         _ = try? await session.respond(to: "more")
         try? await session.save(to: folder)
-        let messages = await session.messages
-        try? await session.setMessages(Array(messages.prefix(2)))
+        try? await session.keep(2)
         _ = try? await session.respond(to: "other")
     }
 }

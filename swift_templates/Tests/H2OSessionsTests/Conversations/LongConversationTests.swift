@@ -46,8 +46,7 @@ final class LongConversationTests: XCTestCase {
             report.turns.append(try await turn(of: session, model, tokens))
         }
         check(report.turns)
-        let positions = await session.keptPositions.count
-        XCTAssertEqual(positions, report.turns.last?.seen)
+        assertEqual(await session.keptPositions.count, report.turns.last?.seen)
 
         report.changed = max(2, turns * 4 / 5)
         var messages = await session.messages

@@ -26,12 +26,7 @@ final class SessionEditingTests: XCTestCase {
             var fixture = try SessionFixture()
             fixture.instructions = "be brief"
             fixture.pressure = MemoryPressure([warning])
-            let session = fixture.makeSession()
-            var seen = [Int]()
-            for prompt in ["one", "two", "three"] {
-                _ = try await session.respond(to: prompt)
-                seen.append(await session.tokensSeen)
-            }
+            let (session, seen) = try await talk(fixture, prompts.prefix(3))
             let before = await session.conversation.snapshots
             XCTAssertEqual(before.bytes.files, 0)
             if isInBackground { fixture.background.close() }
@@ -44,8 +39,7 @@ final class SessionEditingTests: XCTestCase {
             XCTAssertEqual(after.bytes.files > 0, !isInBackground)
             XCTAssertEqual(after.tokens, isInBackground ? before.tokens.suffix(1) : before.tokens)
             fixture.background.open()
-            let messages = await session.messages
-            try await session.setMessages(Array(messages.prefix(3)))
+            try await session.keep(3)
             let usage = try await session.respond(to: "other").usage
             XCTAssertEqual(usage.cachedTokens, isInBackground ? 0 : seen[0])
         }
@@ -54,9 +48,8 @@ final class SessionEditingTests: XCTestCase {
     func testAChangeReadsOnlyWhatComesAfterTheSnapshotBeforeIt() async throws {
         let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
         let (expected, _) = try await talk(try SessionFixture(maxSize: 32), prompts.prefix(3))
-        let messages = await session.messages
 
-        try await session.setMessages(Array(messages.prefix(6)))
+        try await session.keep(6)
         let usage = try await session.respond(to: "other").usage
 
         let other = try await expected.respond(to: "other").usage
@@ -82,12 +75,10 @@ final class SessionEditingTests: XCTestCase {
         var fixture = try SessionFixture(maxSize: 32)
         fixture.snapshots = .none
         let (session, _) = try await talk(fixture, prompts)
-        let messages = await session.messages
 
-        try await session.setMessages(Array(messages.prefix(6)))
+        try await session.keep(6)
 
-        let cached = try await session.respond(to: "other").usage.cachedTokens
-        XCTAssertEqual(cached, 0)
+        assertEqual(try await session.respond(to: "other").usage.cachedTokens, 0)
     }
 
     func testTurnsThatAreReadAgainMayBeLongerThanAPrompt() async throws {
@@ -115,9 +106,8 @@ final class SessionEditingTests: XCTestCase {
         fixture.snapshots = H2OSnapshotLimits(memory: 0, files: 1 << 20)
         let (session, seen) = try await talk(fixture, prompts)
         let (expected, _) = try await talk(try SessionFixture(maxSize: 32), prompts.prefix(2))
-        let messages = await session.messages
 
-        try await session.setMessages(Array(messages.prefix(4)))
+        try await session.keep(4)
         let response = try await session.respond(to: "other")
 
         let other = try await expected.respond(to: "other").text
@@ -132,8 +122,7 @@ final class SessionEditingTests: XCTestCase {
         var usage: H2OSession.Usage?
         for try await part in session.regenerate() { usage = part.usage ?? usage }
 
-        let after = await session.messages
-        XCTAssertEqual(after, before, "the sampling is greedy")
+        assertEqual(await session.messages, before, "the sampling is greedy")
         XCTAssertEqual(usage?.cachedTokens, seen[4])
     }
 
@@ -143,8 +132,7 @@ final class SessionEditingTests: XCTestCase {
 
         for try await _ in session.regenerate() {}
 
-        let after = await session.messages
-        XCTAssertEqual(after, before)
+        assertEqual(await session.messages, before)
     }
 
     func testInstructionsAreReadOnce() async throws {
@@ -187,12 +175,10 @@ final class SessionEditingTests: XCTestCase {
     func testAForkCanGoBackToWhereItsOriginalWas() async throws {
         let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
         let fork = try await session.fork()
-        let messages = await fork.messages
 
-        try await fork.setMessages(Array(messages.prefix(4)))
+        try await fork.keep(4)
 
-        let cached = try await fork.respond(to: "other").usage.cachedTokens
-        XCTAssertEqual(cached, seen[1])
+        assertEqual(try await fork.respond(to: "other").usage.cachedTokens, seen[1])
     }
 
     func testAResetForgetsTheSnapshots() async throws {
@@ -202,8 +188,7 @@ final class SessionEditingTests: XCTestCase {
 
         try await session.setMessages(messages)
 
-        let cached = try await session.respond(to: "other").usage.cachedTokens
-        XCTAssertEqual(cached, 0)
+        assertEqual(try await session.respond(to: "other").usage.cachedTokens, 0)
     }
 
     func testNothingIsReplacedWhileAReplyIsGenerated() async throws {
@@ -212,9 +197,7 @@ final class SessionEditingTests: XCTestCase {
         fixture.background.close()
         let stream = session.streamResponse(to: "one")
 
-        await assertThrows(try await session.setMessages([])) {
-            XCTAssertEqual($0 as? H2OSessionError, .busy)
-        }
+        await assertThrows(try await session.setMessages([]), H2OSessionError.busy)
 
         fixture.background.open()
         for try await _ in stream {}
@@ -247,8 +230,7 @@ final class ForkedArchiveTests: FolderTestCase {
         for session in sessions {
             for _ in 0 ..< 3 { _ = try await session.respond(to: prompt) }
             let fork = try await session.fork()
-            let messages = await session.messages
-            try await session.setMessages(Array(messages.prefix(4)))
+            try await session.keep(4)
             var (said, recalled) = ([String](), 0)
             for each in [session, fork] {
                 for _ in 0 ..< 2 {
@@ -265,8 +247,7 @@ final class ForkedArchiveTests: FolderTestCase {
         XCTAssertGreaterThan(rows[0], 0)
         XCTAssertGreaterThan(conversations, 0)
         sessions = []
-        let areDeleted = try await holdsOnceReleased { conversations == 0 }
-        XCTAssertTrue(areDeleted)
+        assertEqual(try await holdsOnceReleased { conversations == 0 }, true)
     }
 
     func testASavedConversationHasItsArchive() async throws {
@@ -280,8 +261,7 @@ final class ForkedArchiveTests: FolderTestCase {
         try await original?.save(to: saved)
         try await original?.save(to: saved)
         original = nil
-        let isDeleted = try await holdsOnceReleased { conversations == 0 }
-        XCTAssertTrue(isDeleted)
+        assertEqual(try await holdsOnceReleased { conversations == 0 }, true)
         let names = try FileManager.default.contentsOfDirectory(atPath: saved.path)
         XCTAssertEqual(names.count, 2, "\(names)")
 

@@ -98,8 +98,7 @@ final class SessionSavingTests: FolderTestCase {
             for prompt in ["one", "two", "three", "four", "five"].prefix(turns) {
                 _ = try await expected.respond(to: prompt)
             }
-            let messages = await restored.messages
-            try await restored.setMessages(Array(messages.prefix(1 + 2 * turns)))
+            try await restored.keep(1 + 2 * turns)
 
             let response = try await restored.respond(to: "other")
 
@@ -142,10 +141,10 @@ final class SessionSavingTests: FolderTestCase {
         var waited = [Bool]()
         // Saves until the file was once seen while it was being written.
         while waited.isEmpty, begun.duration(to: .now) < .seconds(60) {
-            let hasSaved = Flag()
+            let saved = Recorder<Void>()
             let watch = Task.detached {
                 var waited = [Bool]()
-                while !hasSaved.isSet {
+                while saved.entries.isEmpty {
                     guard FileManager.default.fileExists(atPath: writing) else { continue }
                     waited.append(!fixture.background.close(within: 0))
                     fixture.background.open()
@@ -153,7 +152,7 @@ final class SessionSavingTests: FolderTestCase {
                 return waited
             }
             try await session.save(to: folder)
-            hasSaved.set()
+            saved.add(())
             waited = await watch.value
         }
         XCTAssertFalse(waited.isEmpty)
@@ -163,9 +162,7 @@ final class SessionSavingTests: FolderTestCase {
     func testBeforeTheFirstReplyThereIsNothingToSave() async throws {
         let session = try SessionFixture().makeSession()
 
-        await assertThrows(try await session.save(to: folder)) {
-            XCTAssertEqual($0 as? H2OSessionError, .nothingToSave)
-        }
+        await assertThrows(try await session.save(to: folder), H2OSessionError.nothingToSave)
     }
 
     func testAnotherPolicyOrTemplateIsRefusedByName() async throws {
@@ -264,13 +261,4 @@ final class SessionSavingTests: FolderTestCase {
         try await restored.save(to: folder)
         _ = try await H2OSession.restore(from: folder, model: original.model)
     }
-}
-
-private final class Flag: @unchecked Sendable {
-    private let lock = NSLock()
-    private var value = false
-
-    var isSet: Bool { lock.withLock { value } }
-
-    func set() { lock.withLock { value = true } }
 }
