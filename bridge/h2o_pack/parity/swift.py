@@ -30,6 +30,12 @@ GENERATED = ("Sources", "Tests")
 SYSTEM = "linux" if sys.platform == "linux" else "apple"
 OPTIMIZED = ("-Xcxx", "-O2")
 """Optimize MLX's C++; without this a model takes several times as long on a CPU."""
+LEAN = (
+    *("-Xswiftc", "-gnone", "-Xcxx", "-g0"),
+    *("-Xswiftc", "-index-ignore-system-modules", "--disable-swift-testing"),
+)
+"""Omit debug information, and what no test needs: an index of Foundation, which takes as long
+to make as Foundation takes to read, and a second runner of tests beside XCTest's."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,9 @@ class Host:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return the options of `swift build` and `swift test`; they omit debug information."""
+        """Return the options of `swift build` and `swift test`."""
         places = ("--package-path", str(self.root), "--scratch-path", str(self.scratch))
-        return (*places, "-Xswiftc", "-gnone", "-Xcxx", "-g0", *self.flags)
+        return (*places, *LEAN, *self.flags)
 
 
 def prepare(package: Path) -> Host:
