@@ -1,4 +1,4 @@
-# h2o-pack: `make demo` shows it working, `make test` checks all of it.
+# h2o-pack: `make demo` shows it working, `make test` checks it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +22,7 @@ define CHECK_PYTHON
 	"Set PYTHON=/path/to/python3."; exit 5; }
 endef
 
-.PHONY: demo real real-results test check lint types workflows pytest fuzz metal-host golden messages interface pages docs \
+.PHONY: demo real real-results test test-all check lint types workflows pytest fuzz metal-host golden messages interface pages docs \
 	results recall-cost system-prompt speed wheel linux-package apple apple-wheel apple-gpu apple-kernels apple-package \
 	apple-prove apple-app apple-simulator apple-foundation-models lock clean
 
@@ -58,6 +58,10 @@ test:
 	$(MAKE) --jobs=2 $(RUNTIME) metal-host check
 	$(MAKE) pytest
 
+# Each night and before a release: also the tests that are marked `nightly`.
+test-all:
+	$(MAKE) test EVERYDAY=
+
 check: types lint workflows
 	$(BIN)/python -m interface --check
 
@@ -83,8 +87,9 @@ workflows: $(CHECKERS)
 
 # As many tests side by side as there are cores; JOBS=0 runs one after the other.
 JOBS ?= auto
+EVERYDAY := -m "not nightly"
 pytest: $(INSTALLED) metal-host
-	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder $(EVERYDAY)
 
 # Property tests with random examples, and attacks on a core built with sanitizers, for a
 # number of seconds; SEED=... repeats a search.

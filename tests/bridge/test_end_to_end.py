@@ -62,7 +62,6 @@ def run(hub, place, command):
     return started.returncode, stdout, stderr
 
 
-@pytest.mark.slow
 def test_a_model_of_the_hub_becomes_a_package_by_the_command_of_the_readme(
     hub, place, tmp_path
 ):

@@ -161,7 +161,6 @@ def swift_test(package: Path, name: str, **settings: str) -> None:
 
 
 @pytest.mark.swift
-@pytest.mark.slow
 def test_swift_takes_the_system_prompt_that_was_prepared(demo_package, run, tmp_path):
     prompt = tmp_path / "system.txt"
     prompt.write_text("Answer in one sentence.", encoding="utf-8")
@@ -176,7 +175,6 @@ def test_swift_takes_the_system_prompt_that_was_prepared(demo_package, run, tmp_
 
 
 @pytest.mark.swift
-@pytest.mark.slow
 class TestWhatSwiftWrote:
     """That Swift goes on rightly with Python's files, the fixture asserts."""
 

@@ -423,7 +423,6 @@ def test_a_build_that_fails_ends_parity_before_a_trace_is_recorded(
     assert not (copy / ".parity/trace").exists()
 
 
-@pytest.mark.slow
 def test_a_wheel_makes_the_same_package_without_the_checkout(package, tmp_path):
     """Build the wheel, unpack it elsewhere and run it without the checkout."""
     build = [

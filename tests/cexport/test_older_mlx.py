@@ -79,7 +79,6 @@ def test_the_older_mlx_is_the_one_that_mlx_swift_contains():
     assert OLDER["mlx"] == OLDER["mlx-cpu"] == pins()["mlx"].version
 
 
-@pytest.mark.slow
 def test_core_and_caches_pass_their_tests_with_the_older_versions(older):
     used = run(
         sys.executable, "-S", "-c",
