@@ -26,6 +26,7 @@ def test_some_attacks_on_commands_end_as_documented(tmp_path):
         assert attacks.command_passes(seed, tmp_path)
 
 
+@pytest.mark.nightly("test_some_attacks_on_commands_end_as_documented")
 def test_what_is_attacked_is_what_the_commands_read(tmp_path, monkeypatch):
     """Unchanged it is taken, so that an attack is not refused for something else."""
     expected = {"vendor": ExitCode.USAGE, "eval": ExitCode.MODEL}

@@ -13,7 +13,9 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.model import Model
 from h2o_pack.models.files import from_folder
 from h2o_pack.package.build import make_package
+from h2o_pack.parity import swift
 from h2o_pack.spec import CacheSpec
+from tests.bridge.faults import with_faults
 from tests.bridge.plans import plan_of
 from tests.bridge.repositories import GitServer, Repositories, make_repositories
 from tests.bridge.trees import write_model
@@ -31,13 +33,24 @@ def tiny_package(model: Model, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a package of the bundled demo model; its builds are shared by the tests."""
+def demo_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Make a package of the bundled demo model, whose builds the tests share.
+
+    The builds contain the faults of tests/bridge/faults.py.
+    """
     output = tmp_path_factory.mktemp("demo") / "Demo"
     arguments = ["ios", "--model", "demo", "--max-kv", "64", "--output", str(output)]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
-    return output
+
+    def standin_files(package: Path) -> dict[str, Path | str]:
+        files = original(package)
+        return with_faults(files) if package == output.resolve() else files
+
+    original = swift.standin_files
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(swift, "standin_files", standin_files)
+        yield output
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from h2o_pack.hub.download import SUFFIX
 from tests.bridge.trees import sizes
 from tests.hub import faults, qwen3
 from tests.interruptible import interruptible
+from tests.nightly import nightly_except
 
 MEMORY = 400 << 20  # bytes
 
@@ -62,6 +63,7 @@ def run(hub, place, command):
     return started.returncode, stdout, stderr
 
 
+@pytest.mark.nightly("test_a_stopped_command_is_finished_by_the_next")
 def test_a_model_of_the_hub_becomes_a_package_by_the_command_of_the_readme(
     hub, place, tmp_path
 ):
@@ -92,7 +94,7 @@ def test_a_model_of_the_hub_becomes_a_package_by_the_command_of_the_readme(
     assert (code, json.loads(out)["same"]) == (0, True)
 
 
-@pytest.mark.parametrize("signal", [2, 9])
+@pytest.mark.parametrize("signal", nightly_except([2], [2, 9]))
 def test_a_stopped_command_is_finished_by_the_next(hub, place, tmp_path, signal):
     hub.add(qwen3.ID, qwen3.files(tmp_path, layers=1, vocabulary=1024))
     size = (tmp_path / "model.safetensors").stat().st_size

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,73 +27,20 @@ from h2o_pack.parity.report import CaseResult
 from h2o_pack.parity.swift import SYSTEM, Host, environment, prepare, standin_files, sync
 from h2o_pack.prove.report import ProofReport
 from tests.attacks import app
+from tests.bridge.faults import CHOICE, FAULTS, with_faults
 from tests.bridge.golden import APART, FETCHED, package_files
 from tests.bridge.trees import build_tree
 from tests.cexport.test_c_api import refuse_empty_handles
 from tests.conversations.program import build, kill
 from tests.messages import says
+from tests.nightly import nightly_except
 
 STORED = ["kv 8", "kv k8v4", "kv 4", "kv rotated4", "kv r16h8", "kv r16h4", "kv r8h4"]
 FIRST = ["float32", "published policy", "not routed", *STORED]
 CASES = [*FIRST, *trace.RECALL, "float16", "bfloat16"]
 PROBES: list[str] = json.loads(request.PROBES.read_text("utf-8"))
-needs_swift = [pytest.mark.swift, pytest.mark.slow]
-
-# Ways to be wrong on purpose: the case that shows it, the file, what is in it, and what takes
-# its place where FAULT holds. All are compiled at once; the variable chooses one while the
-# tests run.
-CHOICE = "H2O_FAULT"
-FAULTS = {
-    "wrong tie rule": (
-        "not routed",
-        "cexport/h2o/policy.cpp",
-        "return ledger.positions[a] < ledger.positions[b];",
-        "return FAULT != (ledger.positions[a] < ledger.positions[b]);",
-    ),
-    "score not averaged over the group": (
-        "float32",
-        "cexport/h2o/policy.cpp",
-        "query.normalizers[g] / group",
-        "query.normalizers[g] / (FAULT ? 1 : group)",
-    ),
-    "the ring has the precision of the pool": (
-        "kv r8h4",
-        "cexport/c/h2o.cpp",
-        "config.recent_bits, config.rotated};",
-        "FAULT && config.recent_bits ? config.key_bits : config.recent_bits, config.rotated};",
-    ),
-    "offset reset at eviction": (
-        "float16",
-        "cexport/h2o/layer_cache.cpp",
-        "  length_ = std::min(length_, config_.max_size);\n",
-        "  length_ = std::min(length_, config_.max_size);\n"
-        "  offset_ = FAULT ? std::min(offset_, config_.max_size) : offset_;\n",
-    ),
-    "the whole chunk asks": (
-        "recall",
-        "cexport/h2o/layer_cache_recall.cpp",
-        "const int asking = std::min(recall_->ask, tokens);",
-        "const int asking = FAULT ? tokens : std::min(recall_->ask, tokens);",
-    ),
-    "each layer chooses alone": (
-        "joint recall",
-        "Sources/H2OKit/H2OCaches.swift",
-        "cache.core.join(choice, layer: layer)",
-        "cache.core.join(FAULT ? MLXFast.H2OPromptChoice() : choice, layer: layer)",
-    ),
-    "attention without its mask": (
-        "kv 8",
-        "Sources/H2OKit/H2OKVCache.swift",
-        "values: values, scale: scale, mask: mask)",
-        "values: values, scale: scale, mask: FAULT ? .none : mask)",
-    ),
-}
-IN_CXX = (
-    f'([] {{ static const char* const chosen = ::getenv("{CHOICE}");'
-    ' return chosen && !::strcmp(chosen, "NAME"); }())'
-)
-CXX_HEAD = "#include <stdlib.h>\n#include <string.h>\n"
-IN_SWIFT = f'(ProcessInfo.processInfo.environment["{CHOICE}"] == "NAME")'
+# A fault of the C++ and one of the Swift.
+EVERYDAY = ("score not averaged over the group", "each layer chooses alone")
 
 
 def parity(package: Path, *arguments: str) -> Result:
@@ -177,7 +124,7 @@ class TestWithoutSwift:
 
 
 class TestWithSwift:
-    pytestmark = needs_swift
+    pytestmark = pytest.mark.swift
 
     def test_python_and_swift_agree(self, package):
         result = parity(package, "--json")
@@ -191,6 +138,7 @@ class TestWithSwift:
             for case in level["cases"]:
                 assert case["comparisons"] >= case["layers"] * case["steps"]
 
+    @pytest.mark.nightly("test_a_build_that_fails_ends_parity_before_a_trace_is_recorded")
     def test_sources_that_do_not_compile_end_with_the_compilers_words(self, package):
         path = package / "Tests/H2OFoundationModelsTests/Fixture.swift"  # nothing needs it
         original = path.read_text("utf-8")
@@ -249,14 +197,17 @@ class TestWithSwift:
         objects = list((host.scratch / "debug/Cmlx.build").rglob("*.o"))
         refuse_empty_handles(host.root / "Vendor/mlx-swift/Source/Cmlx", objects, tmp_path)
 
-    def test_a_killed_conversation_resumes_from_its_last_whole_turn(self, package, tmp_path):
-        kills = kill(build(package, {}), 6, 17, tmp_path)
+    @pytest.mark.parametrize("count", nightly_except([2], [2, 6]))
+    def test_a_killed_conversation_resumes_from_its_last_whole_turn(
+        self, package, tmp_path, count
+    ):
+        kills = kill(build(package, {}), count, 17, tmp_path)
 
         assert [each for each in kills.kills if not each.resumed_whole] == []
         assert kills.same
 
     def test_changed_schemas_and_saved_conversations_end_no_process(self, package):
-        attacks = app.attacks(build(package, {}), range(3 * app.BATCH), math.inf)
+        attacks = app.attacks(build(package, {}), range(app.BATCH), math.inf)
         assert [found for found in attacks if found[1]] == []
 
     def test_swift_reads_the_strings_that_the_generator_writes(self, tmp_path):
@@ -278,8 +229,9 @@ class TestWithSwift:
 class TestOtherPackages:
     """Packages that differ from the first, in one build: two models, a proof, a download."""
 
-    pytestmark = needs_swift
+    pytestmark = pytest.mark.swift
 
+    @pytest.mark.nightly("test_golden.py, download/, and what runs with the first package")
     def test_they_pass_their_tests_and_other_models_compile(self, package, tmp_path):
         two, report = tmp_path / "Demo", tmp_path / "proof.json"
         models = ("--model", "demo-4bit", "--model", "demo", "--max-kv", "64", "--proof")
@@ -299,7 +251,7 @@ class TestOtherPackages:
         suites = {"BundledModelTests", "DownloadStoreTests", "PieceQueueTests", "ProofTests"}
         host = prepare(package)
         try:
-            sync(standin_files(two) | fetching, host.root)
+            sync(with_faults(standin_files(two)) | fetching, host.root)
             done = subprocess.run(
                 ["swift", "test", *host.options, "--filter", "|".join(sorted(suites))],
                 env=environment(
@@ -341,69 +293,27 @@ def refusal(host: Host, name: str, folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
-@pytest.fixture(scope="class")
-def faulty(demo_package, tmp_path_factory) -> Iterator[Path]:
-    """Put every fault into a copy of the sources that the package is built from."""
-    copy = tmp_path_factory.mktemp("faulty")
-    source = assets.root()
-    shutil.copytree(source / "cexport", copy / "cexport")
-    for rest in ("swift_templates", "metal", assets.MARKER):
-        (copy / rest).symlink_to(source / rest)
-    originals = {}
-    for fault, (_, name, text, instead) in FAULTS.items():
-        swift = name.startswith("Sources/")
-        path = (demo_package if swift else copy) / name
-        before = path.read_text("utf-8")
-        originals.setdefault(path, before)
-        assert before.count(text) == 1, f"{name} has changed: break it in another way"
-        condition = (IN_SWIFT if swift else IN_CXX).replace("NAME", fault)
-        after = before.replace(text, instead.replace("FAULT", condition))
-        head = "import Foundation\n" if swift else CXX_HEAD
-        path.write_text(after if after.startswith(head) else head + after, "utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assets, "root", lambda: copy)
-        yield demo_package
-    for path, before in originals.items():
-        path.write_text(before, "utf-8")
-
-
 class TestFaults:
-    """Last of those that build: a fault's file compiles all that stands on it."""
+    pytestmark = pytest.mark.swift
 
-    pytestmark = needs_swift
-
-    @pytest.fixture
-    def replay(self, faulty, monkeypatch):
-        """Return what runs parity with the cases that show these faults, and no others."""
+    @pytest.mark.parametrize("fault", nightly_except(EVERYDAY, FAULTS))
+    def test_a_fault_is_found_and_its_layer_and_step_are_named(
+        self, package, fault, monkeypatch
+    ):
+        """Replay the case that shows the fault, and no other."""
         record = trace.record
 
-        def replayed(faults: Collection[str]) -> Result:
-            names = {FAULTS[fault][0] for fault in faults}
+        def chosen(*arguments: object) -> list[trace.Trace]:
+            [made] = record(*arguments)
+            [case] = [case for case in made.cases if case.name == FAULTS[fault][0]]
+            return [replace(made, cases=(case,)).written()]
 
-            def chosen(*arguments: object) -> list[trace.Trace]:
-                [made] = record(*arguments)
-                cases = tuple(case for case in made.cases if case.name in names)
-                assert len(cases) == len(names)
-                return [replace(made, cases=cases).written()]
-
-            monkeypatch.setattr(trace, "record", chosen)
-            return parity(faulty, "--level", "trace")
-
-        return replayed
-
-    @pytest.mark.parametrize("fault", FAULTS)
-    def test_a_fault_is_found_and_its_layer_and_step_are_named(
-        self, replay, fault, monkeypatch
-    ):
+        monkeypatch.setattr(trace, "record", chosen)
         monkeypatch.setenv(CHOICE, fault)
-        result = replay([fault])
+        result = parity(package, "--level", "trace")
         assert result.exit_code == ExitCode.DIFFERENT, result.output
         assert "differs" in result.stdout
         assert ": first difference at layer 0, step " in result.stdout
-
-    def test_faults_that_are_not_chosen_change_nothing(self, replay):
-        result = replay(FAULTS)
-        assert result.exit_code == ExitCode.OK, result.output
 
 
 def test_a_build_that_fails_ends_parity_before_a_trace_is_recorded(

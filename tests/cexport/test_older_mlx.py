@@ -79,6 +79,7 @@ def test_the_older_mlx_is_the_one_that_mlx_swift_contains():
     assert OLDER["mlx"] == OLDER["mlx-cpu"] == pins()["mlx"].version
 
 
+@pytest.mark.nightly("tests/h2o_py/test_{core,cache,traffic}.py with the newer versions")
 def test_core_and_caches_pass_their_tests_with_the_older_versions(older):
     used = run(
         sys.executable, "-S", "-c",

@@ -20,6 +20,7 @@ from h2o_pack.cli import main
 from h2o_pack.errors import MEANINGS, ExitCode
 from tests.docs.conftest import ROOT
 
+pytestmark = pytest.mark.nightly("test_pages.py, of their sources")
 LOADING_LINKS = {"stylesheet", "icon", "preload", "preconnect", "modulepreload", "manifest"}
 
 

@@ -316,6 +316,7 @@ def test_the_command_says_what_is_wrong_with_the_folder(tmp_path):
     assert str(refused.value.code).startswith(problem)
 
 
+@pytest.mark.nightly("test_a_cache_recalls_the_same_from_files_as_from_memory")
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_a_recall_from_32768_tokens_in_files_stays_under_64_mib(tmp_path):
     """Nor does it bring the archive into memory, which is smaller than that."""

@@ -13,6 +13,9 @@ from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES, make_h2o_cache
 from tests.h2o_py.cases import kept, largest_difference, random_tokens, step
 from tests.h2o_py.small_models import VOCABULARY, small_model
+from tests.nightly import nightly_except
+
+EVERYDAY = ("dense", "k8v4", "r16h4")
 
 generate_step = importlib.import_module("mlx_lm.generate").generate_step
 
@@ -46,7 +49,7 @@ def peaks_up_to(counts, cache, chunk):
     return peaks
 
 
-@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("kv", nightly_except(EVERYDAY, STORAGES))
 def test_8000_tokens_take_no_more_memory_than_2000(kv):
     cache = STORAGES[kv](H2OConfig(512), 64)
     short, long = peaks_up_to((2000, 8000), cache, 512)
@@ -79,7 +82,7 @@ def test_a_model_reads_an_8000_token_prompt_in_flat_memory():
     assert peaks[8000] <= 1.03 * peaks[2000]
 
 
-@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("kv", nightly_except(EVERYDAY, STORAGES))
 def test_a_chunk_leaves_no_more_memory_in_use_than_the_cache_says(kv):
     cache = STORAGES[kv](H2OConfig(512), 64)
     for _ in range(3):

@@ -17,6 +17,7 @@ from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES, make_h2o_cache
 from tests.h2o_py.cases import in_turn, kept, largest_difference
 from tests.h2o_py.small_models import FAMILIES, RARER, SLIDING, VOCABULARY, small_model
+from tests.nightly import nightly_except
 
 generate_step = importlib.import_module("mlx_lm.generate").generate_step
 
@@ -44,6 +45,7 @@ REFUSED = {
 }
 NOT_RUN = {"olmo": "needs the package ai2-olmo", "muse_spark": "its own kernels need Metal"}
 RARER_SERVED = [family for family in RARER if family not in {*REFUSED, *NOT_RUN}]
+EVERYDAY = [*SCORED, *WITHOUT_SCORES, *RARER_SERVED[::8]]
 RARER_WITHOUT_SCORES = {
     "bailing_hybrid", "bailing_moe_v3", "glm4_moe_lite", "kimi_k25", "kimi_k3", "kimi_linear",
     "kimi_vl", "longcat_flash", "longcat_flash_ngram", "mistral4", "plamo", "plamo2",
@@ -90,7 +92,9 @@ def chunk(family):
     return 35 if family in RARER else 16
 
 
-@pytest.mark.parametrize("family", SCORED + WITHOUT_SCORES + RARER_SERVED)
+@pytest.mark.parametrize(
+    "family", nightly_except(EVERYDAY, SCORED + WITHOUT_SCORES + RARER_SERVED)
+)
 def test_with_room_for_all_the_tokens_equal_those_of_the_models_own_caches(family):
     model = small_model(family)
     tokens, logprobs = generated(model, make_prompt_cache(model), chunk(family))
@@ -109,10 +113,11 @@ def test_with_room_for_all_quantized_rows_stay_close_to_the_models_own_caches(fa
     assert 0 < largest_difference(close, logprobs) < LOSSY[kv] * SHARPER.get(family, 1)
 
 
-@pytest.mark.parametrize(
-    ("family", "kv"),
-    in_turn(SCORED + WITHOUT_SCORES, STORAGES, VARIED) + in_turn(RARER_SERVED, STORAGES),
-)
+PAIRS = in_turn(SCORED + WITHOUT_SCORES, STORAGES, VARIED) + in_turn(RARER_SERVED, STORAGES)
+OF_FEWER = [(family, kv) for family, kv in PAIRS if family in EVERYDAY]
+
+
+@pytest.mark.parametrize(("family", "kv"), nightly_except(OF_FEWER, PAIRS))
 def test_past_the_budget_it_goes_on_within_its_rows(family, kv):
     model = small_model(family)
     caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
@@ -133,7 +138,7 @@ def test_past_the_budget_it_goes_on_within_its_rows(family, kv):
         assert (cache.scores >= 0).all().item() == has_scores
 
 
-@pytest.mark.parametrize("family", RARER_SERVED)
+@pytest.mark.parametrize("family", nightly_except(RARER_SERVED[::8], RARER_SERVED))
 def test_what_was_evicted_comes_back_where_the_attention_asks(family):
     model = small_model(family)
     if family in RARER_WITHOUT_SCORES:

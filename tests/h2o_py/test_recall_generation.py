@@ -20,6 +20,7 @@ from tests.h2o_py.small_models import VOCABULARY, small_model
 from tests.h2o_py.test_generation import greedy
 from tests.h2o_py.test_model_families import ANSWER, PROMPT, SMALL, evicting, generated
 from tests.h2o_py.test_recall import same
+from tests.nightly import nightly_except
 
 TOKENS = 768
 ROWS = TOKENS // 8
@@ -67,6 +68,7 @@ def right_answers(demo, samples, recall):
     )
 
 
+@pytest.mark.nightly("test_generate_takes_recall_in_its_configuration")
 def test_one_of_13_facts_alike_comes_back_at_an_eighth_of_the_rows(demo, routed, samples):
     assert right_answers(demo, samples, None) <= len(samples) // 2
     assert right_answers(demo, samples, H2ORecall()) == len(samples)
@@ -105,7 +107,7 @@ FAMILIES = ("gemma3_text", "gemma4_text", "qwen3_next", "falcon_h1", "gpt_oss", 
 
 
 @pytest.mark.usefixtures("routed")
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", nightly_except(FAMILIES[::2], FAMILIES))
 def test_every_evicting_layer_recalls_and_the_core_gives_what_the_reference_gives(family):
     model = small_model(family)
     ours, oracle = make_h2o_cache(model, RECALL), make_h2o_cache(model, RECALL)

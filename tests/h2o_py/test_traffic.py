@@ -26,6 +26,7 @@ from tests.h2o_py.cases import (
     random_tokens,
     using_instructions,
 )
+from tests.nightly import nightly_except
 
 STORED = [
     "dense",
@@ -41,6 +42,9 @@ STORED = [
     "r8h8",
     "r4h16",
 ]
+PAIRS = [(kv, name) for kv in STORED for name in ("no recall", "each head", "all layers")]
+EVERYDAY = PAIRS[::4]
+"""Each storage once."""
 MOST_CONVERSATIONS = 3
 DTYPES = [mx.float32, mx.float16, mx.bfloat16]
 
@@ -198,8 +202,7 @@ ACTIONS = [
 
 
 @pytest.mark.filterwarnings("ignore::h2o_py.errors.H2ORecallWarning")
-@pytest.mark.parametrize("recall", ["no recall", "each head", "all layers"])
-@pytest.mark.parametrize("kv", STORED)
+@pytest.mark.parametrize(("kv", "recall"), nightly_except(EVERYDAY, PAIRS))
 @given(data=st.data())
 @settings(max_examples=4)
 def test_the_core_does_what_its_reference_does_in_any_conversation(kv, recall, data):

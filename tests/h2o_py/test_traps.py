@@ -309,6 +309,7 @@ print(json.dumps(answers))
 """
 
 
+@pytest.mark.nightly("test_every_storage.py::test_files_and_copies_continue_identically")
 def test_trap_another_process_continues_otherwise_in_the_middle_of_eviction(tmp_path):
     saved, wanted = {}, {}
     families = ("qwen3", "gemma3_text", "lfm2", "falcon_h1")

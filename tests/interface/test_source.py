@@ -174,6 +174,7 @@ int main() {
 """
 
 
+@pytest.mark.nightly("test_python_with_a_new_setting_has_it")
 def test_the_core_with_a_new_setting_takes_and_checks_it(with_a_new_setting, tmp_path):
     shutil.copytree(generator.ROOT / "cexport", tmp_path / "cexport")
     for path, text in with_a_new_setting.items():

@@ -159,6 +159,7 @@ def apps(tmp_path_factory) -> Apps:
     return Apps(tmp_path_factory.mktemp("apps"), offline=False)
 
 
+@pytest.mark.nightly("test_alone_the_versions_are_those_that_the_package_was_tested_with")
 def test_beside_swift_transformers_and_another_version_of_swift_collections(apps):
     app = apps.app(
         "Transformers",
@@ -178,6 +179,7 @@ def test_beside_swift_transformers_and_another_version_of_swift_collections(apps
     assert '"1.2.1"' not in chosen
 
 
+@pytest.mark.nightly("test_alone_the_versions_are_those_that_the_package_was_tested_with")
 def test_beside_mlx_swift_lm_by_address_all_of_it_uses_the_edited_copy(apps):
     wanted = ("MLXVLM", "MLXEmbedders", "MLXHuggingFace")
     app = apps.app(
@@ -211,6 +213,7 @@ def versions(package) -> dict[str, str]:
     return found
 
 
+@pytest.mark.nightly("test_alone_the_versions_are_those_that_the_package_was_tested_with")
 def test_offline_nothing_is_fetched(tmp_path):
     apps = Apps(tmp_path, offline=True)
     shutil.rmtree(apps.folder / "repositories/apple")

@@ -24,6 +24,7 @@ from tests.bridge.plans import plan_of
 from tests.bridge.repositories import COPIES, FILES, PLACES, edits_tree
 from tests.bridge.trees import build_tree, names, tree
 from tests.messages import says
+from tests.nightly import nightly_except
 
 CHANGES = (
     "open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.truncate",
@@ -155,7 +156,9 @@ def delicate(events):
     return sorted(each for each in numbers if each <= len(events))
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", nightly_except((signal.SIGINT,), (signal.SIGKILL, signal.SIGINT))
+)
 def test_a_stopped_run_breaks_nothing_and_the_next_one_finishes(work, how):
     place, first, second = work
     before = earlier(place, first)
@@ -285,6 +288,7 @@ def edit(package, number):
     return mine
 
 
+@pytest.mark.nightly("test_a_stopped_run_breaks_nothing_and_the_next_one_finishes")
 def test_a_kill_at_any_moment_loses_nothing_of_the_users(place):
     chosen = random.Random(SEED)  # noqa: S311 - nothing is secret
     package = place / "Demo"

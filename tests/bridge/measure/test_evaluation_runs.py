@@ -25,6 +25,7 @@ from h2o_pack.measure.evaluation.run import run as evaluate
 from h2o_pack.measure.tables import markdown_table
 from tests.bridge import schemas
 from tests.bridge.measure.evaluating import Quiet, loaded
+from tests.nightly import nightly_except
 
 
 def tiny(preset, name="random", **changes):
@@ -70,7 +71,7 @@ CHAT = ("chat", "storages")  # which need a chat template
 OF_TEXT = [name for name in names() if name not in CHAT]
 
 
-@pytest.mark.parametrize("preset", OF_TEXT)
+@pytest.mark.parametrize("preset", nightly_except(("tiny",), OF_TEXT))
 def test_a_preset_runs_and_gives_a_report(preset):
     report = tiny(preset, budgets=("1/2",) if preset == "demo" else ("40",))
     schemas.check(Evaluation(reports=(report,)), "eval")
@@ -192,6 +193,7 @@ def alone(evaluated):
     return evaluated("h2o-pack", "eval")[0]
 
 
+@pytest.mark.nightly("test_every_unit_is_done_by_one_process")
 def test_two_processes_give_the_report_of_one(evaluated, alone):
     """As `mlx.launch -n 2 -- h2o-pack eval`, which the help of `eval` names."""
     launch = [sys.executable, "-c", LAUNCH, "-n", "2", "--backend", "ring"]

@@ -17,6 +17,7 @@ from h2o_py.models import STORAGES as REAL_STORAGES
 from h2o_py.models import make_h2o_cache
 from tests.bridge.memory.described import cache
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
+from tests.nightly import nightly_except
 
 FAMILIES = (
     "qwen3", "gemma3_text", "lfm2", "qwen3_moe", "gpt_oss", "falcon_h1", "qwen3_next", "llama",
@@ -74,7 +75,7 @@ def planned(document, caches_of, kv: str, tokens: int) -> int:
     return plan.of(KV, STATE, LEDGER)
 
 
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", nightly_except(range(0, 20, 3), range(20)))
 def test_kept_bytes_are_those_that_real_caches_of_random_models_allocate(number):
     rng = random.Random(number)  # noqa: S311  the same models each time
     family, kv = FAMILIES[number], list(STORAGES)[number % len(STORAGES)]
@@ -125,8 +126,10 @@ def test_every_storage_and_budgets_a_layer_count_the_same(kv):
     assert held(caches) == planned(document, layers.__getitem__, kv, 300)
 
 
-@pytest.mark.parametrize("bits", [4, 8, 16])
-@pytest.mark.parametrize("kv", ["dense", "k8v4", "r8h4"])
+ARCHIVES = [(kv, bits) for kv in ("dense", "k8v4", "r8h4") for bits in (4, 8, 16)]
+
+
+@pytest.mark.parametrize(("kv", "bits"), nightly_except(ARCHIVES[::4], ARCHIVES))
 def test_an_archive_takes_what_its_tokens_take(kv, bits):
     document = small_config("gemma3_text", torch_dtype="float32", head_dim=64)
     model = small_model("gemma3_text", head_dim=64)

@@ -16,6 +16,7 @@ from h2o_pack.parity.rounding import Exchange, Run
 from h2o_pack.parity.tokens import all_tie, compare, compare_case, tolerance
 from h2o_pack.parity.trace import load
 from tests.bridge.parity.conftest import Answer
+from tests.nightly import nightly_except
 
 STEP = 3
 
@@ -204,7 +205,7 @@ def test_a_row_that_ties_may_be_evicted_in_anothers_place(asked):
     assert f"evicts {other}, Python {own}: " in tie.detail
 
 
-@pytest.mark.parametrize("choose", [most_important, newest])
+@pytest.mark.parametrize("choose", nightly_except([newest], [most_important, newest]))
 def test_a_row_that_does_not_tie_is_a_difference(asked, choose):
     assert swift(asked, "kv dense", choose)
     result = result_of(asked, "kv dense")

@@ -127,6 +127,7 @@ def test_why_there_is_no_upstream_is_said(monkeypatch, tmp_path):
     assert proving.fill_vendor(tmp_path, tmp_path, silent) == "github.com is silent. Go online."
 
 
+@pytest.mark.nightly("the tests above, and test_parity.py")
 def test_the_command_writes_a_report(run, demo_package, tmp_path, monkeypatch):
     """All but the levels, which tests of parity run."""
     monkeypatch.setattr(proving, "run_parity", lambda *_args, **_options: one_level(DIFFERENT))
