@@ -333,6 +333,7 @@ def test_a_build_that_fails_ends_parity_before_a_trace_is_recorded(
     assert not (copy / ".parity/trace").exists()
 
 
+@pytest.mark.nightly("`make wheel`, which ci.yml runs for each change")
 def test_a_wheel_makes_the_same_package_without_the_checkout(package, tmp_path):
     """Build the wheel, unpack it elsewhere and run it without the checkout."""
     build = [
