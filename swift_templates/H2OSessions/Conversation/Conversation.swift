@@ -327,7 +327,7 @@ extension Conversation {
         progress: @Sendable (Double, H2OMemoryReading) -> Void = { _, _ in }
     ) async throws {
         let options = try options.resolved(for: transcript + [.user("")], tools)
-        _ = try loaded.schemaProcessor(for: options)
+        try await makeGrammar(of: options)
         let waiting = transcript.reversed().prefix { $0.role == .user || $0.role == .tool }
         let earlier = Array(transcript.dropLast(waiting.count))
         guard !earlier.isEmpty || !tools.isEmpty else { return }
@@ -356,6 +356,15 @@ extension Conversation {
             leave()
             throw error
         }
+    }
+
+    /// Compiles the grammar of the options' schema. Waits for its own turn, because a new grammar
+    /// would invalidate the processor of a running reply.
+    private func makeGrammar(of options: H2OSession.Options) async throws {
+        guard options.schema != nil else { return }
+        try await model.turns.begin()
+        defer { model.turns.end() }
+        _ = try loaded.schemaProcessor(for: options)
     }
 }
 

@@ -80,6 +80,7 @@ struct GrammarPart {
         "char": (#"[\#(plainCharacters)] | "\\" ["\\/bfnrt]"#, 2),
         "colon": (#"":" | ": ""#, 2),
         "comma": (#""," | ", ""#, 2),
+        "end": (#""""#, 0),
         "integer": (#""0" | "-"? [1-9] [0-9]{0,14}"#, 16),
         "member": ("string colon any", 6),
         "null": (#""null""#, 4),
@@ -143,9 +144,11 @@ final class SchemaGrammar {
         return rule
     }
 
-    /// One of several parts.
+    /// One of several parts. Each becomes a rule that refers to a rule, because the engine merges
+    /// other alternatives that begin alike, and may then accept more (xgrammar 0.1.30).
     func choice(_ ways: [GrammarPart]) throws -> GrammarPart {
-        ways.count == 1 ? ways[0] : try rule(ways)
+        guard ways.count > 1 else { return ways[0] }
+        return try rule(ways.map { try rule([.sequence([$0, .common("end")])]) })
     }
 
     /// Elements or members in their order, each as often as its counts say, with commas between them.
@@ -162,8 +165,8 @@ final class SchemaGrammar {
         return try choice(first)
     }
 
-    /// One of several texts. In its rules, alternatives never begin with the same character: if they
-    /// did, the engine would also accept texts that the rule does not describe (xgrammar 0.1.30).
+    /// One of several texts. In its rules, alternatives never begin with the same character, so that
+    /// the engine follows one of them.
     ///
     /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the work or the nesting exceeds its limit
     func texts(_ texts: [ArraySlice<Unicode.Scalar>], depth: Int = 0) throws -> GrammarPart {
@@ -185,7 +188,7 @@ final class SchemaGrammar {
             return rest.allSatisfy(\.isEmpty)
                 ? begin : .sequence([begin, try self.texts(rest, depth: depth + 1)])
         }
-        return try choice(parts)
+        return try rule(parts)
     }
 
     /// Returns how many bytes one more character can add to the shortest end of a reply. This is the

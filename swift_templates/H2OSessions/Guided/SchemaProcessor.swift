@@ -106,13 +106,14 @@ package struct SchemaProcessor: LogitProcessor {
 
     /// Finds tokens that end the reply soon.
     private func wayToEnd(atMost most: Int) throws -> [Int] {
-        let grammar = try grammar.copy()
+        let here = grammar.count
         var way = [Int]()
         while way.count < most, way.last != closing.end {
             let next = closing.next(of: try grammar.allowed())
             way.append(next)
             if next != closing.end { try grammar.accept(next) }
         }
+        try grammar.goBack(to: here)
         return way
     }
 }
@@ -150,8 +151,8 @@ private struct ClosingTokens {
     }
 }
 
-/// Makes the processors for a model's replies with a schema, and keeps the grammars of the schemas
-/// used last. Each model has one such object.
+/// Makes the processors for a model's replies with a schema, one at a time, and keeps the grammars
+/// of the schemas used last. Each model has one such object.
 package final class SchemaGrammars {
     private let closing: ClosingTokens
     private let compile: (String) throws -> any TokenGrammar
@@ -186,7 +187,7 @@ package final class SchemaGrammars {
         closing = ClosingTokens(tokenizer: tokenizer, endOfTurn: endOfTurn)
     }
 
-    /// Returns a processor for one reply.
+    /// Returns a processor for one reply. It becomes invalid when the next one is requested.
     ///
     /// - Parameter most: the tokens that the reply may have, including the last one; nil for any
     ///   number
@@ -197,9 +198,10 @@ package final class SchemaGrammars {
             kept.append(
                 try index.map { kept.remove(at: $0) } ?? (schema, compile(schema.grammar)))
             kept = kept.suffix(Self.most)
+            let grammar = kept[kept.count - 1].grammar
+            try grammar.goBack(to: 0)
             return try SchemaProcessor(
-                kept[kept.count - 1].grammar.copy(), closing: closing,
-                longestEnd: schema.longestEnd, atMost: most)
+                grammar, closing: closing, longestEnd: schema.longestEnd, atMost: most)
         } catch let error as TokenGrammarError {
             throw H2OSessionError(error)
         }

@@ -60,7 +60,7 @@ struct NumberRange {
     }
 
     private func number() throws -> GrammarPart {
-        try grammar.choice(digits(0) { try rest($0, nil) })
+        try grammar.rule(digits(0) { try rest($0, nil) })
     }
 
     /// What may follow the digits of a number; nil if no number in the range begins with them.
@@ -98,7 +98,7 @@ struct NumberRange {
         }
         if let left { ways += try self.digits(digits) { try rest($0, left - 1) } }
         if left == nil, digits > 0 { ways += try self.digits(digits) { try rest($0, nil) } }
-        return ways.isEmpty ? nil : try grammar.choice(ways)
+        return ways.isEmpty ? nil : try grammar.rule(ways)
     }
 
     /// One more digit and what may follow it. Digits that are followed by the same are one way.
@@ -155,7 +155,7 @@ struct PatternReader {
             ways.append(.sequence(parts))
             if isWhole { _ = took("$") }
         } while took("|")
-        return try grammar.rule(ways)
+        return try grammar.choice(ways)
     }
 
     private mutating func atom() throws -> GrammarPart? {

@@ -27,10 +27,6 @@ package final class ReferenceGrammar: TokenGrammar {
         self.end = end
     }
 
-    private init(_ other: ReferenceGrammar) {
-        (rules, letters, end, said) = (other.rules, other.letters, other.end, other.said)
-    }
-
     /// Whether the grammar describes this text.
     package func matches(_ text: String) -> Bool {
         let scalars = Array(text.unicodeScalars)
@@ -62,7 +58,9 @@ package final class ReferenceGrammar: TokenGrammar {
         said.append(letters[token])
     }
 
-    package func copy() -> any TokenGrammar { ReferenceGrammar(self) }
+    package var count: Int { said.count }
+
+    package func goBack(to count: Int) { said.removeLast(said.count - count) }
 }
 
 extension ReferenceGrammar {

@@ -11,10 +11,13 @@ public protocol TokenGrammar: AnyObject {
     /// - Throws: ``TokenGrammarError``
     func accept(_ token: Int) throws
 
-    /// Returns a grammar that has the same tokens so far.
+    /// The number of tokens so far.
+    var count: Int { get }
+
+    /// Removes the newest tokens, so that `count` are left.
     ///
     /// - Throws: ``TokenGrammarError``
-    func copy() throws -> any TokenGrammar
+    func goBack(to count: Int) throws
 }
 
 /// An error of a grammar engine; a session throws its own error instead.

@@ -64,6 +64,7 @@ extension String {
 /// A grammar that calls mlx-swift-lm's constraint.
 private final class Grammar: TokenGrammar {
     private let constraint: GrammarConstraint
+    private(set) var count = 0
 
     init(_ constraint: GrammarConstraint) {
         self.constraint = constraint
@@ -77,9 +78,14 @@ private final class Grammar: TokenGrammar {
 
     func accept(_ token: Int) throws {
         _ = try translated { try constraint.commitToken(Int32(token)) }
+        count += 1
     }
 
-    func copy() throws -> any TokenGrammar { Grammar(try translated { try constraint.clone() }) }
+    // The engine cannot copy a grammar, although the constraint has a function for it.
+    func goBack(to count: Int) throws {
+        try translated { try constraint.rollback(Int32(self.count - count)) }
+        self.count = count
+    }
 }
 
 private func translated<T>(_ work: () throws -> T) throws -> T {
