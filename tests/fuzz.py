@@ -45,7 +45,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def property_tests() -> list[str]:
     """Return the files with property tests, so that a round imports no others."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [str(each) for each in files if "from hypothesis import" in each.read_text("utf-8")]
+    return [str(file) for file in files if "from hypothesis import" in file.read_text("utf-8")]
 
 
 def search(seed: int, seconds: float) -> int:
@@ -62,27 +62,29 @@ def search(seed: int, seconds: float) -> int:
         command = [sys.executable, "-m", "pytest", "-p", "tests.fuzz", "-m", "hypothesis", "-q"]
         command += ["-p", "no:cacheprovider", "--hypothesis-profile", "random"]
         command += [f"--hypothesis-seed={seed + number}", "-rf", "--color=no"]
-        command += [f"--deselect={each}" for each in failed]
-        done = subprocess.run(
+        command += [f"--deselect={test}" for test in failed]
+        process = subprocess.run(
             [*command, *property_tests()], cwd=ROOT, capture_output=True, text=True, check=False
         )
-        lines = done.stdout.splitlines()
+        lines = process.stdout.splitlines()
         number += 1
         elapsed = time.monotonic() - start
         print(f"round {number}, seed {seed + number - 1}: {lines[-1]}, {elapsed:.0f} s in all")
-        if done.returncode == pytest.ExitCode.TESTS_FAILED:
-            print(done.stdout)
+        if process.returncode == pytest.ExitCode.TESTS_FAILED:
+            print(process.stdout)
             print(f"Repeat this round: make fuzz SECONDS=0 SEED={seed + number - 1}")
-            found = [line.removeprefix(FAILED) for line in lines if line.startswith(FAILED)]
-            failed += [line.partition(" - ")[0] for line in found]
-        elif done.returncode != pytest.ExitCode.OK:
-            print(done.stdout, done.stderr)
-            raise SystemExit(done.returncode)
-        left = seconds - (time.monotonic() - start)
-        share = min(max(LEAST_SECONDS, time.monotonic() - begun), max(left, 1)) / len(attacks)
-        for each in attacks:
-            each.run(share)
-    return len(failed) + sum(each.found for each in attacks)
+            failures = [line.removeprefix(FAILED) for line in lines if line.startswith(FAILED)]
+            failed += [line.partition(" - ")[0] for line in failures]
+        elif process.returncode != pytest.ExitCode.OK:
+            print(process.stdout, process.stderr)
+            raise SystemExit(process.returncode)
+        remainder = seconds - (time.monotonic() - start)
+        share = min(max(LEAST_SECONDS, time.monotonic() - begun), max(remainder, 1)) / len(
+            attacks
+        )
+        for kind in attacks:
+            kind.run(share)
+    return len(failed) + sum(kind.found for kind in attacks)
 
 
 class Attacks:
@@ -96,10 +98,10 @@ class Attacks:
     def run(self, seconds: float) -> None:
         """Attack for a number of seconds."""
         end, first = time.monotonic() + seconds, self.next
-        while (left := end - time.monotonic()) > 0:
+        while (remainder := end - time.monotonic()) > 0:
             command = [sys.executable, "-W", "ignore", "-m", "tests.attacks", "--of", self.kind]
-            command += [f"--seed={self.next}", f"--seconds={left}", f"--count={1_000_000}"]
-            done = subprocess.run(
+            command += [f"--seed={self.next}", f"--seconds={remainder}", f"--count={1_000_000}"]
+            process = subprocess.run(
                 command,
                 cwd=ROOT,
                 env=sanitized.environment() if self.kind == "core" else None,
@@ -107,14 +109,14 @@ class Attacks:
                 text=True,
                 check=False,
             )
-            tried = [int(line) for line in done.stdout.splitlines() if line.isdigit()]
+            tried = [int(line) for line in process.stdout.splitlines() if line.isdigit()]
             if not tried:
-                print(done.stderr)
-                raise SystemExit(done.returncode or 1)
+                print(process.stderr)
+                raise SystemExit(process.returncode or 1)
             self.next = tried[-1] + 1
-            if done.returncode != 0:
+            if process.returncode != 0:
                 self.found += 1
-                print(done.stderr)
+                print(process.stderr)
                 again = f"python -m tests.attacks --of {self.kind} --seed {tried[-1]}"
                 print(f"Repeat this attack: {again}")
         count = self.next - first

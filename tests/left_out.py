@@ -26,8 +26,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @cache
 def without_swift() -> str:
     """Return what doctor finds wrong with this machine's Swift, "" where nothing is."""
-    found = swift(Surroundings())
-    return "" if found.status == "ok" else f"Swift: {found.what}"
+    finding = swift(Surroundings())
+    return "" if finding.status == "ok" else f"Swift: {finding.what}"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -36,7 +36,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if not page:
         return
     skipped = terminalreporter.stats.get("skipped", [])
-    reasons = Counter(str(each.longrepr[2]).removeprefix("Skipped: ") for each in skipped)
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
     lines = [
         f"- not run: {count} test{'s' if count > 1 else ''} ({reason})\n"
         for reason, count in sorted(reasons.items())

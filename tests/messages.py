@@ -31,10 +31,10 @@ def refused(
     work: Callable[..., object], *arguments: Any, code: ExitCode, **options: Any
 ) -> str:
     """Call something that ends with a UserError of this code; return its message."""
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         work(*arguments, **options)
-    assert caught.value.code == code
-    return str(caught.value)
+    assert error.value.code == code
+    return str(error.value)
 
 
 def says(message: object) -> None:

@@ -14,11 +14,11 @@ from tests.attacks import commands, core
 
 def test_some_attacks_do_no_harm():
     command = [sys.executable, "-W", "ignore", "-m", "tests.attacks", "--usual", "--seed=1"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "--count=100"], cwd=fuzz.ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split()[-1] == "100"
+    assert process.returncode == 0, process.stderr[-3000:]
+    assert process.stdout.split()[-1] == "100"
 
 
 def test_some_attacks_on_commands_end_as_documented(tmp_path):

@@ -28,12 +28,12 @@ def test_the_random_search_finds_an_example_and_prints_it_as_a_decorator(tmp_pat
     (tmp_path / "test_failing.py").write_text(FAILING)
     command = [sys.executable, "-m", "pytest", "-p", "tests.fuzz", "-p", "no:cacheprovider"]
     options = ["--rootdir", tmp_path, "-c", "/dev/null", tmp_path / "test_failing.py"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, *options], cwd=fuzz.ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    shown = done.stdout.partition(fuzz.FOUND)[2].replace("\n", "").replace(" ", "")
-    assert '@example(number=1000,word="a(b",)' in shown.replace("'", '"')
+    assert process.returncode == 1
+    output = process.stdout.partition(fuzz.FOUND)[2].replace("\n", "").replace(" ", "")
+    assert '@example(number=1000,word="a(b",)' in output.replace("'", '"')
 
 
 def test_the_files_with_property_tests_are_found():

@@ -60,9 +60,9 @@ def attacks(program: Program, seeds: range, end: float) -> Iterator[tuple[int, s
     Yield each seed with "", or with what the process said last.
     """
     with tempfile.TemporaryDirectory() as name:
-        saved, folder = Path(name, "first"), Path(name, "attacks")
+        original, folder = Path(name, "first"), Path(name, "attacks")
         turns = replace(program, settings={"H2O_CONVERSATION_TURNS": "3"})
-        turns.run(KILLED, saved)
+        turns.run(KILLED, original)
         for start in range(0, len(seeds), BATCH):
             if start > 0 and time.monotonic() > end:
                 return
@@ -70,10 +70,10 @@ def attacks(program: Program, seeds: range, end: float) -> Iterator[tuple[int, s
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             for seed in batch:
-                change(Random(seed), folder / str(seed), saved / "saved")
-            said, what = read(program, folder)
+                change(Random(seed), folder / str(seed), original / "saved")
+            lines, what = read(program, folder)
             if what:
-                yield said[-1] if said else batch[0], what
+                yield lines[-1] if lines else batch[0], what
                 return
             yield from ((seed, "") for seed in batch)
 
@@ -92,7 +92,7 @@ def read(program: Program, folder: Path) -> tuple[list[int], str]:
     return seeds, output[-3000:] if process.returncode else ""
 
 
-def change(random: Random, place: Path, saved: Path) -> None:
+def change(random: Random, place: Path, original: Path) -> None:
     """Write a changed schema, or a changed copy of a saved conversation."""
     if random.random() < 0.5:
         text = mutations.document(random, PERSON)
@@ -101,7 +101,7 @@ def change(random: Random, place: Path, saved: Path) -> None:
             text = '{"items":' * count + text + "}" * count
         place.with_suffix(".json").write_text(text, "utf-8", errors="replace")
         return
-    shutil.copytree(saved, place)
+    shutil.copytree(original, place)
     files = sorted(path for path in place.rglob("*") if path.is_file())
     path = random.choice(files)
     path.write_bytes(changed(random, path.read_bytes()))

@@ -128,12 +128,12 @@ def of_package(folder: Path) -> Path:
 def of_adapter(folder: Path) -> Path:
     """Write an adapter of the model's last layer."""
     of_model(folder)
-    made = folder / "adapter"
-    made.mkdir()
+    folder_of_adapter = folder / "adapter"
+    folder_of_adapter.mkdir()
     tensors = adapters.pair("model.layers.1.self_attn.q_proj", 32, 32)
-    (made / "adapter_config.json").write_text(json.dumps(adapters.CONFIG))
-    (made / "adapters.safetensors").write_bytes(checkpoint(tensors))
-    return made
+    (folder_of_adapter / "adapter_config.json").write_text(json.dumps(adapters.CONFIG))
+    (folder_of_adapter / "adapters.safetensors").write_bytes(checkpoint(tensors))
+    return folder_of_adapter
 
 
 def of_app(folder: Path) -> Path:
@@ -243,13 +243,15 @@ def run(*arguments: object) -> int:
     """Run a command in this process; AssertionError unless it ends as documented."""
     words = [str(argument) for argument in arguments]
     with limited():
-        done = CliRunner().invoke(main, words)
-    what = f"{words}: exit {done.exit_code}\n{done.output[-3000:]}"
+        result = CliRunner().invoke(main, words)
+    what = f"{words}: exit {result.exit_code}\n{result.output[-3000:]}"
     documented = {*ExitCode} - {ExitCode.INTERNAL, ExitCode.INTERRUPTED, ExitCode.UNREAD}
-    assert done.exit_code in documented, what
-    assert done.exit_code in (ExitCode.OK, ExitCode.DIFFERENT) or "rror: " in done.output, what
-    assert "\x1b" not in done.output, what
-    return done.exit_code
+    assert result.exit_code in documented, what
+    assert result.exit_code in (ExitCode.OK, ExitCode.DIFFERENT) or "rror: " in result.output, (
+        what
+    )
+    assert "\x1b" not in result.output, what
+    return result.exit_code
 
 
 def change_command(random: Random, folder: Path) -> None:
@@ -275,11 +277,13 @@ def change_command(random: Random, folder: Path) -> None:
             patch.setenv("H2O_PACK_VENDOR", "0")
             patch.setattr("h2o_pack.prove.report.checkout", lambda: place / "root")
             code = run(*random.choice(target.calls)(path))
-        assert [each.name for each in outside.iterdir()] == ["file"], f"{outside} was changed"
+        assert [path.name for path in outside.iterdir()] == ["file"], f"{outside} was changed"
         assert (outside / "file").read_text() == "mine"
         if code not in (ExitCode.OK, ExitCode.DIFFERENT):
-            made = {name for name in listed(place) - before if not name.startswith("cache")}
-            assert not made, f"an error left {sorted(made)[:5]}"
+            leftovers = {
+                name for name in listed(place) - before if not name.startswith("cache")
+            }
+            assert not leftovers, f"an error left {sorted(leftovers)[:5]}"
     finally:
         os.chdir(here)
         shutil.rmtree(place, ignore_errors=True)
@@ -292,7 +296,7 @@ def change_hub(random: Random, folder: Path) -> None:
     try:
         model = of_model(place)
         server.client = HubClient(server, place / "huggingface", [])
-        server.add(MODEL, {each.name: each.read_bytes() for each in model.iterdir()})
+        server.add(MODEL, {path.name: path.read_bytes() for path in model.iterdir()})
         shutil.rmtree(model)
         with pytest.MonkeyPatch.context() as patch:
             use(server.client, patch)
@@ -306,8 +310,8 @@ def change_hub(random: Random, folder: Path) -> None:
             name = (MODEL,) if command == ("models",) else ("--model", MODEL, *CACHE)
             code = run(*command, *name)
         own = ("huggingface", "Made") if code == 0 else ("huggingface",)
-        made = {name for name in listed(place) if not name.startswith(own)}
-        assert not made, f"{sorted(made)[:5]} is there"
+        leftovers = {name for name in listed(place) if not name.startswith(own)}
+        assert not leftovers, f"{sorted(leftovers)[:5]} is there"
     finally:
         server.close()
         shutil.rmtree(place, ignore_errors=True)
@@ -381,18 +385,18 @@ SPARSE = 1 << 40
 def change_file(random: Random, path: Path) -> None:
     """Change one file of a folder, or the file."""
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    files = [each for each in files if each.stat().st_size < SPARSE]  # the next change reads it
-    json_files = [each for each in files if each.suffix in (".json", ".safetensors")]
+    files = [file for file in files if file.stat().st_size < SPARSE]  # the next change reads it
+    json_files = [file for file in files if file.suffix in (".json", ".safetensors")]
     if not files:
         return
-    chosen = random.choice(json_files if json_files and random.random() < 0.7 else files)
+    target = random.choice(json_files if json_files and random.random() < 0.7 else files)
     kind = random.randrange(10)
     if kind < 5:
-        change_content(random, chosen)
+        change_content(random, target)
     elif kind < 7:
-        chosen.write_bytes(random.choice(WHOLE))
+        target.write_bytes(random.choice(WHOLE))
     else:
-        replace(random, chosen, whole=path.is_file())
+        replace(random, target, whole=path.is_file())
 
 
 def change_content(random: Random, path: Path) -> None:
@@ -421,7 +425,7 @@ SETTINGS = ("nan", "inf", "-1", "9" * 30, '""', "[]", "{}", "1979-05-27", "true"
 
 def link_folder(random: Random, path: Path, outside: Path) -> None:
     """Put a link to elsewhere in the place of a folder, or beside what is there."""
-    folders = sorted(each for each in path.rglob("*") if each.is_dir())
+    folders = sorted(folder for folder in path.rglob("*") if folder.is_dir())
     new = path / random.choice(["Replaced", "App.new", "Vendor", ".parity", ".build", "added"])
     place = random.choice([*folders, new])
     if place.is_dir():

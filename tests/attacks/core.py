@@ -87,18 +87,18 @@ def change_state(random: Random, folder: Path) -> None:
             at = random.randrange(len(header))
             header[at] = mutations.text(random, header[at])
         else:
-            which: list[Any] = random.choice([arrays, header])
-            at = random.randrange(len(which))
-            which[at : at + 1] = random.choice([[], [which[at]] * 2, which[:1]])
-            if not which:
+            values: list[Any] = random.choice([arrays, header])
+            at = random.randrange(len(values))
+            values[at : at + 1] = random.choice([[], [values[at]] * 2, values[:1]])
+            if not values:
                 return
     use(random, type(cache).restored(arrays, header))
 
 
 def change_other(random: Random, folder: Path) -> None:
     """The arrays of one cache with the strings of another."""
-    one, other = some_cache(random), some_cache(random)
-    use(random, type(other).restored(one.arrays, other.header))
+    first, second = some_cache(random), some_cache(random)
+    use(random, type(second).restored(first.arrays, second.header))
 
 
 def change_file(random: Random, folder: Path) -> None:
@@ -125,17 +125,17 @@ def change_prompt_file(random: Random, folder: Path) -> None:
 
 
 def _change_bytes(random: Random, path: Path) -> None:
-    whole = path.read_bytes()
-    length = 8 + int.from_bytes(whole[:8], "little")
-    head, rest = whole[8:length], whole[length:]
+    content = path.read_bytes()
+    length = 8 + int.from_bytes(content[:8], "little")
+    head, rest = content[8:length], content[length:]
     if random.random() < 0.5:  # the header's length goes along, or nothing of it is read
         head = mutations.data(random, head)
-        whole = len(head).to_bytes(8, "little") + head + rest
+        content = len(head).to_bytes(8, "little") + head + rest
     elif random.random() < 0.5:
-        whole = whole[:length] + mutations.data(random, rest)
+        content = content[:length] + mutations.data(random, rest)
     else:
-        whole = mutations.data(random, whole)
-    path.write_bytes(whole)
+        content = mutations.data(random, content)
+    path.write_bytes(content)
 
 
 # Calls
@@ -147,11 +147,11 @@ Arguments = dict[str, Any]
 def change_call(random: Random, folder: Path) -> None:
     """One call of any function, with one to three of its arguments changed."""
     calls = [_write, _write, _attend, _attend, _attend, _trim, _attention, _quantized]
-    function, given = random.choice(calls)(random)
+    function, arguments = random.choice(calls)(random)
     for _ in range(random.choice([1, 1, 1, 2, 3])):
-        name = random.choice(sorted(given))
-        given[name] = changed(random, given[name])
-    mx.eval(function(**given))
+        name = random.choice(sorted(arguments))
+        arguments[name] = changed(random, arguments[name])
+    mx.eval(function(**arguments))
 
 
 def changed(random: Random, value: Any) -> Any:
@@ -194,27 +194,29 @@ def _of_cache(random: Random) -> tuple[Any, Arguments]:
 
 
 def _write(random: Random) -> tuple[Any, Arguments]:
-    (cache, (_q, k, v)), given = _of_cache(random)
+    (cache, (_q, k, v)), arguments = _of_cache(random)
     new = {"keys": k, "values": v, "victim": cache.ledger.victim}
-    return core.cache_write, {**given, **new, "copy": random.random() < 0.5}
+    return core.cache_write, {**arguments, **new, "copy": random.random() < 0.5}
 
 
 def _attend(random: Random) -> tuple[Any, Arguments]:
-    (cache, (q, k, v)), given = _of_cache(random)
-    rows = core.cache_write(**given, keys=k, values=v, victim=cache.ledger.victim, copy=True)
+    (cache, (q, k, v)), arguments = _of_cache(random)
+    rows = core.cache_write(
+        **arguments, keys=k, values=v, victim=cache.ledger.victim, copy=True
+    )
     count = rows.pool.shape[2]
     masks = [None, "causal", mx.zeros((q.shape[2], count)), mx.ones((1, 1, 1, 1), mx.bool_)]
     new = {"rows": rows, "ledger": cache.ledger, "tokens": q.shape[2], "scale": 0.2}
     new |= {"queries": random.choice([q, q, None]), "mask": random.choice(masks)}
     new["sinks"] = random.choice([None, mx.zeros((q.shape[1],))])
     function = random.choice([core.cache_attend, _on_a_gpu("cache_attend")])
-    return function, {**given, **new}
+    return function, {**arguments, **new}
 
 
 def _trim(random: Random) -> tuple[Any, Arguments]:
-    (cache, _), given = _of_cache(random)
-    del given["offset"]
-    return core.trim_ledger, {**given, "ledger": cache.ledger, "length": 3}
+    (cache, _), arguments = _of_cache(random)
+    del arguments["offset"]
+    return core.trim_ledger, {**arguments, "ledger": cache.ledger, "length": 3}
 
 
 def _attention(random: Random) -> tuple[Any, Arguments]:
@@ -231,18 +233,18 @@ def _quantized(random: Random) -> tuple[Any, Arguments]:
     bits, group = random.choice([4, 8]), random.choice([32, 64])
     names = "bcdefg"
     parts = [*mx.quantize(k, group, bits), *mx.quantize(v, group, bits)]
-    given = {"a": q, **dict(zip(names, parts, strict=True))}
+    arguments = {"a": q, **dict(zip(names, parts, strict=True))}
     function = core.scaled_dot_product_attention_quantized_with_scores
     options = {"scale": 0.2, "bits": bits, "group_size": group, "mask": None}
-    return _positional(function), {**given, **options}
+    return _positional(function), {**arguments, **options}
 
 
 def _on_a_gpu(name: str) -> Any:
     """What a GPU runs for calls that the kernels do not take, after the same checks."""
 
-    def call(*arrays: Any, **given: Any) -> Any:
-        getattr(core, name)(*arrays, **given)
-        return getattr(fallback, name)(*arrays, **given)
+    def call(*arrays: Any, **options: Any) -> Any:
+        getattr(core, name)(*arrays, **options)
+        return getattr(fallback, name)(*arrays, **options)
 
     return call
 
@@ -250,9 +252,9 @@ def _on_a_gpu(name: str) -> Any:
 def _positional(function: Any) -> Any:
     """The function with its arrays by the letters a, b, c and so on."""
 
-    def call(**given: Any) -> Any:
-        arrays = [given.pop(name) for name in sorted(given) if len(name) == 1]
-        return function(*arrays, **given)
+    def call(**arguments: Any) -> Any:
+        arrays = [arguments.pop(name) for name in sorted(arguments) if len(name) == 1]
+        return function(*arrays, **arguments)
 
     return call
 
@@ -284,7 +286,7 @@ def change_recall(random: Random, folder: Path) -> None:
     asks = random.choice([1, 3])
     q, k, _v = random_tokens(asks, dim=32)
     masks = [None, "causal", mx.zeros((asks, asks)), mx.ones((1, asks), mx.bool_)]
-    given: Any = {
+    arguments: Any = {
         "queries": q,
         "keys": k,
         "rows": cache.rows,
@@ -298,23 +300,23 @@ def change_recall(random: Random, folder: Path) -> None:
         "sinks": random.choice([None, mx.zeros((4,))]),
     }
     for _ in range(random.choice([0, 1, 1, 2, 3])):
-        name = random.choice(sorted(given))
-        given[name] = changed(random, given[name])
-    recalled = random.choice([core.recall, fallback.recall])(**given)
-    mx.eval([each for each in (*recalled.rows, *recalled.ledger) if each is not None])
+        name = random.choice(sorted(arguments))
+        arguments[name] = changed(random, arguments[name])
+    recalled = random.choice([core.recall, fallback.recall])(**arguments)
+    mx.eval([array for array in (*recalled.rows, *recalled.ledger) if array is not None])
 
 
 def change_archive(random: Random, folder: Path) -> None:
     """An archive restored from changed arrays and values, and used."""
     cache = recalling_cache(random)
     archive = cache.archive
-    arrays, saved = list(archive.arrays), saved_of(archive)
+    arrays, header = list(archive.arrays), saved_of(archive)
     numbers = {"key_dim": 32, "length": archive.length}
     for _ in range(random.choice([0, 1, 1, 2])):
         kind = random.randrange(4)
         if kind == 0:
             name = random.choice(["bits", "first", "group_size"])
-            saved = {**saved, name: mutations.integer(random)}
+            header = {**header, name: mutations.integer(random)}
         elif kind == 1:
             name = random.choice(sorted(numbers))
             numbers[name] = mutations.integer(random)
@@ -323,7 +325,7 @@ def change_archive(random: Random, folder: Path) -> None:
             arrays[at] = mutations.array(random, arrays[at])
     recall = cache.config.recall
     assert recall is not None
-    restored = core.Archive.restored(arrays, saved, recall, **numbers)
+    restored = core.Archive.restored(arrays, header, recall, **numbers)
     for _ in range(3):
         kind = random.randrange(4)
         if kind == 0:
@@ -331,9 +333,9 @@ def change_archive(random: Random, folder: Path) -> None:
         elif kind == 1:
             _q, k, v = random_tokens(random.choice([1, 70, 300]), dim=32)
             key_sum = mx.zeros((1, 2, 32))
-            new = [mutations.array(random, each) for each in (k, v, key_sum)]
-            given = [random.choice(pair) for pair in zip((k, v, key_sum), new, strict=True)]
-            restored.append(*given, core._native(cache.config))
+            new = [mutations.array(random, array) for array in (k, v, key_sum)]
+            parts = [random.choice(pair) for pair in zip((k, v, key_sum), new, strict=True)]
+            restored.append(*parts, core._native(cache.config))
         else:
             begin = random.choice([restored.first, mutations.integer(random)])
             end = random.choice([restored.length, begin + 1, mutations.integer(random)])
@@ -359,8 +361,8 @@ def change_folder(random: Random, folder: Path) -> None:
             values = json.loads(header[-1])
             if random.random() < 0.5 and "files" in values:
                 name = random.choice(["session", "count", "chain"])
-                others = [*mutations.JSON_VALUES, mutations.integer(random), "0" * 64]
-                values["files"] = {**values["files"], name: random.choice(others)}
+                replacements = [*mutations.JSON_VALUES, mutations.integer(random), "0" * 64]
+                values["files"] = {**values["files"], name: random.choice(replacements)}
                 header = (*header[:-1], json.dumps(values))
             else:
                 header = (*header[:-1], mutations.text(random, header[-1]))
@@ -378,12 +380,12 @@ def _change_files(random: Random, folder: Path) -> None:
     for _ in range(random.choice([1, 1, 2])):
         if not files:
             return
-        path, other = random.choice(files), random.choice(files)
+        path, source = random.choice(files), random.choice(files)
         kind = random.randrange(6)
         if kind == 0:
             path.unlink(missing_ok=True)
-        elif kind == 1 and path.exists() and other.exists():
-            path.write_bytes(other.read_bytes())
+        elif kind == 1 and path.exists() and source.exists():
+            path.write_bytes(source.read_bytes())
         elif kind == 2:
             path.unlink(missing_ok=True)
             path.mkdir(exist_ok=True)

@@ -24,43 +24,43 @@ def integer(random: Random) -> int:
     return random.choice(INTEGERS) + random.choice([0, 0, 0, 1, -1])
 
 
-def array(random: Random, given: mx.array) -> mx.array:
+def array(random: Random, original: mx.array) -> mx.array:
     """The array with other contents, another shape or dtype, or other strides."""
     change: Callable[[Random, mx.array], mx.array] = random.choice(
         [_contents, _contents, _contents, _shape, _shape, _dtype, _strides]
     )
-    return change(random, given)
+    return change(random, original)
 
 
-def text(random: Random, given: str) -> str:
+def text(random: Random, original: str) -> str:
     """The text, or the JSON in it, with something changed."""
     try:
-        values = json.loads(given)
+        values = json.loads(original)
     except (ValueError, RecursionError):
         values = None
     kind = random.randrange(4)
     if kind == 0:
         return random.choice(TEXTS)
-    if kind == 1 and given.isdigit():
+    if kind == 1 and original.isdigit():
         return str(integer(random))
     if kind <= 2 and isinstance(values, dict) and values:
         name = random.choice(sorted(values))
-        others = [*JSON_VALUES, *FLOATS, integer(random), 10 ** random.choice([20, 400])]
+        replacements = [*JSON_VALUES, *FLOATS, integer(random), 10 ** random.choice([20, 400])]
         change = random.randrange(4)
         if change == 0:
             del values[name]
         elif change == 1:
             values[random.choice(sorted(values)) + "x"] = values.pop(name)
         else:
-            values[name] = random.choice(others)
+            values[name] = random.choice(replacements)
         return json.dumps(values)
-    return data(random, given.encode()).decode("utf-8", "replace")
+    return data(random, original.encode()).decode("utf-8", "replace")
 
 
-def document(random: Random, given: Any) -> str:
+def document(random: Random, values: Any) -> str:
     """JSON in which a value anywhere is another one, is gone, or is there twice."""
-    text = json.dumps(given)
-    place, value = random.choice([*places(given)] or [(given, None)])
+    text = json.dumps(values)
+    place, value = random.choice([*places(values)] or [(values, None)])
     old = json.dumps(place) if value is None else f"{json.dumps(place)}: {json.dumps(value)}"
     absurd = [
         *JSON_VALUES,
@@ -70,13 +70,15 @@ def document(random: Random, given: Any) -> str:
         "x" * 70_000,
     ]
     absurd += ["../../../evil", "/etc/passwd", "\x1b[2J", "\ud800", "-1", [None] * 5000]
-    other = random.choice([json.dumps(random.choice(absurd)), "9" * 5000, "[" * 9 + "]" * 9])
+    replacement = random.choice(
+        [json.dumps(random.choice(absurd)), "9" * 5000, "[" * 9 + "]" * 9]
+    )
     kind = random.randrange(4)
     if value is None or kind == 0:
-        return text.replace(json.dumps(place), other, 1)
+        return text.replace(json.dumps(place), replacement, 1)
     if kind == 1:
-        return text.replace(old, f"{old}, {json.dumps(place)}: {other}", 1)
-    return text.replace(old, f"{json.dumps(place)}: {other}", 1)
+        return text.replace(old, f"{old}, {json.dumps(place)}: {replacement}", 1)
+    return text.replace(old, f"{json.dumps(place)}: {replacement}", 1)
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -91,85 +93,85 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(part)
 
 
-def data(random: Random, given: bytes) -> bytes:
+def data(random: Random, original: bytes) -> bytes:
     """The bytes with some flipped, cut, repeated or put in."""
-    changed = bytearray(given)
+    content = bytearray(original)
     for _ in range(random.choice([1, 1, 2, 8])):
-        at = random.randrange(len(changed) + 1)
+        at = random.randrange(len(content) + 1)
         kind = random.randrange(5)
         if kind == 0:
-            del changed[at : at + random.choice([1, 4, 100, len(changed)])]
+            del content[at : at + random.choice([1, 4, 100, len(content)])]
         elif kind == 1:
-            changed[at:at] = random.randbytes(random.choice([1, 4, 100]))
+            content[at:at] = random.randbytes(random.choice([1, 4, 100]))
         elif kind == 2:
-            changed[at:at] = changed[at : at + random.choice([1, 8, 100])]
-        elif at < len(changed):
-            changed[at] = random.choice([0, 255, random.randrange(256), changed[at] ^ 1])
-    return bytes(changed)
+            content[at:at] = content[at : at + random.choice([1, 8, 100])]
+        elif at < len(content):
+            content[at] = random.choice([0, 255, random.randrange(256), content[at] ^ 1])
+    return bytes(content)
 
 
-def _contents(random: Random, given: mx.array) -> mx.array:
-    if given.size == 0 or given.nbytes > 1 << 20:
-        return given
-    raw = bytearray(memoryview(mx.contiguous(given).reshape(-1).view(mx.uint8)))
-    size = given.itemsize
+def _contents(random: Random, original: mx.array) -> mx.array:
+    if original.size == 0 or original.nbytes > 1 << 20:
+        return original
+    raw = bytearray(memoryview(mx.contiguous(original).reshape(-1).view(mx.uint8)))
+    size = original.itemsize
     for _ in range(random.choice([1, 1, 2, 5, 40])):
         at = random.randrange(len(raw) // size) * size
-        if given.dtype == mx.int32:
+        if original.dtype == mx.int32:
             bits = struct.pack("<q", integer(random) % 2**63)[:4]
-        elif given.dtype == mx.float32:
+        elif original.dtype == mx.float32:
             bits = struct.pack("<f", random.choice(FLOATS))
         else:
             bits = random.choice([random.randbytes(size), b"\xff" * size, bytes(size)])
         everywhere = random.random() < 0.1
         for place in range(0, len(raw), size) if everywhere else [at]:
             raw[place : place + size] = bits
-    if given.dtype == mx.bool_:
+    if original.dtype == mx.bool_:
         raw = bytearray(byte & 1 for byte in raw)
-    return mx.array(list(raw), mx.uint8).view(given.dtype).reshape(given.shape)
+    return mx.array(list(raw), mx.uint8).view(original.dtype).reshape(original.shape)
 
 
-def _shape(random: Random, given: mx.array) -> mx.array:
-    if given.ndim == 0:
-        return given[None]
-    axis = random.randrange(given.ndim)
-    size = given.shape[axis]
+def _shape(random: Random, original: mx.array) -> mx.array:
+    if original.ndim == 0:
+        return original[None]
+    axis = random.randrange(original.ndim)
+    size = original.shape[axis]
     kind = random.randrange(7)
     if kind == 0:
-        return mx.take(given, mx.arange(random.randrange(size + 1)), axis=axis)
+        return mx.take(original, mx.arange(random.randrange(size + 1)), axis=axis)
     if kind == 1:
-        return mx.concatenate([given] * random.choice([2, 3]), axis=axis)
+        return mx.concatenate([original] * random.choice([2, 3]), axis=axis)
     if kind == 2:
-        return mx.expand_dims(given, axis)
+        return mx.expand_dims(original, axis)
     if kind == 3:
-        return given.sum(axis=axis)
+        return original.sum(axis=axis)
     if kind == 4:
-        return mx.swapaxes(given, axis, random.randrange(given.ndim))
+        return mx.swapaxes(original, axis, random.randrange(original.ndim))
     if kind == 5:
-        first = mx.take(given, mx.arange(min(1, size)), axis=axis)
-        wanted = [*given.shape]
-        wanted[axis] = random.choice([0, 1, 2, 7, size, 2**20, 2**30]) if size else 0
-        return mx.broadcast_to(first, wanted) if size else first
-    return given.reshape(-1)
+        first = mx.take(original, mx.arange(min(1, size)), axis=axis)
+        shape = [*original.shape]
+        shape[axis] = random.choice([0, 1, 2, 7, size, 2**20, 2**30]) if size else 0
+        return mx.broadcast_to(first, shape) if size else first
+    return original.reshape(-1)
 
 
-def _dtype(random: Random, given: mx.array) -> mx.array:
-    return given.astype(random.choice(DTYPES))
+def _dtype(random: Random, original: mx.array) -> mx.array:
+    return original.astype(random.choice(DTYPES))
 
 
-def _strides(random: Random, given: mx.array) -> mx.array:
+def _strides(random: Random, original: mx.array) -> mx.array:
     """The same array, lying otherwise in memory."""
-    if given.ndim == 0:
-        return given
-    axis = random.randrange(given.ndim)
+    if original.ndim == 0:
+        return original
+    axis = random.randrange(original.ndim)
     kind = random.randrange(3)
     if kind == 0:
-        doubled = mx.repeat(given, 2, axis=axis)
+        doubled = mx.repeat(original, 2, axis=axis)
         return doubled[(slice(None),) * axis + (slice(None, None, 2),)]
     if kind == 1:
-        wide = mx.concatenate([given, given], axis=axis)
+        wide = mx.concatenate([original, original], axis=axis)
         mx.eval(wide)
-        return wide[(slice(None),) * axis + (slice(given.shape[axis], None),)]
-    other = random.randrange(given.ndim)
-    turned = mx.contiguous(mx.swapaxes(given, axis, other))
-    return mx.swapaxes(turned, axis, other)
+        return wide[(slice(None),) * axis + (slice(original.shape[axis], None),)]
+    second_axis = random.randrange(original.ndim)
+    turned = mx.contiguous(mx.swapaxes(original, axis, second_axis))
+    return mx.swapaxes(turned, axis, second_axis)

@@ -27,10 +27,10 @@ def environment() -> dict[str, str]:
     """What a Python needs to load it: the sanitizers come before everything else."""
     libraries = []
     for name in ("libasan.so", "libstdc++.so.6"):
-        asked = subprocess.run(
+        process = subprocess.run(
             ["c++", f"-print-file-name={name}"], capture_output=True, text=True, check=True
         )
-        libraries.append(asked.stdout.strip())
+        libraries.append(process.stdout.strip())
     return {**os.environ, "LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": OPTIONS}
 
 

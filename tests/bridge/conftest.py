@@ -66,8 +66,8 @@ def ios(run: Callable[..., Result], tmp_path: Path) -> Callable[..., Result]:
     """Package a model in tmp_path / "Demo" by the command, whose exit code is checked."""
 
     def command(*options: object, model="demo", max_kv=96, code=ExitCode.OK) -> Result:
-        given = ("--model", model, "--max-kv", max_kv, "--output", tmp_path / "Demo")
-        result = run("ios", *given, *options)
+        all_options = ("--model", model, "--max-kv", max_kv, "--output", tmp_path / "Demo")
+        result = run("ios", *all_options, *options)
         assert result.exit_code == code, result.output
         return result
 

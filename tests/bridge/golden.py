@@ -98,16 +98,16 @@ def abridged(name: str) -> dict[str, str]:
     """Return {path: text} of a package's files that have values filled in, and COPIED."""
     templates = assets.root() / SWIFT_TEMPLATES
     originals = copies(templates)
-    copied, texts, pictures = {}, {}, ""
+    sources, texts, pictures = {}, {}, ""
     for path, content in package_files(name).items():
         if isinstance(content, bytes):
             assert path.endswith(ICON), path
             pictures = f"{path} <- bridge/h2o_pack/package/icon.py\n"
         elif content in originals:
-            copied[path] = originals[content]
+            sources[path] = originals[content]
         else:
             texts[path] = shortened(path, content)
-    return {**texts, COPIED: copied_folders(copied, templates) + pictures}
+    return {**texts, COPIED: copied_folders(sources, templates) + pictures}
 
 
 def shortened(path: str, text: str) -> str:

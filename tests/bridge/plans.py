@@ -48,9 +48,13 @@ def on_devices(
 ) -> PlanResult:
     """Plan models on the named devices; by default on one of each kind, or on all."""
     models = (models,) if isinstance(models, Model) else tuple(models)
-    known = catalogue()
-    chosen = named_devices(DevicesSpec(devices), known)
+    known_devices = catalogue()
+    selection = named_devices(DevicesSpec(devices), known_devices)
     if not devices:
-        chosen = known.all_devices() if every else one_of_each_kind(known.all_devices())
+        selection = (
+            known_devices.all_devices()
+            if every
+            else one_of_each_kind(known_devices.all_devices())
+        )
     spec = PackageSpec(tuple(ModelSpec(model.id, cache) for model in models))
-    return plan_models(spec, models, chosen, known)
+    return plan_models(spec, models, selection, known_devices)

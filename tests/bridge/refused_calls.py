@@ -43,19 +43,28 @@ CALLS = (
     f"{IOS} 64 --pin x",
     "plan --model demo --kv 8",
     "plan --model demo --policy tuned --recent-budget 9",
-    *(f"plan --model {each}" for each in ("./missing", "/nowhere/model", "~nobody-here/model")),
+    *(
+        f"plan --model {folder}"
+        for folder in ("./missing", "/nowhere/model", "~nobody-here/model")
+    ),
     "devices Nokia",
     "bench --max-kv 12",
     "bench --tokens 0",
     "eval --preset demos",
     *(
-        f"{EVAL} --contenders {each}"
-        for each in ("defualt", "default/k8v8", "rotating/8", "full+pinned", "sinks_recent/4")
+        f"{EVAL} --contenders {contender}"
+        for contender in (
+            "defualt",
+            "default/k8v8",
+            "rotating/8",
+            "full+pinned",
+            "sinks_recent/4",
+        )
     ),
     "eval --preset tiny --max-kv 1/0",
     f"{EVAL} --seeds one",
     f"{EVAL} --batch 0",
-    *(f"{EVAL} --{each} none" for each in ("text", "compare", "layer-budgets")),
+    *(f"{EVAL} --{option} none" for option in ("text", "compare", "layer-budgets")),
     "profile --model demo --tokens 3",
     "profile --model qwen3-4b",
     "budgets --max-kv 64",
@@ -82,17 +91,17 @@ def transcript() -> str:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            told = [refusal(call) for call in CALLS]
+            texts = [refusal(call) for call in CALLS]
             assert names(Path(folder)) == []
             for text in BUDGETS:
                 Path("budgets.json").write_text(text, "utf-8")
                 message = refusal(f"{IOS} 256 --budgets budgets.json")
-                told.append(f"budgets.json: {text}\n{message}")
-            told.extend(refusal(call) for call in odd_models(Path()))
+                texts.append(f"budgets.json: {text}\n{message}")
+            texts.extend(refusal(call) for call in odd_models(Path()))
             assert names(Path(folder)) == ["budgets.json", "deep", "torn"]
         finally:
             os.chdir(before)
-    return "\n".join(told)
+    return "\n".join(texts)
 
 
 def odd_models(folder: Path) -> list[str]:
@@ -100,7 +109,7 @@ def odd_models(folder: Path) -> list[str]:
     write_model(folder / "deep", num_hidden_layers=3)
     torn = write_model(folder / "torn") / "tokenizer.json"
     torn.write_text("{", "utf-8")
-    return [f"ios --model ./{each} --max-kv 256 --output Out" for each in ("deep", "torn")]
+    return [f"ios --model ./{name} --max-kv 256 --output Out" for name in ("deep", "torn")]
 
 
 def refusal(call: str) -> str:

@@ -30,8 +30,10 @@ ENVIRONMENT = {
 def git(folder: Path, *arguments: str) -> str:
     """Run git as nobody in particular."""
     command = ["git", "-C", str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    return done.stdout.strip()
+    process = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=ENVIRONMENT
+    )
+    return process.stdout.strip()
 
 
 def commit(
@@ -76,8 +78,8 @@ class GitServer:
 
     def fetched(self) -> list[str]:
         """Return the repositories that gave their objects, in order."""
-        given = [request for request in self.requests if request.startswith("POST fetch/")]
-        return [each.split("/")[2] for each in given]
+        paths = [request for request in self.requests if request.startswith("POST fetch/")]
+        return [path.split("/")[2] for path in paths]
 
 
 def handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
@@ -107,14 +109,14 @@ def handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
                 "CONTENT_TYPE": self.headers.get("Content-Type", ""),
                 "CONTENT_LENGTH": str(len(body)),
             }
-            done = subprocess.run(
+            process = subprocess.run(
                 ["git", "http-backend"],
                 input=body,
                 capture_output=True,
                 check=True,
                 env=variables,
             )
-            head, _, content = done.stdout.partition(b"\r\n\r\n")
+            head, _, content = process.stdout.partition(b"\r\n\r\n")
             lines = [line.partition(": ") for line in head.decode().splitlines()]
             headers = {name: value for name, _, value in lines}
             self.send_response(int(headers.pop("Status", "200").split()[0]))
@@ -219,9 +221,9 @@ def make_repositories(folder: Path) -> Repositories:
     for name, files in FILES.items():
         inside = {"Source/mlx": commits["mlx"]} if name == "mlx-swift" else {}
         commits[name] = commit(mirror / OWNER / name, files, inside)
-    made = Repositories(mirror, folder / "facts", commits)
-    made.pin()
-    return made
+    repositories = Repositories(mirror, folder / "facts", commits)
+    repositories.pin()
+    return repositories
 
 
 def fetched(

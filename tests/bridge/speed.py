@@ -42,12 +42,12 @@ def measured(runs: int = RUNS) -> str:
     machine = describe()
     programs = [(CLICK,), *((TOOL, *arguments) for _, arguments in CASES.values())]
     rounds = [[seconds(*program) for program in programs] for _ in range(runs)]
-    click, *times = [min(each) for each in zip(*rounds, strict=True)]
+    click, *times = [min(seconds) for seconds in zip(*rounds, strict=True)]
     rows = [(f'`python -c "{CLICK}"`', f"{click:.2f}", "1.0", "-")]
-    for taken, (name, (goal, _)) in zip(times, CASES.items(), strict=True):
-        verdict = "met" if taken < goal else "missed"
-        ratio = f"{taken / click:.1f}"
-        rows.append((f"`{name}`", f"{taken:.2f}", ratio, f"under {goal} s, {verdict}"))
+    for duration, (name, (goal, _)) in zip(times, CASES.items(), strict=True):
+        verdict = "met" if duration < goal else "missed"
+        ratio = f"{duration / click:.1f}"
+        rows.append((f"`{name}`", f"{duration:.2f}", ratio, f"under {goal} s, {verdict}"))
     head = ("command", "seconds", f'of `python -c "{CLICK}"`', "goal")
     return (
         f"{machine.processor}, {machine.cores} cores, Python {machine.python}; the least of "

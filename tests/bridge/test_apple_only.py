@@ -70,9 +70,9 @@ def typecheck(folder: Path, **texts: str) -> None:
         paths[-1].write_text(text)
     command = ["swiftc", "-typecheck", "-swift-version", "6", "-package-name", "h2o"]
     command += map(os.fspath, paths)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "warning:" not in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert "warning:" not in process.stderr
 
 
 # The limits that MLX keeps, which the guards set.

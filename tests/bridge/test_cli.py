@@ -39,8 +39,8 @@ def imported_by(*calls: list[str]) -> set[str]:
         "print(*sys.modules)\n"
     )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(process.stdout.split())
 
 
 def test_help_lists_the_commands_and_the_exit_codes(run):
@@ -72,7 +72,7 @@ def commands(name: str) -> list[tuple[list[str], click.Command]]:
     command = main.get_command(click.Context(main), name)
     assert command is not None
     inner = command.commands if isinstance(command, click.Group) else {}
-    return [([name], command), *(([name, each], inner[each]) for each in inner)]
+    return [([name], command), *(([name, part], inner[part]) for part in inner)]
 
 
 def test_the_version_is_printed_with_the_pinned_upstream(run):
@@ -104,10 +104,10 @@ def test_completion_completes(tmp_path):
         "-c",
         "from h2o_pack.cli import main; main(prog_name='h2o-pack')",
     ]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env={**os.environ, **values}, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "plain,vendor\n"
+    assert process.stdout == "plain,vendor\n"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_machines_get_errors_as_json(run, arguments, codes):
     result = run("ios", "--json", *arguments)
     assert result.exit_code == codes[0]
     document = schemas.check(json.loads(result.stdout), "error")
-    assert [each["code"] for each in document["errors"]] == codes
+    assert [error["code"] for error in document["errors"]] == codes
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_a_package_in_a_folder_whose_name_is_no_utf8_is_refused(run, tmp_path):
 
 
 def test_the_schema_of_a_command_is_printed(run):
-    printed = json.loads(run("schema", "choose").stdout)
-    assert printed == json.loads(run("schema", "choose", "--json").stdout)
-    assert printed["properties"]["context"]["description"].startswith("Tokens of the longest")
+    schema = json.loads(run("schema", "choose").stdout)
+    assert schema == json.loads(run("schema", "choose", "--json").stdout)
+    assert schema["properties"]["context"]["description"].startswith("Tokens of the longest")
 
 
 def test_what_ios_tells_of_vendor_is_what_vendor_tells():
@@ -175,13 +175,13 @@ def test_what_ios_tells_of_vendor_is_what_vendor_tells():
 
 
 def test_every_command_has_a_schema_and_every_schema_a_command():
-    described = {
+    names = {
         "-".join(path)
         for name in MODULES
         for path, command in commands(name)
         if not isinstance(command, click.Group) and name != "schema"
     }
-    assert described | {"error"} == set(results.RESULTS)
+    assert names | {"error"} == set(results.RESULTS)
 
 
 def test_every_schema_is_one(run):
@@ -303,10 +303,10 @@ def test_output_that_is_not_read_to_its_end_is_no_difference_that_was_found(opti
     os.close(reader)
     with os.fdopen(writer, "wb") as unread:
         command = [sys.executable, "-c", code, "devices", *options]
-        done = subprocess.run(
+        process = subprocess.run(
             command, stdout=unread, stderr=subprocess.PIPE, text=True, check=False
         )
-    assert (done.returncode, done.stderr) == (ExitCode.UNREAD, "")
+    assert (process.returncode, process.stderr) == (ExitCode.UNREAD, "")
 
 
 def test_what_the_system_refuses_is_no_error_of_ours(run, tmp_path):
@@ -320,11 +320,11 @@ def test_what_the_system_refuses_is_no_error_of_ours(run, tmp_path):
 def test_a_full_device_for_the_output_is_said():
     command = [sys.executable, "-m", "h2o_pack", "devices", "--json"]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
+        process = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
-    assert done.returncode == ExitCode.OUTPUT
-    assert done.stderr.startswith(
+    assert process.returncode == ExitCode.OUTPUT
+    assert process.stderr.startswith(
         "error: the operating system reports: No space left on device"
     )
 
@@ -335,9 +335,9 @@ def test_budgets_nested_deeper_than_can_be_read_are_refused(ios, tmp_path):
 
 
 def test_a_traceback_is_shown_only_when_asked_for(ios):
-    refused = {"max_kv": 3, "code": ExitCode.USAGE}
-    assert "Traceback" not in ios(**refused).stderr
-    assert "Traceback" in ios("--debug", **refused).stderr
+    options = {"max_kv": 3, "code": ExitCode.USAGE}
+    assert "Traceback" not in ios(**options).stderr
+    assert "Traceback" in ios("--debug", **options).stderr
 
 
 def test_progress_is_silent_where_nobody_looks(capsys):
@@ -354,6 +354,6 @@ def test_progress_has_no_colour_where_none_is_wanted(monkeypatch, capsys):
     with Terminal().progress() as say, say.bar("copying", 3) as advance:
         say("copied", done=True)
         advance(3)
-    shown = capsys.readouterr().err
-    assert "copied" in shown
-    assert not re.search(r"\x1b\[[0-9;]*m", shown)
+    output = capsys.readouterr().err
+    assert "copied" in output
+    assert not re.search(r"\x1b\[[0-9;]*m", output)

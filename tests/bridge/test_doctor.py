@@ -180,9 +180,9 @@ def test_mlx_is_compared_with_its_pin(machine, check, monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: {package: "0.99.0"}[name])
     finding = check(machine.seen())
     assert (finding.status, finding.blocks) == ("problem", True)
-    wanted = VERSIONS[package]
-    assert f"version 0.99.0 is installed, but h2o-pack needs {wanted}" in finding.what
-    assert finding.remedy == f"Run: pip install {package}=={wanted}"
+    pin = VERSIONS[package]
+    assert f"version 0.99.0 is installed, but h2o-pack needs {pin}" in finding.what
+    assert finding.remedy == f"Run: pip install {package}=={pin}"
 
     def missing(_name):
         raise metadata.PackageNotFoundError
@@ -209,15 +209,15 @@ def test_the_compiled_module_is_really_imported(machine):
 )
 def test_a_module_that_does_not_load_is_told(machine, script, what):
     machine.has(python=script)
-    seen = machine.seen(
+    surroundings = machine.seen(
         executable=str(machine.folder / "python"), tool_seconds=0.3 if script == HANGS else 20.0
     )
-    finding = doctor.compiled_module(seen)
+    finding = doctor.compiled_module(surroundings)
     assert (finding.status, finding.blocks) == ("problem", False)
     assert what in finding.what
     assert "make" in finding.remedy
-    gone = machine.seen(executable=str(machine.folder / "none"))
-    says(doctor.compiled_module(gone).what)
+    broken = machine.seen(executable=str(machine.folder / "none"))
+    says(doctor.compiled_module(broken).what)
 
 
 @pytest.mark.parametrize(
@@ -225,17 +225,17 @@ def test_a_module_that_does_not_load_is_told(machine, script, what):
 )  # fmt: skip
 def test_room_is_measured_where_packages_and_models_go(machine, monkeypatch, free, status):
     usage = type("Usage", (), {"free": int(free * 10**9)})
-    asked = []
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: asked.append(path) or usage)
-    seen = machine.seen(output=machine.home / "new/folder")
+    paths = []
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: paths.append(path) or usage)
+    surroundings = machine.seen(output=machine.home / "new/folder")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(machine.home / "hub"))
-    package, models = doctor.output(seen), doctor.models(seen)
+    package, models = doctor.output(surroundings), doctor.models(surroundings)
     assert (package.status, models.status) == (status, status)
     assert (package.blocks, models.blocks) == (status == "problem", False)
     says(package.what)
     assert f"{machine.home}/hub" in models.what
     assert "--output" in package.remedy or status == "ok"
-    assert asked == [machine.home, machine.home]
+    assert paths == [machine.home, machine.home]
 
 
 def test_an_output_that_is_a_file_blocks(machine):

@@ -19,13 +19,13 @@ SECRET = "hf_verysecretverysecret"  # noqa: S105
 @contextmanager
 def hub(status=200, body=b"[]", *, answers=True):
     """A server that gives every request one answer, or none until the block ends."""
-    asked, done = [], threading.Event()
+    requests, finished = [], threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            asked.append((self.path, dict(self.headers)))
+            requests.append((self.path, dict(self.headers)))
             if not answers:
-                done.wait(60)
+                finished.wait(60)
                 return
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -39,9 +39,9 @@ def hub(status=200, body=b"[]", *, answers=True):
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", requests
     finally:
-        done.set()
+        finished.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -67,11 +67,11 @@ def client(monkeypatch):
 
 
 def test_a_hub_that_answers_is_fine_and_gets_no_token(tmp_path, client):
-    with hub(body=b'[{"id": "a/b"}]') as (address, asked):
+    with hub(body=b'[{"id": "a/b"}]') as (address, requests):
         client(ENDPOINT=address)
         finding = checks.hub(seen(tmp_path, HF_TOKEN=SECRET))
     assert (finding.status, finding.what) == ("ok", f"{address} answers")
-    ((path, headers),) = asked
+    ((path, headers),) = requests
     assert path == "/api/models?limit=1"
     assert SECRET not in str(headers)
 
@@ -120,12 +120,12 @@ def test_an_endpoint_that_is_no_address_is_a_problem(tmp_path, client, endpoint)
 
 
 def test_offline_mode_is_told_without_asking(tmp_path, client):
-    with hub() as (address, asked):
+    with hub() as (address, requests):
         client(ENDPOINT=address, HF_HUB_OFFLINE=True)
         finding = checks.hub(seen(tmp_path))
     assert finding.status == "warning"
     assert "HF_HUB_OFFLINE" in finding.what
-    assert asked == []
+    assert requests == []
 
 
 @pytest.mark.parametrize("variable", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])

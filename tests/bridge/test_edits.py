@@ -65,16 +65,16 @@ def test_an_edit_changes_just_its_place_and_only_once(change, result):
     assert apply(result, change) == result
 
 
-@pytest.mark.parametrize(("anchor", "found"), [("return 7", 0), ("include", 2)])
-def test_an_anchor_that_drifted_names_file_anchor_count_and_version(anchor, found):
+@pytest.mark.parametrize(("anchor", "count"), [("return 7", 0), ("include", 2)])
+def test_an_anchor_that_drifted_names_file_anchor_count_and_version(anchor, count):
     says(refused(apply, TEXT, edit(anchor, "after", "x\n"), code=ExitCode.VERSION))
 
 
 def test_all_anchors_that_drifted_are_named_at_once():
     lost = [edit(anchor, "after", "x\n") for anchor in ("return 7", "return 1", "return 8")]
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         apply_all(TEXT, lost)
-    assert [error.what for error in caught.value.errors] == [
+    assert [problem.what for problem in error.value.errors] == [
         "the anchor 'return 7' of an edit occurs 0 times instead of 1",
         "the anchor 'return 8' of an edit occurs 0 times instead of 1",
     ]
@@ -83,9 +83,9 @@ def test_all_anchors_that_drifted_are_named_at_once():
 def test_edits_of_one_file_that_would_not_be_recognised_are_refused():
     first = edit(r"^#include <a>$", "after", "// one\n")
     second = edit(r"^#include <a>$", "after", "// two\n")
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         apply_all(TEXT, [first, second])
-    says(caught.value)
+    says(error.value)
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,14 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
     small = {"swift-collections", "swift-jinja", "swift-numerics", "yyjson"}
     for case, packages in (("shared", edited), ("offline", edited | small)):
         assert {copy.package for copy in edits.applying("apple", case).copies} == packages
-    ours = added_files(assets.root(), edits.files)
-    assert "mlx-swift/Source/Cmlx/include/mlx/c/h2o.h" in ours
-    assert "mlx-swift/Source/Cmlx/h2o/h2o.cpp" in ours
-    assert "mlx-swift/Source/Cmlx/h2o/metal/h2o_parameters.h" in ours
-    assert "mlx-swift/Source/Cmlx/h2o/metal/kernel_text.cpp" in ours
-    assert not [path for path in ours if "/mlx-generated/" in path]
-    assert "mlx-swift/Source/MLX/MLXFast+H2OLayerCache.swift" in ours
-    assert "mlx-swift-lm/Libraries/MLXLMCommon/RoutedAttentionCache.swift" in ours
+    files = added_files(assets.root(), edits.files)
+    assert "mlx-swift/Source/Cmlx/include/mlx/c/h2o.h" in files
+    assert "mlx-swift/Source/Cmlx/h2o/h2o.cpp" in files
+    assert "mlx-swift/Source/Cmlx/h2o/metal/h2o_parameters.h" in files
+    assert "mlx-swift/Source/Cmlx/h2o/metal/kernel_text.cpp" in files
+    assert not [path for path in files if "/mlx-generated/" in path]
+    assert "mlx-swift/Source/MLX/MLXFast+H2OLayerCache.swift" in files
+    assert "mlx-swift-lm/Libraries/MLXLMCommon/RoutedAttentionCache.swift" in files
 
 
 def test_a_version_without_a_grammar_engine_names_one_that_has_it():
@@ -158,14 +158,14 @@ def test_a_version_without_a_grammar_engine_names_one_that_has_it():
     with_engine = {
         name for name, text in engines.items() if "import MLXGuidedGeneration" in text
     }
-    named = {
+    remedies = {
         name: set(re.findall(r'noEngine\(version: "(.*)"\)', text))
         for name, text in engines.items()
     }
     assert with_engine
     for name in engines:
-        assert bool(named[name]) == (name not in with_engine)
-        assert named[name] <= with_engine
+        assert bool(remedies[name]) == (name not in with_engine)
+        assert remedies[name] <= with_engine
 
 
 # Guards: MLX's backends, of which each target has one
@@ -220,24 +220,24 @@ def built(vendor: Path, folder: Path, *, simulator: bool) -> str:
         folder / "program",
     ]
     subprocess.run([compiler, *options, main, *vendor.rglob("*.cpp")], check=True)
-    done = subprocess.run([folder / "program"], capture_output=True, text=True, check=True)
-    return done.stdout
+    process = subprocess.run([folder / "program"], capture_output=True, text=True, check=True)
+    return process.stdout
 
 
-@pytest.mark.parametrize(("simulator", "said"), [(True, "CPU CPU CPU"), (False, "GPU GPU CPU")])
+@pytest.mark.parametrize(("simulator", "text"), [(True, "CPU CPU CPU"), (False, "GPU GPU CPU")])
 def test_a_simulator_has_the_backend_without_a_gpu_and_a_device_the_other(
-    vendor, tmp_path, simulator, said
+    vendor, tmp_path, simulator, text
 ):
     guard_sources(vendor, shipped())
-    assert built(vendor, tmp_path / "build", simulator=simulator) == said
+    assert built(vendor, tmp_path / "build", simulator=simulator) == text
 
 
 def test_each_changed_file_is_recorded(vendor):
     before = tree(vendor)
-    recorded = {file.path: file for file in guard_sources(vendor, shipped())}
+    files = {file.path: file for file in guard_sources(vendor, shipped())}
     after = tree(vendor)
-    assert {name for name in before if before[name] != after[name]} == set(recorded)
-    for name, file in recorded.items():
+    assert {name for name in before if before[name] != after[name]} == set(files)
+    for name, file in files.items():
         assert file.before == lock.sha256(before[name].encode())
         assert file.after == lock.sha256(after[name].encode())
 
@@ -248,8 +248,8 @@ def test_on_linux_nothing_is_guarded():
 
 def test_files_that_upstream_added_or_took_away_are_refused_together(tmp_path):
     build_tree(tmp_path / "mlx-swift", dict.fromkeys(("b/x.cpp", "b/in/y.cpp", "c/x.cpp"), ""))
-    which = "mlx-swift 0.31.6"
-    expected = f"(mlx-swift, expected as in {which}). Use the sources of {which}."
+    upstream = "mlx-swift 0.31.6"
+    expected = f"(mlx-swift, expected as in {upstream}). Use the sources of {upstream}."
     guards = [GUARD, replace(GUARD, paths=("c/*.cpp",), without=("x.cpp",))]
     assert refused(guard_sources, tmp_path, guards, code=ExitCode.VERSION).splitlines() == [
         f"2 files match a/*.cpp and b/**/*.cpp instead of 1 {expected}",

@@ -98,13 +98,13 @@ def test_a_model_of_the_hub_becomes_a_package_by_the_command_of_the_readme(
 def test_a_stopped_command_is_finished_by_the_next(hub, place, tmp_path, signal):
     hub.add(qwen3.ID, qwen3.files(tmp_path, layers=1, vocabulary=1024))
     size = (tmp_path / "model.safetensors").stat().st_size
-    kept = 30 << 20
-    hub.fail("/cdn/*/model.safetensors", faults.Hold(kept), method="GET")
+    partial_size = 30 << 20
+    hub.fail("/cdn/*/model.safetensors", faults.Hold(partial_size), method="GET")
     command = "h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --output Demo"
     with interruptible():
         first = start(hub, place, command)
     with first:
-        while max(sizes(hub.client.home, SUFFIX), default=0) < kept:
+        while max(sizes(hub.client.home, SUFFIX), default=0) < partial_size:
             assert first.poll() is None, first.stderr.read()
             time.sleep(0.05)  # what it waits for is on the disk of another process
         code, _out, err = run(hub, place, command)
@@ -115,6 +115,6 @@ def test_a_stopped_command_is_finished_by_the_next(hub, place, tmp_path, signal)
     assert not (place / "Demo").exists()
     code, _out, err = run(hub, place, command)
     assert (code, err) == (0, "")
-    assert hub.asked("GET", "model.safetensors")[-1].range == f"bytes={kept}-"
+    assert hub.asked("GET", "model.safetensors")[-1].range == f"bytes={partial_size}-"
     assert (place / "Demo/Model/model.safetensors").stat().st_size == size
     assert [path.name for path in place.iterdir()] == ["Demo"]

@@ -57,9 +57,9 @@ def outcomes(folder):
         by_call[text] = outcome(f"ios {WITH_BUDGETS}")
     (folder / "budgets.json").write_text("{")
     for arguments in GENERATING:
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_error:
             commands.main(["generate", "--model", "refused", *arguments.split()])
-        by_call[arguments] = (ended.value.code, None)
+        by_call[arguments] = (exit_error.value.code, None)
     return by_call | {call: outcome(call) for call in MEASURING}
 
 

@@ -61,8 +61,8 @@ def test_only_the_pinned_commit_is_fetched_without_its_history(repositories, cac
     commit(repositories.folder("mlx-swift-lm"), {"Package.swift": "latest\n"})
     repositories.pin(**{"mlx-swift-lm": later})
     assert sources(cache, repositories.url)["mlx-swift-lm/Package.swift"] == "later\n"
-    kept = git(store(cache, "mlx-swift-lm"), "rev-list", "--all")
-    assert kept == later != before
+    commits = git(store(cache, "mlx-swift-lm"), "rev-list", "--all")
+    assert commits == later != before
 
 
 def test_a_mirror_may_be_a_folder_an_address_of_files_or_a_server(
@@ -91,10 +91,10 @@ def test_the_checked_out_files_are_gone_afterwards_and_the_cache_stays(repositor
 
 def test_a_replacement_of_an_object_changes_nothing(repositories, cache):
     sources(cache, repositories.url)
-    kept = store(cache, "mlx-swift-lm")
-    blob = git(kept, "rev-parse", f"{fetch.REF}:Package.swift")
+    repository = store(cache, "mlx-swift-lm")
+    blob = git(repository, "rev-parse", f"{fetch.REF}:Package.swift")
     (cache / "evil").write_text("evil\n")
-    git(kept, "replace", blob, git(kept, "hash-object", "-w", str(cache / "evil")))
+    git(repository, "replace", blob, git(repository, "hash-object", "-w", str(cache / "evil")))
     assert sources(cache, NOBODY) == ALL
 
 
@@ -121,12 +121,12 @@ def test_only_protocols_that_start_no_program_are_used(repositories, cache, tmp_
 
 def test_a_second_run_needs_no_network(repositories, server, cache):
     sources(cache, server.url)
-    asked = len(server.requests)
-    said: list[str] = []
-    assert sources(cache, server.url, said) == ALL
-    assert len(server.requests) == asked
+    count = len(server.requests)
+    lines: list[str] = []
+    assert sources(cache, server.url, lines) == ALL
+    assert len(server.requests) == count
     assert sources(cache, NOBODY) == ALL
-    assert [line.partition(": ")[2] for line in said] == ["already downloaded"] * 3
+    assert [line.partition(": ")[2] for line in lines] == ["already downloaded"] * 3
 
 
 def test_a_malformed_object_is_refused(repositories, cache):
@@ -144,12 +144,12 @@ def test_a_malformed_object_is_refused(repositories, cache):
 
 def test_a_repository_without_the_commit_is_fetched_again(repositories, cache):
     sources(cache, repositories.url)
-    kept = store(cache, "mlx-swift-lm")
-    shutil.rmtree(kept)
-    kept.mkdir()
-    said: list[str] = []
-    assert sources(cache, repositories.url, said) == ALL
-    assert [line.partition(": ")[2] for line in said] == ["already downloaded"] * 2 + [
+    repository = store(cache, "mlx-swift-lm")
+    shutil.rmtree(repository)
+    repository.mkdir()
+    lines: list[str] = []
+    assert sources(cache, repositories.url, lines) == ALL
+    assert [line.partition(": ")[2] for line in lines] == ["already downloaded"] * 2 + [
         "fetched"
     ]
     assert sources(cache, NOBODY) == ALL
@@ -157,31 +157,32 @@ def test_a_repository_without_the_commit_is_fetched_again(repositories, cache):
 
 def test_a_repository_that_git_cannot_read_is_named(repositories, cache):
     sources(cache, repositories.url)
-    kept = store(cache, "mlx-swift-lm")
-    (pack,) = kept.glob("objects/pack/*.pack")
+    repository = store(cache, "mlx-swift-lm")
+    (pack,) = repository.glob("objects/pack/*.pack")
     pack.chmod(0o644)
     content = bytearray(pack.read_bytes())
     content[-24] ^= 0xFF  # the end of the last file, before the checksum of the pack
     pack.write_bytes(content)
     message = refusal(cache, repositories.url, code=ExitCode.OUTPUT)
     assert message.endswith(
-        f"({kept}). Delete this folder and run the command again, which downloads it again."
+        f"({repository}). Delete this folder and run the command again, which downloads it "
+        "again."
     )
 
 
 def test_a_file_in_the_place_of_a_repository_is_refused(repositories, cache):
     sources(cache, repositories.url)
-    kept = store(cache, "mlx-swift-lm")
-    shutil.rmtree(kept)
-    kept.write_text("not a folder")
+    repository = store(cache, "mlx-swift-lm")
+    shutil.rmtree(repository)
+    repository.write_text("not a folder")
     message = refusal(cache, repositories.url, code=ExitCode.OUTPUT)
-    assert message.startswith(f"{kept} belongs to another user or is not a folder")
+    assert message.startswith(f"{repository} belongs to another user or is not a folder")
 
 
 def test_two_runs_at_once_share_one_fetch(server, cache):
     server.held = {"mlx-swift"}
     waits = threading.Event()
-    found = []
+    contents = []
 
     def wait(text: str, *, done: bool = False) -> None:
         if text.startswith("waiting for another h2o-pack"):
@@ -189,7 +190,7 @@ def test_two_runs_at_once_share_one_fetch(server, cache):
 
     def second() -> None:
         with fetched(cache, server.url, wait) as (folder, _commits):
-            found.append((folder / "mlx-swift-lm/Package.swift").read_text())
+            contents.append((folder / "mlx-swift-lm/Package.swift").read_text())
 
     runs = [threading.Thread(target=sources, args=(cache, server.url))]
     runs[0].start()
@@ -200,7 +201,7 @@ def test_two_runs_at_once_share_one_fetch(server, cache):
     server.release.set()
     for run in runs:
         run.join(60)
-    assert found == [ALL["mlx-swift-lm/Package.swift"]]
+    assert contents == [ALL["mlx-swift-lm/Package.swift"]]
     assert sorted(server.fetched()) == sorted(FILES)
 
 
@@ -221,11 +222,11 @@ main()
 
 def running(word: str) -> list[str]:
     """Return the command lines of processes with a word in them."""
-    found = []
+    commands = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it ended
-            found.append(place.read_bytes().decode(errors="replace"))
-    return [line for line in found if word in line]
+            commands.append(place.read_bytes().decode(errors="replace"))
+    return [line for line in commands if word in line]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -242,19 +243,19 @@ def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     with process:
         assert server.asked.wait(60)
         process.send_signal(how)
-        _, told = process.communicate(timeout=60)
+        _, output = process.communicate(timeout=60)
     killed = how == signal.SIGKILL
     assert process.returncode == (-how if killed else ExitCode.INTERRUPTED)
-    assert "Traceback" not in told
+    assert "Traceback" not in output
     if not killed:
         until(lambda: not running(str(cache)))
     assert tree(tiny_package) == before
     assert names(tmp_path).count(".Demo.h2o-new") == 0
 
     server.release.set()
-    said: list[str] = []
-    assert sources(cache, server.url, said) == ALL
-    assert [line.partition(": ")[2] for line in said] == [
+    lines: list[str] = []
+    assert sources(cache, server.url, lines) == ALL
+    assert [line.partition(": ")[2] for line in lines] == [
         "already downloaded",
         "fetched",
         "fetched",
@@ -297,8 +298,8 @@ def test_a_password_of_a_mirror_is_not_shown(repositories, cache):
 
 
 def test_facts_that_do_not_fit_the_parents_tree_are_an_error_of_ours(repositories, cache):
-    other = commit(repositories.folder("mlx"), {"array.h": "other\n"})
-    repositories.pin(mlx=other)
+    new = commit(repositories.folder("mlx"), {"array.h": "other\n"})
+    repositories.pin(mlx=new)
     with pytest.raises(ValueError, match=r"mlx-swift has submodules .* not "):
         sources(cache, repositories.url)
 

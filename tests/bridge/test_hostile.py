@@ -64,8 +64,8 @@ NAMES = (
 
 def plan(model, name):
     """Make the plan of a model that somebody gave this name, as id and as package."""
-    named = dataclasses.replace(model, id=name)
-    return plan_of(named, CacheSpec(max_kv=512), name, delivery=DeliverySpec(asset_pack=True))
+    renamed = dataclasses.replace(model, id=name)
+    return plan_of(renamed, CacheSpec(max_kv=512), name, delivery=DeliverySpec(asset_pack=True))
 
 
 @pytest.mark.swift
@@ -78,20 +78,20 @@ def test_no_name_breaks_the_generated_swift(model, tmp_path):
                 source.write_text(text, encoding="utf-8")
                 sources.append(source)
     assert len(sources) >= 5 * len(NAMES)
-    (tmp_path / "sources").write_text("\n".join(f'"{each}"' for each in sources))
+    (tmp_path / "sources").write_text("\n".join(f'"{source}"' for source in sources))
     # The driver would start a process for each file.
     command = ["swiftc", "-frontend", "-parse", "-swift-version", "6"]
     command.append(f"@{tmp_path / 'sources'}")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def files(model, name):
     """Render the texts that depend on the name."""
-    made = rendered(plan(model, name))
+    texts = rendered(plan(model, name))
     return {
         path: text
-        for path, text in made.items()
+        for path, text in texts.items()
         if "H2OKit/" not in path and isinstance(text, str)
     }
 
@@ -99,27 +99,27 @@ def files(model, name):
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from((*NAMES, "\udcff")) | st.text(max_size=40))  # \udcff: no UTF-8
 def test_every_path_and_text_of_a_package_stays_plain_and_says_the_name(model, name):
-    made = files(model, name)
-    for path, text in made.items():
+    texts = files(model, name)
+    for path, text in texts.items():
         pure = PurePosixPath(path)
         assert not pure.is_absolute()
         assert ".." not in pure.parts
         assert "Resources" not in pure.parts
         assert all(re.fullmatch(r"[\w.+-]+", part, re.ASCII) for part in pure.parts), path
-        assert all(each.isprintable() or each in "\n\t" for each in text), path
+        assert all(character.isprintable() or character in "\n\t" for character in text), path
         if path.endswith((".swift", ".plist", ".entitlements", ".pbxproj", ".yml")):
             assert text.isascii(), path
-    assert "\n\n\n" not in made["README.md"]
-    assert yaml.safe_load(made[".github/workflows/parity.yml"])["jobs"]
-    assert read_openstep(made["App/Chat.xcodeproj/project.pbxproj"])["objects"]
-    assert plistlib.loads(made["App/Info.plist"].encode())
-    recorded = json.loads(made["h2o-pack.lock.json"])
-    assert recorded["models"][0]["model"] == name
-    module = made[f"Sources/{recorded['module']}Model/BundledModel.swift"]
+    assert "\n\n\n" not in texts["README.md"]
+    assert yaml.safe_load(texts[".github/workflows/parity.yml"])["jobs"]
+    assert read_openstep(texts["App/Chat.xcodeproj/project.pbxproj"])["objects"]
+    assert plistlib.loads(texts["App/Info.plist"].encode())
+    record = json.loads(texts["h2o-pack.lock.json"])
+    assert record["models"][0]["model"] == name
+    module = texts[f"Sources/{record['module']}Model/BundledModel.swift"]
     [literal] = re.findall(r"let id = (.*)", module)
     assert read_swift_literal(literal) == re.sub("[\ud800-\udfff]", "\ufffd", name)
-    assert f'name: "{recorded["package"]}"' in made["Package.swift"]
-    assert f'"{recorded["module"]}Model"' in made["Package.swift"]
+    assert f'name: "{record["package"]}"' in texts["Package.swift"]
+    assert f'"{record["module"]}Model"' in texts["Package.swift"]
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_a_model_folder_and_a_package_may_have_any_name(run, tmp_path, monkeypat
     folder = write_model(tmp_path / "models" / name)
     result = run("ios", "--model", folder, "--max-kv", 256, f"--name={name}")
     assert result.exit_code == 0, result.output
-    (made,) = names(tmp_path / "work")
-    assert not verify(tmp_path / "work" / made).differences
+    (entry,) = names(tmp_path / "work")
+    assert not verify(tmp_path / "work" / entry).differences
     assert names(tmp_path) == ["models", "work"]
 
 
@@ -143,7 +143,7 @@ def test_a_model_folder_and_a_package_may_have_any_name(run, tmp_path, monkeypat
 def test_a_model_name_that_leads_nowhere_is_an_error_with_a_remedy(hub, name):
     if local_folder(name) is not None:  # such as ".."
         return
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         resolve(name)
-    assert caught.value.remedy
-    assert "\x1b" not in str(caught.value)
+    assert error.value.remedy
+    assert "\x1b" not in str(error.value)

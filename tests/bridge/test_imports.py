@@ -12,13 +12,13 @@ COMPILED = {"h2o_py._ext", "h2o_py._policy"}
 
 def modules() -> dict[str, Path]:
     """Return {name: file} of all modules."""
-    found = {}
+    files = {}
     for package in (h2o_pack, h2o_py):
         root = Path(package.__file__).parent
         for file in root.rglob("*.py"):
             parts = (package.__name__, *file.relative_to(root).with_suffix("").parts)
-            found[".".join(parts).removesuffix(".__init__")] = file
-    return found
+            files[".".join(parts).removesuffix(".__init__")] = file
+    return files
 
 
 MODULES = modules()
@@ -39,8 +39,8 @@ def imports(module: str) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    found = {module_of(name) for name in names if name not in COMPILED} - {"", module}
-    return {each for each in found if (module, each) not in EXEMPT}
+    targets = {module_of(name) for name in names if name not in COMPILED} - {"", module}
+    return {target for target in targets if (module, target) not in EXEMPT}
 
 
 def folder(module: str) -> str:
@@ -51,13 +51,13 @@ def folder(module: str) -> str:
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
     """Return what is left after everything without imports is taken away, again and again."""
-    left = {name: set(targets) for name, targets in graph.items()}
+    rest = {name: set(targets) for name, targets in graph.items()}
     while True:
-        ends = {name for name, targets in left.items() if not targets & left.keys()}
+        ends = {name for name, targets in rest.items() if not targets & rest.keys()}
         if not ends:
             break
-        left = {name: targets for name, targets in left.items() if name not in ends}
-    return sorted(left)
+        rest = {name: targets for name, targets in rest.items() if name not in ends}
+    return sorted(rest)
 
 
 def test_no_file_imports_itself_by_way_of_others():
@@ -67,7 +67,7 @@ def test_no_file_imports_itself_by_way_of_others():
 def test_no_folder_imports_itself_by_way_of_others():
     graph: dict[str, set[str]] = {folder(module): set() for module in MODULES}
     for module in MODULES:
-        graph[folder(module)] |= {folder(each) for each in imports(module)}
+        graph[folder(module)] |= {folder(target) for target in imports(module)}
     for name, targets in graph.items():
         targets.discard(name)
     assert cycle(graph) == []
@@ -76,4 +76,6 @@ def test_no_folder_imports_itself_by_way_of_others():
 def test_the_runtime_imports_nothing_of_the_tool():
     for module in MODULES:
         if module.startswith("h2o_py"):
-            assert not {each for each in imports(module) if each.startswith("h2o_pack")}, module
+            assert not {
+                target for target in imports(module) if target.startswith("h2o_pack")
+            }, module

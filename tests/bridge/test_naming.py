@@ -55,8 +55,8 @@ def test_a_package_name_is_a_plain_file_name(text):
 @given(st.text(), st.text())
 def test_the_bundle_identifier_of_any_name_is_one_that_apple_takes(name, maker):
     package = package_name(name)
-    for found in (bundle_id(package), bundle_id(package, maker)):
-        assert check_bundle_id(found) == found
+    for identifier in (bundle_id(package), bundle_id(package, maker)):
+        assert check_bundle_id(identifier) == identifier
 
 
 def test_two_makers_of_one_package_have_two_bundle_identifiers():
@@ -66,22 +66,22 @@ def test_two_makers_of_one_package_have_two_bundle_identifiers():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "identifier",
     ["Chat", "com.example.", ".com.example", "com..a", "com.a b", "com.a_b", "com.\u00e9"],
 )
-def test_what_apple_takes_for_no_bundle_identifier_is_refused(given):
-    says(refused(check_bundle_id, given, code=ExitCode.USAGE))
+def test_what_apple_takes_for_no_bundle_identifier_is_refused(identifier):
+    says(refused(check_bundle_id, identifier, code=ExitCode.USAGE))
     with pytest.raises(UserError, match="155 characters"):
         check_bundle_id("com." + "a" * 152)
 
 
 @given(st.text())
 def test_a_display_name_can_be_shown_and_read_back_from_xml(text):
-    shown = display_name(text, "Chat")
-    assert shown
-    assert shown.isprintable()
-    assert html.unescape(xml_text(shown)) == shown
-    assert xml_text(shown).isascii()
+    shown_name = display_name(text, "Chat")
+    assert shown_name
+    assert shown_name.isprintable()
+    assert html.unescape(xml_text(shown_name)) == shown_name
+    assert xml_text(shown_name).isascii()
 
 
 @given(st.text())

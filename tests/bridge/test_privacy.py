@@ -19,27 +19,27 @@ NOT_SHIPPED = ("swift_templates/standin", "swift_templates/Tests")
 def used(*folders, without=()):
     """Return {category: symbols} of all sources in folders of the assets."""
     root = assets.root()
-    found = {}
+    symbols = {}
     for folder in folders:
         for path in sorted((root / folder).rglob("*")):
             place = path.relative_to(root).as_posix()
             if path.is_file() and not place.startswith(tuple(without)):
                 for category, symbol in uses(path):
-                    found.setdefault(category, set()).add(symbol)
-    return found
+                    symbols.setdefault(category, set()).add(symbol)
+    return symbols
 
 
 def test_the_manifest_of_the_package_names_what_its_sources_use():
     assert "swift_templates/App/Chat" in APPS
-    found = used(*OF_PACKAGE, without=(*NOT_SHIPPED, "swift_templates/App"))
-    assert found[TIMESTAMP] == {"stat", "fstat", "lstat"}
-    assert set(declared(assets.root() / PACKAGE / NAME)) == set(found)
+    symbols = used(*OF_PACKAGE, without=(*NOT_SHIPPED, "swift_templates/App"))
+    assert symbols[TIMESTAMP] == {"stat", "fstat", "lstat"}
+    assert set(declared(assets.root() / PACKAGE / NAME)) == set(symbols)
 
 
 @pytest.mark.parametrize("folder", APPS)
 def test_the_manifest_of_the_app_names_what_its_sources_use(folder):
-    found = used("swift_templates/App", folder)
-    assert set(declared(assets.root() / folder / NAME)) == set(found)
+    symbols = used("swift_templates/App", folder)
+    assert set(declared(assets.root() / folder / NAME)) == set(symbols)
 
 
 @pytest.mark.parametrize("folder", [*APPS, PACKAGE])
@@ -64,10 +64,10 @@ def test_each_reason_is_one_that_apple_takes(folder):
 def test_a_use_is_found_and_a_mention_is_not(tmp_path, text, symbols):
     source = tmp_path / "source.swift"
     source.write_text(text)
-    found = {symbol for _, symbol in uses(source)}
-    assert len(found) == symbols if isinstance(symbols, int) else found == symbols
+    names = {symbol for _, symbol in uses(source)}
+    assert len(names) == symbols if isinstance(symbols, int) else names == symbols
 
 
 def test_no_symbol_belongs_to_two_categories():
-    names = [each for api in APIS.values() for each in (*api.symbols, *api.calls)]
+    names = [symbol for api in APIS.values() for symbol in (*api.symbols, *api.calls)]
     assert len(names) == len(set(names))

@@ -29,17 +29,17 @@ def test_nothing_that_a_console_prints_has_it(console, capsys):
     screen = console()
     screen.print(EVIL, markup=False)
     screen.print(table)
-    printed = "".join(capsys.readouterr())
-    assert printed.count("PWN") == 2
-    assert not set(printed) & set("\x1b\x07\x9b\u202e")
+    output = "".join(capsys.readouterr())
+    assert output.count("PWN") == 2
+    assert not set(output) & set("\x1b\x07\x9b\u202e")
 
 
 def test_progress_has_none_of_it(capsys):
     with Terminal(verbose=True).progress() as say:
         say(EVIL)
-    printed = capsys.readouterr().err
-    assert "PWN" in printed
-    assert "\x1b" not in printed
+    output = capsys.readouterr().err
+    assert "PWN" in output
+    assert "\x1b" not in output
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_no_error_has_it_whoever_raised_it(error, arguments, capsys, monkeypatch
     monkeypatch.setattr(Commands, "get_command", lambda *_names: command)
     with pytest.raises(SystemExit):
         Commands({"stop": "none"}, {}).main(["stop", *arguments], prog_name="h2o-pack")
-    printed = capsys.readouterr()
-    assert "PWN" in printed.err
-    assert not set(printed.out + printed.err) & set("\x1b\x07\x9b\u202e")
+    output = capsys.readouterr()
+    assert "PWN" in output.err
+    assert not set(output.out + output.err) & set("\x1b\x07\x9b\u202e")
     if arguments == ["--json"]:
-        assert "PWN" in json.loads(printed.out)["errors"][0]["what"]
+        assert "PWN" in json.loads(output.out)["errors"][0]["what"]
 
 
 def of_a_log():
@@ -89,9 +89,9 @@ def test_nothing_that_a_library_prints_has_it(library, capsys, monkeypatch):
     monkeypatch.setattr(Commands, "get_command", lambda *_names: command)
     with pytest.raises(SystemExit):
         Commands({"say": "none"}, {}).main(["say"], prog_name="h2o-pack")
-    printed = "".join(capsys.readouterr())
-    assert "PWN" in printed
-    assert not set(printed) & set("\x1b\x07\x9b\u202e")
+    output = "".join(capsys.readouterr())
+    assert "PWN" in output
+    assert not set(output) & set("\x1b\x07\x9b\u202e")
 
 
 WARN = """
@@ -105,19 +105,19 @@ Commands({"warn": "none"}, {}).main(["warn"])
 
 def test_nothing_that_python_warns_of_has_it():
     command = [sys.executable, "-c", WARN]  # pytest records warnings in this process
-    done = subprocess.run(command, capture_output=True, check=False)
-    assert b"PWN" in done.stderr
-    assert not set(done.stderr) & set(b"\x1b\x07")
+    process = subprocess.run(command, capture_output=True, check=False)
+    assert b"PWN" in process.stderr
+    assert not set(process.stderr) & set(b"\x1b\x07")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_a_name_in_an_option_has_none_of_it_in_any_encoding(encoding):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "h2o_pack", "plan", "--model", "demo", "--kv", EVIL],
         env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
         capture_output=True,
         check=False,
     )
-    assert done.returncode == ExitCode.USAGE
-    assert b"PWN" in done.stderr
-    assert not set(done.stderr) & set(b"\x1b\x07\x9b")
+    assert process.returncode == ExitCode.USAGE
+    assert b"PWN" in process.stderr
+    assert not set(process.stderr) & set(b"\x1b\x07\x9b")

@@ -155,14 +155,14 @@ def test_offline_the_small_libraries_are_copied_too(package, upstream, run):
 
 def test_the_lock_has_the_sha256_of_each_edited_file_before_and_after(package, upstream):
     vendor(package, upstream, "apple")
-    recorded = lock.read(package).vendor
-    assert recorded is not None
-    assert recorded.host == "apple"
+    record = lock.read(package).vendor
+    assert record is not None
+    assert record.host == "apple"
     before, after = (b'#include "fast.h"\n', b'#include "fast.h"\n#include "h2o.h"\n')
-    assert recorded.files[0] == lock.EditedFile(
+    assert record.files[0] == lock.EditedFile(
         "mlx-swift/Source/all.h", lock.sha256(before), lock.sha256(after)
     )
-    assert [file.path for file in recorded.files] == [
+    assert [file.path for file in record.files] == [
         "mlx-swift/Source/all.h",
         "mlx-swift/Source/kernel.h",
         "mlx-swift-lm/Package.swift",
@@ -188,15 +188,15 @@ def test_sources_that_are_edited_already_are_taken_as_they_are(package, upstream
 
 def test_what_a_user_adds_to_vendor_or_changes_in_it_is_not_lost(package, upstream):
     vendor(package, upstream, "apple")
-    mine = {"mlx-swift/Source/mine.h": "mine", "mine/x": "mine"}
-    build_tree(package / "Vendor", {**mine, "mlx-swift/Source/all.h": "changed"})
+    additions = {"mlx-swift/Source/mine.h": "mine", "mine/x": "mine"}
+    build_tree(package / "Vendor", {**additions, "mlx-swift/Source/all.h": "changed"})
     vendor(package, upstream, "linux")
     again = tree(package / "Vendor")
-    assert {path: again[path] for path in mine} == mine
+    assert {path: again[path] for path in additions} == additions
     assert again["mlx-swift/Source/all.h"] == '#include "fast.h"\n#include "h2o.h"\n'
     assert tree(package / "Replaced") == {"Vendor/mlx-swift/Source/all.h": "changed"}
     assert [user.path for user in verify(package).users] == [
-        f"Vendor/{path}" for path in sorted(mine)
+        f"Vendor/{path}" for path in sorted(additions)
     ]
 
 
@@ -284,9 +284,9 @@ def test_a_clone_cannot_be_checked_without_git(package, upstream, tmp_path, monk
 def test_folders_without_git_need_no_git(package, upstream, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     vendor(package, upstream, "apple")
-    recorded = lock.read(package).vendor
-    assert recorded is not None
-    assert set(recorded.commits.values()) == {""}
+    record = lock.read(package).vendor
+    assert record is not None
+    assert set(record.commits.values()) == {""}
 
 
 def clones(repositories, folder: Path) -> Path:
@@ -307,12 +307,12 @@ def clones(repositories, folder: Path) -> Path:
 
 
 def test_clones_and_fetched_sources_make_the_same_package(package, repositories, tmp_path):
-    fetched = vendor(package, Origin(tmp_path / "cache", repositories.url), "apple")
+    folder = vendor(package, Origin(tmp_path / "cache", repositories.url), "apple")
     files = tree(package / "Vendor")
-    assert fetched.commits == repositories.commits
+    assert folder.commits == repositories.commits
     assert files["mlx-swift/Source/all.h"] == '#include "fast.h"\n#include "h2o.h"\n'
     assert files["mlx-swift/Source/mlx/array.h"] == "int array;\n"
-    assert vendor(package, clones(repositories, tmp_path / "own"), "apple") == fetched
+    assert vendor(package, clones(repositories, tmp_path / "own"), "apple") == folder
     assert tree(package / "Vendor") == files
 
 
@@ -323,7 +323,7 @@ def fetching(run, package, cache, mirror, *options):
 def test_the_command_has_a_line_for_each_repository(run, package, repositories, tmp_path):
     result = fetching(run, package, tmp_path / "cache", repositories.url)
     assert result.exit_code == 0
-    short = {name: each[:12] for name, each in repositories.commits.items()}
+    short = {name: commit[:12] for name, commit in repositories.commits.items()}
     assert result.stderr.splitlines() == [
         f"mlx-swift 1.0 {short['mlx-swift']}: fetched",
         f"mlx 1.0 {short['mlx']}: fetched",
@@ -336,7 +336,7 @@ def test_json_is_all_that_is_printed(run, package, repositories, tmp_path):
     result = fetching(run, package, tmp_path / "cache", repositories.url, "--json")
     document = json.loads(result.output)
     assert document["commits"] == repositories.commits
-    assert [each["path"] for each in document["edited"]] == [
+    assert [entry["path"] for entry in document["edited"]] == [
         "mlx-swift/Source/all.h",
         "mlx-swift/Source/kernel.h",
         "mlx-swift-lm/Package.swift",

@@ -55,11 +55,11 @@ def test_a_report_on_several_models_fits_and_is_not_cut():
     levels = tuple(replace(level, model=name) for name in names for level in REPORT.levels)
     console = Console(width=WIDTH, record=True, soft_wrap=True, file=io.StringIO())
     parity.print_report(replace(REPORT, model=names[0], levels=levels), console)
-    shown = console.export_text()
-    assert too_wide(shown) == []
-    assert "\u2026" not in shown
+    output = console.export_text()
+    assert too_wide(output) == []
+    assert "\u2026" not in output
     for name in names:
-        table = shown[shown.index(f"\n{name}") :]
+        table = output[output.index(f"\n{name}") :]
         rows = table[: table.index("\u2514")].split()
         assert (rows.count("equal"), rows.count("differs")) == (2, 2)
 

@@ -52,12 +52,12 @@ def killed(path: Path, mark: Mark | None) -> Mark:
         os._exit(1)
     os.close(writer)
     with os.fdopen(reader, "rb") as lines:
-        sent = [lines.readline()]
+        lines_sent = [lines.readline()]
         time.sleep(random.random() * 0.02)  # noqa: S311
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        sent += [line for line in lines if line.endswith(b"\n")]
-    session, count, chain = sent[-1].decode().split()
+        lines_sent += [line for line in lines if line.endswith(b"\n")]
+    session, count, chain = lines_sent[-1].decode().split()
     return session, int(count), chain
 
 

@@ -13,11 +13,11 @@ STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
 
 
 def run(*command: object) -> str:
-    done = subprocess.run(
-        [str(each) for each in command], capture_output=True, text=True, check=False
+    process = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")

@@ -32,19 +32,19 @@ from tests.cexport.segments import (
 
 
 def names(path):
-    return sorted(each.name for each in path.iterdir())
+    return sorted(path.name for path in path.iterdir())
 
 
 def other_process(text: str, *arguments: object, before: Sequence[str] = ()) -> str:
     script = (
         f"import sys\nfrom pathlib import Path\nfrom tests.cexport.segments import *\n{text}"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [*before, sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_reads_what_was_appended_before_and_after_it_is_written(tmp_path):
@@ -60,7 +60,7 @@ def test_reads_what_was_appended_before_and_after_it_is_written(tmp_path):
 def test_a_segment_is_a_safetensors_file_of_parts_head_by_head(tmp_path):
     filled(tmp_path / "layer-000", 1)
     arrays = mx.load(str(tmp_path / "layer-000/000000.safetensors"))
-    assert {name: each.shape for name, each in arrays.items()} == {
+    assert {name: array.shape for name, array in arrays.items()} == {
         "keys": (4, 256, 8), "values": (4, 256, 16), "novelty": (4, 256), "sums": (3, 4)
     }  # fmt: skip
     assert bytes(memoryview(arrays["values"][2])) == part_of(0, 1, 2)
@@ -75,7 +75,7 @@ def test_files_are_their_owners_only_and_named_by_a_manifest_with_digests(tmp_pa
     for name in names(path):
         assert stat.S_IMODE((path / name).stat().st_mode) == 0o600
     digests = [hashlib.sha256((path / f"00000{i}.safetensors").read_bytes()) for i in range(2)]
-    lines = "".join(f"segment {i} {each.hexdigest()}\n" for i, each in enumerate(digests))
+    lines = "".join(f"segment {i} {digest.hexdigest()}\n" for i, digest in enumerate(digests))
     body = (
         f"h2o-archive 1\nsession {session}\nformat {FORMAT}\nshape 4 8 16\n"
         f"dropped 0 {'0' * 64}\n{lines}"
@@ -83,8 +83,8 @@ def test_files_are_their_owners_only_and_named_by_a_manifest_with_digests(tmp_pa
     end = hashlib.sha256(body.encode()).hexdigest()
     assert (path / "manifest").read_text() == f"{body}end {end}\n"
     linked = bytes(32)
-    for each in digests:
-        linked = hashlib.sha256(linked + each.digest()).digest()
+    for digest in digests:
+        linked = hashlib.sha256(linked + digest.digest()).digest()
     assert (count, chain) == (2, linked.hex())
 
 
@@ -130,9 +130,9 @@ def test_an_archive_that_ends_before_the_mark_is_refused(tmp_path):
 
 
 def test_the_archive_of_another_session_is_refused(tmp_path):
-    mark, other = filled(tmp_path / "layer-000", 1), filled(tmp_path / "layer-001", 1)
-    assert mark[0] != other[0]
-    assert refusal(tmp_path / "layer-000", other)[0] == "archive_other"
+    mark, second = filled(tmp_path / "layer-000", 1), filled(tmp_path / "layer-001", 1)
+    assert mark[0] != second[0]
+    assert refusal(tmp_path / "layer-000", second)[0] == "archive_other"
 
 
 def test_a_session_that_no_folder_made_is_refused(tmp_path):
@@ -154,17 +154,17 @@ def flip(file, _):
     file.write_bytes(data)
 
 
-def exchange(file, other):
-    shutil.copy(other / file.name, file)
+def exchange(file, twin):
+    shutil.copy(twin / file.name, file)
 
 
 def delete(file, _):
     file.unlink()
 
 
-def link(file, other):
+def link(file, twin):
     file.unlink()
-    file.symlink_to(other / file.name)
+    file.symlink_to(twin / file.name)
 
 
 HARM = pytest.mark.parametrize("harm", [cut, lengthen, flip, exchange, delete, link])
@@ -173,10 +173,10 @@ HARM = pytest.mark.parametrize("harm", [cut, lengthen, flip, exchange, delete, l
 @HARM
 @pytest.mark.parametrize("name", ["000001.safetensors", "manifest"])
 def test_a_file_that_is_not_as_written_is_named_at_opening(tmp_path, harm, name):
-    path, other = tmp_path / "layer-000", tmp_path / "layer-001"
+    path, twin = tmp_path / "layer-000", tmp_path / "layer-001"
     mark = filled(path, 3)
-    filled(other, 3)
-    harm(path / name, other)
+    filled(twin, 3)
+    harm(path / name, twin)
     code, where, _ = refusal(path, mark)
     if name != "manifest":
         assert (code, where) == ("archive_damaged", str(path / name))
@@ -226,24 +226,24 @@ def test_a_manifest_with_a_right_digest_and_wrong_content_is_refused(tmp_path, l
 
 @HARM
 def test_a_file_that_changes_later_ends_the_archive(tmp_path, harm):
-    path, other = tmp_path / "layer-000", tmp_path / "layer-001"
-    folder, its = opened(path), opened(other)
+    path, twin = tmp_path / "layer-000", tmp_path / "layer-001"
+    folder, twin_archive = opened(path), opened(twin)
     for seed in range(2):
         append(folder, seed)
-        append(its, 10 + seed)
+        append(twin_archive, 10 + seed)
     assert folder.flush()
-    assert its.flush()
+    assert twin_archive.flush()
     file = path / "000001.safetensors"
-    harm(file, other)
-    read = [
+    harm(file, twin)
+    rows = [
         folder.read(1, part, head, PART_BYTES[part]) for part in range(3) for head in range(4)
     ]
     if harm is lengthen:  # nothing that is read has changed
-        assert None not in read
+        assert None not in rows
         return
-    assert None in read
-    wanted = {delete: errno.ENOENT, link: errno.ELOOP}.get(harm, 0)
-    assert folder.failure == ("archive_not_read", str(file), wanted)
+    assert None in rows
+    number = {delete: errno.ENOENT, link: errno.ELOOP}.get(harm, 0)
+    assert folder.failure == ("archive_not_read", str(file), number)
     assert folder.read(0, KEYS, 0, PART_BYTES[KEYS]) is None
     assert append(folder, 2) == -1
     assert not folder.flush()
@@ -253,14 +253,14 @@ def test_two_users_of_one_folder_are_one_too_many(tmp_path):
     path = tmp_path / "layer-000"
     folder = opened(path)
     assert refusal(path) == ("archive_locked", str(path), 0)
-    found = other_process("print(refusal(Path(sys.argv[1]))[0])", path)
-    assert found == "archive_locked\n"
+    output = other_process("print(refusal(Path(sys.argv[1]))[0])", path)
+    assert output == "archive_locked\n"
     del folder
     opened(path)
 
 
 def test_a_forked_child_has_no_archive_and_leaves_the_parents_alone(tmp_path):
-    found = other_process(
+    output = other_process(
         """
 import os
 folder = opened(Path(sys.argv[1]))
@@ -282,17 +282,17 @@ assert_holds(folder, [0, 1])
 """,
         tmp_path / "layer-000",
     )
-    assert found == "-1 archive_forked\nNone\n0\n"
+    assert output == "-1 archive_forked\nNone\n0\n"
 
 
 def test_fifty_killed_writers_leave_what_they_had_said_was_written(tmp_path):
     command = [sys.executable, "-W", "ignore", "-m", "tests.cexport.killed_writers"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, str(tmp_path / "layer-000"), "50"],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    reached = [int(line) for line in done.stdout.split()]
+    assert process.returncode == 0, process.stderr
+    reached = [int(line) for line in process.stdout.split()]
     assert len(reached) == 50
     assert reached == sorted(reached)
     assert reached[-1] > 50
@@ -310,8 +310,8 @@ def test_files_that_a_crash_left_are_removed(tmp_path):
 def test_files_in_a_folder_without_a_manifest_stay_as_they_are(tmp_path):
     path = tmp_path / "layer-000"
     path.mkdir()
-    left = ("000003.safetensors", "000004.safetensors.new", "manifest.new")
-    for name in left:
+    names = ("000003.safetensors", "000004.safetensors.new", "manifest.new")
+    for name in names:
         (path / name).write_text("the user's")
     folder = opened(path)
     assert append(folder, 0) == 4
@@ -328,18 +328,18 @@ def test_a_folder_that_is_a_link_or_another_users_is_refused(tmp_path):
     assert names(tmp_path / "real") == []
     if os.geteuid() == 0:
         os.chown(tmp_path / "real", 65534, 65534)
-        found = refusal(tmp_path / "real")
-        assert found == ("archive_unusable", str(tmp_path / "real"), errno.EPERM)
+        error = refusal(tmp_path / "real")
+        assert error == ("archive_unusable", str(tmp_path / "real"), errno.EPERM)
 
 
 def test_a_temporary_file_that_is_there_is_not_written_to(tmp_path):
     folder = opened(tmp_path / "layer-000")
-    other = tmp_path / "other"
-    other.write_text("the user's")
-    os.link(other, tmp_path / "layer-000/000000.safetensors.new")
+    path = tmp_path / "other"
+    path.write_text("the user's")
+    os.link(path, tmp_path / "layer-000/000000.safetensors.new")
     append(folder, 0)
     assert folder.flush()
-    assert other.read_text() == "the user's"
+    assert path.read_text() == "the user's"
 
 
 def test_calls_with_wrong_sizes_are_refused(tmp_path):
@@ -445,8 +445,8 @@ print(append(folder, 1), folder.flush(), folder.failure[0], folder.failure[2])
 print(append(folder, 2))
 """
     path = tmp_path / "layer-000"
-    found = other_process(text, path)
-    assert found == f"1 False archive_not_written {errno.EFBIG}\n-1\n"
+    output = other_process(text, path)
+    assert output == f"1 False archive_not_written {errno.EFBIG}\n-1\n"
     assert names(path) == ["000000.safetensors", "lock", "manifest"]
 
 
@@ -480,12 +480,12 @@ print(folder.failure[0], folder.failure[2], append(folder, 9), len(serials))
 del folder
 print(*sorted(each.name for each in (Path(sys.argv[1]) / "layer-000").iterdir()))
 """
-    first, left = on_a_small_disk(tmp_path / "disk", 120, text).splitlines()
+    first, rest = on_a_small_disk(tmp_path / "disk", 120, text).splitlines()
     code, error, after, appended = first.split()
     assert (code, int(error), int(after)) == ("archive_not_written", errno.ENOSPC, -1)
-    kept = [f"{i:06}.safetensors" for i in range(int(appended) - 1)]
-    assert kept
-    assert left.split() == [*kept, "lock", "manifest"]
+    segments = [f"{i:06}.safetensors" for i in range(int(appended) - 1)]
+    assert segments
+    assert rest.split() == [*segments, "lock", "manifest"]
 
 
 @MOUNTS
@@ -522,7 +522,7 @@ def test_a_step_never_waits_and_a_chunk_waits_for_room(tmp_path):
         assert folder.append(rows, novelty, 2048, FORMAT, True) == i
     steps = [folder.append(rows, novelty, 2048, FORMAT, False) for _ in range(8)]
     assert -1 in steps
-    assert sum(each >= 0 for each in steps) * rows.nbytes <= 2 * most + rows.nbytes
+    assert sum(seconds >= 0 for seconds in steps) * rows.nbytes <= 2 * most + rows.nbytes
     assert folder.failure == ("archive_too_slow", folder.path, 0)
 
 

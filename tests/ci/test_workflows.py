@@ -57,9 +57,9 @@ def test_a_build_fetches_from_registries_by_hash_only():
 
 
 def test_every_action_is_pinned_by_commit():
-    used = [step["uses"] for path in WORKFLOWS for step in steps(path) if "uses" in step]
-    assert used
-    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", each) for each in used)
+    actions = [step["uses"] for path in WORKFLOWS for step in steps(path) if "uses" in step]
+    assert actions
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", action) for action in actions)
 
 
 def test_pull_requests_run_on_runners_of_github_only():
@@ -110,7 +110,7 @@ def test_a_package_is_tested_where_and_as_parity_built_it(name):
 
 
 @pytest.mark.parametrize(
-    ("said", "enough"),
+    ("version", "enough"),
     [
         ("Apple Swift version 6.3 (swiftlang-6.3.0.1)", True),
         ("Swift version 6.10.2 (swift-6.10.2-RELEASE)", True),
@@ -118,11 +118,11 @@ def test_a_package_is_tested_where_and_as_parity_built_it(name):
         ("", False),
     ],
 )
-def test_a_swift_that_is_older_than_packages_need_fails_by_name(tmp_path, said, enough):
-    tools = tool(tmp_path, "swift", f"#!/bin/sh\necho '{said}'\n")
-    done = run("require-swift", tools=tools)
-    assert (done.returncode == 0) == enough
-    assert ("6.3 or newer is needed" in done.stderr) != enough
+def test_a_swift_that_is_older_than_packages_need_fails_by_name(tmp_path, version, enough):
+    tools = tool(tmp_path, "swift", f"#!/bin/sh\necho '{version}'\n")
+    result = run("require-swift", tools=tools)
+    assert (result.returncode == 0) == enough
+    assert ("6.3 or newer is needed" in result.stderr) != enough
 
 
 SIMULATOR = "H2OKit: this is a simulator, where MLX runs on the CPU: expect"
@@ -144,26 +144,26 @@ def test_a_python_that_is_too_old_is_named_before_anything_is_made(tmp_path, tar
         shutil.copy(ROOT / name, tmp_path)
     # What a virtual environment depends on is elsewhere: nothing of it is needed to say so.
     command = ["make", target, f"PYTHON={old}", "SOURCES="]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2
-    assert f"needs Python 3.10 or newer; {old} is older" in done.stdout
+    assert process.returncode == 2
+    assert f"needs Python 3.10 or newer; {old} is older" in process.stdout
     assert not (tmp_path / "dist").exists()
     assert not (tmp_path / ".venv").exists()
 
 
 @pytest.mark.parametrize(
-    ("said", "summary"),
+    ("version", "summary"),
     [
         ("Apple Swift version 6.1.2 (swiftlang-6.1.2.1.2)", "Swift: 6.1.2 is older than 6.3"),
         ("Apple Swift version 6.3 (swiftlang-6.3.0.1)", "1 passed"),
     ],
 )
 def test_the_swift_half_is_left_out_where_swift_is_too_old_for_packages(
-    tmp_path, said, summary
+    tmp_path, version, summary
 ):
-    tool(tmp_path, "swift", f"#!/bin/sh\necho '{said}'\n")
+    tool(tmp_path, "swift", f"#!/bin/sh\necho '{version}'\n")
     test = tmp_path / "test_one.py"
     marked = "@pytest.mark.swift\ndef test_it():\n    pass\n"
     test.write_text(f"import pytest\n\n\n{marked}", "utf-8")
@@ -171,5 +171,5 @@ def test_the_swift_half_is_left_out_where_swift_is_too_old_for_packages(
     command += ["-p", "tests.left_out", "--rootdir", tmp_path, "-W", "ignore::Warning"]
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     settings = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, check=True)
-    assert summary in done.stdout
+    process = subprocess.run(command, env=settings, capture_output=True, text=True, check=True)
+    assert summary in process.stdout

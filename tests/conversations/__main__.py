@@ -42,25 +42,25 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--write", action="store_true", help=f"Write {PAGE.name}.")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        package = chosen.package or demo(folder / "Demo")
+        package = options.package or demo(folder / "Demo")
         vendored = (package / "Vendor").is_dir()
         settings = {"H2O_CONVERSATION_MODEL": "bundled"} if vendored else {}
         program = build(package, settings)
         size = {
-            "H2O_CONVERSATION_TURNS": str(chosen.turns),
-            "H2O_CONVERSATION_TOKENS": str(chosen.tokens),
+            "H2O_CONVERSATION_TURNS": str(options.turns),
+            "H2O_CONVERSATION_TOKENS": str(options.tokens),
         }
         long = replace(program, settings={**settings, **size, **ONE_ARENA})
         long.run(LONG, folder / "long")
         report = json.loads((folder / "long/long-conversation.json").read_text("utf-8"))
-        kills = kill(program, chosen.kills, chosen.seed, folder / "kills")
+        kills = kill(program, options.kills, options.seed, folder / "kills")
         on = "the demo model" if vendored else "a model of two layers without weights"
-        text = long_conversation(report, program.host.name) + interrupted(kills, chosen.seed)
+        text = long_conversation(report, program.host.name) + interrupted(kills, options.seed)
     print(text)  # noqa: T201
-    if chosen.write:
+    if options.write:
         PAGE.write_text(replaced(PAGE.read_text("utf-8"), on, text), "utf-8")
 
 
@@ -70,9 +70,9 @@ def long_conversation(report: dict[str, Any], host: str) -> str:
     report: what LongConversationTests wrote. host: the libraries and where they ran.
     """
     machine, turns = describe(), report["turns"]
-    taken = [turn["resident"] - turn["text"] for turn in turns[4:]]
-    shown = {1, 2, 5, *range(10, len(turns) + 1, 10), len(turns)}
-    numbers = sorted(number for number in shown if number <= len(turns))
+    growths = [turn["resident"] - turn["text"] for turn in turns[4:]]
+    turns_to_show = {1, 2, 5, *range(10, len(turns) + 1, 10), len(turns)}
+    numbers = sorted(number for number in turns_to_show if number <= len(turns))
     rows = [
         (
             number,
@@ -86,7 +86,7 @@ def long_conversation(report: dict[str, Any], host: str) -> str:
     return (
         f"On {host}; {machine.processor}, {machine.cores} cores.\n\n"
         f"**{len(turns)} turns, {turns[-1]['seen']:,} tokens.** After turn 5 the memory of the "
-        f"process grows by {100 * (max(taken) / taken[0] - 1):.2f}%. That leaves out freed "
+        f"process grows by {100 * (max(growths) / growths[0] - 1):.2f}%. That leaves out freed "
         f"memory, and the text of the messages, {turns[-1]['text']:,} bytes, which the app "
         f"keeps.\n\n{table(('turn', *TURN.values(), 'process, MB'), rows)}\n\n"
         f"Then turn {report['changed']} was edited. {len(report['snapshots'])} snapshots were "
@@ -99,13 +99,13 @@ def long_conversation(report: dict[str, Any], host: str) -> str:
 def interrupted(kills: Kills, seed: int) -> str:
     """Say how the kills ended."""
     count = len(kills.kills)
-    whole = sum(kill.resumed_whole for kill in kills.kills)
+    resumed = sum(kill.resumed_whole for kill in kills.kills)
     saving = sum(kill.after.startswith("replied") for kill in kills.kills)
     same = "equal" if kills.same else "DO NOT equal"
     return (
         f"**{count} kills.** A conversation that is saved after each turn was killed "
         f"(`kill -9`) at {count} random moments (seed {seed}), {saving} of them during a save. "
-        f"{whole} times it resumed from its last whole turn. Its replies {same} those of a "
+        f"{resumed} times it resumed from its last whole turn. Its replies {same} those of a "
         "conversation that nobody interrupted."
     )
 

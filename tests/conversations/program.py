@@ -52,14 +52,14 @@ class Program:
 
     def killed_after(self, lines: int, folder: Path) -> list[str]:
         """Kill the conversation after so many of its lines; return all that it said."""
-        said: list[str] = []
+        lines_read: list[str] = []
         with self.start(KILLED, folder) as process:
             for line in process.stdout or ():
                 if line.startswith(PREFIX):
-                    said.append(line.removeprefix(PREFIX).strip())
-                    if len(said) == lines:
+                    lines_read.append(line.removeprefix(PREFIX).strip())
+                    if len(lines_read) == lines:
                         process.kill()
-        return said
+        return lines_read
 
 
 def build(package: Path, settings: Mapping[str, str]) -> Program:
@@ -94,19 +94,21 @@ class Kills:
 
 def kill(program: Program, count: int, seed: int, folder: Path) -> Kills:
     """Kill a conversation `count` times; start another one where it came to its end."""
-    whole, interrupted = folder / "whole", folder / "interrupted"
-    lines = program.run(KILLED, whole).count(PREFIX)
-    expected, chance = messages(whole), random.Random(seed)  # noqa: S311
+    original, interrupted = folder / "whole", folder / "interrupted"
+    lines = program.run(KILLED, original).count(PREFIX)
+    expected, chance = messages(original), random.Random(seed)  # noqa: S311
     kills: list[Kill] = []
     same = True
     while len(kills) < count:
-        said = program.killed_after(chance.randint(1, lines // 2), interrupted)
+        lines_printed = program.killed_after(chance.randint(1, lines // 2), interrupted)
         if (interrupted / "messages.json").exists():
             same = same and messages(interrupted) == expected
             shutil.rmtree(interrupted)
             continue
         (resumed,) = program.killed_after(1, interrupted)
-        kills.append(Kill(said[-1], max(map(saved_turn, said)), saved_turn(resumed)))
+        kills.append(
+            Kill(lines_printed[-1], max(map(saved_turn, lines_printed)), saved_turn(resumed))
+        )
     program.run(KILLED, interrupted)
     return Kills(tuple(kills), same and messages(interrupted) == expected)
 

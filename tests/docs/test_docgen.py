@@ -90,7 +90,7 @@ def test_what_is_not_public_is_left_out(tmp_path):
 
 def test_every_public_line_of_the_libraries_is_on_the_page():
     page = swift_api.sections()
-    told = len(re.findall(r"^(?:public|open) ", page, re.MULTILINE))
+    count = len(re.findall(r"^(?:public|open) ", page, re.MULTILINE))
     sources = [
         *(swift_api.TEMPLATES / "Download/H2OKit").rglob("*.swift"),
         *(swift_api.TEMPLATES / "H2OChatScreen").rglob("*.swift"),
@@ -102,7 +102,7 @@ def test_every_public_line_of_the_libraries_is_on_the_page():
     ]
     texts = "\n".join(path.read_text("utf-8") for path in sources)
     declared = len(re.findall(r"^\s*(?:public|open) ", texts, re.MULTILINE))
-    assert told == declared > 150
+    assert count == declared > 150
 
 
 def test_every_entry_of_the_facts_is_on_the_page():
@@ -113,15 +113,15 @@ def test_every_entry_of_the_facts_is_on_the_page():
         for rows in msgspec.toml.decode(path.read_text("utf-8")).values():
             for row in rows if facts.is_rows(rows) else ():
                 for value in (row[key] for key in row if key not in facts.HIDDEN):
-                    shown = (facts.cell(value).replace("|", "\\|"), f"`{value}`")
-                    assert any(each in page for each in shown), (path.name, value)
+                    spellings = (facts.cell(value).replace("|", "\\|"), f"`{value}`")
+                    assert any(text in page for text in spellings), (path.name, value)
 
 
 def test_every_setting_storage_and_error_is_on_the_page():
     source, page = read(), policy.sections()
-    names = [each.name for each in (*source.fields, *source.policy.policy)]
-    names += [each.name for each in (*source.policy.score, *source.storages.storage)]
-    names += [each.code for each in (*source.errors.error, *source.errors.warning)]
+    names = [entry.name for entry in (*source.fields, *source.policy.policy)]
+    names += [entry.name for entry in (*source.policy.score, *source.storages.storage)]
+    names += [entry.code for entry in (*source.errors.error, *source.errors.warning)]
     for name in names:
         assert f"| `{name}` |" in page, name
 

@@ -19,10 +19,10 @@ RAW = re.compile(r"^(?:===|!!!|\?\?\?) ", re.MULTILINE)
 def tracked(*patterns: str) -> list[str]:
     # The folder may belong to someone else, as in a container.
     command = "git -c safe.directory=* ls-files --cached --others --exclude-standard"
-    listed = subprocess.run(
+    process = subprocess.run(
         [*command.split(), *patterns], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return [path for path in listed.stdout.splitlines() if (ROOT / path).is_file()]
+    return [path for path in process.stdout.splitlines() if (ROOT / path).is_file()]
 
 
 PAGES = [path for path in tracked("*.md") if not path.startswith("tests/golden/")]
@@ -54,11 +54,11 @@ def test_links_lead_to_files_and_headings(page):
         target, _, place = link.partition("#")
         if re.match(r"[a-z]+:", target):
             continue
-        found = path if not target else (path.parent / target).resolve()
-        assert found.exists(), f"{page} links to {link}"
-        assert found.is_relative_to(ROOT), f"{page} links to {link}"
+        file = path if not target else (path.parent / target).resolve()
+        assert file.exists(), f"{page} links to {link}"
+        assert file.is_relative_to(ROOT), f"{page} links to {link}"
         if place and place not in THEMES:
-            assert place in places(found), f"{page} links to {link}"
+            assert place in places(file), f"{page} links to {link}"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -74,5 +74,5 @@ def test_links_are_found():
 def test_contributing_lists_every_top_level_folder():
     folders = {path.partition("/")[0] for path in tracked() if "/" in path}
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    listed = set(re.findall(r"^\| `([\w.]+)/` \|", text, re.MULTILINE))
-    assert listed == folders
+    names = set(re.findall(r"^\| `([\w.]+)/` \|", text, re.MULTILINE))
+    assert names == folders

@@ -39,24 +39,24 @@ def calls(text: str) -> list[str]:
     """Return what a page shows as calls of the program, without what reads their output."""
     lines = [line for block in FENCE.findall(text) for line in block.splitlines()]
     return [
-        each.partition(" | ")[0].strip()
-        for each in [*lines, *CODE.findall(text)]
-        if re.match(r"\s*h2o-pack ", each)
+        line.partition(" | ")[0].strip()
+        for line in [*lines, *CODE.findall(text)]
+        if re.match(r"\s*h2o-pack ", line)
     ]
 
 
 def wrong_part(call: str) -> str:
     """Return the part of a call that does not exist, or nothing."""
     words = [word for word in shlex.split(call, comments=True)[1:] if word != "..."]
-    known = commands()
+    all_commands = commands()
     path: tuple[str, ...] = ()
-    while words and (*path, words[0]) in known:
+    while words and (*path, words[0]) in all_commands:
         path = (*path, words.pop(0))
-    command = known[path]
+    command = all_commands[path]
     if words and isinstance(command, click.Group) and not words[0].startswith("-"):
         alternatives = words[0].split("|")
         if words[0] == "COMMAND" or all(
-            (*path, alternative) in known for alternative in alternatives
+            (*path, alternative) in all_commands for alternative in alternatives
         ):
             return ""
         return words[0]
@@ -64,8 +64,8 @@ def wrong_part(call: str) -> str:
         name for param in command.params for name in (*param.opts, *param.secondary_opts)
     }
     options.add("--help")
-    given = [word.partition("=")[0] for word in words if word.startswith("-") and word != "-"]
-    return next((word for word in given if word not in options), "")
+    flags = [word.partition("=")[0] for word in words if word.startswith("-") and word != "-"]
+    return next((word for word in flags if word not in options), "")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -84,15 +84,15 @@ def test_a_command_or_option_that_does_not_exist_is_found():
 
 def resolves(package: str, rest: str) -> bool:
     """Whether a dotted name leads to a module or something in one."""
-    found = import_module(package)
+    value = import_module(package)
     path = package
     for part in rest.strip(".").split("."):
         path = f"{path}.{part}"
-        if hasattr(found, part):
-            found = getattr(found, part)
+        if hasattr(value, part):
+            value = getattr(value, part)
             continue
         try:
-            found = import_module(path)
+            value = import_module(path)
         except (ModuleNotFoundError, TypeError):
             return False
     return True
@@ -123,9 +123,9 @@ def test_files_exist(page):
 @pytest.mark.parametrize("page", ["../README.md", "../CONTRIBUTING.md"])
 def test_make_targets_exist(page):
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    named = re.findall(r"(?:^|`)make ([a-z-]+)", PAGES[page], re.MULTILINE)
-    assert named
-    assert set(named) <= set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE))
+    targets = re.findall(r"(?:^|`)make ([a-z-]+)", PAGES[page], re.MULTILINE)
+    assert targets
+    assert set(targets) <= set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE))
 
 
 def test_the_terms_of_the_memory_plan_are_those_of_the_code():
@@ -135,18 +135,18 @@ def test_the_terms_of_the_memory_plan_are_those_of_the_code():
     assert rows.pop(0) == ("term", "source")
     assert [name for name, _ in rows] == list(terms.ALL)
     beside = set(re.findall(r"\(`(\w+)`\) \|", SOURCES["memory-plan.md"]))
-    assert {known for _, known in rows} | beside == set(get_args(terms.Known))
+    assert {term for _, term in rows} | beside == set(get_args(terms.Known))
 
 
 QUOTED = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 
 
 def test_quoted_messages_are_printed():
-    printed = (ROOT / "tests/golden/pages/refusals.txt").read_text("utf-8")
+    refusals = (ROOT / "tests/golden/pages/refusals.txt").read_text("utf-8")
     messages = QUOTED.findall(SOURCES["troubleshooting.md"])
     assert len(messages) >= 4
     for message in messages:
-        assert all(part.strip() in printed for part in message.split("...")), message
+        assert all(part.strip() in refusals for part in message.split("...")), message
 
 
 INTERVAL = re.compile(r"(\d\.\d\d) [(\[](\d\.\d\d)(?: to |, )(\d\.\d\d)[)\]]")
@@ -200,8 +200,8 @@ def test_the_sample_is_what_the_command_prints():
 
 def test_the_readmes_table_shows_what_was_measured():
     page = answers.PAGE.read_text("utf-8")
-    shown = answers.answers(answers.cells())
-    assert replaced(page, answers.MARK, shown) == page, STALE
+    table = answers.answers(answers.cells())
+    assert replaced(page, answers.MARK, table) == page, STALE
 
 
 PAGE = (ROOT / "docs/security.md").read_text("utf-8")
@@ -223,10 +223,10 @@ def defined(*patterns: tuple[str, str]) -> set[str]:
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda text: text[:40])
 def test_it_names_tests_that_exist_or_says_that_nothing_protects(promise):
-    named = TEST.findall(promise)
-    assert bool(named) != promise.startswith("Not protected: ")
-    assert set(named) <= defined(("tests", "test_*.py"), ("swift_templates/Tests", "*.swift"))
-    assert not named or promise.rpartition("`")[2] == "", "tests stand behind the promise"
+    tests = TEST.findall(promise)
+    assert bool(tests) != promise.startswith("Not protected: ")
+    assert set(tests) <= defined(("tests", "test_*.py"), ("swift_templates/Tests", "*.swift"))
+    assert not tests or promise.rpartition("`")[2] == "", "tests stand behind the promise"
 
 
 def test_nothing_is_promised_outside_of_the_lists():

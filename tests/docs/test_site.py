@@ -106,7 +106,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Build the site; any warning of mkdocs is an error."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "--site-dir", os.fspath(folder)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
@@ -114,7 +114,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     return read_site(folder)
 
 
@@ -143,8 +143,8 @@ def test_no_page_loads_anything_from_elsewhere(site):
 
 
 def external_addresses(css: str) -> list[str]:
-    found = (first or second for first, second in CSS_ADDRESS.findall(css))
-    return [each for each in found if EXTERNAL.match(each)]
+    addresses = (first or second for first, second in CSS_ADDRESS.findall(css))
+    return [address for address in addresses if EXTERNAL.match(address)]
 
 
 def test_every_command_has_a_section_with_its_options_and_an_example(site):

@@ -16,8 +16,8 @@ def rounded(vector, bits, group):
     """A vector after it was quantized."""
     if bits == 16:
         return np.asarray(vector, np.float64)
-    packed = mx.quantize(mx.array(vector, mx.float32)[None], group_size=group, bits=bits)
-    wide = mx.dequantize(*packed, group_size=group, bits=bits)
+    parts = mx.quantize(mx.array(vector, mx.float32)[None], group_size=group, bits=bits)
+    wide = mx.dequantize(*parts, group_size=group, bits=bits)
     return np.array(wide[0]).astype(np.float64)
 
 
@@ -173,23 +173,23 @@ class Head:
 
     def importance(self, rows, recent_from, *, holds=True):
         most = max([max(row.score, 0.0) for row in rows], default=0.0)
-        found = []
+        values = []
         for row in rows:
             worth = row.score
             if self.config.novelty != 0:
                 share = max(row.score, 0.0) / most if most > 0 else 0.0
                 worth = share + self.config.novelty * row.novelty
             stays = self.protected(row.position, recent_from) or (holds and row.held)
-            found.append(np.inf if stays else worth)
-        return found
+            values.append(np.inf if stays else worth)
+        return values
 
     def evict(self, count):
         importance = self.importance(self.rows, self.seen - self.config.recent_budget)
         order = sorted(
             range(len(self.rows)), key=lambda i: (importance[i], self.rows[i].position)
         )
-        gone = set(order[:count])
-        self.rows = [row for i, row in enumerate(self.rows) if i not in gone]
+        victims = set(order[:count])
+        self.rows = [row for i, row in enumerate(self.rows) if i not in victims]
 
     # recall
 
@@ -214,45 +214,45 @@ class Head:
         fixed = set(range(config.sink_size)).union(
             *(range(begin, end) for begin, end in config.pinned)
         )
-        asked = self.recall.rows or max(16, min(config.max_size // 2, 64))
-        return min(asked, config.max_size - 1 - len(fixed) - config.recent_budget)
+        rows = self.recall.rows or max(16, min(config.max_size // 2, 64))
+        return min(rows, config.max_size - 1 - len(fixed) - config.recent_budget)
 
     def wanted(self, q, k, scale, sinks):
         """Positions from the one that is asked for most."""
         count, tokens = self.seen, len(k)
         keys = np.concatenate([np.stack(self.old_keys), k.astype(np.float64)])
-        asked = np.zeros(count)
-        seen = np.zeros(count, bool)
+        largest = np.zeros(count)
+        visible = np.zeros(count, bool)
         for t in range(tokens):
             logits = scale * (q[:, t] @ keys[: count + t + 1].T)
-            asked = np.maximum(asked, softmax(logits, sinks).mean(axis=0)[:count])
-            seen |= np.isfinite(logits[:, :count]).any(axis=0)
+            largest = np.maximum(largest, softmax(logits, sinks).mean(axis=0)[:count])
+            visible |= np.isfinite(logits[:, :count]).any(axis=0)
         recent_from = count + tokens - self.config.recent_budget
         stays = [self.protected(j, recent_from) for j in range(count)]
-        asked[stays] = 0
+        largest[stays] = 0
         after, before = self.recall.spread, self.recall.before
-        best = [asked[max(0, j - after) : j + before + 1].max() for j in range(count)]
-        least = asked.max() * self.recall.threshold / 100
-        found = [
+        best = [largest[max(0, j - after) : j + before + 1].max() for j in range(count)]
+        least = largest.max() * self.recall.threshold / 100
+        candidates = [
             (-best[j], j)
             for j in range(count)
-            if seen[j] and best[j] > 0 and best[j] >= least and not stays[j]
+            if visible[j] and best[j] > 0 and best[j] >= least and not stays[j]
         ]
-        return [j for _, j in sorted(found)][: self.room()]
+        return [j for _, j in sorted(candidates)][: self.room()]
 
     def bring_back(self, q, k, scale, sinks):
-        wanted = self.wanted(q, k, scale, sinks)
+        positions = self.wanted(q, k, scale, sinks)
         recent_from = self.seen + len(k) - self.config.recent_budget
         if len(k) == 1:  # its row is the new token's already
             self.rows = [row for row in self.rows if row.position != self.victim]
         resident = self.rows
         here = {row.position for row in resident}
-        coming = [position for position in wanted if position not in here]
+        coming = [position for position in positions if position not in here]
         importance = self.importance(resident, recent_from, holds=False)
         going = sorted(
             (worth, row.position)
             for worth, row in zip(importance, resident, strict=True)
-            if np.isfinite(worth) and row.position not in wanted
+            if np.isfinite(worth) and row.position not in positions
         )
         coming = sorted(coming[: len(going)])
         going = {position for _, position in going[: len(coming)]}
@@ -260,7 +260,7 @@ class Head:
         places = sorted(row.in_ring for row in resident if row.position in going)
         self.rows = [row for row in self.rows if row.position not in going]
         for row in self.rows:
-            row.held = row.position in wanted and row.position in here
+            row.held = row.position in positions and row.position in here
         for position, in_ring in zip(coming, places, strict=True):
             bits = (self.storage.key, self.storage.value)
             if in_ring:
@@ -302,9 +302,9 @@ class BruteCache:
         outs = []
         for b, heads in enumerate(self.heads):
             for h, head in enumerate(heads):
-                mine = slice(h * group, (h + 1) * group)
-                own = None if sinks is None else sinks[mine]
-                outs.append(head.step(q[b, mine], k[b, h], v[b, h], scale, own))
+                group_heads = slice(h * group, (h + 1) * group)
+                own = None if sinks is None else sinks[group_heads]
+                outs.append(head.step(q[b, group_heads], k[b, h], v[b, h], scale, own))
         return np.concatenate(outs).reshape(q.shape[0], q.shape[1], q.shape[2], -1)
 
     def kept(self):

@@ -25,7 +25,7 @@ def _fallback_layer(config, row_format):
 def _fallback_recall(
     queries, keys, rows, ledger, archive, *, config, row_format=DENSE, **options
 ):
-    kept, state, came = ext.recall(
+    kept_rows, state, arrived = ext.recall(
         queries,
         keys,
         rows,
@@ -35,13 +35,15 @@ def _fallback_recall(
         fallback=True,
         **options,
     )
-    return Recalled(Rows(*kept), Ledger(*state), came)
+    return Recalled(Rows(*kept_rows), Ledger(*state), arrived)
 
 
 def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **options):
     config = core._native(config, row_format)
-    out, kept, state = ext.attend_in_operations(queries, rows, ledger, config=config, **options)
-    return Attended(out, Rows(*kept), Ledger(*state))
+    out, kept_rows, state = ext.attend_in_operations(
+        queries, rows, ledger, config=config, **options
+    )
+    return Attended(out, Rows(*kept_rows), Ledger(*state))
 
 
 def _fallback_attention(*arguments, **options):
@@ -137,23 +139,23 @@ def using_instructions(name):
 
 def held(cache):
     """Positions that each head holds, sorted, as nested lists [B][Hkv][...]."""
-    both = zip(cache.ledger.positions.tolist(), cache.ledger.held.tolist(), strict=True)
+    pairs = zip(cache.ledger.positions.tolist(), cache.ledger.held.tolist(), strict=True)
     return [
         [
             sorted(p for p, flag in zip(*head, strict=True) if flag)
             for head in zip(*sequence, strict=True)
         ]
-        for sequence in both
+        for sequence in pairs
     ]
 
 
 def hold(cache, share=0.4, seed=1):
     """Hold some rows that no other rule protects; the same in caches with the same rows."""
     positions = cache.ledger.positions
-    chosen = mx.random.uniform(shape=positions.shape, key=mx.random.key(seed)) < share
+    mask = mx.random.uniform(shape=positions.shape, key=mx.random.key(seed)) < share
     victims = mx.arange(positions.shape[2]) == cache.ledger.victim[..., None]
-    chosen = chosen & (positions < cache.offset - cache.config.recent_budget) & ~victims
-    cache.ledger = cache.ledger._replace(held=chosen)
+    mask = mask & (positions < cache.offset - cache.config.recent_budget) & ~victims
+    cache.ledger = cache.ledger._replace(held=mask)
     return held(cache)
 
 
@@ -180,42 +182,44 @@ def largest_difference(a, b):
     return mx.abs(a.astype(mx.float32) - b.astype(mx.float32)).max().item()
 
 
-def assert_same_state(one, other, tolerance=1e-5, context=""):
+def assert_same_state(first, second, tolerance=1e-5, context=""):
     """Positions equal row by row, scores and novelty close, same next victim."""
-    assert one.offset == other.offset, context
-    assert one.positions.tolist() == other.positions.tolist(), context
-    assert one.ledger.victim.tolist() == other.ledger.victim.tolist(), context
+    assert first.offset == second.offset, context
+    assert first.positions.tolist() == second.positions.tolist(), context
+    assert first.ledger.victim.tolist() == second.ledger.victim.tolist(), context
     for name in ("scores", "novelty", "key_sum"):
-        a, b = getattr(one.ledger, name), getattr(other.ledger, name)
+        a, b = getattr(first.ledger, name), getattr(second.ledger, name)
         scale = max(1.0, mx.abs(b).max().item())
         assert largest_difference(a, b) <= tolerance * scale, (context, name)
 
 
 def assert_invariants(cache):
     """What holds whatever attention does."""
-    config, seen = cache.config, cache.offset
-    always = set(range(min(config.sink_size, seen)))
-    always |= set(range(max(0, seen - config.recent_budget), seen))
+    config, count = cache.config, cache.offset
+    always = set(range(min(config.sink_size, count)))
+    always |= set(range(max(0, count - config.recent_budget), count))
     for begin, end in config.pinned:
-        always |= set(range(begin, min(end, seen)))
-    assert cache.length == min(seen, config.max_size)
+        always |= set(range(begin, min(end, count)))
+    assert cache.length == min(count, config.max_size)
     for sequence in kept(cache):
         for head in sequence:
             assert len(set(head)) == len(head) == cache.length
             assert always <= set(head)
-            assert max(head) < seen
+            assert max(head) < count
 
 
-def assert_same_archive(one, other):
+def assert_same_archive(first, second):
     """Keys and values bit by bit, novelty closely, in the same segments."""
-    assert saved_of(one) == saved_of(other)
-    assert (one.length, one.nbytes) == (other.length, other.nbytes)
-    for number, (mine, its) in enumerate(zip(one.arrays, other.arrays, strict=True)):
-        assert mine.shape == its.shape
+    assert saved_of(first) == saved_of(second)
+    assert (first.length, first.nbytes) == (second.length, second.nbytes)
+    for number, (array, second_array) in enumerate(
+        zip(first.arrays, second.arrays, strict=True)
+    ):
+        assert array.shape == second_array.shape
         if number % 2 == 0:
-            assert mx.array_equal(mine, its)
+            assert mx.array_equal(array, second_array)
         else:
-            assert largest_difference(mine, its) < 1e-5
+            assert largest_difference(array, second_array) < 1e-5
 
 
 __all__ = [

@@ -89,7 +89,7 @@ def recall(
     row_format: RowFormat = DENSE,
 ) -> Recalled:
     """The rows and the ledger once archived tokens that these queries ask for came back."""
-    kept, state, came = ext.recall(
+    kept_rows, state, arrived = ext.recall(
         queries,
         keys,
         rows,
@@ -102,7 +102,7 @@ def recall(
         sinks=sinks,
         also=also,
     )
-    return Recalled(Rows(*kept), Ledger(*state), came)
+    return Recalled(Rows(*kept_rows), Ledger(*state), arrived)
 
 
 def chosen_positions(

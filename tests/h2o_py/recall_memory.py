@@ -26,10 +26,10 @@ MIB = 1024
 def resident() -> dict[str, float]:
     """MiB in memory now and at most so far, and of the former what is not a file's."""
     status = Path("/proc/self/status").read_text("ascii")
-    found = {
+    matches = {
         name: re.search(rf"{name}:\s+(\d+)", status) for name in ("VmRSS", "VmHWM", "RssAnon")
     }
-    return {name: int(match[1]) / MIB for name, match in found.items() if match}
+    return {name: int(match[1]) / MIB for name, match in matches.items() if match}
 
 
 def tokens(count: int, heads: int) -> mx.array:

@@ -29,10 +29,10 @@ def test_archives_of_sessions_that_ended_go_but_for_those_to_keep(tmp_path):
 
 def test_an_archive_that_is_open_stays(tmp_path):
     folder = core.open_folder(str(tmp_path / "chat/layer-000"))
-    with pytest.raises(h2o_py.H2OFileError) as refused:
+    with pytest.raises(h2o_py.H2OFileError) as error:
         h2o_py.delete_archive(tmp_path / "chat")
-    assert refused.value.code == "archive_locked"
-    says(refused.value)
+    assert error.value.code == "archive_locked"
+    says(error.value)
     append(folder, 0)
     assert folder.flush()
 
@@ -41,9 +41,9 @@ def test_a_refusal_names_the_file_and_the_reason(tmp_path):
     mark = filled(tmp_path / "chat/layer-000", 1)
     segment = tmp_path / "chat/layer-000/000000.safetensors"
     segment.unlink()
-    with pytest.raises(h2o_py.H2OFileError) as refused:
+    with pytest.raises(h2o_py.H2OFileError) as error:
         core.open_folder(str(tmp_path / "chat/layer-000"), mark)
-    says(refused.value)
+    says(error.value)
 
 
 SIZES = {"sink_size": 2, "heavy_budget": 10, "recent_budget": 8}
@@ -100,14 +100,14 @@ def test_a_cache_recalls_the_same_from_files_as_from_memory(
     if is_joined:  # the last tokens of a chunk then read the whole archive
         join([memory])
         join([files])
-    wanted = take(memory, TRAFFIC, 0, **shape)
-    assert_equal(take(files, TRAFFIC, 0, **shape), wanted)
+    expected = take(memory, TRAFFIC, 0, **shape)
+    assert_equal(take(files, TRAFFIC, 0, **shape), expected)
     assert memory.recalled == files.recalled > 0
     assert_equal(files.ledger, memory.ledger)
     assert in_files(files) == 4
     assert len(files.archive.arrays) == 2  # of the 187 newest tokens
-    ours, its = files.archive, memory.archive
-    assert_equal(ours.rows(0, ours.length), its.rows(0, its.length))
+    first, second = files.archive, memory.archive
+    assert_equal(first.rows(0, first.length), second.rows(0, second.length))
 
 
 @pytest.mark.parametrize("after", [0, 70, 200, 330])
@@ -119,8 +119,8 @@ def test_a_saved_cache_can_be_of_any_moment(tmp_path, after):
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
     take(files, [600], 1)  # goes on, and is given up
     del files
-    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")[0][0]
-    assert_equal(take(loaded, TRAFFIC, 2), take(memory, TRAFFIC, 2))
+    restored = h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")[0][0]
+    assert_equal(take(restored, TRAFFIC, 2), take(memory, TRAFFIC, 2))
 
 
 def test_a_saved_cache_chooses_no_folder(tmp_path):
@@ -130,23 +130,23 @@ def test_a_saved_cache_chooses_no_folder(tmp_path):
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
     del files
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(h2o_py.H2OFileError) as refused:
+    with pytest.raises(h2o_py.H2OFileError) as error:
         h2o_py.load_cache(tmp_path / "saved.safetensors")
-    assert refused.value.code == "archive_not_given"
-    with pytest.raises(h2o_py.H2OFileError) as refused:
+    assert error.value.code == "archive_not_given"
+    with pytest.raises(h2o_py.H2OFileError) as error:
         h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "other")
-    assert refused.value.code == "archive_too_short"
+    assert error.value.code == "archive_too_short"
     assert [path for path in before if not path.exists()] == []
 
 
 def test_the_name_of_a_layer_is_all_that_counts_of_a_folder_that_is_named(tmp_path):
-    for named, wanted in (
+    for store, expected in (
         ("/elsewhere/layer-003", f"{tmp_path}/layer-003"),
         ("/elsewhere", str(tmp_path)),
         ("layer-003/..", str(tmp_path)),
     ):
-        settings = config(named)
-        assert saved_header._layer_folder(settings, str(tmp_path)) == wanted
+        settings = config(store)
+        assert saved_header._layer_folder(settings, str(tmp_path)) == expected
 
 
 def test_an_archive_without_arrays_that_tell_its_shape_is_refused(tmp_path):
@@ -156,9 +156,9 @@ def test_an_archive_without_arrays_that_tell_its_shape_is_refused(tmp_path):
     arrays, header = files.arrays, files.header
     assert in_files(files) == 1
     del files
-    with pytest.raises(h2o_py.H2OFileError) as refused:
+    with pytest.raises(h2o_py.H2OFileError) as error:
         H2OKVCache.restored(arrays[:7], header, str(tmp_path / "chat"))
-    assert refused.value.code == "archive_other"
+    assert error.value.code == "archive_other"
 
 
 def test_a_saved_cache_is_its_owners_only(tmp_path):
@@ -206,8 +206,8 @@ def test_trimmed_tokens_leave_the_files_again(tmp_path, n):
     assert memory.trim(n) == files.trim(n) == n
     assert in_files(files) == min(3, (956 - n) // 256 - ((956 - n) % 256 == 0))
     assert_equal(take(files, [700, 30], 1), take(memory, [700, 30], 1))
-    ours, its = files.archive, memory.archive
-    assert_equal(ours.rows(0, ours.length), its.rows(0, its.length))
+    first, second = files.archive, memory.archive
+    assert_equal(first.rows(0, first.length), second.rows(0, second.length))
 
 
 @pytest.mark.filterwarnings("ignore::h2o_py.errors.H2ORecallWarning")
@@ -221,9 +221,9 @@ def test_a_limit_lets_the_oldest_files_go(tmp_path):
     assert names == ["000003.safetensors", "lock", "manifest"]
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
     del files
-    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")[0][0]
-    assert_equal(take(loaded, TRAFFIC, 2), take(memory, TRAFFIC, 2))
-    assert loaded.archive.first == memory.archive.first
+    restored = h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")[0][0]
+    assert_equal(take(restored, TRAFFIC, 2), take(memory, TRAFFIC, 2))
+    assert restored.archive.first == memory.archive.first
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -265,14 +265,14 @@ def test_saved_caches_name_what_is_wrong_with_their_folder(tmp_path):
     files = H2OKVCache(config(tmp_path / "chat"))
     take(files, TRAFFIC, 0)
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
-    refused = pytest.raises(h2o_py.H2OFileError)
-    with refused as locked:
+    file_error = pytest.raises(h2o_py.H2OFileError)
+    with file_error as locked:
         h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")
     del files
     (tmp_path / "chat/manifest").unlink()
-    with refused as short:
+    with file_error as short:
         h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")
-    assert [caught.value.code for caught in (locked, short)] == [
+    assert [error.value.code for error in (locked, short)] == [
         "archive_locked",
         "archive_too_short",
     ]
@@ -300,9 +300,9 @@ def continued(mark, folder):
 )
 def test_a_mark_that_no_archive_made_is_refused(tmp_path, mark):
     session, count, chain = filled(tmp_path / "layer-000", 1)
-    with pytest.raises(h2o_py.H2OFileError) as refused:
+    with pytest.raises(h2o_py.H2OFileError) as error:
         continued(mark, tmp_path)
-    assert refused.value.code == "archive_other"
+    assert error.value.code == "archive_other"
     assert continued({"session": session, "count": count, "chain": chain}, tmp_path)
 
 
@@ -310,10 +310,10 @@ def test_the_command_says_what_is_wrong_with_the_folder(tmp_path):
     filled(tmp_path / "chat/layer-000", 1)
     command = ["generate", "--model", str(DEMO), "--prompt", "words " * 9, "--max-tokens", "1"]
     recall = ["--h2o-max-size", "96", "--h2o-recall", f"store={tmp_path / 'chat'}"]
-    with pytest.raises(SystemExit) as refused:
+    with pytest.raises(SystemExit) as error:
         commands.main([*command, *recall])
     problem = f"error: {tmp_path / 'chat/layer-000'} contains the archive of another"
-    assert str(refused.value.code).startswith(problem)
+    assert str(error.value.code).startswith(problem)
 
 
 @pytest.mark.nightly("test_a_cache_recalls_the_same_from_files_as_from_memory")
@@ -321,12 +321,12 @@ def test_the_command_says_what_is_wrong_with_the_folder(tmp_path):
 def test_a_recall_from_32768_tokens_in_files_stays_under_64_mib(tmp_path):
     """Nor does it bring the archive into memory, which is smaller than that."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.h2o_py.recall_memory"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, str(tmp_path / "layer"), "32768"],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    measured = json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    measured = json.loads(process.stdout)
     assert measured["came"] > 0
     assert measured["segments_in_files"] >= 124  # the newest are in memory
     assert measured["most"] - measured["before"] < min(64, measured["archive"])

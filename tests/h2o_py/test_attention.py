@@ -24,7 +24,7 @@ def problem(
 
 def check(attention, q, k, v, **options):
     out, scores = attention(q, k, v, scale=q.shape[-1] ** -0.5, **options)
-    wanted, wanted_scores = reference.scaled_dot_product_attention_with_scores(
+    expected, wanted_scores = reference.scaled_dot_product_attention_with_scores(
         q, k, v, scale=q.shape[-1] ** -0.5, **options
     )
     assert out.dtype == q.dtype
@@ -36,7 +36,7 @@ def check(attention, q, k, v, **options):
     assert mx.abs(gap).max().item() <= 1e-5 * max(1, q.shape[-1] / 64)
     # The fallback's output is MLX's own attention, which rounds its steps to the dtype.
     slack = 1 if attention is fast.scaled_dot_product_attention_with_scores else 2
-    assert largest_difference(out, wanted) <= slack * TOLERANCE[q.dtype]
+    assert largest_difference(out, expected) <= slack * TOLERANCE[q.dtype]
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -142,9 +142,9 @@ def test_large_logits_do_not_overflow():
 def test_wrong_shapes_are_named(change, message):
     shapes = {"q": (2, 8, 1, 64), "k": (2, 2, 33, 64), "v": (2, 2, 33, 64), **change}
     arrays = [mx.zeros(shapes[name]) for name in "qkv"]
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         fast.scaled_dot_product_attention_with_scores(*arrays, scale=1.0)
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 def test_wrong_dtypes_and_masks_are_named():

@@ -77,23 +77,23 @@ def test_layers_with_their_own_cache_have_null(tmp_path):
     caches = make_h2o_cache(model, COMMON, budgets=budgets)
     assert [c.config.recent_budget for c in caches if isinstance(c, H2OKVCache)] == [30, 10]
     wrong = load_budgets(budget_file(tmp_path, [entry(10, 30), None, None, None]))
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         make_h2o_cache(model, COMMON, budgets=wrong)
-    assert caught.value.code == "layer_keeps_own_cache"
-    assert "layers[0]" in caught.value.where
+    assert error.value.code == "layer_keeps_own_cache"
+    assert "layers[0]" in error.value.where
 
 
 def test_layers_that_budgets_leave_out_do_not_recall():
     common = dataclasses.replace(COMMON, recall=H2ORecall(rows=3))
-    chosen = Budgets((None, LayerBudget(5, 30), None), recall=(1, 2))
-    configs = [chosen.config_of(i, common) for i in range(3)]
+    budgets = Budgets((None, LayerBudget(5, 30), None), recall=(1, 2))
+    configs = [budgets.config_of(i, common) for i in range(3)]
     assert [config.recall_rows for config in configs] == [0, 3, 3]
     assert (configs[1].heavy_budget, configs[2].heavy_budget) == (5, 20)
-    assert chosen.config_of(0, COMMON) == COMMON
+    assert budgets.config_of(0, COMMON) == COMMON
     every = Budgets((None,) * 3)
     assert [every.config_of(i, common).recall_rows for i in range(3)] == [3] * 3
     named = dataclasses.replace(COMMON, recall=H2ORecall(rows=3, layers=(0,)))
-    assert [chosen.config_of(i, named).recall_rows for i in range(3)] == [3, 0, 0]
+    assert [budgets.config_of(i, named).recall_rows for i in range(3)] == [3, 0, 0]
 
 
 def test_budgets_that_do_not_fit_are_refused_naming_the_layer(tmp_path):
@@ -120,21 +120,21 @@ def test_pinned_positions_stay_in_every_layer_through_files_and_copies(tmp_path,
     save_prompt_cache(path, caches)
     caches = load_prompt_cache(path)
     run(model, caches, tokens=60, answer=20)
-    held = {0, 1, *range(5, 12), *range(40, 44), 95, 96, *range(134, 144)}
+    positions = {0, 1, *range(5, 12), *range(40, 44), 95, 96, *range(134, 144)}
     members = [m for c in caches for m in getattr(c, "caches", [c]) if hasattr(m, "attend")]
     assert members
     for cache in members:
         assert cache.offset == 144
-        assert all(held <= set(head) and len(head) == 48 for head in kept(cache)[0])
+        assert all(positions <= set(head) and len(head) == 48 for head in kept(cache)[0])
 
 
 def test_the_python_call_takes_pinned_storage_and_budgets(demo, tmp_path, monkeypatch):
-    made = []
+    calls = []
     original = generation.make_h2o_cache
     monkeypatch.setattr(
         generation,
         "make_h2o_cache",
-        lambda *a, **k: made.append(original(*a, **k)) or made[-1],
+        lambda *a, **k: calls.append(original(*a, **k)) or calls[-1],
     )
     path = budget_file(tmp_path, [entry(30, 20), None, None, None])
     generation.generate(
@@ -142,7 +142,7 @@ def test_the_python_call_takes_pinned_storage_and_budgets(demo, tmp_path, monkey
         h2o_config={"max_size": 64, "pinned": [[4, 9]]}, h2o_kv="k8v4", kv_group_size=32,
         h2o_budgets=load_budgets(path), max_tokens=8,
     )  # fmt: skip
-    (caches,) = made
+    (caches,) = calls
     assert [c.config.heavy_budget for c in caches] == [30, 32, 32, 32]
     assert {(c.row_format.key_bits, c.row_format.value_bits) for c in caches} == {(8, 4)}
     for cache in caches:
@@ -164,12 +164,12 @@ def test_attaching_hands_storage_and_budgets_to_mlx_lm(tmp_path):
 
 def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
     upstream = importlib.import_module("mlx_lm.generate")
-    used = []
+    caches_used = []
     step = upstream.generate_step
 
     def watched(prompt, model, *stream, **options):
         options["prompt_cache"] = make_prompt_cache(model)
-        used.append(options["prompt_cache"])
+        caches_used.append(options["prompt_cache"])
         return step(prompt, model, *stream, **options)
 
     monkeypatch.setattr(upstream, "generate_step", watched)
@@ -180,7 +180,7 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
              "--h2o-budgets", str(path)]  # fmt: skip
     assert commands.main(flags) == 0
     assert not routing.routing_installed()
-    (caches,) = used
+    (caches,) = caches_used
     assert [c.config.heavy_budget for c in caches] == [30, 32, 32, 32]
     assert {c.config.pinned for c in caches} == {((3, 7), (9, 11))}
     for cache in caches:
@@ -205,9 +205,9 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
     ],
 )
 def test_the_command_refuses_wrong_settings(flags, message, capsys):
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit) as error:
         commands.main(["generate", *flags])
-    assert caught.value.code == 2
+    assert error.value.code == 2
     assert message in capsys.readouterr().err
 
 
@@ -270,9 +270,9 @@ def test_every_family_reads_on_or_is_refused(family):
     if why_unfit(model) is not None or not any(rows):
         pytest.skip("no H2O cache serves it")
     if shares_one_mask(model):
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(ValueError) as error:
             make_h2o_cache(model, H2OConfig(24), budgets=budgets)
-        assert caught.value.code == "one_mask"
+        assert error.value.code == "one_mask"
         return
     caches = make_h2o_cache(model, H2OConfig(24), budgets=budgets)
     assert mx.isfinite(read(model, caches)).all().item()
@@ -282,7 +282,7 @@ def test_every_family_reads_on_or_is_refused(family):
 
 
 def test_settings_of_one_layer_alone_warn_as_ever():
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")
         Budgets((LayerBudget(8, 4, 16),)).config_of(0, H2OConfig(512))
-    assert [warning.category for warning in caught] == [H2OConfigWarning]
+    assert [warning.category for warning in records] == [H2OConfigWarning]

@@ -26,8 +26,8 @@ def test_below_capacity_it_is_exact_attention():
         out = step(cache, q, k, v)
         mask = plain.make_mask(tokens, return_array=False, window_size=None)
         keys, values = plain.update_and_fetch(k, v)
-        wanted = mx.fast.scaled_dot_product_attention(q, keys, values, scale=0.125, mask=mask)
-        assert largest_difference(out, wanted) < 1e-5
+        expected = mx.fast.scaled_dot_product_attention(q, keys, values, scale=0.125, mask=mask)
+        assert largest_difference(out, expected) < 1e-5
 
 
 def test_the_buffer_grows_in_steps_of_256_up_to_max_size():
@@ -45,9 +45,9 @@ def test_a_full_cache_evicts_one_row_a_token_and_moves_none():
     step(cache, *random_tokens(1))
     after = cache.positions.tolist()
     for old, new in zip(before[0], after[0], strict=True):
-        changed = [i for i in range(32) if old[i] != new[i]]
-        assert len(changed) == 1
-        assert new[changed[0]] == 100
+        indices = [i for i in range(32) if old[i] != new[i]]
+        assert len(indices) == 1
+        assert new[indices[0]] == 100
 
 
 def test_a_thousand_steps_leave_no_graph_behind():
@@ -75,9 +75,9 @@ def test_fetched_rows_evaluated_late_are_those_of_their_time():
     for (q, k, v), late in zip(new, lazy, strict=True):
         keys, _ = twin.update_and_fetch(k, v)
         mx.eval(keys)
-        wanted = keys.tolist()
+        expected = keys.tolist()
         twin.attend(q, scale=0.125)
-        assert late.tolist() == wanted
+        assert late.tolist() == expected
 
 
 def test_masks_are_over_rows_not_over_positions():
@@ -87,28 +87,28 @@ def test_masks_are_over_rows_not_over_positions():
     mask = cache.make_mask(5, return_array=True)
     assert mask.shape == (5, 37)
     assert mask[0].tolist() == [True] * 33 + [False] * 4
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         cache.make_mask(1, window_size=16)
-    assert caught.value.code == "sliding_window"
+    assert error.value.code == "sliding_window"
     young = filled(SMALL, 8)
     assert young.make_mask(2, window_size=4).shape == (2, 10)
 
 
 def test_a_state_of_another_kind_is_refused_by_name():
     cache = filled(SMALL, 50)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         H2OKVCache.restored(cache.arrays[:2], cache.header)
-    assert caught.value.code == "other_state"
-    with pytest.raises(ValueError) as caught:
+    assert error.value.code == "other_state"
+    with pytest.raises(ValueError) as error:
         H2OKVCache.restored(cache.arrays, ("h2o.dense.99", *cache.header[1:]))
-    assert caught.value.code == "other_state_format"
+    assert error.value.code == "other_state_format"
 
 
 def test_attend_without_a_write_is_refused():
     cache = filled(SMALL, 10)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         cache.attend(random_tokens(1)[0], scale=1.0)
-    assert caught.value.code == "attend_before_write"
+    assert error.value.code == "attend_before_write"
 
 
 def test_whoever_knows_the_next_victim_has_read_the_values(tmp_path):

@@ -35,15 +35,15 @@ def test_round_trips_through_json():
 
 
 def test_few_recent_tokens_are_warned_about_where_the_configuration_is_made():
-    with pytest.warns(H2OConfigWarning, match="recent_budget = 28 is below 64") as caught:
+    with pytest.warns(H2OConfigWarning, match="recent_budget = 28 is below 64") as records:
         H2OConfig(64)
-    assert caught[0].filename == __file__
+    assert records[0].filename == __file__
 
 
 def test_an_error_is_a_value_that_front_ends_word_and_processes_exchange():
-    with pytest.raises(H2OConfigError) as caught:
+    with pytest.raises(H2OConfigError) as raised:
         H2OConfig(64, heavy_budget=-1)
-    error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  our own
+    error = pickle.loads(pickle.dumps(raised.value))  # noqa: S301  our own
     assert (error.code, error.field) == ("out_of_range", "heavy_budget")
     assert error.values["value"] == -1
     assert error.what(lambda field: f"<{field}>") == (
@@ -89,9 +89,9 @@ def refusals():
     """Return each of them with what is said of it."""
     texts = []
     for values in REFUSED:
-        with pytest.raises(H2OConfigError) as caught:
+        with pytest.raises(H2OConfigError) as error:
             H2OConfig.from_dict(values)
-        texts.append(f"{values}\n{caught.value}\n")
+        texts.append(f"{values}\n{error.value}\n")
     return "\n".join(texts)
 
 
@@ -119,7 +119,7 @@ def test_the_core_refuses_what_python_refuses():
     from h2o_py._compiled import ext
 
     settings = vars(H2OConfig(64))
-    stored = {
+    names = {
         "key_bits": 16,
         "value_bits": 16,
         "group_size": 64,
@@ -130,7 +130,7 @@ def test_the_core_refuses_what_python_refuses():
 
     def make(changes):
         policy = SimpleNamespace(**{key: changes.get(key, settings[key]) for key in settings})
-        rows = {key: changes.get(key, stored[key]) for key in stored}
+        rows = {key: changes.get(key, names[key]) for key in names}
         return ext.CacheConfig(policy, **rows)
 
     make({})
@@ -141,9 +141,9 @@ def test_the_core_refuses_what_python_refuses():
         ({"group_size": 16}, "group_size is 16; it must be 32, 64 or 128."),
         ({"score": "mean"}, "'known': 'peak, softmax, abs_logit'"),
     ]:
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(ValueError) as error:
             make(change)
-        assert message in str(caught.value)
+        assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_by_default_half_of_the_rows_and_at_most_64_are_recalled_where_there_is_
 
 
 def test_recall_is_a_mapping_true_or_null_in_a_file():
-    written = {"rows": 9, "layers": [0, 2], "store": "here", "limit": 1 << 40}
-    config = H2OConfig.from_dict({"max_size": 512, "recall": written})
+    document = {"rows": 9, "layers": [0, 2], "store": "here", "limit": 1 << 40}
+    config = H2OConfig.from_dict({"max_size": 512, "recall": document})
     assert config.recall == H2ORecall(9, layers=(0, 2), store="here", limit=1 << 40)
     assert H2OConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert H2OConfig.from_dict({"max_size": 512, "recall": True}).recall == H2ORecall()
@@ -199,9 +199,9 @@ def test_a_command_line_gives_the_same_settings_as_words():
 
 
 def test_rows_that_cannot_be_held_are_warned_about_once():
-    with pytest.warns(H2OConfigWarning, match="255") as caught:
+    with pytest.warns(H2OConfigWarning, match="255") as records:
         config = H2OConfig(512, recall=H2ORecall(rows=400))
-    assert [warning.message.code for warning in caught] == ["recall_rows_shrink"]
+    assert [warning.message.code for warning in records] == ["recall_rows_shrink"]
     assert config.recall_rows == 255
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -37,8 +37,8 @@ def test_scores_follow_the_closed_form_of_the_average():
     step(cache, q, k, v)
     logits = mx.abs(q.reshape(2, 2, 5, 8) @ k.reshape(2, 1, 5, 8).swapaxes(2, 3)) * 8**-0.5
     m = logits.mean(axis=1)  # [Hkv, L, N]
-    wanted = 0.25 * m[:, 2, 0] + 0.25 * m[:, 3, 0] + 0.5 * m[:, 4, 0]
-    assert mx.allclose(cache.scores[0, :, 0], wanted, atol=1e-6).item()
+    expected = 0.25 * m[:, 2, 0] + 0.25 * m[:, 3, 0] + 0.5 * m[:, 4, 0]
+    assert mx.allclose(cache.scores[0, :, 0], expected, atol=1e-6).item()
     assert mx.allclose(cache.scores[0, :, 4], m[:, 4, 4], atol=1e-6).item()
 
 
@@ -55,12 +55,12 @@ def test_scores_of_peak_fade_and_rise():
 
 
 def novelty_in_any_chunks(config, q, k, v):
-    whole, parts = H2OKVCache(config), H2OKVCache(config)
-    step(whole, q, k, v)
+    at_once, parts = H2OKVCache(config), H2OKVCache(config)
+    step(at_once, q, k, v)
     for begin, end in ((0, 1), (1, 6), (6, 12)):
         step(parts, *(a[:, :, begin:end] for a in (q, k, v)))
-    assert largest_difference(whole.ledger.novelty, parts.ledger.novelty) < 1e-6
-    return whole.ledger.novelty
+    assert largest_difference(at_once.ledger.novelty, parts.ledger.novelty) < 1e-6
+    return at_once.ledger.novelty
 
 
 def test_novelty_is_the_distance_from_the_sum_of_all_keys_and_ignores_chunking():
@@ -70,8 +70,8 @@ def test_novelty_is_the_distance_from_the_sum_of_all_keys_and_ignores_chunking()
     novelty = novelty_in_any_chunks(config, q, k, v)
     unit = k[0] / mx.linalg.norm(k[0], axis=-1, keepdims=True)
     total = mx.cumsum(unit, axis=1)
-    wanted = 1 - (unit * total).sum(-1) / mx.linalg.norm(total, axis=-1)
-    assert largest_difference(novelty[0, :, :12], wanted) < 1e-6
+    expected = 1 - (unit * total).sum(-1) / mx.linalg.norm(total, axis=-1)
+    assert largest_difference(novelty[0, :, :12], expected) < 1e-6
 
 
 def test_a_key_is_novel_when_it_follows_the_mean_less_than_a_typical_one_and_the_margin():
@@ -85,12 +85,10 @@ def test_a_key_is_novel_when_it_follows_the_mean_less_than_a_typical_one_and_the
     total = mx.cumsum(unit, axis=1)
     cosines = unit @ unit.swapaxes(1, 2)
     for t in range(12):
-        others = (mx.tril(cosines, -1)[:, : t + 1, : t + 1]).sum((1, 2)) / max(
-            1, t * (t + 1) / 2
-        )
+        mean = (mx.tril(cosines, -1)[:, : t + 1, : t + 1]).sum((1, 2)) / max(1, t * (t + 1) / 2)
         along = (unit[:, t] * total[:, t]).sum(-1) / mx.linalg.norm(total[:, t], axis=-1)
-        wanted = mx.maximum(0.0, mx.sqrt(mx.maximum(0.0, others)) - along - 0.125)
-        assert largest_difference(novelty[0, :, t], wanted) < 1e-5
+        expected = mx.maximum(0.0, mx.sqrt(mx.maximum(0.0, mean)) - along - 0.125)
+        assert largest_difference(novelty[0, :, t], expected) < 1e-5
     assert (novelty[0, :, 7] > 0.5).all().item()
     assert (novelty == 0).any().item()
 
@@ -115,16 +113,16 @@ def test_an_additive_mask_that_means_to_hide_leaves_scores_alone():
 
 def test_rows_that_are_held_stay_where_others_would():
     config = H2OConfig(37, sink_size=2, heavy_budget=12, recent_budget=10, pinned=((5, 7),))
-    ours, free = (filled(config, 60) for _ in range(2))
-    positions = hold(ours)
+    cache, free = (filled(config, 60) for _ in range(2))
+    positions = hold(cache)
     assert sum(len(head) for head in positions[0]) > 4
     for tokens in (*[1] * 40, 9, 1, 20):
         new = random_tokens(tokens)
-        step(ours, *new)
+        step(cache, *new)
         step(free, *new)
-    for all_kept, all_held in zip(kept(ours)[0], positions[0], strict=True):
+    for all_kept, all_held in zip(kept(cache)[0], positions[0], strict=True):
         assert set(all_held) <= set(all_kept)
-    assert kept(ours) != kept(free)
+    assert kept(cache) != kept(free)
     assert free.ledger.held is None
     with pytest.raises(ValueError, match="held"):
         free.ledger = free.ledger._replace(held=mx.zeros((1, 2, 36), mx.bool_))
@@ -168,9 +166,9 @@ def test_wrong_arguments_of_attend_are_named(change, message):
     ledger = fast.make_ledger(1, 2, 8, config)
     rows = Rows(mx.zeros((1, 2, 40, 16)))
     arguments = {"tokens": 1, "offset": 0, **change}
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         fast.cache_attend(mx.zeros((1, 4, 1, 8)), rows, ledger, config=config, **arguments)
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

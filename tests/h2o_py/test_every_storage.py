@@ -62,14 +62,14 @@ def test_files_and_copies_continue_identically(kv, tokens, recall, tmp_path):
     for new in later:  # such steps write in place
         outs.append(step(cache, *new))
         mx.eval(outs)
-    for other in (upstream, own, *copies):
+    for twin in (upstream, own, *copies):
         for new, out in zip(later, outs, strict=True):
-            assert largest_difference(step(other, *new), out) == 0  # evaluates it
-        assert_same_state(other, cache, 0)
-        assert (other.config, other.row_format) == (cache.config, cache.row_format)
+            assert largest_difference(step(twin, *new), out) == 0  # evaluates it
+        assert_same_state(twin, cache, 0)
+        assert (twin.config, twin.row_format) == (cache.config, cache.row_format)
         if recall is not None:
-            assert held(other) == held(cache)
-            assert_same_archive(other.archive, cache.archive)
+            assert held(twin) == held(cache)
+            assert_same_archive(twin.archive, cache.archive)
 
 
 def test_mlx_can_evaluate_and_save_its_state(kv):
@@ -93,9 +93,9 @@ def test_a_write_that_was_not_attended_is_remembered(kv):
 def test_what_was_handed_out_stays_as_it_was(kv):
     cache = filled(kv, 60)
     q, k, v = random_tokens(1)
-    fetched = cache.update_and_fetch(k, v)
+    views = cache.update_and_fetch(k, v)
     cache.attend(q, scale=0.125)
-    arrays = [*fetched, cache.keys, *cache.arrays]
+    arrays = [*views, cache.keys, *cache.arrays]
     before = [array.tolist() for array in arrays]
     for _ in range(20):
         mx.eval(step(cache, *random_tokens(1)))

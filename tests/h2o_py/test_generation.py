@@ -51,9 +51,9 @@ def test_caches_that_nothing_uses_leave_memory_before_garbage_is_collected(
     try:
         caches = make_h2o_cache(model, config)
         greedy(model, long_prompt(tokenizer, 300), caches)
-        used = [weakref.ref(cache) for cache in caches]
+        references = [weakref.ref(cache) for cache in caches]
         del caches
-        assert [ref() for ref in used] == [None] * len(used)
+        assert [ref() for ref in references] == [None] * len(references)
     finally:
         gc.enable()
 
@@ -94,9 +94,9 @@ def test_h2o_config_of_the_python_call_bounds_the_cache(demo, monkeypatch):
 
 @pytest.mark.parametrize("option", ["draft_model", "kv_bits", "max_kv_size", "prompt_cache"])
 def test_options_that_contradict_h2o_config_are_refused_by_name(demo, option):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         generation.generate(*demo, "x", h2o_config={"max_size": 40}, **{option: 8})
-    assert (caught.value.code, caught.value.values["option"]) == ("excluded_option", option)
+    assert (error.value.code, error.value.values["option"]) == ("excluded_option", option)
 
 
 def test_attaching_makes_the_models_own_caches_h2o_and_detaching_undoes_it(demo):
@@ -111,11 +111,11 @@ def test_attaching_makes_the_models_own_caches_h2o_and_detaching_undoes_it(demo)
 
 def test_files_of_another_kind_are_refused_by_name(demo, tmp_path):
     model, _ = demo
-    other = tmp_path / "weights.safetensors"
-    mx.save_safetensors(str(other), {"x": mx.zeros(3)}, {"format": "mlx"})
-    with pytest.raises(ValueError) as caught:
-        load_cache(other)
-    assert caught.value.code == "not_a_cache_file"
+    path = tmp_path / "weights.safetensors"
+    mx.save_safetensors(str(path), {"x": mx.zeros(3)}, {"format": "mlx"})
+    with pytest.raises(ValueError) as error:
+        load_cache(path)
+    assert error.value.code == "not_a_cache_file"
     with pytest.raises(ValueError, match="cache 0 is empty"):
         save_cache(tmp_path / "x.safetensors", make_h2o_cache(model, H2OConfig(64)))
     with pytest.raises(ValueError, match="cache 0 is KVCache"):
@@ -123,9 +123,9 @@ def test_files_of_another_kind_are_refused_by_name(demo, tmp_path):
     newer = tmp_path / "newer.safetensors"
     header = {"kind": "h2o-pack cache", "version": "9"}
     mx.save_safetensors(str(newer), {"x": mx.zeros(3)}, header)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         load_cache(newer)
-    assert caught.value.code == "other_cache_version"
+    assert error.value.code == "other_cache_version"
 
 
 def test_another_mlx_is_refused_with_what_to_run(monkeypatch, capsys):
@@ -141,17 +141,17 @@ def test_the_command_alone_tells_how_to_use_it(capsys):
     assert commands.main([]) == 2
     assert "usage: python -m h2o_py generate" in capsys.readouterr().err
     assert commands.main(["bench"]) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("error: 'bench' is not a command of h2o_py.\nusage: ")
-    assert "h2o-pack --help" in printed
+    output = capsys.readouterr().err
+    assert output.startswith("error: 'bench' is not a command of h2o_py.\nusage: ")
+    assert "h2o-pack --help" in output
     assert commands.main(["--help"]) == 0
 
 
 def test_the_command_has_an_option_for_each_setting(capsys):
     with pytest.raises(SystemExit):
         commands.main(["generate", "--help"])
-    printed = capsys.readouterr().out
-    assert all(f"--h2o-{field.name.replace('_', '-')}" in printed for field in FIELDS)
+    output = capsys.readouterr().out
+    assert all(f"--h2o-{field.name.replace('_', '-')}" in output for field in FIELDS)
 
 
 def test_the_command_takes_recall_in_words(monkeypatch, capsys):

@@ -61,11 +61,11 @@ def call(function, arguments, **changes):
     arguments = {**arguments, **changes}
     ledger = arguments["ledger"]
     names = {"write": ("keys", "values"), "attend": ("queries", "ledger", "tokens")}[function]
-    chosen = {n: arguments[n] for n in (*names, "rows", "offset", "config", "row_format")}
+    options = {n: arguments[n] for n in (*names, "rows", "offset", "config", "row_format")}
     if function == "write":
-        mx.eval(core.cache_write(victim=ledger.victim, **chosen))
+        mx.eval(core.cache_write(victim=ledger.victim, **options))
     else:
-        mx.eval(core.cache_attend(**chosen))
+        mx.eval(core.cache_attend(**options))
 
 
 def widened(array):
@@ -187,9 +187,9 @@ def test_arrays_without_memory_of_their_own_are_no_way_around():
 @pytest.mark.parametrize("length", [LARGEST - 1, LARGEST, 257, -1])
 def test_an_archive_without_the_arrays_of_its_tokens_is_refused(length):
     """Found by `make fuzz`: the number of segments overflowed."""
-    saved = {"bits": 4, "dtype": "mlx.core.float32", "first": 0, "group_size": 32}
+    header = {"bits": 4, "dtype": "mlx.core.float32", "first": 0, "group_size": 32}
     with pytest.raises(ValueError, match="Archive"):
-        core.Archive.restored([], saved, H2ORecall(), key_dim=64, length=length)
+        core.Archive.restored([], header, H2ORecall(), key_dim=64, length=length)
 
 
 @pytest.mark.parametrize("seen", [12, 60])  # with free rows, and where the last tokens ask
@@ -216,8 +216,8 @@ def test_tokens_that_do_not_fit_leave_a_layers_cache_as_it_was(kv, seen):
         assert (cache.offset, cache.length) == (twin.offset, twin.length)
     for layer in (cache, twin):
         layer.update_and_fetch(k, v)
-    ours, theirs = (layer.attend(q, scale=0.2, mask="causal") for layer in (cache, twin))
-    assert mx.array_equal(ours, theirs)
+    first, second = (layer.attend(q, scale=0.2, mask="causal") for layer in (cache, twin))
+    assert mx.array_equal(first, second)
     assert mx.array_equal(cache.positions, twin.positions)
 
 

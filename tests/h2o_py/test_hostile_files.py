@@ -33,8 +33,8 @@ def put(array, index, value):
     flat, place = array.reshape(-1), 0
     for size, at in zip(array.shape, index, strict=True):
         place = place * size + at % size
-    chosen = mx.arange(flat.size) == place
-    return mx.where(chosen, mx.array(value, array.dtype), flat).reshape(array.shape)
+    mask = mx.arange(flat.size) == place
+    return mx.where(mask, mx.array(value, array.dtype), flat).reshape(array.shape)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def refused(cache, arrays, header, error=H2OStateError):
     with pytest.raises(error) as caught:
         type(cache).restored(arrays, header)
     assert caught.value.what()
-    taken = filled("dense", 40) if type(cache).FORMAT == "h2o.dense.1" else cache.copy()
+    target = filled("dense", 40) if type(cache).FORMAT == "h2o.dense.1" else cache.copy()
     with pytest.raises(error):
-        taken.arrays, taken.header = arrays, header
-    assert (taken.empty(), taken.offset, taken.length) == (True, 0, 0)
+        target.arrays, target.header = arrays, header
+    assert (target.empty(), target.offset, target.length) == (True, 0, 0)
     return caught.value
 
 
@@ -193,25 +193,25 @@ def test_json_that_no_cache_writes_is_refused(kv):
 @pytest.mark.parametrize("kv", [kv for kv in STORAGES if kv != "dense"])
 def test_a_row_format_that_contradicts_the_rows_is_refused(kv):
     cache = filled(kv, 70)
-    saved = json.loads(cache.header[5])
-    for name in saved:
+    document = json.loads(cache.header[5])
+    for name in document:
         if name in ("value_dim", "rotated"):  # of which the rows say nothing
             continue
         for value in (None, 1, "8", 8.0, True, [8], 2**70, "mlx.core.int8"):
-            text = json.dumps({**saved, name: value})
+            text = json.dumps({**document, name: value})
             refused(cache, cache.arrays, changed(cache.header, 5, text), H2OError)
-        missing = {key: saved[key] for key in saved if key != name}
+        missing = {key: document[key] for key in document if key != name}
         refused(cache, cache.arrays, changed(cache.header, 5, json.dumps(missing)))
-    other = json.dumps({**saved, "dtype": "mlx.core.float16"})
-    refused(cache, cache.arrays, changed(cache.header, 5, other))
-    refused(cache, cache.arrays, changed(cache.header, 5, json.dumps({**saved, "more": 1})))
+    changed_text = json.dumps({**document, "dtype": "mlx.core.float16"})
+    refused(cache, cache.arrays, changed(cache.header, 5, changed_text))
+    refused(cache, cache.arrays, changed(cache.header, 5, json.dumps({**document, "more": 1})))
 
 
 def test_the_values_head_dim_of_a_file_is_not_believed():
     cache = filled("r16h8", 70)
-    saved = json.loads(cache.header[5])
+    document = json.loads(cache.header[5])
     for value_dim in (0, 1, 1 << 20, LARGEST):
-        text = json.dumps({**saved, "value_dim": value_dim})
+        text = json.dumps({**document, "value_dim": value_dim})
         twin = type(cache).restored(cache.arrays, changed(cache.header, 5, text))
         assert twin.header == cache.header
         mx.eval(step(twin, *random_tokens(20)))
@@ -226,10 +226,10 @@ def test_files_that_were_changed_are_refused_by_name(kv, tmp_path):
     last = len(cache.arrays) - 4  # the positions
     hostile = {**arrays, f"1.{last}": mx.zeros_like(arrays[f"1.{last}"])}
     mx.save_safetensors(path, hostile, header)
-    with pytest.raises(H2OStateError) as caught:
+    with pytest.raises(H2OStateError) as error:
         load_cache(path)
-    assert caught.value.code == "damaged_positions"
-    assert "cache 1" in caught.value.where
+    assert error.value.code == "damaged_positions"
+    assert "cache 1" in error.value.where
     for name in ("layers", "metadata"):
         for text in ("", "{", "7", "[7]", '[[""]]', "[[]]", '{"a": 1}', "[" * 100_000):
             mx.save_safetensors(path, arrays, {**header, name: text})
@@ -244,16 +244,16 @@ def test_files_that_were_changed_are_refused_by_name(kv, tmp_path):
 def test_a_file_that_is_cut_or_none_is_refused(tmp_path):
     path = tmp_path / "cache.safetensors"
     save_cache(path, [filled("dense", 20)])
-    whole = path.read_bytes()
-    for length in (0, 4, 8, 100, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
-        with pytest.raises(H2OFileError) as caught:
+    content = path.read_bytes()
+    for length in (0, 4, 8, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(H2OFileError) as error:
             load_cache(path)
-        assert caught.value.code == "unreadable_cache_file"
-    path.write_bytes(b"\xff" * 8 + whole[8:])
-    with pytest.raises(H2OFileError) as caught:
+        assert error.value.code == "unreadable_cache_file"
+    path.write_bytes(b"\xff" * 8 + content[8:])
+    with pytest.raises(H2OFileError) as error:
         load_cache(path)
-    assert caught.value.code == "unreadable_cache_file"
+    assert error.value.code == "unreadable_cache_file"
 
 
 def test_shapes_whose_bytes_overflow_are_refused():

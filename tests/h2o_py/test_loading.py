@@ -30,15 +30,15 @@ def evil(tmp_path):
 
 def test_a_model_with_code_is_refused_before_mlx_lm_sees_it(evil, monkeypatch):
     monkeypatch.setattr(mlx_lm.utils, "load", None)
-    with pytest.raises(H2OModelError) as caught:
+    with pytest.raises(H2OModelError) as error:
         loading.load(str(evil))
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"{evil}/config.json: it names a model_file, which is Python code of the model. "
         "h2o_py runs no code of models: choose another model."
     )
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as user_error:
         models.load(str(evil))
-    assert refused.value.code == ExitCode.MODEL
+    assert user_error.value.code == ExitCode.MODEL
 
 
 @pytest.mark.parametrize("command", ["profile", "bench", "eval"])
@@ -50,16 +50,18 @@ def test_the_commands_that_measure_refuse_it(evil, command):
 
 def test_generate_refuses_it(evil):
     arguments = ["--model", str(evil), "--prompt", "x"]
-    for ours in ([], ["--h2o-max-size", "64"]):
+    for options in ([], ["--h2o-max-size", "64"]):
         with pytest.raises(SystemExit, match="names a model_file"):
-            commands.generate([*arguments, *ours])
+            commands.generate([*arguments, *options])
 
 
 def test_code_of_a_tokenizer_is_not_asked_about(tmp_path, monkeypatch):
-    given = {}
-    monkeypatch.setattr(mlx_lm.utils, "load", lambda folder, **options: given.update(options))
+    settings = {}
+    monkeypatch.setattr(
+        mlx_lm.utils, "load", lambda folder, **options: settings.update(options)
+    )
     loading.load(str(write_model(tmp_path / "tiny")), tokenizer_config={"a": 1})
-    assert given == {"tokenizer_config": {"a": 1, "trust_remote_code": False}}
+    assert settings == {"tokenizer_config": {"a": 1, "trust_remote_code": False}}
 
 
 def test_nothing_that_is_code_is_fetched(hub):
@@ -73,9 +75,9 @@ def test_nothing_that_is_code_is_fetched(hub):
 
 @pytest.mark.parametrize("name", ["demo", "nobody/nothing", "../x/y/z"])
 def test_a_model_that_is_not_there_is_an_error_of_one_line(hub, name):
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit) as error:
         commands.generate(["--model", name, "--prompt", "x", "--h2o-max-size", "64"])
-    said = str(caught.value)
+    message = str(error.value)
     problem = f"{name} is not a folder, and cannot be downloaded from the hub: "
-    assert said.startswith(f"error: {problem}")
-    assert "\n" not in said
+    assert message.startswith(f"error: {problem}")
+    assert "\n" not in message

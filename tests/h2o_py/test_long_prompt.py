@@ -87,11 +87,11 @@ def test_a_chunk_leaves_no_more_memory_in_use_than_the_cache_says(kv):
     cache = STORAGES[kv](H2OConfig(512), 64)
     for _ in range(3):
         new = random_tokens(400, heads=2, kv_heads=1)
-        held = active_memory() - cache.nbytes
+        overhead = active_memory() - cache.nbytes
         mx.eval(step(cache, *new), cache.state)
         del new
     reused = 16 * 1024  # MLX takes freed buffers that are up to two pages larger
-    assert active_memory() - cache.nbytes <= held + reused
+    assert active_memory() - cache.nbytes <= overhead + reused
 
 
 def by_position(cache, values):
@@ -105,8 +105,8 @@ def test_scores_depend_on_chunking_by_the_observation_window_alone(score):
     wide = H2OConfig(512, score=score, observation_window=300)
     caches = [_refilled(wide, chunk) for chunk in CHUNKS]
     scores = [by_position(cache, cache.scores) for cache in caches]
-    for other in scores[1:]:
-        assert largest_difference(other, scores[0]) < 1e-5
+    for row in scores[1:]:
+        assert largest_difference(row, scores[0]) < 1e-5
     narrow = H2OConfig(512, score=score, observation_window=20)
     unseen = [by_position(c, c.scores) for c in (_refilled(narrow, chunk) for chunk in CHUNKS)]
     assert largest_difference(unseen[0], unseen[1]) < 1e-5  # no chunk longer than the window
@@ -117,9 +117,9 @@ def test_without_scores_and_without_attention_the_kept_rows_are_those_of_novelty
     config = H2OConfig(
         64, sink_size=4, heavy_budget=20, recent_budget=24, novelty=2.0, novelty_margin=0.0
     )
-    whole = _refilled(H2OConfig(512, novelty_margin=0.0), 300)
-    novelty = by_position(whole, whole.ledger.novelty).tolist()
-    assert sum(each > 0 for each in novelty) > 36
+    complete = _refilled(H2OConfig(512, novelty_margin=0.0), 300)
+    novelty = by_position(complete, complete.ledger.novelty).tolist()
+    assert sum(value > 0 for value in novelty) > 36
     cache = _refilled(config, 300, attend=False)
     evictable = sorted(range(4, 276), key=lambda p: novelty[p])
     assert kept(cache)[0][0] == sorted({*range(4), *range(276, 300), *evictable[-36:]})

@@ -79,9 +79,9 @@ def test_it_exposes_no_bits_and_takes_nothing_back():
     assert cache.trim(2) == 0
     with pytest.raises(ValueError, match="heavy_bits must be one of 4, 8, 16, got 2"):
         MixedH2OKVCache(SMALL, heavy_bits=2)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         MixedH2OKVCache.restored(cache.arrays[:3], cache.header)
-    assert caught.value.code == "other_state"
+    assert error.value.code == "other_state"
 
 
 def test_a_ledger_of_another_size_is_named():

@@ -123,16 +123,16 @@ def test_past_the_budget_it_goes_on_within_its_rows(family, kv):
     caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
     _, logprobs = generated(model, caches, chunk(family))
     assert mx.isfinite(logprobs).all().item()
-    seen = PROMPT + ANSWER
-    used = [cache for cache in evicting(caches) if not cache.empty()]
+    count = PROMPT + ANSWER
+    filled = [cache for cache in evicting(caches) if not cache.empty()]
     linear = family == "nemotron-nas"  # one of its caches belongs to a linear layer
-    assert len(used) == len(evicting(caches)) - linear > 0
-    for cache in used:
+    assert len(filled) == len(evicting(caches)) - linear > 0
+    for cache in filled:
         cache.settle()
-        assert (cache.offset, cache.length, cache.keys.shape[2]) == (seen, 32, 32)
+        assert (cache.offset, cache.length, cache.keys.shape[2]) == (count, 32, 32)
         for head in kept(cache)[0]:
             assert head[:3] == [0, 1, 2]
-            assert head[-10:] == list(range(seen - 10, seen))
+            assert head[-10:] == list(range(count - 10, count))
             assert len(set(head)) == 32
         has_scores = family not in {*WITHOUT_SCORES, *RARER_WITHOUT_SCORES}
         assert (cache.scores >= 0).all().item() == has_scores
@@ -183,11 +183,11 @@ def test_layers_without_full_attention_keep_the_models_own_cache(family, kinds):
     caches = make_h2o_cache(model, SMALL)
     assert [type(c).__name__ for c in caches] == kinds
     generated(model, caches)
-    for own, ours in zip(make_prompt_cache(model), caches, strict=True):
+    for own, cache in zip(make_prompt_cache(model), caches, strict=True):
         if type(own).__name__ == "RotatingKVCache":
-            assert (ours.max_size, ours.offset) == (SLIDING, PROMPT + ANSWER)
-        if isinstance(ours, H2OCacheList):
-            assert [type(m).__name__ for m in ours.caches] == ["ArraysCache", "H2OKVCache"]
+            assert (cache.max_size, cache.offset) == (SLIDING, PROMPT + ANSWER)
+        if isinstance(cache, H2OCacheList):
+            assert [type(m).__name__ for m in cache.caches] == ["ArraysCache", "H2OKVCache"]
             assert type(own.caches[1]) is KVCache
 
 
@@ -254,6 +254,6 @@ def test_no_family_of_mlx_lm_is_left_out():
         for path in Path(folder).glob("*.py")
         if "\nclass Model(" in path.read_text("utf-8")
     ]
-    built = {*RARER, *(family.split()[0] for family in FAMILIES)}
+    families = {*RARER, *(family.split()[0] for family in FAMILIES)}
     # tests/bridge/models/test_families.py runs those that packages support.
-    assert set(files) - built - set(swift_models()) - set(NOT_RUN) == set()
+    assert set(files) - families - set(swift_models()) - set(NOT_RUN) == set()

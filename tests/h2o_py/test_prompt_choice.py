@@ -84,8 +84,8 @@ def test_the_last_tokens_of_a_prompt_attend_to_all_tokens(ask, with_sinks):
                 mx.concatenate([call[layer][n] for call in calls[:count]], 2) for n in (1, 2)
             )
             queries = calls[count - 1][layer][0][:, :, -asks:]
-            wanted, _ = softmax_over_all(queries, keys, values, sinks)
-            np.testing.assert_allclose(np.array(out[:, :, -asks:]), wanted, atol=3e-5)
+            expected, _ = softmax_over_all(queries, keys, values, sinks)
+            np.testing.assert_allclose(np.array(out[:, :, -asks:]), expected, atol=3e-5)
 
 
 def test_all_layers_and_heads_hold_what_most_looks_point_to():
@@ -95,16 +95,18 @@ def test_all_layers_and_heads_hold_what_most_looks_point_to():
         mx.eval(outs)
     for layer, (queries, keys, values) in enumerate(calls[7]):
         mx.eval(step(caches[layer], 3 * queries, keys, values))
-        seen = calls[:8]
-        all_keys, all_values = (mx.concatenate([c[layer][n] for c in seen], 2) for n in (1, 2))
+        prompt_calls = calls[:8]
+        all_keys, all_values = (
+            mx.concatenate([c[layer][n] for c in prompt_calls], 2) for n in (1, 2)
+        )
         _, strongest = softmax_over_all(queries[:, :, -4:], all_keys, all_values)
         votes = votes + (strongest**2).sum(axis=1)
     assert before + 12 - 4 == votes.shape[1]
     for b, row in enumerate(votes):
-        wanted = sorted(brute_choice(row.tolist(), 0, before + 12, 10, caches[0].config))
+        expected = sorted(brute_choice(row.tolist(), 0, before + 12, 10, caches[0].config))
         for cache in finished(caches):
-            assert held(cache)[b] == [wanted] * 2
-            assert all(set(wanted) <= set(head) for head in kept(cache)[b])
+            assert held(cache)[b] == [expected] * 2
+            assert all(set(expected) <= set(head) for head in kept(cache)[b])
 
 
 def brute_choice(asked_for, first, seen, rows, config):
@@ -142,26 +144,26 @@ def test_the_choice_is_the_rule(data):
     levels = st.sampled_from([-1.0, 0.0, 0.125, 0.3, 0.3, 1.0, 2.5])
     asked_for = data.draw(st.lists(levels, min_size=length, max_size=length), "asked for")
     first = 256 * data.draw(st.integers(0, 1), "first")
-    seen = first + length + data.draw(st.integers(0, 12), "newer")
+    end = first + length + data.draw(st.integers(0, 12), "newer")
     rows = data.draw(st.integers(1, 20), "rows")
-    wanted = brute_choice([float(np.float32(a)) for a in asked_for], first, seen, rows, policy)
+    expected = brute_choice([float(np.float32(a)) for a in asked_for], first, end, rows, policy)
     for backend in (core, reference):
-        got = backend.chosen_positions(
-            mx.array([asked_for], mx.float32), first=first, seen=seen, rows=rows, config=policy
+        positions = backend.chosen_positions(
+            mx.array([asked_for], mx.float32), first=first, seen=end, rows=rows, config=policy
         )
-        assert got.tolist() == [wanted], backend.__name__
+        assert positions.tolist() == [expected], backend.__name__
 
 
 def test_what_is_held_does_not_depend_on_when_the_state_is_read():
     calls = traffic(chunks=(70, 30, 5, 1, 1))
-    read, unread = joined(config()), joined(config())
-    for ours, theirs in zip(run(read, calls), run(unread, calls), strict=True):
+    eager, unread = joined(config()), joined(config())
+    for ours, theirs in zip(run(eager, calls), run(unread, calls), strict=True):
         for out, other in zip(ours, theirs, strict=True):
             assert mx.array_equal(out, other)
-        finished(read)
-    for ours, theirs in zip(finished(read), finished(unread), strict=True):
+        finished(eager)
+    for ours, theirs in zip(finished(eager), finished(unread), strict=True):
         assert all(
-            mx.array_equal(*both) for both in zip(ours.arrays, theirs.arrays, strict=True)
+            mx.array_equal(*pair) for pair in zip(ours.arrays, theirs.arrays, strict=True)
         )
 
 
@@ -188,11 +190,11 @@ def test_a_prompts_rows_stay_while_generated_tokens_recall():
     caches = joined(config(every=3))
     for outs in run(caches, traffic(chunks=(70, 30, 1, 1, 1))):
         mx.eval(outs)
-    chosen = [p for p in caches[0].chosen[0].tolist() if p >= 0]
+    positions = [p for p in caches[0].chosen[0].tolist() if p >= 0]
     for cache in caches:
         for head in held(cache)[0]:
-            assert set(chosen) <= set(head)
-            assert len(head) <= len(chosen) + 5
+            assert set(positions) <= set(head)
+            assert len(head) <= len(positions) + 5
 
 
 def test_a_model_makes_caches_that_choose_together():
@@ -205,8 +207,8 @@ def test_a_model_makes_caches_that_choose_together():
         with routed():
             mx.eval(model(prompt, cache=caches))
             mx.eval(model(prompt[:, :20], cache=caches))
-        chosen = {tuple(head) for cache in finished(caches) for head in held(cache)[0]}
-        assert len(chosen) in together
+        choices = {tuple(head) for cache in finished(caches) for head in held(cache)[0]}
+        assert len(choices) in together
 
 
 def test_layers_whose_oldest_tokens_are_gone_vote_on_what_all_have():
@@ -243,12 +245,12 @@ def test_chosen_positions_that_no_cache_has_are_refused():
     for _ in run(caches, traffic(chunks=(70, 12, 1))):
         pass
     cache, *_ = finished(caches)
-    chosen = cache.chosen
-    restored = H2OKVCache.restored(with_chosen(cache, chosen), cache.header)
-    assert restored.chosen.tolist() == chosen.tolist()
-    for wrong in (chosen + cache.offset, chosen * 0 - 2, chosen.astype(mx.uint32)):
+    positions = cache.chosen
+    restored = H2OKVCache.restored(with_chosen(cache, positions), cache.header)
+    assert restored.chosen.tolist() == positions.tolist()
+    for wrong in (positions + cache.offset, positions * 0 - 2, positions.astype(mx.uint32)):
         with pytest.raises(ValueError, match="chosen"):
             H2OKVCache.restored(with_chosen(cache, wrong), cache.header)
-    for wrong in (chosen[0], chosen[:0], mx.zeros((1, cache.offset + 1), mx.int32)):
+    for wrong in (positions[0], positions[:0], mx.zeros((1, cache.offset + 1), mx.int32)):
         with pytest.raises(ValueError, match="chosen"):
             H2OKVCache.restored(with_chosen(cache, wrong), cache.header)

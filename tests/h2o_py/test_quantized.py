@@ -54,29 +54,29 @@ def test_attention_equals_dequantize_then_dense(bits, shape, kind):
     for queries, rows, mask in ((1, 1, None), (1, 333, None), (7, 130, "causal")):
         q, _, _ = random_tokens(queries, dim=dim, dtype=dtype)
         _, k, v = random_tokens(rows, dim=dim, dtype=dtype)
-        packed, _ = quantized(k, v, bits, group_size)
+        parts, _ = quantized(k, v, bits, group_size)
         exact = (
-            [a.astype(mx.float32) for a in packed[1:3]],
-            [a.astype(mx.float32) for a in packed[4:6]],
+            [a.astype(mx.float32) for a in parts[1:3]],
+            [a.astype(mx.float32) for a in parts[4:6]],
         )
         wide = [
             mx.dequantize(words, *scales, group_size=group_size, bits=b)
-            for words, scales, b in zip((packed[0], packed[3]), exact, bits, strict=True)
+            for words, scales, b in zip((parts[0], parts[3]), exact, bits, strict=True)
         ]
         for sinks in (None, mx.random.normal((4,))):
             options = {"scale": dim**-0.5, "mask": mask, "sinks": sinks}
             out, scores = fast.scaled_dot_product_attention_quantized_with_scores(
-                q, *packed, bits=bits, group_size=group_size, **options
+                q, *parts, bits=bits, group_size=group_size, **options
             )
-            wanted, logits = reference.scaled_dot_product_attention_with_scores(
+            expected, logits = reference.scaled_dot_product_attention_with_scores(
                 q, *wide, **options
             )
             assert out.dtype == dtype
-            assert largest_difference(out, wanted) <= tolerance
-            seen = logits > mx.finfo(mx.float32).min
-            gap = mx.where(seen, scores - logits, 0.0)
+            assert largest_difference(out, expected) <= tolerance
+            visible = logits > mx.finfo(mx.float32).min
+            gap = mx.where(visible, scores - logits, 0.0)
             assert mx.abs(gap).max().item() <= tolerance
-            assert ((scores > mx.finfo(mx.float32).min) == seen).all().item()
+            assert ((scores > mx.finfo(mx.float32).min) == visible).all().item()
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -84,15 +84,15 @@ def test_4096_rows_and_masks(bits):
     mx.random.seed(4)
     q, _, _ = random_tokens(2, dim=128, dtype=mx.float16)
     _, k, v = random_tokens(4096, dim=128, dtype=mx.float16)
-    packed, wide = quantized(k, v, bits, 64)
+    parts, wide = quantized(k, v, bits, 64)
     for mask in (mx.random.uniform(shape=(2, 4096)) > 0.5, mx.random.normal((1, 4, 2, 4096))):
         out, _ = fast.scaled_dot_product_attention_quantized_with_scores(
-            q, *packed, scale=0.09, bits=bits, mask=mask
+            q, *parts, scale=0.09, bits=bits, mask=mask
         )
-        wanted, _ = reference.scaled_dot_product_attention_with_scores(
+        expected, _ = reference.scaled_dot_product_attention_with_scores(
             q, *wide, scale=0.09, mask=mask
         )
-        assert largest_difference(out, wanted) <= 1e-3
+        assert largest_difference(out, expected) <= 1e-3
 
 
 @pytest.mark.parametrize(
@@ -107,18 +107,18 @@ def test_4096_rows_and_masks(bits):
 def test_the_state_takes_the_bytes_it_promises(bits, group_size, ratio):
     config = H2OConfig(256)
     dense = H2OKVCache(config)
-    packed = QuantizedH2OKVCache(
+    compact = QuantizedH2OKVCache(
         config, key_bits=bits[0], value_bits=bits[1], group_size=group_size
     )
-    for cache in (dense, packed):
+    for cache in (dense, compact):
         mx.random.seed(5)
         step(cache, *random_tokens(300, dtype=mx.float16))
         mx.eval(cache.state)
-    assert packed.arrays[0].nbytes == dense.arrays[0].nbytes * ratio
-    assert packed.nbytes < dense.nbytes
+    assert compact.arrays[0].nbytes == dense.arrays[0].nbytes * ratio
+    assert compact.nbytes < dense.nbytes
     plain = KVCache()
     plain.update_and_fetch(*random_tokens(2048, dtype=mx.float16)[1:])
-    assert packed.arrays[0].nbytes == plain.nbytes * ratio / 8
+    assert compact.arrays[0].nbytes == plain.nbytes * ratio / 8
 
 
 def test_unrouted_models_get_dequantized_rows():
@@ -140,9 +140,9 @@ def test_unrouted_models_get_dequantized_rows():
     ],
 )
 def test_wrong_bits_and_groups_are_named(options, message):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         QuantizedH2OKVCache(SMALL, **options)
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 def test_a_head_dim_that_is_no_multiple_of_the_group_is_named():
@@ -153,14 +153,14 @@ def test_a_head_dim_that_is_no_multiple_of_the_group_is_named():
 
 def test_wrong_quantized_arguments_are_named():
     q, k, v = random_tokens(1)
-    packed, _ = quantized(k, v, (8, 8), 64)
+    parts, _ = quantized(k, v, (8, 8), 64)
     attention = fast.scaled_dot_product_attention_quantized_with_scores
     with pytest.raises(ValueError, match="keys has scales of shape"):
-        attention(q, packed[0], packed[1][..., :0], *packed[2:], scale=1.0, bits=8)
+        attention(q, parts[0], parts[1][..., :0], *parts[2:], scale=1.0, bits=8)
     with pytest.raises(ValueError, match="key_bits is 5; it must be 4, 8 or 16"):
-        attention(q, *packed, scale=1.0, bits=5)
+        attention(q, *parts, scale=1.0, bits=5)
     with pytest.raises(ValueError, match="values has words of shape"):
-        attention(q, *packed[:3], v, *packed[4:], scale=1.0, bits=8)
+        attention(q, *parts[:3], v, *parts[4:], scale=1.0, bits=8)
 
 
 ROTATED = RowFormat(rotated=True)
@@ -222,21 +222,21 @@ def test_rows_hold_what_mlx_quantizes_of_rotated_vectors(dtype):
     cache = QuantizedH2OKVCache(SMALL, 4, rotated=True)
     _, keys, values = random_tokens(20, dtype=dtype)
     cache.update_and_fetch(keys, values)
-    wanted = []
+    expected = []
     for vectors in (keys, values):
         words, scales, biases = mx.quantize(as_stored(vectors, ROTATED), 64, 4)
-        both = mx.contiguous(mx.concatenate([scales, biases], axis=3))
-        wanted += [words, both.view(mx.uint32)]
-    assert mx.array_equal(cache.rows.pool[:, :, :20], mx.concatenate(wanted, axis=3))
+        factors = mx.contiguous(mx.concatenate([scales, biases], axis=3))
+        expected += [words, factors.view(mx.uint32)]
+    assert mx.array_equal(cache.rows.pool[:, :, :20], mx.concatenate(expected, axis=3))
 
 
 def test_what_a_model_gets_to_attend_itself_is_not_rotated():
     cache = STORAGES["rotated4"](SMALL, 32)
     _, keys, values = random_tokens(20)
-    for written, fetched in zip(
+    for original, view in zip(
         (keys, values), cache.update_and_fetch(keys, values), strict=True
     ):
-        assert mx.abs(written - fetched).mean().item() < 0.1
+        assert mx.abs(original - view).mean().item() < 0.1
 
 
 def test_a_large_element_costs_the_others_less():

@@ -45,10 +45,10 @@ def filled(settings=None, chunks=(30, 1, 1, 20), make=H2OKVCache):
     return cache
 
 
-def same(one, other):
+def same(first, second):
     """Whether two caches keep, hold and have archived the same."""
-    state = zip(one.arrays, other.arrays, strict=True)
-    return one.header == other.header and all(mx.array_equal(a, b) for a, b in state)
+    state = zip(first.arrays, second.arrays, strict=True)
+    return first.header == second.header and all(mx.array_equal(a, b) for a, b in state)
 
 
 def addresses(archive):
@@ -59,14 +59,14 @@ def addresses(archive):
 
 def test_only_chunks_and_every_so_many_steps_recall_once_something_was_evicted():
     mx.random.seed(1)
-    came = []
+    arrivals = []
     cache = H2OKVCache(config(every=3))
     for tokens in (20, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1):
         steps = cache._layer.since
         mx.eval(step(cache, *random_tokens(tokens)))
-        came.append(cache._layer.since == 0 < steps)
+        arrivals.append(cache._layer.since == 0 < steps)
     # 24 rows are full after 24 tokens; a step is due after three.
-    assert came == [False] * 6 + [True, False, False, True, False, False, True]
+    assert arrivals == [False] * 6 + [True, False, False, True, False, False, True]
 
 
 def test_a_recalled_row_stays_until_the_next_recall():
@@ -92,9 +92,9 @@ def test_copies_share_whole_segments_and_later_tokens_leave_them_as_they_were():
 def test_a_limit_drops_the_oldest_segments_and_says_so_once():
     token = 2 * (2 * 64 * 4 + 4)
     settings = config(archive_bits=16, limit=600 * token)
-    with pytest.warns(H2ORecallWarning, match="limit = .* its oldest tokens") as caught:
+    with pytest.warns(H2ORecallWarning, match="limit = .* its oldest tokens") as records:
         cache = filled(settings, chunks=(300, 301, 40, 700))
-    assert len(caught) == 1
+    assert len(records) == 1
     assert (cache.archive.first, cache.archive.length) == (768, 1341)
     assert cache.archive.nbytes <= settings.recall.limit
     one_by_one = filled(settings, chunks=(300, *[1] * 341, 700))  # warnings are errors
@@ -150,7 +150,7 @@ def test_a_model_that_is_not_routed_goes_on_without_recall_and_is_told_once():
     cache, plain = H2OKVCache(config()), H2OKVCache(H2OConfig(24, **SIZES))
     new = [random_tokens(tokens)[1:] for tokens in (30, 1, 9)]
     plain.expects_scores = False
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")
         for keys, values in new:
             rows = cache.update_and_fetch(keys, values)
@@ -158,7 +158,7 @@ def test_a_model_that_is_not_routed_goes_on_without_recall_and_is_told_once():
             plain.update_and_fetch(keys, values)
         cache.settle()
         plain.settle()
-    codes = [warning.message.code for warning in caught]
+    codes = [warning.message.code for warning in records]
     assert codes.count("recall_not_asked") == 1
     assert cache.archive is None
     assert kept(cache) == kept(plain)
@@ -169,16 +169,16 @@ def test_rows_that_attention_would_have_got_are_those_in_use_and_the_new_ones():
     cache = filled()
     old = cache.keys
     _, keys, values = random_tokens(6)
-    fetched, _ = cache.update_and_fetch(keys, values)
-    np.testing.assert_array_equal(np.array(fetched), np.array(mx.concatenate([old, keys], 2)))
+    keys_seen, _ = cache.update_and_fetch(keys, values)
+    np.testing.assert_array_equal(np.array(keys_seen), np.array(mx.concatenate([old, keys], 2)))
     assert (cache.offset, cache.size()) == (58, 24)
 
 
 def test_head_dims_that_no_group_divides_need_16_bits():
     keys = mx.zeros((1, 1, 4, 40))
-    with pytest.raises(H2OConfigError) as caught:
+    with pytest.raises(H2OConfigError) as error:
         H2OKVCache(config()).update_and_fetch(keys, keys)
-    assert caught.value.code == "archive_group"
+    assert error.value.code == "archive_group"
     H2OKVCache(config(archive_bits=16)).update_and_fetch(keys, keys)
 
 
@@ -193,15 +193,15 @@ def test_only_the_named_layers_recall_and_sliding_ones_stay_what_they_are():
     recalls = [i for i in evicting if caches[i].config.recall is not None]
     assert recalls == evicting[-1:]
     sliding = next(i for i in range(len(plain)) if i not in evicting)
-    with pytest.raises(H2OModelError) as caught:
+    with pytest.raises(H2OModelError) as error:
         make_h2o_cache(model, config(layers=(sliding,)))
-    assert (caught.value.code, caught.value.values["layer"]) == ("recall_layers", sliding)
+    assert (error.value.code, error.value.values["layer"]) == ("recall_layers", sliding)
 
 
 def test_a_model_whose_attention_does_not_pass_through_the_cache_is_refused_by_name():
     model = small_model("stablelm")
-    with pytest.raises(H2OModelError) as caught:
+    with pytest.raises(H2OModelError) as error:
         make_h2o_cache(model, config())
-    assert caught.value.code == "recall_needs_scores"
+    assert error.value.code == "recall_needs_scores"
     with pytest.warns(H2OScoresMissingWarning):
         make_h2o_cache(model, H2OConfig(24, **SIZES))

@@ -30,11 +30,11 @@ DEPTHS = (0.02, 0.2, 0.4, 0.6)
 @pytest.fixture(scope="module")
 def samples():
     """Return prompts with 13 facts alike, one of which is asked for at the end."""
-    loaded = load_for_evaluation("demo")
+    demo = load_for_evaluation("demo")
     questions = []
     for number, depth in enumerate(DEPTHS):
         shape = Shape(TOKENS, (depth, *((j + 0.5) / 12 for j in range(12))), (0,))
-        sample = make_sample(loaded.tokens, loaded.words, shape, 11, number)
+        sample = make_sample(demo.tokens, demo.words, shape, 11, number)
         question = sample.questions[0]
         questions.append(([*sample.ids, *question.ids], question.answer))
     return questions
@@ -91,14 +91,14 @@ def test_a_prompt_that_the_server_goes_on_from_gives_what_one_cache_gives(routed
     first, alone = make_h2o_cache(model, settings), make_h2o_cache(model, settings)
     for caches in (first, alone):
         tokens = greedy(model, prompt[:100], caches)
-    known = [*prompt[:100], *tokens[:-1]]
+    tokens_read = [*prompt[:100], *tokens[:-1]]
     store = LRUPromptCache(4)
-    store.insert_cache("model", known, first)
-    copied, rest = store.fetch_nearest_cache("model", [*known, *prompt[100:]])
+    store.insert_cache("model", tokens_read, first)
+    copies, rest = store.fetch_nearest_cache("model", [*tokens_read, *prompt[100:]])
     assert rest == prompt[100:]
-    assert greedy(model, rest, copied) == greedy(model, prompt[100:], alone)
-    assert all(same(*both) for both in zip(copied, alone, strict=True))
-    assert all(cache.recalled > 0 for cache in copied)
+    assert greedy(model, rest, copies) == greedy(model, prompt[100:], alone)
+    assert all(same(*pair) for pair in zip(copies, alone, strict=True))
+    assert all(cache.recalled > 0 for cache in copies)
 
 
 # In few bits a key at the edge of two codes may take either; logits differ by a code's step.
@@ -110,17 +110,17 @@ FAMILIES = ("gemma3_text", "gemma4_text", "qwen3_next", "falcon_h1", "gpt_oss", 
 @pytest.mark.parametrize("family", nightly_except(FAMILIES[::2], FAMILIES))
 def test_every_evicting_layer_recalls_and_the_core_gives_what_the_reference_gives(family):
     model = small_model(family)
-    ours, oracle = make_h2o_cache(model, RECALL), make_h2o_cache(model, RECALL)
+    caches, oracle = make_h2o_cache(model, RECALL), make_h2o_cache(model, RECALL)
     for cache in evicting(oracle):
         cache.backend = reference
     join(evicting(oracle))
-    tokens, logprobs = generated(model, ours)
+    tokens, logprobs = generated(model, caches)
     again, expected = generated(model, oracle)
     assert tokens == again
     assert largest_difference(logprobs, expected) < 1e-3
-    for cache, other in zip(evicting(ours), evicting(oracle), strict=True):
-        assert cache.recalled == other.recalled > 0
-        assert kept(cache) == kept(other)
+    for cache, twin in zip(evicting(caches), evicting(oracle), strict=True):
+        assert cache.recalled == twin.recalled > 0
+        assert kept(cache) == kept(twin)
         assert cache.archive.length == PROMPT + ANSWER
 
 
@@ -130,12 +130,12 @@ def test_layers_with_rows_of_their_own_recall_by_their_own_sizes(one_choice):
     model = small_model("qwen3")
     budgets = Budgets((None, LayerBudget(4, 10, 20), LayerBudget(60, 10, 80), None))
     caches = make_h2o_cache(model, RECALL, budgets=budgets, one_choice=one_choice)
-    asked = [cache.config.recall_rows for cache in caches]
-    assert asked == [16, 6, 40, 16]
+    sizes = [cache.config.recall_rows for cache in caches]
+    assert sizes == [16, 6, 40, 16]
     generated(model, caches, answer=12)  # more tokens than the third layer has rows
-    held = [int(mx.max(cache.ledger.held.sum(axis=-1)).item()) for cache in caches]
+    counts = [int(mx.max(cache.ledger.held.sum(axis=-1)).item()) for cache in caches]
     if one_choice:  # what a head chooses for itself comes besides, where there is room
         most = [most_recall_rows(cache.config) for cache in caches]
-        assert all(a <= b <= c for a, b, c in zip(asked, held, most, strict=True))
+        assert all(a <= b <= c for a, b, c in zip(sizes, counts, most, strict=True))
     else:
-        assert held == asked
+        assert counts == sizes

@@ -53,23 +53,23 @@ def test_recall_equals_a_brute_force_whatever_the_traffic(kv, data):
         mask = cache.make_mask(tokens)
         cache.update_and_fetch(keys, values)
         out = cache.attend(queries, scale=DIM**-0.5, mask=mask, sinks=sinks)
-        wanted = brute.step(queries, keys, values, DIM**-0.5, sinks)
+        expected = brute.step(queries, keys, values, DIM**-0.5, sinks)
         assert kept(cache) == brute.kept()
         if config.recall_rows:
             assert held(cache) == brute.held()
         assert_invariants(cache)
-        np.testing.assert_allclose(np.array(out), wanted, atol=2e-4)
+        np.testing.assert_allclose(np.array(out), expected, atol=2e-4)
     if config.recall_rows:
         assert_archived(cache, brute)
 
 
 def assert_archived(cache, brute):
     assert (cache.archive.first, cache.archive.length) == (0, cache.offset)
-    got = [np.array(array) for array in cache.archive.rows(0, cache.offset)]
+    arrays = [np.array(array) for array in cache.archive.rows(0, cache.offset)]
     for b, heads in enumerate(brute.heads):
         for h, head in enumerate(heads):
-            stored = (head.old_keys, head.old_values, head.old_novelty)
-            for array, expected in zip(got, stored, strict=True):
+            expected_arrays = (head.old_keys, head.old_values, head.old_novelty)
+            for array, expected in zip(arrays, expected_arrays, strict=True):
                 np.testing.assert_allclose(array[b, h], np.array(expected), atol=1e-5)
 
 
@@ -84,7 +84,7 @@ def test_100000_tokens_in_chunks_of_every_size():
     config = H2OConfig(
         96, sink_size=4, heavy_budget=40, recent_budget=40, recall=H2ORecall(ask=4, every=1)
     )
-    asked = {}
+    queries_at = {}
 
     cache = H2OKVCache(config)
     sizes = [*range(1, LARGEST_CHUNK + 1), 100_000 - LARGEST_CHUNK * (LARGEST_CHUNK + 1) // 2]
@@ -95,21 +95,21 @@ def test_100000_tokens_in_chunks_of_every_size():
         mx.eval(step(cache, 4 * queries, keys, values), cache.arrays)
         asks = min(4, tokens)
         offset = cache.offset - asks
-        if len(asked) < offset // 12_000:
+        if len(queries_at) < offset // 12_000:
             last = queries[:, :, -asks:], keys[:, :, -asks:]
-            asked[offset] = 4 * last[0], last[1], cache.archive.copy(), cache.ledger
+            queries_at[offset] = 4 * last[0], last[1], cache.archive.copy(), cache.ledger
         if number % 150 == 100:
             assert_invariants(cache)
             cache = (H2OKVCache.restored(cache.arrays, cache.header), cache.copy())[number % 2]
     assert (cache.offset, cache.archive.first, cache.archive.length) == (100_000, 0, 100_000)
     assert cache.archive.nbytes == 100_000 * (2 * (16 + 2 * 4) + 4)
-    assert len(asked) == 8
+    assert len(queries_at) == 8
 
-    for offset, (queries, keys, archive, ledger) in asked.items():
+    for offset, (queries, keys, archive, ledger) in queries_at.items():
         old = archive.rows(0, offset)[0]
         head = BruteCache(config, Storage(), 1, 1).heads[0][0]
         head.seen, head.old_keys = offset, [*np.array(old[0, 0], np.float64)]
         q, k = (np.array(array[0].astype(mx.float32), np.float64) for array in (queries, keys))
-        wanted = head.wanted(q, k[0], 32**-0.5, None)
-        assert len(wanted) == config.recall_rows
-        assert held(SimpleNamespace(ledger=ledger)) == [[sorted(wanted)]]
+        expected = head.wanted(q, k[0], 32**-0.5, None)
+        assert len(expected) == config.recall_rows
+        assert held(SimpleNamespace(ledger=ledger)) == [[sorted(expected)]]

@@ -35,18 +35,18 @@ def test_a_cache_whose_recall_ended_is_saved_as_one_without():
         warnings.simplefilter("ignore")
         header, arrays = cache.header, cache.arrays
     assert header[0] == "h2o.dense.1"
-    loaded = H2OKVCache.restored(arrays, header)
-    loaded.expects_scores = False
-    loaded.settle()
-    assert loaded.archive is None
-    mx.eval(step(loaded, *random_tokens(30)))
-    assert (loaded.archive, loaded.ledger.held) == (None, None)
+    restored = H2OKVCache.restored(arrays, header)
+    restored.expects_scores = False
+    restored.settle()
+    assert restored.archive is None
+    mx.eval(step(restored, *random_tokens(30)))
+    assert (restored.archive, restored.ledger.held) == (None, None)
 
 
 def test_an_empty_cache_starts_to_recall_after_loading():
-    loaded = H2OKVCache.restored(H2OKVCache(config()).arrays, H2OKVCache(config()).header)
-    mx.eval(step(loaded, *random_tokens(40)))
-    assert loaded.archive.length == 40
+    restored = H2OKVCache.restored(H2OKVCache(config()).arrays, H2OKVCache(config()).header)
+    mx.eval(step(restored, *random_tokens(40)))
+    assert restored.archive.length == 40
 
 
 def test_a_file_names_no_folder_to_write_to(tmp_path):
@@ -55,9 +55,9 @@ def test_a_file_names_no_folder_to_write_to(tmp_path):
     settings = json.loads(strings[4])
     settings["recall"]["store"] = str(tmp_path / "elsewhere")
     strings[4] = json.dumps(settings)
-    loaded = H2OKVCache.restored(cache.arrays, strings)
-    assert loaded.config.recall == H2ORecall(ask=4, spread=2)
-    mx.eval(step(loaded, *random_tokens(600)))
+    restored = H2OKVCache.restored(cache.arrays, strings)
+    assert restored.config.recall == H2ORecall(ask=4, spread=2)
+    mx.eval(step(restored, *random_tokens(600)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -71,19 +71,19 @@ def changed(array, at, value):
 def test_a_damaged_archive_is_refused():
     cache = filled(chunks=(300, 1))
     arrays, header = cache.arrays, cache.header
-    saved = json.loads(header[-1])
-    assert saved == {
+    document = json.loads(header[-1])
+    assert document == {
         "bits": 4, "dtype": "mlx.core.float32", "first": 0, "group_size": 32, "since": 1
     }  # fmt: skip
     strings = [
-        {**saved, key: value}
+        {**document, key: value}
         for key, value in (
             ("bits", 5), ("bits", 8), ("bits", True), ("dtype", "int8"), ("first", 256),
             ("first", -256), ("first", 1), ("first", 1 << 70), ("group_size", 48),
             ("since", -1), ("since", 400), ("since", "1"), ("more", 1),
         )
     ]  # fmt: skip
-    damaged = [(arrays, [*header[:-1], json.dumps(saved)]) for saved in strings]
+    damaged = [(arrays, [*header[:-1], json.dumps(document)]) for document in strings]
     damaged += [(arrays, [*header[:-1], text]) for text in ("", "[]", "{", "null")]
     damaged += [(arrays, header[:-1]), (arrays, [*header, header[-1]])]
     damaged += [(arrays[:-2], header), (arrays[:-1], header), ([*arrays, arrays[-1]], header)]
@@ -91,7 +91,7 @@ def test_a_damaged_archive_is_refused():
     no_recall = json.loads(header[4])
     del no_recall["recall"]
     damaged.append((arrays, [*header[:4], json.dumps(no_recall), *header[5:]]))
-    for at, other in (
+    for at, replacement in (
         (6, mx.ones(arrays[6].shape, mx.bool_)),  # all held
         (6, changed(arrays[6].view(mx.uint8), 0, 63).view(mx.bool_)),  # found by `make fuzz`
         (6, arrays[6].astype(mx.int32)),
@@ -104,11 +104,11 @@ def test_a_damaged_archive_is_refused():
         (9, arrays[7]),
         (10, arrays[8]),
     ):
-        damaged.append(([*arrays[:at], other, *arrays[at + 1 :]], header))
+        damaged.append(([*arrays[:at], replacement, *arrays[at + 1 :]], header))
     for number, (some, strings) in enumerate(damaged):
-        with pytest.raises(H2OError) as caught:
+        with pytest.raises(H2OError) as error:
             H2OKVCache.restored(some, strings)
-        assert caught.value.code.startswith(("damaged", "other_state")), number
+        assert error.value.code.startswith(("damaged", "other_state")), number
 
 
 @pytest.mark.parametrize("chunks", [(1, 3, 3), (2, 5), (5, 1, 1), (4, 2, 1, 2, 5)])
@@ -120,6 +120,6 @@ def test_what_left_a_ring_may_stand_in_any_order(chunks, recall):
     assert same(cache, type(cache).restored(cache.arrays, cache.header))
     pool = changed(cache.arrays[3], 0, 1 << 20)
     arrays = [*cache.arrays[:3], pool, *cache.arrays[4:]]
-    with pytest.raises(H2OError) as caught:
+    with pytest.raises(H2OError) as error:
         type(cache).restored(arrays, cache.header)
-    assert caught.value.code == "damaged_positions"
+    assert error.value.code == "damaged_positions"

@@ -66,12 +66,12 @@ def test_a_cache_that_asks_for_scores_gets_the_logits():
     q, k, v = random_tokens(5)
     keys, values = cache.update_and_fetch(k, v)
     out = getattr(llama, NAME)(q, keys, values, cache=cache, scale=0.125, mask="causal")
-    wanted, scores = fast.scaled_dot_product_attention_with_scores(
+    expected, scores = fast.scaled_dot_product_attention_with_scores(
         q, k, v, scale=0.125, mask="causal"
     )
     assert cache.scores.shape == (4 * 5, 5)
     assert largest_difference(cache.scores, scores) == 0
-    assert largest_difference(out, wanted) == 0
+    assert largest_difference(out, expected) == 0
 
 
 def test_keys_that_the_model_changed_are_attended_as_given():

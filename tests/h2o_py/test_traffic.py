@@ -115,21 +115,21 @@ class Conversation:
     def unattended(self, new):
         """A call of a model whose attention does not pass through its caches."""
         for pair, (_, keys, values) in zip(self.layers, new, strict=True):
-            fetched = [cache.update_and_fetch(keys, values) for cache in pair]
-            for ours, oracles in zip(*fetched, strict=True):
-                assert largest_difference(ours, oracles) <= self.tolerance
+            views = [cache.update_and_fetch(keys, values) for cache in pair]
+            for view, oracles in zip(*views, strict=True):
+                assert largest_difference(view, oracles) <= self.tolerance
             for cache in pair:
                 cache.settle()
 
     def trim(self, count):
-        for ours, oracle in self.layers:
-            assert ours.trim(count) == oracle.trim(count)
+        for cache, oracle in self.layers:
+            assert cache.trim(count) == oracle.trim(count)
 
     def hold(self, seed):
         """Hold some rows, as a recall does, until the conversation ends."""
-        for ours, oracle in self.layers:
-            if ours.archive is None and ours.offset > ours.max_size:
-                assert hold(ours, seed=seed) == hold(oracle, seed=seed)
+        for cache, oracle in self.layers:
+            if cache.archive is None and cache.offset > cache.max_size:
+                assert hold(cache, seed=seed) == hold(oracle, seed=seed)
 
     def copy(self):
         twin = copy.copy(self)
@@ -143,32 +143,34 @@ class Conversation:
         self.layers = [
             # Rows that are held without recall are not saved.
             (
-                ours if ours.archive is None and ours.ledger.held is not None else loaded(ours),
+                cache
+                if cache.archive is None and cache.ledger.held is not None
+                else loaded(cache),
                 oracle,
             )
-            for ours, oracle in self.layers
+            for cache, oracle in self.layers
         ]
         self.is_loaded = True
         self.join()
 
     def check(self, context):
-        for ours, oracle in self.layers:
-            assert_same_state(ours, oracle, 1e-4, context)
-            assert ours.length == oracle.length, context
-            assert self.is_loaded or ours.recalled == oracle.recalled, context
-            assert ours.is_trimmable() == oracle.is_trimmable(), context
-            for mine, other in zip(in_use(ours), in_use(oracle), strict=True):
-                assert mx.array_equal(mine, other), context
-            for mine, other in (
-                (ours.ledger.held, oracle.ledger.held), (ours.chosen, oracle.chosen)
+        for cache, oracle in self.layers:
+            assert_same_state(cache, oracle, 1e-4, context)
+            assert cache.length == oracle.length, context
+            assert self.is_loaded or cache.recalled == oracle.recalled, context
+            assert cache.is_trimmable() == oracle.is_trimmable(), context
+            for array, oracle_array in zip(in_use(cache), in_use(oracle), strict=True):
+                assert mx.array_equal(array, oracle_array), context
+            for array, oracle_array in (
+                (cache.ledger.held, oracle.ledger.held), (cache.chosen, oracle.chosen)
             ):  # fmt: skip
-                assert (mine is None) == (other is None), context
-                assert mine is None or mx.array_equal(mine, other), context
-            assert (ours.archive is None) == (oracle.archive is None), context
-            if ours.archive is not None:
-                assert_same_archive(ours.archive, oracle.archive)
-            if ours.archive is not None or ours.ledger.held is None:  # leaves rows to evict
-                assert_invariants(ours)
+                assert (array is None) == (oracle_array is None), context
+                assert array is None or mx.array_equal(array, oracle_array), context
+            assert (cache.archive is None) == (oracle.archive is None), context
+            if cache.archive is not None:
+                assert_same_archive(cache.archive, oracle.archive)
+            if cache.archive is not None or cache.ledger.held is None:  # leaves rows to evict
+                assert_invariants(cache)
 
 
 def loaded(cache):
@@ -184,13 +186,13 @@ def masks(cache, queries, kind):
     causal = cache.make_mask(tokens)
     if tokens == 1 or kind == "causal":
         return causal, causal
-    seen = cache.make_mask(tokens, return_array=True)
+    mask = cache.make_mask(tokens, return_array=True)
     if kind == "array":
-        return seen, causal
+        return mask, causal
     if kind == "added":
-        return mx.where(seen, 0.0, -mx.inf).astype(queries.dtype), causal
-    sees_itself = mx.eye(*seen.shape, k=seen.shape[1] - tokens) > 0
-    sparse = seen & ((mx.random.uniform(shape=seen.shape) < 0.6) | sees_itself)
+        return mx.where(mask, 0.0, -mx.inf).astype(queries.dtype), causal
+    sees_itself = mx.eye(*mask.shape, k=mask.shape[1] - tokens) > 0
+    sparse = mask & ((mx.random.uniform(shape=mask.shape) < 0.6) | sees_itself)
     return sparse, sparse
 
 
@@ -220,8 +222,8 @@ def test_the_core_does_what_its_reference_does_in_any_conversation(kv, recall, d
     for storage in [kv, *draw(more, "other layers")]:
         config = draw(configs(), "config")
         if recall != "no recall":
-            asked = draw(recalls((16,) if dim == 80 else (4, 8, 16)), "recall")
-            config = dataclasses.replace(config, recall=asked)
+            drawn_recall = draw(recalls((16,) if dim == 80 else (4, 8, 16)), "recall")
+            config = dataclasses.replace(config, recall=drawn_recall)
         layers.append(
             tuple(
                 make_cache(storage, config, module, 32)

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("routed")
 
 
 @pytest.fixture
-def attached():
+def attach():
     """Attaches H2O caches to models, and takes them off afterwards."""
     models = []
 
@@ -87,12 +87,12 @@ def test_trap_keys_rotated_by_the_count_of_rows_instead_of_the_position():
     answer = greedy(model, prompt, caches, answer=30)
     model(mx.concatenate([prompt, mx.array(answer)])[None], cache=full)
     # The first layer's keys depend on nothing but tokens and positions.
-    cache, whole = caches[0], full[0].keys
+    cache, all_keys = caches[0], full[0].keys
     assert cache.offset == 90
     for head in range(2):
         positions = cache.positions[0, head]
-        wanted = whole[0, head][positions]
-        assert largest_difference(cache.keys[0, head], wanted) < 1e-5
+        expected = all_keys[0, head][positions]
+        assert largest_difference(cache.keys[0, head], expected) < 1e-5
 
 
 # Eviction
@@ -106,8 +106,8 @@ def test_trap_new_tokens_are_evicted_at_once_for_having_no_score(config):
         before = kept(cache)[0]
         mx.eval(step(cache, *random_tokens(1)))
         for old, new in zip(before, kept(cache)[0], strict=True):
-            (gone,) = set(old) - set(new)
-            survived[gone] = cache.offset - 1 - gone
+            (victim,) = set(old) - set(new)
+            survived[victim] = cache.offset - 1 - victim
     assert min(survived.values()) >= 10
     # Nor does the cache freeze on what it held first: tokens of all ages have gone.
     assert max(survived.values()) > 30
@@ -139,12 +139,12 @@ def test_trap_a_bits_attribute_sends_it_to_mlx_lms_quantized_attention(kv):
 
 
 @pytest.mark.parametrize(("family", "kv"), in_turn(["qwen3", "falcon_h1"], STORAGES))
-def test_trap_kv_bits_is_ignored(attached, family, kv):
-    model = attached(small_model(family), SMALL, kv=kv, group_size=32)
+def test_trap_kv_bits_is_ignored(attach, family, kv):
+    model = attach(small_model(family), SMALL, kv=kv, group_size=32)
     options = {"kv_bits": 8, "quantized_kv_start": 0, "max_tokens": 2}
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         list(upstream.generate_step(some_prompt(20), model, **options))
-    assert (caught.value.code, caught.value.values["bits"]) == ("quantized_later", 8)
+    assert (error.value.code, error.value.values["bits"]) == ("quantized_later", 8)
 
 
 # Batches
@@ -153,17 +153,17 @@ def test_trap_kv_bits_is_ignored(attached, family, kv):
 @pytest.mark.parametrize(
     ("family", "kv"), in_turn(["qwen3", "llama sliding", "falcon_h1", "lfm2"], STORAGES)
 )
-def test_trap_a_batch_silently_gets_other_caches(attached, family, kv):
-    model = attached(small_model(family), SMALL, kv=kv, group_size=32)
+def test_trap_a_batch_silently_gets_other_caches(attach, family, kv):
+    model = attach(small_model(family), SMALL, kv=kv, group_size=32)
     assert not all(hasattr(c, "merge") for c in make_prompt_cache(model))  # as the server asks
-    named = "H2O(KVCache|CacheList)'> does not yet support batching"
-    with pytest.raises(ValueError, match=named):
+    message = "H2O(KVCache|CacheList)'> does not yet support batching"
+    with pytest.raises(ValueError, match=message):
         upstream.batch_generate(model, _Tokens(), [[1, 2], [3]], max_tokens=2)
     if family == "qwen3":
         caches = [make_prompt_cache(model) for _ in range(2)]
         for history in caches:
             model(some_prompt(4)[None], cache=history)
-        with pytest.raises(ValueError, match=named + " with history"):
+        with pytest.raises(ValueError, match=message + " with history"):
             upstream.batch_generate(
                 model, _Tokens(), [[1, 2], [3]], prompt_caches=caches, max_tokens=2
             )
@@ -201,53 +201,53 @@ def speculate(model, draft, prompt, answer, **options):
 
 
 @pytest.mark.parametrize("kv", ["dense", "k8v4"])
-def test_speculative_decoding_is_right_while_there_is_room(attached, kv):
-    model = attached(small_model("qwen3"), ROOMY, kv=kv, group_size=32)
-    draft = attached(small_model("llama"), ROOMY, kv=kv, group_size=32)
+def test_speculative_decoding_is_right_while_there_is_room(attach, kv):
+    model = attach(small_model("qwen3"), ROOMY, kv=kv, group_size=32)
+    draft = attach(small_model("llama"), ROOMY, kv=kv, group_size=32)
     prompt = some_prompt(30)
-    wanted = greedy(model, prompt, make_prompt_cache(model), answer=20)
-    assert speculate(model, draft, prompt, 20) == wanted
+    expected = greedy(model, prompt, make_prompt_cache(model), answer=20)
+    assert speculate(model, draft, prompt, 20) == expected
     caches = [*make_prompt_cache(model), *make_prompt_cache(draft)]
-    assert speculate(model, draft, prompt, 20, prompt_cache=caches) == wanted
+    assert speculate(model, draft, prompt, 20, prompt_cache=caches) == expected
     assert {c.offset for c in caches} <= {48, 49, 50}
 
 
 @pytest.mark.parametrize("evicting", ["model", "draft"])
-def test_trap_speculative_decoding_goes_on_when_the_rewind_is_lost(attached, evicting):
+def test_trap_speculative_decoding_goes_on_when_the_rewind_is_lost(attach, evicting):
     sizes = {"model": ROOMY, "draft": ROOMY, evicting: SMALL}
-    model = attached(small_model("qwen3"), sizes["model"])
-    draft = attached(small_model("llama"), sizes["draft"])
-    wanted = greedy(model, some_prompt(20), make_h2o_cache(model, ROOMY), answer=30)
+    model = attach(small_model("qwen3"), sizes["model"])
+    draft = attach(small_model("llama"), sizes["draft"])
+    expected = greedy(model, some_prompt(20), make_h2o_cache(model, ROOMY), answer=30)
     steps = upstream.speculative_generate_step(
         some_prompt(20), model, draft, max_tokens=30, num_draft_tokens=3
     )
-    got = []
+    tokens = []
     with pytest.raises(ValueError, match=r"speculative decoding \(draft_model\)"):
-        got.extend(int(token) for token, _, _ in steps)
-    assert 1 <= len(got) < 30
-    assert got == wanted[: len(got)]
+        tokens.extend(int(token) for token, _, _ in steps)
+    assert 1 <= len(tokens) < 30
+    assert tokens == expected[: len(tokens)]
 
 
-def test_trap_speculative_decoding_starts_on_rows_that_were_evicted(demo, attached):
+def test_trap_speculative_decoding_starts_on_rows_that_were_evicted(demo, attach):
     model, tokenizer = demo
-    attached(model, H2OConfig(40))
+    attach(model, H2OConfig(40))
     caches = make_prompt_cache(model)
     greedy(model, mx.array(tokenizer.encode("import os\n" * 30)), caches, answer=2)
     caches += make_prompt_cache(model)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         mlx_lm.generate(
             model, tokenizer, "import", draft_model=model, prompt_cache=caches, max_tokens=4
         )
-    assert caught.value.code == "speculation"
+    assert error.value.code == "speculation"
     with pytest.raises(ValueError, match="speculative decoding"):
         mlx_lm.generate(model, tokenizer, "import os\n" * 30, draft_model=model, max_tokens=4)
 
 
 def test_speculative_decoding_without_h2o_is_as_it_was():
     model, draft = small_model("qwen3"), small_model("llama")
-    wanted = greedy(model, some_prompt(20), make_prompt_cache(model))
+    expected = greedy(model, some_prompt(20), make_prompt_cache(model))
     assert upstream.speculative_generate_step is routing.guarded_speculation
-    assert speculate(model, draft, some_prompt(20), 10) == wanted
+    assert speculate(model, draft, some_prompt(20), 10) == expected
     routing.remove_routing()
     assert upstream.speculative_generate_step is routing._speculate
 
@@ -287,9 +287,9 @@ def test_trap_a_deep_copy_shares_rows_with_its_original(kv):
         mx.eval(model(token[None, None], cache=caches))
     again = some_prompt(12, seed=6)
     assert greedy(model, again, twins, answer=8) == greedy(model, again, control, answer=8)
-    for twin, wanted in zip(members(twins), members(control), strict=True):
-        assert_same_state(twin, wanted, 0)
-        assert largest_difference(twin.keys, wanted.keys) == 0
+    for twin, original in zip(members(twins), members(control), strict=True):
+        assert_same_state(twin, original, 0)
+        assert largest_difference(twin.keys, original.keys) == 0
 
 
 CONTINUE = """
@@ -311,21 +311,21 @@ print(json.dumps(answers))
 
 @pytest.mark.nightly("test_every_storage.py::test_files_and_copies_continue_identically")
 def test_trap_another_process_continues_otherwise_in_the_middle_of_eviction(tmp_path):
-    saved, wanted = {}, {}
+    paths, expected = {}, {}
     families = ("qwen3", "gemma3_text", "lfm2", "falcon_h1")
     for family, kv in in_turn(families, STORAGES):
         model, name = small_model(family), f"{family} {kv}"
         caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
         greedy(model, some_prompt(50), caches)
         assert {(c.offset, c.size()) for c in members(caches)} == {(60, 32)}
-        saved[name] = family, str(tmp_path / f"{name}.safetensors")
-        save_prompt_cache(saved[name][1], caches)
-        wanted[name] = greedy(model, some_prompt(20, seed=9), caches, answer=30)
+        paths[name] = family, str(tmp_path / f"{name}.safetensors")
+        save_prompt_cache(paths[name][1], caches)
+        expected[name] = greedy(model, some_prompt(20, seed=9), caches, answer=30)
     process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CONTINUE, json.dumps(saved)],
+        [sys.executable, "-W", "ignore", "-c", CONTINUE, json.dumps(paths)],
         check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
-    assert json.loads(process.stdout) == wanted
+    assert json.loads(process.stdout) == expected
 
 
 # The server
@@ -334,41 +334,39 @@ def test_trap_another_process_continues_otherwise_in_the_middle_of_eviction(tmp_
 @pytest.mark.parametrize("kv", STORAGES)
 def test_trap_the_servers_prompt_cache_trims_or_shares_what_it_stored(kv):
     model = small_model("qwen3")
-    stored = server.LRUPromptCache()
+    store = server.LRUPromptCache()
     prompt = some_prompt(24).tolist()
     caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
     model(mx.array([prompt]), cache=caches)
-    stored.insert_cache("m", prompt, caches)
+    store.insert_cache("m", prompt, caches)
 
     shorter = [*prompt[:18], 96, 95]
-    fetched, rest = stored.fetch_nearest_cache("m", shorter)
+    copies, rest = store.fetch_nearest_cache("m", shorter)
     if can_trim_prompt_cache(caches):
         assert rest == [96, 95]
         fresh = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
         model(mx.array([prompt[:18]]), cache=fresh)
-        logits = [model(mx.array([rest]), cache=c) for c in (fetched, fresh)]
+        logits = [model(mx.array([rest]), cache=c) for c in (copies, fresh)]
         assert largest_difference(*logits) < 1e-4
     else:
-        assert fetched is None
-    fetched, rest = stored.fetch_nearest_cache("m", [*prompt, 94])
+        assert copies is None
+    copies, rest = store.fetch_nearest_cache("m", [*prompt, 94])
     assert rest == [94]
-    greedy(model, some_prompt(40, seed=3), fetched, answer=10)
+    greedy(model, some_prompt(40, seed=3), copies, answer=10)
     assert {(c.offset, c.length) for c in caches} == {(24, 24)}
 
     longer = [*prompt, *some_prompt(20, seed=4).tolist()]
     model(mx.array([longer[24:]]), cache=caches)
-    stored = server.LRUPromptCache()
-    stored.insert_cache("m", longer, caches)
-    assert stored.fetch_nearest_cache("m", shorter) == (None, shorter)
-    fetched, rest = stored.fetch_nearest_cache("m", [*longer, 93])
-    assert (rest, {c.offset for c in fetched}) == ([93], {44})
+    store = server.LRUPromptCache()
+    store.insert_cache("m", longer, caches)
+    assert store.fetch_nearest_cache("m", shorter) == (None, shorter)
+    copies, rest = store.fetch_nearest_cache("m", [*longer, 93])
+    assert (rest, {c.offset for c in copies}) == ([93], {44})
 
 
-def test_the_server_answers_through_h2o_caches_one_request_at_a_time(
-    demo, attached, monkeypatch
-):
+def test_the_server_answers_through_h2o_caches_one_request_at_a_time(demo, attach, monkeypatch):
     model, tokenizer = demo
-    attached(model, H2OConfig(64))
+    attach(model, H2OConfig(64))
     monkeypatch.setattr(server, "load", lambda *_, **__: (model, tokenizer, {}))
     settings = argparse.Namespace(
         model="demo", adapter_path=None, trust_remote_code=False, chat_template=None,
@@ -379,8 +377,8 @@ def test_the_server_answers_through_h2o_caches_one_request_at_a_time(
     )  # fmt: skip
     provider = server.ModelProvider(settings)
     assert not provider.is_batchable
-    stored = server.LRUPromptCache()
-    responder = server.ResponseGenerator(provider, stored)
+    store = server.LRUPromptCache()
+    responder = server.ResponseGenerator(provider, store)
     text = "import os\nimport sys\n" * 12
     prompt = tokenizer.encode(text)
     try:
@@ -388,9 +386,9 @@ def test_the_server_answers_through_h2o_caches_one_request_at_a_time(
         model_key = provider.model_key
     finally:
         responder.stop_and_join()
-    wanted = greedy(model, mx.array(prompt), make_prompt_cache(model), answer=6, chunk=32)
-    assert answers == [wanted, wanted]
-    caches, rest = stored.fetch_nearest_cache(model_key, [*prompt, *wanted, 1])
+    expected = greedy(model, mx.array(prompt), make_prompt_cache(model), answer=6, chunk=32)
+    assert answers == [expected, expected]
+    caches, rest = store.fetch_nearest_cache(model_key, [*prompt, *expected, 1])
     assert rest == [1]
     assert {(c.offset, c.length) for c in caches} == {(len(prompt) + 6, 64)}
 

@@ -49,9 +49,9 @@ class Sending:
         return replace(self, start=self.start + begin, length=end - begin)
 
 
-def prepare(content: Content, wanted: str, effects: Iterable[Effect]) -> Sending:
+def prepare(content: Content, range_header: str, effects: Iterable[Effect]) -> Sending:
     """Decide what is sent for a Range header (or none), faults applied in order."""
-    sending = whole(content) if not wanted else ranged(content, wanted)
+    sending = whole(content) if not range_header else ranged(content, range_header)
     for effect in effects:
         if isinstance(effect, IgnoreRange):
             sending = whole(content)
@@ -64,11 +64,11 @@ def prepare(content: Content, wanted: str, effects: Iterable[Effect]) -> Sending
             sending = ranged(content, f"bytes={sending.start + effect.by}-")
         elif isinstance(effect, Truncate):
             length = min(effect.to, sending.length)
-            said = {**sending.headers, "Content-Length": str(length)}
-            sending = replace(sending, length=length, headers=said)
+            headers = {**sending.headers, "Content-Length": str(length)}
+            sending = replace(sending, length=length, headers=headers)
         elif isinstance(effect, SayLength):
-            said = {**sending.headers, "Content-Length": str(effect.length)}
-            sending = replace(sending, headers=said, ends_connection=True)
+            headers = {**sending.headers, "Content-Length": str(effect.length)}
+            sending = replace(sending, headers=headers, ends_connection=True)
         elif isinstance(effect, Drop):
             length = min(effect.after, sending.length)
             sending = replace(sending, length=length, ends_connection=True)
@@ -82,18 +82,18 @@ def whole(content: Content) -> Sending:
     )
 
 
-def ranged(content: Content, wanted: str) -> Sending:
+def ranged(content: Content, range_header: str) -> Sending:
     """Send the range of a header such as `bytes=100-199`, `bytes=100-` or `bytes=-8`."""
     size = content.real_size
-    match = RANGE.fullmatch(wanted)
+    match = RANGE.fullmatch(range_header)
     if match is None or not any(match.groups()):
         return whole(content)
     first, last = match.groups()
     start = int(first) if first else max(size - int(last), 0)
     end = min(int(last), size - 1) if first and last else size - 1
     if start >= size or end < start:
-        refused = {"Content-Range": f"bytes */{size}", "Content-Length": "0"}
-        return Sending(content, 416, 0, 0, refused)
+        headers = {"Content-Range": f"bytes */{size}", "Content-Length": "0"}
+        return Sending(content, 416, 0, 0, headers)
     said = {
         "Content-Range": f"bytes {start}-{end}/{size}",
         "Content-Length": str(end - start + 1),
@@ -151,8 +151,8 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         path = unquote(parts.path)
         authorization = self.headers.get("Authorization", "")
-        asked = Request(self.command, path, self.headers.get("Range", ""), authorization)
-        self.effects = self.hub.arrived(asked)
+        request = Request(self.command, path, self.headers.get("Range", ""), authorization)
+        self.effects = self.hub.arrived(request)
         for effect in self.effects:
             if isinstance(effect, Before):
                 effect.action()
@@ -185,14 +185,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def repository(self, model_id: str) -> Repository:
         """Return the repository that may be read with the request's token."""
-        found = self.hub.repositories.get(model_id)
+        repository = self.hub.repositories.get(model_id)
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        if found is not None and found.moved_to:
-            moved = self.path.replace(quote(model_id), quote(found.moved_to), 1)
-            raise Refused(307, headers={"Location": moved})
-        if found is None or (found.private and token != found.token):
+        if repository is not None and repository.moved_to:
+            address = self.path.replace(quote(model_id), quote(repository.moved_to), 1)
+            raise Refused(307, headers={"Location": address})
+        if repository is None or (repository.private and token != repository.token):
             raise Refused(*(MISSING if token else HIDDEN))
-        return found
+        return repository
 
     def api(self, repository: Repository, rest: list[str], query: str) -> None:
         """Answer a question about a repository."""
@@ -208,10 +208,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def commit(self, repository: Repository, revision: str) -> str:
         """Return the commit of a revision, or refuse as the hub does."""
-        found = repository.resolve(revision)
-        if not found:
+        commit = repository.resolve(revision)
+        if not commit:
             raise Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-        return found
+        return commit
 
     def resolve(self, repository: Repository, revision: str, path: str) -> None:
         """Answer for a file's metadata or bytes."""
@@ -236,8 +236,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def content(self, content: Content, headers: Mapping[str, str]) -> None:
         """Send a file, or the range that was asked for, as its faults want it."""
-        wanted = self.headers.get("Range", "") if self.command == "GET" else ""
-        sending = prepare(content, wanted, self.effects)
+        range_header = self.headers.get("Range", "") if self.command == "GET" else ""
+        sending = prepare(content, range_header, self.effects)
         self.send_response(sending.status)
         for name, value in {**headers, **sending.headers}.items():
             self.send_header(name, value)
@@ -247,7 +247,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def body(self, sending: Sending) -> None:
         """Send the bytes; close the connection when they are not what was said."""
-        hold = next((each for each in self.effects if isinstance(each, Hold)), None)
+        hold = next((effect for effect in self.effects if isinstance(effect, Hold)), None)
         self.wfile.flush()
         if hold is not None and hold.after < sending.length:
             send(self.connection, sending.part(0, hold.after))
@@ -260,15 +260,15 @@ class Handler(BaseHTTPRequestHandler):
             with suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
 
-    def refuse(self, refused: Refused) -> None:
+    def refuse(self, refusal: Refused) -> None:
         """Answer with an error."""
-        said = {
-            **({"X-Error-Code": refused.error} if refused.error else {}),
-            **({"X-Error-Message": refused.message} if refused.message else {}),
-            **refused.headers,
+        headers = {
+            **({"X-Error-Code": refusal.error} if refusal.error else {}),
+            **({"X-Error-Message": refusal.message} if refusal.message else {}),
+            **refusal.headers,
         }
-        body = json.dumps({"error": refused.message or str(refused.code)}).encode()
-        self.reply(refused.code, body, {"Content-Type": "application/json", **said})
+        body = json.dumps({"error": refusal.message or str(refusal.code)}).encode()
+        self.reply(refusal.code, body, {"Content-Type": "application/json", **headers})
 
     def reply_json(self, document: Any) -> None:
         """Answer with a JSON document; it can be dropped, cut or held like a file."""

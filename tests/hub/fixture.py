@@ -52,8 +52,8 @@ class HubClient:
     def environment(self, **more: str) -> dict[str, str]:
         """Return the environment for a subprocess."""
         unset = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-        kept = {name: value for name, value in os.environ.items() if name not in unset}
-        return {**kept, **self.settings, **more}
+        variables = {name: value for name, value in os.environ.items() if name not in unset}
+        return {**variables, **self.settings, **more}
 
 
 @pytest.fixture

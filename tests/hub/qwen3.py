@@ -31,7 +31,7 @@ def shapes(layers: int = 36, vocabulary: int = 151936) -> Described:
     model.set_dtype(mx.bfloat16)
     nn.quantize(model, group_size=64, bits=4)
     tensors = sorted(tree_flatten(model.parameters()))
-    return {name: (types[each.dtype], list(each.shape)) for name, each in tensors}
+    return {name: (types[tensor.dtype], list(tensor.shape)) for name, tensor in tensors}
 
 
 def config(layers: int, vocabulary: int) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def files(
         "adapters/adapters.safetensors": {"not": "wanted"},
     }
     contents = {
-        path: Content(json.dumps(each, indent=2).encode(), lfs=path == "tokenizer.json")
-        for path, each in texts.items()
+        path: Content(json.dumps(text, indent=2).encode(), lfs=path == "tokenizer.json")
+        for path, text in texts.items()
     }
     file = weights(folder / "model.safetensors", layers, vocabulary)
     return contents | {"model.safetensors": replace(file, known_sha256=sha256)}

@@ -62,11 +62,11 @@ class HubServer:
 
     def add(self, model_id: str, files: Any = None, **attributes: Any) -> Repository:
         """Add a repository; `files` ({path: bytes, str or Content}) is its first commit."""
-        made = Repository(model_id, **attributes)
+        repository = Repository(model_id, **attributes)
         if files is not None:
-            made.commit(files)
-        self.repositories[model_id] = made
-        return made
+            repository.commit(files)
+        self.repositories[model_id] = repository
+        return repository
 
     def fail(self, path: str, effect: Effect, **when: Any) -> None:
         """Add a fault; see Fault for `method` and `numbers`."""
@@ -76,15 +76,15 @@ class HubServer:
         """Note a request and return the effects on it."""
         with self.lock:
             self.requests.append(request)
-            found = []
+            effects = []
             for index, fault in enumerate(self.faults):
                 if not fault.hits(request.method, request.path):
                     continue
                 number = self.counts.get(index, 0)
                 self.counts[index] = number + 1
                 if fault.numbers is None or number in fault.numbers:
-                    found.append(fault.effect)
-            return found
+                    effects.append(fault.effect)
+            return effects
 
     def asked(self, method: str, ending: str) -> list[Request]:
         """Return the requests of a method whose path ends so."""

@@ -58,9 +58,9 @@ def test_every_setting_is_used_by_the_oracle_and_the_core_or_by_a_rule():
 
 def test_a_setting_that_no_formula_uses_is_refused(folder):
     change(folder, "policy.toml", "\n[[score]]", FIELD)
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError) as error:
         check_used(read(folder), ROOT, (target.path for target in TARGETS))
-    says(str(caught.value))
+    says(str(error.value))
 
 
 def test_a_setting_of_recall_that_nothing_reads_is_refused(folder):
@@ -75,9 +75,9 @@ help = "prompts that go by"
 """
     policy = folder / "policy.toml"
     policy.write_text(policy.read_text("utf-8") + field, "utf-8")
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError) as error:
         check_used(read(folder), ROOT, (target.path for target in TARGETS))
-    says(str(caught.value))
+    says(str(error.value))
 
 
 # What is said of each is in tests/golden/pages/contradictions.txt.
@@ -92,15 +92,15 @@ CONTRADICTIONS = (
 
 def contradictions():
     """Return each change of the source with what is said of it."""
-    told = []
+    texts = []
     for file, old, new in CONTRADICTIONS:
         with tempfile.TemporaryDirectory() as folder:
             copy(Path(folder))
             change(Path(folder), file, old, new)
-            with pytest.raises(SourceError) as caught:
+            with pytest.raises(SourceError) as error:
                 read(Path(folder))
-        told.append(f"{file}: {new}\n{caught.value}\n")
-    return "\n".join(told)
+        texts.append(f"{file}: {new}\n{error.value}\n")
+    return "\n".join(texts)
 
 
 # Generated files
@@ -115,14 +115,14 @@ def with_a_new_setting(tmp_path):
 
 
 def test_no_generated_file_is_stale():
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "interface", "--check"],
         cwd=generator.ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_a_stale_file_is_named_with_the_command_that_renews_it(monkeypatch, capsys):
@@ -206,7 +206,7 @@ def test_python_with_a_new_setting_has_it(with_a_new_setting, tmp_path):
         "from h2o_py.config import H2OConfig\n"
         "print(H2OConfig(512, row_weight=0.5).to_dict()['row_weight'])\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-S", "-c", script],  # no site: an editable install comes before cwd
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{get_path('purelib')}"},
@@ -214,4 +214,4 @@ def test_python_with_a_new_setting_has_it(with_a_new_setting, tmp_path):
         text=True,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("0.5\n", "")
+    assert (process.stdout, process.stderr) == ("0.5\n", "")

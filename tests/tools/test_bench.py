@@ -33,7 +33,7 @@ def test_a_burst_has_as_many_steps_as_fit_into_its_time():
     times = {"slow": 1e6, "middle": 1000.0, "quick": 0.5}
     bursts = {n: lambda steps, n=n: lengths[n].append(steps) or times[n] for n in lengths}
     interleave(bursts, 2)
-    assert {n: taken[-1] for n, taken in lengths.items()} == {
+    assert {n: count[-1] for n, count in lengths.items()} == {
         "slow": 1,
         "middle": 8,
         "quick": 64,
@@ -105,19 +105,19 @@ def plain_attention(queries, keys, values):
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_cache_attends_over_its_kept_rows_which_are_tokens_it_was_given(name, monkeypatch):
     mx.random.seed(1)
-    given, seen = [], {}
+    rows, arrays = [], {}
 
     def attention(queries, keys, values, cache, scale):
-        seen.update(queries=mx.array(queries), keys=wide(keys), values=wide(values))
-        seen["out"] = routed_attention(queries, keys, values, cache, scale)
-        return seen["out"]
+        arrays.update(queries=mx.array(queries), keys=wide(keys), values=wide(values))
+        arrays["out"] = routed_attention(queries, keys, values, cache, scale)
+        return arrays["out"]
 
     class Recorded(Layer):
         def __init__(self, cache, *arguments, **options):
             super().__init__(cache, *arguments, **options)
             write = cache.update_and_fetch
             cache.update_and_fetch = lambda k, v: (
-                given.append((mx.array(k), mx.array(v))),
+                rows.append((mx.array(k), mx.array(v))),
                 write(k, v),
             )[1]
 
@@ -125,17 +125,17 @@ def test_a_cache_attends_over_its_kept_rows_which_are_tokens_it_was_given(name, 
     monkeypatch.setattr(layer, "Layer", Recorded)
     steady(BY_NAME[name], TINY, mx.float32)
 
-    wanted = plain_attention(seen["queries"], seen["keys"], seen["values"])
-    assert largest_difference(seen["out"], wanted) < 1e-4
-    assert seen["keys"].shape == (1, TINY.kv_heads, TINY.capacity, TINY.head_dim)
-    all_keys, all_values = (mx.concatenate(part, axis=2) for part in zip(*given, strict=True))
+    expected = plain_attention(arrays["queries"], arrays["keys"], arrays["values"])
+    assert largest_difference(arrays["out"], expected) < 1e-4
+    assert arrays["keys"].shape == (1, TINY.kv_heads, TINY.capacity, TINY.head_dim)
+    all_keys, all_values = (mx.concatenate(part, axis=2) for part in zip(*rows, strict=True))
     for head in range(TINY.kv_heads):
-        gaps = seen["keys"][0, head][:, None] - all_keys[0, head][None]
+        gaps = arrays["keys"][0, head][:, None] - all_keys[0, head][None]
         tokens = mx.argmin((gaps**2).sum(-1), axis=-1)
         keys, values = all_keys[0, head][tokens], all_values[0, head][tokens]
         tolerance = 1e-6 if "bit" not in name and name not in {"k8v4", "mixed"} else 0.5
-        assert largest_difference(keys, seen["keys"][0, head]) < tolerance
-        assert largest_difference(values, seen["values"][0, head]) < tolerance
-        kept = set(tokens.tolist())
-        assert len(kept) == TINY.capacity
-        assert all_keys.shape[2] - 1 in kept
+        assert largest_difference(keys, arrays["keys"][0, head]) < tolerance
+        assert largest_difference(values, arrays["values"][0, head]) < tolerance
+        positions = set(tokens.tolist())
+        assert len(positions) == TINY.capacity
+        assert all_keys.shape[2] - 1 in positions

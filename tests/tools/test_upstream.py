@@ -27,7 +27,7 @@ def clones(tmp_path) -> Path:
     """Make a folder with what is relied on in the installed packages."""
     texts = upstream.read_rows(upstream.RELIED_ON, "text", upstream.ReliedOn)
     for name, folder in upstream.installed().items():
-        for file in {each.file for each in texts if each.package == name}:
+        for file in {text.file for text in texts if text.package == name}:
             target = tmp_path / name / file
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / file, target)
@@ -66,8 +66,8 @@ def test_everything_that_drifted_is_named_and_nothing_is_written(capsys, clones)
         path.write_text(text.replace(old, new))
         return str(path)
 
-    added = clones / "mlx-lm/mlx_lm/models/new.py"
-    added.write_text(ATTENTION.format(change="values = values.astype(mx.float32)"))
+    path = clones / "mlx-lm/mlx_lm/models/new.py"
+    path.write_text(ATTENTION.format(change="values = values.astype(mx.float32)"))
     files = [
         altered("mlx/mlx/fast.h", "const float scale,", "const double scale,"),
         altered("mlx-lm/mlx_lm/models/cache.py", ".from_state(state", ".restored(state"),
@@ -161,7 +161,7 @@ PRINT = "from tools.shapes import shapes; print(shapes(), end='')"
 
 def test_the_file_of_shapes_is_what_the_tool_writes():
     command = [sys.executable, "-c", PRINT]
-    made = subprocess.run(
+    process = subprocess.run(
         command, cwd=Path(__file__).parents[2], capture_output=True, check=True
     )
-    assert made.stdout.decode() == SHAPES.read_text("utf-8"), "run python -m tools.shapes"
+    assert process.stdout.decode() == SHAPES.read_text("utf-8"), "run python -m tools.shapes"

@@ -39,8 +39,8 @@ def remote(repository: Repository, *names: str) -> Model:
     commit = repository.refs["main"]
     contents = repository.commits[commit]
     files = tuple(
-        File(path, each.size, each.sha256 if each.lfs else "")
-        for path, each in contents.items()
+        File(path, content.size, content.sha256 if content.lfs else "")
+        for path, content in contents.items()
         if not names or path in names
     )
     return Model(repository.id, files, commit)
@@ -81,5 +81,5 @@ class _Bar:
         """Keep what was told."""
 
     def __call__(self, amount: int) -> None:
-        total, told = self.bars.bars[self.text]
-        self.bars.bars[self.text] = (total, told + amount)
+        total, finished = self.bars.bars[self.text]
+        self.bars.bars[self.text] = (total, finished + amount)

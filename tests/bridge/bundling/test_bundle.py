@@ -46,8 +46,8 @@ def checksum(path):
 def test_the_model_folder_holds_the_models_files_and_a_manifest(folder, package):
     build_tree(folder, {"README.md": "not needed", "adapters/x.safetensors": "not wanted"})
     manifest = bundle(local(folder, *FILES), package)
-    written = tree(package / "Model")
-    assert json.loads(written.pop("manifest.json")) == {
+    files = tree(package / "Model")
+    assert json.loads(files.pop("manifest.json")) == {
         "format": 1,
         "model": "tiny",
         "commit": "",
@@ -61,17 +61,17 @@ def test_the_model_folder_holds_the_models_files_and_a_manifest(folder, package)
         ],
         "digest": hashlib.sha256("".join(map(checksum, sorted(FILES))).encode()).hexdigest(),
     }
-    assert written == FILES
+    assert files == FILES
     assert manifest.size == 11
 
 
 def test_nothing_in_a_package_is_a_file_of_the_users_or_of_another_package(folder, tmp_path):
     packages = [tmp_path / "one", tmp_path / "two"]
-    for each in packages:
-        each.mkdir()
-        bundle(local(folder), each)
+    for package in packages:
+        package.mkdir()
+        bundle(local(folder), package)
     for name in FILES:
-        assert [(each / "Model" / name).stat().st_nlink for each in packages] == [1, 1]
+        assert [(package / "Model" / name).stat().st_nlink for package in packages] == [1, 1]
     (packages[0] / "Model/model.safetensors").write_text("changed")
     assert (folder / "model.safetensors").read_text() == "weights"
     assert (packages[1] / "Model/model.safetensors").read_text() == "weights"
@@ -182,9 +182,9 @@ def test_a_file_that_changed_since_it_was_listed_is_refused(folder, package):
 
 def test_all_files_that_changed_are_named(folder, package):
     files = (File("config.json", 2, "0" * 64), File("tokenizer.json", 5))
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         bundle(Model("x", files, folder=folder), package)
-    assert [error.what[:14] for error in caught.value.errors] == [
+    assert [problem.what[:14] for problem in error.value.errors] == [
         "config.json ha",
         "tokenizer.json",
     ]
@@ -225,7 +225,7 @@ def disks(monkeypatch):
 
     def choose(places):
         def find(folder):
-            return next(each for part, each in places.items() if part in str(folder))
+            return next(place for part, place in places.items() if part in str(folder))
 
         monkeypatch.setattr(bundling, "device", lambda folder: find(folder)[0])
         monkeypatch.setattr(
@@ -247,9 +247,9 @@ def test_each_disk_has_its_own_room(disks, tmp_path):
         (tmp_path / name).mkdir()
     disks({"hub": (1, RESERVE + 100), "out": (2, RESERVE + 10)})
     check_space([Need(tmp_path / "hub", 100, "x"), Need(tmp_path / "out", 10, "y")])
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         check_space([Need(tmp_path / "hub", 101, "x"), Need(tmp_path / "out", 11, "y")])
-    assert len(caught.value.errors) == 2
+    assert len(error.value.errors) == 2
 
 
 def test_nothing_is_fetched_when_there_is_no_room(disks, hub, tmp_path):
@@ -293,10 +293,10 @@ def test_what_a_stopped_download_has_kept_takes_no_more_room(hub, tmp_path, monk
     (tmp_path / "package").mkdir()
     with pytest.raises(UserError):
         bundle(model, tmp_path / "package")
-    asked = []
-    monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", asked.extend)
+    needs = []
+    monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", needs.extend)
     bundle(model, tmp_path / "package")
-    assert [each.size for each in asked] == [500, 1002]
+    assert [need.size for need in needs] == [500, 1002]
 
 
 def test_the_hubs_cache_needs_room_only_for_what_it_lacks(hub, tmp_path, monkeypatch):
@@ -304,10 +304,10 @@ def test_the_hubs_cache_needs_room_only_for_what_it_lacks(hub, tmp_path, monkeyp
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     bundle(remote(repository), tmp_path / "one")
-    asked = []
-    monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", asked.extend)
+    needs = []
+    monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", needs.extend)
     bundle(remote(repository), tmp_path / "two")
-    assert [each.size for each in asked] == [0, 102]
+    assert [need.size for need in needs] == [0, 102]
 
 
 # Memory
@@ -343,14 +343,14 @@ def test_the_peak_of_memory_does_not_depend_on_the_size(tmp_path, how):
                 file.truncate(size // 2)
         package = tmp_path / f"package-{size}"
         package.mkdir()
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(folder), str(package), how],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             check=True,
         )
-        peaks.append(int(done.stdout))
+        peaks.append(int(process.stdout))
         (package / "Model/model-0.safetensors").unlink()
         (package / "Model/model-1.safetensors").unlink()
     assert peaks[1] < PIECES

@@ -49,9 +49,9 @@ def test_names_and_order_do_not_change_the_digest():
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path):
-    written = Manifest("tiny", FILES)
-    build_tree(tmp_path, {"Model/manifest.json": written.to_json()})
-    assert manifest.read(tmp_path) == written
+    original = Manifest("tiny", FILES)
+    build_tree(tmp_path, {"Model/manifest.json": original.to_json()})
+    assert manifest.read(tmp_path) == original
 
 
 def test_a_digest_that_is_not_of_the_files_is_refused(tmp_path):
@@ -125,10 +125,10 @@ def test_usual_names_pass():
 
 
 def test_all_that_is_wrong_is_said_and_nothing_odd_reaches_the_terminal():
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         check_paths(["../x", "fine.json", "\x1b[2J\u202e"])
-    assert len(caught.value.errors) == 2
-    assert str(caught.value).isascii()
+    assert len(error.value.errors) == 2
+    assert str(error.value).isascii()
 
 
 hostile = st.text(st.sampled_from("./\\aA\0\n~é:🦙"), max_size=12)

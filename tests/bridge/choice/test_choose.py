@@ -78,25 +78,25 @@ def table(*caches: MeasuredLoss, recall_pays: bool = True) -> LossTable:
     )
 
 
-def question(*limits: int, model: Model | None = None, **given: Any) -> Question:
+def question(*limits: int, model: Model | None = None, **settings: Any) -> Question:
     """What is asked for devices of these limits and 8,192 tokens, all else open.
 
     given: fields of the cache, and `min_speed`.
     """
-    min_speed = given.pop("min_speed", 0.0)
+    min_speed = settings.pop("min_speed", 0.0)
     devices = tuple(device(limit, f"phone {i}") for i, limit in enumerate(limits))
-    spec = PackageSpec((ModelSpec(cache=CacheSpec(**{"context": 8192, **given})),))
+    spec = PackageSpec((ModelSpec(cache=CacheSpec(**{"context": 8192, **settings})),))
     return Question(spec, devices, model, min_speed)
 
 
-def chosen(found):
+def chosen(candidates):
     """The name of the chosen model and its cache."""
-    return found.chosen.model, found.chosen.cache
+    return candidates.chosen.model, candidates.chosen.cache
 
 
-def reasons(found):
+def reasons(candidates):
     """Why each model that was not chosen was refused."""
-    return {each.model: each.refused.reason for each in found.models if each.refused}
+    return {model.model: model.refused.reason for model in candidates.models if model.refused}
 
 
 def test_the_largest_model_that_fits_gets_the_full_context_in_16_bits_where_that_fits():
@@ -121,12 +121,12 @@ def test_else_as_many_rows_as_fit_at_the_bits_that_lose_least_with_recall_from_f
     losses = table(
         measured("dense", 0.125, 0.3), measured("8", 0.125, 0.2), measured("8", 1.0, 0.01)
     )
-    wanted = question(int(4.6 * GB))
-    candidates = candidates_of(wanted, CATALOGUE, losses)
+    query = question(int(4.6 * GB))
+    candidates = candidates_of(query, CATALOGUE, losses)
     model, cache = chosen(candidates)
     assert (model, cache.kv, cache.recall) == ("large", "8", True)
     assert 1024 < cache.max_kv < 8192
-    filled = chosen_model(wanted, candidates).cache
+    filled = chosen_model(query, candidates).cache
     assert (filled.recall, filled.archive, filled.max_kv) == (True, "files", cache.max_kv)
 
 
@@ -168,15 +168,17 @@ def test_fewer_rows_than_were_ever_measured_are_never_chosen():
 
 def test_a_storage_that_was_never_measured_is_never_chosen():
     candidates = candidates_of(question(int(5.2 * GB)), CATALOGUE, table())
-    refused = {cache.kv: cache.refused.reason for cache in candidates.caches if cache.refused}
-    assert refused["r8h4"] == "not measured"
+    reasons_by_storage = {
+        cache.kv: cache.refused.reason for cache in candidates.caches if cache.refused
+    }
+    assert reasons_by_storage["r8h4"] == "not measured"
 
 
 def test_several_devices_get_what_serves_all_of_them():
-    both = candidates_of(question(6 * GB, int(3.3 * GB)), CATALOGUE, table())
+    candidates = candidates_of(question(6 * GB, int(3.3 * GB)), CATALOGUE, table())
     alone = candidates_of(question(int(3.3 * GB)), CATALOGUE, table())
-    assert chosen(both) == chosen(alone)
-    assert chosen(both)[0] == "medium"
+    assert chosen(candidates) == chosen(alone)
+    assert chosen(candidates)[0] == "medium"
 
 
 def test_what_is_given_is_kept_and_the_rest_is_chosen():
@@ -198,9 +200,9 @@ def test_a_floor_on_speed_holds_after_ten_minutes():
 
 
 def test_an_unknown_speed_does_not_reach_a_floor():
-    wanted = question(6 * GB, min_speed=1)
-    wanted = replace(wanted, devices=(device(6 * GB, bandwidth=None),))
-    candidates = candidates_of(wanted, CATALOGUE, table())
+    query = question(6 * GB, min_speed=1)
+    query = replace(query, devices=(device(6 * GB, bandwidth=None),))
+    candidates = candidates_of(query, CATALOGUE, table())
     assert candidates.chosen is None
     assert set(reasons(candidates).values()) == {"speed"}
 
@@ -229,12 +231,12 @@ def test_each_refusal_says_why():
 
 
 def test_nothing_that_fits_is_an_error_with_a_reason():
-    wanted = question(GB)
-    candidates = candidates_of(wanted, CATALOGUE, table())
+    query = question(GB)
+    candidates = candidates_of(query, CATALOGUE, table())
     assert candidates.chosen is None
-    with pytest.raises(UserError, match=r"small: needs 1\.15 GB without a cache") as caught:
-        chosen_model(wanted, candidates)
-    assert caught.value.code == ExitCode.MEMORY
+    with pytest.raises(UserError, match=r"small: needs 1\.15 GB without a cache") as error:
+        chosen_model(query, candidates)
+    assert error.value.code == ExitCode.MEMORY
 
 
 def test_a_device_of_unknown_memory_is_refused():
@@ -258,21 +260,21 @@ def settled(*models, devices=(OLD, NEW), max_kv=None):
 
 
 def test_each_model_gets_a_cache_for_the_devices_that_can_hold_it():
-    chosen = settled(SMALL, LARGE)
-    small, large = chosen.spec.models
+    choice = settled(SMALL, LARGE)
+    small, large = choice.spec.models
     assert (small.model, large.model) == (SMALL, LARGE)
     assert small.cache.kv != large.cache.kv == "dense"
     assert small.cache.max_kv == large.cache.max_kv == 8192
-    assert chosen.choices[SMALL].devices == (OLD, NEW)
-    assert chosen.choices[LARGE].devices == (NEW,)
+    assert choice.choices[SMALL].devices == (OLD, NEW)
+    assert choice.choices[LARGE].devices == (NEW,)
 
 
 def test_a_device_that_can_hold_no_model_is_named_with_each_reason():
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         settled(LARGE, "Qwen3-8B-4bit", devices=(OLD,))
-    said = [error.what for error in caught.value.errors]
-    assert len(said) == 2
-    assert all(f"on {OLD}" in text for text in said)
+    messages = [problem.what for problem in error.value.errors]
+    assert len(messages) == 2
+    assert all(f"on {OLD}" in text for text in messages)
 
 
 def test_a_model_that_is_unknown_is_no_device_that_is_too_small():
@@ -359,11 +361,11 @@ def test_plan_plans_what_it_chose(run):
     document = json.loads(run("plan", *PHONE, "--json").stdout)
     schemas.check(document, "plan")
     candidates = document["choice"]["models"]
-    (chosen,) = [candidate for candidate in candidates if candidate["refused"] is None]
+    (choice,) = [candidate for candidate in candidates if candidate["refused"] is None]
     [model] = document["models"]
-    assert model["max_kv"] == chosen["cache"]["max_kv"]
-    assert model["kv"] == chosen["cache"]["kv"]
-    assert model["plans"][0]["total"] == chosen["cache"]["needed"]
+    assert model["max_kv"] == choice["cache"]["max_kv"]
+    assert model["kv"] == choice["cache"]["kv"]
+    assert model["plans"][0]["total"] == choice["cache"]["needed"]
     assert model["devices"][0]["entitled"]["verdict"] == "fits"
 
 
@@ -372,9 +374,9 @@ def test_what_plan_chose_fits_a_screen_that_begins_with_the_verdict(run, monkeyp
     lines = run("plan", *PHONE).stdout.splitlines()
     assert lines[0].endswith(" fits on iPhone 15")
     assert len(lines) <= 40
-    *shown, flags = lines
+    *rows, flags = lines
     assert flags.startswith("the same options: --model ")
-    assert max(map(len, shown)) <= 80
+    assert max(map(len, rows)) <= 80
     verbose = run("plan", *PHONE, "--verbose").stdout
     assert "larger than 4.00 GB" in verbose
     assert "larger than 4.00 GB" not in "".join(lines)
@@ -394,17 +396,17 @@ def test_a_table_of_one_s_own_decides(run, tmp_path):
     path = tmp_path / "losses.json"
     path.write_text(to_json(table(measured("4", 1.0, 0.001), measured("4", 0.125, 0.002))))
     document = json.loads(run("choose", *PHONE, "--losses", path, "--json").stdout)
-    (chosen,) = [each for each in document["models"] if each["refused"] is None]
-    assert (chosen["cache"]["kv"], document["losses_of"]) == ("4", "measured")
+    (choice,) = [model for model in document["models"] if model["refused"] is None]
+    assert (choice["cache"]["kv"], document["losses_of"]) == ("4", "measured")
 
 
 def test_where_nothing_fits_choose_still_shows_why_and_ends_with_8(run):
     result = run("choose", *PHONE, "--min-speed", "1000")
     assert result.exit_code == ExitCode.MEMORY
     assert "less than 1000" in result.stdout
-    refused = run("ios", *PHONE, "--min-speed", "1000")
-    assert refused.exit_code == ExitCode.MEMORY
-    assert "no model fits for 16,384 tokens on iPhone 15" in refused.stderr
+    refusal = run("ios", *PHONE, "--min-speed", "1000")
+    assert refusal.exit_code == ExitCode.MEMORY
+    assert "no model fits for 16,384 tokens on iPhone 15" in refusal.stderr
 
 
 def test_what_is_open_needs_a_device(run):
@@ -417,8 +419,10 @@ def test_what_is_open_needs_a_device(run):
 @pytest.mark.parametrize("option", [("--min-speed", "5"), ("--losses", "table.json")])
 def test_options_of_a_choice_need_something_to_choose(run, tmp_path, option):
     (tmp_path / "table.json").write_text(to_json(table()))
-    given = [tmp_path / each if each.endswith("json") else each for each in option]
-    result = run("ios", "--model", "demo", "--max-kv", "64", *given, "--dry-run")
+    arguments = [
+        tmp_path / argument if argument.endswith("json") else argument for argument in option
+    ]
+    result = run("ios", "--model", "demo", "--max-kv", "64", *arguments, "--dry-run")
     assert result.exit_code == ExitCode.USAGE
     assert "nothing is left to choose" in result.stderr
 

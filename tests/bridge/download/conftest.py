@@ -49,11 +49,11 @@ class Downloads:
             target = package / "Model" / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
-        listed = tuple(
+        manifest_files = tuple(
             BundledFile(path, len(data), sha256_of(package / "Model" / path))
             for path, data in self.files.items()
         )
-        manifest = Manifest("me/model", listed)
+        manifest = Manifest("me/model", manifest_files)
         write(package, manifest)
         bundle.add_pieces(package, manifest, silent)
         self.hub.repositories.clear()
@@ -80,27 +80,27 @@ class Downloads:
         with self.start(*arguments, source=source) as process:
             out, err = process.communicate()
         assert (process.returncode, err) == (0, "")
-        kind, _, said = out.partition(" ")
+        kind, _, message = out.partition(" ")
         if kind == "folder":
-            return Ended(Path(said.strip()))
-        error, _, words = said.partition("\n")
+            return Ended(Path(message.strip()))
+        error, _, words = message.partition("\n")
         return Ended(None, error, words.strip())
 
     def asked(self, path: str) -> list[int]:
         """Return the pieces of a file that were asked for, by their numbers, in order."""
         ranges = [request.range for request in self.hub.asked("GET", f"/resolve/main/{path}")]
-        return [int(each.removeprefix("bytes=").split("-")[0] or 0) // PIECE for each in ranges]
+        return [int(text.removeprefix("bytes=").split("-")[0] or 0) // PIECE for text in ranges]
 
     def whole(self, ended: Ended) -> bool:
         """Whether the model's folder, and no other, has the files as they should be."""
         if ended.folder is None or [*self.root.iterdir()] != [ended.folder]:
             return False
-        found = {
+        files = {
             path.relative_to(ended.folder).as_posix(): path.read_bytes()
             for path in ended.folder.rglob("*")
             if path.is_file() and path.name != MODEL_MANIFEST
         }
-        return found == self.files
+        return files == self.files
 
 
 @pytest.fixture(scope="session")
@@ -118,11 +118,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *sorted((templates / "Download/H2OKit/Download").glob("*.swift")),
         Path(__file__).parent / "program.swift",
     ]
-    made = folder / "program"
+    program = folder / "program"
     command = ["swiftc", "-swift-version", "6", "-warnings-as-errors", "-parse-as-library"]
     command += ["-package-name", "h2o"]
-    subprocess.run([*command, *sources, "-o", made], check=True, capture_output=True)
-    return made
+    subprocess.run([*command, *sources, "-o", program], check=True, capture_output=True)
+    return program
 
 
 @pytest.fixture

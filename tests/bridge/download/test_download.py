@@ -15,18 +15,18 @@ FILES = {"config.json": b'{"a": 1}', WEIGHTS: LARGE, "part/none.txt": b""}
 
 
 @pytest.fixture
-def offered(downloads):
+def model_downloads(downloads):
     downloads.offer(FILES)
     return downloads
 
 
-def test_a_model_arrives_piece_by_piece_and_is_not_fetched_again(offered):
-    assert offered.whole(offered.run())
-    assert offered.asked(WEIGHTS) == [0, 1, 2, 3]
-    assert offered.asked("config.json") == [0]
-    offered.hub.requests.clear()
-    assert offered.whole(offered.run())
-    assert offered.hub.requests == []
+def test_a_model_arrives_piece_by_piece_and_is_not_fetched_again(model_downloads):
+    assert model_downloads.whole(model_downloads.run())
+    assert model_downloads.asked(WEIGHTS) == [0, 1, 2, 3]
+    assert model_downloads.asked("config.json") == [0]
+    model_downloads.hub.requests.clear()
+    assert model_downloads.whole(model_downloads.run())
+    assert model_downloads.hub.requests == []
 
 
 def test_a_server_may_send_elsewhere_as_a_hub_does(downloads):
@@ -38,14 +38,14 @@ def test_a_server_may_send_elsewhere_as_a_hub_does(downloads):
 @pytest.mark.parametrize(
     "fault", [Drop(1000), Drop(0), Status(503), Truncate(9), ShiftRange(5)]
 )
-def test_a_piece_that_breaks_is_asked_for_again_alone(offered, fault):
-    offered.hub.fail(f"*/{WEIGHTS}", fault, numbers=range(1, 2))
-    assert offered.whole(offered.run())
-    assert offered.asked(WEIGHTS) == [0, 1, 1, 2, 3]
+def test_a_piece_that_breaks_is_asked_for_again_alone(model_downloads, fault):
+    model_downloads.hub.fail(f"*/{WEIGHTS}", fault, numbers=range(1, 2))
+    assert model_downloads.whole(model_downloads.run())
+    assert model_downloads.asked(WEIGHTS) == [0, 1, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("fault", "error", "asked"),
+    ("fault", "error", "pieces"),
     [
         (Status(404), f'serverStatus(404, path: "{WEIGHTS}")', [0]),
         (Status(500), f'serverStatus(500, path: "{WEIGHTS}")', [0, 0, 0]),
@@ -54,34 +54,34 @@ def test_a_piece_that_breaks_is_asked_for_again_alone(offered, fault):
     ],
 )
 def test_what_does_not_pass_ends_it_with_an_error_that_names_the_file(
-    offered, fault, error, asked
+    model_downloads, fault, error, pieces
 ):
-    offered.hub.fail(f"*/{WEIGHTS}", fault)
-    ended = offered.run()
-    assert ended.error == error
-    assert WEIGHTS in ended.words
-    assert offered.asked(WEIGHTS) == asked
+    model_downloads.hub.fail(f"*/{WEIGHTS}", fault)
+    outcome = model_downloads.run()
+    assert outcome.error == error
+    assert WEIGHTS in outcome.words
+    assert model_downloads.asked(WEIGHTS) == pieces
 
 
-def test_a_connection_that_always_breaks_is_an_error_of_the_network(offered):
-    offered.hub.fail(f"*/{WEIGHTS}", Drop(1000))
-    ended = offered.run()
-    assert ended.error.startswith("network(")
-    assert ended.words.startswith("The model was not downloaded. Check the connection,")
-    assert offered.asked(WEIGHTS) == [0, 0, 0]
+def test_a_connection_that_always_breaks_is_an_error_of_the_network(model_downloads):
+    model_downloads.hub.fail(f"*/{WEIGHTS}", Drop(1000))
+    outcome = model_downloads.run()
+    assert outcome.error.startswith("network(")
+    assert outcome.words.startswith("The model was not downloaded. Check the connection,")
+    assert model_downloads.asked(WEIGHTS) == [0, 0, 0]
 
 
-def test_a_server_that_is_not_there_is_one_too(offered):
-    offered.hub.close()
-    assert offered.run().error.startswith("network(")
+def test_a_server_that_is_not_there_is_one_too(model_downloads):
+    model_downloads.hub.close()
+    assert model_downloads.run().error.startswith("network(")
 
 
 @pytest.mark.parametrize("size", [len(LARGE) + 1, len(LARGE) - 1, 10, 2 * PIECE])
 def test_a_file_of_another_size_is_another_file(downloads, size):
-    other = (LARGE + b"x")[:size]
-    downloads.offer({**FILES, WEIGHTS: other}, manifest_of=FILES)
-    wanted = f'serverSize(expected: {len(LARGE)}, found: {size}, path: "{WEIGHTS}")'
-    assert downloads.run().error == wanted
+    content = (LARGE + b"x")[:size]
+    downloads.offer({**FILES, WEIGHTS: content}, manifest_of=FILES)
+    message = f'serverSize(expected: {len(LARGE)}, found: {size}, path: "{WEIGHTS}")'
+    assert downloads.run().error == message
 
 
 def test_a_small_file_that_is_longer_is_not_read_to_its_end(downloads):
@@ -90,53 +90,55 @@ def test_a_small_file_that_is_longer_is_not_read_to_its_end(downloads):
 
 
 def test_other_bytes_are_refused_and_the_pieces_before_them_stay(downloads):
-    other = LARGE[: PIECE + 9] + b"?" + LARGE[PIECE + 10 :]
-    downloads.offer({**FILES, WEIGHTS: other}, manifest_of=FILES)
-    ended = downloads.run()
-    assert ended.error == f'serverContent(offset: {PIECE}, path: "{WEIGHTS}")'
-    assert ended.folder is None
+    content = LARGE[: PIECE + 9] + b"?" + LARGE[PIECE + 10 :]
+    downloads.offer({**FILES, WEIGHTS: content}, manifest_of=FILES)
+    outcome = downloads.run()
+    assert outcome.error == f'serverContent(offset: {PIECE}, path: "{WEIGHTS}")'
+    assert outcome.folder is None
     downloads.offer(FILES)
     downloads.hub.requests.clear()
     assert downloads.whole(downloads.run())
     assert downloads.asked(WEIGHTS) == [1, 2, 3]
 
 
-def test_too_little_room_is_said_before_anything_is_fetched(offered):
+def test_too_little_room_is_said_before_anything_is_fetched(model_downloads):
     needed = sum(map(len, FILES.values())) + PIECE  # a piece is there twice for a moment
-    ended = offered.run(needed - 1)
-    assert ended.error == f"noSpace(needed: {needed}, free: {needed - 1})"
-    assert offered.hub.requests == []
-    assert offered.whole(offered.run(needed))
+    outcome = model_downloads.run(needed - 1)
+    assert outcome.error == f"noSpace(needed: {needed}, free: {needed - 1})"
+    assert model_downloads.hub.requests == []
+    assert model_downloads.whole(model_downloads.run(needed))
 
 
 @pytest.mark.parametrize("piece", range(4))
 @pytest.mark.parametrize("after", [0, 900])
-def test_a_killed_download_goes_on_and_fetches_one_piece_twice_at_most(offered, piece, after):
-    offered.hub.fail(f"*/{WEIGHTS}", Hold(after), numbers=range(piece, piece + 1))
-    with offered.start() as process:
-        offered.hub.holding.wait()
+def test_a_killed_download_goes_on_and_fetches_one_piece_twice_at_most(
+    model_downloads, piece, after
+):
+    model_downloads.hub.fail(f"*/{WEIGHTS}", Hold(after), numbers=range(piece, piece + 1))
+    with model_downloads.start() as process:
+        model_downloads.hub.holding.wait()
         process.kill()
-    offered.hub.go_on.set()
-    assert not [path for path in offered.root.iterdir() if path.suffix != ".part"]
-    assert offered.whole(offered.run())
-    assert offered.asked(WEIGHTS) == [*range(piece), piece, *range(piece, 4)]
-    assert offered.asked("config.json") == [0]
+    model_downloads.hub.go_on.set()
+    assert not [path for path in model_downloads.root.iterdir() if path.suffix != ".part"]
+    assert model_downloads.whole(model_downloads.run())
+    assert model_downloads.asked(WEIGHTS) == [*range(piece), piece, *range(piece, 4)]
+    assert model_downloads.asked("config.json") == [0]
 
 
-def test_a_stopped_download_says_so_and_goes_on(offered):
-    offered.hub.fail(f"*/{WEIGHTS}", Hold(900), numbers=range(2, 3))
-    ended = offered.run(10**9, 2 * PIECE)
-    offered.hub.go_on.set()
-    assert ended.error == "stopped"
-    offered.hub.requests.clear()
-    assert offered.whole(offered.run())
-    assert offered.asked(WEIGHTS) == [2, 3]
+def test_a_stopped_download_says_so_and_goes_on(model_downloads):
+    model_downloads.hub.fail(f"*/{WEIGHTS}", Hold(900), numbers=range(2, 3))
+    outcome = model_downloads.run(10**9, 2 * PIECE)
+    model_downloads.hub.go_on.set()
+    assert outcome.error == "stopped"
+    model_downloads.hub.requests.clear()
+    assert model_downloads.whole(model_downloads.run())
+    assert model_downloads.asked(WEIGHTS) == [2, 3]
 
 
-def test_a_new_version_takes_what_is_the_same_and_deletes_the_old_one(offered):
-    assert offered.whole(offered.run())
-    offered.offer({**FILES, "config.json": b'{"a": 2}'})
-    offered.hub.requests.clear()
-    assert offered.whole(offered.run())
-    assert offered.asked(WEIGHTS) == []
-    assert offered.asked("config.json") == [0]
+def test_a_new_version_takes_what_is_the_same_and_deletes_the_old_one(model_downloads):
+    assert model_downloads.whole(model_downloads.run())
+    model_downloads.offer({**FILES, "config.json": b'{"a": 2}'})
+    model_downloads.hub.requests.clear()
+    assert model_downloads.whole(model_downloads.run())
+    assert model_downloads.asked(WEIGHTS) == []
+    assert model_downloads.asked("config.json") == [0]

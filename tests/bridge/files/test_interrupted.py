@@ -88,7 +88,7 @@ def changes_of(work: Callable[[], object], folder: Path) -> list[str]:
     return events
 
 
-def watch(folder: Path, changed: Callable[[str], object]) -> None:
+def watch(folder: Path, report: Callable[[str], object]) -> None:
     """Call `changed` with the kind of each change below a folder, from now on."""
     prefix = str(folder)
 
@@ -101,7 +101,7 @@ def watch(folder: Path, changed: Callable[[str], object]) -> None:
         if in_deleted_folder or any(
             str(argument).startswith(prefix) for argument in arguments[:2]
         ):
-            changed(event)
+            report(event)
 
     sys.addaudithook(hook)
 
@@ -129,16 +129,16 @@ def work(model, tmp_path):
 
 def earlier(place, first):
     """Make the earlier package with things of the user's, once; return its tree."""
-    made = place.parent / "earlier"
-    if not made.exists():
-        output = make_package(first, made / "Demo").folder
+    copy = place.parent / "earlier"
+    if not copy.exists():
+        output = make_package(first, copy / "Demo").folder
         record = lock.Lock(
             **{**vars(lock.read(output)), "vendor": lock.Vendored("apple", "0" * 64, ())}
         )
         (output / lock.NAME).write_text(record.to_json())
         build_tree(output, MINE)
     shutil.rmtree(place)
-    shutil.copytree(made, place)
+    shutil.copytree(copy, place)
     return tree(place / "Demo")
 
 
@@ -153,7 +153,7 @@ def delicate(events):
         len(events) - events[::-1].index("shutil.rmtree") if "shutil.rmtree" in events else 0
     )
     numbers |= {deleting + (len(events) - deleting) * part // 4 for part in (1, 2, 3)}
-    return sorted(each for each in numbers if each <= len(events))
+    return sorted(number for number in numbers if number <= len(events))
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_a_stopped_run_breaks_nothing_and_the_next_one_finishes(work, how):
             assert names(place) == ["Demo"], number
         if output.exists():
             files = tree(output)
-            whole = {path: text for path, text in files.items() if path not in MINE}
-            assert whole in (
+            originals = {path: text for path, text in files.items() if path not in MINE}
+            assert originals in (
                 {path: text for path, text in before.items() if path not in MINE},
                 {path: text for path, text in after.items() if path not in MINE},
             ), number
@@ -260,13 +260,13 @@ def place(model, tmp_path, copied_assets, monkeypatch):
 def command(name, number, place):
     """Return what runs a command that changes the package, another way for each number."""
     upstream = ("--upstream", place.parent / "upstream")
-    made = ("--model", place.parent / "tiny", "--max-kv", 200 + number)
+    options_of_ios = ("--model", place.parent / "tiny", "--max-kv", 200 + number)
     options = {
-        "ios": (*made, "--output", place / "Demo"),
+        "ios": (*options_of_ios, "--output", place / "Demo"),
         "update": (place / "Demo",),
         "vendor": (place / "Demo", "--host", ("apple", "linux")[number % 2]),
     }
-    arguments = [str(each) for each in (name, *options[name], *upstream, "--quiet")]
+    arguments = [str(argument) for argument in (name, *options[name], *upstream, "--quiet")]
 
     def run():
         render.__version__ = update.__version__ = f"0.1.{number}"  # a child's own
@@ -283,36 +283,36 @@ def done(work):
 
 def edit(package, number):
     """Edit what is the user's, and a file that is not; return {path: text} of the former."""
-    mine = {path: f"// {path} {number}" for path in OWN_FILES}
-    build_tree(package, {**mine, SOURCE: f"// changed {number}"})
-    return mine
+    edits = {path: f"// {path} {number}" for path in OWN_FILES}
+    build_tree(package, {**edits, SOURCE: f"// changed {number}"})
+    return edits
 
 
 @pytest.mark.nightly("test_a_stopped_run_breaks_nothing_and_the_next_one_finishes")
 def test_a_kill_at_any_moment_loses_nothing_of_the_users(place):
-    chosen = random.Random(SEED)  # noqa: S311 - nothing is secret
+    choice = random.Random(SEED)  # noqa: S311 - nothing is secret
     package = place / "Demo"
     events = {}
     for number, name in enumerate(COMMANDS, start=1):
         edit(package, number)
         events[name] = len(changes_of(command(name, number, place), place))
     for number in range(len(COMMANDS) + 1, len(COMMANDS) + 1 + KILLS):
-        name = chosen.choice(COMMANDS)
-        moment = chosen.randint(1, events[name])
-        mine = edit(package, number)
+        name = choice.choice(COMMANDS)
+        moment = choice.randint(1, events[name])
+        edits = edit(package, number)
         run = command(name, number, place)
         code = in_child(stopping(run, place, moment, signal.SIGKILL))
         assert code in (-signal.SIGKILL, 0), (name, moment)
         there = tree(package if package.exists() else place / ".Demo.h2o-old")
-        for path, text in mine.items():
+        for path, text in edits.items():
             if path.startswith("App/"):
                 assert there.get(path) == text, (name, moment, path)
-        kept = tree(place).values()
-        assert {*mine.values(), f"// changed {number}"} <= set(kept), (name, moment)
+        contents = tree(place).values()
+        assert {*edits.values(), f"// changed {number}"} <= set(contents), (name, moment)
         done(run)
         after = tree(package)
-        assert {path: after.get(path) for path in mine} == mine, (name, moment)
+        assert {path: after.get(path) for path in edits} == edits, (name, moment)
         replaced = [text for path, text in after.items() if SOURCE in path]
         assert f"// changed {number}" in replaced, (name, moment)
         assert names(place) == ["Demo"], (name, moment)
-        assert not [each for each in names(package) if each.endswith("h2o-new")], (name, moment)
+        assert not [name for name in names(package) if name.endswith("h2o-new")], (name, moment)

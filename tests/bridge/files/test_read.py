@@ -28,9 +28,9 @@ WITHOUT_VENDOR = lock.Lock(
     [None, lock.Vendored("linux", "1" * 64, (lock.EditedFile("x/y", "2" * 64, "3" * 64),))],
 )
 def test_a_lock_reads_back_as_it_was_written(tmp_path, vendor):
-    written = lock.Lock(**{**vars(WITHOUT_VENDOR), "vendor": vendor})
-    (tmp_path / lock.NAME).write_text(written.to_json())
-    assert lock.read(tmp_path) == written
+    original = lock.Lock(**{**vars(WITHOUT_VENDOR), "vendor": vendor})
+    (tmp_path / lock.NAME).write_text(original.to_json())
+    assert lock.read(tmp_path) == original
 
 
 EARLIER = '{"format": 1, "model": "demo"}'
@@ -120,7 +120,9 @@ def test_commands_refuse_such_files_with_their_own_code(run, tmp_path, monkeypat
     path.unlink(missing_ok=True)
     KINDS[kind](path)
     takes_model = command in ("plan", "choose", "ios")
-    given = ["--model", model] if takes_model else []
+    options_of_model = ["--model", model] if takes_model else []
     last = path.parent if name.startswith(("adapter", "h2o")) else path
-    done = run(command, *given, *options, *([] if name == "config.json" else [last]))
-    assert done.exit_code == CODES.get(name, ExitCode.USAGE), done.output
+    result = run(
+        command, *options_of_model, *options, *([] if name == "config.json" else [last])
+    )
+    assert result.exit_code == CODES.get(name, ExitCode.USAGE), result.output

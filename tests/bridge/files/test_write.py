@@ -133,8 +133,8 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 
 def test_generation_needs_no_more_than_the_renderer_gives(plan, tmp_path):
     package = make_package(plan, tmp_path / "Demo")
-    written = {name: (package.folder / name).read_bytes() for name in package.files}
-    assert written == {name: as_bytes(content) for name, content in rendered(plan).items()}
+    contents = {name: (package.folder / name).read_bytes() for name in package.files}
+    assert contents == {name: as_bytes(content) for name, content in rendered(plan).items()}
 
 
 @pytest.mark.parametrize("name", [".Demo.h2o-new", ".Demo.h2o-old", ".Demo.h2o-done"])
@@ -142,18 +142,18 @@ def test_generation_needs_no_more_than_the_renderer_gives(plan, tmp_path):
 def test_what_somebody_else_put_at_a_name_of_ours_is_not_taken(
     plan, tmp_path, monkeypatch, name, how
 ):
-    theirs = build_tree(tmp_path / "theirs", {"Sources/Evil.swift": "evil"})
+    evil = build_tree(tmp_path / "theirs", {"Sources/Evil.swift": "evil"})
     if how == "a link":
-        (tmp_path / name).symlink_to(theirs)
+        (tmp_path / name).symlink_to(evil)
     else:
-        theirs.rename(tmp_path / name)
+        evil.rename(tmp_path / name)
         lstat = Path.lstat
 
         def of_another(self):
-            found = lstat(self)
+            status = lstat(self)
             if self.name != name:
-                return found
-            return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + 1)
+                return status
+            return SimpleNamespace(st_mode=status.st_mode, st_uid=status.st_uid + 1)
 
         monkeypatch.setattr(Path, "lstat", of_another)
     before = tree(tmp_path)
@@ -168,10 +168,10 @@ def test_a_package_of_another_user_is_left_as_it_is(plan, other_plan, tmp_path, 
     stat = Path.stat
 
     def of_another(self, **options):
-        found = stat(self, **options)
+        status = stat(self, **options)
         if self != package:
-            return found
-        return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + 1)
+            return status
+        return SimpleNamespace(st_mode=status.st_mode, st_uid=status.st_uid + 1)
 
     monkeypatch.setattr(Path, "stat", of_another)
     says(refusal(other_plan, package))
@@ -245,13 +245,13 @@ def test_what_cannot_be_moved_is_kept_and_named(plan, other_plan, tmp_path, monk
 
 
 def test_a_file_is_replaced_and_nothing_is_written_through_a_link(tmp_path):
-    mine = tmp_path / "mine"
-    mine.write_text("mine")
+    target = tmp_path / "mine"
+    target.write_text("mine")
     record = tmp_path / lock.NAME
     for link in (record, tmp_path / f".{lock.NAME}.h2o-new"):
-        link.symlink_to(mine)
+        link.symlink_to(target)
     write.replace_file(record, "new")
-    assert mine.read_text() == "mine"
+    assert target.read_text() == "mine"
     assert not record.is_symlink()
     assert record.read_text() == "new"
     assert names(tmp_path) == sorted([lock.NAME, "mine"])
@@ -296,8 +296,8 @@ def test_a_file_that_is_there_is_not_replaced(original, tmp_path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize(("result", "made"), [(0, True), (-1, False)])
-def test_apfs_is_asked_by_clonefile(original, tmp_path, monkeypatch, result, made):
+@pytest.mark.parametrize(("result", "cloned"), [(0, True), (-1, False)])
+def test_apfs_is_asked_by_clonefile(original, tmp_path, monkeypatch, result, cloned):
     class System:
         @staticmethod
         def clonefile(source, target, flags):
@@ -308,5 +308,5 @@ def test_apfs_is_asked_by_clonefile(original, tmp_path, monkeypatch, result, mad
 
     monkeypatch.setattr(clones.sys, "platform", "darwin")
     monkeypatch.setattr(clones.ctypes, "CDLL", lambda _name: System)
-    assert clone(original, tmp_path / "clone") == made
-    assert (tmp_path / "clone").exists() == made
+    assert clone(original, tmp_path / "clone") == cloned
+    assert (tmp_path / "clone").exists() == cloned

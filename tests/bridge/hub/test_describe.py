@@ -75,18 +75,18 @@ def test_a_second_look_costs_one_small_request_and_a_pinned_one_none(hub):
 
 
 def test_a_branch_that_moved_is_described_anew(hub):
-    made = hub.add(ID, repository())
+    repo = hub.add(ID, repository())
     assert len(resolve(ID).config.layers) == 2
-    made.commit(repository(num_hidden_layers=3))
+    repo.commit(repository(num_hidden_layers=3))
     model = resolve(ID)
-    assert (len(model.config.layers), model.commit) == (3, made.refs["main"])
+    assert (len(model.config.layers), model.commit) == (3, repo.refs["main"])
 
 
 def test_branches_tags_and_commits_can_be_asked_for(hub):
-    made = hub.add(ID, repository(num_hidden_layers=1))
-    first = made.refs["main"]
-    made.refs["v1.0"] = first
-    made.commit(repository(num_hidden_layers=4), "dev")
+    repo = hub.add(ID, repository(num_hidden_layers=1))
+    first = repo.refs["main"]
+    repo.refs["v1.0"] = first
+    repo.commit(repository(num_hidden_layers=4), "dev")
     depths = [len(resolve(f"{ID}@{r}").config.layers) for r in ("v1.0", "dev", first)]
     assert depths == [1, 4, 1]
     says(refusal(f"{ID}@v2"))
@@ -97,12 +97,12 @@ def test_a_damaged_entry_of_the_cache_is_fetched_again(hub, own_cache, damage):
     hub.add(ID, repository())
     first = resolve(ID)
     (entry,) = own_cache.glob("metadata/*/*.json")
-    whole = entry.read_bytes()
-    entry.write_bytes(whole[: len(whole) // 2] if damage == "half" else damage.encode())
+    content = entry.read_bytes()
+    entry.write_bytes(content[: len(content) // 2] if damage == "half" else damage.encode())
     hub.requests.clear()
     assert resolve(ID) == first
     assert bytes_sent(hub) != []
-    assert entry.read_bytes() == whole
+    assert entry.read_bytes() == content
 
 
 def test_an_entry_of_another_model_or_an_altered_one_is_not_believed(hub, own_cache):
@@ -220,10 +220,10 @@ def test_what_may_not_be_read_says_how_to_be_allowed(hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     for name in ("someone/gated", "someone/private"):
         assert resolve(name).weights.bytes == ALL
-    given = {
+    credentials = {
         request.authorization for request in hub.requests if request.path.startswith("/cdn/")
     }
-    assert given == {""}
+    assert credentials == {""}
 
 
 def test_an_id_that_is_nowhere_is_answered_with_the_nearest(hub):
@@ -280,9 +280,9 @@ def test_a_moved_model_is_found_at_its_new_name(hub):
 
 
 def test_a_branch_that_moves_meanwhile_does_not_mix_two_states(hub):
-    made = hub.add(ID, repository())
-    before = made.refs["main"]
-    other = repository({**TENSORS, "model.more": ("F32", [8])}, num_hidden_layers=7)
-    hub.fail("/api/*", faults.Before(lambda: made.commit(other)), numbers=range(1))
+    repo = hub.add(ID, repository())
+    before = repo.refs["main"]
+    newer = repository({**TENSORS, "model.more": ("F32", [8])}, num_hidden_layers=7)
+    hub.fail("/api/*", faults.Before(lambda: repo.commit(newer)), numbers=range(1))
     model = resolve(ID)
     assert (model.commit, model.weights.bytes, len(model.config.layers)) == (before, ALL, 2)

@@ -109,7 +109,7 @@ def test_only_what_inference_needs_is_taken(name, needed):
 
 def test_without_a_network_the_message_says_what_to_do(tmp_path: Path):
     options = ["ios", "--model", "Qwen3-4B-4bit", "--max-kv", "512"]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "h2o_pack", *options],
         cwd=tmp_path,
         env={
@@ -122,8 +122,8 @@ def test_without_a_network_the_message_says_what_to_do(tmp_path: Path):
         text=True,
         check=False,
     )
-    assert done.returncode == ExitCode.NETWORK
-    says(re.sub(r"\s+", " ", done.stderr).strip())
+    assert process.returncode == ExitCode.NETWORK
+    says(re.sub(r"\s+", " ", process.stderr).strip())
     assert not (tmp_path / "Qwen3-4B-4bit").exists()
 
 

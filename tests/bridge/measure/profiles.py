@@ -21,14 +21,14 @@ def pieces(tokens=TOKENS, count=1):
     return [random.integers(0, VOCABULARY, tokens).tolist() for _ in range(count)]
 
 
-def profiled(model, read=None, **options):
+def profiled(model, texts=None, **options):
     """Profile a model on random tokens; no timing unless asked for."""
-    read = read or pieces()
-    chosen = Options(
-        tokens=len(read[0]), samples=len(read), text=Path("random.txt"),
+    texts = texts or pieces()
+    settings = Options(
+        tokens=len(texts[0]), samples=len(texts), text=Path("random.txt"),
         **{"time_steps": False, "quick": True, "max_kv": 32, **options},
     )  # fmt: skip
-    return profile_model(model, read, chosen, silent)
+    return profile_model(model, texts, settings, silent)
 
 
 def attention_of(model, piece, monkeypatch):
@@ -52,35 +52,35 @@ def attention_of(model, piece, monkeypatch):
 
 
 def by_hand(queries, keys, scale, mask, sinks):
-    q, k = (np.array(each.astype(mx.float32), np.float64) for each in (queries, keys))
+    q, k = (np.array(array.astype(mx.float32), np.float64) for array in (queries, keys))
     logits = scale * q @ np.repeat(k, len(q) // len(k), axis=0).swapaxes(1, 2)
     tokens = logits.shape[1]
-    seen = np.tril(np.ones((tokens, tokens), bool))
+    visible = np.tril(np.ones((tokens, tokens), bool))
     if isinstance(mask, mx.array):
-        seen = np.array(mask).reshape(tokens, tokens)
-    weights = np.where(seen, np.exp(logits - logits.max()), 0)
+        visible = np.array(mask).reshape(tokens, tokens)
+    weights = np.where(visible, np.exp(logits - logits.max()), 0)
     total = weights.sum(-1, keepdims=True)
-    taken = weights / total
+    shares = weights / total
     if sinks is not None:
         extra = np.exp(np.array(sinks.astype(mx.float32), np.float64) - logits.max())
-        taken = weights / (total + extra[:, None, None])
-    return weights / total, np.where(seen, logits, np.nan), seen, taken
+        shares = weights / (total + extra[:, None, None])
+    return weights / total, np.where(visible, logits, np.nan), visible, shares
 
 
-def figures_by_hand(probabilities, logits, seen, first_row):
+def figures_by_hand(probabilities, logits, mask, first_row):
     """The five figures [Hq, 5] from whole matrices, a query at a time."""
-    found = []
+    figures = []
     for head in range(len(probabilities)):
         entropy, normalised, top, variance, faint, visible = [], [], [], [], 0, 0
-        for row in range(first_row, len(seen)):
-            p = probabilities[head, row, seen[row]]
+        for row in range(first_row, len(mask)):
+            p = probabilities[head, row, mask[row]]
             h = -sum(x * math.log(x) for x in p if x > 0)
             entropy.append(h)
             normalised.append(h / math.log(len(p)))
             top.append(sum(sorted(p)[-32:]))
-            variance.append(np.var(logits[head, row, seen[row]]))
+            variance.append(np.var(logits[head, row, mask[row]]))
             faint += int((p < 0.01 * p.max()).sum())
             visible += len(p)
-        means = [float(np.mean(each)) for each in (entropy, normalised, top, variance)]
-        found.append([*means, faint / visible])
-    return np.array(found)
+        means = [float(np.mean(values)) for values in (entropy, normalised, top, variance)]
+        figures.append([*means, faint / visible])
+    return np.array(figures)

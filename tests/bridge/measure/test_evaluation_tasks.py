@@ -239,7 +239,7 @@ def test_names_come_in_one_prompt_and_are_asked_for_without_another():
 
 
 def test_facts_too_few_to_be_named_together_are_refused():
-    with pytest.raises(UserError, match="1 facts cannot be named together"):
+    with pytest.raises(UserError, match="cannot be asked about 1"):
         asked("named", ONE)
 
 

@@ -73,10 +73,10 @@ def test_the_command_prints_a_line_for_each_cache_and_a_document(run):
 
 
 def test_a_model_that_is_not_there_is_refused_by_name(tmp_path):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load(str(tmp_path / "nothing"))
-    assert caught.value.code == ExitCode.MODEL
-    assert str(tmp_path / "nothing") in str(caught.value)
+    assert error.value.code == ExitCode.MODEL
+    assert str(tmp_path / "nothing") in str(error.value)
 
 
 def test_the_machine_is_described_without_its_name():

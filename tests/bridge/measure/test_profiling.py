@@ -34,34 +34,36 @@ def values(figures):
 def test_figures_are_those_of_the_attention_computed_by_hand(family, monkeypatch):
     model, (piece,) = small_model(family), pieces()
     profile, _ = profiled(model, [piece])
-    whole = attention_of(model, piece, monkeypatch)
-    assert [layer.index for layer in profile.layers] == list(range(len(whole)))
-    for layer, (probabilities, logits, seen, taken) in zip(profile.layers, whole, strict=True):
-        expected = figures_by_hand(probabilities, logits, seen, profile.first_row)
-        found = np.array([values(head.figures) for head in layer.heads])
-        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-4)
+    maps = attention_of(model, piece, monkeypatch)
+    assert [layer.index for layer in profile.layers] == list(range(len(maps)))
+    for layer, (probabilities, logits, mask, shares) in zip(profile.layers, maps, strict=True):
+        expected = figures_by_hand(probabilities, logits, mask, profile.first_row)
+        figures = np.array([values(head.figures) for head in layer.heads])
+        np.testing.assert_allclose(figures, expected, rtol=2e-3, atol=2e-4)
         np.testing.assert_allclose(values(layer.figures), expected.mean(0), rtol=2e-3)
         group = [head.kv_head for head in layer.heads].count(0)
-        received = taken.reshape(-1, group, *taken.shape[1:]).mean(1).sum(1)
-        by_hand = report.mean([report.summarize(each) for each in received])
+        received = shares.reshape(-1, group, *shares.shape[1:]).mean(1).sum(1)
+        by_hand = report.mean([report.summarize(row) for row in received])
         np.testing.assert_allclose(layer.accumulated.top, by_hand.top, rtol=1e-3)
         assert layer.accumulated.exponent == pytest.approx(by_hand.exponent, abs=2e-3)
-        even = report.summarize((seen / seen.sum(1, keepdims=True)).sum(0))
+        even = report.summarize((mask / mask.sum(1, keepdims=True)).sum(0))
         np.testing.assert_allclose(layer.accumulated_evenly.top, even.top, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", MIXED_KINDS)
 def test_reading_in_small_chunks_changes_nothing(family, monkeypatch):
     model = small_model(family)
-    whole, _ = profiled(model)
+    complete, _ = profiled(model)
     monkeypatch.setattr(run, "CHUNK", 37)
     chunked, _ = profiled(model)
-    assert len(whole.layers) == len(chunked.layers) > 0
-    for one, other in zip(whole.layers, chunked.layers, strict=True):
-        for a, b in zip(one.heads, other.heads, strict=True):
+    assert len(complete.layers) == len(chunked.layers) > 0
+    for layer, other_layer in zip(complete.layers, chunked.layers, strict=True):
+        for a, b in zip(layer.heads, other_layer.heads, strict=True):
             np.testing.assert_allclose(values(a.figures), values(b.figures), rtol=3e-3)
-        np.testing.assert_allclose(one.accumulated.top, other.accumulated.top, rtol=3e-3)
-    assert chunked.held_bytes < whole.held_bytes
+        np.testing.assert_allclose(
+            layer.accumulated.top, other_layer.accumulated.top, rtol=3e-3
+        )
+    assert chunked.held_bytes < complete.held_bytes
 
 
 def test_sliding_layers_are_marked_and_read_within_their_window():
@@ -73,28 +75,28 @@ def test_sliding_layers_are_marked_and_read_within_their_window():
         assert 0 < layer.figures.entropy <= most
         assert (layer.figures.concentration > 0.999) == (layer.kind == "sliding")
     distance = np.subtract.outer(np.arange(TOKENS), np.arange(TOKENS))
-    for found in attention_maps:
-        seen = found.cells > 0
-        window = profile.layers[found.layer].window or TOKENS
-        assert (seen == ((distance >= 0) & (distance < window))).all()
+    for attention_map in attention_maps:
+        visible = attention_map.cells > 0
+        window = profile.layers[attention_map.layer].window or TOKENS
+        assert (visible == ((distance >= 0) & (distance < window))).all()
 
 
 def test_layers_without_attention_are_skipped_by_name():
     profile, _ = profiled(small_model("lfm2"))
     assert [layer.index for layer in profile.layers] == [1, 3]
-    assert [(each.index, each.cache) for each in profile.skipped] == [
+    assert [(layer.index, layer.cache) for layer in profile.skipped] == [
         (0, "ArraysCache"),
         (2, "ArraysCache"),
     ]
-    assert all("recurrent" in each.reason for each in profile.skipped)
+    assert all("recurrent" in layer.reason for layer in profile.skipped)
 
 
 def test_attention_that_shows_no_logits_is_named_and_a_step_is_not_timed():
     profile, attention_maps = profiled(small_model("gemma2"), time_steps=True)
     assert not profile.layers
     assert not attention_maps
-    assert [each.index for each in profile.skipped] == [0, 1, 2, 3]
-    assert {each.reason for each in profile.skipped} == {
+    assert [layer.index for layer in profile.skipped] == [0, 1, 2, 3]
+    assert {layer.reason for layer in profile.skipped} == {
         "computes attention itself, to cap the logits"
     }
     assert profile.step is None
@@ -102,14 +104,14 @@ def test_attention_that_shows_no_logits_is_named_and_a_step_is_not_timed():
 
 
 def test_samples_are_averaged_and_their_spread_is_told(monkeypatch):
-    model, both = small_model("qwen3"), pieces(count=2)
-    together, _ = profiled(model, both)
-    apart = [profiled(model, [piece])[0] for piece in both]
+    model, texts = small_model("qwen3"), pieces(count=2)
+    together, _ = profiled(model, texts)
+    apart = [profiled(model, [piece])[0] for piece in texts]
     for i, layer in enumerate(together.layers):
-        found = np.array([values(each.layers[i].figures) for each in apart])
-        np.testing.assert_allclose(values(layer.figures), found.mean(0), rtol=1e-5)
-        np.testing.assert_allclose(values(layer.deviations), found.std(0), atol=1e-5)
-        shares = np.mean([each.layers[i].accumulated.top for each in apart], axis=0)
+        figures = np.array([values(profile.layers[i].figures) for profile in apart])
+        np.testing.assert_allclose(values(layer.figures), figures.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(values(layer.deviations), figures.std(0), atol=1e-5)
+        shares = np.mean([profile.layers[i].accumulated.top for profile in apart], axis=0)
         np.testing.assert_allclose(layer.accumulated.top, shares, rtol=1e-5)
 
 
@@ -126,10 +128,10 @@ def test_attention_that_is_held_stays_within_the_stated_bound():
     hidden = mx.arange(tokens) > mx.arange(tokens - chunk, tokens)[:, None]
     logits = mx.where(hidden, mx.finfo(mx.float32).min, logits)
     mx.eval(logits)
-    held = tally.LayerTally(tokens, 64, mapped=False)
+    layer_tally = tally.LayerTally(tokens, 64, mapped=False)
     before = active_memory() - logits.nbytes
     mx.reset_peak_memory()
-    held.add(recorder.ObservedAttention(logits, kv_heads, tokens, None))
+    layer_tally.add(recorder.ObservedAttention(logits, kv_heads, tokens, None))
     most = mx.get_peak_memory() - before
     bound = rows.working_bytes(heads, kv_heads, chunk, tokens)
     assert 0.3 * bound < most <= bound
@@ -141,26 +143,26 @@ def test_a_long_text_is_read_in_chunks_that_bound_what_is_held():
 
 
 def test_attention_of_the_same_tokens_counts_once():
-    seen = []
+    calls = []
     cache = make_prompt_cache(small_model("qwen3"))[0]
-    recorder.record([cache], lambda layer, chunk: seen.append((layer, chunk.end)))
+    recorder.record([cache], lambda layer, chunk: calls.append((layer, chunk.end)))
     keys, values = cache.update_and_fetch(mx.ones((1, 2, 5, 8)), mx.ones((1, 2, 5, 8)))
-    queries, other = mx.ones((1, 4, 5, 8)), mx.ones((1, 2, 5, 8))
-    for read in other, values, values:
-        routed_attention(queries, keys, read, cache, scale=1.0, mask="causal")
-    assert seen == [(0, 5)]
+    queries, more = mx.ones((1, 4, 5, 8)), mx.ones((1, 2, 5, 8))
+    for layer_values in more, values, values:
+        routed_attention(queries, keys, layer_values, cache, scale=1.0, mask="causal")
+    assert calls == [(0, 5)]
 
 
 def test_hidden_rows_and_sinks_do_not_count_as_tokens():
     low = float(mx.finfo(mx.float32).min)
     logits = mx.array([[[1.0, 1.0, low], [-32752.0, 2.0, -1e9]]])
-    found = rows.figures(logits, mx.array([1.0]))
-    assert found.visible.tolist() == [[2, 1]]
-    np.testing.assert_allclose(np.array(found.entropy), [[np.log(2), 0]], atol=1e-6)
-    np.testing.assert_allclose(np.array(found.top), [[1, 1]], rtol=1e-6)
-    kept = np.e / (1 + np.e)  # what a sink of 1 leaves a logit of 2
-    np.testing.assert_allclose(np.array(found.received), [1 / 3, 1 / 3 + kept, 0], rtol=1e-5)
-    np.testing.assert_allclose(np.array(found.expected), [0.5, 1.5, 0])
+    figures = rows.figures(logits, mx.array([1.0]))
+    assert figures.visible.tolist() == [[2, 1]]
+    np.testing.assert_allclose(np.array(figures.entropy), [[np.log(2), 0]], atol=1e-6)
+    np.testing.assert_allclose(np.array(figures.top), [[1, 1]], rtol=1e-6)
+    share = np.e / (1 + np.e)  # what a sink of 1 leaves a logit of 2
+    np.testing.assert_allclose(np.array(figures.received), [1 / 3, 1 / 3 + share, 0], rtol=1e-5)
+    np.testing.assert_allclose(np.array(figures.expected), [0.5, 1.5, 0])
 
 
 def test_a_power_law_is_found_with_its_exponent():
@@ -189,19 +191,19 @@ def test_what_is_no_power_law_fits_worse():
 
 @pytest.mark.parametrize(("tokens", "cells"), [(100, 100), (401, 160)])
 def test_a_maps_cell_is_its_largest_probability(tokens, cells):
-    whole = np.random.default_rng(1).random((4, tokens, tokens)).astype(np.float32)
+    probabilities = np.random.default_rng(1).random((4, tokens, tokens)).astype(np.float32)
     builder = maps.MapBuilder(4, tokens)
     for first in (0, 2):
         for begin, end in ((0, 70), (70, tokens)):
-            seen = max(0, end - 333)
-            builder.add(first, whole[first : first + 2, begin:end, seen:end], end)
+            hidden = max(0, end - 333)
+            builder.add(first, probabilities[first : first + 2, begin:end, hidden:end], end)
     mask = np.zeros((tokens, tokens), bool)
     mask[:70, :70] = mask[70:, max(0, tokens - 333) :] = True
     cell = np.arange(tokens) * cells // tokens
     expected = np.zeros((4, cells, cells), np.float32)
     for i, j in zip(*np.nonzero(mask), strict=True):
-        held = expected[:, cell[i], cell[j]]
-        expected[:, cell[i], cell[j]] = np.maximum(held, whole[:, i, j])
+        largest = expected[:, cell[i], cell[j]]
+        expected[:, cell[i], cell[j]] = np.maximum(largest, probabilities[:, i, j])
     assert (builder.maps == expected).all()
 
 
@@ -209,13 +211,13 @@ def test_the_maps_are_of_the_heads_of_least_and_most_entropy():
     profile, attention_maps = profiled(small_model("qwen3"))
     for layer in profile.layers:
         ordered = sorted(layer.heads, key=lambda head: head.figures.entropy)
-        shown = [
+        heads = [
             attention_map
             for attention_map in attention_maps
             if attention_map.layer == layer.index
         ]
-        assert [each.head for each in shown] == [ordered[0].head, ordered[-1].head]
-        assert [each.entropy for each in shown] == [
+        assert [head.head for head in heads] == [ordered[0].head, ordered[-1].head]
+        assert [head.entropy for head in heads] == [
             ordered[0].figures.entropy,
             ordered[-1].figures.entropy,
         ]

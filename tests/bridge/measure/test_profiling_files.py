@@ -30,17 +30,17 @@ class Letters:
 
 
 @pytest.fixture(scope="module")
-def found():
+def profiling():
     return profiled(small_model("gemma3_text"), time_steps=True)
 
 
 def test_samples_are_spread_evenly_and_begin_as_the_tokenizer_does(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("".join(chr(100 + i) for i in range(100)))
-    found = pieces.samples(Letters(), path, 11, 4)
-    assert [piece[0] for piece in found] == [1] * 4
-    assert [len(piece) for piece in found] == [11] * 4
-    assert [piece[1] for piece in found] == [100, 130, 160, 190]
+    samples = pieces.samples(Letters(), path, 11, 4)
+    assert [piece[0] for piece in samples] == [1] * 4
+    assert [len(piece) for piece in samples] == [11] * 4
+    assert [piece[1] for piece in samples] == [100, 130, 160, 190]
     assert pieces.samples(Letters(), path, 11, 1)[0][1] == 145
     plain = SimpleNamespace(bos_token_id=None, encode=lambda t: [ord(x) for x in t])
     assert pieces.samples(plain, path, 10, 1)[0][0] == 145
@@ -48,8 +48,8 @@ def test_samples_are_spread_evenly_and_begin_as_the_tokenizer_does(tmp_path):
 
 def test_texts_take_turns(monkeypatch):
     monkeypatch.setattr(pieces, "held_out", lambda: ["a" * 50 + "b" * 50, "c" * 50 + "d" * 50])
-    found = pieces.samples(Letters(), None, 11, 4)
-    assert [chr(piece[1]) for piece in found] == ["a", "c", "b", "d"]
+    samples = pieces.samples(Letters(), None, 11, 4)
+    assert [chr(piece[1]) for piece in samples] == ["a", "c", "b", "d"]
 
 
 def test_the_held_out_text_is_packaged():
@@ -71,8 +71,8 @@ def test_a_text_that_does_not_serve_is_refused(tmp_path, content, message):
         pieces.samples(Letters(), tmp_path / "none.txt", 11, 1)
 
 
-def test_tables_say_what_the_profile_has(found):
-    profile, _ = found
+def test_tables_say_what_the_profile_has(profiling):
+    profile, _ = profiling
     attention, reach, _, shares, step = show.sections(profile)
     assert reach.header[0] == "layer"
     assert reach.header[-1] == f"older than {profile.tokens}"
@@ -90,15 +90,15 @@ def test_tables_say_what_the_profile_has(found):
     assert "2 layers keep mlx_lm's cache" in step.note
     console = Console(record=True, width=160)
     show.print_profile(profile, console)
-    shown = console.export_text()
-    assert attention.note[:60] in shown
-    assert profile.machine.mlx in shown
+    output = console.export_text()
+    assert attention.note[:60] in output
+    assert profile.machine.mlx in output
 
 
-def test_a_folder_gets_json_tables_and_the_pictures_that_the_page_shows(found, tmp_path):
-    profile, attention_maps = found
-    written = show.write(profile, attention_maps, tmp_path / "new")
-    assert [path.name for path in written] == ["profile.json", "profile.md", show.MAPS]
+def test_a_folder_gets_json_tables_and_the_pictures_that_the_page_shows(profiling, tmp_path):
+    profile, attention_maps = profiling
+    files = show.write(profile, attention_maps, tmp_path / "new")
+    assert [path.name for path in files] == ["profile.json", "profile.md", show.MAPS]
     schemas.check(json.loads((tmp_path / "new/profile.json").read_text()), "profile")
     page = (tmp_path / "new/profile.md").read_text()
     assert (tmp_path / "new" / show.MAPS).read_bytes()[:4] == b"\x89PNG"
@@ -112,9 +112,9 @@ def test_a_profile_without_attention_is_written_without_pictures(tmp_path):
     profile, attention_maps = profiled(small_model("mamba2"), time_steps=True)
     assert profile.layers == ()
     assert len(profile.skipped) == 4
-    written = show.write(profile, attention_maps, tmp_path)
-    assert [path.name for path in written] == ["profile.json", "profile.md"]
-    assert "No step was timed: " in written[1].read_text()
+    files = show.write(profile, attention_maps, tmp_path)
+    assert [path.name for path in files] == ["profile.json", "profile.md"]
+    assert "No step was timed: " in files[1].read_text()
 
 
 def test_the_committed_page_is_what_the_committed_profile_says():
@@ -147,13 +147,13 @@ def test_a_profile_is_written_and_makes_budgets(run, tmp_path, text):
     assert (document["model"], document["family"]) == ("demo", "qwen3")
     assert [layer["kind"] for layer in document["layers"]] == ["full"] * 4
     assert document["step"]["rows"] == 24
-    made = tmp_path / "new/budgets.json"
+    path = tmp_path / "new/budgets.json"
     source = ("--profile", folder / "profile.json", "--measure", "concentration")
-    flags = (*source, "--max-kv", 200, "--output", made)
+    flags = (*source, "--max-kv", 200, "--output", path)
     result = run("budgets", *flags, "--json")
     assert result.exit_code == 0, result.output
     budgets = schemas.check(json.loads(result.stdout), "budgets")
-    assert [each.to_dict() for each in load_budgets(made).layers] == [
+    assert [layer.to_dict() for layer in load_budgets(path).layers] == [
         {name: layer[name] for name in ("heavy_budget", "recent_budget")}
         for layer in budgets["layers"]
     ]

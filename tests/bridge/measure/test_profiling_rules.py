@@ -36,7 +36,7 @@ from tests.h2o_py.small_models import small_model
 shares = st.floats(0.3, 0.7)
 
 
-def found(concentrations, max_kv=260):
+def shares_of(concentrations, max_kv=260):
     return list(layer_shares(dict(enumerate(concentrations)), max_kv, sink_size=4).values())
 
 
@@ -71,27 +71,27 @@ def test_the_rule_is_the_published_one(ratio, share):
 
 
 def test_a_worked_example():
-    layers = found([0.80, 0.84, 0.78, 0.78])
-    assert [each.ratio for each in layers] == pytest.approx([1, 1.05, 0.975, 0.975])
-    assert [each.share for each in layers] == pytest.approx([0.5, 0.625, 0.4375, 0.4375])
-    assert [each.heavy_budget for each in layers] == [128, 160, 112, 112]
-    assert [each.recent_budget for each in layers] == [128, 96, 144, 144]
+    layers = shares_of([0.80, 0.84, 0.78, 0.78])
+    assert [layer.ratio for layer in layers] == pytest.approx([1, 1.05, 0.975, 0.975])
+    assert [layer.share for layer in layers] == pytest.approx([0.5, 0.625, 0.4375, 0.4375])
+    assert [layer.heavy_budget for layer in layers] == [128, 160, 112, 112]
+    assert [layer.recent_budget for layer in layers] == [128, 96, 144, 144]
 
 
 @given(st.floats(1e-6, 1e6), st.integers(1, 40), st.integers(80, 4096))
 def test_a_profile_without_differences_gives_half_everywhere(value, count, max_kv):
-    for each in found([value] * count, max_kv):
-        assert each.share == 0.5
+    for share in shares_of([value] * count, max_kv):
+        assert share.share == 0.5
         least = min(round((max_kv - 4) / 2), max_kv - 4 - 64)
-        assert each.heavy_budget == max(least, round(0.3 * (max_kv - 4)))
+        assert share.heavy_budget == max(least, round(0.3 * (max_kv - 4)))
 
 
 @given(st.lists(st.floats(0, 50), min_size=1, max_size=40), st.integers(8, 5000))
 def test_shares_and_budgets_stay_within_the_rules_bounds(values, max_kv):
     available = max_kv - 4
-    for each in found(values, max_kv):
-        assert 0.3 <= each.share <= 0.7
-        heavy, recent = each.heavy_budget, each.recent_budget
+    for share in shares_of(values, max_kv):
+        assert 0.3 <= share.share <= 0.7
+        heavy, recent = share.heavy_budget, share.recent_budget
         assert heavy + recent == available
         assert round(0.3 * available) <= max(heavy, 1)
         assert heavy <= round(0.7 * available)
@@ -100,8 +100,8 @@ def test_shares_and_budgets_stay_within_the_rules_bounds(values, max_kv):
 
 
 @given(st.floats(0, 3), st.floats(0, 3))
-def test_a_larger_ratio_never_gives_a_smaller_share(one, other):
-    low, high = sorted((one, other))
+def test_a_larger_ratio_never_gives_a_smaller_share(ratio, other_ratio):
+    low, high = sorted((ratio, other_ratio))
     assert heavy_share(low) <= heavy_share(high)
 
 
@@ -122,16 +122,21 @@ def test_too_few_rows_are_refused():
 
 
 def test_layers_without_a_share_have_no_budget():
-    made = rules.budgets(layer_shares({1: 0.5, 3: 0.5}, 260, 4), 4)
-    assert [each and each.heavy_budget for each in made.layers] == [None, 128, None, 128]
+    layer_budgets = rules.budgets(layer_shares({1: 0.5, 3: 0.5}, 260, 4), 4)
+    assert [layer and layer.heavy_budget for layer in layer_budgets.layers] == [
+        None,
+        128,
+        None,
+        128,
+    ]
     with pytest.raises(UserError, match="no layer with full attention"):
-        found([])
+        shares_of([])
 
 
 def test_a_model_profiled_gets_its_budgets_in_its_caches(make, tmp_path):
     document, path = make("--profile", profile_file(tmp_path), "--max-kv", 200)
     budgets = load_budgets(path)
-    assert [each is None for each in budgets.layers] == [True, False, True, False]
+    assert [layer is None for layer in budgets.layers] == [True, False, True, False]
     assert document["layers"][0] is None
     assert "7.803 against 7.807" in document["note"]
     model = small_model("gemma3_text")
@@ -156,14 +161,14 @@ def test_layers_that_differ_get_budgets_that_differ(make, tmp_path):
     layers = load_budgets(output).layers
     assert layers[1].heavy_budget == round((0.5 + (0.9 / 0.85 - 1) * 2.5) * 252)
     assert layers[3].heavy_budget == round((0.5 + (0.8 / 0.85 - 1) * 2.5) * 252)
-    made, _ = make("--profile", path, "--max-kv", 256, "--measure", "entropy")
-    one, other = (document["layers"][i]["figures"]["entropy"] for i in (1, 3))
-    ratios = [each and each["ratio"] for each in made["layers"]]
+    by_entropy, _ = make("--profile", path, "--max-kv", 256, "--measure", "entropy")
+    first, second = (document["layers"][i]["figures"]["entropy"] for i in (1, 3))
+    ratios = [layer and layer["ratio"] for layer in by_entropy["layers"]]
     assert ratios == [
         None,
-        pytest.approx(2 * one / (one + other)),
+        pytest.approx(2 * first / (first + second)),
         None,
-        pytest.approx(2 * other / (one + other)),
+        pytest.approx(2 * second / (first + second)),
     ]
 
 
@@ -239,15 +244,15 @@ curves = st.lists(st.floats(0, 1), min_size=8, max_size=8).map(
 def by_hand(probabilities, end, sizes):
     """The definition: tokens older than a window that ends with the query, sinks aside."""
     heads, queries, tokens = probabilities.shape
-    found = np.zeros((heads, queries, len(sizes)))
+    sums = np.zeros((heads, queries, len(sizes)))
     for i in range(queries):
         position = end - queries + i
         for j in range(tokens):
             token = end - tokens + j
             for k, size in enumerate(sizes):
                 if attention.SINKS <= token <= position - size:
-                    found[:, i, k] += probabilities[:, i, j]
-    return found
+                    sums[:, i, k] += probabilities[:, i, j]
+    return sums
 
 
 @pytest.mark.parametrize(
@@ -260,9 +265,9 @@ def test_attention_beyond_a_window_is_as_defined(queries, tokens, end):
     probabilities = probabilities * visible
     probabilities /= probabilities.sum(axis=-1, keepdims=True)
     sizes = np.array([1, 2, 8, 33, 100])
-    found = attention.beyond(mx.array(probabilities), end, sizes)
+    sums = attention.beyond(mx.array(probabilities), end, sizes)
     expected = by_hand(probabilities, end, sizes)
-    np.testing.assert_allclose(np.array(found), expected, atol=1e-6)
+    np.testing.assert_allclose(np.array(sums), expected, atol=1e-6)
     assert (expected > 0).any() == (end > attention.SINKS + 1)
 
 
@@ -277,13 +282,13 @@ def test_windows_grow_up_to_the_sample(tokens):
 
 def test_a_profile_tells_how_far_each_layer_looks():
     profile, _ = profiled(small_model("qwen3"), pieces(96))
-    found = rules.reaches(profile)
-    assert [each.index for each in found] == [layer.index for layer in profile.layers]
-    for each in found:
-        assert each.windows[-1] == profile.tokens
-        assert each.beyond[-1] == 0
-        assert 0 < each.beyond[0] < 1
-        assert list(each.beyond) == sorted(each.beyond, reverse=True)
+    reaches = rules.reaches(profile)
+    assert [reach.index for reach in reaches] == [layer.index for layer in profile.layers]
+    for reach in reaches:
+        assert reach.windows[-1] == profile.tokens
+        assert reach.beyond[-1] == 0
+        assert 0 < reach.beyond[0] < 1
+        assert list(reach.beyond) == sorted(reach.beyond, reverse=True)
 
 
 def test_what_a_window_loses_is_interpolated():
@@ -300,7 +305,7 @@ def test_layers_that_look_far_get_the_rows():
 
 @given(st.lists(curves, min_size=1, max_size=12), st.integers(1, 2000))
 def test_all_rows_are_allocated_and_each_layer_keeps_half(layers, max_kv):
-    rows = allocate_rows([Reach(i, WINDOWS, each) for i, each in enumerate(layers)], max_kv)
+    rows = allocate_rows([Reach(i, WINDOWS, curve) for i, curve in enumerate(layers)], max_kv)
     assert sum(rows.values()) == max_kv * len(layers)
     assert min(rows.values()) >= max_kv / 2
 
@@ -313,17 +318,17 @@ STEEPER = (1, 1, 1, 1, 1, 0.002, 0, 0)
 @example(STEEP, 2, [], 419)
 @example(STEEPER, 2, [], 466)
 @example(STEEP, 3, [FAR, NEAR], 419)
-def test_equal_layers_get_equal_rows_up_to_one(curve, count, others, max_kv):
-    layers = [*others, *[curve] * count]
-    rows = allocate_rows([Reach(i, WINDOWS, each) for i, each in enumerate(layers)], max_kv)
-    equal = [rows[i] for i, each in enumerate(layers) if each == curve]
+def test_equal_layers_get_equal_rows_up_to_one(curve, count, other_curves, max_kv):
+    layers = [*other_curves, *[curve] * count]
+    rows = allocate_rows([Reach(i, WINDOWS, layer) for i, layer in enumerate(layers)], max_kv)
+    equal = [rows[i] for i, layer in enumerate(layers) if layer == curve]
     assert max(equal) - min(equal) <= 1
 
 
 @given(curves, curves, st.integers(16, 600))
-def test_allocated_rows_never_lose_more_than_equal_rows(one, other, max_kv):
-    convex = [_convex(one), _convex(other)]
-    reaches = [Reach(i, WINDOWS, each) for i, each in enumerate(convex)]
+def test_allocated_rows_never_lose_more_than_equal_rows(first, second, max_kv):
+    convex = [_convex(first), _convex(second)]
+    reaches = [Reach(i, WINDOWS, curve) for i, curve in enumerate(convex)]
     rows = allocate_rows(reaches, max_kv)
     lost = sum(reach.lost(rows[reach.index]) for reach in reaches)
     step = sum(reach.saved(rows[reach.index]) for reach in reaches) * rules.STEP
@@ -344,13 +349,13 @@ def _convex(curve):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_layer_gets_its_policys_split(policy):
     rows = layer_rows([looking(0, *NEAR), looking(1, *FAR)], 300, POLICIES[policy])
-    assert sum(each.max_size for each in rows.values()) == 600
-    for each in rows.values():
+    assert sum(layer.max_size for layer in rows.values()) == 600
+    for layer in rows.values():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", H2OConfigWarning)
-            alone = POLICIES[policy](each.max_size)
-        assert each.heavy_budget == alone.heavy_budget
-        assert each.recent_budget == alone.recent_budget
+            alone = POLICIES[policy](layer.max_size)
+        assert layer.heavy_budget == alone.heavy_budget
+        assert layer.recent_budget == alone.recent_budget
     assert rows[1].lost == looking(1, *FAR).lost(rows[1].max_size)
 
 
@@ -364,17 +369,19 @@ def test_the_command_writes_what_caches_read(run, tmp_path):
     assert result.exit_code == 0, result.output
     document = schemas.check(json.loads(result.stdout), "budgets")
     budgets = load_budgets(output)
-    assert [each and each.to_dict() for each in budgets.layers] == [
-        each and {name: each[name] for name in ("heavy_budget", "recent_budget", "max_size")}
-        for each in document["layers"]
+    assert [layer and layer.to_dict() for layer in budgets.layers] == [
+        layer and {name: layer[name] for name in ("heavy_budget", "recent_budget", "max_size")}
+        for layer in document["layers"]
     ]
-    sizes = [each.max_size for each in budgets.layers if each]
+    sizes = [layer.max_size for layer in budgets.layers if layer]
     assert sum(sizes) == 200 * len(sizes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
         caches = make_h2o_cache(model, H2OConfig.tuned(200), budgets=budgets)
-    made = [each.max_size for each, told in zip(caches, budgets.layers, strict=True) if told]
-    assert made == sizes
+    cache_sizes = [
+        cache.max_size for cache, layer in zip(caches, budgets.layers, strict=True) if layer
+    ]
+    assert cache_sizes == sizes
 
 
 # Recall
@@ -433,9 +440,9 @@ def test_budgets_name_the_layers_only_if_asked(run, tmp_path, uneven, measure):
     assert set(json.loads(output.read_text())) == {"format", "layers"}
     result = run("budgets", "--json", *flags, "--recall")
     assert schemas.check(json.loads(result.stdout), "budgets")["recall"] == [3]
-    made = load_budgets(output)
-    assert made.recall == (3,)
-    assert read_budgets(made.to_dict(), made.source) == made
+    budgets = load_budgets(output)
+    assert budgets.recall == (3,)
+    assert read_budgets(budgets.to_dict(), budgets.source) == budgets
     shown = run("budgets", *flags, "--recall")
     assert "layers in which recall pays: 3" in shown.stdout
 

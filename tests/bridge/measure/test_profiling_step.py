@@ -36,10 +36,10 @@ def test_parts_are_differences_and_add_up(monkeypatch):
 
     monkeypatch.setattr(step_time, "interleave", interleaved)
     step = step_time.measure(small_model("qwen3"), pieces()[0], HEADS, 32, 3)
-    assert all(taken > 0 for taken in measured.values())
-    found = {name: timing.median for name, timing in step.parts.items()}
-    assert found == {"write": 2, "attention": 5, "ledger": 2, "rest": 91}
-    assert sum(found.values()) == step.step.median == 100
+    assert all(seconds > 0 for seconds in measured.values())
+    parts = {name: timing.median for name, timing in step.parts.items()}
+    assert parts == {"write": 2, "attention": 5, "ledger": 2, "rest": 91}
+    assert sum(parts.values()) == step.step.median == 100
     assert step.parts["attention"].share == 0.05
     assert (step.rows, step.evicting, step.own) == (32, 4, 0)
 
@@ -67,15 +67,15 @@ def test_attention_alone_is_that_of_the_caches_call(layer):
 
 def test_every_timed_step_evicts_and_leaves_the_cache_alone(layer):
     cache, calls = layer
-    before = [np.array(each) for each in cache.arrays]
-    gone = set()
+    before = [np.array(array) for array in cache.arrays]
+    evicted = set()
     for _ in range(6):
-        held = {int(p) for p in np.array(calls._stepping.positions)[0, 0]}
+        positions = {int(p) for p in np.array(calls._stepping.positions)[0, 0]}
         mx.eval(calls.write(), *calls.write_attend(), *calls.step())
         after = {int(p) for p in np.array(calls._stepping.positions)[0, 0]}
-        assert len(held) == len(after) == 32
-        gone |= held - after
-    assert len(gone) == 6
+        assert len(positions) == len(after) == 32
+        evicted |= positions - after
+    assert len(evicted) == 6
     for array, old in zip(cache.arrays, before, strict=True):
         assert (np.array(array) == old).all()
 

@@ -21,8 +21,8 @@ def model(
         "vocabulary": 151936, "context": 40960, "dtype": "bfloat16", "bits": 4,
         "group_size": 64,
     }  # fmt: skip
-    made = ModelConfig(layers=layers, **{**shapes, **config})
-    return Model(name, "", made, Weights(weights, True, weights), (), None)
+    config_of_model = ModelConfig(layers=layers, **{**shapes, **config})
+    return Model(name, "", config_of_model, Weights(weights, True, weights), (), None)
 
 
 def cache(size: int, **settings: Any) -> H2OConfig:
@@ -32,11 +32,13 @@ def cache(size: int, **settings: Any) -> H2OConfig:
         return H2OConfig(size, **settings)
 
 
-def request(described: Model | None = None, max_kv: int = 512, **settings: Any) -> Workload:
+def request(
+    workload_model: Model | None = None, max_kv: int = 512, **settings: Any
+) -> Workload:
     """The model with the same evicting cache in every full-attention layer."""
-    described = described or model()
+    workload_model = workload_model or model()
     caches = tuple(
         cache(max_kv) if layer.kind == "full" and max_kv else None
-        for layer in described.config.layers
+        for layer in workload_model.config.layers
     )
-    return Workload(described, caches, **settings)
+    return Workload(workload_model, caches, **settings)

@@ -64,14 +64,14 @@ def group_of(document, kv: str) -> int:
 
 
 def planned(document, caches_of, kv: str, tokens: int) -> int:
-    described = Model(
+    small = Model(
         "small", "", describe(document, "config.json").config, Weights(0, True, 0), (), None
     )
     caches = tuple(
         caches_of(i) if layer.kind == "full" else None
-        for i, layer in enumerate(described.config.layers)
+        for i, layer in enumerate(small.config.layers)
     )
-    plan = Workload(described, caches, kv, tokens, 512).plan("cpu")
+    plan = Workload(small, caches, kv, tokens, 512).plan("cpu")
     return plan.of(KV, STATE, LEDGER)
 
 
@@ -138,12 +138,12 @@ def test_an_archive_takes_what_its_tokens_take(kv, bits):
         warnings.simplefilter("ignore")
         caches = make_h2o_cache(model, common, kv=kv, group_size=group_of(document, kv))
         read(model, caches, 300, 64)
-    described = describe(document, "config.json").config
-    small = Model("small", "", described, Weights(0, True, 0), (), None)
-    own = tuple(common if layer.kind == "full" else None for layer in described.layers)
+    config = describe(document, "config.json").config
+    small = Model("small", "", config, Weights(0, True, 0), (), None)
+    own = tuple(common if layer.kind == "full" else None for layer in config.layers)
     plan = Workload(small, own, kv, 300, 512).plan("cpu")
     waiting = sum(
-        64 * layer.row_elements * 4 for layer in described.layers if layer.kind == "full"
+        64 * layer.row_elements * 4 for layer in config.layers if layer.kind == "full"
     )
     assert held(caches) == plan.of(KV, STATE, LEDGER, ARCHIVE) - waiting
 

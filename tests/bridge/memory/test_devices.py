@@ -53,11 +53,11 @@ def own_file(tmp_path, text: str = OWN):
 
 
 def test_every_device_has_its_memory_and_every_limit_its_source():
-    listed = catalogue().all_devices()
-    assert len({(each.identifier, each.storage) for each in listed}) == len(listed) > 89
-    assert {each.name for each in listed if each.ram is None} == {"iPhone Duo"}
-    assert {each.chip for each in listed if each.bandwidth is None} == {"A20 Pro"}
-    for device in listed:
+    devices = catalogue().all_devices()
+    assert len({(device.identifier, device.storage) for device in devices}) == len(devices) > 89
+    assert {device.name for device in devices if device.ram is None} == {"iPhone Duo"}
+    assert {device.chip for device in devices if device.bandwidth is None} == {"A20 Pro"}
+    for device in devices:
         memory = device.ram or 0
         for amount in (device.limit, device.limit_entitled):
             assert amount is None or 0.2 * memory < amount < memory
@@ -67,24 +67,24 @@ def test_every_device_has_its_memory_and_every_limit_its_source():
 
 
 def test_the_memory_of_an_ipad_pro_depends_on_its_storage():
-    memories = {each.storage: each.ram for each in catalogue().find("iPad16,3")}
+    memories = {device.storage: device.ram for device in catalogue().find("iPad16,3")}
     assert memories == {"256-512 GB": 8 << 30, "1-2 TB": 16 << 30}
 
 
 def test_a_part_of_a_name_finds_all_that_have_it():
     devices = catalogue().find("iphone 16")
-    assert [each.name for each in devices] == ["iPhone 16"]
+    assert [device.name for device in devices] == ["iPhone 16"]
     assert len(catalogue().find("iPad Pro 13-inch")) == 8
 
 
 def test_a_users_file_adds_devices_and_overrides_numbers(tmp_path):
-    known = catalogue(own_file(tmp_path))
-    (added,) = known.find("iPhone Next")
-    assert added.limit_entitled == 9 << 30
-    assert added.bandwidth == 76_800_000_000
-    (changed,) = known.find("iPhone16,1")
-    assert changed.limit_entitled == 5_000_000_000
-    assert known.find("iPhone16,2")[0].limit_entitled == 6_442_450_944
+    devices = catalogue(own_file(tmp_path))
+    (new,) = devices.find("iPhone Next")
+    assert new.limit_entitled == 9 << 30
+    assert new.bandwidth == 76_800_000_000
+    (overridden,) = devices.find("iPhone16,1")
+    assert overridden.limit_entitled == 5_000_000_000
+    assert devices.find("iPhone16,2")[0].limit_entitled == 6_442_450_944
 
 
 def test_the_file_is_found_by_the_environment_or_in_the_users_configuration(
@@ -94,8 +94,8 @@ def test_the_file_is_found_by_the_environment_or_in_the_users_configuration(
     folder.mkdir(parents=True)
     (folder / "devices.toml").write_text(OWN)
     assert catalogue().find("iPhone99,1")
-    other = OWN.replace("iPhone99,1", "iPhone98,1")
-    monkeypatch.setenv("H2O_PACK_DEVICES", str(own_file(tmp_path, other)))
+    text = OWN.replace("iPhone99,1", "iPhone98,1")
+    monkeypatch.setenv("H2O_PACK_DEVICES", str(own_file(tmp_path, text)))
     assert catalogue().find("iPhone98,1")
     with pytest.raises(UserError):
         catalogue().find("iPhone99,1")
@@ -103,13 +103,13 @@ def test_the_file_is_found_by_the_environment_or_in_the_users_configuration(
 
 @pytest.mark.parametrize("part", BROKEN)
 def test_a_wrong_entry_is_named_with_its_file(tmp_path, part):
-    wrong, said = BROKEN[part]
+    wrong, message = BROKEN[part]
     assert part in OWN
     path = own_file(tmp_path, OWN.replace(part, wrong, 1))
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         catalogue(path)
-    assert caught.value.where.startswith(str(path))
-    assert said in str(caught.value)
+    assert error.value.where.startswith(str(path))
+    assert message in str(error.value)
 
 
 def test_a_file_that_was_named_must_be_there(tmp_path):

@@ -28,8 +28,8 @@ RUNS = (
 @pytest.fixture(scope="module")
 def measured() -> dict[tuple, int]:
     """Peaks of a process of their own."""
-    held = held_by("demo", [HeldRun(*run) for run in RUNS])
-    return {run: each.peak for run, each in zip(RUNS, held, strict=True)}
+    peaks = held_by("demo", [HeldRun(*run) for run in RUNS])
+    return {run: peak.peak for run, peak in zip(RUNS, peaks, strict=True)}
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(map(str, run)))
@@ -47,18 +47,18 @@ def test_a_published_peak_on_a_mac_is_met():
 
 def test_attention_without_a_kernel_makes_its_matrix_of_logits():
     tokens, heads, step = 4096, 8, 512
-    for dim, made in ((128, False), (256, True)):
+    for dim, has_matrix in ((128, False), (256, True)):
         layers = (Layer("full", 8, dim, dim),) * 12
         shapes = model(layers=layers, heads=heads)
         attention = request(shapes, 0, context=tokens, step=step).plan("iphone").of("attention")
-        assert (attention >= heads * step * tokens * 2) is made
+        assert (attention >= heads * step * tokens * 2) is has_matrix
 
 
 def test_mlx_swift_lm_computes_logits_of_the_whole_last_chunk_and_mlx_lm_of_one_token():
-    wanted = request(step=512, context=8192)
-    matrix = 512 * wanted.model.config.vocabulary * 2
-    assert wanted.plan("ipad").of("logits") >= matrix
-    assert wanted.plan("mac").of("logits") < matrix / 100
+    workload = request(step=512, context=8192)
+    matrix = 512 * workload.model.config.vocabulary * 2
+    assert workload.plan("ipad").of("logits") >= matrix
+    assert workload.plan("mac").of("logits") < matrix / 100
 
 
 def test_a_chunk_takes_more_than_a_generated_token():
@@ -83,21 +83,21 @@ class Footprint:
 PUBLISHED = read_rows(FOLDER / "footprints.toml", "footprint", Footprint)
 
 
-def planned(each: Footprint) -> int:
+def planned(footprint: Footprint) -> int:
     """The bytes of the same conversation with the model's own cache."""
-    model = as_model(known_models()[each.model])
-    (device,) = catalogue().find(each.identifier)
-    context = each.prompt + each.generated
-    return request(model, 0, context=context, step=each.prompt).plan(device.backend).total
+    model = as_model(known_models()[footprint.model])
+    (device,) = catalogue().find(footprint.identifier)
+    context = footprint.prompt + footprint.generated
+    return request(model, 0, context=context, step=footprint.prompt).plan(device.backend).total
 
 
-@pytest.mark.parametrize("each", PUBLISHED, ids=lambda each: each.model)
-def test_a_published_footprint_is_planned_within_a_twelfth(each):
-    assert planned(each) == pytest.approx(each.mebibytes * 2**20, rel=1 / 12)
+@pytest.mark.parametrize("footprint", PUBLISHED, ids=lambda footprint: footprint.model)
+def test_a_published_footprint_is_planned_within_a_twelfth(footprint):
+    assert planned(footprint) == pytest.approx(footprint.mebibytes * 2**20, rel=1 / 12)
 
 
 def test_plans_are_above_the_footprints_on_average():
-    errors = [planned(each) / (each.mebibytes * 2**20) - 1 for each in PUBLISHED]
+    errors = [planned(footprint) / (footprint.mebibytes * 2**20) - 1 for footprint in PUBLISHED]
     assert sum(errors) / len(errors) > 0
 
 

@@ -17,7 +17,7 @@ def models(draw):
     kv_heads, groups = draw(st.sampled_from([1, 2, 8])), draw(st.sampled_from([1, 4]))
     dim = draw(st.sampled_from([64, 128, 256]))
     full = Layer("full", kv_heads, dim, dim)
-    other = draw(
+    window = draw(
         st.sampled_from(
             [
                 full,
@@ -27,7 +27,7 @@ def models(draw):
         )
     )
     return model(
-        layers=(full, other, other) * draw(st.integers(1, 8)),
+        layers=(full, window, window) * draw(st.integers(1, 8)),
         heads=kv_heads * groups,
         hidden_size=draw(st.sampled_from([256, 1024, 4096])),
         intermediate_size=draw(st.sampled_from([512, 8192])),
@@ -44,11 +44,9 @@ pairs = st.tuples(st.integers(20, 16000), st.integers(1, 4000))
 
 @FEW
 @given(models(), pairs, st.sampled_from(sorted(STORAGES)), st.sampled_from(BACKENDS))
-def test_more_rows_take_more(described, pair, kv, backend):
+def test_more_rows_take_more(model, pair, kv, backend):
     few, more = pair
-    totals = [
-        request(described, rows, kv=kv, step=256).plan(backend) for rows in (few, few + more)
-    ]
+    totals = [request(model, rows, kv=kv, step=256).plan(backend) for rows in (few, few + more)]
     assert totals[0].of(KV) < totals[1].of(KV)
     assert totals[0].total <= totals[1].total
 
@@ -78,10 +76,10 @@ SHRANK = [  # plans that took less for longer conversations when only the last c
 @example(*SHRANK[0][:2], "dense", SHRANK[0][2])
 @example(*SHRANK[1][:2], "dense", SHRANK[1][2])
 @given(models(), pairs, st.sampled_from(sorted(STORAGES)), st.sampled_from(BACKENDS))
-def test_longer_conversations_take_more(described, pair, kv, backend):
+def test_longer_conversations_take_more(model, pair, kv, backend):
     for max_kv in (0, 512):
         totals = [
-            request(described, max_kv, kv=kv, context=tokens).plan(backend).total
+            request(model, max_kv, kv=kv, context=tokens).plan(backend).total
             for tokens in (pair[0], sum(pair))
         ]
         assert totals[0] <= totals[1]
@@ -89,30 +87,30 @@ def test_longer_conversations_take_more(described, pair, kv, backend):
 
 @FEW
 @given(models(), st.integers(1, 3000), st.integers(1, 1000), st.sampled_from(BACKENDS))
-def test_longer_chunks_take_more(described, step, more, backend):
+def test_longer_chunks_take_more(model, step, more, backend):
     for max_kv in (0, 512):
         totals = [
-            request(described, max_kv, step=each).plan(backend).total
-            for each in (step, step + more)
+            request(model, max_kv, step=length).plan(backend).total
+            for length in (step, step + more)
         ]
         assert totals[0] <= totals[1]
 
 
 @FEW
 @given(models(), st.integers(64, 8000), st.sampled_from(BACKENDS))
-def test_more_bits_take_more(described, rows, backend):
-    plans = [request(described, rows, kv=kv).plan(backend) for kv in BY_BITS]
+def test_more_bits_take_more(model, rows, backend):
+    plans = [request(model, rows, kv=kv).plan(backend) for kv in BY_BITS]
     totals = [plan.total for plan in plans]
     assert totals == sorted(totals)
-    dense = request(described, rows).plan(backend)
-    kept = [plan.of(KV) for plan in (*plans, dense)]
-    assert kept == sorted(kept)
+    dense = request(model, rows).plan(backend)
+    sizes = [plan.of(KV) for plan in (*plans, dense)]
+    assert sizes == sorted(sizes)
 
 
 @FEW
 @given(models(), st.sampled_from(sorted(STORAGES)), st.sampled_from(BACKENDS))
-def test_the_terms_add_up(described, kv, backend):
-    plan = request(described, kv=kv).plan(backend)
+def test_the_terms_add_up(model, kv, backend):
+    plan = request(model, kv=kv).plan(backend)
     assert plan.total == sum(term.bytes for term in plan.terms)
     assert plan.total == plan.weights + plan.caches + plan.prefill + plan.of(CACHE) + plan.of(
         "app"

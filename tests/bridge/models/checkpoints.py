@@ -23,12 +23,12 @@ EMBEDDING, ALL = 100 * 32 * 4, 100 * 32 * 4 + 2 * 32 * 32 * 4 + 32 * 4
 
 def header(tensors: Described) -> tuple[dict[str, Any], int]:
     """Lay tensors out one behind the other; return the header and the bytes of the data."""
-    found: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
+    entries: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
     end = 0
     for name, (dtype, shape) in tensors.items():
         begin, end = end, end + math.prod(shape) * SIZES[dtype]
-        found[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-    return found, end
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    return entries, end
 
 
 def packed(document: Any, data: int | bytes = 0) -> bytes:

@@ -145,9 +145,9 @@ SPECIFIC: dict[str, dict[str, Any]] = {
 
 def small_config(model_type: str, **changes: Any) -> dict[str, Any]:
     """Return the content of a config.json; a change to None removes a key."""
-    made = {"model_type": model_type, **COMMON, **SPECIFIC.get(model_type, {}), **changes}
+    config = {"model_type": model_type, **COMMON, **SPECIFIC.get(model_type, {}), **changes}
     removed = {key for key, value in changes.items() if value is None}
-    return copy.deepcopy({key: value for key, value in made.items() if key not in removed})
+    return copy.deepcopy({key: value for key, value in config.items() if key not in removed})
 
 
 @cache
@@ -174,9 +174,9 @@ def small_model(model_type: str, dtype: Any = mx.float32, **changes: Any) -> Any
 # The catalogue's models, quantized as mlx_lm.convert does it, with no values
 
 
-def quantized(known: KnownModel) -> Any:
+def quantized(entry: KnownModel) -> Any:
     """Make mlx_lm's model of an entry: weights in bfloat16, or 4 bits in groups of 64."""
-    config = copy.deepcopy(known.config)  # mlx_lm changes what it reads
+    config = copy.deepcopy(entry.config)  # mlx_lm changes what it reads
     model_class, arguments = utils._get_classes(config)
     with checked_arguments(config, fill=True):
         model = model_class(arguments.from_dict(config))
@@ -184,13 +184,13 @@ def quantized(known: KnownModel) -> Any:
     return utils.quantize_model(model, {}, 64, 4)[0]
 
 
-def config_of(known: KnownModel) -> dict[str, Any]:
+def config_of(entry: KnownModel) -> dict[str, Any]:
     """Return a config.json that mlx_lm can read: what shapes nothing is made up."""
-    made_up = small_config(known.config["model_type"])
-    if "text_config" in known.config:
-        text = shapeless(made_up["text_config"]) | known.config["text_config"]
-        return {**known.config, "text_config": text}
-    return shapeless(made_up) | known.config
+    made_up = small_config(entry.config["model_type"])
+    if "text_config" in entry.config:
+        text = shapeless(made_up["text_config"]) | entry.config["text_config"]
+        return {**entry.config, "text_config": text}
+    return shapeless(made_up) | entry.config
 
 
 def shapeless(document: dict[str, Any]) -> dict[str, Any]:

@@ -44,24 +44,29 @@ PUBLISHED = {
 """Sizes of model.safetensors on the hub: the tensors and a header."""
 
 
-@pytest.mark.parametrize("known", HUB, ids=[each.name for each in HUB])
-def test_the_weights_of_an_entry_are_those_of_mlx_lms_model(known):
-    model = as_model(known)
-    assert known.source
+@pytest.mark.parametrize("entry", HUB, ids=[entry.name for entry in HUB])
+def test_the_weights_of_an_entry_are_those_of_mlx_lms_model(entry):
+    model = as_model(entry)
+    assert entry.source
     assert model.config.evicting
-    experts, chosen = model.config.experts, model.config.experts_per_token
-    found = weigh(tensors_of(quantized(known)), experts=experts, experts_per_token=chosen)
+    experts, used_experts = model.config.experts, model.config.experts_per_token
+    computed = weigh(
+        tensors_of(quantized(entry)), experts=experts, experts_per_token=used_experts
+    )
     weights = model.weights
-    assert (found.bytes, found.bytes_per_token) == (weights.bytes, weights.bytes_per_token)
-    assert found.tied_embeddings == weights.tied_embeddings
-    header = PUBLISHED.get(known.name, found.bytes) - found.bytes
+    assert (computed.bytes, computed.bytes_per_token) == (
+        weights.bytes,
+        weights.bytes_per_token,
+    )
+    assert computed.tied_embeddings == weights.tied_embeddings
+    header = PUBLISHED.get(entry.name, computed.bytes) - computed.bytes
     assert 0 <= header < 2e5
 
 
 def test_a_model_of_the_catalogue_is_planned_without_the_hub_and_mlx_lm(run, hub, monkeypatch):
     monkeypatch.setattr(trial.Worker, "ask", None)
-    for known in HUB:
-        assert find_model(ModelSpec(known.name), stated=True) == as_model(known)
+    for entry in HUB:
+        assert find_model(ModelSpec(entry.name), stated=True) == as_model(entry)
     result = run("plan", "--model", "Qwen3.5-2B-4bit", *PHONE)
     document = schemas.check(json.loads(result.stdout), "plan")
     assert document["models"][0]["model"] == "mlx-community/Qwen3.5-2B-4bit"
@@ -75,17 +80,17 @@ def test_what_is_kept_of_a_model_is_planned_rather_than_what_the_catalogue_state
     hub.add("mlx-community/Qwen3-0.6B-4bit", repository())
     plan = ("plan", "--model", "Qwen3-0.6B-4bit", *PHONE)
     assert run("models", "Qwen3-0.6B-4bit").exit_code == 0
-    asked = len(hub.requests)
+    count = len(hub.requests)
     weights = json.loads(run(*plan).stdout)["models"][0]["plans"][0]["terms"][0]
     assert (weights["bytes"], weights["known"]) == (ALL, "exact")
-    assert len(hub.requests) == asked
+    assert len(hub.requests) == count
     run(*plan, "--revision", "main")
-    assert len(hub.requests) > asked
+    assert len(hub.requests) > count
 
 
 def test_the_catalogue_as_json_has_the_bundled_demo_models_own_shapes(run):
     document = schemas.check(json.loads(run("models", "--json").stdout), "models")
-    entries = {each["name"]: each for each in document["models"]}
+    entries = {model["name"]: model for model in document["models"]}
     assert set(entries) == set(known_models())
     config = resolve("demo").config
     assert entries["demo"]["layers"] == len(config.layers)
@@ -148,7 +153,7 @@ source = "my own"
 def test_a_users_own_file_extends_and_overrides(run, tmp_path):
     folder_of(tmp_path / "models/mine")
     own = write(tmp_path / "own.toml", OWN)
-    by_name = {each.name: each for each in catalogue(own)}
+    by_name = {model.name: model for model in catalogue(own)}
     assert by_name["mine"].folder == str(tmp_path / "models/mine")
     assert find("qwen3-4b-4bit", own).hub == "someone/other"
     assert "Qwen3-4B-4bit" not in by_name
@@ -187,19 +192,19 @@ GOOD = '[[model]]\nname = "a"\nhub = "b/c"\nsource = "s"\n'
 def test_an_entry_that_does_not_fit_is_named_with_its_line(tmp_path, text, what, line):
     path = tmp_path / "own.toml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         catalogue(path)
-    assert caught.value.code == ExitCode.USAGE
-    assert what in caught.value.what
-    assert caught.value.where == (f"{path}:{line}" if line else str(path))
+    assert error.value.code == ExitCode.USAGE
+    assert what in error.value.what
+    assert error.value.where == (f"{path}:{line}" if line else str(path))
 
 
 def test_all_entries_that_do_not_fit_are_told_together(tmp_path):
     bad = GOOD.replace('"a"', "1") + GOOD.replace("hub", "hob")
     path = write(tmp_path / "own.toml", bad)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         catalogue(path)
-    assert [error.where for error in caught.value.errors] == [f"{path}:1", f"{path}:5"]
+    assert [problem.where for problem in error.value.errors] == [f"{path}:1", f"{path}:5"]
 
 
 def test_a_catalogue_that_is_not_there_is_named(run, tmp_path):

@@ -184,9 +184,9 @@ def understood(document: dict[str, object], *, assume: bool) -> Described | None
     try:
         return describe(document, "config.json", assume_full_attention=assume)
     except UserError as error:
-        refused = error
-    assert refused.code == ExitCode.MODEL
-    text = str(refused)
+        refusal = error
+    assert refusal.code == ExitCode.MODEL
+    text = str(refusal)
     assert all(character.isprintable() for character in text.replace("\n", ""))
     assert len(text) < 20_000
     return None
@@ -205,12 +205,12 @@ def understood(document: dict[str, object], *, assume: bool) -> Described | None
     False,
 )
 def test_a_config_is_understood_or_refused_and_nothing_else(document, assume):
-    found = understood(document, assume=assume)
-    if found is not None:
-        assert found.config.evicting
+    model = understood(document, assume=assume)
+    if model is not None:
+        assert model.config.evicting
         assert all(
             layer.kv_heads > 0 and layer.key_dim > 0
-            for layer in found.config.layers
+            for layer in model.config.layers
             if layer.kind in ("full", "sliding")
         )
 

@@ -80,7 +80,7 @@ def members(cache) -> list:
 def as_layer(cache) -> Layer:
     """Describe what a cache of mlx_lm holds for one sequence."""
     states = [m for m in members(cache) if isinstance(m, ArraysCache)]
-    state = sum(array.nbytes for each in states for array in each.cache)
+    state = sum(array.nbytes for cache in states for array in cache.cache)
     rows = [m for m in members(cache) if not isinstance(m, ArraysCache)]
     if not rows:
         return Layer("recurrent", state_bytes=state)
@@ -238,9 +238,9 @@ SLIDING = {"layer_types": ["sliding_attention"] * 4, "sliding_window": 8}
     ],
 )
 def test_layers_that_upstream_would_not_serve_are_refused(document, what):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         describe(document, "config.json")
-    assert what in str(caught.value)
+    assert what in str(error.value)
 
 
 @pytest.mark.parametrize("model_type", types_of_mlx_lm())
@@ -250,9 +250,9 @@ def test_every_type_of_mlx_lm_is_served_or_refused_with_the_reason(model_type):
     if model_type in swift_models():
         assert config_of(model_type).evicting
         return
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         describe(document, "config.json")
-    assert f": {why_refused(model_type)} (config.json)" in str(caught.value)
+    assert f": {why_refused(model_type)} (config.json)" in str(error.value)
     if model_type not in NOT_BUILT:
         assert attempt("describe", "config.json", config=document, dtype="float32")["layers"]
         return
@@ -278,7 +278,7 @@ def test_a_new_family_of_mlx_lm_is_described_without_a_line_here(tmp_path):
         {**small_config("gemma3_text"), "model_type": name}
         for name in ("brand_new", "gemma3_text")
     ]
-    new, known = (
+    new, expected = (
         json.loads(
             subprocess.run(
                 [sys.executable, "-c", NEW_FAMILY, tmp_path, json.dumps(document)],
@@ -288,12 +288,12 @@ def test_a_new_family_of_mlx_lm_is_described_without_a_line_here(tmp_path):
         )
         for document in documents
     )
-    assert new == known
+    assert new == expected
     assert {layer["kind"] for layer in new["layers"]} == {"full", "sliding"}
 
 
 def test_no_type_is_both_served_and_refused():
     assert not set(swift_models()) & set(refused_types())
-    for known in swift_models().values():
-        assert set(known.upstream_versions) <= set(upstream_versions())
-        assert known.experts in ("", *upstream_versions())
+    for family in swift_models().values():
+        assert set(family.upstream_versions) <= set(upstream_versions())
+        assert family.experts in ("", *upstream_versions())

@@ -178,8 +178,8 @@ def refusal_of(path: Path, content: bytes) -> str:
 
 
 def tensor(**changes: object) -> dict[str, object]:
-    made = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}
-    return {key: value for key, value in made.items() if value is not None}
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}
+    return {key: value for key, value in entry.items() if value is not None}
 
 
 def test_a_file_that_mlx_wrote_is_read(tmp_path):
@@ -191,7 +191,7 @@ def test_a_file_that_mlx_wrote_is_read(tmp_path):
     }
     mx.save_safetensors(str(path), arrays, metadata={"format": "mlx"})
     by_name = {read_tensor.name: read_tensor for read_tensor in read_tensors(path)}
-    assert {name: each.bytes for name, each in by_name.items()} == {
+    assert {name: tensor.bytes for name, tensor in by_name.items()} == {
         name: array.nbytes for name, array in arrays.items()
     }
     assert by_name["a"] == Tensor("a", "BF16", 30, (3, 5))
@@ -232,7 +232,7 @@ def test_what_is_no_header_is_refused(tmp_path, content, what):
 
 
 @pytest.mark.parametrize(
-    ("described", "what"),
+    ("entry", "what"),
     [
         ([], "is a list of length 0 but should be an object"),
         (tensor(dtype="F4"), 'has the dtype "F4", which MLX cannot load'),
@@ -250,8 +250,8 @@ def test_what_is_no_header_is_refused(tmp_path, content, what):
         (tensor(shape=[3]), "has another number of bytes than its shape and dtype need"),
     ],
 )
-def test_a_tensor_that_cannot_be_is_named(tmp_path, described, what):
-    says(refusal_of(tmp_path / "model.safetensors", packed({"a\nb": described}, 8)))
+def test_a_tensor_that_cannot_be_is_named(tmp_path, entry, what):
+    says(refusal_of(tmp_path / "model.safetensors", packed({"a\nb": entry}, 8)))
 
 
 def test_tensors_that_share_bytes_are_named_and_all_problems_told(tmp_path):
@@ -280,11 +280,11 @@ def test_any_header_is_read_within_the_file_or_refused(document):
     header = json.dumps(document).encode()
     size = LENGTH + len(header) + 32
     try:
-        found = parse_header(header, size, "model.safetensors", "x")
+        tensors = parse_header(header, size, "model.safetensors", "x")
     except UserError as error:
-        found = ()
+        tensors = ()
         str(error).encode()
-    assert sum(each.bytes for each in found) <= 32
+    assert sum(tensor.bytes for tensor in tensors) <= 32
 
 
 # Weights
@@ -385,6 +385,6 @@ def test_what_is_not_of_the_language_model_is_not_loaded(name):
 
 def test_shared_experts_are_read_whole():
     shared = Tensor("model.layers.0.mlp.shared_experts.up_proj.weight", "F16", 10)
-    chosen = Tensor("model.layers.0.mlp.switch_mlp.up_proj.weight", "F16", 40)
-    weights = weigh([shared, chosen], experts=4, experts_per_token=1)
+    expert = Tensor("model.layers.0.mlp.switch_mlp.up_proj.weight", "F16", 40)
+    weights = weigh([shared, expert], experts=4, experts_per_token=1)
     assert (weights.expert_bytes, weights.bytes_per_token) == (40, 20)

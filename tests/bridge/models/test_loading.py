@@ -38,10 +38,10 @@ def refusal(config: dict[str, Any], tensors: tuple[Tensor, ...]) -> str:
 
 @pytest.mark.parametrize("name", nightly_except([*HUB][::4], HUB))
 def test_a_model_of_the_catalogue_loads_and_does_not_without_one_of_its_tensors(name):
-    known = HUB[name]
-    tensors = tuple(tensors_of(quantized(known)))
-    config = config_of(known) | {"quantization": {"group_size": 64, "bits": 4}}
-    check_loads(Headers(config, {FILE: tensors}), known.name)
+    entry = HUB[name]
+    tensors = tuple(tensors_of(quantized(entry)))
+    config = config_of(entry) | {"quantization": {"group_size": 64, "bits": 4}}
+    check_loads(Headers(config, {FILE: tensors}), entry.name)
     scales = next(tensor for tensor in reversed(tensors) if tensor.name.endswith(".scales"))
     without = tuple(tensor for tensor in tensors if tensor != scales)
     assert scales.name.removesuffix("scales") in refusal(config, without)
@@ -55,9 +55,9 @@ def test_tensors_may_be_in_several_files(headers):
 
 def test_all_tensors_that_are_missing_unknown_or_of_another_shape_are_named(headers):
     norm, *rest = sorted(
-        headers.tensors[FILE], key=lambda each: each.name != "model.norm.weight"
+        headers.tensors[FILE], key=lambda tensor: tensor.name != "model.norm.weight"
     )
-    table, *rest = sorted(rest, key=lambda each: "embed_tokens" not in each.name)
+    table, *rest = sorted(rest, key=lambda tensor: "embed_tokens" not in tensor.name)
     odd = replace(norm, name="model.odd.weight")
     turned = replace(table, shape=table.shape[::-1])
     says(refusal(dict(headers.config), (odd, turned, *rest)))
@@ -67,9 +67,9 @@ def test_layers_that_only_the_configuration_has_are_missing_tensors(headers):
     says(refusal({**headers.config, "num_hidden_layers": 40}, headers.tensors[FILE]))
 
 
-@pytest.mark.parametrize("changed", [{"model_type": "unheard"}, {"hidden_size": "x"}])
-def test_a_configuration_from_which_mlx_lm_makes_no_model_is_refused(headers, changed):
-    message = refusal({**headers.config, **changed}, headers.tensors[FILE])
+@pytest.mark.parametrize("change", [{"model_type": "unheard"}, {"hidden_size": "x"}])
+def test_a_configuration_from_which_mlx_lm_makes_no_model_is_refused(headers, change):
+    message = refusal({**headers.config, **change}, headers.tensors[FILE])
     assert "mlx_lm cannot build a model from config.json" in message
 
 
@@ -155,6 +155,6 @@ def test_a_process_that_ended_is_replaced(folder):
 
 def test_the_process_ends_with_the_program():
     code = "from h2o_pack.models.trial import worker; print(worker.start().pid)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     with pytest.raises(ProcessLookupError):
-        os.kill(int(done.stdout), 0)
+        os.kill(int(process.stdout), 0)

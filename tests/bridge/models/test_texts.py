@@ -109,8 +109,8 @@ def test_a_file_of_its_own_comes_before_the_tokenizers():
 
 
 def test_of_several_templates_the_default_is_taken():
-    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
-    assert find_template(config(chat_template=named), "tiny") == ChatTemplate(
+    templates = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
+    assert find_template(config(chat_template=templates), "tiny") == ChatTemplate(
         "d", "tokenizer_config.json"
     )
 
@@ -187,7 +187,7 @@ def card(*lines):
 
 
 @pytest.mark.parametrize(
-    ("lines", "found"),
+    ("lines", "identifier"),
     [
         (["license: apache-2.0"], "apache-2.0"),
         (['license: "MIT"  '], "mit"),
@@ -199,8 +199,8 @@ def card(*lines):
         (["license:"], ""),
     ],
 )
-def test_the_card_names_the_license(lines, found):
-    assert read_license(card(*lines)).id == found
+def test_the_card_names_the_license(lines, identifier):
+    assert read_license(card(*lines)).id == identifier
 
 
 def test_what_stands_below_the_front_matter_is_not_read():
@@ -216,9 +216,9 @@ def test_the_link_of_the_card_is_kept():
 
 @given(st.binary())
 def test_any_card_can_be_read_and_shown(data):
-    found = read_license({"README.md": b"---\nlicense: " + data + b"\n---\n"})
-    assert found.id.isprintable()
-    assert len(found.id) <= 200
+    terms = read_license({"README.md": b"---\nlicense: " + data + b"\n---\n"})
+    assert terms.id.isprintable()
+    assert len(terms.id) <= 200
 
 
 @pytest.mark.parametrize(
@@ -278,8 +278,8 @@ def test_card_and_notices_are_in_the_package_and_its_manifest(package, tmp_path)
     result = package(LICENSE="Do good.", README_md="---\nlicense: gemma\n---\n")
     assert result["license"] == {"id": "gemma", "link": "", "files": ["LICENSE"]}
     assert any("Gemma Terms of Use" in warning for warning in result["warnings"])
-    listed = {file.path for file in manifest.read(tmp_path / "Demo").files}
-    assert {"LICENSE", "README.md"} < listed
+    paths = {file.path for file in manifest.read(tmp_path / "Demo").files}
+    assert {"LICENSE", "README.md"} < paths
     assert (tmp_path / "Demo/Model/LICENSE").read_text() == "Do good."
 
 

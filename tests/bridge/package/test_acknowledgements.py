@@ -33,8 +33,8 @@ def licensed(plan, terms):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_package_that_an_app_is_built_of_is_named(version):
-    named = {component.name for component in components(version)}
-    assert set(pins(version)) - NOT_IN_APPS <= named
+    names = {component.name for component in components(version)}
+    assert set(pins(version)) - NOT_IN_APPS <= names
     packages = {component.package for component in components(version) if component.package}
     assert packages == set(pins(version)) - NOT_IN_APPS - {"mlx", "mlx-c"}
 
@@ -49,10 +49,10 @@ def test_each_has_a_copyright_and_a_license(version):
 
 def test_our_own_license_is_that_of_the_project():
     project = (Path(__file__).parents[3] / "LICENSE").read_text("utf-8")
-    ours = components()[0]
-    assert ours.name == "h2o-pack"
-    said = f"MIT License\n\n{ours.copyright[0]}\n\n{license_text('mit')}"
-    assert project.split() == said.split()
+    component = components()[0]
+    assert component.name == "h2o-pack"
+    text = f"MIT License\n\n{component.copyright[0]}\n\n{license_text('mit')}"
+    assert project.split() == text.split()
 
 
 def test_the_grammar_engine_is_named_where_it_is_vendored(plan):
@@ -71,8 +71,8 @@ def test_the_grammar_engine_is_named_where_it_is_vendored(plan):
 
 def test_the_model_comes_first_with_its_own_texts(plan):
     texts = {"LICENSE": "Do good.", "NOTICE": "By us."}
-    known = ModelLicense("house-rules", "https://a.b/terms", texts)
-    first = acknowledgements(licensed(plan, known))[0]
+    terms = ModelLicense("house-rules", "https://a.b/terms", texts)
+    first = acknowledgements(licensed(plan, terms))[0]
     assert (first.name, first.license, first.source) == (
         "tiny",
         "house-rules",
@@ -83,8 +83,8 @@ def test_the_model_comes_first_with_its_own_texts(plan):
 
 
 def test_each_model_of_a_package_of_several_is_named(plan):
-    [other] = licensed(plan, ModelLicense("mit", texts={"LICENSE": "Other terms."})).models
-    works = acknowledgements(replace(plan, models=(*plan.models, other)))
+    [second] = licensed(plan, ModelLicense("mit", texts={"LICENSE": "Other terms."})).models
+    works = acknowledgements(replace(plan, models=(*plan.models, second)))
     assert [work.notice for work in works[:2]] == ["", "LICENSE\n\nOther terms."]
     assert works[2].name == "h2o-pack"
 
@@ -118,7 +118,7 @@ print(String(decoding: try JSONEncoder().encode(works), as: UTF8.self))
     write.write_files(tmp_path, sources)
     build = ["swiftc", "-swift-version", "6", *sources, "-o", "program"]
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
-    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True)
+    process = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True)
     works = acknowledgements(plan)
     shared = shared_texts(works)
     expected = []
@@ -126,4 +126,4 @@ print(String(decoding: try JSONEncoder().encode(works), as: UTF8.self))
         parts = [work.notice, *(shared[name] for name in work.texts)]
         text = "\n\n".join("\n".join(part.splitlines()) for part in parts)
         expected.append([work.name, work.license, work.source, text])
-    assert json.loads(done.stdout) == expected
+    assert json.loads(process.stdout) == expected

@@ -34,7 +34,7 @@ def adapter(tmp_path_factory):
     keys = ["self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj"]
     linear_to_lora_layers(model, -1, {**PARAMETERS, "keys": keys})
     tensors = dict(tree_flatten(model.trainable_parameters()))
-    tensors = {name: 0.05 * mx.random.normal(each.shape) for name, each in tensors.items()}
+    tensors = {name: 0.05 * mx.random.normal(tensor.shape) for name, tensor in tensors.items()}
     mx.save_safetensors(str(folder / "adapters.safetensors"), tensors)
     settings = {
         "num_layers": len(model.layers),
@@ -47,7 +47,7 @@ def adapter(tmp_path_factory):
 @pytest.fixture
 def package(ios, adapter):
     """Package the demo model with the adapter; return the result of the command."""
-    return lambda *options, **given: ios("--adapter", adapter, *options, **given)
+    return lambda *options, **settings: ios("--adapter", adapter, *options, **settings)
 
 
 def test_the_bundled_adapter_does_what_the_given_one_does(package, adapter, tmp_path):
@@ -75,7 +75,9 @@ def test_no_file_of_it_is_one_that_would_be_loaded_as_weights(package, tmp_path)
 def test_the_plan_counts_its_bytes(package, adapter, ios):
     before = json.loads(ios("--dry-run", "--json").stdout)
     document = schemas.check(json.loads(package("--json").stdout), "ios")
-    size = sum(each.nbytes for each in mx.load(str(adapter / "adapters.safetensors")).values())
+    size = sum(
+        tensor.nbytes for tensor in mx.load(str(adapter / "adapters.safetensors")).values()
+    )
     [plain], [adapted] = before["models"], document["models"]
     assert (plain["adapter"], adapted["adapter"]["bytes"]) == (None, size)
     assert adapted["adapter"]["keys"] == [
@@ -104,9 +106,9 @@ def test_the_system_prompt_is_read_by_the_adapted_model(package, adapter, tmp_pa
     package("--system", prompt)
     source = tmp_path / "Demo/Model" / SYSTEM_PROMPT
     file = shutil.copyfile(source, tmp_path / "prompt.safetensors")
-    caches, said = load_prompt_cache(str(file), return_metadata=True)
-    ids = json.loads(said["tokens"])
-    adapted, plain = (keys_after(ids, each) for each in (str(adapter), None))
+    caches, metadata = load_prompt_cache(str(file), return_metadata=True)
+    ids = json.loads(metadata["tokens"])
+    adapted, plain = (keys_after(ids, path) for path in (str(adapter), None))
     assert mx.array_equal(caches[-1].keys, adapted)
     assert not mx.array_equal(caches[-1].keys, plain)
 
@@ -124,14 +126,14 @@ def test_an_adapter_of_another_model_is_refused_before_anything_is_written(
     package, adapter, tmp_path
 ):
     tensors = mx.load(str(adapter / "adapters.safetensors"))
-    other = shutil.copytree(adapter, tmp_path / "other")
+    copy = shutil.copytree(adapter, tmp_path / "other")
     wide = {
-        name: mx.concatenate([each, each])
-        for name, each in tensors.items()
+        name: mx.concatenate([tensor, tensor])
+        for name, tensor in tensors.items()
         if name.endswith(".lora_a")
     }
-    mx.save_safetensors(str(other / "adapters.safetensors"), {**tensors, **wide})
-    result = package("--adapter", other, code=ExitCode.MODEL)
+    mx.save_safetensors(str(copy / "adapters.safetensors"), {**tensors, **wide})
+    result = package("--adapter", copy, code=ExitCode.MODEL)
     assert "inputs and" in result.stderr
     assert "Demo" not in names(tmp_path)
 

@@ -141,8 +141,8 @@ def test_the_views_are_swift(files, tmp_path):
     views = {name: text for name, text in files.items() if re.match(r"App/.*\.swift", name)}
     write.write_files(tmp_path, views)
     command = ["swiftc", "-parse", "-swift-version", "6", *views]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

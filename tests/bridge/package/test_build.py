@@ -65,8 +65,8 @@ def test_a_vendor_folder_that_is_not_whole_is_made_again(ios, upstream, tmp_path
         file.write_text("mine")
     ios()
     assert file.read_text() == "score;\n"
-    mine = tmp_path / "Demo/Replaced/Vendor/mlx-swift/Source/kernel.h"
-    assert mine.exists() == (how == "changed")
+    header = tmp_path / "Demo/Replaced/Vendor/mlx-swift/Source/kernel.h"
+    assert header.exists() == (how == "changed")
 
 
 def test_another_release_makes_it_again(ios, upstream, tmp_path, copied_assets):
@@ -160,12 +160,12 @@ def test_the_next_steps_can_be_pasted(run, tmp_path):
 
 
 def test_a_dry_run_tells_the_same_and_writes_nothing(ios, tmp_path):
-    planned = schemas.check(json.loads(ios("--dry-run", "--json").stdout), "ios")
+    dry_run = schemas.check(json.loads(ios("--dry-run", "--json").stdout), "ios")
     assert names(tmp_path) == []
     output = json.loads(ios("--json").stdout)
-    assert not planned.pop("written")
+    assert not dry_run.pop("written")
     assert output.pop("written")
-    assert planned == output
+    assert dry_run == output
     assert "nothing was written" in ios("--dry-run").stdout
 
 
@@ -208,9 +208,9 @@ def test_what_a_chat_template_reads_reaches_swift(chatting, tmp_path):
 
 
 def test_what_a_model_that_thinks_holds_twice_is_in_its_plan(chatting, tmp_path):
-    said = "{% for each in messages %}{{ each.content }}{% endfor %}"
-    plain = json.loads(chatting("--json", chat_template__jinja=said).stdout)
-    thinks = json.loads(chatting("--json", chat_template__jinja=said + "<think>").stdout)
+    template = "{% for each in messages %}{{ each.content }}{% endfor %}"
+    plain = json.loads(chatting("--json", chat_template__jinja=template).stdout)
+    thinks = json.loads(chatting("--json", chat_template__jinja=template + "<think>").stdout)
     terms = [
         {term["name"]: term["bytes"] for term in document["models"][0]["memory"]["terms"]}
         for document in (plain, thinks)
@@ -252,11 +252,11 @@ def test_a_device_that_is_too_small_is_refused_before_anything_is_written(ios, t
 
 def test_budgets_may_come_from_a_pipe_of_the_shell_which_can_be_read_once(ios):
     layer = {"heavy_budget": 16, "recent_budget": 24, "max_size": 48}
-    read, write = os.pipe()
-    with os.fdopen(read), os.fdopen(write, "w") as file:
+    reader, write = os.pipe()
+    with os.fdopen(reader), os.fdopen(write, "w") as file:
         json.dump({"format": 1, "layers": [layer, None, None, None]}, file)
         file.close()
-        result = ios("--budgets", f"/dev/fd/{read}", "--dry-run", max_kv=64)
+        result = ios("--budgets", f"/dev/fd/{reader}", "--dry-run", max_kv=64)
     assert "48 to 64 by layer" in result.output
 
 
@@ -279,11 +279,11 @@ def test_the_project_has_the_identifier_that_was_given(ios, project):
 
 
 def test_two_makers_of_one_model_get_two_identifiers(ios, monkeypatch):
-    found = []
+    identifiers = []
     for home in ("/home/ann", "/home/bob"):
         monkeypatch.setenv("HOME", home)
-        found.append(identifier(ios("--dry-run", "--json")))
-    assert len(set(found)) == 2
+        identifiers.append(identifier(ios("--dry-run", "--json")))
+    assert len(set(identifiers)) == 2
 
 
 def test_an_identifier_stays_wherever_the_package_is_made_again(

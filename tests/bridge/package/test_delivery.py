@@ -93,9 +93,9 @@ def test_the_manifest_has_the_digests_of_all_pieces(package):
 def test_a_package_with_its_model_in_it_has_none(run, package):
     model = lock.read(package).spec["models"][0]["model"]
     assert run("ios", "--model", model, "--max-kv", 256, "--output", package).exit_code == 0
-    written = json.loads((package / "Model/manifest.json").read_text())
-    assert "piece_size" not in written
-    assert not [file for file in written["files"] if "pieces" in file]
+    document = json.loads((package / "Model/manifest.json").read_text())
+    assert "piece_size" not in document
+    assert not [file for file in document["files"] if "pieces" in file]
 
 
 def test_an_update_repeats_the_address_and_changes_nothing(run, package):
@@ -110,17 +110,17 @@ def test_an_update_repeats_the_address_and_changes_nothing(run, package):
 def test_verify_names_pieces_that_are_missing_or_not_those_of_their_file(run, package):
     assert run("verify", package).exit_code == 0
     place = package / "Model/manifest.json"
-    written = json.loads(place.read_text())
-    written["files"][0]["pieces"][0] = "0" * 64
-    place.write_text(json.dumps(written))
+    document = json.loads(place.read_text())
+    document["files"][0]["pieces"][0] = "0" * 64
+    place.write_text(json.dumps(document))
     result = run("verify", package)
     assert result.exit_code == ExitCode.DIFFERENT
     assert (
-        f"Model/{written['files'][0]['path']} has another sha256 in one of its pieces"
+        f"Model/{document['files'][0]['path']} has another sha256 in one of its pieces"
         in result.output
     )
-    del written["piece_size"]
-    place.write_text(json.dumps(written))
+    del document["piece_size"]
+    place.write_text(json.dumps(document))
     assert "has no digests of pieces" in run("verify", package, "--quick").output
 
 
@@ -151,8 +151,8 @@ def test_the_models_bytes_are_those_of_all_files_that_are_bundled(size_of, tmp_p
 
 
 def test_a_dry_run_counts_the_caches_of_a_system_prompt_at_most(size_of, prompt):
-    planned = size_of(*prompt, "--dry-run")["models"]
-    assert planned >= size_of(*prompt)["models"] > size_of("--dry-run")["models"]
+    estimate = size_of(*prompt, "--dry-run")["models"]
+    assert estimate >= size_of(*prompt)["models"] > size_of("--dry-run")["models"]
 
 
 def test_code_and_models_are_downloaded_and_installed(size_of):

@@ -40,10 +40,10 @@ def test_each_public_type_is_a_topic_once(module):
 def test_each_topic_is_a_public_symbol_and_the_page_is_the_modules(module):
     text = page(module)
     assert text.startswith(f"# ``{module}``\n")
-    known = found(TYPE, module) | found(MEMBER, module)
+    symbols = found(TYPE, module) | found(MEMBER, module)
     for topic in TOPIC.findall(text):
         for part in topic.split("/"):
-            assert part.partition("(")[0] in known, topic
+            assert part.partition("(")[0] in symbols, topic
 
 
 def test_there_are_few_public_types_to_know():

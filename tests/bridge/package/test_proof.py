@@ -28,12 +28,10 @@ def texts(package: Path) -> dict[str, str]:
 
 def test_an_ordinary_package_has_nothing_of_a_proof(ios, tmp_path):
     ios()
-    written = texts(tmp_path / "Demo")
-    lock = json.loads(written.pop("h2o-pack.lock.json"))
-    assert not [path for path in {*written, *lock["files"]} if OF_A_PROOF.search(path)]
-    assert not [
-        path for path, text in written.items() if "H2OProof" in text or "Traces" in text
-    ]
+    files = texts(tmp_path / "Demo")
+    lock = json.loads(files.pop("h2o-pack.lock.json"))
+    assert not [path for path in {*files, *lock["files"]} if OF_A_PROOF.search(path)]
+    assert not [path for path, text in files.items() if "H2OProof" in text or "Traces" in text]
 
 
 def test_an_update_keeps_the_proof(ios, run, tmp_path):
@@ -67,10 +65,10 @@ def test_no_rounding_decides_what_the_trace_keeps(tmp_path, kv, recall):
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
     [case] = json.loads((tmp_path / "trace.json").read_text("utf-8"))["cases"]
-    known = {field.name for field in fields(Case)}
-    recorded = Case(**{name: value for name, value in case.items() if name in known})
-    recorded = replace(recorded, config=H2OConfig.from_dict(case["config"]))
-    result = op.compare_case(Trace(tmp_path, ()), recorded)
+    names = {field.name for field in fields(Case)}
+    recording = Case(**{name: value for name, value in case.items() if name in names})
+    recording = replace(recording, config=H2OConfig.from_dict(case["config"]))
+    result = op.compare_case(Trace(tmp_path, ()), recording)
     assert result.equal, result.first_difference
     assert not result.ties
     assert len(case["steps"]) > 10

@@ -65,21 +65,21 @@ def test_no_source_needs_a_macro_of_a_package(sources):
 
 
 def test_the_manifest_asks_for_the_swift_that_the_doctor_asks_for(files):
-    wanted = f"// swift-tools-version: {requirements()['swift'].version}"
-    assert files["Package.swift"].splitlines()[0] == wanted
+    line = f"// swift-tools-version: {requirements()['swift'].version}"
+    assert files["Package.swift"].splitlines()[0] == line
 
 
 def test_the_lock_has_the_sha256_of_every_other_file(files):
-    recorded = json.loads(files[lock.NAME])
-    others = {
+    document = json.loads(files[lock.NAME])
+    paths_and_digests = {
         name: lock.sha256(as_bytes(content))
         for name, content in files.items()
         if name != lock.NAME
     }
-    app = {f"App/{path}": digest for path, digest in recorded["app"].items()}
-    assert recorded["app"][ICON_PATH] == lock.sha256(icon("My-App"))
-    assert {**recorded["files"], **app} == others
-    assert not recorded["files"].keys() & app.keys()
+    app = {f"App/{path}": digest for path, digest in document["app"].items()}
+    assert document["app"][ICON_PATH] == lock.sha256(icon("My-App"))
+    assert {**document["files"], **app} == paths_and_digests
+    assert not document["files"].keys() & app.keys()
 
 
 def test_a_name_that_the_renderer_does_not_give_is_an_error(tmp_path):

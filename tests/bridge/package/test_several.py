@@ -26,8 +26,8 @@ def ios(run, package):
     """Make a package of two models, the smaller one given first."""
 
     def command(*options, models=BOTH, max_kv=64, code=ExitCode.OK):
-        given = ("--max-kv", max_kv, "--output", package, "--json")
-        result = run("ios", *models, *given, *options)
+        all_options = ("--max-kv", max_kv, "--output", package, "--json")
+        result = run("ios", *models, *all_options, *options)
         assert result.exit_code == code, result.output
         return schemas.check(json.loads(result.stdout), "error" if code else "ios")
 
@@ -36,16 +36,16 @@ def ios(run, package):
 
 def test_each_model_has_a_folder_and_the_largest_is_the_first(ios, package):
     document = ios()
-    assert [(each["model"], each["folder"]) for each in document["models"]] == [
+    assert [(model["model"], model["folder"]) for model in document["models"]] == [
         ("demo", "Model/demo"),
         ("demo-4bit", "Model/demo-4bit"),
     ]
-    listed = [file["size"] for model in document["models"] for file in model["files"]]
-    assert document["size"]["models"] == sum(listed)
+    sizes = [file["size"] for model in document["models"] for file in model["files"]]
+    assert document["size"]["models"] == sum(sizes)
     assert names(package / "Model") == ["demo", "demo-4bit"]
     source = (package / "Sources/DemoModel/BundledModel+All.swift").read_text("utf-8")
     assert source.index('id: "demo"') < source.index('id: "demo-4bit"')
-    assert [each.folder for each in lock.read(package).models] == [
+    assert [model.folder for model in lock.read(package).models] == [
         "Model/demo",
         "Model/demo-4bit",
     ]
@@ -75,13 +75,13 @@ def test_an_update_asks_for_all_models_again(ios, run, package):
 
 
 def test_a_package_of_one_model_becomes_one_of_two_and_back(ios, package):
-    one = ("--model", "demo")
-    ios(models=one)
+    demo = ("--model", "demo")
+    ios(models=demo)
     (package / "Model/mine.txt").write_text("mine")
     alone = tree(package)
     ios()
     assert names(package / "Model") == ["demo", "demo-4bit", "mine.txt"]
-    ios(models=one)
+    ios(models=demo)
     assert tree(package) == alone
 
 
@@ -89,7 +89,7 @@ def test_the_system_prompt_is_read_by_each(ios, package, tmp_path):
     prompt = tmp_path / "system.txt"
     prompt.write_text("You are brief.")
     document = ios("--system", prompt)
-    first, second = (each["system_prompt"] for each in document["models"])
+    first, second = (model["system_prompt"] for model in document["models"])
     assert first["model"] != second["model"]
     for model in ("demo", "demo-4bit"):
         assert (package / "Model" / model / "system-prompt.tensors").is_file()

@@ -108,23 +108,23 @@ def demo(package, tmp_path):
 
 
 @pytest.fixture
-def computed(monkeypatch):
+def loads(monkeypatch):
     """Return what is loaded while a test runs."""
-    loaded = []
+    folders = []
     load = models.load
 
     def noting(*arguments):
-        loaded.append(arguments)
+        folders.append(arguments)
         return load(*arguments)
 
     monkeypatch.setattr(models, "load", noting)
-    return loaded
+    return folders
 
 
 def caches_of(folder, scratch):
     """Load the caches of a package by mlx-lm, which goes by the ending of a name."""
-    named = shutil.copyfile(folder / "Model" / SYSTEM_PROMPT, scratch / "prompt.safetensors")
-    return load_prompt_cache(str(named), return_metadata=True)
+    path = shutil.copyfile(folder / "Model" / SYSTEM_PROMPT, scratch / "prompt.safetensors")
+    return load_prompt_cache(str(path), return_metadata=True)
 
 
 def logits(model, caches, ids):
@@ -146,8 +146,8 @@ def test_the_caches_go_on_as_those_of_a_model_that_read_the_prompt(demo, tmp_pat
         assert cache.config == config
         assert cache.offset > cache.max_size
         assert mx.array_equal(cache.positions, expected.positions)
-        kept = set(cache.positions[0, 0].tolist())
-        assert kept >= set(range(len(prompt)))
+        positions = set(cache.positions[0, 0].tolist())
+        assert positions >= set(range(len(prompt)))
 
 
 def test_the_prompt_is_read_in_the_chunks_of_the_app(package, tmp_path):
@@ -191,11 +191,11 @@ def test_without_a_system_prompt_there_is_none(demo_package):
     assert "systemPrompt: String? = nil\n" in source
 
 
-def test_the_same_prompt_is_not_read_again(package, demo, computed):
+def test_the_same_prompt_is_not_read_again(package, demo, loads):
     before = (demo / "Model" / SYSTEM_PROMPT).read_bytes()
     result = package("-v")
     assert "the caches of the system prompt are up to date" in result.stderr
-    assert computed == []
+    assert loads == []
     assert (demo / "Model" / SYSTEM_PROMPT).read_bytes() == before
 
 
@@ -204,22 +204,22 @@ def test_the_same_prompt_is_not_read_again(package, demo, computed):
     [{"text": "Be kind."}, {"max_kv": 96}, {"model": "demo-4bit"}],
     ids=["prompt", "policy", "model"],
 )
-def test_another_prompt_policy_or_model_is_read(package, demo, computed, change):
+def test_another_prompt_policy_or_model_is_read(package, demo, loads, change):
     before = manifest.read(demo).system_prompt
     package(**change)
     after = manifest.read(demo)
-    assert len(computed) == 1
+    assert len(loads) == 1
     assert after.system_prompt != before
     assert lock.read(demo).models[0].system_prompt == after.system_prompt
 
 
-def test_another_template_is_read(package, computed, tmp_path):
+def test_another_template_is_read(package, loads, tmp_path):
     folder = tmp_path / "chatting"
     shutil.copytree(importlib.resources.files("h2o_pack.models") / "demo", folder)
     for source in (TEMPLATE, TEMPLATE, TEMPLATE + "!"):
         build_tree(folder, {"chat_template.jinja": source})
         package(model=folder, max_kv=96)
-    assert len(computed) == 2
+    assert len(loads) == 2
     prompt = manifest.read(tmp_path / "Demo").system_prompt
     assert prompt is not None
     assert prompt.template == lock.sha256((TEMPLATE + "!").encode())
@@ -229,13 +229,13 @@ def test_another_template_is_read(package, computed, tmp_path):
     assert text == f"<system>{TEXT}\n<user>"
 
 
-def test_a_damaged_file_is_noticed_and_computed_again(package, demo, computed, run):
+def test_a_damaged_file_is_noticed_and_computed_again(package, demo, loads, run):
     path = demo / "Model" / SYSTEM_PROMPT
     content = path.read_bytes()
     path.write_bytes(content[:-1] + b"?")
     assert run("verify", demo).exit_code == ExitCode.DIFFERENT
     package()
-    assert len(computed) == 1
+    assert len(loads) == 1
     assert path.read_bytes() == content
 
 
@@ -249,8 +249,8 @@ def test_it_leaves_with_the_option(ios, demo):
 def test_records_that_contradict_are_a_difference(demo, run, part):
     path = demo / {"lock": lock.NAME, "manifest": "Model/manifest.json"}[part]
     document = json.loads(path.read_text("utf-8"))
-    described = document["models"][0] if part == "lock" else document
-    described["system_prompt"]["tokens"] += 1
+    entry = document["models"][0] if part == "lock" else document
+    entry["system_prompt"]["tokens"] += 1
     path.write_text(json.dumps(document), "utf-8")
     result = run("verify", demo)
     assert result.exit_code == ExitCode.DIFFERENT
@@ -260,8 +260,8 @@ def test_records_that_contradict_are_a_difference(demo, run, part):
 def test_a_prompt_that_another_model_read_is_a_difference(demo, run):
     for path in (demo / lock.NAME, demo / "Model/manifest.json"):
         document = json.loads(path.read_text("utf-8"))
-        described = document["models"][0] if path.name == lock.NAME else document
-        described["system_prompt"]["model"] = "0" * 64
+        entry = document["models"][0] if path.name == lock.NAME else document
+        entry["system_prompt"]["model"] = "0" * 64
         path.write_text(json.dumps(document), "utf-8")
     result = run("verify", demo)
     assert result.exit_code == ExitCode.DIFFERENT
@@ -270,11 +270,11 @@ def test_a_prompt_that_another_model_read_is_a_difference(demo, run):
 
 @pytest.mark.parametrize("run_only", [(), ("--dry-run",)], ids=["made", "planned"])
 def test_a_prompt_that_the_caches_cannot_pin_is_refused_before_work_starts(
-    package, computed, tmp_path, run_only
+    package, loads, tmp_path, run_only
 ):
     result = package(*run_only, text=TEXT * 3, code=ExitCode.USAGE)
     assert "the system prompt has 103 tokens, which do not fit" in result.stderr
-    assert computed == []
+    assert loads == []
     assert "Demo" not in names(tmp_path)
 
 
@@ -285,10 +285,10 @@ def test_a_prompt_that_is_too_long_is_known_before_weights_are_fetched(hub, pack
     hub.add("someone/demo", contents)
     package(model="someone/demo", text=TEXT * 3, code=ExitCode.USAGE)
     assert hub.asked("GET", "tokenizer.json")
-    read = [
+    sizes = [
         int(request.range.partition("-")[2]) for request in hub.asked("GET", ".safetensors")
     ]
-    assert max(read) < len(contents["model.safetensors"]) / 10  # its header
+    assert max(sizes) < len(contents["model.safetensors"]) / 10  # its header
 
 
 def test_a_prompt_that_certainly_fits_needs_no_tokenizer(demo, monkeypatch, package):
@@ -313,13 +313,13 @@ def test_the_tokens_that_are_counted_beforehand_are_those_that_are_read(
     assert counted == prompt.tokens
 
 
-def test_too_little_memory_is_said_before_work_starts(package, computed, monkeypatch, tmp_path):
+def test_too_little_memory_is_said_before_work_starts(package, loads, monkeypatch, tmp_path):
     limit = tmp_path / "memory.max"
     limit.write_text("20000000\n")
     monkeypatch.setattr(prepared, "CONTAINER", limit)
     result = package(code=ExitCode.MEMORY)
     assert "needs 0.03 GB of memory, but this machine has 0.02 GB" in result.stderr
-    assert computed == []
+    assert loads == []
     assert "Demo" not in names(tmp_path)
 
 

@@ -25,7 +25,7 @@ def package(tmp_path):
 @pytest.fixture
 def make(ios):
     """Make the package, or make it again; return what is printed as JSON."""
-    return lambda *options, **given: json.loads(ios("--json", *options, **given).stdout)
+    return lambda *options, **settings: json.loads(ios("--json", *options, **settings).stdout)
 
 
 def test_the_app_is_written_once_and_every_edit_of_it_stays(make, package):
@@ -34,11 +34,11 @@ def test_the_app_is_written_once_and_every_edit_of_it_stays(make, package):
     edits = {PROJECT: project, VIEW: "// mine\n", "App/Chat/New.swift": "// new\n"}
     build_tree(package, edits)
     (package / "App/Chat/KeptStrip.swift").unlink()
-    mine = {path: text for path, text in tree(package).items() if path.startswith("App")}
+    files = {path: text for path, text in tree(package).items() if path.startswith("App")}
     again = make(max_kv=200)
     assert again["app"] == "kept"
     assert not [path for path in again["files"] if path.startswith("App")]
-    assert {p: t for p, t in tree(package).items() if p.startswith("App")} == mine
+    assert {p: t for p, t in tree(package).items() if p.startswith("App")} == files
     assert lock.read(package).models[0].config["max_size"] == 200
 
 
@@ -156,10 +156,10 @@ def test_weights_that_a_user_exchanged_are_kept_apart(make, package):
     weights = package / "Model/model.safetensors"
     original = weights.read_bytes()
     weights.write_bytes(original[:-1] + bytes([original[-1] ^ 1]))
-    mine = weights.read_bytes()
+    content = weights.read_bytes()
     assert make(max_kv=200)["replaced"] == ["Model/model.safetensors"]
     assert weights.read_bytes() == original
-    assert (package / "Replaced/Model/model.safetensors").read_bytes() == mine
+    assert (package / "Replaced/Model/model.safetensors").read_bytes() == content
 
 
 # Updates
@@ -192,7 +192,7 @@ def test_all_options_are_replayed_from_the_lock_alone(ios, update, package, tmp_
     budgets.unlink()
     before = tree(package)
     (package / SOURCE).unlink()
-    assert [each["name"] for each in update()["changes"]] == [SOURCE]
+    assert [change["name"] for change in update()["changes"]] == [SOURCE]
     assert tree(package) == before
 
 
@@ -203,16 +203,17 @@ def test_a_newer_tool_says_what_changes_before_it_does(ios, update, run, package
     for module in (render, update_module):
         monkeypatch.setattr(module, "__version__", "0.2.0")
     before = tree(package)
-    planned = update("--dry-run")
+    document = update("--dry-run")
     assert tree(package) == before
-    assert planned["made"] is None
-    assert planned["changes"][0] == {
+    assert document["made"] is None
+    assert document["changes"][0] == {
         "part": "tool",
         "name": "h2o-pack",
         "before": "0.1.0",
         "after": "0.2.0",
     }
-    assert SOURCE in [each["name"] for each in planned["changes"] if each["part"] == "file"]
+    files = [change["name"] for change in document["changes"] if change["part"] == "file"]
+    assert SOURCE in files
     output = run("update", package).stdout
     assert output.startswith("tool h2o-pack: 0.1.0 -> 0.2.0\n")
     assert (package / VIEW).read_text() == "// mine"
@@ -235,12 +236,12 @@ def test_a_model_of_the_hub_goes_to_the_commit_of_its_branch(
     ios, update, package, hub, tmp_path
 ):
     folder = write_model(tmp_path / "files")
-    files = {each.name: each.read_bytes() for each in folder.iterdir()}
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
     repository = hub.add("a/b", files)
     first = repository.refs["main"]
     ios(model="a/b")
     later = repository.commit({**files, "tokenizer_config.json": b"{}"})
-    [change] = [each for each in update()["changes"] if each["part"] == "model"]
+    [change] = [change for change in update()["changes"] if change["part"] == "model"]
     assert change == {"part": "model", "name": "a/b", "before": first[:12], "after": later[:12]}
     assert lock.read(package).models[0].commit == later
 

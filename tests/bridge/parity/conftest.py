@@ -26,7 +26,7 @@ def fewer_tokens() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory) -> Request:
+def token_request(tmp_path_factory) -> Request:
     demo = resolve("demo")
     folder = tmp_path_factory.mktemp("tokens")
     storages = {"8": 64, "r8h4": 64}

@@ -22,11 +22,11 @@ STEP = 3
 
 
 @pytest.fixture
-def other(asked):
+def drifting_answer(token_request):
     """An answer in which a quantized element before step 3 has another code."""
-    answer = Answer(asked)
+    answer = Answer(token_request)
     for kv in ("8", "dense"):
-        for step in range(STEP, len(asked.cases[0].tokens)):
+        for step in range(STEP, len(token_request.cases[0].tokens)):
             answer.arrays[f"kv {kv}.{step}"] = answer.arrays[f"kv {kv}.{step}"] + 4
     answer.write()
     return answer
@@ -40,8 +40,8 @@ def runs(answer: Answer, more: float | None):
 
     def given(case, _swift):
         tokens = list(case.tokens)
-        its = mx.load(str(answer.folder / "expected.safetensors"))
-        own = [its[f"{case.name}.{step}"] for step in range(len(tokens))]
+        arrays = mx.load(str(answer.folder / "expected.safetensors"))
+        own = [arrays[f"{case.name}.{step}"] for step in range(len(tokens))]
         yield Run(tokens, own)
         if more is None:
             yield Run(tokens, [logits + 1e-3 for logits in own])
@@ -53,8 +53,12 @@ def runs(answer: Answer, more: float | None):
     return given
 
 
-def test_logits_that_mlx_lm_gives_after_one_rounding_are_no_difference(asked, other):
-    results = {each.name: each for each in compare(asked, runs(other, 0))}
+def test_logits_that_mlx_lm_gives_after_one_rounding_are_no_difference(
+    token_request, drifting_answer
+):
+    results = {
+        result.name: result for result in compare(token_request, runs(drifting_answer, 0))
+    }
     assert results["kv 8"].equal
     assert results["kv 8"].largest_output_difference == 0
     [tie] = results["kv 8"].ties
@@ -63,24 +67,32 @@ def test_logits_that_mlx_lm_gives_after_one_rounding_are_no_difference(asked, ot
     assert tie.detail.endswith("with each weight moved by one rounding (draw 1)")
 
 
-def test_other_logits_remain_a_difference(asked, other):
-    results = {each.name: each for each in compare(asked, runs(other, None))}
+def test_other_logits_remain_a_difference(token_request, drifting_answer):
+    results = {
+        result.name: result for result in compare(token_request, runs(drifting_answer, None))
+    }
     for name in ("kv 8", "kv dense"):
         first = results[name].first_difference
         assert first is not None
         assert (first.step, first.kind) == (STEP, "logits")
 
 
-def test_logits_that_change_more_with_one_rounding_are_no_difference(asked, other):
-    results = {each.name: each for each in compare(asked, runs(other, 4))}
+def test_logits_that_change_more_with_one_rounding_are_no_difference(
+    token_request, drifting_answer
+):
+    results = {
+        result.name: result for result in compare(token_request, runs(drifting_answer, 4))
+    }
     assert results["kv 8"].equal
     [tie] = results["kv 8"].ties
     assert tie.detail.endswith("when each weight is moved by one rounding")
     assert not results["kv dense"].equal
 
 
-def test_rows_that_are_not_quantized_have_no_codes_to_decide(asked, other):
-    results = {each.name: each for each in compare(asked, runs(other, 0))}
+def test_rows_that_are_not_quantized_have_no_codes_to_decide(token_request, drifting_answer):
+    results = {
+        result.name: result for result in compare(token_request, runs(drifting_answer, 0))
+    }
     assert not results["kv dense"].equal
 
 
@@ -88,11 +100,11 @@ def test_rows_that_are_not_quantized_have_no_codes_to_decide(asked, other):
 def test_each_element_moves_to_itself_or_a_neighbor(dtype):
     weight = mx.random.normal((64, 64), key=mx.random.key(1)).astype(dtype)
     weight[0] = 0
-    moved = rounding.moved(weight, mx.random.key(2))
+    neighbor = rounding.moved(weight, mx.random.key(2))
     word = rounding.WORDS[dtype.size]
-    steps = (moved.view(word) - weight.view(word)).astype(mx.int32)
+    steps = (neighbor.view(word) - weight.view(word)).astype(mx.int32)
     assert sorted(set(steps.reshape(-1).tolist())) == [-1, 0, 1]
-    assert (moved[0] == 0).all().item()
+    assert (neighbor[0] == 0).all().item()
 
 
 def test_codes_of_a_quantized_weight_stay():
@@ -100,18 +112,20 @@ def test_codes_of_a_quantized_weight_stay():
     assert rounding.moved(codes, mx.random.key(2)) is codes
 
 
-def test_runs_go_on_with_the_tokens_of_the_request(asked):
-    case = asked.cases[2]
+def test_runs_go_on_with_the_tokens_of_the_request(token_request):
+    case = token_request.cases[2]
     folder = resolve("demo").folder
-    first, other = islice(rounding.runs(folder, asked, case, {}), 2)
+    first, second = islice(rounding.runs(folder, token_request, case, {}), 2)
     assert first.exchanges == ()
     assert any(
-        not mx.array_equal(a, b) for a, b in zip(first.logits, other.logits, strict=True)
+        not mx.array_equal(a, b) for a, b in zip(first.logits, second.logits, strict=True)
     )
-    said = {"tokens": first.tokens, "evicting": list(case.evicting)}
-    arrays = {f"{case.name}.{step}": each for step, each in enumerate(first.logits)}
-    expected = mx.load(str(asked.folder / "expected.safetensors"))
-    result = compare_case(replace(asked, cases=(case,)), case, said, arrays, expected)
+    document = {"tokens": first.tokens, "evicting": list(case.evicting)}
+    arrays = {f"{case.name}.{step}": logits for step, logits in enumerate(first.logits)}
+    expected = mx.load(str(token_request.folder / "expected.safetensors"))
+    result = compare_case(
+        replace(token_request, cases=(case,)), case, document, arrays, expected
+    )
     assert result.equal, result.first_difference
     assert result.largest_output_difference == 0
     assert result.tolerance == tolerance("bfloat16", "8")
@@ -142,30 +156,35 @@ class Choosing(rounding.Evictions):
             self.kept[f"{self.name}.kept.{layer}.{step}"] = cache.positions
 
 
-def swift(asked, name, choose, more=0.0):
+def swift(token_request, name, choose, more=0.0):
     """Answer a case as Swift would that evicts what `choose` says; return its choice."""
-    case = next(case for case in asked.cases if case.name == name)
+    case = next(case for case in token_request.cases if case.name == name)
     model, _ = load(resolve("demo").folder)
     caches = case.make_caches(model)
     choosing = Choosing(case, caches, choose)
-    chosen, logits = requests.generate(
-        model, caches, list(asked.prompt), asked.chunks, case.tokens, choosing.follow
+    tokens, logits = requests.generate(
+        model,
+        caches,
+        list(token_request.prompt),
+        token_request.chunks,
+        case.tokens,
+        choosing.follow,
     )
     choosing.note(len(logits) - 1)
-    answer = Answer(asked)
-    answer.cases[name]["tokens"] = chosen
-    for step, each in enumerate(logits):
+    answer = Answer(token_request)
+    answer.cases[name]["tokens"] = tokens
+    for step, row in enumerate(logits):
         late = choosing.chosen is not None and step > choosing.chosen[0]
-        answer.arrays[f"{name}.{step}"] = each + more if late else each
+        answer.arrays[f"{name}.{step}"] = row + more if late else row
     answer.arrays |= choosing.kept
     answer.write()
     return choosing.chosen
 
 
-def result_of(asked, name):
-    strict = replace(asked, dtype="float32")  # whose tolerance shows each row
-    follow = partial(rounding.runs, resolve("demo").folder, asked)
-    case = next(case for case in asked.cases if case.name == name)
+def result_of(token_request, name):
+    strict = replace(token_request, dtype="float32")  # whose tolerance shows each row
+    follow = partial(rounding.runs, resolve("demo").folder, token_request)
+    case = next(case for case in token_request.cases if case.name == name)
     results = compare(replace(strict, cases=(case,)), follow)
     return next(result for result in results if result.name == name)
 
@@ -179,8 +198,8 @@ def next_of(cache, head):
 
 def closest(limit):
     def choose(_step, _layer, cache, head):
-        (own, other, *_), values = next_of(cache, head)
-        return (own, other) if values[other] - values[own] < limit else None
+        (own, second, *_), values = next_of(cache, head)
+        return (own, second) if values[second] - values[own] < limit else None
 
     return choose
 
@@ -195,27 +214,27 @@ def newest(step, layer, cache, head):
     return (ordered[0], cache.offset - 1) if (step, layer) == (20, 2) else None
 
 
-def test_a_row_that_ties_may_be_evicted_in_anothers_place(asked):
-    step, layer, own, other = swift(asked, "kv dense", closest(1e-3))
-    result = result_of(asked, "kv dense")
+def test_a_row_that_ties_may_be_evicted_in_anothers_place(token_request):
+    step, layer, own, second = swift(token_request, "kv dense", closest(1e-3))
+    result = result_of(token_request, "kv dense")
     assert result.equal, result.first_difference
     assert result.largest_output_difference == 0
     [tie] = [tie for tie in result.ties if tie.kind == "rows"]
     assert (tie.layer, tie.step) == (layer, step)
-    assert f"evicts {other}, Python {own}: " in tie.detail
+    assert f"evicts {second}, Python {own}: " in tie.detail
 
 
 @pytest.mark.parametrize("choose", nightly_except([newest], [most_important, newest]))
-def test_a_row_that_does_not_tie_is_a_difference(asked, choose):
-    assert swift(asked, "kv dense", choose)
-    result = result_of(asked, "kv dense")
+def test_a_row_that_does_not_tie_is_a_difference(token_request, choose):
+    assert swift(token_request, "kv dense", choose)
+    result = result_of(token_request, "kv dense")
     assert not result.equal
     assert result.first_difference.kind in ("logits", "token")
 
 
-def test_other_logits_after_a_tie_are_a_difference(asked):
-    assert swift(asked, "kv dense", closest(1e-3), more=0.25)
-    assert not result_of(asked, "kv dense").equal
+def test_other_logits_after_a_tie_are_a_difference(token_request):
+    assert swift(token_request, "kv dense", closest(1e-3), more=0.25)
+    assert not result_of(token_request, "kv dense").equal
 
 
 def test_rows_that_no_moved_run_kept_are_judged_by_what_rounding_does_to_others():

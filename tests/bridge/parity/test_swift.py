@@ -49,8 +49,8 @@ def test_only_what_changed_is_written_again(package, copied_assets):
     source = next((copied_assets / "cexport/h2o").glob("*.cpp"))
     source.write_text(source.read_text() + "// changed\n")
     swift_half.prepare(package)
-    changed = {path.name for path in times if path.stat().st_mtime_ns != 1}
-    assert changed == {source.name}
+    paths = {path.name for path in times if path.stat().st_mtime_ns != 1}
+    assert paths == {source.name}
 
 
 def test_what_the_package_no_longer_has_goes(package):
@@ -88,8 +88,8 @@ def test_vendored_sources_with_other_edits_are_refused(package, copied_assets):
 
 
 def test_vendored_sources_for_another_host_are_refused(package, copied_assets):
-    other = "apple" if swift_half.SYSTEM == "linux" else "linux"
-    vendored(package, copied_assets, other)
+    system = "apple" if swift_half.SYSTEM == "linux" else "linux"
+    vendored(package, copied_assets, system)
     says(refusal(package))
 
 
@@ -152,8 +152,8 @@ def swift(tmp_path):
     """Return a host, and a program in the place of swift that builds it."""
 
     def make(body: str) -> tuple[Host, str]:
-        found = program(tmp_path, "swift", body)
-        return Host("h", tmp_path, tmp_path), str(found)
+        path = program(tmp_path, "swift", body)
+        return Host("h", tmp_path, tmp_path), str(path)
 
     return make
 
@@ -179,14 +179,14 @@ def test_dependencies_that_cannot_be_fetched_are_named_with_the_remedy(swift, tm
         "echo \"fatal: unable to access 'https://github.com/ibireme/yyjson.git/': no host\"\n"
         "exit 1"
     )
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         swift_half.build(host, tool, tmp_path, print)
-    assert caught.value.what == (
+    assert error.value.what == (
         "swift build cannot fetch packages that upstream depends on: "
         "https://github.com/apple/swift-numerics, https://github.com/ibireme/yyjson"
     )
-    assert "--offline" in caught.value.remedy
-    assert "set-mirror" in caught.value.remedy
+    assert "--offline" in error.value.remedy
+    assert "set-mirror" in error.value.remedy
 
 
 # MLX's kernels beside the tests, by a stand-in for Apple's tools
@@ -247,12 +247,12 @@ def test_kernels_that_did_not_change_are_not_compiled_again(mac):
     assert (mac.root / BINARY / "mlx.metallib").is_file()
 
 
-@pytest.mark.parametrize("changed", ["gemv.metal", "utils.h"])
-def test_kernels_that_changed_are_compiled_again(mac, changed):
+@pytest.mark.parametrize("name", ["gemv.metal", "utils.h"])
+def test_kernels_that_changed_are_compiled_again(mac, name):
     swift_half.place_metallib(mac, mac.root / "out")
     library = mac.root / swift_half.WORK / swift_half.METALLIB
     later = library.stat().st_mtime + 1
-    os.utime(mac.root / swift_half.KERNELS / changed, (later, later))
+    os.utime(mac.root / swift_half.KERNELS / name, (later, later))
     swift_half.place_metallib(mac, mac.root / "out")
     assert calls(mac).count("metallib") == 2
 

@@ -27,8 +27,8 @@ CASES = ["full cache", "kv dense", "kv 8", "kv r8h4", "kv dense, recall", "kv 8,
 
 
 @pytest.fixture
-def answer(asked) -> Answer:
-    return Answer(asked)
+def answer(token_request) -> Answer:
+    return Answer(token_request)
 
 
 def compared(request: Request, answer: Answer) -> dict[str, tokens.CaseResult]:
@@ -36,27 +36,27 @@ def compared(request: Request, answer: Answer) -> dict[str, tokens.CaseResult]:
     return {result.name: result for result in tokens.compare(request)}
 
 
-def test_the_prompt_is_several_times_the_budget_and_then_tokens_are_decoded(asked):
-    assert len(asked.prompt) >= 4 * MAX_KV
-    assert asked.prefill == MAX_KV
-    assert [case.name for case in asked.cases] == CASES
-    assert all(len(case.tokens) == 24 for case in asked.cases)
+def test_the_prompt_is_several_times_the_budget_and_then_tokens_are_decoded(token_request):
+    assert len(token_request.prompt) >= 4 * MAX_KV
+    assert token_request.prefill == MAX_KV
+    assert [case.name for case in token_request.cases] == CASES
+    assert all(len(case.tokens) == 24 for case in token_request.cases)
     assert not routing_installed()
 
 
-def test_the_control_has_the_models_own_caches(asked):
-    assert [set(case.evicting) for case in asked.cases] == [{False}, *[{True}] * 5]
+def test_the_control_has_the_models_own_caches(token_request):
+    assert [set(case.evicting) for case in token_request.cases] == [{False}, *[{True}] * 5]
 
 
-def test_swift_reads_ids_texts_chunks_and_storages(asked):
-    document = json.loads((asked.folder / "request.json").read_text())
+def test_swift_reads_ids_texts_chunks_and_storages(token_request):
+    document = json.loads((token_request.folder / "request.json").read_text())
     assert set(document) == {
         "format", "dtype", "prompt", "prefill", "texts", "cases", "left_out",
     }  # fmt: skip
     kvs = [case["kv"] for case in document["cases"]]
     assert kvs == [None, "dense", "8", "r8h4", "dense", "8"]
     assert document["cases"][1]["config"]["max_size"] == MAX_KV
-    assert document["prompt"] == list(asked.prompt)
+    assert document["prompt"] == list(token_request.prompt)
 
 
 def test_rows_are_recalled_where_eviction_can_spare_some():
@@ -80,9 +80,9 @@ def test_a_storage_that_one_rounding_changes_is_left_out_and_named(tmp_path, mon
     )
 
 
-def test_the_prompt_itself_is_among_the_texts(asked):
-    assert asked.texts[0].text.endswith("The code of LANTERN is")
-    assert len(asked.texts) == 1 + len(json.loads(requests.PROBES.read_text()))
+def test_the_prompt_itself_is_among_the_texts(token_request):
+    assert token_request.texts[0].text.endswith("The code of LANTERN is")
+    assert len(token_request.texts) == 1 + len(json.loads(requests.PROBES.read_text()))
 
 
 def test_messages_are_asked_for_where_there_is_a_chat_template():
@@ -111,15 +111,15 @@ def test_messages_are_asked_for_where_there_is_a_chat_template():
 )
 def test_the_prompt_comes_in_the_chunks_of_upstream(monkeypatch, chunk, window, chunks):
     assert requests.prompt_chunks(10, chunk, window) == chunks
-    seen = []
+    lengths = []
 
     def model(ids, cache):
-        seen.append(ids.shape[1])
+        lengths.append(ids.shape[1])
         return mx.zeros((1, ids.shape[1], 8))
 
     monkeypatch.setattr(requests, "DECODED", 3)
     requests.generate(model, [], list(range(10)), chunks)
-    assert seen == [*chunks, 1, 1]
+    assert lengths == [*chunks, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -136,22 +136,24 @@ def test_gemma_3_reads_prompts_as_its_upstream_version_does(
     assert (request.prefill, request.chunks) == (prefill, chunks)
 
 
-def test_the_same_answer_is_equal(asked, answer):
-    results = compared(asked, answer)
+def test_the_same_answer_is_equal(token_request, answer):
+    results = compared(token_request, answer)
     assert list(results) == ["token ids", *CASES]
     for name, result in results.items():
         assert result.equal, result.first_difference
         assert result.largest_score_difference is None
         assert result.dtype == "bfloat16"
         assert result.comparisons == (
-            len(asked.texts) if name == "token ids" else 1 + 2 * len(asked.cases[0].tokens)
+            len(token_request.texts)
+            if name == "token ids"
+            else 1 + 2 * len(token_request.cases[0].tokens)
         )
 
 
-def test_a_wrong_id_is_named(asked, answer):
+def test_a_wrong_id_is_named(token_request, answer):
     answer.texts[1]["ids"][2] += 1
-    first = compared(asked, answer)["token ids"].first_difference
-    ids = asked.texts[1].ids
+    first = compared(token_request, answer)["token ids"].first_difference
+    ids = token_request.texts[1].ids
     assert first is not None
     assert first.detail == (
         f"id 2 of 'the code of LANTERN is 4821.' is {ids[2] + 1} in Swift "
@@ -159,47 +161,47 @@ def test_a_wrong_id_is_named(asked, answer):
     )
 
 
-def test_missing_ids_and_a_tokenizers_error_are_named(asked, answer):
+def test_missing_ids_and_a_tokenizers_error_are_named(token_request, answer):
     answer.texts[1]["ids"].pop()
     answer.texts[2] = {"ids": [], "error": "no such token"}
     answer.texts.pop()
-    result = compared(asked, answer)["token ids"]
+    result = compared(token_request, answer)["token ids"]
     assert result.first_difference is not None
     assert "is no id in Swift" in result.first_difference.detail
-    answer.texts[1]["ids"] = list(asked.texts[1].ids)
-    first = compared(asked, answer)["token ids"].first_difference
+    answer.texts[1]["ids"] = list(token_request.texts[1].ids)
+    first = compared(token_request, answer)["token ids"].first_difference
     assert first is not None
     assert first.detail.endswith(": no such token")
-    answer.texts[2] = {"ids": list(asked.texts[2].ids)}
-    first = compared(asked, answer)["token ids"].first_difference
-    assert (first.step, first.detail) == (len(asked.texts) - 1, "Swift gave no ids")
+    answer.texts[2] = {"ids": list(token_request.texts[2].ids)}
+    first = compared(token_request, answer)["token ids"].first_difference
+    assert (first.step, first.detail) == (len(token_request.texts) - 1, "Swift gave no ids")
 
 
-def test_a_wrong_token_is_named_with_its_logits(asked, answer):
+def test_a_wrong_token_is_named_with_its_logits(token_request, answer):
     logits = answer.arrays["kv 8.5"].astype(mx.float32)
-    right = asked.cases[2].tokens[5]
+    right = token_request.cases[2].tokens[5]
     wrong = int(mx.argmin(logits).item())
     answer.cases["kv 8"]["tokens"][5] = wrong
-    results = compared(asked, answer)
+    results = compared(token_request, answer)
     first = results["kv 8"].first_difference
     assert first is not None
     assert (first.layer, first.step, first.kind) == (None, 5, "token")
-    for said in (f"Swift chose {wrong} (logits ", f"Python {right} ("):
-        assert said in first.detail
+    for text in (f"Swift chose {wrong} (logits ", f"Python {right} ("):
+        assert text in first.detail
     assert not results["kv 8"].equal
     assert results["kv dense"].equal
 
 
-def test_a_near_tie_is_reported_and_no_difference(asked, tmp_path):
-    folder = Path(shutil.copytree(asked.folder, tmp_path / "tokens"))
-    asked = replace(asked, folder=folder)
-    answer = Answer(asked)
+def test_a_near_tie_is_reported_and_no_difference(token_request, tmp_path):
+    folder = Path(shutil.copytree(token_request.folder, tmp_path / "tokens"))
+    token_request = replace(token_request, folder=folder)
+    answer = Answer(token_request)
     logits = answer.arrays["kv dense.7"]
-    best, second = (int(each) for each in mx.argsort(-logits.astype(mx.float32))[:2].tolist())
+    best, second = (int(token) for token in mx.argsort(-logits.astype(mx.float32))[:2].tolist())
     logits[second] = logits[best]
     mx.save_safetensors(str(folder / requests.EXPECTED), answer.arrays)
     answer.cases["kv dense"]["tokens"][7] = second
-    result = compared(asked, answer)["kv dense"]
+    result = compared(token_request, answer)["kv dense"]
     assert result.equal
     [tie] = result.ties
     assert tie.step == 7
@@ -208,11 +210,11 @@ def test_a_near_tie_is_reported_and_no_difference(asked, tmp_path):
 
 
 @pytest.mark.parametrize(("value", "size"), [(40.0, ""), (float("nan"), "inf")])
-def test_logits_that_are_off_are_named(asked, answer, value, size):
-    changed = answer.arrays["kv r8h4.9"].astype(mx.float32)
-    changed[11] = value
-    answer.arrays["kv r8h4.9"] = changed
-    result = compared(asked, answer)["kv r8h4"]
+def test_logits_that_are_off_are_named(token_request, answer, value, size):
+    logits = answer.arrays["kv r8h4.9"].astype(mx.float32)
+    logits[11] = value
+    answer.arrays["kv r8h4.9"] = logits
+    result = compared(token_request, answer)["kv r8h4"]
     assert result.first_difference is not None
     assert (result.first_difference.step, result.first_difference.kind) == (9, "logits")
     assert f"the logits differ by {size}" in result.first_difference.detail
@@ -237,19 +239,19 @@ def test_logits_that_are_off_are_named(asked, answer, value, size):
         ),
     ],
 )
-def test_what_is_missing_is_named(asked, answer, spoil, detail):
+def test_what_is_missing_is_named(token_request, answer, spoil, detail):
     spoil(answer)
-    result = compared(asked, answer)["kv 8"]
+    result = compared(token_request, answer)["kv 8"]
     assert not result.equal
     assert result.first_difference is not None
     assert result.first_difference.detail == detail
 
 
-def test_other_rows_at_last_are_remarked_upon(asked, answer):
-    kept = answer.arrays["kv dense.kept.2"]
-    lost = int(mx.max(kept[0, 1]).item())
-    answer.arrays["kv dense.kept.2"] = mx.where(kept == lost, 9999, kept)
-    result = compared(asked, answer)["kv dense"]
+def test_other_rows_at_last_are_remarked_upon(token_request, answer):
+    positions = answer.arrays["kv dense.kept.2"]
+    lost = int(mx.max(positions[0, 1]).item())
+    answer.arrays["kv dense.kept.2"] = mx.where(positions == lost, 9999, positions)
+    result = compared(token_request, answer)["kv dense"]
     assert result.equal
     [remark] = result.ties
     assert remark.kind == "kept"
@@ -273,20 +275,20 @@ def test_the_tolerance_follows_dtype_and_storage(dtype, kv, allowed):
     assert tokens.tolerance(dtype, kv) == allowed
 
 
-def test_an_old_answer_is_not_taken_for_a_new_one(asked, answer, tmp_path):
+def test_an_old_answer_is_not_taken_for_a_new_one(token_request, answer, tmp_path):
     answer.write()
     host = Host("h", tmp_path, tmp_path)
     answers_nothing = shutil.which("true")
-    built = build(host, answers_nothing, tmp_path, print)
+    package = build(host, answers_nothing, tmp_path, print)
     with pytest.raises(UserError, match="swift test failed"):
-        tokens.answer(asked, Path("Model"), built, print)
+        tokens.answer(token_request, Path("Model"), package, print)
 
 
-def test_budgets_by_layer_are_the_packages_own(asked):
-    case = next(each for each in asked.cases if each.name == "kv 8, by layer")
+def test_budgets_by_layer_are_the_packages_own(token_request):
+    case = next(case for case in token_request.cases if case.name == "kv 8, by layer")
     assert case.budgets == BY_LAYER
-    kept = mx.load(str(asked.folder / requests.EXPECTED))
-    rows = [kept[f"{case.name}.kept.{layer}"].shape[2] for layer in range(4)]
+    arrays = mx.load(str(token_request.folder / requests.EXPECTED))
+    rows = [arrays[f"{case.name}.kept.{layer}"].shape[2] for layer in range(4)]
     assert rows == [20, 44, MAX_KV, MAX_KV]
     for budgets in (BY_LAYER, None):
         spec = PackageSpec((ModelSpec("demo", CacheSpec(max_kv=MAX_KV, budgets=budgets)),))

@@ -41,12 +41,12 @@ from tests.bridge.models.small_configs import VOCABULARY, small_config, small_mo
 def trace(tmp_path_factory) -> Trace:
     demo = resolve("demo")
     folder = tmp_path_factory.mktemp("trace")
-    some = ("float32", "not routed", "recall", "bfloat16")  # test_parity.py has all
+    names = ("float32", "not routed", "recall", "bfloat16")  # test_parity.py has all
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traces, "DECODED", 20)
-        patch.setattr(traces, "cases", lambda *of: [c for c in cases(*of) if c.name in some])
-        (whole,) = record(demo.folder, H2OConfig(32), demo.config.context, folder)
-    return whole
+        patch.setattr(traces, "cases", lambda *of: [c for c in cases(*of) if c.name in names])
+        (recording,) = record(demo.folder, H2OConfig(32), demo.config.context, folder)
+    return recording
 
 
 def changed(trace, folder, case, step, change) -> Trace:
@@ -90,10 +90,10 @@ def test_the_prompt_is_given_in_order_and_then_decoded():
 
 @pytest.mark.parametrize(("head_dim", "group_size"), [(64, 64), (96, 32), (128, 64)])
 def test_there_is_a_case_for_each_storage_with_groups_that_divide(head_dim, group_size):
-    stored = {
+    groups_of = {
         case.kv: case.group_size for case in cases(H2OConfig(128), head_dim) if case.routed
     }
-    assert stored == {"dense": 64, **dict.fromkeys(list(STORAGES)[1:], group_size)}
+    assert groups_of == {"dense": 64, **dict.fromkeys(list(STORAGES)[1:], group_size)}
 
 
 def test_heads_that_no_group_divides_have_dense_rows():
@@ -121,12 +121,12 @@ def test_the_trace_describes_itself(trace):
 def test_the_recorded_layers_have_their_arrays_in_the_dtype_of_the_case(trace):
     for case in trace.cases:
         routed = ("out", "q", "scores") if case.routed else ()
-        held = ("held",) if case.config.recall else ()
-        whats = ("k", "v", "positions", *routed, *held)
-        wanted = {f"{layer}.{what}" for layer in case.layers for what in whats}
+        extra = ("held",) if case.config.recall else ()
+        whats = ("k", "v", "positions", *routed, *extra)
+        names = {f"{layer}.{what}" for layer in case.layers for what in whats}
         for step, tokens in enumerate(case.steps):
             arrays = trace.arrays(case, step)
-            assert set(arrays) == wanted
+            assert set(arrays) == names
             assert arrays["0.k"].shape == (1, 2, tokens, 64)
             assert arrays["0.k"].dtype == getattr(mx, case.dtype)
             assert arrays["0.positions"].shape == (1, 2, 32)
@@ -149,8 +149,8 @@ def test_traces_that_would_be_too_large_come_one_after_the_other(tmp_path, monke
 
 
 def test_a_model_of_any_size_leaves_room_for_one_layer_of_fewer_rows(monkeypatch):
-    config, described = H2OConfig(1024, pinned=((0, 4),)), resolve("demo").config
-    large = replace(described, heads=64, context=1 << 20)
+    config, model_config = H2OConfig(1024, pinned=((0, 4),)), resolve("demo").config
+    large = replace(model_config, heads=64, context=1 << 20)
     assert fitting(H2OConfig(64), large).max_size == 64
     small = fitting(replace(config, max_size=65536, heavy_budget=32768), large)
     layer = large.layers[0]
@@ -222,11 +222,11 @@ def test_the_layers_that_evict_are_recorded_and_the_others_keep_their_caches(
     tokens = mx.random.randint(0, VOCABULARY, (70,), key=mx.random.key(1)).tolist()
     case = Case("float32", "float32", H2OConfig(16))
     inputs = run(small_model(model_type), tokens, case.config)
-    recorded = record_case(inputs, case, tmp_path)
+    recording = record_case(inputs, case, tmp_path)
     config = describe(small_config(model_type), "config.json").config
     evicting = len(config.evicting)
-    assert recorded.layers == tuple(sorted({0, evicting // 2, evicting - 1}))
-    (result,) = op.compare(Trace(tmp_path, (recorded,)))
+    assert recording.layers == tuple(sorted({0, evicting // 2, evicting - 1}))
+    (result,) = op.compare(Trace(tmp_path, (recording,)))
     assert result.first_difference is None
     assert result.comparisons > 0
 

@@ -69,11 +69,11 @@ def test_rows_by_layer_and_policies_are_planned(run, tmp_path):
     alike = planned(run, "--kv", "dense", "--policy", "tuned")
     by_layer = planned(run, "--kv", "dense", "--policy", "tuned", "--budgets", path)
     assert (alike["max_kv"], by_layer["max_kv"]) == (256, 256)
-    kept = [
+    totals = [
         {term["name"]: term["bytes"] for term in document["plans"][0]["terms"]}
         for document in (alike, by_layer)
     ]
-    assert kept[0]["keys and values"] == kept[1]["keys and values"]
+    assert totals[0]["keys and values"] == totals[1]["keys and values"]
 
 
 def test_what_the_cache_warns_of_is_a_note_and_no_warning_of_python(run):
@@ -147,20 +147,22 @@ def test_the_rest_is_shown_with_verbose(screen):
 
 
 def test_the_sums_are_all_of_the_plan(plan):
-    for each in plan.models[0].plans:
-        *parts, total = sums(each).values()
-        assert sum(parts) == total == each.total
+    for model_plan in plan.models[0].plans:
+        *parts, total = sums(model_plan).values()
+        assert sum(parts) == total == model_plan.total
 
 
 def test_devices_of_a_group_have_one_memory_limit_and_need(plan):
-    found, devices = groups(plan), plan.models[0].devices
-    assert sorted(place for group in found for place in group.places) == [*range(len(devices))]
+    device_groups, devices = groups(plan), plan.models[0].devices
+    assert sorted(place for group in device_groups for place in group.places) == [
+        *range(len(devices))
+    ]
     kinds = [
         {(devices[i].ram, devices[i].needed, devices[i].entitled.limit) for i in group.places}
-        for group in found
+        for group in device_groups
     ]
     assert all(len(kind) == 1 for kind in kinds)
-    assert len({kind.pop() for kind in kinds}) == len(found) < len(devices)
+    assert len({kind.pop() for kind in kinds}) == len(device_groups) < len(devices)
 
 
 def test_names_leave_out_what_they_share_and_what_does_not_fit_the_line():
@@ -180,11 +182,11 @@ def test_a_cache_that_keeps_every_token_is_named_where_it_fits(screen):
     assert [full_cache(tokens, room).kv for tokens in (5120, 6144)] == ["8", "rotated4"]
     assert full_cache(40960, room) is None
     assert full_cache(512, phone) is None
-    held = ((phone, 8192, "dense"), (room, 5120, "8"), (room, 6144, "rotated4"))
-    for name, tokens, kv in held:
-        said = screen("--context", tokens, "--device", name)[1]
+    cases = ((phone, 8192, "dense"), (room, 5120, "8"), (room, 6144, "rotated4"))
+    for name, tokens, kv in cases:
+        line = screen("--context", tokens, "--device", name)[1]
         all_tokens = f"all {tokens:,} tokens fit, so nothing is forgotten"
-        assert said == f"{all_tokens}: --max-kv {tokens} --kv {kv}"
+        assert line == f"{all_tokens}: --max-kv {tokens} --kv {kv}"
 
 
 def test_of_the_models_own_cache_too_it_is_named_where_that_does_not_fit(run):
@@ -195,8 +197,8 @@ def test_of_the_models_own_cache_too_it_is_named_where_that_does_not_fit(run):
 
 
 def test_where_it_fits_on_some_devices_these_are_named():
-    found = full_cache(4096, "iPhone 12", "iPhone 12 Pro", "iPhone 16 Pro")
-    assert found.devices == ("iPhone13,3", "iPhone17,1")
+    answer = full_cache(4096, "iPhone 12", "iPhone 12 Pro", "iPhone 16 Pro")
+    assert answer.devices == ("iPhone13,3", "iPhone17,1")
 
 
 def test_a_page_has_all_of_it_and_needs_nothing_else(plan, tmp_path):
@@ -211,8 +213,8 @@ def test_a_page_has_all_of_it_and_needs_nothing_else(plan, tmp_path):
 def reported(tmp_path):
     def write(*terms, **fields):
         path = tmp_path / "report.json"
-        named = [{"name": name, "bytes": count} for name, count in terms]
-        document = {"format": 1, "device": "iPhone16,1", "terms": named, **fields}
+        entries = [{"name": name, "bytes": count} for name, count in terms]
+        document = {"format": 1, "device": "iPhone16,1", "terms": entries, **fields}
         path.write_text(json.dumps(document))
         return path
 
@@ -238,13 +240,13 @@ def test_a_report_of_a_tablet_is_held_against_its_own_plan(run, reported):
     path = reported(("total", 1), device="iPad14,8")
     output = run(*PLAN, "--measured", path, "--device", "iPhone 15", "--json").stdout
     [document] = json.loads(output)["models"]
-    plans = {each["backend"]: each["total"] for each in document["plans"]}
+    plans = {model_plan["backend"]: model_plan["total"] for model_plan in document["plans"]}
     assert document["measured"]["backend"] == "ipad"
     assert document["measured"]["terms"][0]["planned"] == plans["ipad"]
 
 
 @pytest.mark.parametrize(
-    ("terms", "fields", "said"),
+    ("terms", "fields", "message"),
     [
         ([("weigths", 1)], {}, 'Did you mean "weights"'),
         ([("app", 1), ("app", 2)], {}, "occurs twice"),
@@ -253,10 +255,10 @@ def test_a_report_of_a_tablet_is_held_against_its_own_plan(run, reported):
         ([("app", 1)], {"device": "iPhone99,9"}, 'no device is called "iPhone99,9"'),
     ],
 )
-def test_a_report_with_a_mistake_is_refused(run, reported, terms, fields, said):
+def test_a_report_with_a_mistake_is_refused(run, reported, terms, fields, message):
     result = run(*PLAN, "--measured", reported(*terms, **fields))
     assert result.exit_code == ExitCode.USAGE
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 # Several models
@@ -273,8 +275,8 @@ def of_both(*devices, models=(SMALL, LARGE)):
 
 
 def test_an_app_loads_the_largest_model_that_fits_a_device():
-    loaded = {each.identifier: each.model for each in of_both(OLD, NEW).loaded}
-    assert loaded == {OLD: "small", NEW: "large"}
+    models = {device.identifier: device.model for device in of_both(OLD, NEW).loaded}
+    assert models == {OLD: "small", NEW: "large"}
 
 
 def test_the_order_in_which_they_are_given_does_not_matter():
@@ -288,22 +290,26 @@ def test_it_is_the_model_that_the_package_takes_when_it_runs():
         plans = {}
         for report in result.models:
             fit = report.devices[number]
-            [plan] = [each for each in report.plans if each.backend == fit.backend]
+            [plan] = [
+                model_plan for model_plan in report.plans if model_plan.backend == fit.backend
+            ]
             plans[report.model] = plan
         limit = fit.entitled.limit
-        taken = None
+        name_taken = None
         if limit is not None:
             free = limit / 1e6 - plan.of("app") / 1e6
-            taken = next((name for name in plans if megabytes(plans[name]) <= free), None)
-        assert device.model == taken
-    assert {each.model for each in result.loaded} == {"large", "small", None}
+            name_taken = next((name for name in plans if megabytes(plans[name]) <= free), None)
+        assert device.model == name_taken
+    assert {device.model for device in result.loaded} == {"large", "small", None}
 
 
 def test_where_nothing_fits_or_nobody_knows_no_model_is_named():
-    unknown = [each.identifier for each in catalogue().all_devices() if each.limit is None]
+    unknown = [
+        device.identifier for device in catalogue().all_devices() if device.limit is None
+    ]
     huge = model("huge", weights=90 * GB), model("larger", weights=91 * GB)
     result = of_both(OLD, unknown[0], models=huge)
-    assert [(each.model, each.verdict) for each in result.loaded] == [
+    assert [(device.model, device.verdict) for device in result.loaded] == [
         (None, "does not fit"),
         *[(None, "unknown")] * (len(result.loaded) - 1),
     ]
@@ -311,17 +317,17 @@ def test_where_nothing_fits_or_nobody_knows_no_model_is_named():
 
 def test_the_app_holds_all_of_them():
     result = of_both(NEW)
-    assert result.size.models == sum(each.size.models for each in result.models)
+    assert result.size.models == sum(model.size.models for model in result.models)
 
 
 def test_the_command_shows_it_to_people_and_machines(run):
     devices = ("--device", "iPhone 12", "--device", "iPhone 16 Pro")
     document = check(json.loads(run("plan", *BOTH, *devices, "--json").stdout), "plan")
     small, large = "mlx-community/Qwen3-0.6B-4bit", "mlx-community/Qwen3-4B-4bit"
-    assert [each["model"] for each in document["models"]] == [large, small]
-    assert [each["model"] for each in document["loaded"]] == [small, large]
-    output = [each.split() for each in run("plan", *BOTH, *devices).stdout.splitlines()]
-    loads = [each[-3] for each in output if each[0] in ("4", "8")]
+    assert [model["model"] for model in document["models"]] == [large, small]
+    assert [device["model"] for device in document["loaded"]] == [small, large]
+    output = [line.split() for line in run("plan", *BOTH, *devices).stdout.splitlines()]
+    loads = [line[-3] for line in output if line[0] in ("4", "8")]
     assert loads == ["Qwen3-0.6B-4bit", "Qwen3-4B-4bit"]
 
 

@@ -33,10 +33,10 @@ def test_the_package_is_named_after_the_model_or_as_asked(model):
 
 def test_a_short_recent_window_is_remarked_upon_once(model):
     plan = model_plan(model, CacheSpec(max_kv=64))
-    (said,) = [
+    (remark,) = [
         warning for warning in plan.warnings if "newest" in warning or "recent" in warning
     ]
-    assert said.startswith("fewer than 64 of the newest tokens")
+    assert remark.startswith("fewer than 64 of the newest tokens")
 
 
 def test_storage_and_context_reach_the_memory_plan():
@@ -66,11 +66,11 @@ def test_a_device_that_cannot_hold_the_model_is_refused_with_what_fits():
 
 def test_the_nearest_setting_that_fits_is_said_and_does_fit():
     devices = ("iPhone 13 Pro",)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         plan_of(described.model(), CacheSpec(max_kv=12000), devices=devices)
-    found = re.search(r"--max-kv (\d+)", caught.value.remedy)
-    assert found is not None
-    rows = int(found[1])
+    match = re.search(r"--max-kv (\d+)", error.value.remedy)
+    assert match is not None
+    rows = int(match[1])
     assert 4000 < rows < 12000
     plan = model_plan(described.model(), CacheSpec(max_kv=rows), devices=devices)
     assert plan.memory.total <= 4.2e9
@@ -89,9 +89,9 @@ def test_rows_that_a_file_of_budgets_overrules_are_refused(model, tmp_path):
     assert (
         model_plan(model, CacheSpec(max_kv=192, budgets=read_budgets(path))).budgets is not None
     )
-    with pytest.raises(UserError, match="keeps 192 rows on average") as caught:
+    with pytest.raises(UserError, match="keeps 192 rows on average") as error:
         model_plan(model, CacheSpec(max_kv=512, budgets=read_budgets(path)))
-    assert "Give --max-kv 192" in caught.value.remedy
+    assert "Give --max-kv 192" in error.value.remedy
 
 
 @pytest.mark.parametrize("setting", ["heavy_budget", "recent_budget"])
@@ -103,17 +103,17 @@ def test_a_setting_that_a_file_of_budgets_has_for_each_layer_is_refused(
         budgets=read_budgets(budgets_file(tmp_path, 128, 256)),
         settings={setting: 32},
     )
-    with pytest.raises(UserError, match="cannot be given with --budgets") as caught:
+    with pytest.raises(UserError, match="cannot be given with --budgets") as error:
         model_plan(model, options)
-    assert caught.value.code == ExitCode.USAGE
+    assert error.value.code == ExitCode.USAGE
 
 
 @pytest.mark.parametrize("policy", ["standard", "tuned", "paper"])
 def test_the_rows_that_a_refusal_asks_for_are_enough(model, policy):
     pinned = {"pinned": ((0, 300),)}
-    with pytest.raises(UserError, match=r"Raise --max-kv to (\d+)") as caught:
+    with pytest.raises(UserError, match=r"Raise --max-kv to (\d+)") as error:
         model_plan(model, CacheSpec(max_kv=256, policy=policy, settings=pinned))
-    enough = int(re.search(r"Raise --max-kv to (\d+)", str(caught.value))[1])
+    enough = int(re.search(r"Raise --max-kv to (\d+)", str(error.value))[1])
     assert model_plan(model, CacheSpec(max_kv=enough, policy=policy, settings=pinned))
 
 

@@ -27,7 +27,7 @@ archive = "files"
 
 
 @pytest.fixture
-def written(tmp_path):
+def write_policy(tmp_path):
     def write(text: str) -> Path:
         path = tmp_path / "policy.toml"
         path.write_text(text)
@@ -44,8 +44,8 @@ def config_of(run, *arguments):
     return model["config"]
 
 
-def test_a_file_gives_options_by_their_names(written):
-    path = written(WHOLE)
+def test_a_file_gives_options_by_their_names(write_policy):
+    path = write_policy(WHOLE)
     assert read_policy(path) == {
         "policy": "paper",
         "settings": {"sink_size": 8, "pinned": ((0, 16), (32, 40))},
@@ -58,8 +58,8 @@ def test_a_file_gives_options_by_their_names(written):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_policy_that_is_shown_is_a_file_that_says_the_same(run, written, name):
-    path = written(run("policy", "show", name).stdout)
+def test_a_policy_that_is_shown_is_a_file_that_says_the_same(run, write_policy, name):
+    path = write_policy(run("policy", "show", name).stdout)
     assert config_of(run, "--policy", path) == config_of(run, "--policy", name)
     settings = read_policy(path)["settings"]
     assert POLICIES[name](256, **settings) == POLICIES[name](256)
@@ -73,8 +73,8 @@ def test_a_policy_that_is_shown_names_every_setting_and_fits_80_columns(name):
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_file_s_settings_hold_and_the_command_line_goes_before_them(run, written):
-    path = written('policy = "tuned"\nsink_size = 8\nnovelty = 1.0\n[recall]\nevery = 4\n')
+def test_a_file_s_settings_hold_and_the_command_line_goes_before_them(run, write_policy):
+    path = write_policy('policy = "tuned"\nsink_size = 8\nnovelty = 1.0\n[recall]\nevery = 4\n')
     config = config_of(run, "--policy", path, "--sink-size", 6)
     assert (config["sink_size"], config["novelty"], config["decay"]) == (6, 1.0, 0.97)
     assert config["recall"]["every"] == 4
@@ -82,7 +82,7 @@ def test_a_file_s_settings_hold_and_the_command_line_goes_before_them(run, writt
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("decay = 0.5\nsink = 4", r"unknown key \"sink\" \(.*:2\)"),
         ('policy = "tune"', "is not one of standard, tuned, paper"),
@@ -95,21 +95,21 @@ def test_a_file_s_settings_hold_and_the_command_line_goes_before_them(run, writt
         ("sink_size =", "is not TOML"),
     ],
 )
-def test_a_mistake_is_refused_with_the_file(written, text, said):
-    path = written(text)
-    with pytest.raises(UserError, match=said) as caught:
+def test_a_mistake_is_refused_with_the_file(write_policy, text, message):
+    path = write_policy(text)
+    with pytest.raises(UserError, match=message) as error:
         read_policy(path)
-    assert str(path) in str(caught.value)
-    assert caught.value.code == ExitCode.USAGE
+    assert str(path) in str(error.value)
+    assert error.value.code == ExitCode.USAGE
 
 
-def test_the_schema_takes_what_is_read_and_refuses_what_is_not(written):
-    described = jsonschema.Draft202012Validator(schema())
-    assert described.is_valid(msgspec.toml.decode(WHOLE))
+def test_the_schema_takes_what_is_read_and_refuses_what_is_not(write_policy):
+    validator = jsonschema.Draft202012Validator(schema())
+    assert validator.is_valid(msgspec.toml.decode(WHOLE))
     for name in NAMES:
-        assert described.is_valid(msgspec.toml.decode(show(name).text))
+        assert validator.is_valid(msgspec.toml.decode(show(name).text))
     for text in ("sink = 4", "decay = 2.0", "[recall]\nrow = 4"):
-        assert not described.is_valid(msgspec.toml.decode(text))
+        assert not validator.is_valid(msgspec.toml.decode(text))
 
 
 def test_what_is_neither_a_policy_nor_a_file_is_refused(run, tmp_path):
@@ -124,15 +124,15 @@ def test_what_is_neither_a_policy_nor_a_file_is_refused(run, tmp_path):
 def test_help_shows_what_most_users_change_and_leaves_the_rest_to_the_file(run):
     for command in ("ios", "plan", "choose"):
         text = run(command, "--help").output
-        for shown in ("--max-kv", "--kv", "--policy", "--recall", "--context"):
-            assert f"{shown} " in text
+        for option in ("--max-kv", "--kv", "--policy", "--recall", "--context"):
+            assert f"{option} " in text
         for field in SETTINGS.values():
             assert field.flag not in text
 
 
 def test_ios_and_plan_share_all_options_of_a_cache(run):
-    given = ("--model", "demo", "--max-kv", 256, "--pin", "0:16", "--sink-size", 8, "--kv", 8)
-    planned = json.loads(run("plan", *given, "--device", "iPhone 15", "--json").stdout)
-    result = run("ios", *given, "--device", "iPhone 15", "--dry-run", "--json")
+    options = ("--model", "demo", "--max-kv", 256, "--pin", "0:16", "--sink-size", 8, "--kv", 8)
+    document = json.loads(run("plan", *options, "--device", "iPhone 15", "--json").stdout)
+    result = run("ios", *options, "--device", "iPhone 15", "--dry-run", "--json")
     [model] = json.loads(result.stdout)["models"]
-    assert model["memory"] == planned["models"][0]["plans"][0]
+    assert model["memory"] == document["models"][0]["plans"][0]

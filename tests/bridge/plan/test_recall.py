@@ -23,8 +23,8 @@ QWEN3_LAYER = QWEN3_4B.config.layers[0]
 
 
 def request(context=CONTEXT, budgets=None, model=QWEN3_4B, max_kv=512, **options):
-    given = {"max_kv": max_kv, "recall": True, "context": context, "budgets": budgets}
-    return workload_of(model, CacheSpec(**given | options))
+    settings = {"max_kv": max_kv, "recall": True, "context": context, "budgets": budgets}
+    return workload_of(model, CacheSpec(**settings | options))
 
 
 def test_an_archived_token_of_qwen3_4b_takes_what_the_formula_says():
@@ -58,9 +58,9 @@ def test_a_prompt_multiplies_queries_with_all_keys_and_values():
 
 def test_recalls_while_generating_slow_it_by_their_reads():
     (phone,) = catalogue(None).find("iPhone 15 Pro")
-    known = catalogue(None)
+    devices = catalogue(None)
     plain, often, seldom, in_files = (
-        planned_model(request(**options), (phone,), known, ()).devices[0].speed.sustained
+        planned_model(request(**options), (phone,), devices, ()).devices[0].speed.sustained
         for options in (
             {}, {"recall_every": 4}, {"recall_every": 64},
             {"recall_every": 4, "archive": "files"},
@@ -79,9 +79,9 @@ def test_without_recall_there_are_no_terms_of_it():
     assert terms.RECALL not in names
     plan = request().plan("iphone")
     assert plan.of(terms.ARCHIVE) == recall_plan(request()).archive_bytes
-    added = plan.of(terms.ARCHIVE) + 36 * 8 * 512  # and whether each row is held
+    extra = plan.of(terms.ARCHIVE) + 36 * 8 * 512  # and whether each row is held
     copies = plan.of("ledger copies") - plain.plan("iphone").of("ledger copies")
-    assert plan.total - plain.plan("iphone").total == added + copies
+    assert plan.total - plain.plan("iphone").total == extra + copies
     assert plan.caches - plain.plan("iphone").caches == 36 * 8 * 512
 
 
@@ -97,9 +97,9 @@ def test_an_archive_in_files_leaves_its_newest_tokens_and_what_waits_in_memory()
 def test_a_limit_keeps_whole_newest_segments():
     archive = LayerArchive(QWEN3_LAYER, 4, 2, limit=1_000_000)
     assert archive.tokens(500) == 500
-    kept = archive.tokens(10_100)
-    assert kept % 256 == 10_100 % 256
-    assert kept * archive.token_bytes <= archive.limit < (kept + 256) * archive.token_bytes
+    count = archive.tokens(10_100)
+    assert count % 256 == 10_100 % 256
+    assert count * archive.token_bytes <= archive.limit < (count + 256) * archive.token_bytes
 
 
 def test_a_plan_says_what_is_beyond_the_limit_of_its_archives():
@@ -110,9 +110,9 @@ def test_a_plan_says_what_is_beyond_the_limit_of_its_archives():
     assert plan.archive_tokens == 14 * 256
     assert plan.archive_bytes == 36 * (14 * 256 * 1312 + 64 * 8 * 2 * 256)
     assert own.plan("iphone").of(terms.ARCHIVE) == plan.archive_bytes
-    (said,) = [each for each in advice(own) if "--archive-limit 5000000" in each]
-    assert "3,584 of 16,384 tokens" in said
-    assert not [each for each in advice(request()) if "--archive-limit" in each]
+    (line,) = [line for line in advice(own) if "--archive-limit 5000000" in line]
+    assert "3,584 of 16,384 tokens" in line
+    assert not [line for line in advice(request()) if "--archive-limit" in line]
 
 
 def test_the_moment_of_a_recall_counts_where_it_is_the_worst():
@@ -131,9 +131,9 @@ def test_the_moment_of_a_recall_counts_where_it_is_the_worst():
     ],
 )
 def test_settings_of_recall_need_recall(options, flags):
-    with pytest.raises(UserError, match=f"{flags} no effect without recall") as caught:
+    with pytest.raises(UserError, match=f"{flags} no effect without recall") as error:
         request(recall=False, **options)
-    assert caught.value.code == ExitCode.USAGE
+    assert error.value.code == ExitCode.USAGE
 
 
 def test_heads_that_no_group_divides_are_archived_as_they_come_or_not_at_all():
@@ -165,37 +165,39 @@ def test_the_most_rows_are_planned_with_their_archive():
 
 
 def test_recall_is_compared_with_a_cache_that_keeps_everything():
-    (said,) = [each for each in advice(request()) if "forgets nothing" in each]
-    assert "--max-kv 16384 --kv rotated4) takes 679.5 MB" in said
-    assert not [each for each in advice(request()) if "often lost" in each]
-    plain = [each for each in advice(request(recall=False)) if "often lost" in each]
+    (line,) = [line for line in advice(request()) if "forgets nothing" in line]
+    assert "--max-kv 16384 --kv rotated4) takes 679.5 MB" in line
+    assert not [line for line in advice(request()) if "often lost" in line]
+    plain = [line for line in advice(request(recall=False)) if "often lost" in line]
     assert "or give --recall" in plain[0]
     assert len(advice(request(context=512))) == 1
     assert not advice(request(context=512, recall_every=4))
 
 
 def test_recall_at_prompts_alone_is_remarked_upon():
-    assert [each for each in advice(request()) if "--recall-every 4" in each]
-    assert not [each for each in advice(request(recall_every=4)) if "recall-every" in each]
+    assert [line for line in advice(request()) if "--recall-every 4" in line]
+    assert not [line for line in advice(request(recall_every=4)) if "recall-every" in line]
 
 
 PLAN = ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", 512, "--context", CONTEXT, "--device")
 
 
 def test_plan_shows_recall_and_says_it_in_json(run):
-    shown = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive", "files", "--verbose")
-    assert shown.exit_code == 0, shown.output
-    assert "recall, s" in shown.stdout
-    assert "36 layers archive 47,232 bytes per token in 4 bits in files" in shown.stdout
+    output = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive", "files", "--verbose")
+    assert output.exit_code == 0, output.output
+    assert "recall, s" in output.stdout
+    assert "36 layers archive 47,232 bytes per token in 4 bits in files" in output.stdout
     result = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive-bits", 8, "--json")
     [document] = check(json.loads(result.stdout), "plan")["models"]
     assert document["recall"]["archive_bits"] == 8
     assert document["devices"][0]["recall_seconds"] > 0
-    shown = json.loads(run(*PLAN, "iPhone 15 Pro", "--json").stdout)
-    [plain] = check(shown, "plan")["models"]
+    output = json.loads(run(*PLAN, "iPhone 15 Pro", "--json").stdout)
+    [plain] = check(output, "plan")["models"]
     assert plain["recall"] is None
     assert plain["devices"][0]["recall_seconds"] is None
-    fast, with_recall = (each["devices"][0]["speed"] for each in (plain, document))
+    fast, with_recall = (
+        result_json["devices"][0]["speed"] for result_json in (plain, document)
+    )
     assert with_recall["sustained"] == pytest.approx(fast["sustained"], rel=0.01)
 
 

@@ -27,9 +27,9 @@ GB = 10**9
     ],
 )
 def test_a_verdict_is_one_of_four(needed, limit, fit):
-    found = verdict(needed, limit)
-    assert found.verdict == fit
-    assert found.headroom == (None if limit is None else limit - needed)
+    result = verdict(needed, limit)
+    assert result.verdict == fit
+    assert result.headroom == (None if limit is None else limit - needed)
 
 
 def test_the_largest_value_is_found_to_the_step():
@@ -39,59 +39,61 @@ def test_the_largest_value_is_found_to_the_step():
 
 
 def test_the_largest_settings_fit_and_the_next_do_not():
-    limit, wanted = 4_200_000_000, request()
-    rows = wanted.largest_max_kv(limit, "iphone")
-    endless = wanted.with_context(2 * wanted.model.config.context)
-    totals = [endless.with_max_kv(each).plan("iphone").total for each in (rows, rows + 64)]
+    limit, workload = 4_200_000_000, request()
+    rows = workload.largest_max_kv(limit, "iphone")
+    endless = workload.with_context(2 * workload.model.config.context)
+    totals = [endless.with_max_kv(count).plan("iphone").total for count in (rows, rows + 64)]
     assert totals[0] <= limit < totals[1]
-    tokens = wanted.largest_context(limit, "iphone")
-    free = wanted.with_max_kv(0)
-    totals = [free.with_context(each).plan("iphone").total for each in (tokens, tokens + 256)]
+    tokens = workload.largest_context(limit, "iphone")
+    free = workload.with_max_kv(0)
+    totals = [free.with_context(count).plan("iphone").total for count in (tokens, tokens + 256)]
     assert totals[0] <= limit < totals[1]
 
 
 def test_the_largest_known_model_fits_and_larger_ones_do_not():
-    wanted, models = request(), model_catalogue()
-    found = known_fitting(wanted, models, 2_400_000_000, "iphone")
-    assert found is not None
-    assert wanted.of_model(as_model(found)).plan("iphone").total <= 2_400_000_000
-    for known in models:
-        if known.weights_bytes > found.weights_bytes:
-            assert wanted.of_model(as_model(known)).plan("iphone").total > 2_400_000_000
+    workload, models = request(), model_catalogue()
+    model = known_fitting(workload, models, 2_400_000_000, "iphone")
+    assert model is not None
+    assert workload.of_model(as_model(model)).plan("iphone").total <= 2_400_000_000
+    for entry in models:
+        if entry.weights_bytes > model.weights_bytes:
+            assert workload.of_model(as_model(entry)).plan("iphone").total > 2_400_000_000
 
 
 def test_remedies_begin_with_what_costs_least_and_each_fits():
-    wanted = request(max_kv=4096, step=1024)
-    limit = wanted.plan("iphone").total - 10**8
-    found = list(remedies(wanted, model_catalogue(), limit, "iphone"))
-    assert [each.split()[0] for each in found] == [
+    workload = request(max_kv=4096, step=1024)
+    limit = workload.plan("iphone").total - 10**8
+    lines = list(remedies(workload, model_catalogue(), limit, "iphone"))
+    assert [line.split()[0] for line in lines] == [
         "--prefill-step",
         "--kv",
         "--max-kv",
         "--model",
     ]
-    step = int(found[0].split()[1])
-    assert dataclasses.replace(wanted, step=step).plan("iphone").total <= limit
-    kv = found[1].split()[1]
-    assert dataclasses.replace(wanted, kv=kv).plan("iphone").total <= limit
+    step = int(lines[0].split()[1])
+    assert dataclasses.replace(workload, step=step).plan("iphone").total <= limit
+    kv = lines[1].split()[1]
+    assert dataclasses.replace(workload, kv=kv).plan("iphone").total <= limit
 
 
 def test_the_speed_rule_meets_its_calibration_points_within_6_percent():
     compared = calibration(catalogue())
     assert len(compared) == 11
-    assert all(abs(each.error) < 0.06 for each in compared)
-    assert {each.model for each in compared} >= {"Qwen3-4B-4bit", "Qwen3-1.7B-4bit"}
+    assert all(abs(point.error) < 0.06 for point in compared)
+    assert {point.model for point in compared} >= {"Qwen3-4B-4bit", "Qwen3-1.7B-4bit"}
 
 
 def test_published_speeds_of_small_models_are_within_their_range():
-    small = [each for each in calibration(catalogue()) if each.predicted[0] < each.predicted[1]]
-    assert {each.model for each in small} == {
+    small = [
+        point for point in calibration(catalogue()) if point.predicted[0] < point.predicted[1]
+    ]
+    assert {point.model for point in small} == {
         "Qwen3-0.6B-4bit",
         "gemma-3-1b-it-qat-4bit",
         "LFM2.5-1.2B-Instruct-4bit",
     }
-    assert all(each.error == 0 for each in small)
-    assert {each.identifier for each in small} == {"iPhone18,1", "iPad17,1"}
+    assert all(point.error == 0 for point in small)
+    assert {point.identifier for point in small} == {"iPhone18,1", "iPad17,1"}
 
 
 def test_a_speed_falls_with_the_bytes_that_a_token_reads():
@@ -108,9 +110,9 @@ def test_a_speed_falls_with_the_bytes_that_a_token_reads():
 
 
 def test_a_tablet_has_a_range_below_the_rule_and_no_speed_after_ten_minutes():
-    wanted = request(max_kv=512)
+    workload = request(max_kv=512)
     tablet = next(device for device in catalogue().all_devices() if device.backend == "ipad")
-    speed = estimate(model(), wanted.plan("ipad"), tablet)
+    speed = estimate(model(), workload.plan("ipad"), tablet)
     rule = 0.8 * tablet.bandwidth / speed.bytes_per_token
     assert speed.tokens_per_second == (
         pytest.approx(0.75 * rule, abs=0.1),
@@ -134,8 +136,8 @@ def test_nothing_is_said_of_the_speed_of_tiny_models():
     assert from_bytes(99_000_000, 0, 76_800_000_000) is None
 
 
-def advised(wanted) -> str:
-    return " / ".join(advice(wanted))
+def advised(workload) -> str:
+    return " / ".join(advice(workload))
 
 
 def test_advice_names_what_hurts_and_is_silent_otherwise():
@@ -151,14 +153,14 @@ def test_advice_names_what_hurts_and_is_silent_otherwise():
 def test_advice_knows_windows_whole_prompts_and_guesses():
     layers = (Layer("sliding", 1, 256, 256, window=512),) * 5 + (Layer("full", 1, 256, 256),)
     gemma = model("g", layers=layers, model_type="gemma3_text", heads=4)
-    said = advised(request(gemma, context=2000))
-    assert "5 of 6 layers attend to a window" in said
-    assert "a whole prompt" in said
+    text = advised(request(gemma, context=2000))
+    assert "5 of 6 layers attend to a window" in text
+    assert "a whole prompt" in text
     guessed = dataclasses.replace(model(), assumed=True)
     assert "this architecture is unknown" in advised(request(guessed, context=2000))
 
 
 def test_budgets_a_layer_are_looked_at_one_by_one():
-    wanted = request(context=2000)
-    caches = (cache(512, heavy_budget=480, recent_budget=20), *wanted.caches[1:])
-    assert "fewer than 64" in advised(dataclasses.replace(wanted, caches=caches))
+    workload = request(context=2000)
+    caches = (cache(512, heavy_budget=480, recent_budget=20), *workload.caches[1:])
+    assert "fewer than 64" in advised(dataclasses.replace(workload, caches=caches))

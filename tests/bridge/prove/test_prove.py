@@ -84,8 +84,8 @@ def root(tmp_path, monkeypatch):
     return tmp_path / "checkout"
 
 
-def written(path, made):
-    path.write_text(made if isinstance(made, str) else to_json(made), "utf-8")
+def written(path, content):
+    path.write_text(content if isinstance(content, str) else to_json(content), "utf-8")
     return path
 
 
@@ -134,9 +134,9 @@ def test_the_command_writes_a_report(run, demo_package, tmp_path, monkeypatch):
     monkeypatch.setattr(proving, "CONVERSATION", 300)
     monkeypatch.setattr(proving, "GENERATED", 16)
     path = tmp_path / "proof.json"
-    done = run("prove", path, "--json", "--package", demo_package)
-    assert done.exit_code == ExitCode.DIFFERENT, done.output
-    document = schemas.check(json.loads(done.stdout), "prove")
+    result = run("prove", path, "--json", "--package", demo_package)
+    assert result.exit_code == ExitCode.DIFFERENT, result.output
+    document = schemas.check(json.loads(result.stdout), "prove")
     assert document == json.loads(path.read_text("utf-8"))
     assert document["versions"]["mlx"] == VERSIONS["mlx"]
     memory = {term["name"]: term for term in document["memory"]}
@@ -148,7 +148,7 @@ def test_the_command_writes_a_report(run, demo_package, tmp_path, monkeypatch):
         "prefill, mlx-lm KVCache",
     }
     assert min(speed["tokens_per_second"] for speed in document["speed"]) > 0
-    assert str(tmp_path) not in done.stdout
+    assert str(tmp_path) not in result.stdout
 
 
 def test_a_mac_is_described_by_its_model_and_versions(monkeypatch):
@@ -157,7 +157,9 @@ def test_a_mac_is_described_by_its_model_and_versions(monkeypatch):
         ("swift", "--version"): "Apple Swift version 6.3.1",
         ("xcodebuild", "-version"): "Xcode 26.1",
     }
-    monkeypatch.setattr(Surroundings, "run", lambda _self, *it: ToolResult(0, answers[it]))
+    monkeypatch.setattr(
+        Surroundings, "run", lambda _self, *command: ToolResult(0, answers[command])
+    )
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(platform, "node", lambda: "secret")
     monkeypatch.setattr(platform, "mac_ver", lambda: ("26.1", ("", "", ""), "arm64"))
@@ -186,15 +188,18 @@ def test_reports_come_on_one_page_newest_first_and_once(run, root, tmp_path):
         tmp_path / "new.json",
         report(date="2026-11-23T10:00:00Z", machine=replace(PHONE, identifier="Mac15,3")),
     )
-    done = run("prove", "--import", old, new, "--json")
-    assert done.exit_code == ExitCode.OK, done.output
-    imported = schemas.check(json.loads(done.stdout), "prove")
+    result = run("prove", "--import", old, new, "--json")
+    assert result.exit_code == ExitCode.OK, result.output
+    imported = schemas.check(json.loads(result.stdout), "prove")
     assert imported["changed"] == [f"{FOLDER}/{REPORTS}", f"{FOLDER}/{PAGE}"]
     text = (root / FOLDER / PAGE).read_text("utf-8")
     assert re.findall("^## (.+?),", text, re.MULTILINE) == ["Mac15", "iPhone17"]
     assert "| MLX | 25.00 MB | 26.00 MB |" in text
     assert import_reports([old], root).changed == ()
-    assert [made.machine.identifier for made in read_reports(root)] == ["Mac15,3", "iPhone17,1"]
+    assert [proof.machine.identifier for proof in read_reports(root)] == [
+        "Mac15,3",
+        "iPhone17,1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -205,16 +210,16 @@ def test_an_identifier_that_is_none_is_refused_and_nothing_is_written(
 ):
     linux = replace(PHONE, identifier=identifier, system="Linux")
     path = written(tmp_path / "proof.json", report(machine=linux))
-    done = run("prove", "--import", written(tmp_path / "good.json", report()), path)
-    assert done.exit_code == ExitCode.USAGE
-    assert "`$.machine.identifier`" in done.output
+    result = run("prove", "--import", written(tmp_path / "good.json", report()), path)
+    assert result.exit_code == ExitCode.USAGE
+    assert "`$.machine.identifier`" in result.output
     assert not root.exists()
 
 
 def test_a_file_that_is_no_report_is_refused(run, root, tmp_path):
     for text in ("{", "[]", '{"format": 1}', "[" * 100_000):
-        done = run("prove", "--import", written(tmp_path / "proof.json", text))
-        assert done.exit_code == ExitCode.USAGE
+        result = run("prove", "--import", written(tmp_path / "proof.json", text))
+        assert result.exit_code == ExitCode.USAGE
     assert not root.exists()
 
 
@@ -235,6 +240,6 @@ def test_the_committed_page_is_that_of_its_reports():
 
 def test_one_file_is_written_and_import_needs_one(run, tmp_path):
     for arguments in (("--import",), (tmp_path / "a", tmp_path / "b")):
-        done = run("prove", *arguments)
-        assert done.exit_code == ExitCode.USAGE
-        assert "Give one FILE" in done.output
+        result = run("prove", *arguments)
+        assert result.exit_code == ExitCode.USAGE
+        assert "Give one FILE" in result.output

@@ -53,12 +53,12 @@ def test_what_was_done_to_generated_files_is_said(package, quick):
 
 
 def test_what_the_user_added_is_named_and_is_no_difference(package, tmp_path):
-    added = (
+    additions = (
         *("Sources/H2OKit/Mine.swift", "Sources/H2OKit/xcuserdata/Mine.swift"),
         *("Sources/.build/Mine.swift", "Package@swift-6.2.swift"),
         *("Model/adapter/x.safetensors", "Model/notes.txt", "App/Chat/New.swift"),
     )
-    build_tree(package, dict.fromkeys(added, ""))
+    build_tree(package, dict.fromkeys(additions, ""))
     (package / "App/Chat/ChatView.swift").write_text("// mine")
     (package / "App/Chat/KeptStrip.swift").unlink()
     (package / "Model/linked").symlink_to(tmp_path)
@@ -294,8 +294,8 @@ def test_files_of_the_user_end_with_1_when_asked_for(package, run):
 
 
 def test_the_command_speaks_json(package, run):
-    whole = schemas.check(json.loads(run("verify", package, "--json").stdout), "verify")
-    assert (whole["same"], whole["differences"]) == (True, [])
+    unchanged = schemas.check(json.loads(run("verify", package, "--json").stdout), "verify")
+    assert (unchanged["same"], unchanged["differences"]) == (True, [])
     build_tree(package, {"Model/x.safetensors": "", SOURCE: "//"})
     result = run("verify", package, "--json")
     document = schemas.check(json.loads(result.stdout), "verify")
@@ -336,8 +336,8 @@ def test_what_xcode_leaves_in_a_package_is_not_named(package):
 def test_a_resolution_of_other_versions_than_vendors_is_named(with_vendor, text):
     record = lock.read(with_vendor)
     version = record.upstream_version
-    ours = resolved(pins(version), [library.name for library in coexistence().shared])
-    reordered = json.loads(ours)
+    versions = resolved(pins(version), [library.name for library in coexistence().shared])
+    reordered = json.loads(versions)
     reordered["pins"].reverse()
     (with_vendor / "Package.resolved").write_text(json.dumps({"originHash": "0", **reordered}))
     assert users(with_vendor) == []
