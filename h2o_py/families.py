@@ -96,7 +96,7 @@ UNFIT_FAMILIES = (
         swift=("Exaone4Model",),
     ),
     UnfitFamily(
-        reason="it removes the tokens of each block that it denoises from the cache again",
+        reason="it denoises text in blocks, and removes each block from the cache again",
         source="mlx-swift-lm 3.31.4, NemotronLabsDiffusion.swift",
         swift=("NemotronLabsDiffusionModel",),
         model_types=("nemotron_labs_diffusion",),

@@ -89,9 +89,9 @@ class PolicySettings:
         pinned: Half-open ranges of positions that are never evicted. Default: none.
         observation_window: How many queries at the end of a chunk update scores. Default:
             64.
-        novelty_margin: With a margin above 0, the novelty of a key is how much smaller its
-            cosine with the sum of all earlier keys is than that of a typical key, minus the
-            margin, and at least 0. With 0, it is 1 minus the cosine. Default: 0.0.
+        novelty_margin: With 0, the novelty of a key is 1 - c, where c is its cosine with
+            the sum of all earlier keys. With a margin above 0, it is max(0, t - c - margin),
+            where t is the cosine of a typical key. Default: 0.0.
 
     """
 
@@ -236,10 +236,10 @@ FIELDS = (
         name="novelty_margin",
         type="number",
         flag="--novelty-margin",
-        help="How much more novel than a typical key a key must be; 0 counts every key.",
-        meaning="With a margin above 0, the novelty of a key is how much smaller its cosine"
-        " with the sum of all earlier keys is than that of a typical key, minus the"
-        " margin, and at least 0. With 0, it is 1 minus the cosine.",
+        help="How much more novel than a typical key a key must be to count; 0 counts all.",
+        meaning="With 0, the novelty of a key is 1 - c, where c is its cosine with the sum "
+        "of all earlier keys. With a margin above 0, it is max(0, t - c - margin), "
+        "where t is the cosine of a typical key.",
         default_meaning="0.0",
         default=0.0,
         least=0,

@@ -154,10 +154,10 @@ def unless_failed(result: Result | Failure) -> Result:
 
 def _read(path: str) -> tuple[dict[str, mx.array], dict[str, str]]:
     try:
-        loaded: Any = mx.load(path, return_metadata=True)
+        content: Any = mx.load(path, return_metadata=True)
     except (RuntimeError, ValueError) as error:
         raise _unreadable(path, error) from error
-    arrays, header = loaded
+    arrays, header = content
     return arrays, header
 
 

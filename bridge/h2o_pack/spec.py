@@ -25,7 +25,7 @@ from h2o_py.policy_fields import FIELDS
 Archive = Literal["memory", "files"]
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 ADDRESS = "file://"
-"""The beginning of paths that are not UTF-8, which JSON can contain only as addresses."""
+"""Begins the text of a path that is not UTF-8: JSON can contain it only as an address."""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ void Archive::append(
   if (!pieces_.empty() && (!is_single || pieces_.size() == size_t(packed_tokens))) {
     pack(s);
     if (is_single) {
-      // Their inputs were queued with the previous step, so this waits for nothing.
+      // The previous step has queued the blocks' inputs, so this waits for nothing.
       mx::async_eval(std::exchange(queued_, {}));
     }
   }

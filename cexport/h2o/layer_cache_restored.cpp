@@ -132,7 +132,7 @@ Parts parted(const SavedCache& saved) {
   return parts;
 }
 
-/// The value's head dim of saved rows; 0 if they cannot be rows of such keys.
+/// The head dim of values in saved rows; 0 if no values fit beside such keys.
 int64_t value_dim_in(
     const mx::array& rows, const RowFormat& format, mx::Dtype dtype, int key_dim) {
   const bool fits =
@@ -141,7 +141,7 @@ int64_t value_dim_in(
               : 0;
 }
 
-/// Checks shapes and dtypes; returns the value's head dim.
+/// Checks shapes and dtypes; returns the head dim of values.
 int64_t check_shapes(const SavedCache& saved, const Parts& parts) {
   const auto& [rows, ledger, chosen, archived] = parts;
   const CacheConfig& config = saved.config;

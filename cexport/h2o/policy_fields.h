@@ -57,9 +57,9 @@ struct Policy {
   std::vector<std::pair<int, int>> pinned;
   /// How many queries at the end of a chunk update scores.
   int observation_window;
-  /// With a margin above 0, the novelty of a key is how much smaller its cosine with the
-  /// sum of all earlier keys is than that of a typical key, minus the margin, and at least
-  /// 0. With 0, it is 1 minus the cosine.
+  /// With 0, the novelty of a key is 1 - c, where c is its cosine with the sum of all
+  /// earlier keys. With a margin above 0, it is max(0, t - c - margin), where t is the
+  /// cosine of a typical key.
   float novelty_margin;
 };
 

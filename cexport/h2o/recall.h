@@ -97,10 +97,10 @@ mx::array chosen_positions(
     const Recall& recall,
     mx::StreamOrDevice s = {});
 
-/// Computes a number for each position of an archive, from the first position on: for each
-/// query, the mean attention probability over the head group, and of these means the
-/// largest. Probabilities are over all archived positions and the asking tokens. The number
-/// is -1 if no logit of the position is finite.
+/// Computes a number for each position of an archive, from the first position on: the
+/// largest, over the queries, of the mean attention probability in the head group.
+/// Probabilities are over all archived positions and the asking tokens. The number is -1 if
+/// no logit of the position is finite.
 ///
 /// Works on one KV head at a time and keeps its logits, Hq / Hkv * a * positions floats.
 /// Reads the packed archive once and widens 256 positions at a time.

@@ -63,8 +63,8 @@ def default(field: Field) -> str:
 
 def changes(policy: Policy) -> str:
     """Write which defaults a policy changes."""
-    changed = [f"{code(name)}: {code(str(value))}" for name, value in policy.values.items()]
-    return ", ".join([*changed, *(f"{code(name)}: by the rows" for name in policy.by_rows)])
+    changes = [f"{code(name)}: {code(str(value))}" for name, value in policy.values.items()]
+    return ", ".join([*changes, *(f"{code(name)}: by the rows" for name in policy.by_rows)])
 
 
 def storages(source: Source) -> list[tuple[str, ...]]:

@@ -15,8 +15,8 @@ struct H2OPolicyParameters {
   /// Weight of novelty, which is how much a key differs from all earlier keys; 0 disables
   /// novelty.
   float novelty;
-  /// With a margin above 0, the novelty of a key is how much smaller its cosine with the
-  /// sum of all earlier keys is than that of a typical key, minus the margin, and at least
-  /// 0. With 0, it is 1 minus the cosine.
+  /// With 0, the novelty of a key is 1 - c, where c is its cosine with the sum of all
+  /// earlier keys. With a margin above 0, it is max(0, t - c - margin), where t is the
+  /// cosine of a typical key.
   float novelty_margin;
 };

@@ -16,7 +16,7 @@ extension H2OFamilies {
             "mlx-swift-lm uses one mask for its layers with a sliding window and "
                 + "those without",
         "NemotronLabsDiffusionModel":
-            "it removes the tokens of each block that it denoises from the cache "
+            "it denoises text in blocks, and removes each block from the cache "
                 + "again",
     ]
 }

@@ -78,15 +78,15 @@ def performance_page(options: Options) -> str:
 
 def layer_sections(options: Options, best: float) -> list[Section]:
     """Measure one layer; best: multiply-adds per second of one core."""
-    one = options.dtypes[0]
-    low = [dtype for dtype in options.dtypes if dtype in steps.LOW_PRECISION] or [one]
+    dtype = options.dtypes[0]
+    low = [dtype for dtype in options.dtypes if dtype in steps.LOW_PRECISION] or [dtype]
     with mx.stream(mx.Device(mx.cpu)):
         print("decode steps of one layer")
         sections = [steps.decode_steps(options, dtype, best) for dtype in options.dtypes]
         sections += [steps.eviction(options, dtype) for dtype in low]
         sections += [steps.pipelining(options, dtype, "dense") for dtype in low]
         sections.append(steps.pipelining(options, low[0], "8bit"))
-        sections.append(steps.growth(options, one))
+        sections.append(steps.growth(options, dtype))
         return sections
 
 

@@ -52,12 +52,12 @@ def multiply_adds_per_second(instruction_set: str) -> float:
 
 
 def _best_rate() -> float:
-    one, other = np.ones((2, SIZE, SIZE), np.float32)
-    out = np.empty_like(one)
+    left, right = np.ones((2, SIZE, SIZE), np.float32)
+    out = np.empty_like(left)
     best = 0.0
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        np.matmul(one, other, out=out)
+        np.matmul(left, right, out=out)
         best = max(best, SIZE**3 / (time.perf_counter() - start))
     return best
 

@@ -217,8 +217,8 @@ def cycles(calls: Mapping[str, tuple[str, ...]]) -> Iterator[set[str]]:
 def read_names(ir: str) -> dict[str, str]:
     """Return {name of the kernel: name of its function}."""
     texts = dict(STRING.findall(ir))
-    listed = re.search(r"^@llvm\.global\.annotations = .*$", ir, re.MULTILINE)
-    pairs = ANNOTATION.findall(listed[0]) if listed else ()
+    match = re.search(r"^@llvm\.global\.annotations = .*$", ir, re.MULTILINE)
+    pairs = ANNOTATION.findall(match[0]) if match else ()
     return {texts[text]: function for function, text in pairs}
 
 

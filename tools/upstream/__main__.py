@@ -190,7 +190,7 @@ def undeclared_uses(upstream: Path, edits: EditSet) -> Iterator[Drift]:
         for path, symbol in undeclared(upstream / copy.package, copy, manifest):
             yield Drift(
                 str(path),
-                "no API whose use needs a reason, but for those of privacy.toml",
+                "of the APIs whose use needs a reason, only those of privacy.toml",
                 f"uses {symbol}",
                 PRIVACY,
             )

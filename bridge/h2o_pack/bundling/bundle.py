@@ -284,18 +284,18 @@ def compare(
     problems.refuse()
 
 
-def differs(wanted: ModelFile, found: BundledFile, blob: Path | None) -> str:
+def differs(wanted: ModelFile, actual: BundledFile, blob: Path | None) -> str:
     """Describe how a copied file differs from the wanted file; "" if it does not.
 
     blob: the file in the hub's cache. A repository's own blobs are named after their content:
     the sha256 of a file in LFS, and git's id of another file.
     """
-    if found.size != wanted.size:
-        return f"has {found.size} bytes instead of {wanted.size}"
+    if actual.size != wanted.size:
+        return f"has {actual.size} bytes instead of {wanted.size}"
     name = blob.name if blob and blob.parent.name == "blobs" else ""
     expected = wanted.sha256 or (name if SHA256.fullmatch(name) else "")
-    if expected and found.sha256 != expected:
-        return f"has the sha256 {found.sha256[:12]}… instead of {expected[:12]}…"
+    if expected and actual.sha256 != expected:
+        return f"has the sha256 {actual.sha256[:12]}… instead of {expected[:12]}…"
     if blob and GIT_ID.fullmatch(name) and (git := git_id(blob)) != name:
         return f"has the git id {git[:12]}… instead of {name[:12]}…"
     return ""

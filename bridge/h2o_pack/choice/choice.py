@@ -195,7 +195,7 @@ def print_models(choice: Choice, console: Console, *, verbose: bool) -> None:
         caption(f"{smaller} smaller models are not shown; --verbose shows them.", console)
     best = choice.chosen
     if best is not None and best.size is not None:
-        caption(f"app: GB to download; of the chosen model {size_sentence(best.size)}", console)
+        caption(f"app: GB to download. The chosen one: {size_sentence(best.size)}", console)
 
 
 def print_caches(choice: Choice, console: Console) -> None:

@@ -163,7 +163,7 @@ class Search:
         return cache_fit.has_room and cache_fit.is_fast(self.question.min_speed)
 
     def most_rows(self, least: int) -> int:
-        """Return the most rows that fit, at least `least`; 0 if not even those fit."""
+        """Return the most rows that fit; 0 if `least` rows do not fit."""
         tokens = self.question.tokens
         if self.serves(tokens):
             return tokens
@@ -225,7 +225,7 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
 
 
 def with_recall(search: Search, rows: int, few: int) -> tuple[Search, int]:
-    """Return the search with recall and its most rows; both as given if that does not fit."""
+    """Return the search with recall and its most rows; without recall if that does not fit."""
     recalling = replace(search, recall=True)
     if search.question.cache.max_kv:
         return (recalling, rows) if recalling.serves(rows) else (search, rows)

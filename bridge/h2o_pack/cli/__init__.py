@@ -42,9 +42,9 @@ MODULES = {
 }
 
 
-def show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001
+def show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001
     """Print the version of h2o-pack and the pinned versions of upstream."""
-    if not asked or ctx.resilient_parsing:
+    if not value or ctx.resilient_parsing:
         return
     from h2o_pack.facts import upstream_file  # facts are read when they are shown
     from h2o_py._pins import VERSIONS

@@ -26,7 +26,7 @@ from h2o_pack.files.text import writing
 @click.option(
     "--run-manifest",
     is_flag=True,
-    help="Run APP's Package.swift without asking, because Swift reads it by running it.",
+    help="Read APP's Package.swift without asking. Swift reads it by running it.",
 )
 def doctor(*, app: Path | None, output: Path, run_manifest: bool, out: Terminal) -> None:
     """Check this machine for what h2o-pack needs.
@@ -144,7 +144,7 @@ def parity(
     "--vendor/--no-vendor",
     default=sys.platform == "darwin",
     show_default="--vendor on a Mac",
-    help="Download upstream's sources for level 3.",
+    help="Download upstream's sources, which the level tokens of parity needs.",
 )
 @origin_options
 def prove(

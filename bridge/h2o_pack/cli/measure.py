@@ -80,7 +80,7 @@ def eval(  # noqa: A001  the command's name
     """Measure what eviction costs, compared with the full cache.
 
     Measures perplexity, recall and retention. With --compare, exits with 1 if the interval of
-    a figure does not overlap the interval in FILE. Under mlx.launch, the processes share the
+    a figure does not overlap its interval in FILE. Under mlx.launch, the processes share the
     samples: mlx.launch -n 2 -- h2o-pack eval.
     """
     from h2o_pack.measure.evaluation.preset import load_preset

@@ -321,8 +321,8 @@ def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
     from h2o_pack.package.system_prompt import read_system
     from h2o_pack.plan.workload import read_budgets
 
-    given = {field.name: options.pop(field.name, None) for field in FIELDS}
-    options["settings"] = {name: x for name, x in given.items() if x not in (None, ())}
+    values = {field.name: options.pop(field.name, None) for field in FIELDS}
+    options["settings"] = {name: x for name, x in values.items() if x not in (None, ())}
     if isinstance(options["policy"], Path):
         from h2o_pack.plan.policy import read_policy
 

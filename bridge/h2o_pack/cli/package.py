@@ -153,7 +153,7 @@ def option(key: str, value: Any, where: str) -> list[str]:
         return [part for element in value for part in option(key, element, where)]
     if isinstance(value, str | int | float):
         return [flag, str(value)]
-    raise refused(f"{key} = {shown(value)} is not a valid value of an option", where)
+    raise refused(f"the value of {key} is {shown(value)}, which no option takes", where)
 
 
 def refused(what: str, where: str) -> UserError:

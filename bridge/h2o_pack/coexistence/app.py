@@ -142,14 +142,14 @@ def read_manifest(folder: Path, machine: Surroundings) -> App:
     name = "Package.swift"
     with TemporaryDirectory() as scratch:
         where = ("--package-path", str(folder), "--scratch-path", scratch)
-        ran = machine.run("swift", "package", *where, "dump-package", most=MOST_BYTES)
-    if ran is None:
+        result = machine.run("swift", "package", *where, "dump-package", most=MOST_BYTES)
+    if result is None:
         return App(folder, unread={name: "reading Package.swift needs Swift, which is missing"})
-    start = ran.output.find("\n{") + 1 if not ran.output.startswith("{") else 0
+    start = result.output.find("\n{") + 1 if not result.output.startswith("{") else 0
     try:
-        manifest = json.loads(ran.output[start:])
+        manifest = json.loads(result.output[start:])
     except (ValueError, RecursionError):
-        return App(folder, unread={name: f"Swift cannot read it: {ran.line}"})
+        return App(folder, unread={name: f"Swift cannot read it: {result.line}"})
     entries = rows(table(manifest).get("dependencies"))
     targets = rows(table(manifest).get("targets"))
     return App(
@@ -165,7 +165,7 @@ def dependencies(entry: Table) -> Iterator[Dependency]:
     for source in (*rows(entry.get("sourceControl")), *rows(entry.get("registry"))):
         name = text(source, "identity")
         places = table(table(source).get("location")).values()
-        place = next((at for listed in places for at in rows(listed)), name)
+        place = next((at for entry in places for at in rows(entry)), name)
         location = text(place, "urlString") if isinstance(place, dict) else str(place)
         yield Dependency(
             name, location, manifest_requirement(table(table(source).get("requirement")))

@@ -229,14 +229,14 @@ class Catalogue:
 
     def describe(self, identifier: str, facts: DeviceFacts) -> Device:
         """Combine a device's numbers: its own, its memory class's, and its chip's."""
-        found: tuple[Number, ...] = ()
+        numbers: tuple[Number, ...] = ()
         for what in WHATS:
             places = (identifier, facts.chip if what == BANDWIDTH else facts.memory)
             own = [self.numbers.get((place, what), ()) for place in places]
-            found += next((numbers for numbers in own if numbers), ())
+            numbers += next((group for group in own if group), ())
 
         def amount(what: What) -> int | None:
-            number = first(found, what)
+            number = first(numbers, what)
             return None if number is None else number.amount
 
         return Device(
@@ -249,7 +249,7 @@ class Catalogue:
             limit=amount(DEFAULT),
             limit_entitled=amount(ENTITLED),
             bandwidth=amount(BANDWIDTH),
-            numbers=found,
+            numbers=numbers,
             margin=self.margins.get(identifier),
         )
 

@@ -57,19 +57,19 @@ def compiled_module(machine: Surroundings) -> Finding:
     """Import the compiled module in another process, because a crash ends the process."""
     name = "compiled module"
     remedy = "Run: pip install --force-reinstall --no-deps h2o-pack (in a checkout: make)"
-    ran = machine.run(machine.executable, "-c", IMPORT)
-    if ran is None:
+    result = machine.run(machine.executable, "-c", IMPORT)
+    if result is None:
         return problem(
             name, f"the Python that should import it is missing ({machine.executable})", remedy
         )
-    if ran.code is None:
-        return problem(name, f"importing it fails: {ran.line}", remedy)
-    if ran.code < 0:
-        return problem(name, f"importing it killed Python with signal {-ran.code}", remedy)
-    if ran.code != 0:
-        last = ran.output.strip().splitlines()[-1:] or ["importing it printed nothing"]
+    if result.code is None:
+        return problem(name, f"importing it fails: {result.line}", remedy)
+    if result.code < 0:
+        return problem(name, f"importing it killed Python with signal {-result.code}", remedy)
+    if result.code != 0:
+        last = result.output.strip().splitlines()[-1:] or ["importing it printed nothing"]
         return problem(name, last[0], remedy)
-    return ok(name, f"works; instruction set {ran.line}")
+    return ok(name, f"works; instruction set {result.line}")
 
 
 SELECT = "sudo xcode-select -s /Applications/Xcode.app"
@@ -97,9 +97,9 @@ def mac_only(
 def macos(machine: Surroundings) -> Finding:
     """Check for Apple silicon and the version of macOS that MLX needs."""
     name, least = "macOS", needed("macos")
-    ran = machine.run("sw_vers", "-productVersion")
-    if ran is None or ran.code != 0 or (release := version_in(ran.output)) is None:
-        why = ran.line if ran else "sw_vers is missing"
+    result = machine.run("sw_vers", "-productVersion")
+    if result is None or result.code != 0 or (release := version_in(result.output)) is None:
+        why = result.line if result else "sw_vers is missing"
         return problem(name, f"cannot read its version: {why}", "Add /usr/bin to PATH.")
     if older(release, least):
         what = f"{shown(release)} is older than {least}, which MLX needs"
@@ -132,15 +132,15 @@ def xcode(machine: Surroundings) -> Finding:
 def selected_xcode(machine: Surroundings, folder: str) -> Finding:
     """Check that the Xcode in a folder is ready and new enough."""
     name, least = "Xcode", needed("xcode")
-    ran = machine.run("xcodebuild", "-version")
-    if ran is None:
+    result = machine.run("xcodebuild", "-version")
+    if result is None:
         return problem(name, f"xcodebuild is missing ({folder})", GET_XCODE)
-    if "license" in ran.output.lower():
+    if "license" in result.output.lower():
         remedy = "Run: sudo xcodebuild -license accept"
         return problem(name, "Xcode's license is not accepted", remedy)
-    release = version_in(ran.output) if ran.output.startswith("Xcode") else None
-    if ran.code != 0 or release is None:
-        return not_understood(name, ran, "Run: xcodebuild -runFirstLaunch")
+    release = version_in(result.output) if result.output.startswith("Xcode") else None
+    if result.code != 0 or release is None:
+        return not_understood(name, result, "Run: xcodebuild -runFirstLaunch")
     if older(release, least):
         swift = needed("swift")
         what = f"{shown(release)} is older than {least}: generated packages need Swift {swift}"
@@ -152,31 +152,31 @@ def selected_xcode(machine: Surroundings, folder: str) -> Finding:
 def metal(machine: Surroundings) -> Finding:
     """Check for the Metal compiler, which is a separate download from Xcode 26 on."""
     name = "Metal toolchain"
-    ran = machine.run("xcrun", "metal", "--version")
-    if ran is None:
+    result = machine.run("xcrun", "metal", "--version")
+    if result is None:
         return problem(name, "xcrun is missing", GET_XCODE)
-    if ran.code is None:
-        return not_understood(name, ran, f"Run: {TOOLCHAIN}")
-    if ran.code != 0:
-        lacks_xcode = "unable to find utility" in ran.output
-        return problem(name, ran.line, GET_XCODE if lacks_xcode else f"Run: {TOOLCHAIN}")
-    if "metal" not in ran.output.lower():
-        return not_understood(name, ran, f"Run: {TOOLCHAIN}")
-    return ok(name, ran.line)
+    if result.code is None:
+        return not_understood(name, result, f"Run: {TOOLCHAIN}")
+    if result.code != 0:
+        lacks_xcode = "unable to find utility" in result.output
+        return problem(name, result.line, GET_XCODE if lacks_xcode else f"Run: {TOOLCHAIN}")
+    if "metal" not in result.output.lower():
+        return not_understood(name, result, f"Run: {TOOLCHAIN}")
+    return ok(name, result.line)
 
 
 @mac_only("iOS SDK")
 def ios_sdk(machine: Surroundings) -> Finding:
     """Check for the SDK with which an app for the phone is built."""
     name, update = "iOS SDK", "Update Xcode in the App Store."
-    ran = machine.run("xcrun", "--sdk", "iphoneos", "--show-sdk-version")
-    if ran is None:
+    result = machine.run("xcrun", "--sdk", "iphoneos", "--show-sdk-version")
+    if result is None:
         return problem(name, "xcrun is missing", GET_XCODE)
-    if ran.code is not None and ran.code != 0:
-        return problem(name, ran.line, f"Run: {PLATFORM}")
-    version = version_in(ran.output) if ran.code == 0 else None
+    if result.code is not None and result.code != 0:
+        return problem(name, result.line, f"Run: {PLATFORM}")
+    version = version_in(result.output) if result.code == 0 else None
     if version is None:
-        return not_understood(name, ran, f"Run: {PLATFORM}")
+        return not_understood(name, result, f"Run: {PLATFORM}")
     old = "{}, for which packages are built"
     return compared(name, version, needed("ios-sdk"), problem, old, update)
 
@@ -201,13 +201,13 @@ def swift(machine: Surroundings) -> Finding:
     name = "Swift"
     grade: Grade = problem if machine.is_mac else warning
     get = "Install Xcode." if machine.is_mac else f"Install Swift: {GET_SWIFT}"
-    ran = machine.run("swift", "--version")
-    if ran is None:
+    result = machine.run("swift", "--version")
+    if result is None:
         what = "missing: `h2o-pack parity` cannot run the package's tests"
         return grade(name, what, get)
-    match = SWIFT.search(ran.output)
-    if ran.code != 0 or match is None:
-        return not_understood(name, ran, get)
+    match = SWIFT.search(result.output)
+    if result.code != 0 or match is None:
+        return not_understood(name, result, get)
     update = get.replace("Install", "Update", 1)
     old = "{}, which generated packages need"
     return compared(name, as_version(match[1]), needed("swift"), grade, old, update)
@@ -217,20 +217,20 @@ def git(machine: Surroundings) -> Finding:
     """Check for git, which downloads upstream's sources for a package's Vendor folder."""
     name = "git"
     install = "xcode-select --install" if machine.is_mac else "apt install git"
-    ran = machine.run("git", "--version")
-    if ran is None:
+    result = machine.run("git", "--version")
+    if result is None:
         what = "missing: upstream's sources cannot be downloaded"
         return problem(
             name,
             what,
             f"Run: {install}; or give `h2o-pack vendor --upstream` a folder with clones.",
         )
-    if "license" in ran.output.lower() and machine.is_mac:
+    if "license" in result.output.lower() and machine.is_mac:
         remedy = "Run: sudo xcodebuild -license accept"
         return problem(name, "Xcode's license is not accepted", remedy)
-    match = GIT.search(ran.output)
-    if ran.code != 0 or match is None:
-        return not_understood(name, ran, f"Run: {install}")
+    match = GIT.search(result.output)
+    if result.code != 0 or match is None:
+        return not_understood(name, result, f"Run: {install}")
     old, update = "{}: may be unable to fetch commits by their id", f"Update it: {install}"
     return compared(name, as_version(match[1]), needed("git"), warning, old, update)
 
@@ -239,14 +239,14 @@ def clang(machine: Surroundings) -> Finding:
     """Check for clang, with which only h2o-pack's own tests compile the Metal kernels."""
     name, use = "clang", "(optional; only tests of h2o-pack use it)"
     get = "Install Xcode." if machine.is_mac else "Run: apt install clang, or install Swift."
-    ran = machine.run("clang++", "--version")
-    if ran is None:
+    result = machine.run("clang++", "--version")
+    if result is None:
         return warning(name, f"clang++ is missing {use}", get)
-    if ran.code == 0 and "Apple clang" in ran.output:
-        return ok(name, ran.line)
-    match = CLANG.search(ran.output)
-    if ran.code != 0 or match is None:
-        return not_understood(name, ran, get)
+    if result.code == 0 and "Apple clang" in result.output:
+        return ok(name, result.line)
+    match = CLANG.search(result.output)
+    if result.code != 0 or match is None:
+        return not_understood(name, result, get)
     version = as_version(match[1])
     return compared(name, version, needed("clang"), warning, f"{{}} {use}", get)
 

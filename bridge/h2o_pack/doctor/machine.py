@@ -170,6 +170,6 @@ def needed(name: str) -> str:
     return requirements()[name].version
 
 
-def not_understood(name: str, ran: ToolResult, remedy: str) -> Finding:
+def not_understood(name: str, result: ToolResult, remedy: str) -> Finding:
     """Return the finding for a tool that failed, hung or printed something unexpected."""
-    return warning(name, f"cannot read its version: {ran.line}", remedy)
+    return warning(name, f"cannot read its version: {result.line}", remedy)

@@ -114,8 +114,8 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make an object from pairs of keys and values; ValueError if a key occurs twice."""
     document = dict(pairs)
     if len(document) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        keys: set[str] = set()
+        twice = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
         raise RepeatedKeyError(f"has the key {twice[:60]!a} twice")
     return document
 

@@ -94,7 +94,7 @@ def rows_of(
             problems.found.append(blame.error(what, path))
             continue
         fields = get_type_hints(kinds[key])
-        seen = Counter[str]()
+        counts = Counter[str]()
         places = [f"{path}:{line}" for line in lines_of(text, key)]
         converted = []
         for where, row in zip(places + [str(path)] * len(rows), rows, strict=False):
@@ -111,8 +111,8 @@ def rows_of(
                 problems.found.append(blame.error(f"[[{key}]]: {error}", where))
                 continue
             value = str(row.get(unique, "")).lower()
-            seen[value] += 1
-            if unique and seen[value] > 1:
+            counts[value] += 1
+            if unique and counts[value] > 1:
                 what = f'[[{key}]] "{row[unique]}" occurs twice'
                 problems.found.append(blame.error(what, where))
         tables[key] = tuple(converted)

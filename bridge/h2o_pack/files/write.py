@@ -58,12 +58,12 @@ def exclusive(output: Path) -> Iterator[None]:
 
 
 @contextmanager
-def in_turn(lock: FileLock, say: Callable[[str], None], other: str) -> Iterator[None]:
+def in_turn(lock: FileLock, say: Callable[[str], None], holder: str) -> Iterator[None]:
     """Hold a lock; if another program holds it, say so (`other`) and wait."""
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        say(f"waiting for another {other}")
+        say(f"waiting for another {holder}")
         lock.acquire()
     try:
         yield

@@ -226,15 +226,15 @@ def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
 def located(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
     """Return a file's address and the headers to request it; UserError if it has changed."""
     url = hf_hub_url(model.id, file.path, revision=model.commit)
-    listed = get_hf_file_metadata(url, retry_on_errors=True)
-    same = (listed.commit_hash, listed.etag) == (model.commit, file.sha256)
-    if not same or listed.size not in (None, file.size):
+    metadata = get_hf_file_metadata(url, retry_on_errors=True)
+    same = (metadata.commit_hash, metadata.etag) == (model.commit, file.sha256)
+    if not same or metadata.size not in (None, file.size):
         raise changed_on_hub(model, file)
     headers = dict(build_hf_headers())
-    if urlsplit(listed.location)[:2] != urlsplit(url)[:2]:
+    if urlsplit(metadata.location)[:2] != urlsplit(url)[:2]:
         # The address of a CDN is signed: the CDN must not get the token.
         headers.pop("authorization", None)
-    return listed.location, headers
+    return metadata.location, headers
 
 
 def get(address: str, headers: dict[str, str], file: ModelFile, partial: Partial) -> None:

@@ -137,13 +137,13 @@ def bench(
     Raises UserError: the model cannot be loaded.
     """
     say(f"loading {model}")
-    loaded, tokenizer = models.load(model)
+    mlx_model, tokenizer = models.load(model)
     say("generating with each cache in turn")
     repetitions = QUICK_REPETITIONS if quick else REPETITIONS
     count = min(tokens, QUICK_TOKENS) if quick else tokens
     name = model if model in models.BUNDLED else model.rstrip("/").rsplit("/", 1)[-1]
     return measure(
-        CACHES, loaded, repeated_prompt(tokenizer, max_kv), max_kv, count, repetitions, name
+        CACHES, mlx_model, repeated_prompt(tokenizer, max_kv), max_kv, count, repetitions, name
     )
 
 

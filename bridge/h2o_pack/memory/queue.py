@@ -47,9 +47,8 @@ class Graph:
     """The operations of one evaluation, in the order in which they are queued.
 
     page: bytes to whose multiple the allocator rounds up large buffers. Time is counted in
-    dispatches. elements: the number of elements of all inputs; each input counts once, at the
-    first operation that reads it. squared: the sum over operations of the square of that
-    number.
+    dispatches. elements: of all inputs; each input counts once, at the first operation that
+    reads it. squared: the sum of the squares of the operations' elements.
     """
 
     page: int = 1

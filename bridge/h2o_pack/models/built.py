@@ -370,8 +370,8 @@ def fits(value: Any, hint: Any, name: str) -> bool:
         return number and abs(value) < LARGE
     if kind in (list, tuple):
         inner = [arg for arg in typing.get_args(hint) if arg is not ...] or [Any]
-        listed = isinstance(value, (list, tuple, str)) and len(value) <= MAX_LAYERS
-        return listed and all(
+        is_list = isinstance(value, (list, tuple, str)) and len(value) <= MAX_LAYERS
+        return is_list and all(
             any(fits(element, kind, "") for kind in inner) for element in value
         )
     return kind not in (bool, str, dict, NoneType) or isinstance(value, kind)

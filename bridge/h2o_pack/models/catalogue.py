@@ -49,8 +49,8 @@ def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
 
 def find(name: str, own: Path | None = None) -> KnownModel | None:
     """Return the model of a short name, ignoring case."""
-    listed = catalogue(own)
-    return next((model for model in listed if model.name.lower() == name.lower()), None)
+    models = catalogue(own)
+    return next((model for model in models if model.name.lower() == name.lower()), None)
 
 
 def unknown(name: str, own: Path | None) -> UserError:

@@ -78,9 +78,9 @@ class Described:
                 "package cannot load the weights."
             )
         remarks += [
-            f"{where} lacks {key}. Add it with the value of {other}, or the package cannot "
+            f"{where} lacks {key}. Add it with the value of {need}, or the package cannot "
             "load the weights."
-            for key, other in swift.needs.items()
+            for key, need in swift.needs.items()
             if text.get(key) is None
         ]
         if not swift.scores:
@@ -135,13 +135,13 @@ def describe(
             arguments = {"config": document, "dtype": dtype, "assume": swift is None}
             shapes = attempt("describe", where, **arguments, fill=partial)
     # mlx_lm may use caches without a window for layers with sliding attention
-    listed = [layer["kind"] for layer in (shapes or {}).get("layers", ())]
-    listed += text["layer_types"] if isinstance(text.get("layer_types"), list) else []
+    kinds = [layer["kind"] for layer in (shapes or {}).get("layers", ())]
+    kinds += text["layer_types"] if isinstance(text.get("layer_types"), list) else []
     windows = refused_windows().get(model_type)
-    if windows is not None and {"sliding", "sliding_attention"}.intersection(listed):
+    if windows is not None and {"sliding", "sliding_attention"}.intersection(kinds):
         what = f"this model has sliding-window layers, {windows.reason}"
         problems.add(what, ANOTHER_FAMILY)
-    if shapes is not None and "full" not in listed:
+    if shapes is not None and "full" not in kinds:
         problems.add(
             f'no layer of this "{model_type}" model attends to the whole context, so H2O '
             "cannot bound its caches",
@@ -283,6 +283,6 @@ def one_of(
     value = table.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and value in allowed:
         return value
-    listed = ", ".join(map(str, allowed))
-    problems.add(f"{key}.{name} is {shown(value)} but should be one of {listed}", CONVERTED)
+    text = ", ".join(map(str, allowed))
+    problems.add(f"{key}.{name} is {shown(value)} but should be one of {text}", CONVERTED)
     return 0

@@ -268,11 +268,11 @@ def check_tensors(
             problems.add(f"{INDEX} is stale: it {sentence}")
 
 
-def some(names: list[str], one: str, many: str) -> str:
+def some(names: list[str], singular: str, many: str) -> str:
     """Return the first names, and the number of the others, as text."""
-    listed = ", ".join(shown(name) for name in names[:SHOWN])
+    text = ", ".join(shown(name) for name in names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{one if len(names) == 1 else many} {listed}{more}"
+    return f"{singular if len(names) == 1 else many} {text}{more}"
 
 
 # Parts of tensors' names. mlx_lm's and mlx-swift-lm's `sanitize` drop the tensors of SKIPPED,
@@ -409,20 +409,20 @@ def from_folder(
 ) -> Model:
     """Describe a model's folder; UserError contains all errors in it."""
     problems = Problems(str(folder))
-    listed = list_files(folder, problems)
+    model_files = list_files(folder, problems)
     config, index = dict[str, Any](), None
     with problems.caught():
         config = read_object(folder / CONFIG)
     with problems.caught():
-        if any(file.path == INDEX for file in listed):
+        if any(file.path == INDEX for file in model_files):
             index = read_object(folder / INDEX, INDEX_BYTES)
     tensors = {}
-    for name in (file.path for file in listed if holds_weights(file.path)):
+    for name in (file.path for file in model_files if holds_weights(file.path)):
         with problems.caught():
             tensors[name] = read_tensors(folder / name)
-    check_complete({file.path for file in listed}, problems)
+    check_complete({file.path for file in model_files}, problems)
     mapping = None if index is None else weight_map(index, problems)
-    contents = Contents(model_id, commit, config, mapping, tensors, listed)
+    contents = Contents(model_id, commit, config, mapping, tensors, model_files)
     return inspect(
         contents, problems, folder=folder, assume_full_attention=assume_full_attention
     )

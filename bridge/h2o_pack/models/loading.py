@@ -25,24 +25,24 @@ def check_loads(headers: Headers, where: str) -> None:
         for file, tensors in headers.tensors.items():
             write_hollow(folder / file, tensors)
         shapes = attempt("shapes", where, folder=name)
-    loaded, expected = shapes["given"], shapes["needed"]
+    actual, expected = shapes["given"], shapes["needed"]
     problems = Problems(where)
     for names, what in (
-        (expected.keys() - loaded.keys(), "the weights lack {names}"),
+        (expected.keys() - actual.keys(), "the weights lack {names}"),
         (
-            loaded.keys() - expected.keys(),
+            actual.keys() - expected.keys(),
             "the weights have {names}, which config.json does not describe",
         ),
     ):
         if names:
             problems.add(what.format(names=some(sorted(names), "tensor", "tensors")))
-    other = sorted(n for n in loaded.keys() & expected.keys() if loaded[n] != expected[n])
+    other = sorted(n for n in actual.keys() & expected.keys() if actual[n] != expected[n])
     if other:
         first = other[0]
         problems.add(
             f"{some(other, 'tensor', 'tensors')} {'has' if len(other) == 1 else 'have'} a "
             f"shape that does not follow from config.json: {shown(first)} has "
-            f"{list(loaded[first])} instead of {list(expected[first])}"
+            f"{list(actual[first])} instead of {list(expected[first])}"
         )
     problems.refuse()
 

@@ -69,11 +69,11 @@ class StatedLicense:
     ]
 
     @classmethod
-    def of(cls, found: ModelLicense) -> StatedLicense | None:
+    def of(cls, model_license: ModelLicense) -> StatedLicense | None:
         """Return the license in the form of a result; None if the model has none."""
-        if not (found.id or found.texts):
+        if not (model_license.id or model_license.texts):
             return None
-        return cls(found.id, found.link, tuple(found.texts))
+        return cls(model_license.id, model_license.link, tuple(model_license.texts))
 
     def __str__(self) -> str:
         return (

@@ -188,11 +188,11 @@ def keep(
     if record is None or replace(record, tokens=0) != prompt:
         return None
     source = previous / folder / SYSTEM_PROMPT
-    listed = next((file for file in earlier.files if file.path == SYSTEM_PROMPT), None)
+    entry = next((file for file in earlier.files if file.path == SYSTEM_PROMPT), None)
     try:
-        if listed is None or source.stat().st_size != listed.size:
+        if entry is None or source.stat().st_size != entry.size:
             return None
-        if sha256_of(source) != listed.sha256:
+        if sha256_of(source) != entry.sha256:
             return None
         shutil.copyfile(source, target)
     except OSError:
@@ -270,12 +270,12 @@ def check_kinds(caches: list[Any], family: str) -> None:
         for cache in caches
         for m in (cache.caches if isinstance(cache, CacheList) else [cache])
     ]
-    other = sorted(
+    kinds = sorted(
         {type(member).__name__ for member in members if not isinstance(member, classes)}
     )
-    if other:
+    if kinds:
         raise model_error(
-            f"models of the type {family} use {' and '.join(other)}, which H2OKit cannot read "
+            f"models of the type {family} use {' and '.join(kinds)}, which H2OKit cannot read "
             "from a file",
             "Leave out --system: the app then reads its system prompt in the first turn.",
         )

@@ -141,7 +141,7 @@ class ModelRun:
             compared = f"C++ core in mlx-lm against h2o_pack.parity.reference{fewer}"
             results.append(Level(1, "op", compared, tuple(core)))
         if "trace" in levels and self.build is None:
-            what = "not verified: that the generated Swift caches do the same"
+            what = "not checked: whether the generated Swift caches give the same results"
             compared = "Swift caches against mlx-lm"
             results.append(Level(2, "trace", compared, (), f"{what}; {NO_SWIFT}"))
         elif "trace" in levels and self.build is not None:
@@ -152,7 +152,7 @@ class ModelRun:
     def check_model(self, described: ModelConfig, work: Path) -> tuple[int, Level]:
         """Check level 3: compare how the models of mlx-swift-lm and mlx-lm answer a prompt."""
         if self.build is None:
-            what = "not verified: that the model of mlx-swift-lm says the same"
+            what = "not checked: whether the model of mlx-swift-lm gives the same tokens"
             compared = "the model of mlx-swift-lm against mlx-lm"
             return 0, Level(3, "tokens", compared, (), f"{what}; {NO_SWIFT}")
         from h2o_pack.parity import request as requests  # imported late: these import MLX

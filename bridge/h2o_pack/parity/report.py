@@ -100,8 +100,8 @@ class Level:
     verdict: Annotated[Verdict, doc("Whether all cases agree.")] = field(init=False)
 
     def __post_init__(self) -> None:
-        ran = EQUAL if all(case.equal for case in self.cases) else DIFFERENT
-        object.__setattr__(self, "verdict", NOT_RUN if self.not_run else ran)
+        outcome = EQUAL if all(case.equal for case in self.cases) else DIFFERENT
+        object.__setattr__(self, "verdict", NOT_RUN if self.not_run else outcome)
 
 
 @dataclass(frozen=True)

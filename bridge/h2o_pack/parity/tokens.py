@@ -108,8 +108,8 @@ def decided_by_rounding(
     would evict, and if Swift's logits equal those of the first run, which has the model's own
     weights. With quantized rows, where rounding also decides codes, it is enough that the
     logits equal those of another run, or that they differ from the first run's by at most
-    MARGIN times as much as the other runs' do. More runs can only explain more, so that none
-    runs after one that completes the explanation.
+    MARGIN times as much as the other runs' do. After a run that completes the explanation, no
+    other run is made.
 
     runs: pairs of a run and a function that compares Swift's answer with the run.
     """

@@ -500,10 +500,10 @@ def refusal(
         return None
     settings = tuple(remedies(workload, models, limit, device.backend))
     number = device.number(ENTITLED)
-    kind = "" if number is None else f", {number.kind}"
+    kind = "" if number is None else f"{number.kind} "
     return memory_error(
-        f"{workload.model.id} needs {gigabytes(plan.total)} GB, but an app on {device.title} "
-        f"may use only {gigabytes(limit)} GB, with both memory entitlements{kind}",
+        f"{workload.model.id} needs {gigabytes(plan.total)} GB, but the {kind}limit of an app "
+        f"on {device.title} is {gigabytes(limit)} GB, even with both memory entitlements",
         (f"It fits with {', or '.join(settings)}." if settings else "No setting fits.")
         + " `h2o-pack plan` shows the memory of each part.",
         where=device.identifier,

@@ -302,9 +302,9 @@ def print_rows(report: PlannedModel, console: Console) -> None:
     )
     console.print(most)
     caption(
-        "sustained: after ten minutes; max_kv, unbounded, model: the most rows per layer, the "
-        "longest conversation with caches that keep every token, and the largest known model "
-        "that fit with both entitlements.",
+        "sustained: after ten minutes. What fits with both entitlements: max_kv, the most rows "
+        "per layer; unbounded, the longest conversation with caches that keep every token; "
+        "model, the largest known model.",
         console,
     )
 
@@ -349,18 +349,18 @@ def print_speed_rule(report: PlannedModel, console: Console) -> None:
 def size_sentence(size: AppSize) -> str:
     """Describe the size of an app, and whether the store asks users before a download."""
     span = f"{size.code_least / 1e6:.0f} to {size.code_most / 1e6:.0f}"
-    code = f"its code about {size.code / 1e6:.0f} MB ({span})"
+    code = f"code: about {size.code / 1e6:.0f} MB, {span}"
     if size.download < size.installed:
         sentence = (
-            f"about {disk_size(size.download)} to download from the store, {code}, and about "
+            f"about {disk_size(size.download)} to download from the store ({code}), and about "
             f"{disk_size(size.installed)} on the device, including {disk_size(size.models)} "
             "of models that are downloaded separately"
         )
     else:
         most = store_limits()["app"].bytes
         sentence = (
-            f"about {disk_size(size.download)} to download and on the device, {code} and "
-            f"models {disk_size(size.models)}; the store accepts up to {disk_size(most)}"
+            f"about {disk_size(size.download)} to download and to store on the device ({code}; "
+            f"models: {disk_size(size.models)}); the store accepts up to {disk_size(most)}"
         )
     if size.asks:
         over = store_limits()["cellular"].bytes / 1e6

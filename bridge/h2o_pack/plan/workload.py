@@ -36,11 +36,11 @@ def cache_config(spec: CacheSpec) -> tuple[H2OConfig, tuple[H2OConfigWarning, ..
     Raises UserError: the settings are not valid together.
     """
     refuse_stated_twice(spec)
-    with warnings.catch_warnings(record=True) as caught, user_errors():
+    with warnings.catch_warnings(record=True) as records, user_errors():
         warnings.simplefilter("always")
         settings = {**spec.settings, "recall": recall_config(spec)}
         config = POLICIES[spec.policy](spec.max_kv or 0, **settings)
-    messages = (record.message for record in caught)
+    messages = (record.message for record in records)
     return config, tuple(m for m in messages if isinstance(m, H2OConfigWarning))
 
 
@@ -289,10 +289,11 @@ def known_fitting(
         model = as_model(entry) if entry.weights_bytes < limit else None
         if model is None:
             continue
-        other = workload.of_model(model)
+        candidate = workload.of_model(model)
         # The quick plan is never larger than the exact one, so it rules out most models.
         if all(
-            planned(other, backend, earlier=earlier).total <= limit for earlier in (False, True)
+            planned(candidate, backend, earlier=earlier).total <= limit
+            for earlier in (False, True)
         ):
             return entry
     return None
@@ -346,7 +347,7 @@ def require_tokens(value: int, most: int, flag: str, model: Model) -> None:
     )
 
 
-def largest(limit: int, most: int, planned: Callable[[int], int], step: int = 1) -> int:
+def largest(limit: int, most: int, bytes_of: Callable[[int], int], step: int = 1) -> int:
     """Return the largest value up to `most` whose planned bytes fit; 0 if none do.
 
     planned: bytes for a value, which must not fall as the value grows. step: values are
@@ -355,7 +356,7 @@ def largest(limit: int, most: int, planned: Callable[[int], int], step: int = 1)
     low, high = 0, most // step
     while low < high:
         middle = (low + high + 1) // 2
-        if planned(middle * step) <= limit:
+        if bytes_of(middle * step) <= limit:
             low = middle
         else:
             high = middle - 1

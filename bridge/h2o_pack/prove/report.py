@@ -214,15 +214,15 @@ def import_reports(paths: Iterable[Path], root: Path) -> ImportedProofs:
     reports.sort(key=lambda report: report.date, reverse=True)
     by_line = {msgspec.json.encode(report).decode(): report for report in reports}
     lines = "".join(f"{line}\n" for line in by_line)
-    changed = []
+    files = []
     with writing(root / FOLDER):
         (root / FOLDER).mkdir(parents=True, exist_ok=True)
         for name, text in ((REPORTS, lines), (PAGE, page(list(by_line.values())))):
             path = root / FOLDER / name
             if not path.is_file() or path.read_text("utf-8") != text:
                 path.write_text(text, encoding="utf-8", newline="\n")
-                changed.append(f"{FOLDER}/{name}")
-    return ImportedProofs(reports=len(by_line), changed=tuple(changed))
+                files.append(f"{FOLDER}/{name}")
+    return ImportedProofs(reports=len(by_line), changed=tuple(files))
 
 
 def read_reports(root: Path) -> list[ProofReport]:

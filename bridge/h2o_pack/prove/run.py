@@ -258,8 +258,8 @@ def versions() -> dict[str, str]:
     found_versions = {"h2o-pack": __version__, "python": platform.python_version()}
     found_versions |= {name: metadata.version(name) for name in VERSIONS}
     for name, command in TOOLS.items():
-        ran = here.run(*command)
-        version = version_in(ran.output) if ran is not None and ran.code == 0 else None
+        result = here.run(*command)
+        version = version_in(result.output) if result is not None and result.code == 0 else None
         if version is not None:
             found_versions[name] = shown(version)
     return found_versions

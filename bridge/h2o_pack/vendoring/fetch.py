@@ -131,7 +131,7 @@ def run_git(
         )
     except (FileNotFoundError, PermissionError) as error:
         raise tool_error(
-            "git is missing, which downloads upstream's sources",
+            "git, which downloads upstream's sources, is missing",
             "Install it (Debian: apt-get install git; macOS: xcode-select --install), or "
             "give --upstream a folder with the sources.",
             where="PATH",
@@ -140,7 +140,7 @@ def run_git(
         try:
             printed, errors = process.communicate(timeout=limit)
         except BaseException as error:
-            # git's own children too, because one of them does the waiting.
+            # End git's own children too: one of them may be waiting for the server.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
@@ -277,13 +277,13 @@ def without_password(url: str) -> str:
 
 def not_fetched(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, why: str) -> UserError:
     """Make the error for a repository that cannot be downloaded."""
-    refused = any(phrase in why for phrase in NOT_GIVEN)
+    is_refused = any(phrase in why for phrase in NOT_GIVEN)
     first = (
         "Check the network and run the command again (it keeps what was downloaded), or give"
     )
-    if refused and origin.mirror:
+    if is_refused and origin.mirror:
         first = "Update the mirror, or give"
-    elif refused:
+    elif is_refused:
         first = "Give"
     other = "another mirror" if origin.mirror else "a mirror"
     clones = ", ".join(f"{root.name} {root.version}" for root in all_pins if not root.parent)

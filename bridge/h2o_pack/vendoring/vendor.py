@@ -184,7 +184,7 @@ def copy_sources(
     upstream: Path, vendor_folder: Path, edits: EditSet, all_pins: tuple[Pin, ...]
 ) -> None:
     """Copy the files that a build needs, and no others."""
-    clones = ", ".join(f"{pin.name} {pin.version}" for pin in all_pins if not pin.parent)
+    clones = " and ".join(f"{pin.name} {pin.version}" for pin in all_pins if not pin.parent)
     for copy in edits.copies:
         root = upstream / copy.package
         for name in (*copy.paths, *copy.needs):

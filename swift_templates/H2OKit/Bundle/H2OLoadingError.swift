@@ -50,7 +50,7 @@ extension H2OLoadingError {
     public var errorDescription: String? {
         switch self {
         case .notFound(let searched):
-            "No folder with a model's config.json at \(Self.list(searched)). Add the package's "
+            "No model's config.json was found in \(Self.list(searched)). Add the package's "
                 + "Model folder to the app target as a folder reference, or set H2O_MODEL_DIR."
         case .noManifest(let place):
             "\(place.path) has no \(ModelManifest.fileName) of its model. Add the package's Model "

@@ -243,12 +243,12 @@ def _second_turn(conversation: Conversation) -> tuple[Asking, ...]:
 
 def _middle(conversation: Conversation) -> tuple[Asking, ...]:
     """Ask without a name; the answer is made to state one fact and to begin another."""
-    _, first, other = conversation.fact(1)
+    _, first, second = conversation.fact(1)
     _, begin, value = conversation.fact(0)
     prompt = conversation.question_ids(
         "Please tell me what you know from my notes.", "Here it is."
     )
-    forced = conversation.ids_of(f" {first} {other}. {begin}")
+    forced = conversation.ids_of(f" {first} {second}. {begin}")
     return ((Turn(prompt, forced, answer=value),),)
 
 
@@ -256,11 +256,11 @@ def _named(conversation: Conversation) -> tuple[Asking, ...]:
     """Ask for three facts at once; the answer must give one of them, and then another."""
     names = [name for name, _ in conversation.facts[:3]]
     together = conversation.form.together.format(names=f"{names[2]}, {names[1]} and {names[0]}")
-    _, first, other = conversation.fact(1)
+    _, first, second = conversation.fact(1)
     _, begin, value = conversation.fact(0)
     prompt = conversation.question_ids(together, first)
     turn = Turn(forced=conversation.ids_of(f"\n{begin}"), answer=value)
-    return ((Turn(prompt, answer=other), turn),)
+    return ((Turn(prompt, answer=second), turn),)
 
 
 def _single(

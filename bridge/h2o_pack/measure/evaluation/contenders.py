@@ -140,11 +140,11 @@ def find_contender(name: str) -> Contender:
     parts = _NAME.fullmatch(name)
     policy = parts["policy"] if parts else name.partition("/")[0].partition("+")[0]
     if parts is None or policy not in names:
-        raise _unknown(name, policy, names)
+        raise _unknown(f'there is no contender "{name}"', policy, names)
     storage = parts["storage"] or "dense"
     stored = FULL_STORAGES if policy == UNBOUNDED else STORAGES
     if storage not in stored:
-        raise _unknown(name, storage, stored)
+        raise _unknown(f'"{name}" has a storage that does not exist', storage, stored)
     plain = policy in (UNBOUNDED, ROTATING)
     fixed = plain or policies()[policy].window
     pinned, steps = bool(parts["pinned"]), parts["steps"]
@@ -190,19 +190,16 @@ def policies() -> dict[str, Policy]:
     return parse_toml(file.read_text("utf-8"), dict[str, Policy], "policies.toml")
 
 
-def _unknown(name: str, part: str, names: Iterable[str]) -> UserError:
+def _unknown(what: str, part: str, names: Iterable[str]) -> UserError:
     near = nearest(part, names)
-    return usage_error(
-        f'there is no contender "{name}"', f"{near}Choose from: {', '.join(names)}."
-    )
+    return usage_error(what, f"{near}Choose from: {', '.join(names)}.")
 
 
 BudgetsFor = Callable[[Contender], Budgets]
 """Returns budgets by layer for a contender; they have its `rows` on average."""
 
 _STORED = 2
-"""Bytes of an element that is not quantized. They count also if the model computes in
-float32."""
+"""Bytes counted for an element that is not quantized, even if the model computes in float32."""
 _NEVER_EVICTS = 1 << 14
 """Rows of a cache that must keep all rows."""
 _MOST_ROWS = 1 << 24
@@ -293,7 +290,7 @@ class CacheFactory:
         def takes(rows: int) -> int:
             try:
                 return self.bytes(contender.with_rows(rows), length)
-            except H2OError:  # too few rows for the budgets: counting 0 bytes raises the search
+            except H2OError:  # too few rows for the budgets: 0 bytes make the search go up
                 return 0
 
         return bisect.bisect_right(range(1, _MOST_ROWS), limit, key=takes)

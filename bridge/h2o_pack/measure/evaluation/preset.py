@@ -220,12 +220,13 @@ def _check(preset: Preset) -> None:
         where = f"experiment {experiment.id}"
         if experiment.ask != "nothing" and not experiment.depths:
             raise usage_error(
-                f"{where}: depths is missing", "Say at which depths of the text facts are put."
+                f"{where}: depths is missing",
+                "List the depths at which facts are put into the text.",
             )
         if (experiment.task in ("prompts", "chat")) != bool(experiment.ways):
             raise usage_error(
-                f'{where}: ways are for the tasks "prompts" and "chat", which need them',
-                "Give such a task with its ways, or another task without ways.",
+                f'{where}: the tasks "prompts" and "chat" need ways, and other tasks have none',
+                "Add or remove ways, or choose another task.",
             )
         for group in experiment.groups:
             for name in (*group.contenders, group.baseline):

@@ -177,12 +177,12 @@ def run_text(
 
 
 def _outcome(
-    sample: Sample, metrics: dict[str, float], answers: Sequence[bool], kept: Kept
+    sample: Sample, metrics: dict[str, float], answers: Sequence[bool], kept_shares: Kept
 ) -> Outcome:
     if answers:
         metrics = {**metrics, "recall": sum(answers) / len(answers)}
     depths = (question.fact.depth for question in sample.questions)
-    return Outcome(metrics, tuple(zip(depths, answers, strict=True)), kept)
+    return Outcome(metrics, tuple(zip(depths, answers, strict=True)), kept_shares)
 
 
 def _together(lanes: Sequence[Lane]) -> Iterator[Sequence[Lane]]:

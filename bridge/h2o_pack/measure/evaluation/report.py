@@ -82,7 +82,7 @@ class GroupResult:
 
     id: str
     title: str
-    equal: Annotated[Equal, doc("What all contenders of a budget have equally many of.")]
+    equal: Annotated[Equal, doc("What contenders with the same budget have equally many of.")]
     baseline: Annotated[str, doc("The contender that the others are compared with.")]
     cells: tuple[Cell, ...]
 

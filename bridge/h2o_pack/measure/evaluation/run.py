@@ -293,8 +293,8 @@ def write(results: Report, folder: Path, *, pictures: bool = True) -> None:
     table = report.losses(results)
     if table is not None:
         (folder / NAME).write_text(to_json(table) + "\n", encoding="utf-8")
-    drawn = show.save_pictures(results, folder) if pictures else []
-    (folder / PAGE).write_text(show.render(results, drawn), encoding="utf-8")
+    files = show.save_pictures(results, folder) if pictures else []
+    (folder / PAGE).write_text(show.render(results, files), encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -211,8 +211,8 @@ _PROMPT = 16
 _NAMED, _NAMED_ASKED, _NAMED_IN = 8, (1, 6, 3, 0), 96
 """Number of facts named in one prompt, indices of those asked for, and the prompt's tokens."""
 _LEADS = (24, 27, 30, 33)
-"""Tokens of an answer, up to the end of a question in it: with each remainder when divided by
-4, because recall can run every 4 steps."""
+"""Tokens of an answer up to the end of a question in it. Divided by 4, they leave every
+remainder, because recall can run every 4 steps."""
 _PAGE, _LATE_IN = 40, 24
 """Tokens after the question in a prompt, and forced tokens at the beginning of the answer."""
 _PASSAGE, _FORECAST_TOKENS = 16, 48
@@ -281,7 +281,7 @@ def _named(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
     facts = [question.fact for question in sample.questions[:_NAMED]]
     if len(facts) < _NAMED:
         raise usage_error(
-            f"{len(facts)} facts cannot be named together with others: {_NAMED} are needed",
+            f"a question that names {_NAMED} facts cannot be asked about {len(facts)}",
             "Give more decoys, or leave the way out.",
         )
     names = ", ".join(fact.key for fact in facts)

@@ -180,8 +180,8 @@ class MapBuilder:
 
     def add(self, first_head: int, probabilities: Array, end: int) -> None:
         """Add probabilities [G, L, N]; the newest query and token are at position `end` - 1."""
-        group, queries, seen = probabilities.shape
-        columns, column_starts = self._grid(end - seen, end)
+        group, queries, tokens = probabilities.shape
+        columns, column_starts = self._grid(end - tokens, end)
         lines, line_starts = self._grid(end - queries, end)
         pooled = np.maximum.reduceat(probabilities, column_starts, axis=2)
         pooled = np.maximum.reduceat(pooled, line_starts, axis=1)

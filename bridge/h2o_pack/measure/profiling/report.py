@@ -178,11 +178,11 @@ class Profile(Result):
     held_bytes: Annotated[int, doc("Most bytes of attention that were in memory at once.")]
     unfit: Annotated[str | None, doc("Why the model cannot use H2O caches; null if it can.")]
     top_shares_of: Annotated[
-        tuple[float, ...], doc("The shares of the tokens that the entries of `top` are about.")
+        tuple[float, ...], doc("For each entry of `top`, the share of tokens that it is about.")
     ] = SHARES
     windows: Annotated[
         tuple[Annotated[int, Meta(ge=1)], ...],
-        doc("The windows, in tokens, that the entries of `beyond` are about."),
+        doc("For each entry of `beyond`, the window in tokens that it is about."),
     ]
     layers: tuple[LayerProfile, ...]
     skipped: Annotated[tuple[SkippedLayer, ...], doc("Layers without a profile.")]
@@ -196,7 +196,7 @@ class Profile(Result):
         ]
         if sorted(indices) != list(range(self.caches)):
             raise ValueError("layers and skipped must name every layer once")
-        if any(one >= next_one for one, next_one in itertools.pairwise(self.windows)):
+        if any(window >= larger for window, larger in itertools.pairwise(self.windows)):
             raise ValueError("windows must be increasing numbers of tokens")
         for i, layer in enumerate(self.layers):
             if len(layer.beyond) != len(self.windows):

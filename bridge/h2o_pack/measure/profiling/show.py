@@ -108,8 +108,8 @@ def _reach(profile: Profile) -> Table:
         for layer in profile.layers
     ]
     note = (
-        "The share of attention on tokens older than that many tokens, without the first "
-        f"{SINKS}: a cache of recent tokens alone would lose it. `h2o-pack budgets --measure "
+        f"The share of attention on tokens of that age, without the first {SINKS} tokens. A "
+        "cache of the newer tokens alone would lose this share. `h2o-pack budgets --measure "
         "reach` gives more rows to the layers whose share is large."
     )
     header = ("layer", *(f"older than {sizes[i]:,}" for i in columns))
@@ -135,9 +135,9 @@ def _recall(profile: Profile) -> Table:
         (str(layer.index), *(column[layer.index] for column in columns)) for layer in layers
     )
     note = (
-        "All layers together lose the attention on tokens before a window of that many rows; "
-        "a column shows each layer's part of it. Recall pays in a layer whose part is at least "
-        "the mean: `h2o-pack budgets --recall` writes these layers."
+        "With a window of that many rows, the layers lose the attention on older tokens. A "
+        "cell is a layer's part of the sum that all layers lose. Recall pays in a layer whose "
+        "part is at least the mean: `h2o-pack budgets --recall` writes these layers."
     )
     header = ("layer", *(f"{size:,} rows" for size in sizes))
     return Table("Layers in which recall pays", header, rows_of, note)

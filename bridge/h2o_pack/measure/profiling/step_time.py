@@ -62,9 +62,9 @@ def measure(
         raise NotTimedError("the model's attention gives the caches no scores")
     _filled(model, caches, piece)
     layers = [_Layer(cache, heads[i]) for i, cache in evicting.items()]
-    one = mx.ones((1,))
+    ones = mx.ones((1,))
     bursts = {
-        "E": timed(lambda: mx.eval(one + 1)),
+        "E": timed(lambda: mx.eval(ones + 1)),
         "W": timed(lambda: mx.eval([layer.write() for layer in layers])),
         "WA": timed(lambda: mx.eval([layer.write_attend() for layer in layers])),
         "WAL": timed(lambda: mx.eval([layer.step() for layer in layers])),
