@@ -50,8 +50,8 @@ Held& held_by(const Handle& handle, const char* name) {
   return *static_cast<Held*>(handle.ctx);
 }
 
-inline const char* text(const char* given) {
-  return given ? given : "";
+inline const char* text(const char* value) {
+  return value ? value : "";
 }
 
 struct PolicyHandle {

@@ -14,20 +14,20 @@ using Vectors = std::pair<mx::array, mx::array>; // keys and values
 
 /// The inputs of a step of a cache.
 struct Step : CacheStep {
-  const AttendArguments& given;
+  const AttendArguments& call;
   mx::StreamOrDevice s;
 
   const RowFormat& format() const {
     return config.format;
   }
   int key_dim() const {
-    return given.ledger.key_sum.shape(2);
+    return call.ledger.key_sum.shape(2);
   }
   /// The ledger's victim [B, Hkv, 1], clipped to the rows, because a hostile file may
   /// contain any number. With a ring it may be an entry of the ring: the token that
   /// leaves it.
   mx::array victim() const {
-    auto row = mx::maximum(given.ledger.victim, mx::array(0), s);
+    auto row = mx::maximum(call.ledger.victim, mx::array(0), s);
     if (!config.format.has_ring()) {
       row = mx::minimum(row, mx::array(config.max_size - 1), s);
     }
@@ -50,7 +50,7 @@ Vectors joined(const Step& step, const Vectors& ring) {
   if (step.pool_used() == 0) {
     return {wide(ring.first), wide(ring.second)};
   }
-  auto pool = widened(step, step.given.rows.pool, step.pool_used(), step.format());
+  auto pool = widened(step, step.call.rows.pool, step.pool_used(), step.format());
   return {
       mx::concatenate({wide(pool.first), wide(ring.first)}, 2, step.s),
       mx::concatenate({wide(pool.second), wide(ring.second)}, 2, step.s)};
@@ -144,7 +144,7 @@ mx::array converted(
 /// Makes new buffers with the rows that stay.
 Rows rearranged(const Step& step, const Kept& kept) {
   const auto& s = step.s;
-  const auto& rows = step.given.rows;
+  const auto& rows = step.call.rows;
   auto pool = take_rows(rows.pool, 2, 0, step.pool_used(), s);
   if (!kept.ring) {
     return {pick_rows(pool, kept.pool, s)};
@@ -203,21 +203,20 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
 }
 
 Attended cache_attend(
-    const AttendArguments& given, const CacheConfig& config, mx::StreamOrDevice s) {
-  const Step step{{config, given.offset, given.tokens}, given, s};
-  const Ledger& ledger = given.ledger;
+    const AttendArguments& call, const CacheConfig& config, mx::StreamOrDevice s) {
+  const Step step{{config, call.offset, call.tokens}, call, s};
+  const Ledger& ledger = call.ledger;
   const int seen = step.seen(), first = step.first_row();
 
-  const auto& ring = given.rows.ring;
-  const auto newest = ring
-                          ? widened(step, *ring, step.ring_used(), config.format.ring())
-                          : widened(step, given.rows.pool, step.pool_used(), config.format);
+  const auto& ring = call.rows.ring;
+  const auto newest = ring ? widened(step, *ring, step.ring_used(), config.format.ring())
+                           : widened(step, call.rows.pool, step.pool_used(), config.format);
   const auto [keys, values] = ring ? joined(step, newest) : newest;
   auto new_keys = first == over_victim
                       ? pick_rows(keys, step.victim(), s)
-                      : take_rows(newest.first, 2, first, first + given.tokens, s);
-  auto [novelty, key_sum] = entered_keys(new_keys, ledger.key_sum, given.offset, config, s);
-  auto positions = mx::broadcast_to(mx::arange(given.offset, seen, s), novelty.shape(), s);
+                      : take_rows(newest.first, 2, first, first + call.tokens, s);
+  auto [novelty, key_sum] = entered_keys(new_keys, ledger.key_sum, call.offset, config, s);
+  auto positions = mx::broadcast_to(mx::arange(call.offset, seen, s), novelty.shape(), s);
   Entries entries{
       entered(step, ledger.scores, mx::full(novelty.shape(), -1.0f, mx::float32, s)),
       entered(step, ledger.positions, positions), entered(step, ledger.novelty, novelty)};
@@ -226,14 +225,14 @@ Attended cache_attend(
     entries.held = entered(step, *ledger.held, mx::zeros(novelty.shape(), mx::bool_, s));
   }
 
-  Attended result{std::nullopt, given.rows, ledger};
-  if (given.queries) {
-    const auto queries = as_stored(*given.queries, config.format, s);
-    auto out = attention(queries, keys, values, given.scale, given.mask, given.sinks, s);
+  Attended result{std::nullopt, call.rows, ledger};
+  if (call.queries) {
+    const auto queries = as_stored(*call.queries, config.format, s);
+    auto out = attention(queries, keys, values, call.scale, call.mask, call.sinks, s);
     result.out = as_given(out, config.format, s);
-    const int window = std::min(given.tokens, config.observation_window);
-    auto logits = masked_logits(queries, keys, given.scale, given.mask, window, true, s);
-    entries.scores = observed_scores(entries.scores, logits, given.sinks, config, s);
+    const int window = std::min(call.tokens, config.observation_window);
+    auto logits = masked_logits(queries, keys, call.scale, call.mask, window, true, s);
+    entries.scores = observed_scores(entries.scores, logits, call.sinks, config, s);
   }
   if (step.rearranges()) {
     auto kept = kept_rows(step, entries);

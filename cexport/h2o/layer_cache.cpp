@@ -37,8 +37,9 @@ MaskParts parts_of(
   if (!mask.values) {
     return {Mask{before > 1}, Mask{asking > 1}, Mask{asking > 1}};
   }
-  const auto& given = mask.values->shape();
-  mx::Shape shape(given.begin(), given.end() - std::min<int>(2, given.size()));
+  const auto& mask_shape = mask.values->shape();
+  mx::Shape shape(
+      mask_shape.begin(), mask_shape.end() - std::min<int>(2, mask_shape.size()));
   shape.insert(shape.end(), {tokens, rows + tokens});
   const auto whole = mx::broadcast_to(*mask.values, shape, s);
   const int lines = int(shape.size()) - 2, columns = lines + 1;
@@ -294,8 +295,8 @@ mx::array LayerCache::attend_in_parts(
   };
   auto step = [&](int begin, int end, const Mask& seen) {
     put(part(deferred.keys, begin, end), part(deferred.values, begin, end), s);
-    const auto asked = part(queries, begin, end);
-    outs.push_back(attend(asked, attention.scale, seen, attention.sinks, s).value());
+    const auto part_queries = part(queries, begin, end);
+    outs.push_back(attend(part_queries, attention.scale, seen, attention.sinks, s).value());
   };
   if (before > 0) {
     step(0, before, parts.before);

@@ -237,14 +237,14 @@ void check_chosen(const SavedCache& saved, const mx::array& chosen) {
 }
 
 /// Checks the ledger against the rows; evaluates it.
-void check_contents(const SavedCache& saved, const Ledger& given) {
-  auto arrays = arrays_of(given);
+void check_contents(const SavedCache& saved, const Ledger& ledger) {
+  auto arrays = arrays_of(ledger);
   for (auto& a : arrays) {
     a = mx::contiguous(a);
   }
   mx::eval(arrays);
   const int size = saved.config.max_size;
-  const int heads = int(given.victim.size());
+  const int heads = int(ledger.victim.size());
   const int64_t before = saved.offset - saved.pending;
   for (int head = 0; head < heads; ++head) {
     if (!positions_fit(saved, arrays[1].data<int32_t>() + int64_t(head) * size)) {
@@ -254,7 +254,7 @@ void check_contents(const SavedCache& saved, const Ledger& given) {
     if (before < size ? victim != -1 : victim < 0 || victim >= size) {
       refuse_content(cache_codes::victim, "victim");
     }
-    if (given.held) {
+    if (ledger.held) {
       // A bool in a file may be a byte other than 0 and 1.
       const uint8_t* held = arrays[5].data<uint8_t>() + int64_t(head) * size;
       if (std::any_of(held, held + size, [](uint8_t byte) { return byte > 1; }) ||
@@ -308,8 +308,8 @@ void check_archived(const SavedCache& saved, const Parts& parts, int64_t value_d
     finite.push_back(mx::all(mx::isfinite(novelty)));
   }
   mx::eval(finite);
-  for (auto& each : finite) {
-    if (!each.item<bool>()) {
+  for (auto& is_finite : finite) {
+    if (!is_finite.item<bool>()) {
       refuse_content(cache_codes::numbers, "archive");
     }
   }

@@ -182,8 +182,8 @@ Value derived(const std::string& name, const Values& values, bool has_heavy) {
     const int64_t max_size = integer(values, "max_size");
     const int64_t sink_size = integer(values, "sink_size");
     const int64_t heavy_budget = integer(values, "heavy_budget");
-    const int64_t left = max_size - sink_size - heavy_budget;
-    if (left < 1) {
+    const int64_t rest = max_size - sink_size - heavy_budget;
+    if (rest < 1) {
       const int64_t smallest = has_heavy ? sink_size + heavy_budget + 1 : 2 * sink_size + 1;
       throw PolicyError(
           {"no_recent_rows",
@@ -192,7 +192,7 @@ Value derived(const std::string& name, const Values& values, bool has_heavy) {
             {"heavy_budget", heavy_budget},
             {"smallest", std::min(smallest, largest_integer)}}});
     }
-    return left;
+    return rest;
   }
   if (name == "decay") {
     return std::get<std::string>(values.at("score")) == "peak" ? 0.999 : 0.95;
@@ -362,7 +362,7 @@ Values complete_recall(Values recall) {
   return recall;
 }
 
-Values with_defaults_of(const std::string& policy, Values given) {
+Values with_defaults_of(const std::string& policy, Values values) {
   using namespace policy_rules;
   const auto named = std::find_if(
       named_policies.begin(), named_policies.end(),
@@ -371,15 +371,15 @@ Values with_defaults_of(const std::string& policy, Values given) {
     throw std::invalid_argument("h2o: there is no policy " + policy);
   }
   for (const auto& [name, constant] : named->values) {
-    given.try_emplace(name, value_of(constant));
+    values.try_emplace(name, value_of(constant));
   }
   if (policy != "tuned") {
-    return given;
+    return values;
   }
-  Values known = given;
-  add_defaults(known, policy_fields);
-  const auto* max_size = std::get_if<int64_t>(&known.at("max_size"));
-  const auto* sink_size = std::get_if<int64_t>(&known.at("sink_size"));
+  Values completed = values;
+  add_defaults(completed, policy_fields);
+  const auto* max_size = std::get_if<int64_t>(&completed.at("max_size"));
+  const auto* sink_size = std::get_if<int64_t>(&completed.at("sink_size"));
   auto fits = [](const int64_t* number) {
     return number && 0 <= *number && *number <= largest_integer;
   };
@@ -390,11 +390,11 @@ Values with_defaults_of(const std::string& policy, Values given) {
     const int64_t heavy_budget = *max_size - *sink_size - recent_budget;
     // Otherwise `complete` fills in the standard policy's defaults, or throws its error.
     if (recent_budget >= 1 && heavy_budget >= 0) {
-      given.try_emplace("recent_budget", recent_budget);
-      given.try_emplace("heavy_budget", heavy_budget);
+      values.try_emplace("recent_budget", recent_budget);
+      values.try_emplace("heavy_budget", heavy_budget);
     }
   }
-  return given;
+  return values;
 }
 
 Policy policy_of(const Values& policy) {

@@ -64,7 +64,7 @@ Completed complete(Values policy, std::optional<Values> recall = std::nullopt);
 Values complete_recall(Values recall);
 
 /// Returns the settings with the defaults of a named policy for the missing ones.
-Values with_defaults_of(const std::string& policy, Values given);
+Values with_defaults_of(const std::string& policy, Values values);
 
 /// Throws PolicyError if a setting does not allow a value; `prefix` precedes its name.
 void check(const Field& field, const Value& value, const std::string& prefix = "");

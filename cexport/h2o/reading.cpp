@@ -32,31 +32,31 @@ struct Merged {
 class Reader {
  public:
   Reader(
-      const Asking& given,
+      const Asking& asking,
       const mx::array& values,
       const ArchivedCache& cache,
       const CacheConfig& config,
       const Layouts& layouts,
       mx::StreamOrDevice s)
-      : given_(given),
+      : asking_(asking),
         cache_(cache),
         config_(config),
         s_(s),
-        queries_(as_stored(given.queries, config.format, s)),
-        keys_(as_stored(given.keys, config.format, s)),
+        queries_(as_stored(asking.queries, config.format, s)),
+        keys_(as_stored(asking.keys, config.format, s)),
         values_(as_stored(values, config.format, s)),
         in_memory_(cache.archive.blocks(s)),
-        batch_(given.keys.shape(0)),
-        kv_heads_(given.keys.shape(1)),
-        asks_(given.keys.shape(2)),
-        group_(given.queries.shape(1) / kv_heads_),
+        batch_(asking.keys.shape(0)),
+        kv_heads_(asking.keys.shape(1)),
+        asks_(asking.keys.shape(2)),
+        group_(asking.queries.shape(1) / kv_heads_),
         archived_(cache.archive.length() - cache.archive.first()),
         column_(column_of_rows()),
         is_kept_(kept()),
         scaled_(scaled_queries()) {
     const int64_t floats = layouts.pool.key.dim + layouts.pool.value.dim;
     const int64_t token_bytes =
-        batch_ * (kv_heads_ * floats + given.queries.shape(1) * asks_) * 4;
+        batch_ * (kv_heads_ * floats + asking.queries.shape(1) * asks_) * 4;
     segments_ = int(std::max<int64_t>(1, tile_bytes / (token_bytes * segment_tokens)));
   }
 
@@ -92,7 +92,7 @@ class Reader {
   }
 
  private:
-  const Asking& given_;
+  const Asking& asking_;
   const ArchivedCache& cache_;
   const CacheConfig& config_;
   mx::StreamOrDevice s_;
@@ -122,7 +122,7 @@ class Reader {
 
   mx::array scaled_queries() {
     auto wide =
-        mx::multiply(mx::astype(queries_, mx::float32, s_), mx::array(given_.scale), s_);
+        mx::multiply(mx::astype(queries_, mx::float32, s_), mx::array(asking_.scale), s_);
     return mx::reshape(wide, {batch_, kv_heads_, group_ * asks_, queries_.shape(3)}, s_);
   }
 
@@ -132,21 +132,21 @@ class Reader {
     auto shape = lines;
     shape[3] = values_.shape(3);
     auto out = mx::zeros(shape, mx::float32, s_);
-    if (!given_.sinks) {
+    if (!asking_.sinks) {
       return {
           out, mx::full(lines, lowest, mx::float32, s_), mx::zeros(lines, mx::float32, s_)};
     }
     auto sinks = mx::reshape(
-        mx::astype(*given_.sinks, mx::float32, s_), {1, kv_heads_, group_, 1, 1}, s_);
+        mx::astype(*asking_.sinks, mx::float32, s_), {1, kv_heads_, group_, 1, 1}, s_);
     sinks = mx::broadcast_to(sinks, {batch_, kv_heads_, group_, asks_, 1}, s_);
     return {out, mx::reshape(sinks, lines, s_), mx::ones(lines, mx::float32, s_)};
   }
 
   /// Logits of the asking tokens among themselves, [B, Hkv, G * a, a].
   mx::array own_logits() {
-    const Mask mask = given_.mask.values ? given_.mask : Mask{true};
+    const Mask mask = asking_.mask.values ? asking_.mask : Mask{true};
     auto logits = fallback::masked_logits(
-        queries_, keys_, given_.scale, mask, asks_, /* low_bias_hides */ true, s_);
+        queries_, keys_, asking_.scale, mask, asks_, /* low_bias_hides */ true, s_);
     return finite(mx::reshape(logits, {batch_, kv_heads_, group_ * asks_, asks_}, s_));
   }
 

@@ -171,20 +171,23 @@ class RowSwap {
         policy,
         {scores_.data(), entries.positions, entries.novelty, nullptr, stays_.data()}, size,
         step_.seen() - policy.recent_budget, importance_.data());
-    std::vector<int> found;
+    std::vector<int> candidates;
     for (int entry = 0; entry < size; ++entry) {
       if (importance_[entry] != std::numeric_limits<float>::infinity()) {
-        found.push_back(entry);
+        candidates.push_back(entry);
       }
     }
-    count = std::min(count, found.size());
-    std::partial_sort(found.begin(), found.begin() + count, found.end(), [&](int a, int b) {
-      return importance_[a] != importance_[b] ? importance_[a] < importance_[b]
-                                              : entries.positions[a] < entries.positions[b];
-    });
-    found.resize(count);
-    std::sort(found.begin(), found.end());
-    return found;
+    count = std::min(count, candidates.size());
+    std::partial_sort(
+        candidates.begin(), candidates.begin() + count, candidates.end(),
+        [&](int a, int b) {
+          return importance_[a] != importance_[b]
+                     ? importance_[a] < importance_[b]
+                     : entries.positions[a] < entries.positions[b];
+        });
+    candidates.resize(count);
+    std::sort(candidates.begin(), candidates.end());
+    return candidates;
   }
 
   void store(const VectorLayout& layout, cpu::RowsView vector, char* row) {
@@ -259,8 +262,8 @@ mx::array copy_of_rows(const mx::array& a) {
 
 /// Evaluates the cache and the other arrays, and makes the ledger's arrays contiguous.
 ArchivedCache evaluated(
-    const ArchivedCache& given, std::vector<mx::array> others, mx::StreamOrDevice s) {
-  ArchivedCache ready = given;
+    const ArchivedCache& cache, std::vector<mx::array> others, mx::StreamOrDevice s) {
+  ArchivedCache ready = cache;
   auto settle = [&](mx::array& a) {
     a = mx::contiguous(a, false, s);
   };
@@ -285,7 +288,7 @@ ArchivedCache evaluated(
 /// them. Nothing changes if the archive fails.
 template <class Choose>
 Recalled swapped(
-    const ArchivedCache& given,
+    const ArchivedCache& cache,
     const ArchivedCache& ready,
     const CacheStep& step,
     const Layouts& layouts,
@@ -302,7 +305,7 @@ Recalled swapped(
   if (step.tokens == 0) {
     next.victim = copy_of(ledger.victim);
   }
-  Recalled result{given.rows, next, 0};
+  Recalled result{cache.rows, next, 0};
   if (ready.archive.failure()) {
     return result;
   }
@@ -332,7 +335,7 @@ Recalled swapped(
     }
   }
   if (ready.archive.failure()) {
-    return {given.rows, ledger, 0}; // rows that were read may be wrong
+    return {cache.rows, ledger, 0}; // rows that were read may be wrong
   }
   return result;
 }
@@ -381,7 +384,7 @@ std::vector<int> joined(
 } // namespace recalling
 
 Recalled recall(
-    const Asking& given,
+    const Asking& tokens,
     const ArchivedCache& cache,
     const std::optional<mx::array>& also,
     const CacheConfig& config,
@@ -389,17 +392,17 @@ Recalled recall(
     mx::StreamOrDevice s) {
   using namespace recalling;
   constexpr const char* function = "recall";
-  const Layouts layouts = checked_asking(function, given, cache, config);
+  const Layouts layouts = checked_asking(function, tokens, cache, config);
   Archive& archive = cache.archive;
-  const int batch = given.keys.shape(0), kv_heads = given.keys.shape(1);
-  const int asks = given.keys.shape(2);
+  const int batch = tokens.keys.shape(0), kv_heads = tokens.keys.shape(1);
+  const int asks = tokens.keys.shape(2);
   auto besides = mx::zeros({batch, 0}, mx::int32);
   if (also) {
     besides = checked_positions(function, *also, batch, s);
   }
-  Asking asking = given;
-  asking.queries = as_stored(given.queries, config.format, s);
-  asking.keys = as_stored(given.keys, config.format, s);
+  Asking asking = tokens;
+  asking.queries = as_stored(tokens.queries, config.format, s);
+  asking.keys = as_stored(tokens.keys, config.format, s);
   std::vector<mx::array> others{asking.queries, asking.keys, besides};
   for (const auto& a : {asking.mask.values, asking.sinks}) {
     if (a) {

@@ -27,11 +27,11 @@ constexpr int sign_modulus = 2053; // a prime whose signs have no large Hadamard
 /// The sign, 1 or -1, of each element of a vector.
 mx::array rotation_signs(int dim) {
   static const auto is_square = [] {
-    std::vector<bool> found(sign_modulus);
+    std::vector<bool> squares(sign_modulus);
     for (int root = 0; root < sign_modulus; ++root) {
-      found[root * root % sign_modulus] = true;
+      squares[root * root % sign_modulus] = true;
     }
-    return found;
+    return squares;
   }();
   std::vector<float> signs(dim);
   for (int i = 0; i < dim; ++i) {
@@ -216,9 +216,10 @@ int64_t value_dim_of(const RowFormat& format, mx::Dtype dtype, int width, int ke
   }
   const cpu::Element element = cpu::element_of(dtype);
   const VectorLayout key{key_dim, format.key_bits, format.group_size, element, 0};
-  const int64_t left = 8 * (int64_t(width) * 4 - key.bytes());
+  const int64_t value_bits = 8 * (int64_t(width) * 4 - key.bytes());
   const int64_t group = group_bits(format.value_bits, format.group_size, element);
-  return left > 0 && left % group == 0 ? left / group * format.group_size : 0;
+  return value_bits > 0 && value_bits % group == 0 ? value_bits / group * format.group_size
+                                                   : 0;
 }
 
 Layouts make_layouts(

@@ -82,8 +82,8 @@ std::string header_of(const SegmentIdentity& identity, const SegmentShape& shape
 } // namespace
 
 int64_t SegmentShape::part_bytes(Part part) const {
-  int64_t one = part == Part::keys ? key_bytes : part == Part::values ? value_bytes : 4;
-  return segment_tokens * one;
+  int64_t bytes = part == Part::keys ? key_bytes : part == Part::values ? value_bytes : 4;
+  return segment_tokens * bytes;
 }
 
 int64_t SegmentShape::part_begin(Part part, int64_t head) const {

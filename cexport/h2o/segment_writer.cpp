@@ -49,10 +49,10 @@ SegmentWriter& SegmentWriter::shared() {
   // Never destroyed, because at exit its thread may still run, and after a fork its mutex
   // may be locked.
   static std::atomic<Owned*> owned{nullptr};
-  Owned* found = owned.load();
-  if (found == nullptr || found->process != ::getpid()) {
+  Owned* existing = owned.load();
+  if (existing == nullptr || existing->process != ::getpid()) {
     auto* fresh = new Owned{::getpid(), {}};
-    if (owned.compare_exchange_strong(found, fresh)) {
+    if (owned.compare_exchange_strong(existing, fresh)) {
       return fresh->writer;
     }
     delete fresh;
