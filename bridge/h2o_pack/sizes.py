@@ -14,5 +14,5 @@ def gigabytes(size: float | None) -> str:
 
 
 def disk_size(size: int) -> str:
-    """Write bytes in the unit in which disks are sold."""
+    """Write bytes in MB or GB of powers of 1,000, as disks are sold."""
     return f"{size / 1e9:.2f} GB" if size >= 10**8 else f"{size / 1e6:.1f} MB"

@@ -60,7 +60,9 @@ def compiled_module(machine: Surroundings) -> Finding:
     result = machine.run(machine.executable, "-c", IMPORT)
     if result is None:
         return problem(
-            name, f"the Python that should import it is missing ({machine.executable})", remedy
+            name,
+            f"the Python that should import the module is missing ({machine.executable})",
+            remedy,
         )
     if result.code is None:
         return problem(name, f"importing it fails: {result.line}", remedy)

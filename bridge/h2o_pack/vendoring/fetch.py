@@ -314,7 +314,7 @@ def checked(upstream: Path, all_pins: Iterable[Pin]) -> dict[str, str]:
 
 
 def checked_commit(checkout: Path, pin: Pin) -> str:
-    """Return a clone's commit; the edits' anchors check a plain folder."""
+    """Return a clone's commit; "" for a folder without git, which only edits' anchors check."""
     if not (checkout / ".git").exists():
         return ""
     try:
