@@ -236,7 +236,7 @@ FIELDS = (
         name="novelty_margin",
         type="number",
         flag="--novelty-margin",
-        help="How much more novel than a typical key a key must be to count; 0 counts every key.",
+        help="How much more novel than a typical key a key must be to count; 0: every key.",
         meaning="With 0, the novelty of a key is 1 - c, where c is its cosine with the sum "
         "of all earlier keys. With a margin above 0, it is max(0, t - c - margin), "
         "where t is the cosine of a typical key.",

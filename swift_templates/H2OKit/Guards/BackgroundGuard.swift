@@ -91,7 +91,7 @@ public final class BackgroundGuard: @unchecked Sendable {
         deinit { end() }
 
         func end() {
-            // Ends the permission only once, because the lock is never released.
+            // The lock is never released, so the permission ends only once.
             if hasEnded.try() { background.endAllowance() }
         }
     }

@@ -1,7 +1,7 @@
 import Foundation
 
-/// Separates text, thoughts and tool calls of a reply. Uses mlx-swift-lm 3.31.4's parsers of calls;
-/// it has no parser of thoughts.
+/// Separates text, thoughts and tool calls of a reply. Uses the parsers of calls of mlx-swift-lm
+/// 3.31.4, which has no parser of thoughts.
 public struct ReplyDecoder {
     private var thoughts: ThoughtReader?
     private var calls: ToolCallReader?

@@ -40,7 +40,7 @@ class Estimate:
     samples: Annotated[int, doc("Number of samples.")]
 
     def rounded(self) -> Estimate:
-        """Return the same in six significant digits."""
+        """Return the figures in six significant digits."""
         mean, low, high = map(rounded, (self.mean, self.low, self.high))
         return Estimate(mean, low, high, self.samples)
 
@@ -56,7 +56,7 @@ class Difference(Estimate):
     verdict: Verdict
 
     def rounded(self) -> Difference:
-        """Return the same in six significant digits."""
+        """Return the figures in six significant digits."""
         return Difference(**vars(super().rounded()), verdict=self.verdict)
 
 
