@@ -37,9 +37,8 @@ MaskParts parts_of(
   if (!mask.values) {
     return {Mask{before > 1}, Mask{asking > 1}, Mask{asking > 1}};
   }
-  const auto& mask_shape = mask.values->shape();
-  mx::Shape shape(
-      mask_shape.begin(), mask_shape.end() - std::min<int>(2, mask_shape.size()));
+  const auto& dims = mask.values->shape();
+  mx::Shape shape(dims.begin(), dims.end() - std::min<int>(2, dims.size()));
   shape.insert(shape.end(), {tokens, rows + tokens});
   const auto whole = mx::broadcast_to(*mask.values, shape, s);
   const int lines = int(shape.size()) - 2, columns = lines + 1;

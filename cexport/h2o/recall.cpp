@@ -171,23 +171,20 @@ class RowSwap {
         policy,
         {scores_.data(), entries.positions, entries.novelty, nullptr, stays_.data()}, size,
         step_.seen() - policy.recent_budget, importance_.data());
-    std::vector<int> candidates;
+    std::vector<int> picks;
     for (int entry = 0; entry < size; ++entry) {
       if (importance_[entry] != std::numeric_limits<float>::infinity()) {
-        candidates.push_back(entry);
+        picks.push_back(entry);
       }
     }
-    count = std::min(count, candidates.size());
-    std::partial_sort(
-        candidates.begin(), candidates.begin() + count, candidates.end(),
-        [&](int a, int b) {
-          return importance_[a] != importance_[b]
-                     ? importance_[a] < importance_[b]
-                     : entries.positions[a] < entries.positions[b];
-        });
-    candidates.resize(count);
-    std::sort(candidates.begin(), candidates.end());
-    return candidates;
+    count = std::min(count, picks.size());
+    std::partial_sort(picks.begin(), picks.begin() + count, picks.end(), [&](int a, int b) {
+      return importance_[a] != importance_[b] ? importance_[a] < importance_[b]
+                                              : entries.positions[a] < entries.positions[b];
+    });
+    picks.resize(count);
+    std::sort(picks.begin(), picks.end());
+    return picks;
   }
 
   void store(const VectorLayout& layout, cpu::RowsView vector, char* row) {

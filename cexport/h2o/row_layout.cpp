@@ -216,10 +216,9 @@ int64_t value_dim_of(const RowFormat& format, mx::Dtype dtype, int width, int ke
   }
   const cpu::Element element = cpu::element_of(dtype);
   const VectorLayout key{key_dim, format.key_bits, format.group_size, element, 0};
-  const int64_t value_bits = 8 * (int64_t(width) * 4 - key.bytes());
+  const int64_t bits = 8 * (int64_t(width) * 4 - key.bytes());
   const int64_t group = group_bits(format.value_bits, format.group_size, element);
-  return value_bits > 0 && value_bits % group == 0 ? value_bits / group * format.group_size
-                                                   : 0;
+  return bits > 0 && bits % group == 0 ? bits / group * format.group_size : 0;
 }
 
 Layouts make_layouts(

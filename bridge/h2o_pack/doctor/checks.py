@@ -59,11 +59,7 @@ def compiled_module(machine: Surroundings) -> Finding:
     remedy = "Run: pip install --force-reinstall --no-deps h2o-pack (in a checkout: make)"
     result = machine.run(machine.executable, "-c", IMPORT)
     if result is None:
-        return problem(
-            name,
-            f"the Python that should import the module is missing ({machine.executable})",
-            remedy,
-        )
+        return problem(name, f"Python is missing ({machine.executable})", remedy)
     if result.code is None:
         return problem(name, f"importing it fails: {result.line}", remedy)
     if result.code < 0:

@@ -289,11 +289,10 @@ def known_fitting(
         model = as_model(entry) if entry.weights_bytes < limit else None
         if model is None:
             continue
-        candidate = workload.of_model(model)
+        work = workload.of_model(model)
         # The quick plan is never larger than the exact one, so it rules out most models.
         if all(
-            planned(candidate, backend, earlier=earlier).total <= limit
-            for earlier in (False, True)
+            planned(work, backend, earlier=earlier).total <= limit for earlier in (False, True)
         ):
             return entry
     return None

@@ -432,10 +432,8 @@ def strays(package: Path, folder: str, bundled: Manifest) -> Iterator[UsersFile]
     names = {f"{folder}/{file.path}" for file in bundled.files} | {f"{folder}/{MODEL_MANIFEST}"}
     for path in listed(package, folder):
         if path not in names:
-            consequence = (
-                ", and mlx-swift-lm would load it" if path.endswith(".safetensors") else ""
-            )
-            yield UsersFile(path, f"was added{consequence}")
+            extra = ", and mlx-swift-lm would load it" if path.endswith(".safetensors") else ""
+            yield UsersFile(path, f"was added{extra}")
 
 
 VENDOR_STATES = {

@@ -220,8 +220,7 @@ def _check(preset: Preset) -> None:
         where = f"experiment {experiment.id}"
         if experiment.ask != "nothing" and not experiment.depths:
             raise usage_error(
-                f"{where}: depths is missing",
-                "List the depths at which facts are put into the text.",
+                f"{where}: depths is missing", "List the depths at which facts are put."
             )
         if (experiment.task in ("prompts", "chat")) != bool(experiment.ways):
             raise usage_error(

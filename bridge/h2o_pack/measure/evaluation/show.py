@@ -215,13 +215,11 @@ def save_pictures(report: Report, folder: Path) -> list[Path]:
     budgets = sorted({cell.budget_rows for cell in cells})
     middle = budgets[len(budgets) // 2]
     names = (group.baseline, *_WANTED)
-    picture_cells = [
-        c for c in cells if c.budget_rows == middle and c.contender in names
-    ] or cells
+    maps = [c for c in cells if c.budget_rows == middle and c.contender in names] or cells
     panels = [
         [Panel(f"{cell.title}, {cell.rows} rows", cell.kept, cell.length, len(cell.kept))]
-        for cell in picture_cells[:_SHOWN]
+        for cell in maps[:_SHOWN]
     ]
     words = Labels(group.title, "position in the text", "layer", "share of rows kept")
-    height = 0.8 + 0.14 * len(picture_cells[0].kept)
+    height = 0.8 + 0.14 * len(maps[0].kept)
     return [save_maps(folder / KEPT, panels, words, inches=(8.2, height))]
