@@ -50,7 +50,7 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def optional(self) -> bool:
-        """Whether the user may leave it empty: no ranges, all layers, no folder."""
+        """Whether a user may leave the setting empty: no ranges, all layers, no folder."""
         return self.type in ("ranges", "layers", "folder")
 
 

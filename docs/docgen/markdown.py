@@ -56,7 +56,7 @@ def replaced(page: str, name: str, between: str) -> str:
     """Return a page with another text between the marks `<!-- NAME: begin -->` and end.
 
     Raises:
-        ValueError: it lacks them.
+        ValueError: the page lacks the marks.
 
     """
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"

@@ -398,6 +398,6 @@ def setting(field: Field) -> Decorator:
 
 
 def settings(*names: str) -> Decorator:
-    """Return the options of these settings, or of all but max_size."""
+    """Return the options of the named settings; without names, of all but max_size."""
     fields = [f for f in FIELDS if (f.name in names if names else f is not MAX_KV)]
     return together(*(setting(field) for field in fields))

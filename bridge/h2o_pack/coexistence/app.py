@@ -38,7 +38,7 @@ class Requirement:
     high: Version = ()
 
     def allows(self, other: Requirement) -> bool:
-        """Whether one version can satisfy both; True for a branch, whose version is unknown."""
+        """Whether a version can satisfy both requirements; True for a branch (version unknown)."""
         have_limits = self.high and other.high
         return not have_limits or max(self.low, other.low) < min(self.high, other.high)
 
@@ -216,7 +216,7 @@ def read_openstep(content: str) -> Any:
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> Table:
-    """Make a dictionary of its pairs; ValueError if a key occurs twice."""
+    """Make a dictionary of pairs; ValueError if a key occurs twice."""
     if len(dict(pairs)) < len(pairs):
         raise ValueError("a key occurs twice")
     return dict(pairs)

@@ -152,7 +152,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_same(entry: Path, target: Path) -> bool:
-    """Whether both are the same file, which the new folder took over."""
+    """Whether both paths are one file: the new folder has linked the earlier one's file."""
     try:
         return os.path.samestat(entry.lstat(), target.lstat())
     except OSError:

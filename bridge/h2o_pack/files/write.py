@@ -59,7 +59,7 @@ def exclusive(output: Path) -> Iterator[None]:
 
 @contextmanager
 def in_turn(lock: FileLock, say: Callable[[str], None], holder: str) -> Iterator[None]:
-    """Hold a lock; if another program holds it, say so (`other`) and wait."""
+    """Hold a lock; if another program, the `holder`, holds it, say so and wait."""
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -215,7 +215,7 @@ def refuse_others(folder: Path) -> None:
 
 
 def refuse_owned_by_others(output: Path) -> None:
-    """Refuse a folder of another user, whose files in it could not all be moved."""
+    """Refuse a folder of another user, because some of its files could not be moved."""
     if output.exists() and output.stat().st_uid != os.geteuid():
         raise output_error(
             f"{output} belongs to another user",

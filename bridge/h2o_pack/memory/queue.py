@@ -196,7 +196,7 @@ class Backend:
         """The most dispatches that are queued and not done.
 
         MLX ends a task when it has enough dispatches, or when its inputs have enough elements.
-        This takes the rule that ends tasks first on average over the graph. The operation that
+        The rule that ends tasks earlier, on average over the graph, counts. The operation that
         ends a task belongs to it, so that a task has more elements than the limit: on average
         sum(e^2) / (2 sum(e)) more, for operations with e elements (the mean excess of a renewal
         process).
@@ -307,7 +307,7 @@ class CPUKit(Kit):
         return graph.within(x, dispatches=3)
 
     def head_norm(self, x: Buffer, size: int) -> Buffer:
-        """Queue an RMS norm of queries or keys, in the same way."""
+        """Queue an RMS norm of queries or keys, which has the same operations."""
         return self.norm(x, size)
 
     def rope(self, x: Buffer, heads: int, dim: int) -> Buffer:

@@ -250,8 +250,8 @@ class Watch:
     def width(self, layer: Module) -> int:
         """Return the width of a layer's feed-forward; with experts, the width for one token.
 
-        This is the number of inputs of the projections that give hidden states, preferably of
-        projections whose inputs have another size than hidden states.
+        This is the number of inputs of projections to hidden states. Projections from hidden
+        states count only if there are no others.
         """
         inner, equal = 0, 0
         for part in children(layer):

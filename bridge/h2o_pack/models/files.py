@@ -157,7 +157,7 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
 
 
 def described(fields: object, data: int) -> tuple[int, int]:
-    """Return the bytes of a tensor in a file with `data` bytes; ValueError if impossible."""
+    """Return where a tensor's bytes begin and end in `data` bytes; ValueError if impossible."""
     if not isinstance(fields, dict):
         raise ValueError(f"is {shown(fields)} but should be an object")  # noqa: TRY004
     dtype, shape = fields.get("dtype"), fields.get("shape")

@@ -178,7 +178,7 @@ class ModelRun:
 
 @contextmanager
 def without_compiling() -> Iterator[None]:
-    """Keep MLX from compiling fused operations, which takes longer than a short run."""
+    """Keep MLX from compiling fused operations: compiling takes longer than a short run."""
     import mlx.core as mx
 
     mx.disable_compile()

@@ -175,7 +175,7 @@ def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> b
 
 
 def spreads(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> list[float]:
-    """Return how much moving the weights changes each exchange's gap at most.
+    """Return the largest change of each exchange's gap when the weights are moved.
 
     If no run with moved weights kept both rows of an exchange, the exchange gets the largest
     change of all others.

@@ -349,7 +349,7 @@ def require_tokens(value: int, most: int, flag: str, model: Model) -> None:
 def largest(limit: int, most: int, bytes_of: Callable[[int], int], step: int = 1) -> int:
     """Return the largest value up to `most` whose planned bytes fit; 0 if none do.
 
-    planned: bytes for a value, which must not fall as the value grows. step: values are
+    bytes_of: bytes for a value; they must not fall as the value grows. step: values are
     multiples of it.
     """
     low, high = 0, most // step

@@ -84,8 +84,8 @@ class CopiedPath:
 class Guard:
     """Files that compile only if a condition of the preprocessor holds.
 
-    paths may end in a pattern, and `without` are names to leave out; together they are `count`
-    files, so that a file that upstream adds or moves is noticed. condition is one of Apple's
+    paths may end in a pattern. without: names to leave out. count: the number of files that
+    are left, so that a file that upstream adds or moves is noticed. condition: one of Apple's
     TargetConditionals.h. version: the version of the package.
     """
 

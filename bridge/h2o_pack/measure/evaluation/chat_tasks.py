@@ -289,9 +289,9 @@ _TASKS: dict[str, Callable[[Conversation], tuple[Asking, ...]]] = {
 
 
 def chat_askings(way: Way, _tokens: Tokens, conversation: Conversation) -> tuple[Asking, ...]:
-    """Return the turns that ask a conversation in one of the ways.
+    """Return the turns in which the facts of a conversation are asked for.
 
-    Raises UserError: conversations cannot be asked in this way.
+    Raises UserError: `way` is not a way to ask in a conversation.
     """
     if way not in _TASKS:
         remedy = f"Choose from: {', '.join(_TASKS)}."

@@ -290,7 +290,7 @@ class CacheFactory:
         def takes(rows: int) -> int:
             try:
                 return self.bytes(contender.with_rows(rows), length)
-            except H2OError:  # too few rows for the budgets: 0 bytes make the search go up
+            except H2OError:  # too few rows for the budgets: 0 bytes let the search try more
                 return 0
 
         return bisect.bisect_right(range(1, _MOST_ROWS), limit, key=takes)

@@ -250,9 +250,9 @@ Asking = tuple[Turn, ...]
 
 
 def askings(way: Way, tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    """Return the turns that ask a sample in a way; each `Asking` uses a copy of the caches.
+    """Return the turns that ask for a sample's facts; each `Asking` uses a copy of the caches.
 
-    Raises UserError: the sample cannot be asked in this way.
+    Raises UserError: `way` is only for conversations.
     """
     if way not in _WAYS:
         raise usage_error(

@@ -329,7 +329,7 @@ class LayerCache:
     def _attend_in_parts(
         self, queries: mx.array, mask: mx.array | str | None, **options: Any
     ) -> mx.array:
-        """Write the first tokens and attend, recall for the last tokens, then do these."""
+        """Write the first tokens and attend; recall; then do the same with the last tokens."""
         keys, values, asking = self._take_deferred()
         tokens, before = keys.shape[2], keys.shape[2] - asking
         size = self.config.max_size
@@ -444,7 +444,7 @@ def masks(
 
 
 def _first_rows(rows: mx.array, count: int) -> mx.array:
-    """Return the first `count` rows; a row of zeros if 0, as MLX 0.31 saves no empty array."""
+    """Return the first `count` rows; for 0, a row of zeros: MLX 0.31 saves no empty array."""
     if count == 0:
         return mx.zeros((*rows.shape[:2], 1, rows.shape[3]), rows.dtype)
     return rows if rows.shape[2] == count else rows[:, :, :count]
