@@ -7,8 +7,8 @@ typedef uint8_t Bytes __attribute__((vector_size(H2O_LANES)));
 typedef uint8_t HalfBytes __attribute__((vector_size(H2O_LANES / 2)));
 typedef uint16_t BytePairs __attribute__((vector_size(H2O_LANES)));
 
-/// Widens twofold in each step, because compilers have instructions for that but not for
-/// fourfold.
+/// Doubles the width in each step, because processors have instructions for that, but not for
+/// widening bytes to words at once.
 H2O_INLINE Vector widen_bytes(Bytes bytes) {
   HalfWords wide = __builtin_convertvector(bytes, HalfWords);
   return __builtin_convertvector(__builtin_convertvector(wide, IntVector), Vector);

@@ -52,7 +52,7 @@ bool Constants::is_set(int index) const {
 
 namespace {
 
-/// A lock, because evaluations dispatch from several threads.
+/// The dispatched pipelines; locked, because evaluations dispatch from several threads.
 struct Dispatched {
   std::mutex mutex;
   std::map<std::string, PipelineThreads> pipelines;

@@ -1,5 +1,5 @@
-/// How a format writes calls in the text of a reply, as far as mlx-swift-lm's parser of the format
-/// does not contain it.
+/// What mlx-swift-lm's parser of a format does not say about how calls are written in the text of
+/// a reply.
 struct ToolCallLayout {
     /// The mark before each call of a block that may contain several calls.
     var callMark: String?
@@ -11,7 +11,7 @@ struct ToolCallLayout {
     var isList = false
     /// Whether a call may be a JSON object without marks.
     var allowsBareJSON = false
-    /// Whether the parser accepts a call that was cut off.
+    /// Whether a call without its end is malformed, although the parser accepts it.
     var needsEnd = false
 }
 
