@@ -38,7 +38,7 @@ class Requirement:
     high: Version = ()
 
     def allows(self, other: Requirement) -> bool:
-        """Whether a version can satisfy both requirements; True for a branch of unknown version."""
+        """Whether a version can satisfy both requirements; True if one of them is a branch."""
         have_limits = self.high and other.high
         return not have_limits or max(self.low, other.low) < min(self.high, other.high)
 
