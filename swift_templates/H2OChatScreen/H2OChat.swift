@@ -276,9 +276,9 @@ public final class H2OChat {
         saving?.cancel()
         reading?.cancel()
         await session.cancel()
-        let left = folder?[conversation]
+        let openFolder = folder?[conversation]
         if await session.messages.contains(where: { $0.role == .user }) {
-            try? await left?.save(session, wasReplying ? .cut : ending)
+            try? await openFolder?.save(session, wasReplying ? .cut : ending)
         }
         await open(id, on: session.model)
         conversations = folder?.conversations ?? []

@@ -117,9 +117,9 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
         case 200 where !piece.isWholeFile:
             return .serverWithoutRanges(path: piece.path)
         case 200, 206:
-            let whole = statedSize ?? (piece.isWholeFile ? max(Int(size), piece.fileSize) : nil)
-            guard let whole, whole != piece.fileSize else { return nil }
-            return .serverSize(expected: piece.fileSize, found: whole, path: piece.path)
+            let fileSize = statedSize ?? (piece.isWholeFile ? max(Int(size), piece.fileSize) : nil)
+            guard let fileSize, fileSize != piece.fileSize else { return nil }
+            return .serverSize(expected: piece.fileSize, found: fileSize, path: piece.path)
         case 416:
             return .serverSize(expected: piece.fileSize, found: statedSize ?? 0, path: piece.path)
         default:

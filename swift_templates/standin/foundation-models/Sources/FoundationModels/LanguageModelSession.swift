@@ -40,9 +40,9 @@ public final class LanguageModelSession: Sendable {
         to prompt: String, options: GenerationOptions = GenerationOptions(),
         contextOptions: ContextOptions = ContextOptions()
     ) async throws -> Response<String> {
-        let made = Transcript.Prompt(
+        let entry = Transcript.Prompt(
             segments: Prompt(prompt).segments, options: options, contextOptions: contextOptions)
-        let reply = try await reply(to: made, schema: nil) { _ in }
+        let reply = try await reply(to: entry, schema: nil) { _ in }
         return Response(content: reply.text, reply)
     }
 
@@ -53,11 +53,11 @@ public final class LanguageModelSession: Sendable {
         contextOptions: ContextOptions = ContextOptions(includeSchemaInPrompt: true)
     ) async throws -> Response<Content> {
         let schema = Content.generationSchema
-        let made = Transcript.Prompt(
+        let entry = Transcript.Prompt(
             segments: Prompt(prompt).segments, options: options,
             responseFormat: Transcript.ResponseFormat(schema: schema),
             contextOptions: contextOptions)
-        let reply = try await reply(to: made, schema: schema) { _ in }
+        let reply = try await reply(to: entry, schema: schema) { _ in }
         return Response(content: try Content(GeneratedContent(json: reply.text)), reply)
     }
 
@@ -66,13 +66,13 @@ public final class LanguageModelSession: Sendable {
         to prompt: String, options: GenerationOptions = GenerationOptions(),
         contextOptions: ContextOptions = ContextOptions()
     ) -> ResponseStream {
-        let made = Transcript.Prompt(
+        let entry = Transcript.Prompt(
             segments: Prompt(prompt).segments, options: options, contextOptions: contextOptions)
         let (snapshots, parts) = AsyncThrowingStream<ResponseStream.Snapshot, any Error>
             .makeStream()
         let task = Task {
             do {
-                _ = try await reply(to: made, schema: nil) { text in
+                _ = try await reply(to: entry, schema: nil) { text in
                     parts.yield(ResponseStream.Snapshot(content: text))
                 }
                 parts.finish()
@@ -131,11 +131,11 @@ extension LanguageModelCapabilities {
     fileprivate func check(
         _ prompt: Transcript.Prompt, schema: GenerationSchema?, tools: Bool
     ) throws {
-        let asked: [(Capability, Bool)] = [
+        let needs: [(Capability, Bool)] = [
             (.toolCalling, tools), (.guidedGeneration, schema != nil),
             (.reasoning, prompt.contextOptions.reasoningLevel != nil),
         ]
-        for (capability, isAsked) in asked where isAsked && !contains(capability) {
+        for (capability, isNeeded) in needs where isNeeded && !contains(capability) {
             throw LanguageModelError.unsupportedCapability(
                 .init(capability: capability, debugDescription: "\(capability)"))
         }
@@ -268,12 +268,12 @@ struct BoundExecutor: Sendable {
     private static let shared = Mutex([AnySendableKey: any LanguageModelExecutor]())
 
     init<Model: LanguageModel>(of model: Model) {
-        let made = Result { try Self.executor(of: model) }
+        let executor = Result { try Self.executor(of: model) }
         run = { request, channel in
-            try await made.get().respond(to: request, model: model, streamingInto: channel)
+            try await executor.get().respond(to: request, model: model, streamingInto: channel)
         }
         prewarm = { transcript in
-            try? made.get().prewarm(model: model, transcript: transcript)
+            try? executor.get().prewarm(model: model, transcript: transcript)
         }
     }
 
@@ -284,10 +284,10 @@ struct BoundExecutor: Sendable {
         }
         return try shared.withLock { executors in
             let key = AnySendableKey(configuration)
-            if let known = executors[key] as? Model.Executor { return known }
-            let made = try Model.Executor(configuration: configuration)
-            executors[key] = made
-            return made
+            if let executor = executors[key] as? Model.Executor { return executor }
+            let executor = try Model.Executor(configuration: configuration)
+            executors[key] = executor
+            return executor
         }
     }
 
