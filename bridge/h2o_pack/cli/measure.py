@@ -181,7 +181,7 @@ def profile(
 @click.option(
     "--recall",
     is_flag=True,
-    help="Also list the layers that should recall: those that attend beyond their rows.",
+    help="Also list the layers that should recall: those that find a repeated passage.",
 )
 @click.option("--output", type=PATH, default=Path("budgets.json"), help="File to write.")
 @sample_options

@@ -1,6 +1,7 @@
-"""Budgets from a profile: the published rule, how far attention looks, where recall pays."""
+"""Budgets from a profile: the published rule, how far attention looks, layers that recall."""
 
 import json
+import math
 import warnings
 from pathlib import Path
 
@@ -21,16 +22,16 @@ from h2o_pack.measure.profiling.rules import (
     heavy_share,
     layer_rows,
     layer_shares,
-    recalling_layers,
     split,
 )
+from h2o_pack.measure.profiling.run import PASSAGE
 from h2o_py.budgets import Budgets, load_budgets, read_budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import POLICIES, H2OConfig
 from h2o_py.errors import H2OBudgetsError, H2OConfigWarning
 from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
 from tests.bridge import schemas
-from tests.bridge.measure.profiles import pieces, profiled
+from tests.bridge.measure.profiles import attention_of, pieces, profiled
 from tests.h2o_py.small_models import small_model
 
 shares = st.floats(0.3, 0.7)
@@ -387,45 +388,35 @@ def test_the_command_writes_what_caches_read(run, tmp_path):
 # Recall
 
 
-FEW_WINDOWS = (8, 64, 512)
+def test_votes_are_squares_of_the_largest_probability_of_a_query(monkeypatch):
+    model, (piece,) = small_model("gemma3_text"), pieces(count=1)
+    profile, _ = profiled(model, [piece])
+    first = len(piece) // 4
+    repeated = [*piece[:-PASSAGE], *piece[first : first + PASSAGE]]
+    by_layer = attention_of(model, repeated, monkeypatch)
+    for layer in profile.full:
+        probabilities = by_layer[layer.index][0]
+        largest = probabilities[:, -PASSAGE:, first : first + PASSAGE].max(axis=1)
+        assert layer.votes == pytest.approx(float((largest**2).sum()), rel=1e-4)
 
 
-def losing(index, lost):
-    """A layer that loses so much at 64 rows."""
-    return Reach(index, FEW_WINDOWS, (1.0, lost, 0.0))
+def test_a_layer_that_no_longer_sees_the_passage_gives_no_votes():
+    observed = attention.ObservedAttention(mx.zeros((2, 4, 8)), 1, 20, None)
+    assert attention.votes(observed, 11, 4) == 0
+    assert attention.votes(observed, 12, 4) == pytest.approx(2 * 4 / 64)
 
 
-def chosen(*lost, rows=64):
-    layers = [losing(index, share) for index, share in enumerate(lost)]
-    return recalling_layers(layers, dict.fromkeys(range(len(lost)), rows))
-
-
-def test_layers_that_look_past_their_rows_more_than_the_mean_are_chosen():
-    assert chosen(0.1, 0.02, 0.5, 0.01) == (2,)
-    assert chosen(0.3, 0.02, 0.5, 0.01) == (0, 2)
-
-
-def test_layers_that_look_back_alike_are_all_chosen():
-    assert chosen(0.1, 0.1, 0.1) == (0, 1, 2)
-
-
-def test_no_layer_is_chosen_where_nothing_is_lost():
-    assert chosen(0.1, 0.5, rows=512) == ()
-
-
-def test_a_layers_own_rows_count():
-    layers = [losing(0, 0.4), losing(1, 0.4)]
-    assert recalling_layers(layers, {0: 64, 1: 512}) == (0,)
+def test_sinks_take_part_of_the_votes():
+    observed = attention.ObservedAttention(mx.zeros((1, 4, 8)), 1, 8, mx.array([math.log(8)]))
+    assert attention.votes(observed, 0, 4) == pytest.approx(4 / 256)
 
 
 @pytest.fixture
 def uneven(tmp_path):
-    """A profile.json of a small model, of whose full layers 1 and 3 the third looks back."""
+    """A profile.json of a small model, in which layer 3 finds passages."""
     profile, _ = profiled(small_model("gemma3_text"))
     document = msgspec.to_builtins(profile)
-    sizes = document["windows"]
-    document["layers"][1]["beyond"] = [0.1 * (1 - i / len(sizes)) for i in range(len(sizes))]
-    document["layers"][3]["beyond"] = [0.9 * (1 - i / len(sizes)) for i in range(len(sizes))]
+    document["layers"][1]["votes"], document["layers"][3]["votes"] = 0.04, 1.0
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(document))
     return path
@@ -444,16 +435,14 @@ def test_budgets_name_the_layers_only_if_asked(run, tmp_path, uneven, measure):
     assert budgets.recall == (3,)
     assert read_budgets(budgets.to_dict(), budgets.source) == budgets
     shown = run("budgets", *flags, "--recall")
-    assert "layers in which recall pays: 3" in shown.stdout
+    assert "layers that recall: 3" in shown.stdout
 
 
-def test_a_profile_marks_the_layers_for_a_few_sizes(uneven):
+def test_a_profile_marks_the_layers_that_recall(uneven):
     profile = msgspec.json.decode(uneven.read_bytes(), type=Profile)
     tables = {table.title: table for table in show.sections(profile)}
-    table = tables["Layers in which recall pays"]
-    assert table.header == ("layer", "9 rows", "18 rows", "37 rows")
-    marked = {row[0]: [cell.endswith(", recall") for cell in row[1:]] for row in table.rows}
-    assert marked == {"1": [False] * 3, "3": [True] * 3}
+    table = tables["Layers that find a repeated passage"]
+    assert table.rows == (("1", "0.04", ""), ("3", "1.00", "recall"))
 
 
 @pytest.mark.parametrize("recall", [3, [1, 1], [2, 1], [-1], [4], ["1"], [True], [0.0], {}])

@@ -213,6 +213,7 @@ class LayerTally:
         self._windows = windows(tokens)
         self._beyond: list[Array] = []
         self._outside: Array = np.zeros(len(self._windows))
+        self.votes: list[float] = []
         self._kv_heads = 0
         self.heads = 0
 
@@ -264,6 +265,7 @@ class LayerTally:
             accumulated=report.mean(self._received),
             accumulated_evenly=report.mean(self._expected),
             beyond=tuple(np.mean(self._beyond, axis=0).tolist()),
+            votes=float(np.mean(self.votes)),
             heads=tuple(
                 HeadProfile(i, i // group, Figures(*row))
                 for i, row in enumerate(by_sample.mean(axis=0).tolist())
@@ -312,6 +314,23 @@ class ObservedAttention:
     kv_heads: int
     end: int
     sinks: mx.array | None
+
+
+def votes(observed: ObservedAttention, first: int, count: int) -> float:
+    """Return the votes of the last `count` queries for the `count` tokens from `first` on.
+
+    As in recall, a token gets each query head's largest probability, squared. The sum is 0 if
+    the layer no longer sees the first of these tokens.
+    """
+    logits = observed.logits[:, -count:]
+    column = first - (observed.end - logits.shape[-1])
+    if column < 0:
+        return 0.0
+    total = mx.logsumexp(logits, axis=-1, keepdims=True)
+    if observed.sinks is not None:
+        total = mx.logaddexp(total, observed.sinks.astype(mx.float32)[:, None, None])
+    probabilities = mx.exp(logits[..., column : column + count] - total)
+    return float((probabilities.max(axis=1) ** 2).sum())
 
 
 Watch = Callable[[int, ObservedAttention], None]

@@ -127,6 +127,10 @@ class LayerProfile:
             "first tokens do not count."
         ),
     ]
+    votes: Annotated[
+        Amount,
+        doc("Votes, counted as in recall, that a repeated passage gives its first occurrence."),
+    ]
     heads: Annotated[tuple[HeadProfile, ...], doc("Query heads.")]
 
 

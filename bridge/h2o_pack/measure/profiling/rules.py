@@ -1,4 +1,4 @@
-"""Makes budgets by layer from a profile, by concentration or by reach, and picks recall layers.
+"""Makes budgets by layer from a profile, and selects the layers that recall.
 
 The reach of a layer is how far back its attention looks.
 """
@@ -239,20 +239,17 @@ def layer_rows(
     return by_layer
 
 
-def lost_shares(reaches: Sequence[Reach], rows: Mapping[int, int]) -> dict[int, float]:
-    """Return the share of attention that each layer loses with its rows, by layer index."""
-    # Rounding keeps the last bits of sums from making equal layers differ.
-    return {reach.index: round(reach.lost(rows[reach.index]), _DIGITS) for reach in reaches}
+RETRIEVING = 0.05
 
 
-def recalling_layers(reaches: Sequence[Reach], rows: Mapping[int, int]) -> tuple[int, ...]:
-    """Return the indices of the layers in which recall pays.
+def recalling_layers(profile: Profile) -> tuple[int, ...]:
+    """Return the indices of the layers that find a repeated passage.
 
-    These lose at least the mean of all layers; there are none if no layer loses attention.
+    These are the layers with full attention that give it at least RETRIEVING of the most votes
+    of a layer.
     """
-    lost = lost_shares(reaches, rows)
-    mean = round(sum(lost.values()) / len(lost), _DIGITS)
-    return tuple(sorted(index for index, share in lost.items() if share >= mean and share > 0))
+    most = max((layer.votes for layer in profile.full), default=0.0)
+    return tuple(layer.index for layer in profile.full if layer.votes >= RETRIEVING * most > 0)
 
 
 Measure = Literal["concentration", "entropy", "reach"]
@@ -270,7 +267,7 @@ class BudgetsRequest:
     max_kv: rows per KV head of each layer; with `measure` "reach", their average. measure: the
     figure that layers are compared by. "concentration" and "entropy" decide the share of a
     layer's rows that heavy hitters get; "reach" decides the number of its rows, which the
-    policy splits. recall: whether to name the layers in which recall pays. output: the file to
+    policy splits. recall: whether to select the layers that recall. output: the file to
     write.
     """
 
@@ -298,7 +295,7 @@ class BudgetsResult(Result):
     ]
     recall: Annotated[
         tuple[int, ...] | None,
-        doc("Indices of the layers in which recall pays; null if not asked for."),
+        doc("Indices of the layers that should recall; null if not asked for."),
     ] = None
 
 
@@ -317,7 +314,7 @@ def make_budgets(
             f"{measured.model} cannot use H2O caches: {measured.unfit}", "Choose another model."
         )
     results = _by_rule(measured, request)
-    recall = _recalling(measured, results, request) if request.recall else None
+    recall = recalling_layers(measured) if request.recall else None
     if request.output is not None:
         layer_budgets = budgets(results, measured.caches, recall)
         with writing(request.output):
@@ -344,16 +341,6 @@ def _by_rule(profile: Profile, request: BudgetsRequest) -> dict[int, LayerResult
     return layer_shares(measures, rows, sinks)
 
 
-def _recalling(
-    profile: Profile, results: dict[int, LayerResult], request: BudgetsRequest
-) -> tuple[int, ...]:
-    rows = {
-        index: request.max_kv if layer.max_size is UNSET else layer.max_size
-        for index, layer in results.items()
-    }
-    return recalling_layers(reaches(profile), rows)
-
-
 def print_budgets(result: BudgetsResult, console: Console) -> None:
     """Show the table of budgets, and what is known about them."""
     reach = result.measure == "reach"
@@ -376,6 +363,6 @@ def print_budgets(result: BudgetsResult, console: Console) -> None:
     )
     if result.recall is not None:
         layers = ", ".join(map(str, result.recall)) or "none"
-        console.print(f"layers in which recall pays: {layers}", markup=False)
+        console.print(f"layers that recall: {layers}", markup=False)
     if result.output is not None:
         console.print(f"written to {result.output}", markup=False)

@@ -29,6 +29,8 @@ from h2o_py.routing import routed
 
 CHUNK = 128
 """Tokens read at once; fewer tokens need less memory for their attention."""
+PASSAGE = 32
+"""Tokens of the repeated passage, as many as ask in a prompt by default."""
 _MAPPED_LAYERS = 4
 
 
@@ -85,6 +87,8 @@ def profile_model(
             _read(model, piece, watch)
             for tally in tallies.values():
                 tally.end_sample()
+            for index, votes in _votes(model, piece).items():
+                tallies[index].votes.append(votes)
         heads = {i: tally.heads for i, tally in tallies.items() if not tally.empty}
         step, missing = _timed(model, pieces[0], heads, options, say)
     layers = tuple(
@@ -124,6 +128,20 @@ def _read(model: Any, piece: list[int], watch: attention.Watch) -> None:
     for i in range(count):
         chunk = piece[len(piece) * i // count : len(piece) * (i + 1) // count]
         mx.eval(model(mx.array([chunk]), cache=caches))
+
+
+def _votes(model: Any, piece: list[int]) -> dict[int, float]:
+    """Return each layer's votes for a passage of the piece, which is repeated at its end."""
+    count, first = min(PASSAGE, len(piece) // 4), len(piece) // 4
+    text = [*piece[:-count], *piece[first : first + count]]
+    votes: dict[int, float] = {}
+
+    def watch(layer: int, observed: attention.ObservedAttention) -> None:
+        if observed.end == len(text):
+            votes[layer] = attention.votes(observed, first, count)
+
+    _read(model, text, watch)
+    return votes
 
 
 def _timed(

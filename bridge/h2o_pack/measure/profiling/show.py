@@ -13,7 +13,7 @@ from h2o_pack.measure.pictures import Labels, Panel, require_matplotlib, save_ma
 from h2o_pack.measure.profiling.attention import AN_OCTAVE, SINKS
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.report import PARTS, SHARES, LayerProfile, Profile, StepTime
-from h2o_pack.measure.profiling.rules import lost_shares, reaches, recalling_layers
+from h2o_pack.measure.profiling.rules import RETRIEVING, recalling_layers
 from h2o_pack.measure.profiling.run import AttentionMap, run
 from h2o_pack.measure.tables import (
     Table,
@@ -29,7 +29,6 @@ LAYER_DEPTH = 3
 """Depth of nesting, in profile.json, at which each value gets a line: a layer's figures."""
 _MIB = 1 << 20
 _MOST_SHOWN = 7
-RECALL_PARTS = (16, 8, 4)
 """The numbers of rows for which recall is considered: a sample's tokens divided by these."""
 
 
@@ -117,30 +116,17 @@ def _reach(profile: Profile) -> Table:
 
 
 def _recall(profile: Profile) -> Table:
-    layers = reaches(profile)
-    sizes = [max(1, profile.tokens // part) for part in RECALL_PARTS]
-    columns = []
-    for size in sizes:
-        rows = dict.fromkeys((layer.index for layer in layers), size)
-        recalling = recalling_layers(layers, rows)
-        shares = lost_shares(layers, rows)
-        total = sum(shares.values()) or 1.0
-        columns.append(
-            {
-                index: f"{share / total:.0%}{', recall' if index in recalling else ''}"
-                for index, share in shares.items()
-            }
-        )
-    rows_of = tuple(
-        (str(layer.index), *(column[layer.index] for column in columns)) for layer in layers
+    recalling = recalling_layers(profile)
+    rows = tuple(
+        (str(layer.index), f"{layer.votes:.2f}", "recall" if layer.index in recalling else "")
+        for layer in profile.full
     )
     note = (
-        "With a window of that many rows, the layers lose the attention on older tokens. A "
-        "cell is a layer's part of the sum that all layers lose. Recall pays in a layer whose "
-        "part is at least the mean: `h2o-pack budgets --recall` writes these layers."
+        "A passage of each sample is repeated at the sample's end. The votes, counted as in "
+        "recall, show which layers find the passage's first occurrence. `h2o-pack budgets "
+        f"--recall` selects the layers with at least {RETRIEVING:.0%} of the most votes."
     )
-    header = ("layer", *(f"{size:,} rows" for size in sizes))
-    return Table("Layers in which recall pays", header, rows_of, note)
+    return Table("Layers that find a repeated passage", ("layer", "votes", ""), rows, note)
 
 
 def _accumulated(profile: Profile) -> Table:
