@@ -18,6 +18,7 @@ from tests.conftest import DEMO
 from tests.h2o_py import core
 from tests.h2o_py.cases import BACKENDS, random_tokens, step
 from tests.messages import says
+from tests.nightly import nightly_except
 
 
 def test_archives_of_sessions_that_ended_go_but_for_those_to_keep(tmp_path):
@@ -79,17 +80,18 @@ def in_files(cache):
     return cache.archive.mark[1]
 
 
-@pytest.mark.parametrize("is_joined", [False, True])
+STORED = [
+    ("fast", 4, mx.float16),
+    ("fast", 8, mx.float32),
+    ("fast", 16, mx.bfloat16),
+    ("fallback", 4, mx.bfloat16),
+    ("fallback", 16, mx.float32),
+]
+CASES = [(*stored, is_joined) for is_joined in (False, True) for stored in STORED]
+
+
 @pytest.mark.parametrize(
-    ("name", "bits", "dtype"),
-    [
-        ("fast", 4, mx.float16),
-        ("fast", 8, mx.float32),
-        ("fast", 16, mx.bfloat16),
-        ("fallback", 4, mx.bfloat16),
-        ("fallback", 16, mx.float32),
-    ],
-    ids=str,
+    ("name", "bits", "dtype", "is_joined"), nightly_except(CASES[::3], CASES), ids=str
 )
 def test_a_cache_recalls_the_same_from_files_as_from_memory(
     tmp_path, name, bits, dtype, is_joined

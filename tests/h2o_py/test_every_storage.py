@@ -27,7 +27,7 @@ from tests.nightly import nightly_except
 SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 
 
-@pytest.fixture(params=STORAGES)
+@pytest.fixture(params=nightly_except(("dense", "k8v4", "r16h4"), STORAGES))
 def kv(request):
     return request.param
 
@@ -102,9 +102,6 @@ def test_what_was_handed_out_stays_as_it_was(kv):
     assert [array.tolist() for array in arrays] == before
 
 
-@pytest.mark.parametrize(
-    "kv", nightly_except(["dense", "k8v4", "r16h4"], STORAGES), indirect=True
-)
 def test_rows_are_written_in_place(kv):
     shape = {"kv_heads": 8, "heads": 8, "dim": 128}
     cache = filled(kv, 550, H2OConfig(512, recent_budget=128), **shape)

@@ -398,6 +398,7 @@ def test_a_call_that_mlx_or_metal_does_not_have_is_an_error(compiled):
         assert words in error.message
 
 
+@pytest.mark.nightly("test_a_function_that_libmlx_does_not_have_is_reported")
 def test_a_function_that_libmlx_keeps_to_itself_is_reported(compiled):
     errors, objects = compiled("out = mx::contiguous_copy_gpu(out, s);")
     assert errors == []
@@ -424,6 +425,7 @@ def test_the_wheels_are_of_the_mlx_of_python_and_of_that_in_mlx_swift():
     assert versions == [MLX_VERSION, pins()["mlx"].version]
 
 
+@pytest.mark.nightly("test_this_checkout_passes_all_that_needs_no_mac")
 def test_nothing_encodes_for_metal_in_a_simulator(tmp_path):
     compiler, nm = find_compiler(), find_nm()
     assert compiler

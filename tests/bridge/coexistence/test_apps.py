@@ -31,6 +31,7 @@ from tests.bridge.coexistence.packages import (
 from tests.bridge.plans import plan_of
 from tests.bridge.repositories import git
 from tests.bridge.trees import build_tree, write_model
+from tests.nightly import nightly_except
 
 pytestmark = pytest.mark.swift
 IMPORTS = ("MLX", "MLXLLM", "MLXLMCommon", "H2OTokenizers")
@@ -71,8 +72,10 @@ def package_with_vendor(folder: Path, version: str = "", *, offline: bool) -> Pa
     return package
 
 
-@pytest.mark.parametrize("offline", [False, True])
-@pytest.mark.parametrize("version", upstream_versions())
+LIBRARIES = [(version, offline) for version in upstream_versions() for offline in (True, False)]
+
+
+@pytest.mark.parametrize(("version", "offline"), nightly_except(LIBRARIES[:1], LIBRARIES))
 def test_all_libraries_of_upstream_stay_and_macros_where_they_can_be_built(
     tmp_path, version, offline
 ):

@@ -163,9 +163,7 @@ def test_all_rows_at_few_bits_differ_the_more_the_fewer_they_are():
         assert 0 < a["text_kl"] < b["text_kl"]
 
 
-@pytest.mark.nightly(
-    "test_evaluation_verdicts.py::test_a_window_that_lost_the_facts_is_called_worse"
-)
+@pytest.mark.nightly("test_evaluation_runs.py::test_a_preset_runs_and_gives_a_report")
 def test_facts_are_told_by_the_full_cache_and_not_by_a_window(demo):
     texts = samples(Shape(200, (0.1, 0.3), (0, 1)))
     ways = ["asked", "second_turn", "middle"]

@@ -29,9 +29,16 @@ def progress():
     return Quiet()
 
 
-@pytest.fixture(scope="module")
-def report(progress):
-    preset = load_preset("tiny").changed(seeds=(1, 2), samples=3)  # as few as give verdicts
+ELSEWHERE = "test_evaluation_runs.py, at sizes of a second, and the statistics below"
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param("tiny", marks=pytest.mark.nightly(ELSEWHERE))]
+)
+def report(request, progress):
+    preset = load_preset(request.param).changed(
+        seeds=(1, 2), samples=3
+    )  # as few as give verdicts
     return run(load_for_evaluation("demo"), preset, Share(), progress)
 
 

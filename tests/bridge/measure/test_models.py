@@ -15,6 +15,7 @@ from h2o_py.routing import routing_installed
 from tests.bridge import schemas
 from tests.bridge.trees import write_model
 from tests.messages import refused
+from tests.nightly import nightly_except
 
 ID = "someone/tiny"
 refusal = partial(refused, load, code=ExitCode.MODEL)
@@ -39,7 +40,9 @@ def on_hub(hub, folder) -> str:
     return ID
 
 
-@pytest.mark.parametrize("remote", [False, True], ids=["folder", "hub"])
+@pytest.mark.parametrize(
+    "remote", nightly_except([False], [False, True]), ids=["folder", "hub"]
+)
 def test_a_tokenizer_that_takes_all_memory_ends_another_process(hub, folder, remote):
     hostile(folder)
     name = on_hub(hub, folder) if remote else str(folder)
