@@ -138,7 +138,7 @@ class TestWithSwift:
             for case in level["cases"]:
                 assert case["comparisons"] >= case["layers"] * case["steps"]
 
-    @pytest.mark.nightly("test_a_build_that_fails_ends_parity")
+    @pytest.mark.nightly("test_a_build_that_fails_ends_parity_before_a_trace_is_recorded")
     def test_sources_that_do_not_compile_end_with_the_compilers_words(self, package):
         path = package / "Tests/H2OFoundationModelsTests/Fixture.swift"  # nothing needs it
         original = path.read_text("utf-8")
@@ -316,7 +316,9 @@ class TestFaults:
         assert ": first difference at layer 0, step " in result.stdout
 
 
-def test_a_build_that_fails_ends_parity(package, tmp_path, monkeypatch):
+def test_a_build_that_fails_ends_parity_before_a_trace_is_recorded(
+    package, tmp_path, monkeypatch
+):
     copy = tmp_path / "Demo"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns(".parity"))
     for name, body in (("swift", "echo 'a.swift: error: no such thing'; exit 1"), ("c++", "")):
@@ -325,9 +327,10 @@ def test_a_build_that_fails_ends_parity(package, tmp_path, monkeypatch):
         program.write_text(f"#!/bin/sh\n{body}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    result = parity(copy, "--level", "trace")
+    result = parity(copy, "--level", "op", "--level", "trace")
     assert result.exit_code == ExitCode.TOOL
     assert "a.swift: error: no such thing" in result.stderr
+    assert not (copy / ".parity/trace").exists()
 
 
 @pytest.mark.nightly("`make wheel`, which ci.yml runs for each change")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,12 +64,11 @@ def run_parity(
         stack.enter_context(warnings.catch_warnings())
         stack.enter_context(without_compiling())
         warnings.simplefilter("ignore", H2OConfigWarning)
-        host = build = None
+        build = None
         if program is not None:
             host = swift.prepare(root)
             progress("building the Swift package")
-            work = root / swift.WORK
-            build = stack.enter_context(swift.building(host, program, work, progress))
+            build = swift.build(host, program, root / swift.WORK, progress)
         runs = [
             ModelRun(root, record, model, build, progress).check(levels)
             for model in record.models
@@ -80,7 +78,7 @@ def run_parity(
         model=record.models[0].model,
         max_kv=record.models[0].config["max_size"],
         tokens=runs[0][0],
-        host=host.name if host else "",
+        host=build.host.name if build else "",
         levels=tuple(level for _, checked in runs for level in checked),
     )
 
@@ -89,14 +87,14 @@ def run_parity(
 class ModelRun:
     """Checks one model of a package at each level.
 
-    root: the package's folder. record: its lock. build: of its Swift tests, None without
+    root: the package's folder. record: its lock. build: its built Swift tests, None without
     Swift. progress: called with each step's name.
     """
 
     root: Path
     record: lock.Lock
     model: lock.LockedModel
-    build: Future[swift.Build] | None
+    build: swift.Build | None
     progress: Callable[[str], None]
 
     def check(self, levels: Collection[str]) -> tuple[int, list[Level]]:
@@ -115,12 +113,6 @@ class ModelRun:
         name = self.model.model if several else ""
         return tokens, [replace(level, model=name) for level in results]
 
-    def begin(self, step: str) -> None:
-        """Say which step begins, unless the build has failed meanwhile."""
-        if self.build is not None and self.build.done():
-            self.build.result()
-        self.progress(step)
-
     def check_caches(
         self, levels: Collection[str], described: ModelConfig, work: Path
     ) -> tuple[int, list[Level]]:
@@ -133,18 +125,16 @@ class ModelRun:
         core: list[CaseResult] = []
         caches: list[CaseResult] = []
         rows, tokens = config.max_size, 0
-        self.begin("recording a run of mlx-lm")
+        self.progress("recording a run of mlx-lm")
         folder = self.root / self.model.folder
         for trace in traces.record(folder, config, described.context, work / "trace"):
             rows, tokens = trace.cases[0].config.max_size, sum(trace.cases[0].steps)
             if "op" in levels:
-                self.begin("replaying it through the reference")
+                self.progress("replaying it through the reference")
                 core += op.compare(trace)
             if "trace" in levels and self.build is not None:
                 work_of_swift = self.root / swift.WORK
-                caches += traces.replay(
-                    trace, self.build.result(), work_of_swift, self.progress
-                )
+                caches += traces.replay(trace, self.build, work_of_swift, self.progress)
         fewer = "" if rows == config.max_size else f", {rows} rows of {config.max_size}"
         results = []
         if "op" in levels:
@@ -155,7 +145,7 @@ class ModelRun:
             compared = "Swift caches against mlx-lm"
             results.append(Level(2, "trace", compared, (), f"{what}; {NO_SWIFT}"))
         elif "trace" in levels and self.build is not None:
-            compared = f"Swift caches on {self.build.result().host.name} against mlx-lm{fewer}"
+            compared = f"Swift caches on {self.build.host.name} against mlx-lm{fewer}"
             results.append(Level(2, "trace", compared, tuple(caches)))
         return tokens, results
 
@@ -169,7 +159,7 @@ class ModelRun:
         from h2o_pack.parity import rounding, tokens, trace
         from h2o_py.config import H2OConfig
 
-        self.begin("running the model in mlx-lm")
+        self.progress("running the model in mlx-lm")
         folder = self.root / self.model.folder
         request = requests.ask(
             folder,
@@ -180,10 +170,9 @@ class ModelRun:
             own_case(self.root, self.record),
             upstream_version=self.record.upstream_version,
         )
-        build = self.build.result()
-        tokens.answer(request, folder, build, self.progress)
+        tokens.answer(request, folder, self.build, self.progress)
         results = tokens.compare(request, partial(rounding.runs, folder, request))
-        level = Level(3, "tokens", tokens.describe(request, build.host), results)
+        level = Level(3, "tokens", tokens.describe(request, self.build.host), results)
         return len(request.prompt) + len(request.cases[0].tokens), level
 
 

@@ -8,13 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event
 
 from h2o_pack import assets
 from h2o_pack.errors import UserError, tool_error, version_error
@@ -237,29 +234,6 @@ def build(host: Host, swift: str, work: Path, on_line: Callable[[str], None]) ->
     if needs_metallib(host):
         place_metallib(host, product.products())
     return product
-
-
-@contextmanager
-def building(
-    host: Host, swift: str, work: Path, on_line: Callable[[str], None]
-) -> Iterator[Future[Build]]:
-    """Build a package's tests beside other work; if that ends first, the build is ended too.
-
-    The result of what it yields is that of `build`, or its error.
-    """
-    ended = Event()
-
-    def show(line: str) -> None:
-        if ended.is_set():
-            raise InterruptedError
-        on_line(line)
-
-    with ThreadPoolExecutor(1) as executor:
-        product = executor.submit(build, host, swift, work, show)
-        try:
-            yield product
-        finally:
-            ended.set()
 
 
 def run(
