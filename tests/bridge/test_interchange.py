@@ -123,7 +123,7 @@ def numbers(cache) -> dict[str, int]:
 def interchanged(demo_package, tmp_path_factory) -> Path:
     """Write files for Swift and let it go on with them; return the folder."""
     folder = tmp_path_factory.mktemp("interchange")
-    described = []
+    entries = []
     for name, (_, _, dtype) in SITUATIONS.items():
         caches = caches_of(name)
         prompt = str(folder / f"{name}.python.safetensors")
@@ -139,8 +139,8 @@ def interchanged(demo_package, tmp_path_factory) -> Path:
                 arrays[f"{index}.{step}.positions"] = cache.positions
         mx.save_safetensors(str(folder / f"{name}.steps.safetensors"), arrays)
         entry = {"name": name, "steps": NEXT, "scale": SCALE, "tolerance": TOLERANCES[dtype]}
-        described.append(entry)
-    (folder / "interchange.json").write_text(json.dumps({"situations": described}))
+        entries.append(entry)
+    (folder / "interchange.json").write_text(json.dumps({"situations": entries}))
     swift_test(demo_package, "InterchangeTests", H2O_INTERCHANGE=str(folder))
     return folder
 
@@ -148,15 +148,15 @@ def interchanged(demo_package, tmp_path_factory) -> Path:
 def swift_test(package: Path, name: str, **settings: str) -> None:
     """Run tests of a package on the stand-in; none of them may be skipped."""
     host = prepare(package.resolve())
-    done = subprocess.run(
+    result = subprocess.run(
         ["swift", "test", *host.options, "--filter", name],
         env=environment(settings),
         capture_output=True,
         text=True,
         check=False,
     )
-    output = done.stdout + done.stderr
-    assert done.returncode == 0, output[-3000:]
+    output = result.stdout + result.stderr
+    assert result.returncode == 0, output[-3000:]
     assert "1 test skipped" not in output
 
 
@@ -181,36 +181,40 @@ class TestWhatSwiftWrote:
     @pytest.mark.parametrize("situation", SITUATIONS)
     def test_goes_on_in_python_to_the_same_outputs_and_positions(self, interchanged, situation):
         path = interchanged / f"{situation}.swift.safetensors"
-        loaded, metadata = load_prompt_cache(str(path), return_metadata=True)
+        swift_caches, metadata = load_prompt_cache(str(path), return_metadata=True)
         assert metadata == METADATA
-        loaded = [each.caches[1] if isinstance(each, CacheList) else each for each in loaded]
-        ours = caches_of(situation)
-        reload(ours)
-        join(loaded[: len(ours)])
+        swift_caches = [
+            entry.caches[1] if isinstance(entry, CacheList) else entry for entry in swift_caches
+        ]
+        own_caches = caches_of(situation)
+        reload(own_caches)
+        join(swift_caches[: len(own_caches)])
         dtype = SITUATIONS[situation][2]
         for step, count in enumerate(NEXT):
-            for cache in ours:
+            for cache in own_caches:
                 attend(cache, *tokens(count, 100 + step, dtype))
-        reload(ours)
+        reload(own_caches)
         for step, count in enumerate([1, 5, 1, 1]):
             q, k, v = tokens(count, 200 + step, dtype)
-            for cache, theirs in zip(ours, loaded[: len(ours)], strict=True):
-                assert type(theirs) is type(cache)
-                expected, out = attend(cache, q, k, v), attend(theirs, q, k, v)
+            for cache, swift_cache in zip(
+                own_caches, swift_caches[: len(own_caches)], strict=True
+            ):
+                assert type(swift_cache) is type(cache)
+                expected, out = attend(cache, q, k, v), attend(swift_cache, q, k, v)
                 difference = mx.abs(out.astype(mx.float32) - expected.astype(mx.float32))
                 assert difference.max().item() <= TOLERANCES[dtype]
-                assert mx.array_equal(mx.sort(theirs.positions), mx.sort(cache.positions))
-                assert (theirs.offset, theirs.length) == (cache.offset, cache.length)
-                assert theirs.config == cache.config
-                assert theirs.header[5:] == cache.header[5:]
+                assert mx.array_equal(mx.sort(swift_cache.positions), mx.sort(cache.positions))
+                assert (swift_cache.offset, swift_cache.length) == (cache.offset, cache.length)
+                assert swift_cache.config == cache.config
+                assert swift_cache.header[5:] == cache.header[5:]
 
     def test_keeps_the_caches_of_other_layers(self, interchanged):
         path = str(interchanged / "evicted.swift.safetensors")
-        loaded = load_prompt_cache(path)[len(STORAGES) + len(RECALLING) - 1 :]
-        assert type(loaded[0]) is H2OCacheList
-        found = [loaded[0].caches[0], *loaded[1:]]
-        for cache, expected in zip(found, [other_caches()[2], *other_caches()], strict=True):
+        layers = load_prompt_cache(path)[len(STORAGES) + len(RECALLING) - 1 :]
+        assert type(layers[0]) is H2OCacheList
+        caches = [layers[0].caches[0], *layers[1:]]
+        for cache, expected in zip(caches, [other_caches()[2], *other_caches()], strict=True):
             assert type(cache) is type(expected)
             assert numbers(cache) == numbers(expected)
-            for array, wanted in zip(in_use(cache), in_use(expected), strict=True):
-                assert mx.array_equal(array, wanted)
+            for array, own_array in zip(in_use(cache), in_use(expected), strict=True):
+                assert mx.array_equal(array, own_array)

@@ -62,15 +62,15 @@ def recorded_once() -> Iterator[None]:
     once = cache(lambda *arguments: tuple(original(*arguments)))
 
     def record(*arguments: object) -> tuple[trace.Trace, ...]:
-        return tuple(made.written() for made in once(*arguments))
+        return tuple(recording.written() for recording in once(*arguments))
 
     original = trace.record
     compared: dict[Path, tuple[CaseResult, ...]] = {}
 
-    def compare_once(made: trace.Trace) -> tuple[CaseResult, ...]:
-        if made.folder not in compared:
-            compared[made.folder] = compare(made)
-        return compared[made.folder]
+    def compare_once(recording: trace.Trace) -> tuple[CaseResult, ...]:
+        if recording.folder not in compared:
+            compared[recording.folder] = compare(recording)
+        return compared[recording.folder]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trace, "DECODED", 15)
@@ -168,15 +168,15 @@ class TestWithSwift:
         }
         # SwiftPM warns of a home that it cannot write to.
         own = ("--config-path", work / "config", "--security-path", work / "security")
-        done = subprocess.run(
+        result = subprocess.run(
             ["swift", "test", *host.options, *own],
             env=environment(settings),
             capture_output=True,
             text=True,
             check=False,
         )
-        output = done.stdout + done.stderr
-        assert done.returncode == 0, output[-3000:]
+        output = result.stdout + result.stderr
+        assert result.returncode == 0, output[-3000:]
         # Parity runs the replay, test_interchange.py that of files, the next tests attacks and
         # the killed conversation; the stand-in has no models: level 3 and a session with the
         # bundled one run on upstream only.
@@ -203,12 +203,12 @@ class TestWithSwift:
     ):
         kills = kill(build(package, {}), count, 17, tmp_path)
 
-        assert [each for each in kills.kills if not each.resumed_whole] == []
+        assert [kill for kill in kills.kills if not kill.resumed_whole] == []
         assert kills.same
 
     def test_changed_schemas_and_saved_conversations_end_no_process(self, package):
         attacks = app.attacks(build(package, {}), range(app.BATCH), math.inf)
-        assert [found for found in attacks if found[1]] == []
+        assert [attack for attack in attacks if attack[1]] == []
 
     def test_swift_reads_the_strings_that_the_generator_writes(self, tmp_path):
         texts = [
@@ -222,8 +222,8 @@ class TestWithSwift:
         source.write_text(f"for s in [{literals}] {{ print(Array(s.utf8)) }}\n")
         program = tmp_path / "program"
         subprocess.run(["swiftc", source, "-o", program], check=True, capture_output=True)
-        done = subprocess.run([program], check=True, capture_output=True, text=True)
-        assert done.stdout.splitlines() == [str(list(text.encode())) for text in texts]
+        result = subprocess.run([program], check=True, capture_output=True, text=True)
+        assert result.stdout.splitlines() == [str(list(text.encode())) for text in texts]
 
 
 class TestOtherPackages:
@@ -236,8 +236,8 @@ class TestOtherPackages:
         two, report = tmp_path / "Demo", tmp_path / "proof.json"
         models = ("--model", "demo-4bit", "--model", "demo", "--max-kv", "64", "--proof")
         output = ("--output", str(two), "--name", "Demo", "--no-vendor")
-        made = CliRunner().invoke(main, ["ios", *models, *output])
-        assert made.exit_code == 0, made.output
+        command = CliRunner().invoke(main, ["ios", *models, *output])
+        assert command.exit_code == 0, command.output
         parts = (
             "Sources/H2OKit/Download/", "Tests/H2OKitTests/Download",
             "Sources/H2OKit/Bundle/ModelFolder+AssetPack.swift",
@@ -252,7 +252,7 @@ class TestOtherPackages:
         host = prepare(package)
         try:
             sync(with_faults(standin_files(two)) | fetching, host.root)
-            done = subprocess.run(
+            tests = subprocess.run(
                 ["swift", "test", *host.options, "--filter", "|".join(sorted(suites))],
                 env=environment(
                     {"H2O_MODEL_DIR": str(two / "Model"), "H2O_PROOF": str(report)}
@@ -261,8 +261,8 @@ class TestOtherPackages:
                 text=True,
                 check=False,
             )
-            output = done.stdout + done.stderr
-            assert done.returncode == 0, output[-3000:]
+            output = tests.stdout + tests.stderr
+            assert tests.returncode == 0, output[-3000:]
             assert "warning:" not in output
             for name in ("demo-k8v4", FETCHED, APART):
                 assert refusal(host, name, tmp_path / name) == ""
@@ -273,9 +273,9 @@ class TestOtherPackages:
             "BundledModelTests.testEachRepliesWithinItsBudget",
             "BundledModelTests.testThePreparedCachesOfEachHaveReadTheSystemPrompt",
         ]
-        told = msgspec.json.decode(report.read_bytes(), type=ProofReport)
-        assert (told.tool, told.machine.identifier) == ("app", "iPhone17,1")
-        assert {term.name for term in told.memory} >= {"weights", "MLX", "limit"}
+        proof = msgspec.json.decode(report.read_bytes(), type=ProofReport)
+        assert (proof.tool, proof.machine.identifier) == ("app", "iPhone17,1")
+        assert {term.name for term in proof.memory} >= {"weights", "MLX", "limit"}
 
 
 def refusal(host: Host, name: str, folder: Path) -> str:
@@ -304,9 +304,9 @@ class TestFaults:
         record = trace.record
 
         def chosen(*arguments: object) -> list[trace.Trace]:
-            [made] = record(*arguments)
-            [case] = [case for case in made.cases if case.name == FAULTS[fault][0]]
-            return [replace(made, cases=(case,)).written()]
+            [recording] = record(*arguments)
+            [case] = [case for case in recording.cases if case.name == FAULTS[fault][0]]
+            return [replace(recording, cases=(case,)).written()]
 
         monkeypatch.setattr(trace, "record", chosen)
         monkeypatch.setenv(CHOICE, fault)
@@ -341,8 +341,8 @@ def test_a_wheel_makes_the_same_package_without_the_checkout(package, tmp_path):
         "--disable-pip-version-check", "--wheel-dir", str(tmp_path), str(assets.root()),
     ]  # fmt: skip
     programs = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(build, capture_output=True, text=True, env=programs, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    process = subprocess.run(build, capture_output=True, text=True, env=programs, check=False)
+    assert process.returncode == 0, process.stderr[-3000:]
     [wheel] = tmp_path.glob("*.whl")
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
@@ -358,9 +358,11 @@ def test_a_wheel_makes_the_same_package_without_the_checkout(package, tmp_path):
         f"cli.main(['ios', '--model', 'demo', '--max-kv', '64', '--output', {str(output)!r}])\n"
     )
     isolated = [sys.executable, "-I", "-S", "-c", code]
-    done = subprocess.run(isolated, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-    made = {path.relative_to(output) for path in output.rglob("*") if path.is_file()}
-    assert Path("Package.swift") in made
-    for path in made:
+    process = subprocess.run(
+        isolated, capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    files = {path.relative_to(output) for path in output.rglob("*") if path.is_file()}
+    assert Path("Package.swift") in files
+    for path in files:
         assert (output / path).read_bytes() == (package / path).read_bytes(), path

@@ -28,16 +28,16 @@ def run(*command: object) -> str:
     site = sysconfig.get_path("purelib")
     paths = os.pathsep.join(map(str, (TREE, PACKAGES, ROOT / "bridge", ROOT, site)))
     tools = os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"]))  # cmake, ninja
-    done = subprocess.run(
-        [str(each) for each in command],
+    process = subprocess.run(
+        [str(word) for word in command],
         env={**os.environ, "PATH": tools, "PYTHONPATH": paths},
         cwd=TREE,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return done.stdout
+    assert process.returncode == 0, (process.stdout + process.stderr)[-3000:]
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +46,11 @@ def older() -> Path:
     TREE.mkdir(parents=True, exist_ok=True)
     with FileLock(TREE / ".lock"):
         if not PACKAGES.exists():
-            fetched = TREE / "fetched"
-            shutil.rmtree(fetched, ignore_errors=True)
+            downloads = TREE / "fetched"
+            shutil.rmtree(downloads, ignore_errors=True)
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-            run(*pip, "--no-compile", "--target", fetched, "--requirement", VERSIONS)
-            fetched.rename(PACKAGES)
+            run(*pip, "--no-compile", "--target", downloads, "--requirement", VERSIONS)
+            downloads.rename(PACKAGES)
         for name in ("cexport", "interface", "metal/kernels", "h2o_py"):
             shutil.copytree(
                 ROOT / name,
@@ -81,14 +81,14 @@ def test_the_older_mlx_is_the_one_that_mlx_swift_contains():
 
 @pytest.mark.nightly("tests/h2o_py/test_{core,cache,traffic}.py with the newer versions")
 def test_core_and_caches_pass_their_tests_with_the_older_versions(older):
-    used = run(
+    versions = run(
         sys.executable, "-S", "-c",
         "from importlib import metadata, util; print(util.find_spec('h2o_py').origin,"
         "metadata.version('mlx'), metadata.version('mlx-lm'))",
     )  # fmt: skip
-    assert used == f"{older}/h2o_py/__init__.py {OLDER['mlx']} {OLDER['mlx-lm']}\n"
+    assert versions == f"{older}/h2o_py/__init__.py {OLDER['mlx']} {OLDER['mlx-lm']}\n"
     tests = [ROOT / f"tests/h2o_py/test_{name}.py" for name in ("core", "cache", "traffic")]
     settings = ("-c", ROOT / "pyproject.toml", "-q", "-p", "no:cacheprovider")
     some = ("-k", "test_core or test_cache or dense and layers or r16h4 and head")
-    printed = run(sys.executable, "-S", "-m", "pytest", *settings, *tests, *some)
-    assert " passed" in printed
+    output = run(sys.executable, "-S", "-m", "pytest", *settings, *tests, *some)
+    assert " passed" in output

@@ -28,11 +28,11 @@ def quantize(a, group_size=64, bits=8, **_):
     at_zero = steps == 0
     scale = mx.where(at_zero, scale, edge / mx.where(at_zero, 1.0, steps))
     bias = mx.where(at_zero, 0.0, edge)
-    whole = mx.clip(round_half_away((x - bias) / scale), 0.0, bins).astype(mx.uint32)
-    packs = whole.reshape(*a.shape[:-1], words, 32 // bits)
-    packed = (packs << (mx.arange(32 // bits, dtype=mx.uint32) * bits)).sum(axis=-1)
+    codes = mx.clip(round_half_away((x - bias) / scale), 0.0, bins).astype(mx.uint32)
+    packs = codes.reshape(*a.shape[:-1], words, 32 // bits)
+    packed_words = (packs << (mx.arange(32 // bits, dtype=mx.uint32) * bits)).sum(axis=-1)
     return (
-        packed.astype(mx.uint32),
+        packed_words.astype(mx.uint32),
         scale.squeeze(-1).astype(a.dtype),
         bias.squeeze(-1).astype(a.dtype),
     )
@@ -41,12 +41,12 @@ def quantize(a, group_size=64, bits=8, **_):
 def agrees_with_the_cpu(a, bits, group_size=64):
     """Whether both rules store `a` alike, quantized to each of `bits` in turn."""
     for width in bits:
-        stored = [
+        results = [
             rule(a, group_size=group_size, bits=width) for rule in (mx.quantize, quantize)
         ]
-        if not all(mx.array_equal(*both).item() for both in zip(*stored, strict=True)):
+        if not all(mx.array_equal(*pair).item() for pair in zip(*results, strict=True)):
             return False
-        words, *rest = stored[0]
+        words, *rest = results[0]
         wide = mx.dequantize(words, *(r.astype(mx.float32) for r in rest), group_size, width)
         a = wide.astype(a.dtype)
     return True
@@ -55,8 +55,8 @@ def agrees_with_the_cpu(a, bits, group_size=64):
 def round_half_away(x):
     """The nearest whole number; halves go away from zero."""
     size = mx.abs(x)
-    whole = mx.floor(size)
-    return mx.sign(x) * mx.where(size - whole >= 0.5, whole + 1, whole)
+    floor = mx.floor(size)
+    return mx.sign(x) * mx.where(size - floor >= 0.5, floor + 1, floor)
 
 
 class _MetalRule:

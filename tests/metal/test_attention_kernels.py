@@ -40,9 +40,9 @@ def problem(tokens, rows, *, dim, dtype, heads=2, kv_heads=1, batch=1):
     return make(heads, tokens), make(kv_heads, rows), make(kv_heads, rows)
 
 
-def assert_equal(got, wanted, dtype, context):
-    out, scores = got
-    wanted_out, wanted_scores = wanted
+def assert_equal(result, expected, dtype, context):
+    out, scores = result
+    wanted_out, wanted_scores = expected
     assert out.dtype == dtype
     assert scores.dtype == mx.float32
     assert scores.shape == wanted_scores.shape
@@ -67,14 +67,14 @@ def test_pipelines_that_write_scores_are_told_with_their_threads(host, backend):
 
 def check_dense(host, backend, q, k, v, mask, sinks, context):
     scale = q.shape[-1] ** -0.5
-    got = backend.scaled_dot_product_attention_with_scores(
+    result = backend.scaled_dot_product_attention_with_scores(
         q, k, v, scale=scale, mask=mask, sinks=sinks
     )
-    evaluated(host, *got)
-    wanted = reference.scaled_dot_product_attention_with_scores(
+    evaluated(host, *result)
+    expected = reference.scaled_dot_product_attention_with_scores(
         q, k, v, scale=scale, mask=mask, sinks=sinks
     )
-    assert_equal(got, wanted, q.dtype, context)
+    assert_equal(result, expected, q.dtype, context)
 
 
 def check_quantized(host, backend, q, k, v, bits, group, mask, sinks, context):
@@ -84,16 +84,16 @@ def check_quantized(host, backend, q, k, v, bits, group, mask, sinks, context):
         mx.quantize(a, group_size=group, bits=b) for a, b in ((k, key_bits), (v, value_bits))
     ]
     options = {"scale": scale, "mask": mask, "sinks": sinks}
-    got = backend.scaled_dot_product_attention_quantized_with_scores(
+    result = backend.scaled_dot_product_attention_quantized_with_scores(
         q, *triples[0], *triples[1], bits=bits, group_size=group, **options
     )
-    evaluated(host, *got)
+    evaluated(host, *result)
     wide = [
         mx.dequantize(words, scales.astype(mx.float32), biases.astype(mx.float32), group, b)
         for (words, scales, biases), b in zip(triples, bits, strict=True)
     ]
-    wanted = reference.scaled_dot_product_attention_with_scores(q, *wide, **options)
-    assert_equal(got, wanted, q.dtype, context)
+    expected = reference.scaled_dot_product_attention_with_scores(q, *wide, **options)
+    assert_equal(result, expected, q.dtype, context)
 
 
 def in_turn(cases, turn, rows):
@@ -146,8 +146,8 @@ def test_dense_attention_has_the_bits_of_mlx_own_kernel(
         {0: q, 1: k, 2: v}, {3: (q.shape, dtype)}, bytes=numbers | strides,
         constants=dict.fromkeys(range(20, 26), False),
     )[3]  # fmt: skip
-    ours, _ = backend.scaled_dot_product_attention_with_scores(q, k, v, scale=scale)
-    assert mx.array_equal(evaluated(host, ours), upstream).item()
+    out, _ = backend.scaled_dot_product_attention_with_scores(q, k, v, scale=scale)
+    assert mx.array_equal(evaluated(host, out), upstream).item()
     expected = mx.fast.scaled_dot_product_attention(q, k, v, scale=scale)
     assert mx.abs(upstream - expected).max().item() < tolerance
 

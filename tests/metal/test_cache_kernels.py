@@ -46,20 +46,20 @@ def token_without_ties(kv):
             return token
 
 
-def compare_step(host, ours, theirs, new, context):
-    out, wanted = step(ours, *new), step(theirs, *new)
-    evaluated(host, out, *ours.ledger)
+def compare_step(host, gpu, oracle, new, context):
+    out, expected = step(gpu, *new), step(oracle, *new)
+    evaluated(host, out, *gpu.ledger)
     assert out.dtype == new[0].dtype
-    assert largest_difference(out, wanted) <= 2 * TOLERANCE[out.dtype], context
-    assert kept(ours) == kept(theirs), context
+    assert largest_difference(out, expected) <= 2 * TOLERANCE[out.dtype], context
+    assert kept(gpu) == kept(oracle), context
 
 
-def compare_steps(host, ours, theirs, count, tokens=1, **shape):
+def compare_steps(host, gpu, oracle, count, tokens=1, **shape):
     """Feed both the same new tokens; return the names of the kernels that ran."""
     host.reset_counters()
     for i in range(count):
-        compare_step(host, ours, theirs, random_tokens(tokens, **shape), i)
-    assert_same_state(ours, theirs, 1e-4)
+        compare_step(host, gpu, oracle, random_tokens(tokens, **shape), i)
+    assert_same_state(gpu, oracle, 1e-4)
     return [entry["kernel"] for entry in host.counters()]
 
 
@@ -77,8 +77,8 @@ def test_steps_past_the_budget_equal_the_reference_in_three_dispatches(
     host, backend, dtype, kv
 ):
     mx.random.seed(47)
-    ours, theirs = both(kv, backend)
-    kernels = compare_steps(host, ours, theirs, 70, dtype=dtype)
+    gpu, oracle = both(kv, backend)
+    kernels = compare_steps(host, gpu, oracle, 70, dtype=dtype)
     # Write, attention, ledger: nothing else, and growing the buffer once.
     copies = [kernel for kernel in kernels if kernel.startswith("h2o_copy")]
     assert len(kernels) - len(copies) == 3 * 70
@@ -96,8 +96,8 @@ HEAD_DIMS += [("dense", 96), ("k8v4", 96)]
 def test_every_head_dim_decodes(host, backend, kv, dim):
     mx.random.seed(dim)
     config = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8)
-    ours, theirs = both(kv, backend, config, group_size=32 if dim == 96 else 64)
-    compare_steps(host, ours, theirs, 34, batch=2, heads=6, dim=dim)
+    gpu, oracle = both(kv, backend, config, group_size=32 if dim == 96 else 64)
+    compare_steps(host, gpu, oracle, 34, batch=2, heads=6, dim=dim)
 
 
 SCORES = ["peak", "softmax", "abs_logit"]
@@ -118,8 +118,8 @@ def test_every_score_and_novelty_keeps_what_the_reference_keeps(
     config = H2OConfig(
         40, sink_size=2, recent_budget=10, score=score, novelty=novelty, novelty_margin=margin
     )
-    ours, theirs = both(("dense", "r16h8")[turn % 2], backend, config)
-    compare_steps(host, ours, theirs, 80, heads=6, kv_heads=3)
+    gpu, oracle = both(("dense", "r16h8")[turn % 2], backend, config)
+    compare_steps(host, gpu, oracle, 80, heads=6, kv_heads=3)
 
 
 @pytest.mark.parametrize("size", [80, 1100])
@@ -138,13 +138,13 @@ def test_of_rows_that_matter_alike_the_oldest_goes(host, backend, size):
 @pytest.mark.parametrize("kv", nightly_except(("dense", "k4v8", "r16h4"), STORED))
 def test_chunks_between_single_tokens_equal_the_reference(host, backend, kv):
     mx.random.seed(17)
-    ours, theirs = both(kv, backend)
+    gpu, oracle = both(kv, backend)
     for tokens in [5, 1, 8, 3, 1, 20, 1, 9, 1, 2, *[1] * 8, 30, 1, 1]:
         # A long chunk is left to MLX, which quantizes here as its CPU does.
         several = [token_without_ties(kv) for _ in range(tokens)]
         new = [mx.concatenate(parts, axis=2) for parts in zip(*several, strict=True)]
-        compare_step(host, ours, theirs, new, tokens)
-    assert_same_state(ours, theirs, 1e-4)
+        compare_step(host, gpu, oracle, new, tokens)
+    assert_same_state(gpu, oracle, 1e-4)
 
 
 @pytest.mark.parametrize("tokens", nightly_except((2, 5, 8), range(2, 9)))
@@ -152,8 +152,8 @@ def test_short_chunks_that_fit_are_the_kernels_work(host, backend, tokens):
     mx.random.seed(19)
     config = H2OConfig(36, recent_budget=12, observation_window=3)
     for kv in ("dense", "8"):
-        ours, theirs = both(kv, backend, config)
-        kernels = compare_steps(host, ours, theirs, 36 // tokens, tokens)
+        gpu, oracle = both(kv, backend, config)
+        kernels = compare_steps(host, gpu, oracle, 36 // tokens, tokens)
         assert sum("update_ledger" in kernel for kernel in kernels) == 36 // tokens
 
 
@@ -175,91 +175,91 @@ def test_rows_that_a_mask_hides_keep_their_score(host, backend, dtype, kvs):
     mx.random.seed(23)
     faint = -40000.0 if dtype == mx.float16 else -2e9
     for kv in kvs:
-        ours, theirs = both(kv, backend)
+        gpu, oracle = both(kv, backend)
         for i in range(60):
             new = random_tokens(1, batch=2)
             mask = mx.random.uniform(shape=(2, 4, 1, min(i + 1, 48))) > 0.3
             mask[..., 0] = True
             if dtype != mx.bool_:
                 mask = mx.where(mask, mx.random.normal(mask.shape), faint).astype(dtype)
-            mine, its = step(ours, *new, mask=mask), step(theirs, *new, mask=mask)
-            evaluated(host, mine, *ours.ledger)
-            assert largest_difference(mine, its) <= 1e-4, (kv, i)
-            assert kept(ours) == kept(theirs), (kv, i)
-        assert_same_state(ours, theirs, 1e-4, kv)
+            out, expected = step(gpu, *new, mask=mask), step(oracle, *new, mask=mask)
+            evaluated(host, out, *gpu.ledger)
+            assert largest_difference(out, expected) <= 1e-4, (kv, i)
+            assert kept(gpu) == kept(oracle), (kv, i)
+        assert_same_state(gpu, oracle, 1e-4, kv)
 
 
 @pytest.mark.parametrize("kv", ["dense", "4", "r8h4"])
 def test_sinks_of_the_model_take_their_share_of_the_scores(host, backend, kv):
     mx.random.seed(29)
     sinks = mx.random.normal((4,))
-    ours, theirs = both(kv, backend)
+    gpu, oracle = both(kv, backend)
     for _ in range(70):
         q, k, v = random_tokens(1)
         outs = []
-        for cache in (ours, theirs):
+        for cache in (gpu, oracle):
             cache.update_and_fetch(k, v)
             outs.append(cache.attend(q, scale=0.125, mask=None, sinks=sinks))
-        evaluated(host, *outs, *ours.ledger)
+        evaluated(host, *outs, *gpu.ledger)
         assert largest_difference(*outs) <= 2e-5
-    assert_same_state(ours, theirs, 1e-4)
+    assert_same_state(gpu, oracle, 1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:This model's attention does not pass")
 @pytest.mark.parametrize("kv", ["dense", "8", "r16h8"])
 def test_tokens_without_attention_enter_the_ledger(host, backend, kv):
     mx.random.seed(31)
-    ours, theirs = both(kv, backend)
+    gpu, oracle = both(kv, backend)
     for i in range(90):
         _, k, v = random_tokens(1)
-        for cache in (ours, theirs):
+        for cache in (gpu, oracle):
             cache.update_and_fetch(k, v)
             mx.eval(cache.state)
-        evaluated(host, *ours.ledger)
-        assert kept(ours) == kept(theirs), i
+        evaluated(host, *gpu.ledger)
+        assert kept(gpu) == kept(oracle), i
 
 
 def test_keys_that_are_zero_infinite_or_not_a_number_do_no_harm(host, backend):
     mx.random.seed(37)
-    ours, theirs = both("dense", backend)
+    gpu, oracle = both("dense", backend)
     odd = {10: 0.0, 20: float("inf"), 30: float("nan"), 60: 0.0}
     for i in range(70):
         q, k, v = random_tokens(1)
         if i in odd:
             k = mx.full(k.shape, odd[i])
-        mx.eval(step(ours, q, k, v), step(theirs, q, k, v))
-        evaluated(host, *ours.ledger)
-        assert kept(ours) == kept(theirs), i
-        assert mx.isfinite(ours.ledger.scores).all().item()
-        assert mx.isfinite(ours.ledger.novelty).all().item()
+        mx.eval(step(gpu, q, k, v), step(oracle, q, k, v))
+        evaluated(host, *gpu.ledger)
+        assert kept(gpu) == kept(oracle), i
+        assert mx.isfinite(gpu.ledger.scores).all().item()
+        assert mx.isfinite(gpu.ledger.novelty).all().item()
 
 
 @pytest.mark.parametrize("kv", ["dense", "8", "r16h8"])
 def test_a_full_cache_is_written_in_place_and_a_shared_one_copied(host, backend, kv):
     mx.random.seed(41)
-    ours, theirs = both(kv, backend)
-    compare_steps(host, ours, theirs, 60)
-    assert not any("h2o_copy" in name for name in compare_steps(host, ours, theirs, 1))
-    state = [a + 0 for a in ours.arrays]
-    shared = ours.arrays
+    gpu, oracle = both(kv, backend)
+    compare_steps(host, gpu, oracle, 60)
+    assert not any("h2o_copy" in name for name in compare_steps(host, gpu, oracle, 1))
+    state = [a + 0 for a in gpu.arrays]
+    shared = gpu.arrays
     mx.eval(state, shared)
-    compare_steps(host, ours, theirs, 1)
+    compare_steps(host, gpu, oracle, 1)
     for before, now in zip(state, shared, strict=True):
         assert mx.array_equal(before, now).item()
 
 
 def test_steps_queued_without_waiting_equal_steps_one_by_one(host, backend):
     mx.random.seed(43)
-    ours, theirs = both("8", backend)
+    gpu, oracle = both("8", backend)
     outs = []
     for _ in range(100):
         new = random_tokens(1)
-        outs.append((step(ours, *new), step(theirs, *new)))
+        outs.append((step(gpu, *new), step(oracle, *new)))
         mx.async_eval(outs[-1][0])
-    evaluated(host, *ours.ledger)
-    for out, wanted in outs:
-        assert largest_difference(out, wanted) <= 2e-5
-    assert kept(ours) == kept(theirs)
+    evaluated(host, *gpu.ledger)
+    for out, expected in outs:
+        assert largest_difference(out, expected) <= 2e-5
+    assert kept(gpu) == kept(oracle)
 
 
 @pytest.mark.parametrize(("group", "dim"), [(32, 64), (64, 64), (128, 128), (32, 96)])
@@ -269,29 +269,29 @@ def test_rows_are_quantized_as_mlx_does_on_metal_to_the_bit(
     host, backend, dtype, bits, group, dim
 ):
     mx.random.seed(53)
-    ours, theirs = both(bits, backend, H2OConfig(512), group)
+    gpu, oracle = both(bits, backend, H2OConfig(512), group)
     _, keys, values = random_tokens(200, dim=dim, dtype=dtype)
     keys[:, :, 0] = -mx.abs(keys[:, :, 0])  # a group without a positive value
     keys[:, :, 1] = 0.0
     values[:, :, 2] = mx.round(values[:, :, 2] * 4) / 4  # many ties
-    for cache in (ours, theirs):
+    for cache in (gpu, oracle):
         cache.update_and_fetch(keys, values)
-    rows = evaluated(host, ours.rows.pool[:, :, :200])
-    assert mx.array_equal(rows, theirs.rows.pool[:, :, :200]).item()
+    rows = evaluated(host, gpu.rows.pool[:, :, :200])
+    assert mx.array_equal(rows, oracle.rows.pool[:, :, :200]).item()
 
 
 @pytest.mark.parametrize("kv", nightly_except(["r16h8"], ["dense", "4", "r16h8"]))
 def test_held_rows_stay_in_three_dispatches_a_step(host, backend, kv):
     mx.random.seed(23)
-    ours, theirs = both(kv, backend)
+    gpu, oracle = both(kv, backend)
     several = [token_without_ties(kv) for _ in range(60)]
     first = [mx.concatenate(parts, axis=2) for parts in zip(*several, strict=True)]
-    mx.eval(step(ours, *first), step(theirs, *first))
-    wanted = hold(ours)
-    assert hold(theirs) == wanted
-    assert any(head for sequence in wanted for head in sequence)
-    kernels = compare_steps(host, ours, theirs, 25, batch=2)
-    assert held(ours) == held(theirs) == wanted
+    mx.eval(step(gpu, *first), step(oracle, *first))
+    expected = hold(gpu)
+    assert hold(oracle) == expected
+    assert any(head for sequence in expected for head in sequence)
+    kernels = compare_steps(host, gpu, oracle, 25, batch=2)
+    assert held(gpu) == held(oracle) == expected
     copies = [kernel for kernel in kernels if kernel.startswith("h2o_copy")]
     assert len(kernels) - len(copies) == 3 * 25
     assert len(copies) <= 2
@@ -312,23 +312,23 @@ RECALLED = [(name, bits) for name in ("dense", "r16h8") for bits in (4, 16)]
 @pytest.mark.parametrize(("name", "bits"), nightly_except([("r16h8", 4)], RECALLED))
 def test_recall_equals_the_cpu_in_three_dispatches_a_step(host, backend, name, bits):
     mx.random.seed(31)
-    ours, theirs = (make_cache(name, recalling(bits), module) for module in (backend, None))
+    gpu, oracle = (make_cache(name, recalling(bits), module) for module in (backend, None))
     for i, tokens in enumerate(TRAFFIC):
         queries, keys, values = random_tokens(tokens)
         host.reset_counters()
-        out, wanted = (step(cache, 3 * queries, keys, values) for cache in (ours, theirs))
-        evaluated(host, out, *ours.ledger.arrays)
+        out, expected = (step(cache, 3 * queries, keys, values) for cache in (gpu, oracle))
+        evaluated(host, out, *gpu.ledger.arrays)
         if tokens == 1:
             kernels = [entry["kernel"] for entry in host.counters()]
             assert len([k for k in kernels if not k.startswith("h2o_copy")]) == 3, i
-        assert largest_difference(out, wanted) <= 6 * TOLERANCE[mx.float32], i
-        assert kept(ours) == kept(theirs), i
-        assert held(ours) == held(theirs), i
-    assert ours.recalled == theirs.recalled > 0
-    pairs = list(zip(ours.archive.arrays, theirs.archive.arrays, strict=True))
+        assert largest_difference(out, expected) <= 6 * TOLERANCE[mx.float32], i
+        assert kept(gpu) == kept(oracle), i
+        assert held(gpu) == held(oracle), i
+    assert gpu.recalled == oracle.recalled > 0
+    pairs = list(zip(gpu.archive.arrays, oracle.archive.arrays, strict=True))
     assert len(pairs) == 4
     for rows, others in pairs[::2]:
         differing = (rows != others).sum().item() / rows.size
         assert differing < (0.01 if bits == 4 else 1e-9)  # halves are rounded differently
-    for novelty, other in pairs[1::2]:
-        assert largest_difference(novelty, other) < 1e-5
+    for novelty, expected_novelty in pairs[1::2]:
+        assert largest_difference(novelty, expected_novelty) < 1e-5

@@ -189,7 +189,9 @@ def checkout(tmp_path_factory):
 
 
 def test_each_instance_is_compiled_under_its_name(checkout):
-    names = [name for each in checkout.translations for name in read_names(each.ir)]
+    names = [
+        name for translation in checkout.translations for name in read_names(translation.ir)
+    ]
     assert sorted(names) == sorted(
         text.instance_name(kernel.name, arguments)
         for kernel in text.kernels()
@@ -320,8 +322,8 @@ def test_threadgroup_memory_of_called_functions_counts(tmp_path):
     translation, _ = read(tmp_path, kernel(body, before))
     names = read_names(translation.ir)
     assert names.keys() == {"tested_float"}
-    taken = threadgroup_bytes(read_calls(translation.ir), names["tested_float"])
-    assert taken == 2 * 3 * 4 + 3 * 16 + 4
+    size = threadgroup_bytes(read_calls(translation.ir), names["tested_float"])
+    assert size == 2 * 3 * 4 + 3 * 16 + 4
 
 
 def test_buffers_are_read_with_their_gates():
@@ -500,17 +502,17 @@ def test_errors_in_the_cxx_fail_and_leave_symbols_unchecked(tmp_path, monkeypatc
 
 
 def test_on_a_mac_mlx_is_asked_to_compile_every_instance(run_with, monkeypatch):
-    asked = []
+    names = []
 
     class Module:
         @staticmethod
         def compile_kernel(kernel: str, arguments: tuple[str, ...]) -> None:
-            asked.append(text.instance_name(kernel, arguments))
-            if asked[-1] == "h2o_attend_float_64":
+            names.append(text.instance_name(kernel, arguments))
+            if names[-1] == "h2o_attend_float_64":
                 raise RuntimeError("error: no")
 
     monkeypatch.setattr(checks.sys, "platform", "darwin")
     monkeypatch.setattr(checks, "ext", Module)
     (finding,) = run_with(HEAD)["Metal compiler"]
-    assert len(asked) == len(set(asked)) == sum(len(k.instances) for k in text.kernels())
+    assert len(names) == len(set(names)) == sum(len(k.instances) for k in text.kernels())
     assert "h2o_attend_float_64: error: no" in str(finding)

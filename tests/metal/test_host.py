@@ -59,8 +59,8 @@ def test_mlx_own_quantization_kernel_has_the_rule_that_tests_compare_rows_with(h
         {1: ([40, 8 * bits], mx.uint8), 2: ([40, 1], mx.float32), 3: ([40, 1], mx.float32)},
         grid_in_threads=True,
     )  # fmt: skip
-    for written, expected in zip(out.values(), (words, scales, biases), strict=True):
-        assert mx.array_equal(written.view(expected.dtype), expected).item()
+    for array, expected in zip(out.values(), (words, scales, biases), strict=True):
+        assert mx.array_equal(array.view(expected.dtype), expected).item()
 
 
 def test_lanes_exchange_values(host):
@@ -96,9 +96,11 @@ def test_counters_tell_the_bytes_that_each_threadgroup_fetches_and_writes(host):
 
 
 def test_a_function_constant_has_the_value_that_was_set(host):
-    one = {0: ([1], mx.float32)}
+    outputs = {0: ([1], mx.float32)}
     for flag, number in ((True, 1), (False, 2)):
-        assert run(host, "write_flag", ONE, ONE, {}, one, constants={100: flag})[0] == number
+        assert (
+            run(host, "write_flag", ONE, ONE, {}, outputs, constants={100: flag})[0] == number
+        )
     count = run(host, "write_count", ONE, ONE, {}, {0: ([1], mx.int32)}, constants={101: -5})
     assert count[0] == -4
 
@@ -215,10 +217,10 @@ def test_threadgroups_that_write_the_same_byte_are_an_error(host):
 
 def test_a_missing_barrier_shows_when_threads_run_in_reverse(host):
     call = (ONE, (64, 1, 1), {}, {0: ([64], mx.float32)})
-    right = run(host, "pass_on", *call)[0].tolist()
-    assert run(host, "pass_on_without_barrier", *call)[0].tolist() == right
+    expected = run(host, "pass_on", *call)[0].tolist()
+    assert run(host, "pass_on_without_barrier", *call)[0].tolist() == expected
     host.set_order("reverse")
-    assert run(host, "pass_on", *call)[0].tolist() == right
+    assert run(host, "pass_on", *call)[0].tolist() == expected
     with pytest.raises(RuntimeError, match=r"values, which no thread .* has written"):
         run(host, "pass_on_without_barrier", *call)
 
@@ -268,8 +270,8 @@ def test_a_phone_commits_after_more_than_20_dispatches(host, architecture, commi
     host.commit()
 
 
-@pytest.mark.parametrize(("home", "left"), [("tests/metal/host", 4), ("elsewhere", 1)])
-def test_a_build_folder_of_another_checkout_is_emptied(tmp_path, home, left):
+@pytest.mark.parametrize(("home", "count"), [("tests/metal/host", 4), ("elsewhere", 1)])
+def test_a_build_folder_of_another_checkout_is_emptied(tmp_path, home, count):
     builder = load("h2o_metal_host_build", ROOT / "tests/metal/host/build.py")
     (tmp_path / "CMakeFiles").mkdir()
     for name in (".lock", "build.ninja"):
@@ -277,4 +279,4 @@ def test_a_build_folder_of_another_checkout_is_emptied(tmp_path, home, left):
     line = f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT / home}\n"
     (tmp_path / "CMakeCache.txt").write_text(line)
     builder.discard_other_checkouts(tmp_path)
-    assert len(list(tmp_path.iterdir())) == left
+    assert len(list(tmp_path.iterdir())) == count

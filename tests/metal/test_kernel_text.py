@@ -40,7 +40,7 @@ def test_a_copy_needs_no_constants():
 
 @pytest.mark.parametrize("header", text.libraries())
 def test_a_text_stands_alone_and_is_ascii(header):
-    whole = text.library(header)
-    assert whole.isascii()
-    assert re.findall(r"^#include .*", whole, re.MULTILINE) == ["#include <metal_stdlib>"]
-    assert "//" not in whole
+    source = text.library(header)
+    assert source.isascii()
+    assert re.findall(r"^#include .*", source, re.MULTILINE) == ["#include <metal_stdlib>"]
+    assert "//" not in source

@@ -27,8 +27,9 @@ def manifest(
     tools: str = "6.0",
 ) -> str:
     libraries = [
-        f'.library(\n            name: "{each}",\n            targets: {json.dumps(list(of))})'
-        for each, of in products.items()
+        f'.library(\n            name: "{library}",'
+        f"\n            targets: {json.dumps(list(of))})"
+        for library, of in products.items()
     ]
     return f"""// swift-tools-version: {tools}
 import PackageDescription
@@ -48,10 +49,10 @@ let package = Package(
 def target(
     name: str, *dependencies: str, path: str = "", kind: str = "target", more: str = ""
 ) -> str:
-    where = f',\n            path: "{path}"' if path else ""
+    folder = f',\n            path: "{path}"' if path else ""
     needs = ", ".join(dependencies)
     head = f'.{kind}(\n            name: "{name}",\n            dependencies: [{needs}]'
-    return f"{head}{where}{more}\n        )"
+    return f"{head}{folder}{more}\n        )"
 
 
 def product(name: str, package: str) -> str:
@@ -63,7 +64,7 @@ def url(path: str, requirement: str) -> str:
 
 
 def source(name: str, *imports: str) -> str:
-    return "".join(f"import {each}\n" for each in imports) + f"public let name{name} = 1\n"
+    return "".join(f"import {module}\n" for module in imports) + f"public let name{name} = 1\n"
 
 
 def library(name: str, *modules: str, tools: str = "6.0") -> dict[str, str]:
@@ -193,10 +194,10 @@ def mlx_swift_lm(version: str) -> dict[str, str]:
         for name, needs in libraries.items()
     ]
     macros = "MLXHuggingFaceMacros"
-    needs = [product(each, "swift-syntax") for each in SYNTAX]
+    needs = [product(product_name, "swift-syntax") for product_name in SYNTAX]
     targets.insert(5, target(macros, *needs, path=f"Libraries/{macros}", kind="macro"))
     names = [f"MLXLM{number}Tests" for number in range(tests)]
-    targets += [target(each, '"MLXLLM"', path=each, kind="testTarget") for each in names]
+    targets += [target(name, '"MLXLLM"', path=name, kind="testTarget") for name in names]
     near = url("ml-explore/mlx-swift", f'.upToNextMinor(from: "{least}")')
     syntax = url("swiftlang/swift-syntax.git", '"602.0.0" ..< "604.0.0"')
     note = f"// 602.0.0 floor: as upstream has it\n        // in two lines.\n        {syntax}"

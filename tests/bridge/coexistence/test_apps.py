@@ -35,7 +35,7 @@ from tests.nightly import nightly_except
 
 pytestmark = pytest.mark.swift
 IMPORTS = ("MLX", "MLXLLM", "MLXLMCommon", "H2OTokenizers")
-SHARED = {each.name for each in coexistence().shared}
+SHARED = {package.name for package in coexistence().shared}
 LM = url("ml-explore/mlx-swift-lm", 'from: "3.31.0"')
 DEFAULT = next(iter(upstream_versions()))
 
@@ -81,12 +81,12 @@ def test_all_libraries_of_upstream_stay_and_macros_where_they_can_be_built(
 ):
     package = package_with_vendor(tmp_path, version, offline=offline)
     command = ["swift", "package", "dump-package", "--package-path"]
-    printed = subprocess.check_output([*command, package / "Vendor/mlx-swift-lm"])
-    document = json.loads(printed)
+    output = subprocess.check_output([*command, package / "Vendor/mlx-swift-lm"])
+    document = json.loads(output)
     missing = {"MLXHuggingFace"} if offline else set()
     libraries = libraries_of(version).keys() | {ADDED}
-    assert {each["name"] for each in document["products"]} == libraries - missing
-    assert {each["type"] for each in document["targets"]} == {"regular"} | (
+    assert {entry["name"] for entry in document["products"]} == libraries - missing
+    assert {target["type"] for target in document["targets"]} == {"regular"} | (
         set() if offline else {"macro"}
     )
     assert len(document["dependencies"]) == (1 if offline else 2)
@@ -123,7 +123,7 @@ class Apps:
 
     def app(self, name: str, *dependencies: str, products: dict[str, str]) -> Path:
         """Write an app that imports products and has the package beside what it depends on."""
-        needs = [product("H2OKit", "Chat"), *(product(*each) for each in products.items())]
+        needs = [product("H2OKit", "Chat"), *(product(*entry) for entry in products.items())]
         text = manifest(
             name,
             {},
@@ -131,13 +131,16 @@ class Apps:
             [target(name, *needs, kind="executableTarget")],
             "6.1",
         )
-        main = "".join(f"import {each}\n" for each in ("H2OKit", *products)) + 'print("ran")\n'
-        files = {"Package.swift": text, f"Sources/{name}/main.swift": main}
+        imports = "".join(f"import {module}\n" for module in ("H2OKit", *products))
+        files = {
+            "Package.swift": text,
+            f"Sources/{name}/main.swift": imports + 'print("ran")\n',
+        }
         return build_tree(self.folder / name, files)
 
     def pin(self, name: str) -> Pin:
         """Return a pin with the commit of the small package."""
-        [path] = [each for each in PACKAGES if each.endswith(f"/{name}")]
+        [path] = [path for path in PACKAGES if path.endswith(f"/{name}")]
         pin = pins()[name]
         commit = git(self.folder / "repositories" / path, "rev-parse", pin.version)
         return dataclasses.replace(pin, commit=commit)
@@ -145,16 +148,16 @@ class Apps:
     def builds(self, app: Path) -> str:
         """Build an app, check that it runs, and return what SwiftPM said."""
         quick = ("--disable-index-store", "-debug-info-format", "none")
-        done = self.swift(app, "build", "--disable-experimental-prebuilts", *quick)
-        assert done.returncode == 0, done.stdout + done.stderr
-        ran = subprocess.run(
+        build = self.swift(app, "build", "--disable-experimental-prebuilts", *quick)
+        assert build.returncode == 0, build.stdout + build.stderr
+        program = subprocess.run(
             [self.folder / "scratch/debug" / app.name],
             capture_output=True,
             text=True,
             check=False,
         )
-        assert ran.stdout == "ran\n"
-        return done.stdout + done.stderr
+        assert program.stdout == "ran\n"
+        return build.stdout + build.stderr
 
 
 @pytest.fixture(scope="module")
@@ -173,47 +176,47 @@ def test_beside_swift_transformers_and_another_version_of_swift_collections(apps
             "OrderedCollections": "swift-collections",
         },
     )
-    said = apps.builds(app)
-    assert "Conflicting identity" not in said
-    assert "Compiling MLXLLM" in said
-    assert "Macros" not in said
-    chosen = (app / "Package.resolved").read_text()
-    assert '"1.4.1"' in chosen
-    assert '"1.2.1"' not in chosen
+    output = apps.builds(app)
+    assert "Conflicting identity" not in output
+    assert "Compiling MLXLLM" in output
+    assert "Macros" not in output
+    resolution = (app / "Package.resolved").read_text()
+    assert '"1.4.1"' in resolution
+    assert '"1.2.1"' not in resolution
 
 
 @pytest.mark.nightly("test_alone_the_versions_are_those_that_the_package_was_tested_with")
 def test_beside_mlx_swift_lm_by_address_all_of_it_uses_the_edited_copy(apps):
-    wanted = ("MLXVLM", "MLXEmbedders", "MLXHuggingFace")
+    libraries = ("MLXVLM", "MLXEmbedders", "MLXHuggingFace")
     app = apps.app(
         "Address",
         LM,
         url("ml-explore/mlx-swift", '.upToNextMinor(from: "0.31.0")'),
-        products={**dict.fromkeys(wanted, "mlx-swift-lm"), "MLXNN": "mlx-swift"},
+        products={**dict.fromkeys(libraries, "mlx-swift-lm"), "MLXNN": "mlx-swift"},
     )
-    said = apps.builds(app)
+    output = apps.builds(app)
     for name in ("mlx-swift", "mlx-swift-lm"):
-        assert f"Conflicting identity for {name}: " in said
+        assert f"Conflicting identity for {name}: " in output
         assert not (apps.folder / "scratch/checkouts" / name).exists()
 
 
 def test_alone_the_versions_are_those_that_the_package_was_tested_with(apps):
-    known = {name: apps.pin(name) for name in SHARED}
-    path = build_tree(apps.package, {"Package.resolved": resolved(known, SHARED)})
-    asked = ("package", "show-dependencies", "--format", "json")
-    done = apps.swift(path, *asked, scratch="another")
-    assert versions(json.loads(done.stdout)) == {n: pins()[n].version for n in SHARED}
-    assert (path / "Package.resolved").read_text() == resolved(known, SHARED)
+    tested_pins = {name: apps.pin(name) for name in SHARED}
+    path = build_tree(apps.package, {"Package.resolved": resolved(tested_pins, SHARED)})
+    arguments = ("package", "show-dependencies", "--format", "json")
+    result = apps.swift(path, *arguments, scratch="another")
+    assert versions(json.loads(result.stdout)) == {n: pins()[n].version for n in SHARED}
+    assert (path / "Package.resolved").read_text() == resolved(tested_pins, SHARED)
 
 
 def versions(package) -> dict[str, str]:
     """Return what was chosen below a package."""
-    found = {}
+    by_name = {}
     for dependency in package["dependencies"]:
-        found |= versions(dependency)
+        by_name |= versions(dependency)
         if dependency["identity"] in SHARED:
-            found[dependency["identity"]] = dependency["version"]
-    return found
+            by_name[dependency["identity"]] = dependency["version"]
+    return by_name
 
 
 @pytest.mark.nightly("test_alone_the_versions_are_those_that_the_package_was_tested_with")

@@ -140,8 +140,8 @@ def test_a_target_of_the_app_must_not_be_named_like_a_module(machine, tmp_path):
 
 def test_packages_of_ours_are_known_by_their_locks(machine, tmp_path):
     build_tree(tmp_path, {f"{name}/h2o-pack.lock.json": "{}" for name in ("Chat", "Other")})
-    one = project(local("../Chat"), local("../Chat/Vendor/mlx-swift"))
-    findings = findings_of(tmp_path, one, machine)
+    app = project(local("../Chat"), local("../Chat/Vendor/mlx-swift"))
+    findings = findings_of(tmp_path, app, machine)
     assert {name: finding[0] for name, finding in findings.items()} == {
         "chat": "ok",
         "mlx-swift": "ok",
@@ -299,11 +299,12 @@ def test_a_manifest_runs_only_where_that_was_asked_for(tmp_path, machine):
 
 
 def test_the_command_runs_no_manifest_where_nobody_can_answer(run, tmp_path, monkeypatch):
-    asked = []
+    folders = []
     monkeypatch.setattr(
-        "h2o_pack.coexistence.app.read_manifest", lambda folder, _machine: asked.append(folder)
+        "h2o_pack.coexistence.app.read_manifest",
+        lambda folder, _machine: folders.append(folder),
     )
     folder = build_tree(tmp_path / "app", {"Package.swift": "// a program"})
     result = run("doctor", folder)
     assert "--run-manifest" in result.output
-    assert asked == []
+    assert folders == []

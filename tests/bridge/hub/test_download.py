@@ -58,8 +58,8 @@ def test_a_model_comes_from_the_hub_at_its_commit(hub, repository, package):
     repository.commit({**FILES, "config.json": "later"})
     say = Bars()
     manifest = bundle(model, package, say)
-    written = tree(package / "Model")
-    assert (written["config.json"], written["sub/vocab.txt"]) == ('{"a": 1}', "v")
+    contents = tree(package / "Model")
+    assert (contents["config.json"], contents["sub/vocab.txt"]) == ('{"a": 1}', "v")
     assert whole(package)
     assert manifest == read(package)
     assert (manifest.model, manifest.commit) == (ID, model.commit)
@@ -89,10 +89,10 @@ def test_the_weights_are_a_copy_of_the_hubs_blob_and_the_cache_is_the_clients_ow
 def test_a_token_goes_to_the_hub_and_not_to_the_cdn(hub, package, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_yes")
     bundle(remote(hub.add(ID, FILES, private=True, token=os.environ["HF_TOKEN"])), package)
-    given = {
+    tokens = {
         request.path.startswith("/cdn/"): request.authorization for request in hub.requests
     }
-    assert given == {True: "", False: "Bearer hf_yes"}
+    assert tokens == {True: "", False: "Bearer hf_yes"}
 
 
 @pytest.mark.parametrize("drops", [1, 5])
@@ -263,19 +263,19 @@ def test_without_a_network_the_cache_is_enough(hub, repository, package, tmp_pat
     (tmp_path / "again").mkdir()
     bundle(remote(repository), tmp_path / "again")
     (tmp_path / "third").mkdir()
-    other = hub.add("someone/other", FILES)
-    says(refusal(remote(other), tmp_path / "third", code=ExitCode.NETWORK))
+    second = hub.add("someone/other", FILES)
+    says(refusal(remote(second), tmp_path / "third", code=ExitCode.NETWORK))
 
 
-@pytest.mark.parametrize("how", ["bytes", "size"])
+@pytest.mark.parametrize("damage", ["bytes", "size"])
 def test_a_damaged_copy_in_the_cache_is_refused_and_removed(
-    hub, repository, package, tmp_path, how
+    hub, repository, package, tmp_path, damage
 ):
     bundle(remote(repository), package)
     blob = hub.client.cache / "models--someone--tiny" / "blobs" / HASH
     content = bytearray(WEIGHTS)
     content[77] ^= 1
-    blob.write_bytes(content if how == "bytes" else WEIGHTS[:-1])
+    blob.write_bytes(content if damage == "bytes" else WEIGHTS[:-1])
     (tmp_path / "again").mkdir()
     says(refusal(remote(repository), tmp_path / "again"))
     assert not blob.exists()
@@ -311,20 +311,20 @@ def test_a_full_disk_is_explained_and_what_arrived_stays(
 def test_a_second_download_of_a_blob_waits_for_the_first(hub, repository, tmp_path):
     hub.fail(CDN, faults.Hold(after=1000), numbers=range(1))
     folders = [tmp_path / "one", tmp_path / "two"]
-    says = [Bars(), Bars()]
+    reporters = [Bars(), Bars()]
     threads = []
-    for folder, say in zip(folders, says, strict=True):
+    for folder, say in zip(folders, reporters, strict=True):
         folder.mkdir()
         arguments = (remote(repository), folder, say)
         threads.append(threading.Thread(target=bundle, args=arguments))
     threads[0].start()
     assert hub.holding.wait(60)
     threads[1].start()
-    until(lambda: says[1].lines)
+    until(lambda: reporters[1].lines)
     hub.go_on.set()
     for thread in threads:
         thread.join(60)
-    assert says[1].lines == ["waiting for another download of model.safetensors"]
+    assert reporters[1].lines == ["waiting for another download of model.safetensors"]
     assert all(map(whole, folders))
     assert len([request for request in hub.requests if request.path.startswith("/cdn/")]) == 1
 

@@ -47,8 +47,8 @@ def test_a_window_keeps_pinned_tokens_too():
 
 
 def test_a_window_predicts_what_mlx_lm_s_rotating_cache_does():
-    theirs = [RotatingKVCache(16, keep=4) for _ in range(2)]
-    assert mx.allclose(feed(window()), feed(theirs), atol=0.05).item()
+    rotating = [RotatingKVCache(16, keep=4) for _ in range(2)]
+    assert mx.allclose(feed(window()), feed(rotating), atol=0.05).item()
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -67,22 +67,22 @@ def test_bytes_are_what_a_full_cache_allocates(storage):
 def test_a_byte_budget_buys_as_many_rows_as_fit_and_not_one_more(name):
     factory = CacheFactory(random_model())
     limit = factory.bytes(find_contender("default").with_rows(256), 1024)
-    who = find_contender(name)
-    rows = factory.rows_for(who, limit, 1024)
-    assert factory.bytes(who.with_rows(rows), 1024) <= limit
-    assert factory.bytes(who.with_rows(rows + 1), 1024) > limit
+    contender = find_contender(name)
+    rows = factory.rows_for(contender, limit, 1024)
+    assert factory.bytes(contender.with_rows(rows), 1024) <= limit
+    assert factory.bytes(contender.with_rows(rows + 1), 1024) > limit
     assert rows >= 256
 
 
 @pytest.mark.parametrize("name", policies())
 def test_every_policy_makes_caches_that_read(name):
     factory = CacheFactory(random_model(), budgets=None)
-    who = find_contender(name)
+    contender = find_contender(name)
     if policies()[name].by_layer:
         with pytest.raises(UserError, match="budgets that differ from layer to layer"):
-            factory.caches(who.with_rows(64))
+            factory.caches(contender.with_rows(64))
         return
-    caches = factory.caches(who.with_rows(64))
+    caches = factory.caches(contender.with_rows(64))
     mx.eval(random_model()(mx.ones((1, 8), mx.int32), cache=caches))
     assert [cache.offset for cache in caches] == [8, 8]
 

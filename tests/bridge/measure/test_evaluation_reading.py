@@ -79,29 +79,29 @@ def test_a_pinned_instruction_is_kept_and_an_unpinned_one_is_not_by_a_window():
     names = ("paper_heavy+pinned", "paper_heavy")
     pinned, free = run(texts, [FULL, *(sized(name, 64) for name in names)])[1:]
     fact = texts[0].questions[0].fact
-    whole = (fact.position + fact.length) * reading.BINS // len(texts[0].ids)
+    parts = (fact.position + fact.length) * reading.BINS // len(texts[0].ids)
     for with_pin, without in zip(pinned, free, strict=True):
-        assert all(sum(layer[:whole]) == pytest.approx(whole) for layer in with_pin.kept)
-        assert any(sum(layer[:whole]) < whole - 1 for layer in without.kept)
+        assert all(sum(layer[:parts]) == pytest.approx(parts) for layer in with_pin.kept)
+        assert any(sum(layer[:parts]) < parts - 1 for layer in without.kept)
 
 
 @pytest.mark.parametrize("in_turns", [False, True])
 def test_questions_on_copies_start_from_the_text_and_turns_go_on(monkeypatch, in_turns):
-    seen = []
+    all_offsets = []
     read = reading.Lane.read
 
     def spy(lane, ids):
-        seen.append([cache.offset for cache in lane.caches])
+        all_offsets.append([cache.offset for cache in lane.caches])
         read(lane, ids)
 
     monkeypatch.setattr(reading.Lane, "read", spy)
     texts = samples(Shape(150, (0.2, 0.5), (0, 1), in_turns), 1)
     run(texts, [FULL, sized("peak", 40)], in_turns)
     text = len(texts[0].ids)
-    asked = [offsets for offsets in seen if offsets[0] >= text]
-    words = len(asked) // 4  # fed and said, of each question and lane
-    starts = [offsets for offsets in asked if offsets == [text] * 2]
-    later = [offsets for offsets in asked if offsets == [text + words] * 2]
+    question_offsets = [offsets for offsets in all_offsets if offsets[0] >= text]
+    words = len(question_offsets) // 4  # fed and said, of each question and lane
+    starts = [offsets for offsets in question_offsets if offsets == [text] * 2]
+    later = [offsets for offsets in question_offsets if offsets == [text + words] * 2]
     assert len(starts) == (2 if in_turns else 4)  # of each lane
     assert len(later) == (2 if in_turns else 0)
 
@@ -118,14 +118,14 @@ def test_facts_asked_in_turns_are_recalled_by_the_full_cache(demo):
 def test_a_wrong_answer_is_not_recalled(demo):
     model, _ = demo
     texts = samples(Shape(100, (0.3,), (0,)), 1)
-    wrong = [
+    wrong_samples = [
         dataclasses.replace(
             sample, questions=(dataclasses.replace(sample.questions[0], answer="0000"),)
         )
         for sample in texts
     ]
     assert [o.answers for o in run(texts, [FULL], model=model)[0]] == [((0.3, True),)]
-    assert [o.answers for o in run(wrong, [FULL], model=model)[0]] == [((0.3, False),)]
+    assert [o.answers for o in run(wrong_samples, [FULL], model=model)[0]] == [((0.3, False),)]
 
 
 # As prompts
@@ -135,10 +135,10 @@ def values(names, ways, *, model=None, texts=None, rows=64):
     """By contender, the values of each sample."""
     model = random_model() if model is None else model
     contenders = [FULL, *(find_contender(name).with_rows(rows) for name in names)]
-    found = run_prompts(
+    outcomes = run_prompts(
         model, CacheFactory(model), tokens(), texts or samples(), contenders, ways
     )
-    return [[each.metrics for each in row] for row in found]
+    return [[outcome.metrics for outcome in row] for row in outcomes]
 
 
 def test_what_the_full_cache_predicts_is_that_of_one_pass():
@@ -152,9 +152,9 @@ def test_what_the_full_cache_predicts_is_that_of_one_pass():
 
 def test_a_cache_with_room_for_all_is_the_full_cache_and_a_small_one_is_not():
     _, roomy, small = values(["default", "paper_heavy"], ["text", "copy"], rows=400)
-    assert all(each["text_kl"] < 1e-4 for each in roomy)
+    assert all(metrics["text_kl"] < 1e-4 for metrics in roomy)
     _, small = values(["default"], ["text"], rows=48)
-    assert all(each["text_kl"] > 1e-3 for each in small)
+    assert all(metrics["text_kl"] > 1e-3 for metrics in small)
 
 
 def test_all_rows_at_few_bits_differ_the_more_the_fewer_they_are():
@@ -168,8 +168,8 @@ def test_facts_are_told_by_the_full_cache_and_not_by_a_window(demo):
     texts = samples(Shape(200, (0.1, 0.3), (0, 1)))
     ways = ["asked", "second_turn", "middle"]
     full, window = values(["rotating"], ways, model=demo[0], texts=texts, rows=40)
-    assert all(each == dict.fromkeys(ways, 1.0) for each in full)
-    assert all(each["asked"] == 0 for each in window)
+    assert all(metrics == dict.fromkeys(ways, 1.0) for metrics in full)
+    assert all(metrics["asked"] == 0 for metrics in window)
 
 
 def test_a_prompt_is_read_in_pieces_and_its_last_token_by_itself(monkeypatch):
@@ -205,6 +205,6 @@ def test_names_say_when_a_contender_recalls():
     assert (tight.recall.every, tight.recall.rows, tight.recall.spread) == (4, 16, 8)
     assert tight.title == "H2O, the default, recall every 4 (rows 16, spread 8)"
     assert find_contender("tuned/k8v4+pinned+recall").pinned
-    for wrong in ("default+recal", "default+recall+pinned", "default+recallx"):
+    for name in ("default+recal", "default+recall+pinned", "default+recallx"):
         with pytest.raises(UserError, match="there is no contender"):
-            find_contender(wrong)
+            find_contender(name)

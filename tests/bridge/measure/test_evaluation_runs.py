@@ -37,33 +37,33 @@ def tiny(preset, name="random", **changes):
 @cache
 def run(preset, **changes):
     changes = {"samples": 1, "seeds": (1,), "budgets": ("40",), "generate": 2} | changes
-    changed = load_preset(preset).changed(lengths=(80,), models=("random",), **changes)
+    small_preset = load_preset(preset).changed(lengths=(80,), models=("random",), **changes)
     few = [
         structs.replace(
-            each,
-            decoys=min(1, each.decoys),
-            depths=each.depths[:1],
-            ways=each.ways[:1],
+            experiment,
+            decoys=min(1, experiment.decoys),
+            depths=experiment.depths[:1],
+            ways=experiment.ways[:1],
         )
-        for each in small(changed).experiments
+        for experiment in small(small_preset).experiments
     ]
-    changed = structs.replace(changed, experiments=tuple(few))
-    return evaluate(loaded(), changed, Share(), Quiet())
+    small_preset = structs.replace(small_preset, experiments=tuple(few))
+    return evaluate(loaded(), small_preset, Share(), Quiet())
 
 
 def small(preset):
     """The preset with each contender once in a kind of task, but for baselines."""
-    seen = set()
+    covered = set()
     experiments = []
-    for each in preset.experiments:
+    for experiment in preset.experiments:
         groups = []
-        for group in each.groups:
-            kind = (each.task, each.ask, group.equal)
-            new = [name for name in group.contenders if (kind, name) not in seen]
-            seen |= {(kind, name) for name in new}
-            kept = tuple(n for n in group.contenders if n in new or n == group.baseline)
-            groups.append(structs.replace(group, contenders=kept))
-        experiments.append(structs.replace(each, groups=tuple(groups)))
+        for group in experiment.groups:
+            kind = (experiment.task, experiment.ask, group.equal)
+            new = [name for name in group.contenders if (kind, name) not in covered]
+            covered |= {(kind, name) for name in new}
+            contenders = tuple(n for n in group.contenders if n in new or n == group.baseline)
+            groups.append(structs.replace(group, contenders=contenders))
+        experiments.append(structs.replace(experiment, groups=tuple(groups)))
     return structs.replace(preset, experiments=tuple(experiments))
 
 
@@ -75,11 +75,16 @@ OF_TEXT = [name for name in names() if name not in CHAT]
 def test_a_preset_runs_and_gives_a_report(preset):
     report = tiny(preset, budgets=("1/2",) if preset == "demo" else ("40",))
     schemas.check(Evaluation(reports=(report,)), "eval")
-    wanted = small(load_preset(preset))
-    assert [each.id for each in report.experiments] == [e.id for e in wanted.experiments]
-    for result, experiment in zip(report.experiments, wanted.experiments, strict=True):
-        for group, asked in zip(result.groups, experiment.groups, strict=True):
-            assert {cell.contender for cell in group.cells} == {"full", *asked.contenders}
+    small_preset = small(load_preset(preset))
+    assert [result.id for result in report.experiments] == [
+        e.id for e in small_preset.experiments
+    ]
+    for result, experiment in zip(report.experiments, small_preset.experiments, strict=True):
+        for group, source in zip(result.groups, experiment.groups, strict=True):
+            assert {cell.contender for cell in group.cells} == {
+                "full",
+                *source.contenders,
+            }
     assert show.render(report)
 
 
@@ -90,10 +95,10 @@ def test_budgets_by_layer_come_from_a_user_s_file(tmp_path):
         {"heavy_budget": 16, "recent_budget": 4},
     ]
     path.write_text(json.dumps({"format": 1, "layers": layers}))
-    wanted = loaded(by_layer=LayerBudgetsSource(budgets=path))
+    model = loaded(by_layer=LayerBudgetsSource(budgets=path))
     from h2o_pack.measure.evaluation.contenders import find_contender
 
-    caches = wanted.factory.caches(find_contender("default_adaptive").with_rows(24))
+    caches = model.factory.caches(find_contender("default_adaptive").with_rows(24))
     assert [cache.config.recent_budget for cache in caches] == [14, 4]
 
 
@@ -104,9 +109,9 @@ def test_fewer_rows_than_the_prefill_are_refused():
 
 def test_shares_and_numbers_are_rows():
     assert [rows_of(b, 1024) for b in ("256", "1/4", "1/3")] == [256, 256, 341]
-    for wrong in ("0", "x", "1/0", "-4"):
+    for budget in ("0", "x", "1/0", "-4"):
         with pytest.raises(UserError, match="neither a number of rows nor a share"):
-            rows_of(wrong, 1024)
+            rows_of(budget, 1024)
 
 
 def test_a_title_with_bars_stays_in_its_cell():
@@ -115,7 +120,7 @@ def test_a_title_with_bars_stays_in_its_cell():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("format = 1", "format = 2"), r"\$\.format"),
         (('"sinks_recent"', '"sink_recent"'), 'Did you mean "sinks_recent"'),
@@ -124,13 +129,13 @@ def test_a_title_with_bars_stays_in_its_cell():
         (("samples = ", "samples = -"), r"\$\.experiment\[0\]\.samples"),
     ],
 )
-def test_a_preset_with_a_mistake_is_refused_by_its_place(change, said):
+def test_a_preset_with_a_mistake_is_refused_by_its_place(change, message):
     path = Path(sys.modules["h2o_pack.measure.evaluation"].__path__[0]) / "presets/tiny.toml"
     text = path.read_text().replace(*change)
     assert text != path.read_text()
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=message) as error:
         parse(text, "mine", "mine.toml")
-    assert "mine.toml" in str(caught.value)
+    assert "mine.toml" in str(error.value)
 
 
 def test_unknown_presets_and_experiments_are_refused_with_the_nearest():
@@ -153,10 +158,10 @@ LAUNCH = "from mlx._distributed_utils.launch import main; main()"
 def free_port():
     """A port that is free, and so is the next: each process takes one."""
     for _ in range(100):
-        with socket.socket() as one, socket.socket() as two, suppress(OSError):
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-            two.bind(("127.0.0.1", port + 1))
+        with socket.socket() as first, socket.socket() as second, suppress(OSError):
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            second.bind(("127.0.0.1", port + 1))
             return port
     raise AssertionError("no two free ports side by side")
 
@@ -177,13 +182,13 @@ def evaluated(path, tmp_path_factory):
 
     def run(*command):
         folder = tmp_path_factory.mktemp("eval")
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, *WANTED, "--output", str(folder)],
             env={**os.environ, "PATH": path},
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return json.loads((folder / "results.json").read_text()), done.stdout
+        assert process.returncode == 0, process.stderr
+        return json.loads((folder / "results.json").read_text()), process.stdout
 
     return run
 
@@ -197,9 +202,9 @@ def alone(evaluated):
 def test_two_processes_give_the_report_of_one(evaluated, alone):
     """As `mlx.launch -n 2 -- h2o-pack eval`, which the help of `eval` names."""
     launch = [sys.executable, "-c", LAUNCH, "-n", "2", "--backend", "ring"]
-    together, shown = evaluated(*launch, "-p", str(free_port()), "--", "h2o-pack", "eval")
-    assert together == alone
-    assert shown.count("One fact in 320 tokens") == 1
+    document, output = evaluated(*launch, "-p", str(free_port()), "--", "h2o-pack", "eval")
+    assert document == alone
+    assert output.count("One fact in 320 tokens") == 1
 
 
 def test_every_unit_is_done_by_one_process():
@@ -230,9 +235,9 @@ def invoke(*arguments):
 def written(tmp_path_factory):
     """A run's JSON, and its folder."""
     folder = tmp_path_factory.mktemp("eval")
-    done = invoke(*SMALL, "--json", "--output", str(folder))
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout), folder
+    result = invoke(*SMALL, "--json", "--output", str(folder))
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout), folder
 
 
 def test_json_is_what_the_schema_says(written):
@@ -247,9 +252,9 @@ def test_the_folder_has_the_same_report_and_a_page(written):
 
 
 def test_a_rerun_reproduces_and_says_so(written):
-    done = invoke(*SMALL, "--compare", str(written[1] / "results.json"))
-    assert done.exit_code == 0
-    assert "reproduces within the intervals" in done.stdout
+    result = invoke(*SMALL, "--compare", str(written[1] / "results.json"))
+    assert result.exit_code == 0
+    assert "reproduces within the intervals" in result.stdout
 
 
 def test_what_does_not_reproduce_ends_with_the_code_for_a_difference(written, tmp_path):
@@ -258,6 +263,6 @@ def test_what_does_not_reproduce_ends_with_the_code_for_a_difference(written, tm
     cells[1]["metrics"]["nll"].update(mean=9.0, low=8.9, high=9.1)
     path = tmp_path / "results.json"
     path.write_text(json.dumps(report))
-    done = invoke(*SMALL, "--compare", str(path))
-    assert done.exit_code == ExitCode.DIFFERENT
-    assert "default: nll was 9 [8.9, 9.1], is" in done.stdout
+    result = invoke(*SMALL, "--compare", str(path))
+    assert result.exit_code == ExitCode.DIFFERENT
+    assert "default: nll was 9 [8.9, 9.1], is" in result.stdout

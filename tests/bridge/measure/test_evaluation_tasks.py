@@ -46,9 +46,9 @@ def test_a_fact_s_number_has_the_digits_that_were_asked_for():
 
 
 def test_another_seed_or_number_makes_other_text_names_and_codes():
-    one, two, three = make(), make(seed=2), make(number=1)
-    assert len({one.ids, two.ids, three.ids}) == 3
-    assert len({s.questions[0].answer for s in (one, two, three)}) == 3
+    sample, two, three = make(), make(seed=2), make(number=1)
+    assert len({sample.ids, two.ids, three.ids}) == 3
+    assert len({s.questions[0].answer for s in (sample, two, three)}) == 3
 
 
 def test_facts_stand_where_they_are_said_to_and_are_not_scored():
@@ -73,10 +73,10 @@ def test_facts_come_at_their_depths_in_the_order_of_depth():
 
 def test_a_question_asks_for_its_fact_and_does_not_hold_the_answer():
     for question in make().questions:
-        asked = tokens().decode(question.ids)
-        assert asked.endswith(f"\nthe code of {question.fact.key} is")
+        text = tokens().decode(question.ids)
+        assert text.endswith(f"\nthe code of {question.fact.key} is")
         assert question.answer == question.fact.code
-        assert question.answer not in asked
+        assert question.answer not in text
 
 
 def test_a_distance_is_from_the_statement_to_the_question_and_grows_with_turns():
@@ -115,9 +115,9 @@ def test_all_samples_of_a_preset_have_one_length_and_one_number_of_questions(pre
         length = min(experiment.lengths)
         if experiment.task == "speed" or length > 2048:
             continue
-        made = [make(experiment.shape(length, n), number=n) for n in range(3)]
-        assert len({len(s.ids) for s in made}) == 1
-        assert len({tuple(len(q.ids) for q in s.questions) for s in made}) == 1
+        samples = [make(experiment.shape(length, n), number=n) for n in range(3)]
+        assert len({len(s.ids) for s in samples}) == 1
+        assert len({tuple(len(q.ids) for q in s.questions) for s in samples}) == 1
 
 
 def test_a_tokenizer_s_first_token_comes_first_and_is_not_scored():
@@ -155,9 +155,9 @@ def test_held_out_text_can_lie_in_a_user_s_folder(tmp_path):
         data = f"<|endoftext|>first {name}<|endoftext|>second".encode()
         (tmp_path / f"{name}.txt.gz").write_bytes(gzip.compress(data))
     (tmp_path / "words.txt").write_text("alpha\nbravo\n")
-    found = held_out("prose", tmp_path)
-    assert found.documents == ("first prose", "second")
-    assert found.words == ("alpha", "bravo")
+    text = held_out("prose", tmp_path)
+    assert text.documents == ("first prose", "second")
+    assert text.words == ("alpha", "bravo")
 
 
 # Ways of asking
@@ -307,8 +307,8 @@ def conversation(template=PLAIN, *, seed=1, number=0, length=1500):
     return make_conversation(chat_tokens(template), length, 5, seed, number)
 
 
-def said(made):
-    return made.tokens.decode(made.ids)
+def said(conversation):
+    return conversation.tokens.decode(conversation.ids)
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -43,10 +43,10 @@ def report(request, progress):
 
 
 def cell(report, contender):
-    [found] = [
+    [match] = [
         cell for cell in report.experiments[0].groups[0].cells if cell.contender == contender
     ]
-    return found
+    return match
 
 
 def test_a_window_that_lost_the_facts_is_called_worse(report):
@@ -80,9 +80,9 @@ def test_progress_reaches_the_end(report, progress):
 
 
 def test_every_sample_was_read_once_by_each(report):
-    for each in report.experiments[0].groups[0].cells:
-        assert {len(values) for values in each.by_sample.values()} == {6}
-        assert sum(question.asked for question in each.questions) == 6
+    for result in report.experiments[0].groups[0].cells:
+        assert {len(values) for values in result.by_sample.values()} == {6}
+        assert sum(question.asked for question in result.questions) == 6
 
 
 def test_the_folder_has_results_a_page_and_pictures(report, tmp_path):
@@ -101,42 +101,45 @@ def changed(report, contender, **metrics):
     """The report with other metrics of a contender, or without it."""
     document = json.loads(msgspec.json.encode(report))
     cells = document["experiments"][0]["groups"][0]["cells"]
-    [found] = [each for each in cells if each["contender"] == contender]
+    [entry] = [candidate for candidate in cells if candidate["contender"] == contender]
     if metrics:
-        found["metrics"].update(msgspec.to_builtins(metrics))
+        entry["metrics"].update(msgspec.to_builtins(metrics))
     else:
-        cells.remove(found)
+        cells.remove(entry)
     return msgspec.convert(document, Report)
 
 
 def test_a_figure_outside_the_interval_does_not_reproduce(report):
-    other = changed(report, "default", recall=Estimate(0.2, 0.1, 0.3, 12))
-    [found] = reports.differences(report, other)
-    assert found == "fact, policies, 320, 160, default: recall was 1 [1, 1], is 0.2 [0.1, 0.3]"
+    second = changed(report, "default", recall=Estimate(0.2, 0.1, 0.3, 12))
+    [difference] = reports.differences(report, second)
+    assert (
+        difference
+        == "fact, policies, 320, 160, default: recall was 1 [1, 1], is 0.2 [0.1, 0.3]"
+    )
 
 
 def test_another_model_or_a_missing_cell_does_not_reproduce(report):
-    other = changed(report, "sinks_recent")
-    model = dataclasses.replace(other.model, parameters_sha256="0" * 64)
-    other = dataclasses.replace(other, model=model)
-    found = reports.differences(report, other)
-    assert found[0] == "the model's parameters differ"
-    assert found[1] == "fact, policies, 320, 160, sinks_recent: not in this run"
-    assert len(reports.differences(other, report)) == 2
+    second = changed(report, "sinks_recent")
+    model = dataclasses.replace(second.model, parameters_sha256="0" * 64)
+    second = dataclasses.replace(second, model=model)
+    differences = reports.differences(report, second)
+    assert differences[0] == "the model's parameters differ"
+    assert differences[1] == "fact, policies, 320, 160, sinks_recent: not in this run"
+    assert len(reports.differences(second, report)) == 2
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "message"),
     [
         ("{", "is not JSON"),
         ("[]", "is not a report"),
         ('{"experiments": [], "format": 9}', r"\$\.format"),
     ],
 )
-def test_what_is_no_report_is_refused_by_name(tmp_path, text, found):
+def test_what_is_no_report_is_refused_by_name(tmp_path, text, message):
     path = tmp_path / "results.json"
     path.write_text(text)
-    with pytest.raises(UserError, match=f"results.json.*{found}"):
+    with pytest.raises(UserError, match=f"results.json.*{message}"):
         reports.read(path)
 
 
@@ -157,8 +160,8 @@ def test_the_file_of_results_has_a_line_for_each_cell(report, tmp_path):
     write(report, tmp_path, pictures=False)
     lines = (tmp_path / "results.json").read_text("utf-8").splitlines()
     cells = [json.loads(line.rstrip(",")) for line in lines if line.startswith('{"length"')]
-    assert [each["contender"] for each in cells] == [
-        each.contender for each in report.experiments[0].groups[0].cells
+    assert [entry["contender"] for entry in cells] == [
+        entry.contender for entry in report.experiments[0].groups[0].cells
     ]
 
 
@@ -191,8 +194,8 @@ def test_twelve_samples_cover_the_true_mean_about_95_times_in_100(draw):
         "uniform": lambda: rng.uniform(-1.0, 1.0, 12),
         "half": lambda: rng.integers(0, 2, 12) - 0.5,
     }[draw]
-    found = [estimate(make()) for _ in range(400)]
-    covered = np.mean([each.low <= 0 <= each.high for each in found])
+    estimates = [estimate(make()) for _ in range(400)]
+    covered = np.mean([interval.low <= 0 <= interval.high for interval in estimates])
     assert 0.91 <= covered <= 0.99
 
 
