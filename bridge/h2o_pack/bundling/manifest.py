@@ -118,7 +118,7 @@ class Manifest:
     piece_size: Count | None = None
 
     def __post_init__(self) -> None:
-        """Fill in the digest; ValueError if there is one that does not match the files."""
+        """Fill in the digest; ValueError if the given digest does not match the files."""
         digest = model_digest(self.files)
         if self.digest not in {"", digest}:
             raise ValueError("the digest does not match the files")

@@ -144,7 +144,7 @@ def parity(
     "--vendor/--no-vendor",
     default=sys.platform == "darwin",
     show_default="--vendor on a Mac",
-    help="Download upstream's sources, which the level tokens of parity needs.",
+    help="Download upstream's sources, which parity needs for its level `tokens`.",
 )
 @origin_options
 def prove(

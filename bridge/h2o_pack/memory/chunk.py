@@ -407,12 +407,11 @@ def earlier_peak(run: Run, step: int) -> dict[str, int]:
 def last_chunk_peak(run: Run, step: int) -> tuple[dict[str, int], bool]:
     """Bytes by term at the moment of most memory in the last chunk of a prompt.
 
-    A chunk has up to `step` tokens. A longer chunk takes more memory if MLX ends its tasks by
-    their number of dispatches; only chunks of up to FEW tokens, which use other operations, are
-    an exception. If MLX ends tasks by the size of their inputs, longer chunks shorten the
-    queue, and a chunk much shorter than `step` may take the most. Then shorter lengths are
-    tried too, four per doubling. Also returns whether inputs end the tasks of the longest
-    chunk.
+    Also returns whether MLX ends the tasks of the longest chunk, which has `step` tokens, by
+    the size of their inputs. If it ends them by their number of dispatches, the longest chunk
+    takes the most memory, or one of up to FEW tokens, which uses other operations. If it ends
+    them by inputs, longer chunks shorten the queue, so a much shorter chunk may take the most:
+    then shorter lengths are tried too, four per doubling.
     """
     tokens = max(1, min(step, run.context))
     peaks = [of_chunk(run, few) for few in dict.fromkeys((1, min(tokens, FEW)))]

@@ -29,7 +29,7 @@ package actor Conversation: MemoryHolder {
     var beforeThoughts: TranscriptChain?
     /// Whether the caches contain thoughts after ``beforeThoughts``.
     private var hasThoughts = false
-    private var kept = H2OKeptPositions([])
+    private var lastPositions = H2OKeptPositions([])
 
     package init(model: H2OModel) {
         self.model = model
@@ -137,11 +137,11 @@ package actor Conversation: MemoryHolder {
         get async {
             let background = loaded.platform.background
             if !background.isClosed,
-                let now = try? await onGPU({ H2OKeptPositions(caches) })
+                let positions = try? await onGPU({ H2OKeptPositions(caches) })
             {
-                kept = now
+                lastPositions = positions
             }
-            return kept
+            return lastPositions
         }
     }
 
@@ -446,9 +446,9 @@ extension Conversation {
     ///   changed
     package func fork() async throws -> Conversation {
         guard let head else { return Conversation(model: model, head: nil, snapshots: snapshots) }
-        let other = try await onGPU {
+        let copy = try await onGPU {
             try ConversationSnapshot(of: head).head(in: loaded.platform.archives)
         }
-        return Conversation(model: model, head: other, snapshots: snapshots)
+        return Conversation(model: model, head: copy, snapshots: snapshots)
     }
 }

@@ -100,20 +100,20 @@ struct PromptFormat {
         let last = first > 0 ? transcript[first - 1] : nil
         guard last?.role == .assistant else {
             let begin = try replyBegin()
-            let whole = try render(question + new) ?? []
+            let tokens = try render(question + new) ?? []
             return Following(
-                tokens: Array(whole.dropFirst(opened.count - begin)), replaced: begin)
+                tokens: Array(tokens.dropFirst(opened.count - begin)), replaced: begin)
         }
         let calls = last?.toolCalls ?? []
         let answered = question + [.assistant(calls.isEmpty ? "b" : "", toolCalls: calls)]
-        let whole = try render(answered + new) ?? []
-        let answer = commonPrefix(opened, whole)
-        guard let stop = whole[answer...].firstIndex(where: stops.contains) else {
+        let tokens = try render(answered + new) ?? []
+        let answer = commonPrefix(opened, tokens)
+        guard let stop = tokens[answer...].firstIndex(where: stops.contains) else {
             // This template ends a turn without a stop token.
             let unanswered = try render(answered) ?? []
-            return Following(tokens: Array(whole[commonPrefix(unanswered, whole)...]))
+            return Following(tokens: Array(tokens[commonPrefix(unanswered, tokens)...]))
         }
-        return Following(tokens: Array(whole[(ended ? stop + 1 : stop)...]))
+        return Following(tokens: Array(tokens[(ended ? stop + 1 : stop)...]))
     }
 
     /// The next tokens to read, after the tokens that the caches have read.
@@ -131,9 +131,9 @@ struct PromptFormat {
     /// - Throws: the template's own error
     func replyBegin() throws -> Int {
         guard let opened = try render([.user("a")]),
-            let whole = try render([.user("a"), .assistant("b"), .user("c")])
+            let longer = try render([.user("a"), .assistant("b"), .user("c")])
         else { return 0 }
-        return max(1, opened.count - commonPrefix(opened, whole))
+        return max(1, opened.count - commonPrefix(opened, longer))
     }
 
     /// Whether the beginning of a reply has other tokens than `unread`, because thinking was turned

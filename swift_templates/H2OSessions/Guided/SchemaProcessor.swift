@@ -15,7 +15,7 @@ package struct SchemaProcessor: LogitProcessor {
     private var allowed: [UInt32]?
     /// The number of tokens that the reply may still have, including the token that ends it; nil
     /// without a limit.
-    private var left: Int?
+    private var tokensLeft: Int?
     /// The number of tokens until the processor looks for the shortest end again.
     private var pause = 0
     /// The tokens that end the reply, as soon as there is no room for more.
@@ -25,7 +25,7 @@ package struct SchemaProcessor: LogitProcessor {
     /// the shortest end longer.
     private let reserve: Int
     private static let leastReserve = 8
-    /// The largest limit that is tried to tell, in an error, which limit would be enough.
+    /// The largest limit that is tried, so that an error can say which limit would be enough.
     private static let farthest = 4096
 
     /// - Parameter longestEnd: the most tokens by which one more token can lengthen the shortest end
@@ -36,7 +36,7 @@ package struct SchemaProcessor: LogitProcessor {
         reserve = Self.leastReserve + longestEnd
         self.grammar = grammar
         self.closing = closing
-        left = most
+        tokensLeft = most
         if let most {
             guard try wayToEnd(atMost: most + 1).count <= most else {
                 let enough = try wayToEnd(atMost: max(most + 1, Self.farthest)).count
@@ -71,7 +71,7 @@ package struct SchemaProcessor: LogitProcessor {
         }
         do {
             try grammar.accept(token)
-            left = left.map { $0 - 1 }
+            tokensLeft = tokensLeft.map { $0 - 1 }
             way = way?.dropFirst()
             try look()
         } catch {
@@ -94,14 +94,14 @@ package struct SchemaProcessor: LogitProcessor {
     /// Begins the shortest end when there is just enough room for it. The less room there is, the
     /// more often the processor looks for it.
     private mutating func lookForEnd() throws {
-        guard let left, way == nil else { return }
+        guard let tokensLeft, way == nil else { return }
         guard pause == 0 else {
             pause -= 1
             return
         }
-        let found = try wayToEnd(atMost: left)
-        let room = left - found.count
-        if room < reserve { way = found[...] } else { pause = room / reserve - 1 }
+        let end = try wayToEnd(atMost: tokensLeft)
+        let room = tokensLeft - end.count
+        if room < reserve { way = end[...] } else { pause = room / reserve - 1 }
     }
 
     /// Finds tokens that end the reply soon.
@@ -156,8 +156,8 @@ private struct ClosingTokens {
 package final class SchemaGrammars {
     private let closing: ClosingTokens
     private let compile: (String) throws -> any TokenGrammar
-    /// In the order of their last use.
-    private var kept = [(schema: H2OSchema, grammar: any TokenGrammar)]()
+    /// The grammars of the schemas used last, in the order of their last use.
+    private var grammars = [(schema: H2OSchema, grammar: any TokenGrammar)]()
 
     private static let most = 8
 
@@ -168,13 +168,13 @@ package final class SchemaGrammars {
     package convenience init(tokenizer: any Tokenizer, endOfTurn: Int, stops: Set<Int>) {
         var engine: GrammarEngine?
         self.init(tokenizer: tokenizer, endOfTurn: endOfTurn) { grammar in
-            let made =
+            let current =
                 try engine
                 ?? GrammarEngine(tokenizer: tokenizer, endOfTurn: endOfTurn) {
                     $0 != endOfTurn && (stops.contains($0) || tokenizer.isMark($0, named: $1))
                 }
-            engine = made
-            return try made.grammar(grammar)
+            engine = current
+            return try current.grammar(grammar)
         }
     }
 
@@ -194,11 +194,11 @@ package final class SchemaGrammars {
     /// - Throws: ``H2OSessionError``
     package func processor(for schema: H2OSchema, atMost most: Int?) throws -> SchemaProcessor {
         do {
-            let index = kept.firstIndex { $0.schema == schema }
-            kept.append(
-                try index.map { kept.remove(at: $0) } ?? (schema, compile(schema.grammar)))
-            kept = kept.suffix(Self.most)
-            let grammar = kept[kept.count - 1].grammar
+            let index = grammars.firstIndex { $0.schema == schema }
+            grammars.append(
+                try index.map { grammars.remove(at: $0) } ?? (schema, compile(schema.grammar)))
+            grammars = grammars.suffix(Self.most)
+            let grammar = grammars[grammars.count - 1].grammar
             try grammar.goBack(to: 0)
             return try SchemaProcessor(
                 grammar, closing: closing, longestEnd: schema.longestEnd, atMost: most)

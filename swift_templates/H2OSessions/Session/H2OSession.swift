@@ -222,7 +222,7 @@ public actor H2OSession {
         if options.goesOn { options.beginning = messages.last }
         if let index { messages.removeSubrange(index...) }
         messages.append(message)
-        var whole = Response()
+        var total = Response()
         for round in 0... {
             let response = try await conversation.respond(
                 to: messages, tools: tools.map(\.definition), options: options
@@ -232,7 +232,7 @@ public actor H2OSession {
             }
             messages.append(response.message(after: options.beginning))
             options.beginning = nil
-            whole.add(response)
+            total.add(response)
             let isCalling = !response.toolCalls.isEmpty
             guard isCalling, round < options.maxToolRounds || response.isCancelled else {
                 if isCalling { throw H2OSessionError.tooManyToolRounds(options.maxToolRounds) }
@@ -244,13 +244,13 @@ public actor H2OSession {
                 emit(.toolResult(answer))
             }
             guard !response.isCancelled, !Task.isCancelled else {
-                whole.usage.stop = .cancelled
+                total.usage.stop = .cancelled
                 break
             }
         }
         isAnswered = true
-        emit(.usage(whole.usage))
-        return whole
+        emit(.usage(total.usage))
+        return total
     }
 }
 

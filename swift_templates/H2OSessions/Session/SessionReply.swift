@@ -85,11 +85,11 @@ extension H2OSession {
         /// The reply as a message, after the existing part of a reply that continues.
         func message(after beginning: H2OMessage?) -> H2OMessage {
             guard let beginning else { return message }
-            var whole = message
-            whole.text = beginning.text + text
+            var result = message
+            result.text = beginning.text + text
             let all = (beginning.thoughts ?? "") + thoughts
-            whole.thoughts = all.isEmpty ? nil : all
-            return whole
+            result.thoughts = all.isEmpty ? nil : all
+            return result
         }
     }
 

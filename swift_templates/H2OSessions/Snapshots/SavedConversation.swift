@@ -109,14 +109,14 @@ struct SavedConversation {
 
     /// Deletes states of earlier turns until the remaining ones take at most this many bytes.
     func fit(_ bytes: Int) throws {
-        var left = try turns
+        var states = try turns
         let size = { (file: URL) in
             try file.resourceValues(forKeys: [.fileSizeKey]).fileSize ?? 0
         }
-        while try left.map(size).reduce(0, +) > bytes {
-            let moments = left.map { moment(of: $0) ?? 0 }
-            let index = left.count == 1 ? 0 : SnapshotThinning.victim(of: moments)
-            try FileManager.default.removeItem(at: left.remove(at: index))
+        while try states.map(size).reduce(0, +) > bytes {
+            let moments = states.map { moment(of: $0) ?? 0 }
+            let index = states.count == 1 ? 0 : SnapshotThinning.victim(of: moments)
+            try FileManager.default.removeItem(at: states.remove(at: index))
         }
     }
 
@@ -146,8 +146,8 @@ struct SavedConversation {
 
     /// Removes archives of earlier states, or of a process that ended while it wrote.
     func removeArchives(except name: String?) throws {
-        for other in try names(Self.archivePrefix) where other != name {
-            try FileManager.default.removeItem(at: archives(other))
+        for archive in try names(Self.archivePrefix) where archive != name {
+            try FileManager.default.removeItem(at: archives(archive))
         }
     }
 

@@ -146,7 +146,7 @@ package struct SnapshotStore: @unchecked Sendable {
         nearest { $0.chain.count > 0 && chain.starts(with: $0.chain) }
     }
 
-    /// The conversation from the snapshot that has read the most of these tokens, but not all.
+    /// The conversation whose snapshot has read the longest beginning of these tokens, but not all.
     ///
     /// - Parameter pinned: positions that its caches must never evict
     package mutating func nearest(

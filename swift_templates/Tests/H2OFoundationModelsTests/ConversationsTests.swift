@@ -93,7 +93,7 @@
             let read = "Thanks<|im_end|>\n<|im_start|>assistant\n"
             XCTAssertEqual(usage.readTokenCount, TemplateTokenizer(.qwen3).count(read))
             for text in ["Adds two numbers", "Hello.", "Thanks"] {
-                XCTAssertEqual(again.given.components(separatedBy: text).count - 1, 1, text)
+                XCTAssertEqual(again.readText.components(separatedBy: text).count - 1, 1, text)
             }
         }
 

@@ -92,8 +92,9 @@
         }
 
         /// All tokens that the model has read, as text.
-        var given: String {
-            TemplateTokenizer(.qwen3).decode(tokenIds: scripted.given, skipSpecialTokens: false)
+        var readText: String {
+            TemplateTokenizer(.qwen3).decode(
+                tokenIds: scripted.readTokens, skipSpecialTokens: false)
         }
     }
 

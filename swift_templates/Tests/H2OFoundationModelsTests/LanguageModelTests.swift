@@ -34,7 +34,7 @@
                 fixture.say("hello")
                 try await session.respond(to: "tell me more of it")
             }
-            XCTAssertEqual(fixture.model.given.map(\.offset).min() ?? 0 > 32 * 10, true)
+            XCTAssertEqual(fixture.model.lastCaches.map(\.offset).min() ?? 0 > 32 * 10, true)
         }
 
         func testInstructionsThatTheCacheCannotKeepExceedTheContextSize() async throws {
@@ -139,7 +139,7 @@
                     to: "Hello", options: GenerationOptions(maximumResponseTokens: 1),
                     contextOptions: context)
                 XCTAssertEqual(
-                    fixture.given.contains("<think>\n\n</think>"), !thinks, "\(thinks)")
+                    fixture.readText.contains("<think>\n\n</think>"), !thinks, "\(thinks)")
             }
         }
     }

@@ -22,9 +22,9 @@
         func testATemperatureChangesOnlyTheTemperature() throws {
             let own = H2OSession.Options(sampling: H2OSampling(temperature: 0.5, topP: 0.9))
             let options = GenerationOptions(temperature: 1.25, maximumResponseTokens: 12)
-            let made = try own.applying(request(options))
-            XCTAssertEqual(made.sampling, H2OSampling(temperature: 1.25, topP: 0.9))
-            XCTAssertEqual(made.maxTokens, 12)
+            let result = try own.applying(request(options))
+            XCTAssertEqual(result.sampling, H2OSampling(temperature: 1.25, topP: 0.9))
+            XCTAssertEqual(result.maxTokens, 12)
             XCTAssertEqual(try sampling(GenerationOptions(temperature: -1)).temperature, 0)
         }
 
@@ -77,8 +77,8 @@
                 (.required, true), (.disallowed, false),
             ] {
                 let options = GenerationOptions(toolCallingMode: mode)
-                let made = try H2OSession.Options().applying(request(options))
-                XCTAssertEqual(made.requiresToolCall, isRequired)
+                let result = try H2OSession.Options().applying(request(options))
+                XCTAssertEqual(result.requiresToolCall, isRequired)
             }
         }
 
@@ -93,8 +93,8 @@
         }
 
         func testASchemaIsThatOfTheReply() throws {
-            let made = try H2OSession.Options().applying(request(schema: schema("integer")))
-            XCTAssertEqual(made.schema?.json, #"{"type":"integer"}"#)
+            let options = try H2OSession.Options().applying(request(schema: schema("integer")))
+            XCTAssertEqual(options.schema?.json, #"{"type":"integer"}"#)
         }
 
         private func schema(_ type: String) throws -> GenerationSchema {

@@ -25,9 +25,9 @@
             let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
             try await session.respond(to: "What is 1 + 2?")
             try await session.respond(to: "Thanks")
-            let given = fixture.given
+            let read = fixture.readText
             for text in ["What is 1 + 2?", "<tool_response>\n3\n", "It is 3.", "Thanks"] {
-                XCTAssertEqual(given.components(separatedBy: text).count - 1, 1, text)
+                XCTAssertEqual(read.components(separatedBy: text).count - 1, 1, text)
             }
         }
 
@@ -50,7 +50,7 @@
             let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
             let options = GenerationOptions(toolCallingMode: .disallowed)
             try await session.respond(to: "Add", options: options)
-            XCTAssertFalse(fixture.given.contains("Adds two numbers"))
+            XCTAssertFalse(fixture.readText.contains("Adds two numbers"))
         }
 
         func testACallThatCannotBeReadIsAnError() async throws {

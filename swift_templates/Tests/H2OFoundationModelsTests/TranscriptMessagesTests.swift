@@ -65,17 +65,17 @@
         func testAHistoryThatWasCutBeginsWithItsFirstQuestion() throws {
             let call = Transcript.ToolCall(
                 id: "1", toolName: "weather", arguments: try GeneratedContent(json: "{}"))
-            let whole: [Transcript.Entry] = [
+            let history: [Transcript.Entry] = [
                 .prompt("rain?"), .toolCalls(Transcript.ToolCalls([call])),
                 .output("dry", of: call), .response("No."), .prompt("sure?"),
             ]
-            for kept in 1 ... 4 {
-                let entries = [Transcript.Entry.instructions("be brief")] + whole.suffix(kept)
+            for count in 1 ... 4 {
+                let entries = [Transcript.Entry.instructions("be brief")] + history.suffix(count)
                 XCTAssertEqual(
                     try TranscriptMessages(Transcript(entries: entries)).messages,
-                    [.system("be brief"), .user("sure?")], "\(kept)")
+                    [.system("be brief"), .user("sure?")], "\(count)")
             }
-            let running = [whole[1], whole[2]]
+            let running = [history[1], history[2]]
             XCTAssertEqual(
                 try TranscriptMessages(Transcript(entries: running)).messages.map(\.role),
                 [.assistant, .tool])

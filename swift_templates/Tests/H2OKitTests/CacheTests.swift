@@ -47,8 +47,8 @@ final class CacheTests: XCTestCase {
         let mask = try XCTUnwrap(cache.makeMask(n: 3, windowSize: nil, returnArray: true).mask)
 
         XCTAssertEqual(mask.shape, [3, 19])
-        let seen = mask.asArray(Bool.self)
-        XCTAssertEqual(seen[..<19], Array(repeating: true, count: 17)[...] + [false, false])
+        let visible = mask.asArray(Bool.self)
+        XCTAssertEqual(visible[..<19], Array(repeating: true, count: 17)[...] + [false, false])
     }
 
     func testAMaskAfterAnUpdateCountsTheRowsThatWillRemain() throws {

@@ -98,7 +98,7 @@ class TinyModel: Module, PromptAtOnceModel {
     private let make: () -> [any KVCache]
 
     /// The caches of the last call of the model.
-    private(set) var given = [any KVCache]()
+    private(set) var lastCaches = [any KVCache]()
 
     init(_ make: @escaping () -> [any KVCache]) {
         self.make = make
@@ -108,10 +108,10 @@ class TinyModel: Module, PromptAtOnceModel {
     func newCache(parameters: GenerateParameters?) -> [any KVCache] { make() }
 
     func callAsFunction(_ inputs: MLXArray, cache: [any KVCache]?) -> MLXArray {
-        given = cache ?? []
+        lastCaches = cache ?? []
         let ids = inputs.asArray(Int32.self)
-        let tokens = Tokens(ids.count, seed: UInt64(ids[0]) + UInt64(given.first?.offset ?? 0))
-        let outputs = given.map { cache in
+        let tokens = Tokens(ids.count, seed: UInt64(ids[0]) + UInt64(lastCaches.first?.offset ?? 0))
+        let outputs = lastCaches.map { cache in
             attentionWithCacheUpdate(
                 queries: tokens.queries, keys: tokens.keys, values: tokens.values, cache: cache,
                 scale: Heads.scale, mask: ids.count > 1 ? .causal : .none

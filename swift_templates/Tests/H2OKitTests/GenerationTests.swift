@@ -23,8 +23,8 @@ final class GenerationTests: XCTestCase {
                 try TokenIterator(input: prompt, model: model, parameters: parameters(storage)))
 
             XCTAssertEqual(tokens.count, 8)
-            XCTAssertEqual(model.given.count, 2)
-            for cache in model.given {
+            XCTAssertEqual(model.lastCaches.count, 2)
+            for cache in model.lastCaches {
                 let cache = try XCTUnwrap(cache as? H2OKVCache)
                 XCTAssertEqual(cache.length, 16, "\(storage)")
                 XCTAssertGreaterThanOrEqual(cache.offset, 48)
@@ -39,11 +39,11 @@ final class GenerationTests: XCTestCase {
         ).makeCaches(for: model)
         let plain = GenerateParameters(maxTokens: 8, temperature: 0)
 
-        let given = Array(
+        let tokens = Array(
             try TokenIterator(input: prompt, model: model, cache: caches, parameters: plain))
 
         XCTAssertEqual(
-            given, Array(try TokenIterator(input: prompt, model: model, parameters: parameters())))
+            tokens, Array(try TokenIterator(input: prompt, model: model, parameters: parameters())))
     }
 
     /// A cache copies its rows if other code still holds them, and upstream may evaluate all caches
@@ -68,14 +68,14 @@ final class GenerationTests: XCTestCase {
 
         var most = 0
         for _ in 0 ..< 20 {
-            eval(model.given.flatMap { $0.innerState() })
+            eval(model.lastCaches.flatMap { $0.innerState() })
             let before = Memory.activeMemory
             Memory.peakMemory = 0
             _ = tokens.next()
-            eval(model.given.flatMap { $0.innerState() })
+            eval(model.lastCaches.flatMap { $0.innerState() })
             most = max(most, Memory.peakMemory - before)
         }
-        let ledgers = model.given.flatMap { $0.innerState() }
+        let ledgers = model.lastCaches.flatMap { $0.innerState() }
         return (most, ledgers.map { $0.size * MemoryLayout<Float>.size }.reduce(0, +))
     }
 

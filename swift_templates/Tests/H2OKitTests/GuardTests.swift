@@ -70,9 +70,9 @@ final class MetalCheckTests: FolderTestCase {
 
         XCTAssertThrowsError(try check()) { error in
             XCTAssertEqual(error as? H2OLoadingError, .noMetalLibrary(searched: [folder]))
-            let said = error.localizedDescription
-            XCTAssertTrue(said.contains(folder.path), said)
-            XCTAssertTrue(said.contains("build with Xcode or xcodebuild"), said)
+            let message = error.localizedDescription
+            XCTAssertTrue(message.contains(folder.path), message)
+            XCTAssertTrue(message.contains("build with Xcode or xcodebuild"), message)
         }
     }
 

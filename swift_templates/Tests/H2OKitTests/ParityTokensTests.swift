@@ -19,35 +19,35 @@ final class ParityTokensTests: XCTestCase {
         var answer = ParityTokensAnswer()
 
         for text in request.texts {
-            var said = ParityTokensAnswer.Text()
+            var textAnswer = ParityTokensAnswer.Text()
             do {
-                said.ids = try text.ids(by: context.tokenizer)
+                textAnswer.ids = try text.ids(by: context.tokenizer)
             } catch {
-                said.error = error.localizedDescription
+                textAnswer.error = error.localizedDescription
             }
-            answer.texts.append(said)
+            answer.texts.append(textAnswer)
         }
-        for asked in request.cases {
-            let sampler = ParityTokensSampler(goingOnWith: asked.tokens)
-            var said = ParityTokensAnswer.Case(name: asked.name)
+        for tested in request.cases {
+            let sampler = ParityTokensSampler(goingOnWith: tested.tokens)
+            var caseAnswer = ParityTokensAnswer.Case(name: tested.name)
             do {
-                let caches = try generate(asked, of: request, by: sampler, with: context.model)
+                let caches = try generate(tested, of: request, by: sampler, with: context.model)
                 let evicting = caches.map { $0 as? H2OKVCache }
-                said.evicting = evicting.map { $0 != nil }
+                caseAnswer.evicting = evicting.map { $0 != nil }
                 for (layer, cache) in evicting.enumerated() {
-                    answer.arrays["\(asked.name).kept.\(layer)"] = cache?.positions
+                    answer.arrays["\(tested.name).kept.\(layer)"] = cache?.positions
                 }
             } catch {
-                said.error = error.localizedDescription
+                caseAnswer.error = error.localizedDescription
             }
-            said.tokens = sampler.tokens
+            caseAnswer.tokens = sampler.tokens
             for (step, logits) in sampler.logits.enumerated() {
-                answer.arrays["\(asked.name).\(step)"] = logits
-                for (layer, positions) in sampler.kept[step].enumerated() {
-                    answer.arrays["\(asked.name).kept.\(layer).\(step)"] = positions
+                answer.arrays["\(tested.name).\(step)"] = logits
+                for (layer, positions) in sampler.positions[step].enumerated() {
+                    answer.arrays["\(tested.name).kept.\(layer).\(step)"] = positions
                 }
             }
-            answer.cases.append(said)
+            answer.cases.append(caseAnswer)
         }
 
         try answer.write(to: folder)
@@ -172,26 +172,26 @@ struct ParityTokensAnswer: Encodable {
 /// Records the logits and the likeliest token of each step, and continues with the given tokens, so
 /// that every step can be compared.
 final class ParityTokensSampler: LogitSampler {
-    private let given: [Int32]
+    private let continuation: [Int32]
     private(set) var tokens = [Int]()
     private(set) var logits = [MLXArray]()
     /// The caches whose positions are recorded.
     var caches = [any KVCache]()
     /// The kept positions after each step, by cache; nil for a cache that does not evict.
-    private(set) var kept = [[MLXArray?]]()
+    private(set) var positions = [[MLXArray?]]()
 
-    init(goingOnWith given: [Int32]) {
-        self.given = given
+    init(goingOnWith continuation: [Int32]) {
+        self.continuation = continuation
     }
 
     func sample(logits: MLXArray) -> MLXArray {
         let likeliest = ArgMaxSampler().sample(logits: logits)
-        kept.append(caches.map { ($0 as? H2OKVCache)?.positions })
-        eval([logits, likeliest] + kept[kept.count - 1].compactMap(\.self))
+        positions.append(caches.map { ($0 as? H2OKVCache)?.positions })
+        eval([logits, likeliest] + positions[positions.count - 1].compactMap(\.self))
         let own = likeliest.asType(.int32).asArray(Int32.self)
         let step = tokens.count
         tokens += own.map(Int.init)
         self.logits.append(logits)
-        return step < given.count ? MLXArray([given[step]], [1]) : likeliest
+        return step < continuation.count ? MLXArray([continuation[step]], [1]) : likeliest
     }
 }

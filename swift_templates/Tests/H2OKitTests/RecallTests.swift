@@ -111,11 +111,11 @@ final class RecallTests: XCTestCase {
             let expected = cache.attend(question)
 
             XCTAssertTrue(cache.metaState[0].hasSuffix("+recall"), cache.metaState[0])
-            for other in [copy, saved] {
-                XCTAssertEqual(other.attend(question), expected)
-                XCTAssertEqual(other.keptPositions, cache.keptPositions)
-                XCTAssertEqual(try held(other), try held(cache))
-                XCTAssertEqual(other.metaState, cache.metaState)
+            for twin in [copy, saved] {
+                XCTAssertEqual(twin.attend(question), expected)
+                XCTAssertEqual(twin.keptPositions, cache.keptPositions)
+                XCTAssertEqual(try held(twin), try held(cache))
+                XCTAssertEqual(twin.metaState, cache.metaState)
             }
             XCTAssertEqual(try held(cache).map(\.count), [16, 16])
         }

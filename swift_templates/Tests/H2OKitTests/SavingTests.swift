@@ -6,13 +6,13 @@ final class SavingTests: XCTestCase {
     func testAnyCacheTakesOverTheStateOfAnother() throws {
         let cache = try H2OKVCache(maxSize: 16)
         cache.attend(Tokens(40, seed: 1))
-        var other: any KVCache = try H2OKVCache(maxSize: 32)
+        var restored: any KVCache = try H2OKVCache(maxSize: 32)
 
-        other.state = cache.state
-        other.metaState = cache.metaState
+        restored.state = cache.state
+        restored.metaState = cache.metaState
 
-        XCTAssertEqual(other.offset, 40)
-        XCTAssertEqual(other.maxSize, 16)
+        XCTAssertEqual(restored.offset, 40)
+        XCTAssertEqual(restored.maxSize, 16)
     }
 
     func testAnEmptyCacheIsSavedToo() throws {

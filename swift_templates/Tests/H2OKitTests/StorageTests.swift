@@ -16,9 +16,9 @@ final class StorageTests: XCTestCase {
             let copy = try XCTUnwrap(cache.copy() as? H2OKVCache)
 
             let expected = cache.attendOneByOne(3, seed: 2)
-            for each in [restored, copy] {
-                XCTAssertEqual(each.length, 20, "\(storage)")
-                XCTAssertEqual(each.attendOneByOne(3, seed: 2), expected, "\(storage)")
+            for twin in [restored, copy] {
+                XCTAssertEqual(twin.length, 20, "\(storage)")
+                XCTAssertEqual(twin.attendOneByOne(3, seed: 2), expected, "\(storage)")
             }
         }
     }
@@ -28,7 +28,7 @@ final class StorageTests: XCTestCase {
             for count in [1, 5, 20] {
                 let cache = try storage.makeCache(maxSize: 16)
                 let routed = try storage.makeCache(maxSize: 16)
-                for each in [cache, routed] { each.attend(Tokens(30, seed: 1)) }
+                for filled in [cache, routed] { filled.attend(Tokens(30, seed: 1)) }
                 let tokens = Tokens(count, seed: 2)
 
                 let (keys, values) = cache.update(keys: tokens.keys, values: tokens.values)

@@ -47,11 +47,11 @@ final class ChatMemoryTests: XCTestCase {
 
         await say(String(repeating: "more and more ", count: 10), chat)
         // A token is a letter, so the shares of words are the shares of positions.
-        let kept = try XCTUnwrap(chat.kept)
+        let keptPositions = try XCTUnwrap(chat.kept)
         let session = try XCTUnwrap(chat.session)
         let texts = await session.conversation.texts
         let positions = try XCTUnwrap(texts[1])
-        let letters = kept.shares[positions]
+        let letters = keptPositions.shares[positions]
         let hello = letters.prefix(6).reduce(0, +) / 6
         XCTAssertEqual(try XCTUnwrap(chat.words?[1]?[0].share), hello, accuracy: 1e-5)
         XCTAssertTrue(shares(try XCTUnwrap(chat.words?[1])).contains { $0 < 1 })
@@ -95,7 +95,7 @@ final class ChatMemoryTests: XCTestCase {
         var fixture = try SessionFixture(maxSize: 64)
         fixture.promptChunk = 64
         let chat = await makeChat(fixture)
-        let asked = ["what is red?"]
+        let questions = ["what is red?"]
         let watched = Task { @MainActor in
             var shares = [Double]()
             while chat.state != .ready || shares.isEmpty {
@@ -104,13 +104,13 @@ final class ChatMemoryTests: XCTestCase {
             }
             return shares
         }
-        await chat.read(book, questions: asked)
+        await chat.read(book, questions: questions)
         let shares = await watched.value
         XCTAssertEqual(shares, shares.sorted())
         XCTAssertGreaterThan(shares.count, 2)
         XCTAssertEqual(chat.state, .ready)
         XCTAssertNil(chat.readShare)
-        XCTAssertEqual(chat.suggestions, asked)
+        XCTAssertEqual(chat.suggestions, questions)
         XCTAssertEqual(chat.messages.map(\.isUser), [true, false])
 
         let readings = chat.memory.filter { $0.tokens > 64 }

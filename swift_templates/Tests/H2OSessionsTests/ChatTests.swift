@@ -124,11 +124,11 @@ final class ChatTests: XCTestCase {
         await say("hello", first)
         await first.save()
 
-        let other = await loadedChat(try SessionFixture(maxSize: 48), folder: folder)
-        XCTAssertEqual(other.messages, first.messages)
-        await say("more", other)
-        XCTAssertEqual(other.usage.cachedTokens, 0)
-        XCTAssertEqual(other.messages.prefix(2), first.messages[...])
+        let second = await loadedChat(try SessionFixture(maxSize: 48), folder: folder)
+        XCTAssertEqual(second.messages, first.messages)
+        await say("more", second)
+        XCTAssertEqual(second.usage.cachedTokens, 0)
+        XCTAssertEqual(second.messages.prefix(2), first.messages[...])
     }
 
     func testAToolIsCalledInEachLaunchAndOnlyTheAnswersOfTheModelAreShown() async throws {
@@ -138,15 +138,15 @@ final class ChatTests: XCTestCase {
         ) { _ in "Noon." }
         let call = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>"
         let folder = try folder()
-        var shown = [String]()
+        var expected = [String]()
         for launch in 1 ... 2 {
             let fixture = try TemplateFixture(.qwen3, thinks: false)
             fixture.scripted.replies = [call, "It is noon."]
             let chat = H2OChat(tools: [clock], folder: folder) { fixture.model }
             await chat.load()
             await say("What time is it?", chat)
-            shown += ["What time is it?", "It is noon."]
-            XCTAssertEqual(texts(chat), shown)
+            expected += ["What time is it?", "It is noon."]
+            XCTAssertEqual(texts(chat), expected)
             XCTAssertEqual(
                 chat.usage.cachedTokens > 0, launch == 2, "the caches continue with tools")
             XCTAssertNil(chat.problem)
@@ -180,8 +180,8 @@ final class ChatTests: XCTestCase {
             return chat.messages.last
         }
         await say("Hi", chat)
-        let shown = await thoughts.value
-        XCTAssertTrue("A greeting.".hasPrefix(try XCTUnwrap(shown?.thoughts)))
+        let message = await thoughts.value
+        XCTAssertTrue("A greeting.".hasPrefix(try XCTUnwrap(message?.thoughts)))
         XCTAssertEqual(chat.messages.last?.text, "Hello.")
         XCTAssertEqual(chat.messages.last?.thoughts, "A greeting.")
     }
@@ -197,10 +197,10 @@ final class ChatTests: XCTestCase {
         XCTAssertEqual(chat.ending, .cut)
         XCTAssertTrue(chat.canContinue)
 
-        let before = fixture.given.count
+        let before = fixture.readText.count
         // The continued reply begins with empty thoughts, as a reply whose thoughts have ended.
         await chat.continueReply()
-        let read = String(fixture.given.dropFirst(before))
+        let read = String(fixture.readText.dropFirst(before))
         XCTAssertTrue(read.contains("<think>\n\n</think>\n\n"), read)
         let prompt = read.components(separatedBy: "</think>")[0]
         XCTAssertFalse(prompt.contains("hm"), "thoughts are not read again")
@@ -262,10 +262,10 @@ final class ChatTests: XCTestCase {
             guard moment < 50 else { return }
             let copy = copies.appending(path: "\(moment)")
             let data = try? Data(contentsOf: open.appending(path: "messages.json"))
-            let kept = copy.appending(path: open.lastPathComponent)
+            let folderCopy = copy.appending(path: open.lastPathComponent)
             try? FileManager.default.createDirectory(
-                at: kept, withIntermediateDirectories: true)
-            try? data?.write(to: kept.appending(path: "messages.json"))
+                at: folderCopy, withIntermediateDirectories: true)
+            try? data?.write(to: folderCopy.appending(path: "messages.json"))
         }
         await say("hello", chat)
         XCTAssertEqual(texts(chat).last, reply)
@@ -327,7 +327,7 @@ final class ChatTests: XCTestCase {
     func testAnEditedMessageReplacesWhatFollowedIt() async throws {
         let chat = await loadedChat(try SessionFixture())
         await say("one", chat)
-        let one = chat.messages
+        let firstTurn = chat.messages
         await say("two", chat)
         await say("three", chat)
         let two = try XCTUnwrap(chat.messages.first { $0.text == "two" })
@@ -338,7 +338,7 @@ final class ChatTests: XCTestCase {
         chat.edit(two.id)
         await say("other", chat)
         XCTAssertEqual(chat.messages.count, 4)
-        XCTAssertEqual(chat.messages[..<2], one[...])
+        XCTAssertEqual(chat.messages[..<2], firstTurn[...])
         XCTAssertEqual(chat.messages[2].text, "other")
         XCTAssertNil(chat.editing)
     }

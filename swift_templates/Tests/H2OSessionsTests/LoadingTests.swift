@@ -225,9 +225,9 @@ final class SharedModelTests: XCTestCase {
             try await loads.next()
             return fixture.makeModel()
         }
-        async let one = shared.model(load: load)
-        async let other = shared.model(load: load)
-        let models = try await [one, other, shared.model(load: load)]
+        async let first = shared.model(load: load)
+        async let second = shared.model(load: load)
+        let models = try await [first, second, shared.model(load: load)]
         XCTAssertEqual(Set(models.map { ObjectIdentifier($0) }).count, 1)
         let count = await loads.count
         XCTAssertEqual(count, 1)

@@ -51,11 +51,11 @@ final class PoolTests: XCTestCase {
         let options = H2OSession.Options(sampling: .greedy, maxTokens: 4)
         let first = try await pool.respond(to: [.user("hi")], options: options)
         let transcript = [H2OMessage.user("hi"), first.message, .user("more")]
-        XCTAssertEqual(fixture.model.given.count, 2, "two layers")
+        XCTAssertEqual(fixture.model.lastCaches.count, 2, "two layers")
 
         NotificationCenter.default.post(name: warning, object: nil)
 
-        assertEqual(try await holdsOnceReleased { fixture.model.given.isEmpty }, true)
+        assertEqual(try await holdsOnceReleased { fixture.model.lastCaches.isEmpty }, true)
         let usage = try await pool.respond(to: transcript, options: options).usage
         XCTAssertEqual(usage.cachedTokens, 0, "the conversation is read again")
     }

@@ -112,8 +112,8 @@ final class PreparedPromptTests: ModelFolderTestCase {
     func testOtherInstructionsAreReadAndThatIsSaid() async throws {
         try prepare()
         let model = try await makeModel().model
-        for other in ["you are witty.", "you are kind.", nil] {
-            let session = session(model, instructions: other)
+        for instructions in ["you are witty.", "you are kind.", nil] {
+            let session = session(model, instructions: instructions)
 
             let usage = try await session.respond(to: "hi").usage
             let later = try await session.respond(to: "hi").usage
@@ -175,8 +175,8 @@ final class PreparedPromptTests: ModelFolderTestCase {
         let caches = try H2OCaches(configuration: configuration).makeCaches(for: model)
         _ = model(MLXArray(tokens.map { Int32($0) }, [1, tokens.count]), cache: caches)
         let file = folder.appending(path: "prompt.safetensors")
-        let said = ["tokens": String(describing: tokens), "model": digest]
-        try H2OCacheFile.computed(caches, metadata: said).write(to: file)
+        let metadata = ["tokens": String(describing: tokens), "model": digest]
+        try H2OCacheFile.computed(caches, metadata: metadata).write(to: file)
         let place = folder.appending(path: PreparedPrompt.fileName)
         try? FileManager.default.removeItem(at: place)
         try FileManager.default.moveItem(at: file, to: place)
@@ -212,6 +212,6 @@ final class PreparedPromptTests: ModelFolderTestCase {
 
     /// The state of all caches of the last call, as numbers.
     private func rows(_ model: EchoModel) -> [[Float]] {
-        model.given.flatMap(\.state).map { $0.asType(.float32).asArray(Float.self) }
+        model.lastCaches.flatMap(\.state).map { $0.asType(.float32).asArray(Float.self) }
     }
 }

@@ -29,9 +29,9 @@ final class PrewarmTests: XCTestCase {
             let text = try await cold.respond(to: "hi").text
             XCTAssertEqual(reply.text, text)
             let next = try await warm.respond(to: "go on")
-            let other = try await cold.respond(to: "go on")
-            XCTAssertEqual(next.text, other.text)
-            XCTAssertEqual(next.usage.readTokens, other.usage.readTokens)
+            let expected = try await cold.respond(to: "go on")
+            XCTAssertEqual(next.text, expected.text)
+            XCTAssertEqual(next.usage.readTokens, expected.usage.readTokens)
         }
     }
 
@@ -40,9 +40,9 @@ final class PrewarmTests: XCTestCase {
         try await session.prewarm()
         XCTAssertEqual(model.calls.map(\.count), [5, 5, 5, 1])
         for _ in 0 ..< 4 { _ = try await session.respond(to: "tell me more of it") }
-        let kept = await session.keptPositions
-        XCTAssertGreaterThan(kept.shares.count, 64)
-        XCTAssertEqual(kept.shares.prefix(16), Array(repeating: 1, count: 16)[...])
+        let keptPositions = await session.keptPositions
+        XCTAssertGreaterThan(keptPositions.shares.count, 64)
+        XCTAssertEqual(keptPositions.shares.prefix(16), Array(repeating: 1, count: 16)[...])
     }
 
     func testMessagesThatWereSetAreReadUpToTheNextOfTheUser() async throws {

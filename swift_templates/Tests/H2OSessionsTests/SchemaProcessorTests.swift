@@ -80,15 +80,15 @@ final class SchemaProcessorTests: XCTestCase {
     }
 
     func testTheGrammarsOfTheLastSchemasAreKept() throws {
-        var made = 0
-        let grammars = grammars { made += 1 }
+        var count = 0
+        let grammars = grammars { count += 1 }
         let schemas = try (0 ..< 9).map { try H2OSchema(#"{"const": \#($0)}"#) }
         for schema in schemas + [schemas[8], schemas[1]] {
             _ = try grammars.processor(for: schema, atMost: nil)
         }
-        XCTAssertEqual(made, 9)
+        XCTAssertEqual(count, 9)
         _ = try grammars.processor(for: schemas[0], atMost: nil)
-        XCTAssertEqual(made, 10)
+        XCTAssertEqual(count, 10)
     }
 
     /// The text of a model that prefers some letters, without the token that ends it.

@@ -55,12 +55,12 @@ final class SessionFailureTests: XCTestCase {
                 H2OSampling(repetitionPenalty: -2)
             ),
         ]
-        for (said, sampling) in wrong {
+        for (problem, sampling) in wrong {
             let options = H2OSession.Options(sampling: sampling)
             await assertThrows(try await session.respond(to: "one", options: options)) {
                 XCTAssertEqual(
                     $0.localizedDescription,
-                    said + " Set it to an allowed value, or to nil for the model's own value.")
+                    problem + " Set it to an allowed value, or to nil for the model's own value.")
             }
         }
         XCTAssertTrue(fixture.model.calls.isEmpty)
@@ -81,10 +81,10 @@ final class SessionFailureTests: XCTestCase {
         let pending = session.streamResponse(to: "two")
         let resetting = Task { await session.reset() }
         while await session.messages.count > 0 { await Task.yield() }
-        let asked = Task { try await session.respond(to: "three") }
+        let replying = Task { try await session.respond(to: "three") }
         fixture.background.open()
 
-        let reply = try await asked.value
+        let reply = try await replying.value
         await resetting.value
         for try await _ in pending {}
 

@@ -51,15 +51,15 @@ final class SessionRecallTests: FolderTestCase {
         let session = try fixture().makeSession()
         _ = try await session.respond(to: prompt)
 
-        let kept = await session.keptPositions
+        let keptPositions = await session.keptPositions
 
-        let all = kept.recalledShares(in: kept.count)
-        XCTAssertEqual(all.count, kept.shares.count)
+        let all = keptPositions.recalledShares(in: keptPositions.count)
+        XCTAssertEqual(all.count, keptPositions.shares.count)
         XCTAssertEqual(all.reduce(0, +), 8, accuracy: 0.01)
-        for (recalled, share) in zip(all, kept.shares) {
+        for (recalled, share) in zip(all, keptPositions.shares) {
             XCTAssertLessThanOrEqual(recalled, share)
         }
-        XCTAssertEqual(kept.recalledShares(in: 10).count, 10)
+        XCTAssertEqual(keptPositions.recalledShares(in: 10).count, 10)
     }
 
     func testTheLastChunkHasAllTokensThatAsk() async throws {
@@ -96,9 +96,9 @@ final class SessionRecallTests: FolderTestCase {
         let running = try fixture(inFiles: true).makeSession()
         _ = try await running.respond(to: prompt)
         let open = conversations
-        let left = folder.appending(path: "left/layer-000", directoryHint: .isDirectory)
-        try FileManager.default.createDirectory(at: left, withIntermediateDirectories: true)
-        try Data().write(to: left.appending(path: "manifest"))
+        let layer = folder.appending(path: "left/layer-000", directoryHint: .isDirectory)
+        try FileManager.default.createDirectory(at: layer, withIntermediateDirectories: true)
+        try Data().write(to: layer.appending(path: "manifest"))
 
         _ = try fixture(inFiles: true).makeSession()
 

@@ -39,13 +39,13 @@ final class SessionSchemaTests: XCTestCase {
     }
 
     func testReadingAheadMakesTheGrammar() async throws {
-        let made = Recorder<Void>()
+        let grammars = Recorder<Void>()
         let (fixture, _) = try makeSession()
         let model = fixture.makeModel()
         model.loaded.grammars = SchemaGrammars(
             tokenizer: LetterTokenizer(), endOfTurn: EchoModel.stop
         ) {
-            made.add(())
+            grammars.add(())
             return Self.grammar($0)
         }
         let schema = try H2OSchema(#"{"const": null}"#)
@@ -53,10 +53,10 @@ final class SessionSchemaTests: XCTestCase {
 
         try await session.prewarm()
 
-        XCTAssertEqual(made.entries.count, 1)
+        XCTAssertEqual(grammars.entries.count, 1)
         let text = try await session.respond(to: "one").text
         XCTAssertEqual(text, "null")
-        XCTAssertEqual(made.entries.count, 1)
+        XCTAssertEqual(grammars.entries.count, 1)
     }
 
     func testARoomThatIsTooSmallIsRefusedAndChangesNothing() async throws {

@@ -128,8 +128,8 @@ final class SessionTurnsTests: XCTestCase {
             _ = try await session.respond(to: prompt)
         }
 
-        let seen = await session.tokensSeen
-        XCTAssertEqual(fixture.model.calls.map(\.count).reduce(0, +), seen)
+        let tokensSeen = await session.tokensSeen
+        XCTAssertEqual(fixture.model.calls.map(\.count).reduce(0, +), tokensSeen)
         let systems = text(fixture.model.calls.flatMap { $0 }).components(separatedBy: "<s:")
         XCTAssertEqual(systems.count, 2, "the system prompt is read once")
     }
@@ -176,15 +176,16 @@ final class SessionPinningTests: XCTestCase {
             let session = fixture.makeSession()
             for _ in 0 ..< 12 { _ = try await session.respond(to: "tell me more") }
 
-            let kept = await session.keptPositions
-            let seen = await session.tokensSeen
+            let keptPositions = await session.keptPositions
+            let tokensSeen = await session.tokensSeen
 
-            XCTAssertGreaterThan(seen, 4 * 40)
-            XCTAssertEqual(kept.shares.count, seen)
+            XCTAssertGreaterThan(tokensSeen, 4 * 40)
+            XCTAssertEqual(keptPositions.shares.count, tokensSeen)
             let prompt = hasTemplate ? "<s:you are brief.|" : "you are brief.\n"
-            XCTAssertTrue(kept.shares.prefix(prompt.count).allSatisfy { $0 == 1 })
-            XCTAssertTrue(kept.shares.suffix(8).allSatisfy { $0 == 1 }, "recent tokens stay too")
-            XCTAssertEqual(kept.shares.reduce(0, +), 40, accuracy: 1e-3)
+            XCTAssertTrue(keptPositions.shares.prefix(prompt.count).allSatisfy { $0 == 1 })
+            XCTAssertTrue(
+                keptPositions.shares.suffix(8).allSatisfy { $0 == 1 }, "recent tokens stay too")
+            XCTAssertEqual(keptPositions.shares.reduce(0, +), 40, accuracy: 1e-3)
         }
     }
 
@@ -193,9 +194,9 @@ final class SessionPinningTests: XCTestCase {
         let session = fixture.makeSession()
         for _ in 0 ..< 12 { _ = try await session.respond(to: "tell me more") }
 
-        let kept = await session.keptPositions
+        let keptPositions = await session.keptPositions
 
-        XCTAssertFalse(kept.shares.prefix(24).allSatisfy { $0 == 1 })
+        XCTAssertFalse(keptPositions.shares.prefix(24).allSatisfy { $0 == 1 })
     }
 
     func testASystemPromptThatFillsTheCacheIsRefused() async throws {
@@ -215,12 +216,12 @@ final class SessionPinningTests: XCTestCase {
         let session = try SessionFixture(maxSize: 64).makeSession()
         _ = try await session.respond(to: "abcdefgh")
 
-        let kept = await session.keptPositions
+        let keptPositions = await session.keptPositions
 
-        XCTAssertEqual(kept.shares.count, 22)
-        XCTAssertEqual(kept.shares(in: 5), [1, 1, 1, 1, 1])
-        XCTAssertEqual(kept.shares(in: 100), kept.shares)
-        XCTAssertEqual(kept.shares(in: 0), kept.shares)
+        XCTAssertEqual(keptPositions.shares.count, 22)
+        XCTAssertEqual(keptPositions.shares(in: 5), [1, 1, 1, 1, 1])
+        XCTAssertEqual(keptPositions.shares(in: 100), keptPositions.shares)
+        XCTAssertEqual(keptPositions.shares(in: 0), keptPositions.shares)
     }
 }
 
@@ -239,8 +240,8 @@ final class SessionCancellationTests: XCTestCase {
         let usage = try XCTUnwrap(parts.last?.usage)
         XCTAssertEqual(usage.stop, .cancelled)
         assertEqual(await session.tokensSeen, usage.promptTokens + usage.generatedTokens)
-        let said = await session.messages
-        XCTAssertEqual(said, [.user("hi"), .assistant(parts.compactMap(\.text).joined())])
+        let messages = await session.messages
+        XCTAssertEqual(messages, [.user("hi"), .assistant(parts.compactMap(\.text).joined())])
     }
 
     func testAReaderThatLeavesEndsTheReply() async throws {
@@ -282,9 +283,9 @@ final class SessionCancellationTests: XCTestCase {
 
         _ = try await session.respond(to: "two")
 
-        let said = LetterTokenizer().decode(
+        let text = LetterTokenizer().decode(
             tokenIds: model.calls.flatMap { $0 }, skipSpecialTokens: false)
-        XCTAssertTrue(said.hasPrefix("<u:abcdefgh|\n<a:|\n<u:two|\n<a:"), said)
+        XCTAssertTrue(text.hasPrefix("<u:abcdefgh|\n<a:|\n<u:two|\n<a:"), text)
     }
 
     func testCancellingAnIdleSessionDoesNothing() async throws {

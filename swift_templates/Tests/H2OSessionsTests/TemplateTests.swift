@@ -19,7 +19,7 @@ final class TemplateTests: XCTestCase {
             }
 
             let messages = await session.messages
-            XCTAssertEqual(fixture.given, try fixture.rendered(messages), "\(template)")
+            XCTAssertEqual(fixture.readText, try fixture.rendered(messages), "\(template)")
         }
     }
 
@@ -34,12 +34,12 @@ final class TemplateTests: XCTestCase {
             _ = try await session.respond(to: "Tell me about the caches of this model, please.")
         }
 
-        let opening = try XCTUnwrap(fixture.given.components(separatedBy: "<|im_end|>").first)
+        let opening = try XCTUnwrap(fixture.readText.components(separatedBy: "<|im_end|>").first)
         let tokens = TemplateTokenizer(.qwen3).encode(text: opening, addSpecialTokens: false)
-        let kept = await session.keptPositions
+        let keptPositions = await session.keptPositions
         XCTAssertTrue(opening.contains("Adds."))
-        XCTAssertGreaterThan(kept.shares.count, 2 * 512)
-        XCTAssertTrue(kept.shares.prefix(tokens.count).allSatisfy { $0 == 1 })
+        XCTAssertGreaterThan(keptPositions.shares.count, 2 * 512)
+        XCTAssertTrue(keptPositions.shares.prefix(tokens.count).allSatisfy { $0 == 1 })
     }
 
     func testAnAnswerEndsBeforeAStopString() async throws {
@@ -91,8 +91,8 @@ struct TemplateFixture {
     }
 
     /// All tokens that the model has read, as text.
-    var given: String {
-        TemplateTokenizer(template).decode(tokenIds: scripted.given, skipSpecialTokens: false)
+    var readText: String {
+        TemplateTokenizer(template).decode(tokenIds: scripted.readTokens, skipSpecialTokens: false)
     }
 
     /// The number of tokens of a conversation without its last message, and of the beginning of the

@@ -36,10 +36,10 @@ final class ThoughtTests: XCTestCase {
             ]
             let session = fixture.model.makeSession(instructions: "Be brief.")
             _ = try await session.respond(to: "Hi")
-            let first = fixture.given.count
+            let first = fixture.readText.count
             _ = try await session.respond(to: "Hi again")
 
-            let read = String(fixture.given.dropFirst(first))
+            let read = String(fixture.readText.dropFirst(first))
             XCTAssertTrue(read.contains("Hello.<|im_end|>\n<|im_start|>user\nHi again"), read)
             // The caches have read the conversation as the template renders it, up to the beginning
             // of the last reply.
@@ -59,17 +59,17 @@ final class ThoughtTests: XCTestCase {
         let session = fixture.model.makeSession(tools: [try adder()])
         assertEqual(try await session.respond(to: "What is 1 + 2?").text, "It is 3.")
         XCTAssertTrue(
-            fixture.given.contains("</think>\n\n\(call)<|im_end|>\n<|im_start|>user\n<tool_"))
-        let turn = fixture.given.count
+            fixture.readText.contains("</think>\n\n\(call)<|im_end|>\n<|im_start|>user\n<tool_"))
+        let turn = fixture.readText.count
 
         _ = try await session.respond(to: "Thanks")
 
-        let read = String(fixture.given.dropFirst(turn))
+        let read = String(fixture.readText.dropFirst(turn))
         XCTAssertTrue(read.contains("\(call)<|im_end|>"), "the call is read again")
         XCTAssertFalse(read.contains("Add them."))
         let messages = await session.messages
-        let whole = try fixture.rendered(messages, tools: [try adder()])
-        assertEqual(await session.tokensSeen, TemplateTokenizer(.qwen3).count(whole))
+        let text = try fixture.rendered(messages, tools: [try adder()])
+        assertEqual(await session.tokensSeen, TemplateTokenizer(.qwen3).count(text))
     }
 
     func testStoppedThoughtsDoNotStayInTheCachesAndASnapshotIsKept() async throws {
@@ -105,8 +105,8 @@ final class ThoughtTests: XCTestCase {
             let prompt = TemplateTokenizer(.qwen3).count(text)
             for try await part in session.streamResponse(to: "Hi") {
                 guard case .text = part else { continue }
-                let kept = await session.conversation.snapshots.tokens
-                XCTAssertFalse(kept.contains(prompt), "\(kept)")
+                let tokens = await session.conversation.snapshots.tokens
+                XCTAssertFalse(tokens.contains(prompt), "\(tokens)")
             }
         }
     }
@@ -148,11 +148,11 @@ final class ThoughtTests: XCTestCase {
         let session = fixture.model.makeSession(instructions: "Be brief.")
         _ = try await session.respond(to: "Hi")
         for thinking in [false, true] {
-            let known = fixture.given.count
+            let count = fixture.readText.count
             let options = H2OSession.Options(thinking: thinking)
             for try await _ in session.regenerate(options: options) {}
-            let given = fixture.given.dropFirst(known)
-            XCTAssertEqual(given.contains("<think>\n\n</think>\n\n"), !thinking, "\(given)")
+            let new = fixture.readText.dropFirst(count)
+            XCTAssertEqual(new.contains("<think>\n\n</think>\n\n"), !thinking, "\(new)")
         }
     }
 
@@ -163,7 +163,7 @@ final class ThoughtTests: XCTestCase {
 
         let reply = try await session.respond(to: "Hi")
 
-        XCTAssertTrue(fixture.given.contains("assistant\n<think>\n\n</think>\n\nHello."))
+        XCTAssertTrue(fixture.readText.contains("assistant\n<think>\n\n</think>\n\nHello."))
         XCTAssertEqual(reply.text, "Hello.")
         XCTAssertEqual(reply.usage.thoughtTokens, 0)
     }

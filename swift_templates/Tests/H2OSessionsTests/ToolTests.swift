@@ -24,20 +24,20 @@ final class ToolTests: XCTestCase {
 
         let parts = try await session.parts(to: "What is 1 + 2?")
 
-        guard case .toolCall(let made) = parts.first else { return XCTFail("\(parts)") }
-        XCTAssertEqual(made.name, "add")
-        XCTAssertEqual(made.arguments, ["a": .int(1), "b": .int(2)])
-        let answer = H2OMessage.tool("3", callID: made.id, name: "add")
+        guard case .toolCall(let toolCall) = parts.first else { return XCTFail("\(parts)") }
+        XCTAssertEqual(toolCall.name, "add")
+        XCTAssertEqual(toolCall.arguments, ["a": .int(1), "b": .int(2)])
+        let answer = H2OMessage.tool("3", callID: toolCall.id, name: "add")
         XCTAssertEqual(parts.dropFirst().first, .toolResult(answer))
         XCTAssertEqual(parts.compactMap(\.text).joined(), "It is 3.")
         let messages = await session.messages
         XCTAssertEqual(
             messages,
             [
-                .user("What is 1 + 2?"), .assistant("", toolCalls: [made]), answer,
+                .user("What is 1 + 2?"), .assistant("", toolCalls: [toolCall]), answer,
                 .assistant("It is 3."),
             ])
-        XCTAssertEqual(fixture.given, try fixture.rendered(messages, tools: [try adder()]))
+        XCTAssertEqual(fixture.readText, try fixture.rendered(messages, tools: [try adder()]))
     }
 
     func testSeveralCallsOfOneAnswerAreAnsweredInTheirOrder() async throws {
@@ -66,7 +66,7 @@ final class ToolTests: XCTestCase {
         XCTAssertEqual(reply.text, "6.")
         let messages = await session.messages
         XCTAssertEqual(Set(messages.flatMap(\.toolCalls).map(\.id)).count, 2)
-        XCTAssertEqual(fixture.given, try fixture.rendered(messages, tools: [try adder()]))
+        XCTAssertEqual(fixture.readText, try fixture.rendered(messages, tools: [try adder()]))
     }
 
     func testTheErrorOfAToolIsTextForTheModel() async throws {
@@ -166,10 +166,10 @@ final class ToolTests: XCTestCase {
     func testAToolMayAskAnotherSessionOfTheModel() async throws {
         let fixture = try TemplateFixture(.qwen3)
         fixture.scripted.replies = [call(1, 2), "It is three.", "Three."]
-        let other = fixture.model.makeSession()
+        let inner = fixture.model.makeSession()
         let tool = H2OTool(name: "add", description: "Adds.", parameters: []) {
             (_: [String: Int]) in
-            try await other.respond(to: "What is 1 + 2?").text
+            try await inner.respond(to: "What is 1 + 2?").text
         }
         let session = fixture.model.makeSession(tools: [tool])
 

@@ -35,10 +35,10 @@ final class TranscriptTests: XCTestCase {
         ]
         for (messages, reason) in cases {
             let error = try await refusal(messages)
-            guard case .contradictoryTranscript(let found)? = error else {
+            guard case .contradictoryTranscript(let message)? = error else {
                 return XCTFail("\(reason): \(String(describing: error))")
             }
-            XCTAssertTrue(found.hasPrefix(reason), found)
+            XCTAssertTrue(message.hasPrefix(reason), message)
             XCTAssertTrue(error?.localizedDescription.hasSuffix(".") ?? false)
         }
     }
@@ -83,9 +83,9 @@ final class TokenLedgerTests: XCTestCase {
     func testOneOtherTokenIsNoticed() {
         let ledger = TokenLedger(tokens.prefix(600))
         for index in [0, 255, 256, 511, 599] {
-            var other = tokens
-            other[index] += 1
-            XCTAssertFalse(ledger.begins(other), "token \(index)")
+            var changed = tokens
+            changed[index] += 1
+            XCTAssertFalse(ledger.begins(changed), "token \(index)")
         }
         XCTAssertFalse(ledger.begins(Array(tokens.prefix(599))))
     }

@@ -30,8 +30,8 @@
 
             for _ in 0 ..< 3 {
                 _ = try await session.respond(to: String(repeating: "tell me more. ", count: 4))
-                XCTAssertEqual(model.given.count, 2)
-                for cache in model.given {
+                XCTAssertEqual(model.lastCaches.count, 2)
+                for cache in model.lastCaches {
                     XCTAssertEqual((cache as? H2OKVCache)?.length, 32)
                 }
             }
@@ -50,7 +50,7 @@
 
             let read = model.calls[first...].map(\.count).max() ?? 0
             XCTAssertLessThan(read, 30)
-            XCTAssertEqual((model.given.first as? H2OKVCache)?.length, 32)
+            XCTAssertEqual((model.lastCaches.first as? H2OKVCache)?.length, 32)
         }
 
         /// After a cancel, the app may be in the background, where a step on the GPU would end it.

@@ -52,17 +52,17 @@ package enum ChatTemplate: CaseIterable, Sendable {
         _ messages: [[String: any Sendable]], tools: [[String: any Sendable]]? = nil,
         context: [String: any Sendable]? = nil
     ) throws -> String {
-        let said = messages.map(Said.init)
+        let turns = messages.map(Turn.init)
         let body =
             switch self {
-            case .qwen3, .qwen3Thinking: qwen3(said, tools ?? [])
-            case .llama3: llama3(said)
-            case .gemma: try gemma(said)
+            case .qwen3, .qwen3Thinking: qwen3(turns, tools ?? [])
+            case .llama3: llama3(turns)
+            case .gemma: try gemma(turns)
             }
         return body + begin(thinks: context?["enable_thinking"] as? Bool ?? true)
     }
 
-    private struct Said {
+    private struct Turn {
         let role: String
         let content: String
         let thoughts: String?
@@ -82,7 +82,7 @@ package enum ChatTemplate: CaseIterable, Sendable {
         }
     }
 
-    private func qwen3(_ messages: [Said], _ tools: [[String: any Sendable]]) -> String {
+    private func qwen3(_ messages: [Turn], _ tools: [[String: any Sendable]]) -> String {
         let lastAsked = messages.lastIndex { $0.role == "user" } ?? 0
         var text = ""
         var rest = messages[...]
@@ -111,7 +111,7 @@ package enum ChatTemplate: CaseIterable, Sendable {
         "<|im_start|>\(role)\n\(content)<|im_end|>\n"
     }
 
-    private func llama3(_ messages: [Said]) -> String {
+    private func llama3(_ messages: [Turn]) -> String {
         let system = messages.first.flatMap { $0.role == "system" ? $0.content : nil } ?? ""
         let rest = messages.drop { $0.role == "system" }
         let blocks = [("system", "Cutting Knowledge Date: December 2023\n\n" + system)]
@@ -120,7 +120,7 @@ package enum ChatTemplate: CaseIterable, Sendable {
             + blocks.map { "<|header|>\($0)<|end_header|>\n\n\($1)<|eot|>" }.joined()
     }
 
-    private func gemma(_ messages: [Said]) throws -> String {
+    private func gemma(_ messages: [Turn]) throws -> String {
         let system = messages.first.flatMap { $0.role == "system" ? $0.content : nil }
         let rest = messages.drop { $0.role == "system" }
         var text = "<bos>"

@@ -15,7 +15,7 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     package var recordsCalls = true
     /// The caches of the last call, as far as they still exist. The model has only weak references
     /// to them, so that files of an archive are closed when their conversation is released.
-    package var given: [any KVCache] { called.compactMap { $0.cache as? any KVCache } }
+    package var lastCaches: [any KVCache] { called.compactMap { $0.cache as? any KVCache } }
     private var called = [WeakCache]()
     /// Whether each layer has a list of caches, of which the first has a recurrent state.
     package var hasLists = false
@@ -155,11 +155,11 @@ package struct LetterTokenizer: Tokenizer {
         additionalContext: [String: any Sendable]?
     ) throws -> [Int] {
         guard hasTemplate else { throw TokenizerError.missingChatTemplate }
-        let said = messages.map { message in
+        let turns = messages.map { message in
             let role = (message["role"] as? String)?.prefix(1) ?? "?"
             return "<\(role):\(message["content"] as? String ?? "")|\n"
         }
-        return encode(text: said.joined() + "<a:", addSpecialTokens: false)
+        return encode(text: turns.joined() + "<a:", addSpecialTokens: false)
     }
 }
 

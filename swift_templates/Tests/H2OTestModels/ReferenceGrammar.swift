@@ -8,7 +8,7 @@ package final class ReferenceGrammar: TokenGrammar {
     private let rules: [String: Part]
     private let letters: [String]
     private let end: Int
-    private var said = [String]()
+    private var texts = [String]()
 
     /// - Parameters:
     ///   - grammar: rules in the notation of the grammar engine
@@ -43,7 +43,7 @@ package final class ReferenceGrammar: TokenGrammar {
 
     package func allowed() -> [UInt32]? {
         var words = [UInt32](repeating: 0, count: (letters.count + 31) / 32)
-        let text = said.joined()
+        let text = texts.joined()
         for (token, letter) in letters.enumerated()
         where token == end ? matches(text) : begins(text + letter) {
             words[token / 32] |= 1 << UInt32(token % 32)
@@ -52,15 +52,15 @@ package final class ReferenceGrammar: TokenGrammar {
     }
 
     package func accept(_ token: Int) throws {
-        guard begins(said.joined() + letters[token]) else {
+        guard begins(texts.joined() + letters[token]) else {
             throw TokenGrammarError.failed("rejected")
         }
-        said.append(letters[token])
+        texts.append(letters[token])
     }
 
-    package var count: Int { said.count }
+    package var count: Int { texts.count }
 
-    package func goBack(to count: Int) { said.removeLast(said.count - count) }
+    package func goBack(to count: Int) { texts.removeLast(texts.count - count) }
 }
 
 extension ReferenceGrammar {
@@ -106,16 +106,16 @@ extension ReferenceGrammar {
             case .either(let ways):
                 return ways.reduce(into: []) { $0.formUnion(ends(of: $1, from: start)) }
             case .repeated(let part, let least, let most):
-                var found: Set<Int> = least == 0 ? [start] : []
+                var ends: Set<Int> = least == 0 ? [start] : []
                 var places: Set = [start]
                 var count = 0
                 while count < most, !places.isEmpty {
                     count += 1
                     places = all(of: part, from: places)
-                    if count > least { places.subtract(found) }
-                    if count >= least { found.formUnion(places) }
+                    if count > least { places.subtract(ends) }
+                    if count >= least { ends.formUnion(places) }
                 }
-                return found
+                return ends
             }
         }
 

@@ -11,7 +11,7 @@ package final class ScriptedModel: Module, PromptAtOnceModel, @unchecked Sendabl
     private var upcoming = [Int]()
 
     /// All tokens that the model has read, in order.
-    package private(set) var given = [Int]()
+    package private(set) var readTokens = [Int]()
     /// The replies, in order, without the token that ends a turn.
     package var replies = [String]()
     /// A function that each call of the model runs, with all text that the model has read.
@@ -25,8 +25,8 @@ package final class ScriptedModel: Module, PromptAtOnceModel, @unchecked Sendabl
 
     package func callAsFunction(_ inputs: MLXArray, cache: [any KVCache]?) -> MLXArray {
         let tokens = inputs.asArray(Int32.self).map { Int($0) }
-        given += tokens
-        onCall?(tokenizer.decode(tokenIds: given, skipSpecialTokens: false))
+        readTokens += tokens
+        onCall?(tokenizer.decode(tokenIds: readTokens, skipSpecialTokens: false))
         for layer in cache ?? [] {
             let rows = MLXArray(
                 tokens.flatMap { token in (0 ..< 8).map { Float((token + $0) % 7) / 7 } },
@@ -37,7 +37,7 @@ package final class ScriptedModel: Module, PromptAtOnceModel, @unchecked Sendabl
                     queries: rows, keys: rows, values: rows, cache: layer, scale: 1, mask: mask)
             ])
         }
-        if given.suffix(begin.count) == begin[...], !replies.isEmpty {
+        if readTokens.suffix(begin.count) == begin[...], !replies.isEmpty {
             upcoming = tokenizer.encode(
                 text: replies.removeFirst() + tokenizer.template.stop, addSpecialTokens: false)
         }

@@ -79,11 +79,11 @@ final class DownloadStoreTests: XCTestCase {
         let outside = try ["../weights", "/weights", "a/../../weights"].map {
             try fixture.manifest([$0: "abcd"])
         }
-        let whole = String(decoding: try fixture.manifest(["w": "abcd"]), as: UTF8.self)
+        let json = String(decoding: try fixture.manifest(["w": "abcd"]), as: UTF8.self)
         let others = [
             ("_size\":4", "_size\":0"), ("_size\":4", "_size\":3"), ("\"pieces\"", "\"p\""),
         ]
-        .map { Data(whole.replacingOccurrences(of: $0, with: $1).utf8) }
+        .map { Data(json.replacingOccurrences(of: $0, with: $1).utf8) }
         for manifest in outside + others {
             XCTAssertThrowsError(try DownloadStore(manifest: manifest, root: fixture.root)) {
                 XCTAssertEqual($0 as? H2OLoadingError, .noPieces)

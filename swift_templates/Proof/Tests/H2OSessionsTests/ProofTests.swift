@@ -94,9 +94,9 @@ final class ProofTests: XCTestCase {
     }
 
     func testTheFootprintNowAndAtMostIsInBytes() throws {
-        let known = Footprint.known(status: "VmHWM:\t    20 kB\nVmRSS:\t    10 kB\n")
-        XCTAssertEqual(known?.now, 10 << 10)
-        XCTAssertEqual(known?.most, 20 << 10)
+        let footprint = Footprint.known(status: "VmHWM:\t    20 kB\nVmRSS:\t    10 kB\n")
+        XCTAssertEqual(footprint?.now, 10 << 10)
+        XCTAssertEqual(footprint?.most, 20 << 10)
         XCTAssertNil(Footprint.known(status: "VmRSS:\t    10 kB\n"))
         XCTAssertGreaterThan(try XCTUnwrap(Footprint.bytes).most, 1 << 20)
     }

@@ -96,12 +96,12 @@ final class LongConversationTests: XCTestCase {
     }
 
     private func check(_ turns: [Turn]) {
-        var seen = 0
+        var tokensSeen = 0
         for (index, turn) in turns.enumerated() {
             XCTAssertLessThanOrEqual(turn.read - turn.new, 12, "turn \(index + 1)")
             XCTAssertGreaterThanOrEqual(turn.read, turn.new, "turn \(index + 1)")
-            XCTAssertEqual(turn.seen, seen + turn.read + turn.generated, "turn \(index + 1)")
-            seen = turn.seen
+            XCTAssertEqual(turn.seen, tokensSeen + turn.read + turn.generated, "turn \(index + 1)")
+            tokensSeen = turn.seen
         }
         // Allows a tenth more, because a model without weights has few arrays, and their buffers
         // vary in size.

@@ -10,14 +10,14 @@ final class SessionEditingTests: XCTestCase {
     /// reply.
     private func talk(
         _ fixture: SessionFixture, _ prompts: some Sequence<String>
-    ) async throws -> (session: H2OSession, seen: [Int]) {
+    ) async throws -> (session: H2OSession, tokensSeen: [Int]) {
         let session = fixture.makeSession()
-        var seen = [Int]()
+        var tokensSeen = [Int]()
         for prompt in prompts {
             _ = try await session.respond(to: prompt)
-            seen.append(await session.tokensSeen)
+            tokensSeen.append(await session.tokensSeen)
         }
-        return (session, seen)
+        return (session, tokensSeen)
     }
 
     func testAWarningMovesSnapshotsToFilesAndTheBackgroundForgetsThem() async throws {
@@ -26,7 +26,7 @@ final class SessionEditingTests: XCTestCase {
             var fixture = try SessionFixture()
             fixture.instructions = "be brief"
             fixture.pressure = MemoryPressure([warning])
-            let (session, seen) = try await talk(fixture, prompts.prefix(3))
+            let (session, tokensSeen) = try await talk(fixture, prompts.prefix(3))
             let before = await session.conversation.snapshots
             XCTAssertEqual(before.bytes.files, 0)
             if isInBackground { fixture.background.close() }
@@ -41,33 +41,33 @@ final class SessionEditingTests: XCTestCase {
             fixture.background.open()
             try await session.keep(3)
             let usage = try await session.respond(to: "other").usage
-            XCTAssertEqual(usage.cachedTokens, isInBackground ? 0 : seen[0])
+            XCTAssertEqual(usage.cachedTokens, isInBackground ? 0 : tokensSeen[0])
         }
     }
 
     func testAChangeReadsOnlyWhatComesAfterTheSnapshotBeforeIt() async throws {
-        let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        let (session, tokensSeen) = try await talk(try SessionFixture(maxSize: 32), prompts)
         let (expected, _) = try await talk(try SessionFixture(maxSize: 32), prompts.prefix(3))
 
         try await session.keep(6)
         let usage = try await session.respond(to: "other").usage
 
-        let other = try await expected.respond(to: "other").usage
-        XCTAssertEqual(usage.cachedTokens, seen[2])
-        XCTAssertEqual(usage.readTokens, other.readTokens)
+        let expectedUsage = try await expected.respond(to: "other").usage
+        XCTAssertEqual(usage.cachedTokens, tokensSeen[2])
+        XCTAssertEqual(usage.readTokens, expectedUsage.readTokens)
         let (edited, told) = (await session.messages, await expected.messages)
         XCTAssertEqual(edited, told)
     }
 
     func testAnEarlierMessageCanBeAnotherOne() async throws {
-        let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        let (session, tokensSeen) = try await talk(try SessionFixture(maxSize: 32), prompts)
         var messages = await session.messages
         messages[8].text = "other"
 
         try await session.setMessages(messages)
         let usage = try await session.respond(to: "seven").usage
 
-        XCTAssertEqual(usage.cachedTokens, seen[3], "the fifth prompt differs")
+        XCTAssertEqual(usage.cachedTokens, tokensSeen[3], "the fifth prompt differs")
         XCTAssertGreaterThan(usage.readTokens, 20)
     }
 
@@ -84,14 +84,14 @@ final class SessionEditingTests: XCTestCase {
     func testTurnsThatAreReadAgainMayBeLongerThanAPrompt() async throws {
         var fixture = try SessionFixture(maxSize: 32)
         fixture.positions = 20
-        let (session, seen) = try await talk(fixture, prompts)
+        let (session, tokensSeen) = try await talk(fixture, prompts)
         var messages = await session.messages
         messages[2].text = "other"
 
         try await session.setMessages(messages)
         let usage = try await session.respond(to: "seven").usage
 
-        XCTAssertEqual(usage.cachedTokens, seen[0])
+        XCTAssertEqual(usage.cachedTokens, tokensSeen[0])
         XCTAssertGreaterThan(usage.readTokens, 20)
         let long = "this is longer than the model's positions"
         await assertThrows(try await session.respond(to: long)) { error in
@@ -104,26 +104,26 @@ final class SessionEditingTests: XCTestCase {
     func testSnapshotsInFilesGiveTheSameReplies() async throws {
         var fixture = try SessionFixture(maxSize: 32)
         fixture.snapshots = H2OSnapshotLimits(memory: 0, files: 1 << 20)
-        let (session, seen) = try await talk(fixture, prompts)
+        let (session, tokensSeen) = try await talk(fixture, prompts)
         let (expected, _) = try await talk(try SessionFixture(maxSize: 32), prompts.prefix(2))
 
         try await session.keep(4)
         let response = try await session.respond(to: "other")
 
-        let other = try await expected.respond(to: "other").text
-        XCTAssertEqual(response.usage.cachedTokens, seen[1])
-        XCTAssertEqual(response.text, other)
+        let expectedText = try await expected.respond(to: "other").text
+        XCTAssertEqual(response.usage.cachedTokens, tokensSeen[1])
+        XCTAssertEqual(response.text, expectedText)
     }
 
     func testARegeneratedReplyReadsItsPromptAlone() async throws {
-        let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        let (session, tokensSeen) = try await talk(try SessionFixture(maxSize: 32), prompts)
         let before = await session.messages
 
         var usage: H2OSession.Usage?
         for try await part in session.regenerate() { usage = part.usage ?? usage }
 
         assertEqual(await session.messages, before, "the sampling is greedy")
-        XCTAssertEqual(usage?.cachedTokens, seen[4])
+        XCTAssertEqual(usage?.cachedTokens, tokensSeen[4])
     }
 
     func testTheFirstReplyCanBeRegenerated() async throws {
@@ -157,28 +157,28 @@ final class SessionEditingTests: XCTestCase {
     }
 
     func testAForkAndItsOriginalGoOnByThemselves() async throws {
-        let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        let (session, tokensSeen) = try await talk(try SessionFixture(maxSize: 32), prompts)
         let (twin, _) = try await talk(try SessionFixture(maxSize: 32), prompts)
 
         let fork = try await session.fork()
-        let left = try await fork.respond(to: "left")
-        let right = try await session.respond(to: "right")
+        let forkReply = try await fork.respond(to: "left")
+        let reply = try await session.respond(to: "right")
 
         let expected = try await twin.respond(to: "right").text
-        XCTAssertEqual(right.text, expected, "the fork changed nothing")
-        XCTAssertEqual(left.usage.cachedTokens, seen[5])
-        let (ours, theirs) = (await session.messages, await fork.messages)
-        XCTAssertEqual(ours.prefix(12), theirs.prefix(12))
-        XCTAssertEqual([ours[12].text, theirs[12].text], ["right", "left"])
+        XCTAssertEqual(reply.text, expected, "the fork changed nothing")
+        XCTAssertEqual(forkReply.usage.cachedTokens, tokensSeen[5])
+        let (messages, forkMessages) = (await session.messages, await fork.messages)
+        XCTAssertEqual(messages.prefix(12), forkMessages.prefix(12))
+        XCTAssertEqual([messages[12].text, forkMessages[12].text], ["right", "left"])
     }
 
     func testAForkCanGoBackToWhereItsOriginalWas() async throws {
-        let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        let (session, tokensSeen) = try await talk(try SessionFixture(maxSize: 32), prompts)
         let fork = try await session.fork()
 
         try await fork.keep(4)
 
-        assertEqual(try await fork.respond(to: "other").usage.cachedTokens, seen[1])
+        assertEqual(try await fork.respond(to: "other").usage.cachedTokens, tokensSeen[1])
     }
 
     func testAResetForgetsTheSnapshots() async throws {
@@ -231,15 +231,15 @@ final class ForkedArchiveTests: FolderTestCase {
             for _ in 0 ..< 3 { _ = try await session.respond(to: prompt) }
             let fork = try await session.fork()
             try await session.keep(4)
-            var (said, recalled) = ([String](), 0)
-            for each in [session, fork] {
+            var (replies, recalled) = ([String](), 0)
+            for branch in [session, fork] {
                 for _ in 0 ..< 2 {
-                    let response = try await each.respond(to: "what was it " + prompt)
-                    said.append(response.text)
+                    let response = try await branch.respond(to: "what was it " + prompt)
+                    replies.append(response.text)
                     recalled += response.usage.recalled?.rows ?? 0
                 }
             }
-            texts.append(said)
+            texts.append(replies)
             rows.append(recalled)
         }
         XCTAssertEqual(texts[0], texts[1])

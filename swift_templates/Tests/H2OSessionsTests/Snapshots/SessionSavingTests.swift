@@ -80,17 +80,17 @@ final class SessionSavingTests: FolderTestCase {
     /// turn.
     private func savedEachTurn(_ fixture: SessionFixture) async throws -> [Int] {
         let session = fixture.makeSession()
-        var seen = [Int]()
+        var tokensSeen = [Int]()
         for prompt in ["one", "two", "three", "four", "five", "six"] {
             _ = try await session.respond(to: prompt)
             try await session.save(to: folder)
-            seen.append(await session.tokensSeen)
+            tokensSeen.append(await session.tokensSeen)
         }
-        return seen
+        return tokensSeen
     }
 
     func testARestoredConversationReturnsToEarlierTurns() async throws {
-        let seen = try await savedEachTurn(fixture())
+        let tokensSeen = try await savedEachTurn(fixture())
         for turns in [5, 2] {
             let restored = try await H2OSession.restore(
                 from: folder, model: fixture().makeModel(), options: options)
@@ -102,9 +102,9 @@ final class SessionSavingTests: FolderTestCase {
 
             let response = try await restored.respond(to: "other")
 
-            let other = try await expected.respond(to: "other").text
-            XCTAssertEqual(response.usage.cachedTokens, seen[turns - 1])
-            XCTAssertEqual(response.text, other)
+            let expectedText = try await expected.respond(to: "other").text
+            XCTAssertEqual(response.usage.cachedTokens, tokensSeen[turns - 1])
+            XCTAssertEqual(response.text, expectedText)
         }
     }
 
@@ -170,9 +170,9 @@ final class SessionSavingTests: FolderTestCase {
 
         let others = [try fixture(maxSize: 64), try fixture(hasTemplate: false)]
         var refusals = [H2OCacheError?]()
-        for other in others {
+        for fixture in others {
             await assertThrows(
-                try await H2OSession.restore(from: folder, model: other.makeModel())
+                try await H2OSession.restore(from: folder, model: fixture.makeModel())
             ) { refusals.append($0 as? H2OCacheError) }
         }
 
@@ -212,7 +212,7 @@ final class SessionSavingTests: FolderTestCase {
 
     func testAStateThatLiesIsRefused() async throws {
         let identity = try await saved(fixture()).model.loaded.identity
-        let whole = try Data(contentsOf: file)
+        let data = try Data(contentsOf: file)
         let lies: [(inout [String: Any]) -> Void] = [
             { $0["unread"] = [99_999_999_999] },
             { $0["unread"] = [2_000_000_000] },
@@ -226,7 +226,7 @@ final class SessionSavingTests: FolderTestCase {
             { $0["texts"] = ["1": [0, 1_000_000]] },
         ]
         for lie in lies {
-            try whole.write(to: file)
+            try data.write(to: file)
             try rewrite(identity, lie)
             try await assertDamaged()
         }

@@ -80,22 +80,22 @@ final class SnapshotFileTests: FolderTestCase {
 
     func testAFileThatWasCutAnywhereIsTorn() throws {
         try write()
-        let whole = try Data(contentsOf: file)
+        let data = try Data(contentsOf: file)
 
-        for count in [0, 7, 8, 100, whole.count / 2, whole.count - 1] {
-            try whole.prefix(count).write(to: file)
+        for count in [0, 7, 8, 100, data.count / 2, data.count - 1] {
+            try data.prefix(count).write(to: file)
             XCTAssertEqual(try refusal(), torn, "\(count) bytes")
         }
-        try (whole + Data([0])).write(to: file)
+        try (data + Data([0])).write(to: file)
         XCTAssertEqual(try refusal(), torn)
     }
 
     func testAFileWithAChangedBitAnywhereIsTorn() throws {
         try write()
-        let whole = try Data(contentsOf: file)
+        let data = try Data(contentsOf: file)
 
-        for index in stride(from: 8, to: whole.count, by: 37) {
-            var changed = whole
+        for index in stride(from: 8, to: data.count, by: 37) {
+            var changed = data
             changed[index] ^= 1
             try changed.write(to: file)
             XCTAssertThrowsError(try SnapshotFile.read(file, identity: .test()), "byte \(index)")

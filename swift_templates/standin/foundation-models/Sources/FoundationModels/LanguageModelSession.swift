@@ -7,7 +7,7 @@ public final class LanguageModelSession: Sendable {
     private let model: any LanguageModel
     private let tools: [any Tool]
     private let executor: BoundExecutor
-    private let said: Mutex<Transcript>
+    private let history: Mutex<Transcript>
 
     public convenience init<Model: LanguageModel>(
         model: Model, tools: [any Tool] = [], instructions: String? = nil
@@ -28,10 +28,10 @@ public final class LanguageModelSession: Sendable {
         self.model = model
         self.tools = tools
         executor = BoundExecutor(of: model)
-        said = Mutex(transcript)
+        history = Mutex(transcript)
     }
 
-    public var transcript: Transcript { said.withLock { $0 } }
+    public var transcript: Transcript { history.withLock { $0 } }
 
     public func prewarm() { executor.prewarm(transcript) }
 
@@ -105,7 +105,7 @@ public final class LanguageModelSession: Sendable {
             }
         }
         let after = before.entries + reply.entries
-        said.withLock { $0.entries = after }
+        history.withLock { $0.entries = after }
         return reply
     }
 
