@@ -174,7 +174,7 @@ final class SchemaGrammar {
         guard depth <= SchemaLimits.nesting else {
             throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
         }
-        try spend(texts.map(\.count).reduce(0, +))
+        try spend(4 * texts.map(\.count).reduce(0, +))
         let ways = Dictionary(grouping: texts, by: \.first).sorted {
             $0.key?.value ?? 0 < $1.key?.value ?? 0
         }
@@ -236,7 +236,7 @@ final class SchemaGrammar {
                 for number in numbers {
                     let ways = rules[number]
                     lengths[number] = ways.map { $0.length(lengths) }.min() ?? .infinity
-                    try spend(ways.map { 1 + $0.rules.count }.reduce(0, +), at: path)
+                    try spend(ways.map { 2 + 2 * $0.rules.count }.reduce(0, +), at: path)
                 }
             }
         }

@@ -59,7 +59,7 @@ struct SchemaReader {
             .map { $0.replacing("~1", with: "/").replacing("~0", with: "~") }
         var schema = root
         for name in node.path[..<node.base] + names {
-            try grammar.spend(schema.json.size / 8, at: node.path)
+            try grammar.spend(schema.json.size / 4, at: node.path)
             guard let next = schema[name] else {
                 throw place.wrong("the place of a schema in this document")
             }

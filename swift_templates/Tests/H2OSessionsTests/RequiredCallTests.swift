@@ -7,6 +7,7 @@ import XCTest
 
 /// Tests replies that must call a tool.
 final class RequiredCallTests: XCTestCase {
+    private let digit = #"{"type": "integer", "minimum": 0, "maximum": 9}"#
     private let options = H2OSession.Options(
         sampling: .greedy, maxTokens: nil, thinking: false, requiresToolCall: true)
 
@@ -15,7 +16,7 @@ final class RequiredCallTests: XCTestCase {
         fixture.scripted.replies = [
             #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#, "It is 3.",
         ]
-        let session = fixture.model.makeSession(tools: [try number()], options: options)
+        let session = fixture.model.makeSession(tools: [try adder(of: digit)], options: options)
 
         let parts = try await session.parts(to: "What is 1 + 2?")
 
@@ -29,7 +30,7 @@ final class RequiredCallTests: XCTestCase {
     func testAModelThatWouldRatherTalkCallsToo() async throws {
         let fixture = try TemplateFixture(.qwen3, thinks: false)
         fixture.scripted.replies = ["I would rather not.", "Well."]
-        let session = fixture.model.makeSession(tools: [try number()], options: options)
+        let session = fixture.model.makeSession(tools: [try adder(of: digit)], options: options)
 
         let reply = try await session.respond(to: "Add")
 
@@ -43,7 +44,7 @@ final class RequiredCallTests: XCTestCase {
         let fixture = try TemplateFixture(.qwen3, thinks: false)
         let call = #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#
         fixture.scripted.replies = [call, "3.", call, "Again 3."]
-        let session = fixture.model.makeSession(tools: [try number()], options: options)
+        let session = fixture.model.makeSession(tools: [try adder(of: digit)], options: options)
         for _ in 0 ..< 2 { _ = try await session.respond(to: "Add") }
 
         let calls = await session.messages.flatMap(\.toolCalls)
@@ -58,7 +59,7 @@ final class RequiredCallTests: XCTestCase {
             guard given.suffix(3) == "arg" else { return }
             withUnsafeCurrentTask { $0?.cancel() }
         }
-        let session = fixture.model.makeSession(tools: [try number()], options: options)
+        let session = fixture.model.makeSession(tools: [try adder(of: digit)], options: options)
 
         let reply = try await session.respond(to: "Add")
 
@@ -74,21 +75,14 @@ final class RequiredCallTests: XCTestCase {
     }
 
     func testDefinitionsOfSeveralToolsStayApart() throws {
-        let node: JSONValue = .object([
-            "type": .string("object"),
-            "properties": .object([
-                "next": .object(["$ref": .string("#/$defs/kind")]),
-                "self": .object(["anyOf": .array([reference("#"), type("null")])]),
-            ]),
-            "$defs": .object(["kind": type("integer")]),
-        ])
-        var other = node
-        if case .object(var fields) = node {
-            fields["$defs"] = .object(["kind": type("boolean")])
-            other = .object(fields)
-        }
-        let tools = try [("one", node), ("two", other)].map {
-            try H2OToolDefinition(name: $0.0, description: "", parameters: $0.1)
+        let tools = try [("one", "integer"), ("two", "boolean")].map { name, kind in
+            let parameters = try JSONValue(
+                """
+                {"type": "object", "$defs": {"kind": {"type": "\(kind)"}}, "properties": {
+                  "next": {"$ref": "#/$defs/kind"},
+                  "self": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}}
+                """)
+            return try H2OToolDefinition(name: name, description: "", parameters: parameters)
         }
         let grammar = ReferenceGrammar(try RequiredCall.schema(of: tools).grammar)
         for (text, isOne) in [
@@ -100,26 +94,6 @@ final class RequiredCallTests: XCTestCase {
             (#"{"arguments": {}, "name": "one"}"#, false),
         ] {
             XCTAssertEqual(grammar.matches(text), isOne, text)
-        }
-    }
-
-    private func reference(_ pointer: String) -> JSONValue {
-        .object(["$ref": .string(pointer)])
-    }
-
-    private func type(_ name: String) -> JSONValue { .object(["type": .string(name)]) }
-
-    /// A tool that adds two numbers from 0 to 9.
-    private func number() throws -> H2OTool {
-        let digit: JSONValue = .object([
-            "type": .string("integer"), "minimum": .int(0), "maximum": .int(9),
-        ])
-        let parameters: JSONValue = .object([
-            "type": .string("object"), "required": .array([.string("a"), .string("b")]),
-            "properties": .object(["a": digit, "b": digit]),
-        ])
-        return try H2OTool(name: "add", description: "Adds.", parameters: parameters) {
-            try await adder().call($0)
         }
     }
 }

@@ -1,3 +1,4 @@
+import H2OGrammar
 import H2OTestModels
 import MLX
 import MLXLMCommon
@@ -8,6 +9,7 @@ import XCTest
 /// Tests replies of made-up models in which a token is a character.
 final class SchemaProcessorTests: XCTestCase {
     private static let letters = "| \"{}[]:,.-0123456789abcdeflnrstuxy".map(String.init)
+    private static let tokenizer = LetterTokenizer(letters: letters.map { Character($0) })
     private static let end = 0
 
     func testAModelThatWantsSomethingElseGivesAnInstance() throws {
@@ -91,6 +93,25 @@ final class SchemaProcessorTests: XCTestCase {
         XCTAssertEqual(count, 10)
     }
 
+    func testTheEngineKeepsAlternativesApartThatBeginAlike() throws {
+        try XCTSkipUnless(hasGrammarEngine, "This version of mlx-swift-lm has no engine.")
+        let schema = try H2OSchema(
+            #"{"anyOf": [{"const": "a"}, {"const": "ab"}, {"enum": ["abc", "b"]}, {"maxLength": 1}]}"#
+        )
+        let engine = try GrammarEngine(tokenizer: Self.tokenizer, endOfTurn: Self.end) { _, _ in
+            false
+        }
+        for (text, next) in [("\"b", "\""), ("\"ab", "\"c"), ("\"1", "\"")] {
+            let grammar = try engine.grammar(schema.grammar)
+            for letter in Self.tokenizer.encode(text: text, addSpecialTokens: false) {
+                try grammar.accept(letter)
+            }
+            let words = try XCTUnwrap(grammar.allowed())
+            let allowed = Self.letters.indices.filter { words[$0 / 32] >> UInt32($0 % 32) & 1 == 1 }
+            XCTAssertEqual(allowed.map { Self.letters[$0] }.joined(), next, text)
+        }
+    }
+
     /// The text of a model that prefers some letters, without the token that ends it.
     private func reply(
         _ schema: H2OSchema, atMost most: Int?, longest: Int, _ liking: (String) -> Float
@@ -116,8 +137,7 @@ final class SchemaProcessorTests: XCTestCase {
     }
 
     private func grammars(_ onCompile: @escaping () -> Void) -> SchemaGrammars {
-        let tokenizer = LetterTokenizer(letters: Self.letters.map { Character($0) })
-        return SchemaGrammars(tokenizer: tokenizer, endOfTurn: Self.end) {
+        SchemaGrammars(tokenizer: Self.tokenizer, endOfTurn: Self.end) {
             onCompile()
             return ReferenceGrammar($0, letters: Self.letters, end: Self.end)
         }

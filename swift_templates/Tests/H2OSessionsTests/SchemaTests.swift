@@ -160,6 +160,7 @@ final class SchemaTests: XCTestCase {
             #"{"type": "number", "exclusiveMinimum": -13.646}"#,
             #"{"type": "integer", "minimum": -120, "maximum": 1305}"#,
             #"{"enum": ["re", "red", "rex", 1, 12, 123]}"#,
+            #"{"anyOf": [{"const": "a"}, {"const": "ab"}, {"pattern": "ab|a."}]}"#,
         ] {
             let rules = try H2OSchema(schema).grammar.split(separator: "\n")
             for rule in rules where rule.hasPrefix("r") {

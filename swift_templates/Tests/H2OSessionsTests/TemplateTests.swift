@@ -114,11 +114,19 @@ struct TemplateFixture {
     }
 }
 
+extension JSONValue {
+    init(_ text: String) throws {
+        self = try JSONDecoder().decode(Self.self, from: Data(text.utf8))
+    }
+}
+
 /// A tool that adds two numbers.
-func adder() throws -> H2OTool {
-    let parameters: JSONValue = .object([
-        "type": .string("object"), "properties": .object(["a": .object([:]), "b": .object([:])]),
-    ])
+///
+/// - Parameter number: the schema of a number
+func adder(of number: String = "{}") throws -> H2OTool {
+    let parameters = try JSONValue(
+        #"{"type": "object", "required": ["a", "b"], "properties":"#
+            + #" {"a": \#(number), "b": \#(number)}}"#)
     return try H2OTool(name: "add", description: "Adds.", parameters: parameters) { arguments in
         guard case .int(let a) = arguments["a"], case .int(let b) = arguments["b"] else {
             throw MissingNumber()

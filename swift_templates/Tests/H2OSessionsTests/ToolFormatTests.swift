@@ -124,15 +124,10 @@ final class ToolFormatTests: XCTestCase {
     }
 
     private func weather() throws -> H2OTool {
-        let parameters: JSONValue = .object([
-            "type": .string("object"),
-            "properties": .object([
-                "city": .object(["type": .string("string")]),
-                "days": .object(["type": .string("integer")]),
-            ]),
-        ])
+        let properties = #"{"city": {"type": "string"}, "days": {"type": "integer"}}"#
         return try H2OTool(
-            name: "weather", description: "Tells it.", parameters: parameters
+            name: "weather", description: "Tells it.",
+            parameters: JSONValue(#"{"type": "object", "properties": \#(properties)}"#)
         ) { _ in "rain" }
     }
 }
