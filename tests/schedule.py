@@ -5,37 +5,21 @@ from __future__ import annotations
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# Files of more than ten seconds: what starts last should be short, or one process is left
-# with it alone.
+# These build one package in place.
+DEMO_PACKAGE = ("tests/bridge/test_interchange.py", "tests/bridge/test_parity.py")
+# Files of more than twenty seconds, here or at night: what starts last should be short, or one
+# process is left with it alone.
 LONGEST = (
-    "tests/bridge/test_interchange.py",
-    "tests/bridge/test_parity.py",
-    "tests/bridge/coexistence/test_apps.py",
+    *DEMO_PACKAGE,
+    "tests/cexport/test_older_mlx.py",
+    "tests/metal/test_checks.py",
     "tests/metal/test_cache_kernels.py",
     "tests/metal/test_attention_kernels.py",
-    "tests/cexport/test_older_mlx.py",
-    "tests/h2o_py/test_model_families.py",
     "tests/bridge/measure/test_evaluation_runs.py",
-    "tests/metal/test_checks.py",
+    "tests/bridge/coexistence/test_apps.py",
+    "tests/h2o_py/test_model_families.py",
     "tests/bridge/measure/test_evaluation_verdicts.py",
-    "tests/h2o_py/test_traps.py",
-    "tests/h2o_py/test_traffic.py",
-    "tests/bridge/parity/test_trace.py",
-    "tests/studies/test_bundled_models.py",
-    "tests/h2o_py/test_recall_generation.py",
-    "tests/bridge/test_end_to_end.py",
-    "tests/bridge/files/test_interrupted.py",
-    "tests/bridge/memory/test_cache_bytes.py",
-    "tests/metal/test_counts.py",
-    "tests/h2o_py/test_recall_properties.py",
-    "tests/h2o_py/test_long_prompt.py",
-    "tests/bridge/test_hostile.py",
-    "tests/h2o_py/test_mixed.py",
-    "tests/docs/test_site.py",
 )
-# These build one package in place: in this order, as parity's tests change its sources, which
-# a later test would have to build again.
-DEMO_PACKAGE = ("tests/bridge/test_interchange.py", "tests/bridge/test_parity.py")
 
 
 def longest_first(items: list[pytest.Item]) -> None:
