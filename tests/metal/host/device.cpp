@@ -31,7 +31,7 @@ struct Bound {
 struct Evaluation {
   uint64_t number;
   std::vector<Bound> bound;
-  std::vector<const void*> kept;
+  std::vector<const void*> live_data;
 };
 // eval_gpu is called by one thread, whichever evaluates.
 thread_local Evaluation* current = nullptr;
@@ -65,7 +65,7 @@ void evaluate(
     void* primitive) {
   Evaluation evaluation{++evaluations, {}, {}};
   for (const auto& input : inputs) {
-    evaluation.kept.push_back(data_of(input));
+    evaluation.live_data.push_back(data_of(input));
     allocation_of(input); // somebody else made it
   }
   streams.insert(stream.index);
@@ -73,14 +73,15 @@ void evaluate(
   try {
     eval_gpu(primitive, inputs, outputs);
     for (const auto& output : outputs) {
-      evaluation.kept.push_back(data_of(output));
+      evaluation.live_data.push_back(data_of(output));
     }
-    for (const Bound& one : evaluation.bound) {
-      if (std::find(evaluation.kept.begin(), evaluation.kept.end(), one.data) ==
-          evaluation.kept.end()) {
+    for (const Bound& binding : evaluation.bound) {
+      if (std::find(
+              evaluation.live_data.begin(), evaluation.live_data.end(), binding.data) ==
+          evaluation.live_data.end()) {
         throw std::logic_error(
-            one.kernel + ": the scratch buffer at index " + std::to_string(one.index) +
-            " is not kept alive: use add_temporary.");
+            binding.kernel + ": the scratch buffer at index " +
+            std::to_string(binding.index) + " is not kept alive: use add_temporary.");
       }
     }
   } catch (...) {
@@ -351,7 +352,7 @@ void CommandEncoder::barrier() {
 
 void CommandEncoder::add_temporary(array arr) {
   if (host::current != nullptr) {
-    host::current->kept.push_back(host::data_of(arr));
+    host::current->live_data.push_back(host::data_of(arr));
   }
   temporaries_.push_back(std::move(arr));
 }

@@ -245,8 +245,8 @@ RETRIEVING = 0.05
 def recalling_layers(profile: Profile) -> tuple[int, ...]:
     """Return the indices of the layers that find a repeated passage.
 
-    These are the layers with full attention that give it at least RETRIEVING of the most votes
-    of a layer.
+    These are the layers with full attention that give it at least RETRIEVING times the votes of
+    the layer that gives it most.
     """
     most = max((layer.votes for layer in profile.full), default=0.0)
     return tuple(layer.index for layer in profile.full if layer.votes >= RETRIEVING * most > 0)

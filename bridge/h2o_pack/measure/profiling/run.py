@@ -131,7 +131,7 @@ def _read(model: Any, piece: list[int], watch: attention.Watch) -> None:
 
 
 def _votes(model: Any, piece: list[int]) -> dict[int, float]:
-    """Return each layer's votes for a passage of the piece, which is repeated at its end."""
+    """Repeat a passage of a piece at the piece's end; return each layer's votes for it."""
     count, first = min(PASSAGE, len(piece) // 4), len(piece) // 4
     text = [*piece[:-count], *piece[first : first + count]]
     votes: dict[int, float] = {}

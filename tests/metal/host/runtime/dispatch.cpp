@@ -118,9 +118,9 @@ const Library& find_library(const std::string& text) {
     throw std::invalid_argument("A library without an instance is compiled.");
   }
   for (const auto& library : libraries()) {
-    const std::string known = library.text;
-    if (known.compare(0, first + instance.size(), text, 0, first + instance.size()) == 0 &&
-        known.find(text.substr(first), first) != std::string::npos) {
+    const std::string code = library.text;
+    if (code.compare(0, first + instance.size(), text, 0, first + instance.size()) == 0 &&
+        code.find(text.substr(first), first) != std::string::npos) {
       return library;
     }
   }
@@ -155,14 +155,14 @@ std::shared_ptr<Allocation> allocation_of(const mx::array& array, uint64_t made_
   static uint64_t last_id = 0;
   const Data& data = array.data_shared_ptr();
   std::lock_guard lock(mutex);
-  auto& known = all[data.get()];
-  if (known == nullptr || known->data.lock() != data) {
-    known = std::make_shared<Allocation>(Allocation{++last_id, data, made_in});
-    auto allocation = known;
+  auto& entry = all[data.get()];
+  if (entry == nullptr || entry->data.lock() != data) {
+    entry = std::make_shared<Allocation>(Allocation{++last_id, data, made_in});
+    auto allocation = entry;
     std::erase_if(all, [](const auto& entry) { return entry.second->data.expired(); });
     return allocation;
   }
-  return known;
+  return entry;
 }
 
 size_t size_of(const Data& data) {

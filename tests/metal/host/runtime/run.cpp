@@ -69,8 +69,8 @@ void place(const Dispatch& dispatch) {
     placed[index] = {entry->second, binding.offset};
     if (is_new) {
       const bool writable = std::any_of(
-          dispatch.bindings.begin(), dispatch.bindings.end(), [&](const auto& other) {
-            return other.second.data == binding.data && other.second.output;
+          dispatch.bindings.begin(), dispatch.bindings.end(), [&](const auto& entry) {
+            return entry.second.data == binding.data && entry.second.output;
           });
       const size_t size = size_of(binding.data);
       slots().open(index, size, writable);
