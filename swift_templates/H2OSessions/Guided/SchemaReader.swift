@@ -5,7 +5,7 @@ import Foundation
 enum SchemaLimits {
     /// Bytes of the schema's text.
     static let bytes = 256 << 10
-    /// The depth of brackets in the text, and of rules for texts with a common beginning.
+    /// The greatest depth of brackets in the text, and of rules for texts that begin alike.
     static let nesting = 48
     /// Schemas in one `anyOf`, `oneOf` or `prefixItems`.
     static let ways = 256
@@ -74,7 +74,7 @@ struct SchemaReader {
 
     /// Keywords that describe a value completely, with the keywords that may be used together with
     /// them.
-    private static let whole: KeyValuePairs<String, [String]> = [
+    private static let valueKeywords: KeyValuePairs<String, [String]> = [
         "$ref": [], "const": ["type"], "enum": ["type"], "anyOf": [], "oneOf": [], "allOf": [],
     ]
     private static let families: KeyValuePairs<String, [String]> = [
@@ -102,12 +102,12 @@ struct SchemaReader {
         guard node.json.isOf(type: "object") else { throw node.wrong("an object, true or false") }
         if let keyword = Self.refused.first(where: node.has) { throw node.unsupported(keyword) }
         if node["uniqueItems"]?.isWord("true") == true { throw node.unsupported("uniqueItems") }
-        guard let (keyword, beside) = Self.whole.first(where: { node.has($0.key) }) else {
+        guard let (keyword, beside) = Self.valueKeywords.first(where: { node.has($0.key) }) else {
             let types = try self.types(of: node)
             let parts = try types.map { try part(type: $0, node) }
             return parts.isEmpty ? .common("any") : try grammar.choice(parts)
         }
-        let others = Self.families.flatMap(\.value) + Self.whole.map(\.key) + ["type"]
+        let others = Self.families.flatMap(\.value) + Self.valueKeywords.map(\.key) + ["type"]
         if let other = others.first(where: { node.has($0) && !(beside + [keyword]).contains($0) }) {
             throw node.unsupported(other)
         }

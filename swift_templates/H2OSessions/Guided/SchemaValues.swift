@@ -198,7 +198,7 @@ struct PatternReader {
 
     /// The characters that an expression for one character matches.
     private func set(_ expression: String) throws -> GrammarPart? {
-        if let known = grammar.sets[expression] { return known }
+        if let part = grammar.sets[expression] { return part }
         try grammar.spend(SchemaGrammar.set)
         // Foundation would subtract what follows two hyphens.
         guard !expression.contains("--"),
