@@ -427,7 +427,7 @@ def test_the_wheels_are_of_the_mlx_of_python_and_of_that_in_mlx_swift():
     assert versions == [MLX_VERSION, pins()["mlx"].version]
 
 
-@pytest.mark.nightly("test_this_checkout_passes_all_that_needs_no_mac")
+@pytest.mark.nightly("test_what_drives_metal_compiles_for_a_mac")
 def test_nothing_encodes_for_metal_in_a_simulator(tmp_path):
     compiler, nm = find_compiler(), find_nm()
     assert compiler
@@ -438,6 +438,12 @@ def test_nothing_encodes_for_metal_in_a_simulator(tmp_path):
     assert not [name for _, name in compiled if "mlx4core5metal" in name]
     # Which path a call takes is asked once for all builds.
     assert [kind for kind, name in compiled if "3h2o5metal8supports" in name] == ["T"]
+
+
+def test_what_drives_metal_compiles_for_a_mac(tmp_path):
+    compiler = find_compiler()
+    assert compiler
+    assert compile_host(macos()[0], compiler, tmp_path, metal_sources()) == []
 
 
 # All together
@@ -466,6 +472,12 @@ def run_with(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.parametrize("check", [checks.language, checks.address_spaces, checks.limits])
+def test_the_kernels_of_this_checkout_pass(checkout, check):
+    assert check(checkout) == []
+
+
+@pytest.mark.nightly("the test above, and test_what_drives_metal_compiles_for_a_mac")
 def test_this_checkout_passes_all_that_needs_no_mac(checkout, monkeypatch):
     """All kernels, and all of cexport/h2o as a Mac would compile and link it."""
     macos()
