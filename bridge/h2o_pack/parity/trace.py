@@ -113,7 +113,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the attention of the recorded layers gets in each step of a run.
+    """The inputs of attention in the recorded layers, in each step of a run.
 
     layers: as in Case. scale: the factor of logits. steps: of each step and layer, the arrays
     "q" [B, Hq, L, Dk], "k" [B, Hkv, L, Dk] and "v" [B, Hkv, L, Dv].
@@ -288,7 +288,7 @@ def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
 
 
 def run(model: Any, tokens: list[int], config: H2OConfig) -> Inputs:
-    """Run the model in float32 with the policy; returns what it gave the recorded layers."""
+    """Run the model in float32 with the policy; returns the inputs of recorded layers."""
     model.set_dtype(mx.float32)
     caches = make_h2o_cache(model, config, one_choice=False)
     members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
@@ -335,18 +335,18 @@ def recorded_layers(
 
 
 class RecordingCache(H2OKVCache):
-    """A cache that keeps what the model gave it in the last step."""
+    """A cache that keeps the queries, keys and values of the model's last step."""
 
     inputs: Arrays
     scale: float
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Keep keys and values, and do what the cache does."""
+        """Keep keys and values, then write them as any cache does."""
         self.inputs = {"k": keys, "v": values}
         return super().update_and_fetch(keys, values)
 
     def attend(self, queries: mx.array, **options: Any) -> mx.array:
-        """Keep the queries and their scale, and do what the cache does."""
+        """Keep the queries and their scale, then attend as any cache does."""
         self.inputs["q"], self.scale = queries, options["scale"]
         return super().attend(queries, **options)
 
@@ -362,7 +362,7 @@ def calls(tokens: list[int], max_kv: int) -> Iterator[list[int]]:
 
 
 def record_case(inputs: Inputs, case: Case, folder: Path) -> Case:
-    """Give the inputs to the caches of a case, step by step, and write what the caches do."""
+    """Give the inputs to the caches of a case, step by step, and write their results."""
     case = replace(case, layers=inputs.layers, scale=inputs.scale, steps=inputs.lengths)
     caches = make_caches(case)
     (folder / case.folder).mkdir(parents=True)
