@@ -34,7 +34,9 @@ def test_the_weights_are_those_that_were_measured(name: str) -> None:
     assert model["bytes"] == len(weights)
 
 
-@pytest.mark.nightly("test_recall_generation.py::test_generate_takes_recall_in_its_configuration")
+@pytest.mark.nightly(
+    "test_recall_generation.py::test_generate_takes_recall_in_its_configuration"
+)
 def test_the_committed_4_bit_weights_recall_facts_through_mlx_lm() -> None:
     """Those of 16 bits are evaluated by tests/bridge/measure/test_evaluation_verdicts.py."""
     model, tokenizer = load("demo-4bit")
