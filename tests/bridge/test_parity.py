@@ -180,7 +180,7 @@ class TestWithSwift:
         output = result.stdout + result.stderr
         assert result.returncode == 0, output[-3000:]
         # Parity runs the replay, test_interchange.py that of files, the next tests attacks and
-        # the killed conversation. The stand-in has neither models nor an engine for grammars, so
+        # the killed conversation. The stand-in has no models and no engine for grammars, so
         # level 3, a session with the bundled model, and the engine run on upstream only.
         assert sorted(re.findall(r"'(\S+)' skipped \(", output)) == [
             "AttackTests.testEachIsRefusedOrUsed",
