@@ -59,7 +59,7 @@ class RequiredReason:
 
 @dataclass(frozen=True)
 class Unlinked:
-    """A source of upstream that names such an API but is used by no app."""
+    """A source file of upstream that uses an API of the categories, but that no app contains."""
 
     package: str
     file: str

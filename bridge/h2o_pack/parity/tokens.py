@@ -104,14 +104,14 @@ def decided_by_rounding(
 ) -> CaseResult:
     """Turn a difference that rounding explains into a note; return other results unchanged.
 
-    Rounding explains a difference if every row that Swift evicted ties with the row that mlx-lm
-    would evict, and if Swift's logits equal those of the first run, which has the model's own
-    weights. With quantized rows, where rounding also decides codes, it is enough that the
-    logits equal those of another run, or that they differ from the first run's by at most
-    MARGIN times as much as the other runs' do. After a run that completes the explanation, no
-    other run is made.
+    Rounding explains a difference if two things hold. Every row that Swift evicted ties with
+    the row that mlx-lm would evict. And Swift's logits equal those of the first run, which has
+    the model's own weights. With quantized rows, whose codes depend on rounding too, Swift's
+    logits may instead equal those of another run, or differ from the first run's by at most
+    MARGIN times as much as the other runs' do.
 
-    runs: pairs of a run and a function that compares Swift's answer with the run.
+    runs: pairs of a run and a function that compares Swift's answer with the run. Runs are made
+    one by one, until they explain the difference.
     """
     before = result.first_difference
     if before is None:

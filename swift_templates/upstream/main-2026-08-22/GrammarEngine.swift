@@ -81,7 +81,7 @@ private final class Grammar: TokenGrammar {
         count += 1
     }
 
-    // The engine cannot copy a grammar, although the constraint has a function for it.
+    // Undoes tokens, since `clone()` of the constraint always fails in this version of the engine.
     func goBack(to count: Int) throws {
         try translated { try constraint.rollback(Int32(self.count - count)) }
         self.count = count

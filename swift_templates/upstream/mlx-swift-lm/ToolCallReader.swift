@@ -111,7 +111,7 @@ struct ToolCallReader {
         return [isMeantAsCall(text) ? .malformedToolCall(text) : .text(text)]
     }
 
-    /// The calls of a block or a list.
+    /// The tool calls in a marked text, which contains one call or a list of them.
     private func calls(in text: String) -> [ReplyPiece] {
         let mark = parser.startTag ?? format.layout.optionalMark ?? ""
         let list = text.dropFirst(text.hasPrefix(mark) ? mark.count : 0).drop { $0.isWhitespace }
