@@ -59,7 +59,7 @@ class RequiredReason:
 
 @dataclass(frozen=True)
 class Unlinked:
-    """A source file of upstream that uses an API of the categories, but that no app contains."""
+    """A source file of upstream that uses an API of a category, and that no app contains."""
 
     package: str
     file: str
