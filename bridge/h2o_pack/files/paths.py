@@ -21,7 +21,7 @@ VENDOR_FOLDER = "Vendor"
 SYSTEM_PROMPT, ADAPTER = "system-prompt.tensors", "adapters.tensors"
 """In MODEL_FOLDER. The files are in the format of safetensors, but mlx-swift-lm would load any
 file with that extension as weights."""
-ADAPTER_CONFIG = "adapter_config.json"
+CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
 TRACES_FOLDER = "Traces"
 """The folder, in the sources of the model's module, of traces that its app replays."""
 VENDOR_MANIFEST = "manifest.json"

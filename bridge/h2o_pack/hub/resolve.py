@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from h2o_pack.errors import Problems, model_error, shown, unreadable, usage_error
 from h2o_pack.facts import KnownModel
-from h2o_pack.files.paths import metadata_folder, why_unsafe
+from h2o_pack.files.paths import CONFIG, metadata_folder, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object
 from h2o_pack.model import Model, ModelFile
 from h2o_pack.models import files
@@ -213,7 +213,7 @@ def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
         contents = load_contents(hub_id, candidate) if candidate else None
         if contents is not None:
             return contents
-    config = try_to_load_from_cache(hub_id, files.CONFIG, revision=revision)
+    config = try_to_load_from_cache(hub_id, CONFIG, revision=revision)
     return Path(config).parent if isinstance(config, str) else None
 
 
@@ -294,14 +294,14 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
     files.check_complete(listed, problems)
     problems.refuse()
     config = parse_object(
-        small(repository, listed[files.CONFIG], CONFIG_BYTES, problems),
-        files.CONFIG,
-        f"{problems.where}/{files.CONFIG}",
+        small(repository, listed[CONFIG], CONFIG_BYTES, problems),
+        CONFIG,
+        f"{problems.where}/{CONFIG}",
     )
     with problems.caught():  # refused before headers are downloaded
         describe(
             config,
-            f"{problems.where}/{files.CONFIG}",
+            f"{problems.where}/{CONFIG}",
             assume_full_attention=assume_full_attention,
         )
     mapping = None

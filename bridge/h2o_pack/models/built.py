@@ -30,8 +30,8 @@ from mlx_lm.models.cache import (
 from mlx_lm.models.switch_layers import SwitchLinear
 
 from h2o_pack.errors import Problems, UserError, in_one_line, shown, unreadable
+from h2o_pack.files.paths import CONFIG
 from h2o_pack.model import Layer
-from h2o_pack.models.files import CONFIG
 from h2o_py.families import why_unfit
 
 MAX_COUNT = 1 << 24

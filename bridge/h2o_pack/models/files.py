@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from h2o_pack.errors import Problems, UserError, model_error, shown, unreadable
-from h2o_pack.files.paths import reason, why_unsafe
+from h2o_pack.files.paths import CONFIG, reason, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object, read_object
 from h2o_pack.model import DTYPES, Headers, Model, ModelFile, Tensor, Weights
 from h2o_pack.models.config import describe
 
 INDEX = "model.safetensors.index.json"
-CONFIG = "config.json"
 WEIGHTS = "model*.safetensors"
 TOKENIZER = "tokenizer.json"
 TEMPLATE_FILE, TEMPLATE_JSON, TOKENIZER_CONFIG = TEMPLATE_FILES = (

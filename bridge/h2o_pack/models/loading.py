@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from h2o_pack.errors import Problems, in_one_line, shown, unreadable
+from h2o_pack.files.paths import CONFIG
 from h2o_pack.model import Headers, Model, Tensor
-from h2o_pack.models.files import CONFIG, LENGTH, TOKENIZER, some
+from h2o_pack.models.files import LENGTH, TOKENIZER, some
 from h2o_pack.models.trial import attempt
 
 
