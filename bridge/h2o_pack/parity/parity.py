@@ -138,7 +138,7 @@ class ModelRun:
         fewer = "" if rows == config.max_size else f", {rows} rows of {config.max_size}"
         results = []
         if "op" in levels:
-            compared = f"C++ core in mlx-lm against h2o_pack.parity.reference{fewer}"
+            compared = f"C++ core against h2o_pack.parity.reference, on inputs of mlx-lm{fewer}"
             results.append(Level(1, "op", compared, tuple(core)))
         if "trace" in levels and self.build is None:
             what = "not checked: whether the generated Swift caches give the same results"

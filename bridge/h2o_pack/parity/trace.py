@@ -74,7 +74,7 @@ JOINED = ("joint recall", "joint kv k8v4")
 
 @dataclass(frozen=True)
 class Case:
-    """A run of the model; after recording, also an entry of trace.json.
+    """Caches that get the inputs of a run; after recording, also an entry of trace.json.
 
     kv: the storage, a name in h2o_py.models.STORAGES. group_size: elements of a quantized row
     that share a scale. joined: whether the caches of the recorded layers choose together which
@@ -149,11 +149,10 @@ class Trace:
 
 
 def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
-    """Return the runs that together exercise a package's caches.
+    """Return the cases that together exercise a package's caches.
 
-    float32 comes first, because a narrower dtype rounds the model's weights for good. Quantized
-    storages are left out if no group size divides the head dimension, and recall is left out if
-    the policy protects so many rows that none can be recalled.
+    Quantized storages are left out if no group size divides the head dimension, and recall is
+    left out if the policy protects so many rows that none can be recalled.
     """
     stored = quantized(head_dim)
     own, config = config, replace(config, recall=None)

@@ -240,6 +240,7 @@ def layer_rows(
 
 
 RETRIEVING = 0.05
+"""The least votes of a layer that recalls, as a share of the most votes of a layer."""
 
 
 def recalling_layers(profile: Profile) -> tuple[int, ...]:

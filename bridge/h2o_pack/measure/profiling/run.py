@@ -23,14 +23,15 @@ from h2o_pack.measure.profiling.report import (
     StepTime,
 )
 from h2o_pack.progress import ProgressReporter
+from h2o_py.config import H2ORecall
 from h2o_py.errors import H2OError
 from h2o_py.families import why_unfit, why_without_scores
 from h2o_py.routing import routed
 
 CHUNK = 128
 """Tokens read at once; fewer tokens need less memory for their attention."""
-PASSAGE = 32
-"""Tokens of the repeated passage, as many as ask in a prompt by default."""
+PASSAGE = H2ORecall().ask
+"""Tokens of the repeated passage."""
 _MAPPED_LAYERS = 4
 
 

@@ -29,13 +29,12 @@ LAYER_DEPTH = 3
 """Depth of nesting, in profile.json, at which each value gets a line: a layer's figures."""
 _MIB = 1 << 20
 _MOST_SHOWN = 7
-"""The numbers of rows for which recall is considered: a sample's tokens divided by these."""
 
 
 def sections(profile: Profile) -> list[Table]:
     """Return all tables of a profile."""
     tables = [_attention(profile), _reach(profile)]
-    if profile.full and profile.windows:
+    if profile.full:
         tables.append(_recall(profile))
     tables.append(_accumulated(profile))
     if profile.skipped:
