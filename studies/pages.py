@@ -47,18 +47,18 @@ eff7b2a1, whose tests compared the simulation with the real cache).
   rows that a layer may get hardly matters between a quarter and three quarters of the average;
   h2o-pack uses half of it.
 
-The tables show {count} samples of {length:,} tokens of held-out source (seeds {seeds}). A fact
-is at a depth of 0.1, 0.2, 0.3 or 0.6 of the text and is asked for at the end, alone or among 12
-other facts of its form. nll is of the text without the facts, in nats per token. The last
-column is the difference to sinks + recent on the same samples, with its 95% bootstrap interval;
-*better* and *worse* mean that the interval excludes 0.
+The tables show {count} samples of {length:,} tokens of held-out source code (seeds {seeds}).
+A fact is at a depth of 0.1, 0.2, 0.3 or 0.6 of the text and is asked for at the end, alone or
+among 12 other facts of its form. nll is of the text without the facts, in nats per token. The
+last column is the difference to sinks + recent on the same samples, with its 95% bootstrap
+interval; *better* and *worse* mean that the interval excludes 0.
 """
 ROTATION = """\
 # Rows rotated before they are quantized
 
 Measured by `studies/rotation` of commit eff7b2a1 on the bundled demo model. The model read \
-{count} samples of {length:,} tokens of held-out source (seeds {seeds}) token by token with \
-the real caches; each sample has one fact to recall among 12 other facts of its form. A \
+{count} samples of {length:,} tokens of held-out source code (seeds {seeds}) token by token \
+with the real caches; each sample has one fact to recall among 12 other facts of its form. A \
 Hadamard matrix with random signs rotates the queries, keys and values of a rotated cache, \
 and rotates its output back. Rows of 3 bits are emulated by rounding values when they are \
 written. KL is the divergence from the full cache's predictions, in nats per token, with its \
@@ -71,10 +71,10 @@ PEERS = """\
 
 The bundled demo model (sha256 `{sha256}`) in mlx-lm and in transformers, both in float32: \
 their logits differ by at most {difference:.1e}. There are 24 samples of 1,024 held-out \
-tokens (seeds 1, 2, 3). Each has one fact in the first 40% of the text, alone or among 12 \
-other facts of the same form, and a question for it at the end. Recall is the share of greedy \
-answers with all four digits right. Measured by `studies/peers` of commit eff7b2a1; every \
-sample's value is in [peers.json](peers.json).
+tokens (seeds 1, 2, 3). Each sample has one fact in the first 40% of the text, alone or among \
+12 other facts of the same form, and a question for it at the end. Recall is the share of \
+greedy answers with all four digits right. Measured by `studies/peers` of commit eff7b2a1; \
+every sample's value is in [peers.json](peers.json).
 
 - *once*: the model reads the whole context with full attention, and the cache is compressed \
 once, before the question is known. Later nothing is evicted: the question and the answer add \
@@ -82,7 +82,7 @@ rows to the kept ones. kvpress works in this way, which needs memory for the who
 For these rows h2o_py does the same: one chunk, one eviction, and rows that grow afterwards.
 - *token by token*: the model reads {prefill} tokens at once and then single tokens, and the \
 cache evicts at every step. It never has more rows than stated, while reading and while \
-answering. This is how the cache is meant to be used, and the harder task.
+answering. This is how the cache is meant to be used, and it is the harder task.
 - *recall every 4*: evicted rows are kept in an archive in 4 bits, and every fourth token \
 brings back the rows that it attends to; the cache never has more rows than stated.
 - *rows by layer*: layers have the stated number of rows on average, allocated from the \

@@ -25,7 +25,7 @@ CACHES = {
 }
 TASKS = {
     "asked": "a fact in the text",
-    "wording": "a fact, in other words",
+    "wording": "a fact, asked in other words",
     "second_turn": "another fact, a turn later",
     "instruction": "an instruction far back",
     "earlier": "a fact in an earlier answer",

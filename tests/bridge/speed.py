@@ -50,8 +50,9 @@ def measured(runs: int = RUNS) -> str:
         rows.append((f"`{name}`", f"{duration:.2f}", ratio, f"under {goal} s, {verdict}"))
     head = ("command", "seconds", f'of `python -c "{CLICK}"`', "goal")
     return (
-        f"{machine.processor}, {machine.cores} cores, Python {machine.python}; the least of "
-        f"{runs} runs, all cases in turn; load {machine.load} when it began.\n\n"
+        f"{machine.processor}, {machine.cores} cores, Python {machine.python}; the fastest "
+        f"of {runs} runs, in which the commands alternate; load {machine.load} at the "
+        "start.\n\n"
         f"{table(head, rows)}"
     )
 

@@ -26,7 +26,7 @@ TURN = {
     "new": "prompt, tokens",
     "read": "read",
     "generated": "generated",
-    "seen": "in all",
+    "seen": "total",
     "active": "MLX's arrays, bytes",
 }
 """What is shown of a turn, by its name in the report."""
@@ -86,13 +86,13 @@ def long_conversation(report: dict[str, Any], host: str) -> str:
     return (
         f"On {host}; {machine.processor}, {machine.cores} cores.\n\n"
         f"**{len(turns)} turns, {turns[-1]['seen']:,} tokens.** After turn 5 the memory of the "
-        f"process grows by {100 * (max(growths) / growths[0] - 1):.2f}%. That leaves out freed "
-        f"memory, and the text of the messages, {turns[-1]['text']:,} bytes, which the app "
+        f"process grows by {100 * (max(growths) / growths[0] - 1):.2f}%, without freed memory "
+        f"and without the text of the messages, {turns[-1]['text']:,} bytes, which the app "
         f"keeps.\n\n{table(('turn', *TURN.values(), 'process, MB'), rows)}\n\n"
         f"Then turn {report['changed']} was edited. {len(report['snapshots'])} snapshots were "
-        f"left, of {sizes} tokens. The next reply went on from the one of "
-        f"{report['cached']:,} and read {report['read']:,} tokens: its prompt, and again the "
-        f"{follows:,} after the snapshot.\n\n"
+        f"left, after {sizes} tokens. The next reply continued from the snapshot after "
+        f"{report['cached']:,} tokens and read {report['read']:,} tokens: its prompt, and "
+        f"again the {follows:,} tokens after the snapshot.\n\n"
     )
 
 
@@ -105,8 +105,8 @@ def interrupted(kills: Kills, seed: int) -> str:
     return (
         f"**{count} kills.** A conversation that is saved after each turn was killed "
         f"(`kill -9`) at {count} random moments (seed {seed}), {saving} of them during a save. "
-        f"{resumed} times it resumed from its last whole turn. Its replies {same} those of a "
-        "conversation that nobody interrupted."
+        f"{resumed} times it resumed from its last complete turn. Its replies {same} the "
+        "replies of a conversation that was not interrupted."
     )
 
 
