@@ -27,7 +27,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, **_given: object) -> str:
+def on_page_markdown(markdown: str, page: Page, **_options: object) -> str:
     """Fill in the generated parts of a page; pages with wide tables get the whole width."""
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["toc"]

@@ -95,13 +95,13 @@ def generate(arguments: Sequence[str]) -> int:
 
 
 def flag(field: str) -> str:
-    """Return the flag of a setting; for a setting of recall, the flag and the key."""
+    """Return the flag of a setting; for a setting of recall, `--h2o-recall` and its key."""
     part, _, key = field.partition(".")
     return f"--h2o-{part.replace('_', '-')} {key}".rstrip()
 
 
 def worded(error: H2OError) -> str:
-    """Return an error's text, which names settings by flags, or by keys for a file."""
+    """Return the text of an error: settings are named by flags, or by keys if in a file."""
     return str(error) if error.where or isinstance(error, H2OModelError) else error.text(flag)
 
 
@@ -110,7 +110,7 @@ def _dest(field: str) -> str:
 
 
 def _run(upstream: Any, arguments: Sequence[str], prepare: Callable[[Any], None]) -> int:
-    """Run mlx_lm's own main without loading code of a model; call `prepare` with the model."""
+    """Run mlx_lm's own main, which loads no code of a model; pass its model to `prepare`."""
     from h2o_py.loading import load  # noqa: PLC0415  after --help has been served
     from h2o_py.routing import routed  # noqa: PLC0415
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import mlx.core as mx
 
-# The compiled core: what the package and its tools use. Shapes are in `h2o_py.fast`.
+# The functions and classes of the compiled core. `h2o_py.fast` documents their shapes.
 
 _Ledger = tuple[mx.array, mx.array, mx.array, mx.array, mx.array, mx.array | None]
 _Rows = tuple[mx.array, mx.array | None]
@@ -93,9 +93,9 @@ class LayerCache:
         config: CacheConfig,
         recall: object,
         *,
-        counts: tuple[int, int, int],  # offset, length, tokens that wait
+        counts: tuple[int, int, int],  # offset, length, tokens that wait for attention
         arrays: list[mx.array],
-        # first, since, bits, group size, dtype
+        # first position, steps since the last recall, bits, group size, dtype
         archive: tuple[int, int, int, int, mx.Dtype] | None = None,
         mark: _Mark | None = None,
     ) -> LayerCache: ...

@@ -8,12 +8,12 @@ from importlib import metadata
 MLX_VERSION = "0.32.4"
 VERSIONS = {
     "mlx": MLX_VERSION,
-    "mlx-lm": "0.32.2" if sys.version_info >= (3, 11) else "0.31.3",  # the last for 3.10
+    "mlx-lm": "0.32.2" if sys.version_info >= (3, 11) else "0.31.3",  # the last for Python 3.10
 }
 
 
 def wrong_mlx() -> str | None:
-    """Say which mlx is installed instead of the one needed; None if it is the right one."""
+    """Return a message if another mlx than the required one is installed; else None."""
     try:
         installed = metadata.version("mlx")
     except metadata.PackageNotFoundError:

@@ -226,7 +226,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     def trim(self, n: int) -> int:
         """Remove the `n` newest tokens; returns how many were removed, 0 after an eviction.
 
-        The scores of other rows do not change, so the removed tokens' queries still count.
+        The scores of the other rows still contain the attention of the removed tokens.
         """
         if self.is_trimmable():  # settles the written tokens first
             self.awaited = None
@@ -355,8 +355,8 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     def arrays(self) -> Sequence[mx.array]:
         """The arrays to save: rows and ledger, and with recall `chosen` and the archive.
 
-        There are none while the cache is empty. Rows are those in use, [B, Hkv, N, row], or
-        those of the pool and of the ring, in which an unused row is all zeros.
+        There are none while the cache is empty. Without a ring, only the rows in use are saved,
+        [B, Hkv, N, row]; with a ring, pool and ring, in which an unused row is all zeros.
         """
         arrays: list[mx.array] = self._layer.arrays()
         return arrays
@@ -377,7 +377,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     def header(self, values: Sequence[str]) -> None:
         arrays, self._loaded = self._loaded, ()
         self.awaited, self._fetched = None, None
-        if hasattr(self, "config"):  # stays empty if anything is refused
+        if hasattr(self, "config"):  # if reading fails, the cache stays empty
             self._make(self.config, self._row_format, None)
         saved = saved_header.read(values, self.FORMAT, self.store)
         self._layer = self.backend.restored_layer_cache(saved, arrays)
@@ -443,8 +443,8 @@ class QuantizedH2OKVCache(H2OKVCache):
         bits: 4 or 8 for keys and values alike. Default: 8.
         group_size: 32, 64 or 128 elements share a scale and a bias; divides the head dims.
         key_bits: 4 or 8 for keys; overrides `bits`.
-        value_bits: 4 or 8 for values; overrides `bits`. Keys 8 with values 4 is the
-            compact setting.
+        value_bits: 4 or 8 for values; overrides `bits`. The storage `k8v4` has 8
+            bits for keys and 4 for values.
         rotated: whether keys and values are rotated before they are quantized, which reduces
             the loss at 4 bits and takes a few small operations at every step.
         backend: the module that computes: `h2o_py.fast` (the default), or another one with a

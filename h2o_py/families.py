@@ -1,7 +1,7 @@
 """Models of mlx_lm that use their caches in an unusual way.
 
 Usually an attention layer writes its new keys and values to the cache, and passes what the
-cache returned to mlx_lm's `scaled_dot_product_attention`. Names here are "file.Class".
+cache returned to mlx_lm's `scaled_dot_product_attention`. Classes are named "file.Class" here.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ UNFIT = {
     for family in UNFIT_FAMILIES
     for layer, attribute in family.mlx_lm.items()
 }
-"""Attention that is wrong when rows are missing: the reason, and the attribute that must be
-true for this, or ""."""
+"""Attention that is wrong when rows are missing: the reason, and the attribute of the layer
+that must be true for the attention to be wrong, or "" if it always is."""
 
 
 ONE_MASK = frozenset(
@@ -118,8 +118,8 @@ ONE_MASK = frozenset(
         "kimi_linear", "longcat_flash", "longcat_flash_ngram", "phi3small",
     }
 )  # fmt: skip
-"""Files that make one mask from the first cache and pass it to all layers: for a chunk, all
-layers then need the same rows."""
+"""Files that make one mask from the first cache and pass it to all layers, which must therefore
+have the same number of rows."""
 
 
 def shares_one_mask(model: Any) -> bool:

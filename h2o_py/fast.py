@@ -83,7 +83,7 @@ def scaled_dot_product_attention_quantized_with_scores(
         sinks: [Hq], logits that take probability but have no value.
 
     Returns:
-        As `scaled_dot_product_attention_with_scores`.
+        The same as `scaled_dot_product_attention_with_scores`.
 
     """
     key_bits, value_bits = (bits, bits) if isinstance(bits, int) else bits
@@ -169,7 +169,7 @@ def cache_attend(
         queries: [B, Hq, tokens, Dk], or None if attention was computed elsewhere; scores
             then stay as they are.
         rows: as `cache_write` returned them.
-        ledger: from before the write.
+        ledger: the ledger before the write.
         tokens: tokens just written.
         offset: tokens seen before them.
         config: the policy.

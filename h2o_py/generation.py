@@ -40,8 +40,8 @@ def stream_generate(
         h2o_config: the policy, or its fields as a mapping (`{"max_size": 512}`).
         h2o_kv: how rows are stored, a name in `h2o_py.storages.STORAGE_BITS`.
         h2o_budgets: budgets that differ from layer to layer.
-        options: those of `mlx_lm.stream_generate`; `kv_group_size` also sets the group size of
-            quantized H2O rows.
+        options: arguments of `mlx_lm.stream_generate`; `kv_group_size` also sets the group
+            size of quantized H2O rows.
 
     Raises:
         H2OError: the configuration is refused, or an option contradicts it.

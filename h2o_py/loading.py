@@ -21,8 +21,8 @@ def load(name: str, **options: Any) -> Any:
 
     Args:
         name: a folder, or an id on huggingface.co.
-        **options: those of `mlx_lm.load`. Code of the model runs with
-            `trust_remote_code=True` only.
+        **options: arguments of `mlx_lm.load`. Code of the model runs only with
+            `trust_remote_code=True`.
 
     Raises:
         H2OModelError: the model does not exist, or it contains code.

@@ -26,7 +26,7 @@ class RowFormat:
 
     Args:
         key_bits: 4, 8 or 16.
-        value_bits: 4, 8 or 16; 16 only if `key_bits` is.
+        value_bits: 4, 8 or 16; 16 only if `key_bits` is 16 too.
         group_size: 32, 64 or 128 elements share a scale and a bias.
         dtype: the dtype of keys, values, scales and biases.
         recent_bits: 4, 8 or 16 for a ring of the newest tokens, `None` for no ring; with a ring
@@ -81,7 +81,7 @@ class RowFormat:
         return dataclasses.replace(self.pool, key_bits=bits, value_bits=bits)
 
     def value_dim(self, width: int, key_dim: int) -> int:
-        """Return Dv of pool rows of `width` elements with keys of `key_dim`; 0 if none fits."""
+        """Return the Dv with which a row of the pool has `width` elements; 0 if no Dv fits."""
         if self.is_dense:
             return max(0, width - key_dim)
         both = 2 * 8 * self.dtype.size  # bits of a scale and a bias

@@ -62,7 +62,7 @@ def strings(
                 row_format.key_bits,
                 row_format.value_bits,
             )
-        if row_format.rotated:  # omitted if false: files without it stay valid
+        if row_format.rotated:  # left out if false; files without the key are valid
             values["rotated"] = True
         saved.append(json.dumps(values, sort_keys=True))
     if archive is not None:

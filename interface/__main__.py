@@ -13,7 +13,7 @@ from interface.usage import check_used
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the generated files; 1 if a file is stale or a definition is wrong."""
+    """Write or check the generated files; return 1 if one is stale or a definition is wrong."""
     parser = argparse.ArgumentParser(prog="python -m interface", description=__doc__)
     parser.add_argument("--check", action="store_true", help="Write nothing; name stale files.")
     options = parser.parse_args(arguments)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from interface.source import Source, SourceError
 
-ORACLE = ("bridge/h2o_pack/parity/reference/*.py",)
-CACHES = ("h2o_py/*.py", *ORACLE)
+REFERENCE = ("bridge/h2o_pack/parity/reference/*.py",)
+CACHES = ("h2o_py/*.py", *REFERENCE)
 RULES = ("cexport/h2o/policy_rules.cpp",)
 CORE = ("cexport/h2o/**/*.cpp", "cexport/h2o/**/*.h", "metal/kernels/*.h")
 
@@ -18,15 +18,16 @@ CORE = ("cexport/h2o/**/*.cpp", "cexport/h2o/**/*.h", "metal/kernels/*.h")
 def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
     """Refuse settings that nothing uses.
 
-    A setting of the policy must be used by a rule, or by both the oracle and the core. A
-    setting of recall must be used by the caches or the oracle, and by the core if it has it.
+    A setting of the policy must be used by a rule, or by both the reference
+    (h2o_pack.parity.reference) and the core. A setting of recall must be used by the caches or
+    the reference, and also by the core unless policy.toml says `core = false`.
 
     Raises:
         SourceError: lists these settings, and the parts of the project that do not use them.
 
     """
     skipped = {root / path for path in generated}
-    oracle = set().union(*(_attributes(path) for path in _files(root, ORACLE, skipped)))
+    reference = set().union(*(_attributes(path) for path in _files(root, REFERENCE, skipped)))
     core = set().union(*(_members(path) for path in _files(root, CORE, skipped)))
     in_rules = set().union(*(_members(path) for path in _files(root, RULES, skipped)))
     problems = []
@@ -34,7 +35,7 @@ def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
         places = [
             place
             for place, names in (
-                ("the oracle (h2o_pack.parity.reference)", oracle),
+                ("the reference (h2o_pack.parity.reference)", reference),
                 ("the core", core),
             )
             if field.name not in names

@@ -4,7 +4,7 @@ namespace h2o::c {
 
 constexpr std::string_view of_recall = "recall.";
 
-/// Returns whether a name is that of a setting of recall, and the name without "recall.".
+/// Returns whether a name is the name of a setting of recall, and the name without "recall.".
 std::pair<bool, std::string> split(const char* name) {
   const std::string_view whole = text(name);
   const bool recalls = whole.substr(0, of_recall.size()) == of_recall;

@@ -276,8 +276,8 @@ Archive Archive::restored(
   archive.length_ = length;
   if (blocks == 0) {
     if (archive.files_.stored() > 0) {
-      // The newest block is always saved, because its shape is that of the blocks in
-      // files.
+      // A saved cache always contains the newest block, whose shape is the shape of the
+      // blocks in files.
       throw ArchiveError({archive_codes::other, archive.files_.path(), 0});
     }
     return archive;

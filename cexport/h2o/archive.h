@@ -10,7 +10,7 @@ namespace h2o {
 /// Tokens are packed at `archive_bits` into segments of 256 positions, which never change
 /// and which copies share. Single tokens stay unpacked until 64 can be packed together,
 /// so that a step of generation does no work here. The packed content does not depend on
-/// this.
+/// when tokens are packed.
 ///
 /// Every function may throw std::invalid_argument, which says what is wrong.
 class Archive {
@@ -21,8 +21,8 @@ class Archive {
 
   /// Adds tokens: the keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] that the cache
   /// receives, and key_sum of the ledger before them. If the cache's rows are rotated,
-  /// rotates them, so that recall gets rows as the cache stores them. Evaluates only what
-  /// is queued already.
+  /// rotates them, so that recall gets rows as the cache stores them. Evaluates only arrays
+  /// whose inputs were queued before.
   void append(
       const mx::array& keys,
       const mx::array& values,

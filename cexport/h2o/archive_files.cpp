@@ -66,7 +66,7 @@ void ArchiveFiles::keep(
     }
     handed_.push_back(serial);
   }
-  // The newest block stays in memory, so that a saved archive always contains the shape.
+  // The newest block stays in memory, so that a saved archive always shows the shape.
   while (blocks.size() > 1 && !handed_.empty() && folder_->is_written(handed_.front())) {
     stored_.push_back(handed_.front());
     handed_.pop_front();

@@ -166,7 +166,7 @@ mx::array rows_in_operations(
   auto finite = mx::all(mx::isfinite(keys, s), -1, true, s);
   auto clean = mx::where(finite, keys, mx::zeros_like(keys, s), s);
   auto rows = packed_rows(clean, values, format, s);
-  // The key's biases stand at the end of its words.
+  // The key's biases are the last words of the packed key.
   const RowLayout layout =
       make_layouts("Archive", format, keys.shape(3), values.shape(3), format.dtype).pool;
   const int begin = int(layout.key.biases() / 4), end = int(layout.key.bytes() / 4);

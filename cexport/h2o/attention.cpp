@@ -32,7 +32,8 @@ struct AttentionSettings {
   }
 };
 
-/// The vectors of one head from `parts` on: an array as it is, or words, scales, biases.
+/// The vectors of one head. `parts` points to one array of vectors that are not quantized,
+/// or to words, scales and biases.
 cpu::RowsView vectors_of(
     const mx::array* parts,
     int bits,

@@ -100,7 +100,7 @@ class Attend {
   mx::array& newest() {
     return in_[newest_input(settings_)];
   }
-  /// The index of one of the outputs that only a rearrangement has.
+  /// The output with the held rows; only a rearrangement has it.
   mx::array& held_output() {
     return out_[ledger_arrays + (settings_.has_queries ? 1 : 0)];
   }

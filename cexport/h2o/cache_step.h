@@ -31,7 +31,7 @@ struct CacheStep {
     return offset + tokens;
   }
 
-  /// Rows in use after `count` tokens, with evictions.
+  /// Rows of the pool in use after `count` tokens and the evictions that they cause.
   int pool_length(int count) const {
     return std::clamp(count - config.ring_rows(), 0, config.pool_rows());
   }
@@ -39,7 +39,7 @@ struct CacheStep {
     return std::min(count, config.ring_rows());
   }
 
-  /// Rows in use with the new tokens, before eviction.
+  /// Rows of the pool in use with the new tokens, before eviction.
   int pool_used() const {
     if (is_single()) {
       return pool_length(seen());

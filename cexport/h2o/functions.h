@@ -105,7 +105,7 @@ inline std::vector<mx::array> arrays_of(const Rows& rows) {
 }
 
 /// The ledger without the rows from `length` on. This is correct only for a cache without
-/// a ring before its first eviction, because there rows are positions.
+/// a ring before its first eviction, where a row's index is its position.
 Ledger trim_ledger(
     const Rows& rows,
     const Ledger& ledger,

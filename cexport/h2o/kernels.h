@@ -56,8 +56,8 @@ struct Kernels {
       float* out,
       int64_t out_stride);
 
-  /// out[h * dim + d] = sum over n of weights[h * weight_stride + n] * rows[n][d], on top
-  /// of what is there if `accumulate`.
+  /// out[h * dim + d] = sum over n of weights[h * weight_stride + n] * rows[n][d],
+  /// added to the values in `out` if `accumulate` is true.
   void (*mix_rows)(
       const float* weights,
       int heads,
@@ -94,9 +94,9 @@ struct Kernels {
   void (*update_scores)(const Policy& policy, const float* m, int count, float* scores);
 
   /// out[i] = importance of row i (score / largest score + policy.novelty * novelty, or
-  /// the score alone when that is 0); returns the smallest. It is +infinity where the row
-  /// is protected: held, or a position below `sink_size`, from `recent_from` on or
-  /// `pinned`.
+  /// the score alone if policy.novelty is 0); returns the smallest. A protected row has
+  /// +infinity: a held row, and a row whose position is below `sink_size`, pinned, or at
+  /// least `recent_from`.
   float (*importance)(
       const Policy& policy,
       const HeadLedger& ledger,

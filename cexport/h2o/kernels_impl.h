@@ -77,7 +77,7 @@ H2O_TARGET void to_float32(
 
 } // namespace h2o::cpu::H2O_NAMESPACE
 
-// The next set of instructions defines its own.
+// The next instruction set defines its own macros.
 #undef H2O_NAMESPACE
 #undef H2O_TARGET
 #undef H2O_LANES

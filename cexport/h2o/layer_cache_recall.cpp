@@ -100,8 +100,8 @@ void LayerCache::recall_for(const Asking& asking, mx::StreamOrDevice s) {
   }));
 }
 
-/// Brings back the rows that the layers chose together, if they did. Called before
-/// anything else.
+/// Brings back the rows that the layers chose together, if they chose any. `write` and
+/// `finish` call this first.
 void LayerCache::bring_back(mx::StreamOrDevice s) {
   const auto ballot = std::exchange(ballot_, nullptr);
   if (!ballot || !archive_) {

@@ -66,8 +66,8 @@ Recalled recall(
     mx::StreamOrDevice s = {});
 
 /// Brings back the positions that were chosen for all layers, after the asking tokens and
-/// before the next one. In each KV head, positions that it does not keep replace its
-/// least important unprotected rows. Exactly these positions are then held, and the
+/// before the next one. In each KV head, those positions that the head does not keep
+/// replace its least important unprotected rows. Exactly these positions are then held, and the
 /// ledger's victim is chosen again. A token whose archived key is not finite is skipped.
 ///
 /// `positions` is int32 [B, M], the best first; -1 stands for none. The last ones are

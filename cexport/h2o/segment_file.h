@@ -159,9 +159,9 @@ struct SegmentManifest {
   Digest chain = {};   ///< chain of the dropped segments, see chain_at
   std::vector<SegmentEntry> segments;
 
-  /// The chain of all segments up to the listed one `count`: a digest over each segment's
-  /// digest and the chain before it. It shows whether a folder still has the content that
-  /// it had when a cache was saved.
+  /// The chain of the dropped segments and the first `count` listed ones: a digest of each
+  /// segment's digest and the chain before it. It shows whether a folder still has the
+  /// content that it had when a cache was saved.
   Digest chain_at(size_t count) const;
 };
 

@@ -53,7 +53,7 @@ def yes(value: object) -> str:
 
 
 def replaced(page: str, name: str, between: str) -> str:
-    """Return a page with another text between the marks `<!-- NAME: begin -->` and end.
+    """Return a page with another text between `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
 
     Raises:
         ValueError: the page lacks the marks.

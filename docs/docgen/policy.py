@@ -55,7 +55,7 @@ def kind(field: Field) -> str:
 def default(field: Field) -> str:
     """Write a setting's default."""
     if field.required:
-        return "none, must be given"
+        return "none: the setting is required"
     return plain(field.default_meaning) or (
         "none" if field.default is None else f"{field.default}"
     )
@@ -64,7 +64,8 @@ def default(field: Field) -> str:
 def changes(policy: Policy) -> str:
     """Write which defaults a policy changes."""
     changes = [f"{code(name)}: {code(str(value))}" for name, value in policy.values.items()]
-    return ", ".join([*changes, *(f"{code(name)}: by the rows" for name in policy.by_rows)])
+    changes += [f"{code(name)}: computed from {code('max_size')}" for name in policy.by_rows]
+    return ", ".join(changes)
 
 
 def storages(source: Source) -> list[tuple[str, ...]]:

@@ -61,7 +61,7 @@ def sections() -> str:
 
 
 def types(paths: Iterable[Path]) -> Iterator[str]:
-    """Yield a section for each type that has something public."""
+    """Yield a section for each type that has public declarations."""
     entries: dict[str, TypeEntry] = {}
     for path in paths:
         read(path, entries)

@@ -169,8 +169,7 @@ struct H2OQuery {
     }
   }
 
-  /// Adds every `step`-th row from `row` on before `end`; returns the next row after
-  /// them.
+  /// Adds every `step`-th row from `row` up to `end`; returns the row that would be next.
   template <int count>
   int add_part(
       int row, int end, int step, H2OReader<T, D> keys, H2OReader<T, D> values, uint lane) {

@@ -195,7 +195,7 @@ struct H2OVictim {
     }
   }
 
-  /// The best row of a simdgroup, in all its lanes.
+  /// The row to evict among the rows of a simdgroup; all lanes get it.
   H2OVictim of_simdgroup() const {
     const float least = simd_min(importance);
     const int lowest = simd_min(importance == least ? position : H2O_NO_POSITION);

@@ -121,8 +121,9 @@ struct H2OLane {
   }
 };
 
-/// Stores a group of a vector as MLX's Metal backend quantizes it (its range always
-/// includes 0, halves round away from it), by one simdgroup. `group` counts groups.
+/// Stores a group of a vector as MLX's Metal backend quantizes it: the range always
+/// includes 0, and halves are rounded away from 0. One simdgroup works on it. `group` is
+/// the group's index.
 template <typename T>
 inline void h2o_quantize_group(
     H2OVector<T> from,

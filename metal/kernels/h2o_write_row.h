@@ -53,8 +53,8 @@ inline void h2o_move_vector(
 /// ring, the row that a single token overwrites moves to the pool first.
 ///
 /// One threadgroup of whole simdgroups works on one KV head (x) and one token (y).
-/// `victim` is always bound, so that this dispatch waits for the ledger's, which wrote it
-/// after all reads of the rows.
+/// `victim` is always bound, so that this kernel waits for the kernel that wrote it,
+/// h2o_update_ledger, and thereby for all reads of the rows.
 template <typename T>
 [[kernel]] void h2o_write_row(
     const device T* keys [[buffer(0)]],

@@ -52,7 +52,7 @@ kernel = true
 [[score]]"""
 
 
-def test_every_setting_is_used_by_the_oracle_and_the_core_or_by_a_rule():
+def test_every_setting_is_used_by_the_reference_and_the_core_or_by_a_rule():
     check_used(read(), ROOT, (target.path for target in TARGETS))
 
 

@@ -67,10 +67,10 @@ _WRITING_HEADER = (
 )  # fmt: skip
 _WRITING_NOTE = (
     "Writers: the steps that pack 64 tokens, and the step after each; writers and others are "
-    "medians. Slow: the 99th percentile; on a busy machine it depends on other programs, as "
-    "the slow others show. CPU time: of slow writers; other programs do not affect it. Whole "
-    "layer: slow writers divided by the median of the others, with the rest of the layer added "
-    "to both. Growth: of MLX's memory, without the archive."
+    "medians. Slow: the 99th percentile, which other programs lengthen on a busy machine; "
+    "the column of slow others shows by how much. CPU time: of slow writers; other programs do "
+    "not affect it. Whole layer: slow writers divided by the median of the others, with the "
+    "rest of the layer added to both. Growth: of MLX's memory, without the archive."
 )
 
 
@@ -124,7 +124,7 @@ def chunk_costs(options: Options, dtype: str, rest: RestOfLayer) -> Section:
 
 
 def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Section, Timing]:
-    """Measure tokens with and without a recall; also return the rest of the layer's time."""
+    """Measure tokens with and without a recall; also return the time of the layer's rest."""
     kind = getattr(mx, dtype)
     token_rest = cpu_timed(lambda: rest.run(1))
     rows, claims = [], []
@@ -156,7 +156,7 @@ def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Sectio
 
 
 def whole_layer(times: Mapping[str, Timing]) -> float:
-    """Return the whole layer's time with recall, divided by that without: median of ratios."""
+    """Return the whole layer's time with recall, divided by its time without recall."""
     triples = zip(*(times[n].values for n in ("recalling", "without", "rest")), strict=True)
     return float(np.median([(one + more) / (other + more) for one, other, more in triples]))
 

@@ -254,7 +254,7 @@ def growth(options: Options, dtype: str) -> Section:
 
 
 def slope_deviation(times: Mapping[int, float]) -> float:
-    """Return the largest relative difference of a half's slope from the slope of all points."""
+    """Return how much the slope of either half of the points differs from the slope of all."""
     sizes, middle = list(times), len(times) // 2
     halves = (sizes[: middle + 1], sizes[middle:])
     slopes = [fit({size: times[size] for size in half})[1] for half in halves]

@@ -258,7 +258,7 @@ DECLARING = {
 
 
 def is_of_language(finding: Finding) -> bool:
-    """Whether an error of the compiler is about a missing part of the language."""
+    """Whether an error of the compiler is about a feature that the language lacks."""
     return MISSING.search(finding.message) is not None
 
 
@@ -332,7 +332,7 @@ def broken_rules(node: Node) -> Iterator[str]:
 
 
 def left_space(expression: dict[str, object]) -> str:
-    """Return an object's address space that a cast drops; "" if it is thread or kept."""
+    """Return the address space, other than thread, that a cast drops; "" if it drops none."""
     if expression.get("castKind") != "AddressSpaceConversion":
         return ""
     inner = expression.get("inner")

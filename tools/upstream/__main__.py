@@ -63,7 +63,7 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class Looked:
+class CheckedPackage:
     """One checked package.
 
     where: the package's folder. version: the installed package's; "" for a clone. expectations:
@@ -80,7 +80,7 @@ class Looked:
 class UpstreamReport:
     """The checked packages, the names of missing packages, and the differences."""
 
-    looked: tuple[Looked, ...]
+    packages: tuple[CheckedPackage, ...]
     absent: tuple[str, ...]
     drifted: tuple[Drift, ...]
 
@@ -92,7 +92,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
     Raises UserError: the folder contains none of the packages.
     """
     python = clones(upstream) if upstream else installed()
-    looked: list[Looked] = []
+    packages: list[CheckedPackage] = []
     drifted: list[Drift] = []
     texts = read_rows(RELIED_ON, "text", ReliedOn)
     for name, folder in python.items():
@@ -101,7 +101,8 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
         drifted += [drift for expectation in mine if (drift := drift_of(folder, expectation))]
         drifted += unknown_attention(classes)
         installed_version = "" if upstream else metadata.version(name)
-        looked.append(Looked(name, str(folder), installed_version, len(mine) + len(classes)))
+        checks = len(mine) + len(classes)
+        packages.append(CheckedPackage(name, str(folder), installed_version, checks))
     absent = [name for name in ("mlx", "mlx-lm") if name not in python]
     if upstream:
         edits = edits_of(assets.root(), version)
@@ -110,7 +111,10 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
         places = {name: upstream / pins(version)[name].place for name in sorted(counts)}
         there = {name: folder for name, folder in places.items() if folder.is_dir()}
         absent += [name for name in places if name not in there]
-        looked += [Looked(name, str(at), "", counts[name]) for name, at in there.items()]
+        packages += [
+            CheckedPackage(name, str(folder), "", counts[name])
+            for name, folder in there.items()
+        ]
         for (name, file), its in edits.by_file().items():
             if name in there:
                 drifted += lost_edits(there[name] / file, its)
@@ -119,7 +123,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
         for guard in edits.guards:
             if guard.package in there:
                 drifted += lost_files(there[guard.package], guard)
-        if not looked:
+        if not packages:
             raise UserError(
                 f"{upstream} has none of {', '.join(absent)}",
                 remedy="Give a folder with clones under these names, or leave --upstream "
@@ -127,7 +131,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
                 code=ExitCode.USAGE,
             )
     unique = tuple(dict.fromkeys(drifted))
-    return UpstreamReport(looked=tuple(looked), absent=tuple(absent), drifted=unique)
+    return UpstreamReport(packages=tuple(packages), absent=tuple(absent), drifted=unique)
 
 
 def installed() -> dict[str, Path]:
@@ -283,7 +287,7 @@ def print_report(report: UpstreamReport) -> None:
         print(f"{drift.file}: {drift.found}")
         print(f"  expected: {drift.expected}")
         print(f"  relied on by: {drift.used_by}")
-    for package in report.looked:
+    for package in report.packages:
         name = f"{package.package} {package.version}".rstrip()
         print(f"{name}: {package.expectations} expectations, {package.where}")
     if report.absent:
@@ -297,7 +301,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.upstream", description=__doc__)
     parser.add_argument("--upstream", type=Path, metavar="FOLDER", help="a folder of clones")
     parser.add_argument(
-        "--upstream-version", default="", metavar="NAME", help="whose edits the clones take"
+        "--upstream-version",
+        default="",
+        metavar="NAME",
+        help="the upstream version whose edits must fit the clones",
     )
     options = parser.parse_args(arguments)
     try:

@@ -59,7 +59,7 @@ class RequiredReason:
 
 @dataclass(frozen=True)
 class Unlinked:
-    """A source file of upstream that uses an API of a category, and that no app contains."""
+    """An upstream source file that uses an API of a category but is part of no app."""
 
     package: str
     file: str

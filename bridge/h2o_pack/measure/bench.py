@@ -94,15 +94,15 @@ class CacheSpeed:
 
     name: str
     title: str
-    tokens_per_second: Annotated[float, doc("From the median time of a token.")]
+    tokens_per_second: Annotated[float, doc("Computed from the median time of a token.")]
     prompt_tokens_per_second: Annotated[
-        float, doc("While reading the prompt, which is read once.")
+        float, doc("Speed of reading the prompt, measured once.")
     ]
     microseconds: Annotated[float, doc("Per token, the median of all repetitions.")]
     first_quartile: Annotated[float, doc("Microseconds per token.")]
     third_quartile: Annotated[float, doc("Microseconds per token.")]
     bytes: Annotated[Count, doc("Size of the caches of all layers at the end.")]
-    speed: Annotated[float, doc("Tokens per second, divided by those with mlx-lm's KVCache.")]
+    speed: Annotated[float, doc("Tokens per second, relative to mlx-lm's KVCache.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +158,8 @@ def measure(
 ) -> BenchResult:
     """Generate with each cache in turn, one burst of tokens per repetition.
 
-    prompt: [tokens]. max_kv: rows per KV head. tokens: generated with each cache. name: the
-    model's, for the result.
+    prompt: [tokens]. max_kv: rows per KV head. tokens: how many to generate with each
+    cache. name: the model's name in the result.
     """
     bursts: dict[str, Generation] = {}
     own: dict[str, list[Any]] = {}
@@ -241,7 +241,7 @@ def repeated_prompt(tokenizer: Any, max_kv: int) -> mx.array:
 def dtype_of(model: Any) -> str:
     """Return the dtype of keys and values.
 
-    The first norm's weights have it; other weights may be quantized.
+    The weights of the first norm have this dtype; other weights may be quantized.
     """
     parameters = dict(mlx_utils.tree_flatten(model.parameters()))
     norms = [array for name, array in parameters.items() if name.endswith("norm.weight")]

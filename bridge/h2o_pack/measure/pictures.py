@@ -30,7 +30,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Labels:
-    """The words of a picture: above it, at its axes, and at the bar of its colors."""
+    """The words of a picture: the title, and the names of its axes and of its color bar."""
 
     title: str
     x: str

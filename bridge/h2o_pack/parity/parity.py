@@ -190,7 +190,7 @@ def without_compiling() -> Iterator[None]:
 
 
 def own_case(package: Path, record: lock.Lock) -> TokenCase | None:
-    """Return a case with the package's budgets and storage, None if all layers are equal."""
+    """Return a case with the package's budgets by layer; None if it has no such budgets."""
     from h2o_pack.parity.request import BY_LAYER, TokenCase
     from h2o_pack.spec import from_document
     from h2o_py.config import H2OConfig

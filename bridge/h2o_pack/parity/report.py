@@ -42,10 +42,11 @@ class CaseResult:
     steps: Annotated[Count, doc("Number of steps compared.")]
     comparisons: Annotated[Count, doc("Number of comparisons.")] = 0
     largest_output_difference: Annotated[
-        float, doc("Divided by the largest output of the step if that is above 1.")
+        float,
+        doc("Largest difference, divided by the step's largest output if that is above 1."),
     ] = 0.0
     largest_score_difference: Annotated[
-        float | None, doc("Divided by the score if that is above 1; null without scores.")
+        float | None, doc("Largest difference, divided by the score if that is above 1.")
     ] = None
     positions_equal: Annotated[bool, doc("Whether the same tokens were kept.")] = True
     tolerance: Annotated[float, doc("Allowed difference of outputs.")]
@@ -93,10 +94,10 @@ class Level:
 
     number: Annotated[Count, doc("1 to 3.")]
     name: Annotated[str, doc("op, trace or tokens.")]
-    compared: Annotated[str, doc("What was compared with what.")]
-    cases: Annotated[tuple[CaseResult, ...], doc("The results of its cases.")]
+    compared: Annotated[str, doc("The two implementations that were compared.")]
+    cases: Annotated[tuple[CaseResult, ...], doc("The results of the level's cases.")]
     not_run: Annotated[str, doc("Why the level did not run; empty if it did.")] = ""
-    model: Annotated[str, doc("The model's id if the package has several; else empty.")] = ""
+    model: Annotated[str, doc("The model's id in a package of several; else empty.")] = ""
     verdict: Annotated[Verdict, doc("Whether all cases agree.")] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -187,8 +187,8 @@ def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[Toke
 def prompt_chunks(tokens: int, chunk: int, window: int = 0) -> tuple[int, ...]:
     """Return the number of tokens of each chunk in which mlx-swift-lm reads a prompt.
 
-    All chunks have `chunk` tokens, and the last one has the rest. If the model has a sliding
-    `window`, chunks are at most as long, and the last token is a chunk of its own.
+    All chunks but the last have `chunk` tokens. If the model has a sliding `window`, chunks are
+    not longer than the window, and the last token is a chunk of its own.
     """
     longest, rest = (min(chunk, window), 1) if window else (chunk, chunk)
     chunks: list[int] = []

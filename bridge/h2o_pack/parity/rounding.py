@@ -32,7 +32,7 @@ WORDS = {2: mx.int16, 4: mx.int32}
 
 @dataclass(frozen=True)
 class Exchange:
-    """An eviction in which Swift took another row than mlx-lm.
+    """An eviction in which Swift and mlx-lm chose different rows.
 
     positions: of the row that mlx-lm would evict, and of the row that Swift evicted. gap: the
     importance of Swift's row minus the importance of mlx-lm's; infinite if the policy protects
@@ -58,7 +58,7 @@ class Exchange:
 class Run:
     """A run of mlx-lm with Swift's tokens and evictions.
 
-    exchanges: those of the run with the model's own weights. gaps: the gap of each exchange in
+    exchanges: found in the run with the model's own weights. gaps: the gap of each exchange in
     this run; NaN if the caches lack one of the exchange's two rows.
     """
 

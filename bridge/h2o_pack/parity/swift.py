@@ -34,8 +34,8 @@ LEAN = (
     *("-Xswiftc", "-gnone", "-Xcxx", "-g0"),
     *("-Xswiftc", "-index-ignore-system-modules", "--disable-swift-testing"),
 )
-"""Omit debug information, and what no test needs: an index of Foundation, which takes as long
-to make as Foundation takes to read, and a second runner of tests beside XCTest's."""
+"""Leave out what tests do not need: debug information, an index of the system's modules, which
+doubles the time to read Foundation, and the test runner of Swift Testing."""
 
 
 @dataclass(frozen=True)

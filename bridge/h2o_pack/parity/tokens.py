@@ -288,7 +288,7 @@ def compare_case(
 def other_rows(
     case: TokenCase, ours: Mapping[str, mx.array], expected: Mapping[str, mx.array]
 ) -> str:
-    """Say in which layers the two keep different rows at the end; this alone is allowed."""
+    """Say in which layers different rows are kept at the end, which alone is not an error."""
     layers = []
     for layer, evicts in enumerate(case.evicting):
         name = f"{case.name}.kept.{layer}"

@@ -27,7 +27,7 @@ PASSAGE, FORECAST = 16, 32
 _SENTENCE = range(40, 400)
 """Characters of a sentence that is taken from the text."""
 _END = "\N{REFERENCE MARK}"
-"""Marks the end of the notes, where text is cut so that a conversation has its length."""
+"""Marks the end of the notes, where text is cut so that a conversation is not too long."""
 
 
 class Form(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,10 +71,10 @@ def phrases() -> Phrases:
 class Conversation:
     """A conversation before any question is asked.
 
-    messages: its turns, in which `_END` marks the notes' end. length: its tokens, after cutting
-    the notes. facts: (name, value) pairs, in the order of the questions. rule: the word that
-    the first turn tells the model to answer with. earlier, tool: the (name, value) pair in the
-    model's answer and in the tool's output.
+    messages: its turns, in which `_END` marks the notes' end. length: how many tokens it has
+    after the notes are cut. facts: (name, value) pairs, in the order of the questions. rule:
+    the word that the first turn tells the model to answer with. earlier: the (name, value) pair
+    in the model's answer. tool: the (name, value) pair in the tool's output.
     """
 
     tokens: Tokens
@@ -95,7 +95,7 @@ class Conversation:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The ids of all turns, `length` ids together."""
+        """The `length` ids of all turns."""
         return tuple(self._cut[0])
 
     def question_ids(
@@ -148,8 +148,9 @@ def make_conversation(
 ) -> Conversation:
     """Make a conversation of `length` tokens, without a question, with `facts` facts.
 
-    seed, number: decide the text, the names and the values; consecutive numbers have the forms
-    in turn. Raises UserError: the model has no chat template, or the facts do not fit.
+    seed, number: decide the text, the names and the values; the forms of facts take turns
+    from one number to the next. Raises UserError: the model has no chat template, or the facts
+    do not fit.
     """
     draw = random.Random(f"chat {seed}/{number}")  # noqa: S311  not for secrets
     texts = phrases()
@@ -242,7 +243,7 @@ def _second_turn(conversation: Conversation) -> tuple[Asking, ...]:
 
 
 def _middle(conversation: Conversation) -> tuple[Asking, ...]:
-    """Ask without a name; the answer is made to state one fact and to begin another."""
+    """Name no one in the question; the answer must state one fact and then begin another."""
     _, first, second = conversation.fact(1)
     _, begin, value = conversation.fact(0)
     prompt = conversation.question_ids(

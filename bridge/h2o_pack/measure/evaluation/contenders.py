@@ -1,4 +1,4 @@
-"""Contenders: the caches that are compared, found by names such as peak+pinned, and made."""
+"""Contenders, the kinds of caches to compare: finds them by name, and makes their caches."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class Contender:
 
     name: in the preset, as "policy/storage+pinned+recall". policy: a name in policies.toml,
     `UNBOUNDED` or `ROTATING`. pinned: whether the tokens of the facts are pinned. rows: per KV
-    head, on average over the layers; 0 to keep all rows. recall: its settings; None without it.
+    head, on average over the layers; 0 to keep all rows. recall: its settings; None for no
+    recall.
     """
 
     name: str
@@ -207,7 +208,7 @@ _MOST_ROWS = 1 << 24
 
 
 class CacheFactory:
-    """Makes caches for one model; `budgets` makes the budgets that differ by layer."""
+    """Makes caches for one model; `budgets` returns the budgets that differ by layer."""
 
     def __init__(self, model: Any, budgets: BudgetsFor | None = None) -> None:
         self._model = model

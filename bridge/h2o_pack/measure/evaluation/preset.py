@@ -56,9 +56,9 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     each depth and asks for each on a copy of the cache; "turns" asks for them one after
     another. depths: places of the facts, from 0, the beginning of the text, to 1, its end.
     decoys: number of other facts of the same form, spread over the text, for "one" and for
-    conversations. digits: how many each fact's number has. ways: how to ask, for "prompts" and
-    "chat". seeds: the samples' seeds; empty to use the preset's. generate: how many tokens to
-    generate for "speed". groups: the tables.
+    conversations. digits: how many digits each fact's number has. ways: how to ask, for
+    "prompts" and "chat". seeds: the samples' seeds; empty to use the preset's. generate: how
+    many tokens to generate for "speed". groups: the tables.
     """
 
     id: str
@@ -117,7 +117,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ) -> Preset:
         """Return the preset with a user's changes; an empty value or 0 changes nothing.
 
-        experiments: ids of the experiments to run. seeds: replace also those of experiments.
+        experiments: ids of the experiments to run. seeds: also replace those of experiments.
         changes: values of fields of every experiment and group. Raises UserError: an experiment
         or a contender is unknown, or a budget is neither a number of rows nor a share.
         """

@@ -1,8 +1,8 @@
 """Lets all contenders read the same samples, token by token or as prompts.
 
 Token by token, each contender is compared with the full cache at every position as soon as it
-is read, so that only the logits of one position are in memory: those of a long text, with the
-vocabulary of a large model, would not fit. The first contender must be the full cache.
+is read, so that only the logits of one position are in memory: the logits of a long text, with
+the vocabulary of a large model, would not fit. The first contender must be the full cache.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ def no_progress(amount: int) -> None:
 class Lane:
     """One contender's caches while it reads a batch of samples.
 
-    logits: those of the last position, [B, V]. A lane also has sums over the scored tokens, [3,
-    B].
-    stream: of MLX, on which the lane computes; None for the default stream.
+    logits: of the last position, [B, V]. A lane also has sums over the scored tokens, [3, B].
+    stream: the MLX stream on which the lane computes; None for the default stream.
     """
 
     def __init__(self, model: Any, caches: list[Any], stream: Any = None) -> None:
@@ -133,9 +132,9 @@ def run_text(
     """Let contenders read one batch of samples token by token, then ask the questions.
 
     model: must be routed (`h2o_py.routing.routed`). contenders: the full cache, then others.
-    in_turns: whether a question is asked after the ones before it; otherwise each is asked on a
-    copy of the caches. advance: called with the number of tokens that all contenders have read.
-    Returns outcomes by contender, then sample.
+    in_turns: whether each question is asked after all earlier questions; otherwise each is
+    asked on its own copy of the caches. advance: called with the number of tokens that all
+    contenders have read. Returns outcomes by contender, then sample.
     """
     facts = [sample.questions[-1].fact for sample in samples if sample.questions]
     pinned = ((0, max(fact.position + fact.length for fact in facts)),) if facts else ()
@@ -244,7 +243,7 @@ def _kept(caches: Sequence[Any], length: int, batch: int) -> list[Kept]:
 
 
 def _streams(count: int) -> list[Any]:
-    """Return each lane's MLX stream: the GPU's only one, or one of a few CPU threads."""
+    """Return an MLX stream for each lane: the same one on a GPU, one of a few on a CPU."""
     if mx.default_device() != mx.Device(mx.cpu):
         return [mx.default_stream(mx.default_device())] * count
     while len(_POOL) < min(_MOST_STREAMS, usable_cores()):
@@ -300,8 +299,8 @@ def _ask_in_way(
 ) -> list[dict[str, float]]:
     """Ask all samples in one way; return the metrics by sample.
 
-    full: the full cache's predictions. The first lane is the full cache and adds them; the
-    others are compared with them.
+    full: the full cache's predictions. The first lane has the full cache and adds its
+    predictions; the predictions of the other lanes are compared with them.
     """
     right: list[list[bool]] = [[] for _ in samples]
     sums, count = mx.zeros((2, len(samples))), 0

@@ -63,7 +63,7 @@ class Cell:
     ]
     difference: Annotated[
         dict[str, Difference],
-        doc("Each metric's difference to the baseline, on the same samples; empty for itself."),
+        doc("Differences to the baseline on the same samples; empty for the baseline."),
     ]
     by_sample: Annotated[dict[str, tuple[float, ...]], doc("Each metric's value per sample.")]
     questions: tuple[QuestionCount, ...]
@@ -72,7 +72,7 @@ class Cell:
         doc("By layer, the share of each part of the text whose rows are kept, if known."),
     ]
     archive_bytes: Annotated[
-        int, doc("Bytes of recall's archive, in memory or in files; 0 without one.")
+        int, doc("Bytes of recall's archive, in memory or in files; 0 without recall.")
     ] = 0
 
 
@@ -82,7 +82,7 @@ class GroupResult:
 
     id: str
     title: str
-    equal: Annotated[Equal, doc("What contenders with the same budget have equally many of.")]
+    equal: Annotated[Equal, doc("Whether a budget is an equal number of rows or of bytes.")]
     baseline: Annotated[str, doc("The contender that the others are compared with.")]
     cells: tuple[Cell, ...]
 
@@ -99,7 +99,7 @@ class ExperimentResult:
     decoys: Annotated[int, doc("Other facts of the same form in each sample.")]
     generate: Annotated[int, doc('Tokens generated for the task "speed".')]
     groups: tuple[GroupResult, ...]
-    seeds: Annotated[tuple[int, ...], doc("Seeds of its samples; empty for the report's.")] = ()
+    seeds: Annotated[tuple[int, ...], doc("Seeds of the samples; empty if the report's.")] = ()
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Evaluation(Result):
 
 @dataclass(frozen=True)
 class CellKey:
-    """A contender at a length and budget, which a cell of a group's table is measured for."""
+    """The contender, the length and the budget of a cell in a group's table."""
 
     length: int
     budget: str
@@ -205,7 +205,12 @@ def metric_values(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
 
 
 def baseline_of(key: CellKey, group: Group, keys: Sequence[CellKey]) -> CellKey | None:
-    """Return the baseline's cell at the same length and budget, or at the only budget."""
+    """Return the baseline's cell that a cell is compared with; None if there is none.
+
+    It has the same length and budget. A cache that keeps all rows has no budget: as the
+    baseline it is compared with all budgets, and otherwise with the baseline at the group's
+    budget, if the group has only one.
+    """
     only = not key.contender.bounded and len(group.budgets) == 1
     for other in keys:
         if (other.length, other.contender.name) != (key.length, group.baseline):
@@ -293,9 +298,9 @@ OF_LOSSES = {"read": ("recall", "kl"), "chat": (FACTS, TEXT_KL)}
 def losses(report: Report) -> LossTable | None:
     """Return the losses of the default policy's caches, by storage and rows.
 
-    Only experiments with facts count, and of these only the ones with the most tokens in which
-    a storage was measured with all rows, because fewer rows are compared with it. Returns None
-    if there is none.
+    Only samples with facts count. Samples of different lengths cannot be compared, so the
+    losses are from the longest samples on which a cache with all rows was measured. Returns
+    None if there are no such samples.
     """
     with_facts = [
         (experiment, cell)

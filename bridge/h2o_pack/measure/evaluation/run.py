@@ -234,8 +234,9 @@ class Share:
         return [by_number[number] for number in range(units)]
 
     def _exchange(self, own: bytes) -> list[bytes]:
-        """Return every process's bytes: lengths first, then all padded to the longest."""
+        """Return the bytes of each process, in the order of ranks."""
         cpu = mx.Device(mx.cpu)
+        # Arrays that are gathered must have the same size, so all are padded to the longest.
         lengths = mx.distributed.all_gather(mx.array([len(own)]), group=self.group, stream=cpu)
         sizes: list[int] = lengths.tolist()  # type: ignore[assignment]
         padded = np.frombuffer(own + bytes(max(sizes) - len(own)), np.uint8)

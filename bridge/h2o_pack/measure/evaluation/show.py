@@ -56,7 +56,7 @@ class Metric:
 PEAK = Metric("peak MB", "peak_bytes", 1, lambda size: size / 1e6)
 METRICS = (
     Metric("perplexity", "nll", 3, math.exp),
-    # Without a verdict: the baseline's own divergence from the full cache is no goal.
+    # No verdict: KL already compares with the full cache, and a verdict with the baseline.
     Metric("KL, nats", "kl", 4, judged=False),
     Metric("top-1", "agreement", 3),
     Metric("recall", "recall", 2),
@@ -181,7 +181,7 @@ def _group(experiment: ExperimentResult, group: GroupResult) -> list[str]:
 def _recall_by(
     group: GroupResult, name: str, key: Callable[[QuestionCount], float]
 ) -> list[str]:
-    """Return a table of recall by turn or depth; [] if all questions have the same."""
+    """Return a table of recall by turn or depth; [] if all have the same one."""
     columns = sorted({key(question) for cell in group.cells for question in cell.questions})
     if len(columns) <= 1:
         return []

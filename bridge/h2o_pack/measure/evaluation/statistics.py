@@ -97,7 +97,7 @@ def compare(
     The verdict is "not distinguishable" if the interval of the mean difference contains 0, or
     if there are fewer than `LEAST_SAMPLES` samples.
 
-    Raises ValueError: the two are of different samples.
+    Raises ValueError: the two have different numbers of samples.
     """
     if len(values) != len(baseline):
         raise ValueError(

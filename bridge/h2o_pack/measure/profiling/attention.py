@@ -364,7 +364,7 @@ def kind_of(cache: Any) -> tuple[Kind, int | None]:
 
 
 class _Recording:
-    """Mixed into a class of mlx_lm's caches: reports attention, changes nothing. Batch 1."""
+    """A mixin for mlx_lm's caches that reports their attention; for a batch size of 1."""
 
     watch: Watch
     layer: int

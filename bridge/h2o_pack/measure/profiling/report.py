@@ -79,12 +79,12 @@ PARTS = ("write", "attention", "ledger", "rest")
 
 @dataclass(frozen=True)
 class Figures:
-    """Means over queries and samples; those of a layer are over its heads too."""
+    """Means over queries and samples; the means of a layer are over its heads too."""
 
     entropy: Annotated[Amount, doc("Entropy of a query's attention, in nats.")]
     normalised_entropy: Annotated[
         float,
-        doc("Entropy divided by ln of the number of tokens seen: 1 if all get the same."),
+        doc("Entropy divided by ln(number of tokens seen): 1 if all get equal attention."),
     ]
     concentration: Annotated[Amount, doc("Sum of a query's 32 largest probabilities.")]
     score_variance: Annotated[
@@ -101,7 +101,7 @@ class HeadProfile:
     """The attention of one query head."""
 
     head: int
-    kv_head: Annotated[int, doc("The KV head that it reads.")]
+    kv_head: Annotated[int, doc("The KV head that the query head reads.")]
     figures: Figures
 
 
@@ -111,14 +111,14 @@ class LayerProfile:
 
     index: Annotated[int, doc("Index of the layer's cache in the model.")]
     cache: Annotated[str, doc("Class of mlx_lm's cache for the layer.")]
-    kind: Annotated[Kind, doc("Which tokens a query sees: all, those of a window, or others.")]
+    kind: Annotated[Kind, doc("Which tokens a query sees: all, a window, or others.")]
     window: Annotated[int | None, doc("Tokens that a sliding layer sees.")]
     figures: Figures
     deviations: Annotated[Figures, doc("Standard deviations between samples.")]
     accumulated: Accumulated
     accumulated_evenly: Annotated[
         Accumulated,
-        doc("The same, computed as if every query looked at all tokens equally."),
+        doc("The same as `accumulated`, if every query looked at all tokens equally."),
     ]
     beyond: Annotated[
         tuple[Share, ...],
@@ -138,7 +138,7 @@ class LayerProfile:
 class SkippedLayer:
     """A layer whose attention was not profiled."""
 
-    index: Annotated[int, doc("Index of its cache in the model.")]
+    index: Annotated[int, doc("Index of the layer's cache in the model.")]
     cache: Annotated[str, doc("Class of mlx_lm's cache for the layer.")]
     reason: Annotated[str, doc("Why it was not profiled.")]
 

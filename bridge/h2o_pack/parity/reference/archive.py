@@ -19,7 +19,7 @@ class Archive:
     """Keys after RoPE, values and novelty of the positions from `first` to `length` - 1."""
 
     mark = None
-    """The core's archive has the end of its files in this attribute; this one has no files."""
+    """Where the files of an archive end; None, because this archive has no files."""
 
     def __init__(self, recall: H2ORecall) -> None:
         self.recall = recall

@@ -28,7 +28,7 @@ _OWN_DTYPE = 16
 
 
 class Deferred(NamedTuple):
-    """Tokens that `attend` will write, because recall for the last of them must come first.
+    """Tokens that only `attend` writes, because recall must come before the last of them.
 
     asking: how many of the last tokens ask the archive before their attention.
     """

@@ -409,7 +409,7 @@ def _exchange(
 def _as_the_step_moves_them(
     held: mx.array, victim: mx.array, offset: int, config: H2OConfig
 ) -> mx.array:
-    """Return `held` after a step that moves its ring slot's old row to the victim's row."""
+    """Return `held` after the step, which moves its slot's old row to the victim's row."""
     entry = mx.arange(config.max_size)
     slot = config.max_size - config.recent_budget + offset % config.recent_budget
     moved = held[:, :, slot : slot + 1]
