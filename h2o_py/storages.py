@@ -30,14 +30,14 @@ class StorageBits(NamedTuple):
 STORAGE_BITS = {
     "dense": StorageBits(16, 16, None, "as the model computes them", "dense"),
     "8": StorageBits(8, 8, None, "8 bits", "eightBits"),
-    "k8v4": StorageBits(8, 4, None, "keys 8 bits, values 4", "keys8Values4"),
+    "k8v4": StorageBits(8, 4, None, "keys in 8 bits, values in 4", "keys8Values4"),
     "4": StorageBits(4, 4, None, "4 bits", "fourBits"),
     "rotated4": StorageBits(
-        4, 4, None, "rotated, then 4 bits", "rotatedFourBits", rotated=True
+        4, 4, None, "rotated, then quantized to 4 bits", "rotatedFourBits", rotated=True
     ),
-    "r16h8": StorageBits(8, 8, 16, "recent 16 bits, others 8", "recent16Heavy8"),
-    "r16h4": StorageBits(4, 4, 16, "recent 16 bits, others 4", "recent16Heavy4"),
-    "r8h4": StorageBits(4, 4, 8, "recent 8 bits, others 4", "recent8Heavy4"),
+    "r16h8": StorageBits(8, 8, 16, "recent tokens in 16 bits, others in 8", "recent16Heavy8"),
+    "r16h4": StorageBits(4, 4, 16, "recent tokens in 16 bits, others in 4", "recent16Heavy4"),
+    "r8h4": StorageBits(4, 4, 8, "recent tokens in 8 bits, others in 4", "recent8Heavy4"),
 }
 
 SYNONYMS = {"mixed": "r16h8"}

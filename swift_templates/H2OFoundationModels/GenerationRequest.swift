@@ -106,7 +106,7 @@
     struct TranscriptMessages {
         private(set) var messages = [H2OMessage]()
         private var thoughts: String?
-        /// The instructions at this place in the transcript.
+        /// The newest instructions so far.
         private var instructions = ""
         /// Changed instructions. They are written before the next prompt, because chat templates
         /// have a place for only one system message.

@@ -39,9 +39,9 @@ extension H2OCacheError {
         case .invalidConfiguration(let problem, let layer):
             (layer.map { "layers[\($0)] of the H2O budgets: " } ?? "") + problem.text
         case .layerKeepsOwnCache(let layer, let setting, let model, let evicting):
-            "\(setting) names layer \(layer), but H2O caches are those of layers "
-                + "\(evicting.map(String.init).joined(separator: ", ")) of \(model). Name some of "
-                + "these layers, or write null for layer \(layer) in a list of all layers."
+            "\(setting) names layer \(layer), but in \(model) only these layers have H2O caches: "
+                + "\(evicting.map(String.init).joined(separator: ", ")). Name some of them, or "
+                + "write null for layer \(layer) in a list of all layers."
         case .wrongLayerCount(let found, let expected, let model):
             "The H2O budgets have \(found) entries; \(model) has \(expected) caches. Write one "
                 + "entry per cache, null for the common budgets."
@@ -148,7 +148,7 @@ extension H2OCacheError {
                 "its \(value("part")) has shape \(value("shape")) and dtype \(value("dtype")); the "
                     + "rest of it needs \(value("allowed"))"
             case "damaged_positions":
-                "its \(value("part")) do not list each token that it has seen exactly once"
+                "its \(value("part")) do not list each of its tokens exactly once"
             case "damaged_victim":
                 "its \(value("part")), the next row to evict, is outside of its rows"
             case "damaged_numbers": "its \(value("part")) contains a number that no cache writes"

@@ -188,8 +188,8 @@ extension GenerateParameters {
     ///     parameters.useH2O(H2OCaches(configuration: try H2OConfiguration(maxSize: 512)))
     ///     let session = ChatSession(container, generateParameters: parameters)
     ///
-    /// They throw ``H2OCacheError`` if the model cannot use H2O caches, or if another parameter
-    /// bounds or quantizes the cache. Speculative decoding throws `SpeculationRefused`.
+    /// All three throw ``H2OCacheError`` if the model cannot use H2O caches, or if another
+    /// parameter bounds or quantizes the cache. Speculative decoding throws `SpeculationRefused`.
     public mutating func useH2O(_ caches: H2OCaches) {
         makeCaches(by: caches)
     }

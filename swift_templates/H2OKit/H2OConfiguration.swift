@@ -47,7 +47,7 @@ public struct H2OConfiguration: Hashable, Sendable {
     /// The settings of recall; nil for none. Rows that were evicted come back from an archive
     /// when a prompt asks for them.
     public let recall: H2ORecall?
-    /// Rows per KV head that a recall chooses (M); 0 without recall or without room.
+    /// Rows per KV head that a recall chooses (M); 0 without recall, or if no row is left for it.
     public let recallRows: Int
 
     /// - Parameters:
@@ -122,7 +122,7 @@ public struct H2OConfiguration: Hashable, Sendable {
         try H2OConfiguration(["max_size": .integer(maxSize)], defaultsOf: "paper")
     }
 
-    /// Returns a copy with other rows, pins or recall.
+    /// Returns a copy with other budgets, pinned ranges or recall.
     ///
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
     package func with(

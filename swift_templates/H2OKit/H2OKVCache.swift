@@ -93,7 +93,7 @@ package final class H2OKVCache: RoutedAttentionCache {
     package var positions: MLXArray? { core.ledger?.positions }
 
     /// bool `[B, Hkv, C]`, the rows that a recall brought back and that stay until the next
-    /// one; nil without recall or while the cache is empty.
+    /// recall; nil without recall or while the cache is empty.
     package var held: MLXArray? { core.ledger?.held }
 
     /// Figures of recall; nil without recall.

@@ -6,21 +6,21 @@ public enum H2OStorage: String, Codable, CaseIterable, Sendable {
     case dense
     /// 8 bits.
     case eightBits = "8"
-    /// Keys 8 bits, values 4.
+    /// Keys in 8 bits, values in 4.
     case keys8Values4 = "k8v4"
     /// 4 bits.
     case fourBits = "4"
-    /// Rotated, then 4 bits.
+    /// Rotated, then quantized to 4 bits.
     case rotatedFourBits = "rotated4"
-    /// Recent 16 bits, others 8.
+    /// Recent tokens in 16 bits, others in 8.
     case recent16Heavy8 = "r16h8"
-    /// Recent 16 bits, others 4.
+    /// Recent tokens in 16 bits, others in 4.
     case recent16Heavy4 = "r16h4"
-    /// Recent 8 bits, others 4.
+    /// Recent tokens in 8 bits, others in 4.
     case recent8Heavy4 = "r8h4"
 
-    /// Bits of keys and values, and of the newest tokens if they differ; 16 keeps the dtype of
-    /// keys and values.
+    /// Bits of keys and values, and of the newest tokens if these have their own number of bits;
+    /// 16 keeps the dtype of keys and values.
     var bits: (key: Int, value: Int, recent: Int?) {
         switch self {
         case .dense: (16, 16, nil)

@@ -15,7 +15,7 @@ enum H2OWarning {
         once(notice.code, isOfRecall ? "recall has ended: \(text)" : text)
     }
 
-    /// The first warning of a kind about a configuration; later ones are not printed.
+    /// Prints a warning about a configuration, unless a warning of this kind was printed before.
     static func configuration(_ kind: String, _ text: String) { once(kind, text) }
 
     private static func text(of notice: MLXFast.H2OError) -> String {

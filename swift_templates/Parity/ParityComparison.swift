@@ -80,7 +80,7 @@ package struct ParityComparison {
         guard ours != traced else { return nil }
         let head = zip(ours, traced).enumerated().first { $1.0 != $1.1 }
         return head.map { "head \($0) \(describe($1.0, unlike: $1.1))" }
-            ?? "the trace has \(traced.count) heads, the cache \(ours.count)"
+            ?? "the trace has \(traced.count) heads, the cache has \(ours.count)"
     }
 
     /// Checks that scores of the same position agree within `allowed`, relative to the score if
@@ -100,8 +100,8 @@ package struct ParityComparison {
                 result.largestScoreDifference = max(result.largestScoreDifference, scaled)
                 if text == nil, !(scaled <= allowed) {
                     text =
-                        "head \(head) scores position \(position) \(score), "
-                        + "the trace \(expected)"
+                        "head \(head) has the score \(score) at position \(position); "
+                        + "the trace has \(expected)"
                 }
             }
         }

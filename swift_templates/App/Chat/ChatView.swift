@@ -98,7 +98,7 @@ private struct EmptyConversation: View {
         ContentUnavailableView {
             Label("Ask something", systemImage: "bubble.left.and.text.bubble.right")
         } description: {
-            Text("It runs on this device, and nothing is sent anywhere.")
+            Text("The model runs on this device, and nothing is sent anywhere.")
         } actions: {
             ReadBookButton(chat: chat).buttonStyle(.bordered)
         }

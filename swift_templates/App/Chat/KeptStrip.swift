@@ -9,9 +9,9 @@ struct KeptStrip: View {
     var body: some View {
         VStack(alignment: .leading, spacing: 2) {
             if kept.recalls {
-                Text("Kept positions of \(kept.count), recalled in orange")
+                Text("Kept positions, out of \(kept.count); recalled ones are orange")
             } else {
-                Text("Kept positions of \(kept.count)")
+                Text("Kept positions, out of \(kept.count)")
             }
             Canvas { context, size in
                 draw(kept.shares(in: Int(size.width)), .accentColor, in: context, size)

@@ -166,8 +166,8 @@ extension PromptCacheContents {
         case is H2OKVCache:
             add(state, cache.metaState.map { .text($0) }, at: place)
         case is RotatingKVCache:
-            // Python's order has no step (Swift's third string) and none of the strings that
-            // newer versions append.
+            // Swift's strings are keep, size, step, offset and next, and newer versions append
+            // more. Python's file has no step, and another order.
             let values = cache.metaState.prefix(5).compactMap(Int.init)
             let (keep, size, offset, next) = (values[0], values[1], values[3], values[4])
             add(state, [offset, keep, size, next].map { .number($0) }, at: place)

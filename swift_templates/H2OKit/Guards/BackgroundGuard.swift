@@ -79,7 +79,7 @@ public final class BackgroundGuard: @unchecked Sendable {
         return { allowance.end() }
     }
 
-    /// The permission to use the GPU in the background, as long as it exists.
+    /// Permits the app to use the GPU in the background, as long as this object exists.
     private final class Allowance: Sendable {
         private let background: BackgroundGuard
         private let hasEnded = NSLock()

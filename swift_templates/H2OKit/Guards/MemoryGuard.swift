@@ -136,8 +136,8 @@ package enum FreeMemory {
         #endif
     }
 
-    /// Interprets the number that the system reports. Zero means that there is no limit; the
-    /// simulator reports it, and a Mac that runs an iPad app.
+    /// Interprets the number that the system reports. In the simulator, and on a Mac that runs an
+    /// iPad app, it is zero, which means that there is no limit.
     package static func known(_ bytes: Int) -> Int? { bytes > 0 ? bytes : nil }
 
     /// Reads MemAvailable from the text of /proc/meminfo, in bytes.

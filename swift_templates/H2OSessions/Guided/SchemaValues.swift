@@ -101,7 +101,8 @@ struct NumberRange {
         return ways.isEmpty ? nil : try grammar.rule(ways)
     }
 
-    /// One more digit and what may follow it. Digits that are followed by the same are one way.
+    /// One more digit and the text that may follow it. Consecutive digits that may be followed by
+    /// the same text are one alternative.
     private func digits(
         _ before: Int, _ rest: (Int) throws -> GrammarPart?
     ) throws -> [GrammarPart] {
@@ -174,7 +175,7 @@ struct PatternReader {
             while rest.first != "]" {
                 guard let member = rest.popFirst().flatMap({ $0 == "\\" ? escaped() : "\($0)" })
                 else { return nil }
-                // In a set, Foundation's expressions would give these two a meaning.
+                // In a set of Foundation's expressions, these two have a special meaning.
                 expression += member == "[" || member == "&" ? "\\" + member : member
             }
             rest.removeFirst()
@@ -223,7 +224,7 @@ struct PatternReader {
         String(String.UnicodeScalarView((0x20 ..< 0x7F).compactMap(Unicode.Scalar.init)))
         .filter { $0 != "\"" && $0 != "\\" } + "\u{e9}\u{2192}\u{2003}"
 
-    /// Reads how often the atom before occurs.
+    /// Reads how often the preceding atom may occur.
     private mutating func counts() -> ClosedRange<Int>? {
         var counts = 0 ... Int.max
         if took("?") {

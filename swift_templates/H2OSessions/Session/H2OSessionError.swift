@@ -68,9 +68,9 @@ extension H2OSessionError {
         case .busy:
             "The session is generating a reply. Wait until its stream ends, or call cancel()."
         case .emptyPrompt:
-            "The prompt is empty. Ask with a message that has text."
+            "The prompt is empty. Send a message that contains text."
         case .invalidSampling(let field, let value, let allowed):
-            "\(field) is \(value), and must be \(allowed.lowerBound) or more"
+            "\(field) is \(value), but must be \(allowed.lowerBound) or more"
                 + (allowed.upperBound < .greatestFiniteMagnitude
                     ? " and at most \(allowed.upperBound)" : "")
                 + ". Set it to an allowed value, or to nil for the model's own value."

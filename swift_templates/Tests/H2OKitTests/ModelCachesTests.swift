@@ -134,9 +134,9 @@ final class ModelCachesTests: XCTestCase {
             ),
             (
                 [nil, layer],
-                "layers of the H2O budgets names layer 1, but H2O caches are those of layers 0 "
-                    + "of TinyModel. Name some of these layers, or write null for layer 1 in a list "
-                    + "of all layers."
+                "layers of the H2O budgets names layer 1, but in TinyModel only these layers have "
+                    + "H2O caches: 0. Name some of them, or write null for layer 1 in a list of "
+                    + "all layers."
             ),
             (
                 [.init(heavyBudget: 9, recentBudget: 9), nil],

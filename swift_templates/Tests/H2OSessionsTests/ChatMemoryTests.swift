@@ -6,7 +6,7 @@ import H2OTestModels
 import XCTest
 
 /// Tests what a chat screen shows about the caches: the words that they keep, their memory, and a
-/// text that is much longer than they are.
+/// text that is much longer than the caches.
 @MainActor
 final class ChatMemoryTests: XCTestCase {
     private let book =

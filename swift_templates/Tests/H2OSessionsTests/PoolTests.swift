@@ -3,7 +3,7 @@ import H2OKit
 import H2OSessions
 import XCTest
 
-/// Tests the conversations of callers that do not name a conversation with a transcript.
+/// Tests the conversations of callers whose requests do not name a conversation.
 final class PoolTests: XCTestCase {
     private let plan = MemoryPlan(weights: 0, caches: 1 << 20, prefill: 0, bufferCache: 0)
 

@@ -44,14 +44,14 @@ final class SessionFailureTests: XCTestCase {
         let fixture = try SessionFixture()
         let session = fixture.makeSession()
         let wrong: [(String, H2OSampling)] = [
-            ("temperature is -1.0, and must be 0.0 or more.", H2OSampling(temperature: -1)),
-            ("temperature is nan, and must be 0.0 or more.", H2OSampling(temperature: .nan)),
-            ("temperature is inf, and must be 0.0 or more.", H2OSampling(temperature: .infinity)),
-            ("topP is 1.5, and must be 0.0 or more and at most 1.0.", H2OSampling(topP: 1.5)),
-            ("topK is -1.0, and must be 0.0 or more.", H2OSampling(topK: -1)),
-            ("minP is -0.5, and must be 0.0 or more and at most 1.0.", H2OSampling(minP: -0.5)),
+            ("temperature is -1.0, but must be 0.0 or more.", H2OSampling(temperature: -1)),
+            ("temperature is nan, but must be 0.0 or more.", H2OSampling(temperature: .nan)),
+            ("temperature is inf, but must be 0.0 or more.", H2OSampling(temperature: .infinity)),
+            ("topP is 1.5, but must be 0.0 or more and at most 1.0.", H2OSampling(topP: 1.5)),
+            ("topK is -1.0, but must be 0.0 or more.", H2OSampling(topK: -1)),
+            ("minP is -0.5, but must be 0.0 or more and at most 1.0.", H2OSampling(minP: -0.5)),
             (
-                "repetitionPenalty is -2.0, and must be 0.0 or more.",
+                "repetitionPenalty is -2.0, but must be 0.0 or more.",
                 H2OSampling(repetitionPenalty: -2)
             ),
         ]

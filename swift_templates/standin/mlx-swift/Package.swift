@@ -7,7 +7,8 @@ import PackageDescription
 guard let mlx = Context.environment["MLX_ROOT"] else {
     fatalError(
         "MLX_ROOT is not set: this package links the libmlx of the Python package mlx 0.32.4. "
-            + "Set it to the folder `python -c 'import mlx; print(list(mlx.__path__)[0])'` prints.")
+            + "Set it to the folder that "
+            + "`python -c 'import mlx; print(list(mlx.__path__)[0])'` prints.")
 }
 
 let package = Package(

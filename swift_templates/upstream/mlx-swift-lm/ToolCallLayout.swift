@@ -1,5 +1,5 @@
-/// What mlx-swift-lm's parser of a format does not say about how calls are written in the text of
-/// a reply.
+/// How a format writes calls in the text of a reply, as far as mlx-swift-lm's parser of the format
+/// does not say it.
 struct ToolCallLayout {
     /// The mark before each call of a block that may contain several calls.
     var callMark: String?

@@ -79,7 +79,8 @@ extension MLXFast {
             String(cString: mlx_h2o_policy_text(ctx, name))
         }
 
-        /// Rows per KV head that a recall chooses (M); 0 without recall or without room.
+        /// Rows per KV head that a recall chooses (M); 0 without recall, or if no row is left for
+        /// it.
         public var recallRows: Int { Int(mlx_h2o_policy_recall_rows(ctx)) }
 
         /// Settings that work but are known to give poor text.

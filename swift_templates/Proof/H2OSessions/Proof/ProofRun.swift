@@ -11,7 +11,7 @@ package struct ProofRun: Sendable {
     /// The duration of all turns.
     let duration: Duration
     let machine: ProofReport.Machine
-    /// The time at the beginning and at the end for each of which one speed is measured.
+    /// The length of the first and of the last period; a speed is measured for each of them.
     private let window = Duration.seconds(60)
 
     init(

@@ -12,7 +12,7 @@ public enum BundledModel {
     /// `enable_thinking`.
     public static let templateVariables: [String] = []
 
-    /// The package's system prompt; there is none.
+    /// nil, because the package has no system prompt.
     public static let systemPrompt: String? = nil
 
     /// The policy, which decides the tokens that the caches keep.
