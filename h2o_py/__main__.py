@@ -55,17 +55,17 @@ def generate(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     _add_options(parser)
-    options, others = parser.parse_known_args(arguments)
+    options, upstream_arguments = parser.parse_known_args(arguments)
     settings = {field.name: getattr(options, _dest(field.name)) for field in FIELDS}
     settings = {name: value for name, value in settings.items() if value is not None}
-    ours = (options.h2o_kv, options.h2o_budgets, options.h2o_recall)
-    if not settings and ours == (None, None, None):
-        return _run(upstream, others, lambda _model: None)
+    other_settings = (options.h2o_kv, options.h2o_budgets, options.h2o_recall)
+    if not settings and other_settings == (None, None, None):
+        return _run(upstream, upstream_arguments, lambda _model: None)
     if "max_size" not in settings:
         parser.error("--h2o-max-size is missing: give the number of tokens to keep.")
-    theirs = upstream.setup_arg_parser().parse_args(others)
+    upstream_options = upstream.setup_arg_parser().parse_args(upstream_arguments)
     for name in EXCLUDED:
-        if getattr(theirs, name) is not None:
+        if getattr(upstream_options, name) is not None:
             flag = "--" + name.replace("_", "-")
             parser.error(f"{flag} and --h2o-max-size cannot be given together; drop one.")
 
@@ -89,9 +89,11 @@ def generate(arguments: Sequence[str]) -> int:
     storage = {
         "kv": options.h2o_kv or "dense",
         "budgets": budgets,
-        "group_size": theirs.kv_group_size,
+        "group_size": upstream_options.kv_group_size,
     }
-    return _run(upstream, others, lambda model: attach_h2o_cache(model, config, **storage))
+    return _run(
+        upstream, upstream_arguments, lambda model: attach_h2o_cache(model, config, **storage)
+    )
 
 
 def flag(field: str) -> str:

@@ -111,13 +111,13 @@ def chunk_costs(options: Options, dtype: str, rest: RestOfLayer) -> Section:
                 f"{tokens}", f"{archived:,}", *(f"{time / 1e3:,.2f}" for time in times),
                 f"{ratio:.3f}", f"{choice / 1e3:,.2f}", f"{more / 1e3:,.2f}", f"{share:.4f}",
             ))  # fmt: skip
-            what = f"{tokens} tokens of one layer, {archived:,} archived"
+            name = f"{tokens} tokens of one layer, {archived:,} archived"
             claims += [
                 Claim(
-                    f"{what}, with recall / full cache and dequantization",
+                    f"{name}, with recall / full cache and dequantization",
                     dtype, ratio, "at most", CHUNK_GOAL,
                 ),
-                Claim(f"{what}, the choice / the layer", dtype, share, "at most", CHOICE_GOAL),
+                Claim(f"{name}, the choice / the layer", dtype, share, "at most", CHOICE_GOAL),
             ]  # fmt: skip
     title = f"Chunks in one layer, {dtype}, milliseconds of CPU time"
     return Section(Table(title, _CHUNK_HEADER, tuple(rows), _CHUNK_NOTE), tuple(claims))
@@ -137,9 +137,9 @@ def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Sectio
         bursts = {"full": cpu_timed(full.run), "asking": cpu_timed(asking.run)}
         of = interleave(bursts, _REPETITIONS, steps=ASKING_STEPS)
         ratio = of["asking"].median / of["full"].median
-        what = f"a token that asks, {archived:,} archived / of a full cache in 4 bits"
-        rows.append(token_row(what, of["full"], of["asking"], ratio))
-        claims.append(Claim(what, dtype, ratio, "at most", ASKING_GOAL))
+        name = f"a token that asks, {archived:,} archived / of a full cache in 4 bits"
+        rows.append(token_row(name, of["full"], of["asking"], ratio))
+        claims.append(Claim(name, dtype, ratio, "at most", ASKING_GOAL))
     bursts = {
         "without": cpu_timed(plain.run),
         "recalling": cpu_timed(recalling.run),
@@ -147,9 +147,9 @@ def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Sectio
     }
     of = interleave(bursts, _BURSTS, steps=STEPS)
     ratio = whole_layer(of)
-    what = "a layer's token between recalls, with recall / without"
-    rows.append(token_row(what, of["without"], of["recalling"], ratio, of["rest"]))
-    claims.append(Claim(what, dtype, ratio, "at most", STEP_GOAL))
+    name = "a layer's token between recalls, with recall / without"
+    rows.append(token_row(name, of["without"], of["recalling"], ratio, of["rest"]))
+    claims.append(Claim(name, dtype, ratio, "at most", STEP_GOAL))
     title = f"Tokens in one layer, {dtype}, milliseconds of CPU time"
     table = Table(title, _STEP_HEADER, tuple(rows), _STEP_NOTE)
     return Section(table, tuple(claims)), of["rest"]
@@ -157,17 +157,19 @@ def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Sectio
 
 def whole_layer(times: Mapping[str, Timing]) -> float:
     """Return the whole layer's time with recall, divided by its time without recall."""
-    triples = zip(*(times[n].values for n in ("recalling", "without", "rest")), strict=True)
-    return float(np.median([(one + more) / (other + more) for one, other, more in triples]))
+    recalling, without, rest = (
+        np.array(times[name].values) for name in ("recalling", "without", "rest")
+    )
+    return float(np.median((recalling + rest) / (without + rest)))
 
 
 def token_row(
-    what: str, other: Timing, own: Timing, ratio: float, rest: Timing | None = None
+    name: str, other: Timing, with_recall: Timing, ratio: float, rest: Timing | None = None
 ) -> tuple[str, ...]:
-    """Return a row of the table of tokens."""
+    """Return a row of the table of tokens; other: the time to compare `with_recall` with."""
     more = "-" if rest is None else f"{rest.median / 1e3:,.3f}"
-    times = (f"{timing.median / 1e3:,.3f}" for timing in (other, own))
-    return (what, *times, f"{ratio:.3f}", more)
+    times = (f"{timing.median / 1e3:,.3f}" for timing in (other, with_recall))
+    return (name, *times, f"{ratio:.3f}", more)
 
 
 def new_layer(options: Options, dtype: mx.Dtype, recall: H2ORecall | None) -> Layer:
@@ -284,8 +286,8 @@ def measure_writing(
 ) -> tuple[tuple[str, ...], list[Claim]]:
     """Time each of 20,032 steps; every 64th packs 64 archived tokens."""
     with tempfile.TemporaryDirectory() as folder:
-        place = str(Path(folder) / "layer") if store == "files" else None
-        layer = new_layer(options, getattr(mx, dtype), H2ORecall(store=place))
+        archive_folder = str(Path(folder) / "layer") if store == "files" else None
+        layer = new_layer(options, getattr(mx, dtype), H2ORecall(store=archive_folder))
         read(layer, 2 * options.capacity)
         archive = layer.cache.archive
         spent, worked = np.zeros(GENERATED), np.zeros(GENERATED)
@@ -300,10 +302,12 @@ def measure_writing(
         size = int(archive.nbytes)
         del layer, archive
     before, after = bytes_by_step.values()
-    at = (np.arange(GENERATED) + 1) % STEPS
-    packing = (at == 0) | (at == 1)
+    step_of_block = (np.arange(GENERATED) + 1) % STEPS
+    packing = (step_of_block == 0) | (step_of_block == 1)
     others, packed = float(np.median(spent[~packing])), float(np.median(spent[packing]))
-    slow, slow_others = (float(np.percentile(spent[at], _SLOW)) for at in (packing, ~packing))
+    slow, slow_others = (
+        float(np.percentile(spent[steps], _SLOW)) for steps in (packing, ~packing)
+    )
     slow_work = float(np.percentile(worked[packing], _SLOW))
     ratio = (slow + rest.median) / (others + rest.median)
     work_ratio = (slow_work + rest.median) / (float(np.median(worked[~packing])) + rest.median)

@@ -143,12 +143,12 @@ def measure(model: Any, run: HeldRun) -> Held:
     for _ in steps:
         pass
     peak, parameters = mx.get_peak_memory(), model.parameters()
-    ours = [cache for cache in caches if isinstance(cache, h2o_py.H2OKVCache)]
+    h2o_caches = [cache for cache in caches if isinstance(cache, h2o_py.H2OKVCache)]
     ledger = sum(
-        array.nbytes for cache in ours if cache.ledger for array in cache.ledger.arrays
+        array.nbytes for cache in h2o_caches if cache.ledger for array in cache.ledger.arrays
     )
     weights = sum(array.nbytes for array in dict(mlx_utils.tree_flatten(parameters)).values())
-    rows = sum(cache.nbytes for cache in ours) - ledger
+    rows = sum(cache.nbytes for cache in h2o_caches) - ledger
     return Held(peak, rows, ledger, weights, largest_footprint())
 
 

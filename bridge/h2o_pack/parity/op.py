@@ -47,9 +47,9 @@ def compare_case(trace: Trace, case: Case) -> CaseResult:
         arrays = trace.arrays(case, step)
         recorded = [
             {
-                what: arrays[f"{layer}.{what}"]
-                for what in ("q", "k", "v", "out", "positions", "scores", "held")
-                if f"{layer}.{what}" in arrays
+                name: arrays[f"{layer}.{name}"]
+                for name in ("q", "k", "v", "out", "positions", "scores", "held")
+                if f"{layer}.{name}" in arrays
             }
             for layer in case.layers
         ]
@@ -86,26 +86,27 @@ def differences(
         size = largest(out / scale, recorded["out"] / scale)
         detail = f"the outputs differ by {size:.2g}, allowed is {tolerance:.2g}"
         yield "output", size, detail if size > tolerance else ""
-    ours, theirs = mx.sort(cache.positions), mx.sort(recorded["positions"])
-    if not mx.array_equal(ours, theirs):
-        yield "positions", 0.0, first_head(ours, theirs)
+    positions, expected = mx.sort(cache.positions), mx.sort(recorded["positions"])
+    if not mx.array_equal(positions, expected):
+        yield "positions", 0.0, first_head(positions, expected)
         return
     yield "positions", 0.0, ""
     if "held" in recorded:
-        ours = held(cache.positions, cache.ledger.held)
-        theirs = held(recorded["positions"], recorded["held"])
-        differ = not mx.array_equal(ours, theirs)
-        yield "held", 0.0, f"of recalled rows, {first_head(ours, theirs)}" if differ else ""
+        positions = held(cache.positions, cache.ledger.held)
+        expected = held(recorded["positions"], recorded["held"])
+        differ = not mx.array_equal(positions, expected)
+        detail = f"of recalled rows, {first_head(positions, expected)}" if differ else ""
+        yield "held", 0.0, detail
     if out is not None:
-        mine, its = (
+        scores, expected_scores = (
             mx.take_along_axis(scores, mx.argsort(positions), axis=-1)
             for scores, positions in (
                 (cache.scores, cache.positions),
                 (recorded["scores"], recorded["positions"]),
             )
         )
-        scaled = mx.maximum(1.0, mx.abs(its))
-        size = largest(mine / scaled, its / scaled)
+        scaled = mx.maximum(1.0, mx.abs(expected_scores))
+        size = largest(scores / scaled, expected_scores / scaled)
         detail = f"the scores differ by {size:.2g}, allowed is {SCORE_TOLERANCE:.2g}"
         yield "scores", size, detail if size > SCORE_TOLERANCE else ""
 
@@ -115,47 +116,51 @@ def held(positions: mx.array, is_held: mx.array) -> mx.array:
     return mx.sort(mx.where(is_held, positions, -1))
 
 
-def largest(ours: mx.array, theirs: mx.array) -> float:
+def largest(values: mx.array, expected: mx.array) -> float:
     """Return the largest difference of two arrays, in float32; NaN counts as infinite."""
-    size = float(mx.abs(ours.astype(mx.float32) - theirs.astype(mx.float32)).max())
+    size = float(mx.abs(values.astype(mx.float32) - expected.astype(mx.float32)).max())
     return float("inf") if size != size else size  # noqa: PLR0124 - NaN
 
 
-def first_head(ours: mx.array, theirs: mx.array, other: str = "the trace") -> str:
-    """Say which positions differ in the first head that differs, on each of the two sides."""
-    rows = ours.shape[-1]
-    differing = mx.max(mx.abs(ours - theirs), axis=-1).reshape(-1)
+def first_head(
+    positions: mx.array, expected: mx.array, expected_name: str = "the trace"
+) -> str:
+    """Say which positions the first differing head keeps, and which are expected instead."""
+    rows = positions.shape[-1]
+    differing = mx.max(mx.abs(positions - expected), axis=-1).reshape(-1)
     head = int(mx.argmax(differing > 0))
-    mine, its = (
+    first_kept, expected_kept = (
         set(cast("list[int]", array.reshape(-1, rows)[head].tolist()))
-        for array in (ours, theirs)
+        for array in (positions, expected)
     )
-    return f"head {head} keeps {sorted(mine - its)}, {other} {sorted(its - mine)} instead"
+    surplus, lacking = sorted(first_kept - expected_kept), sorted(expected_kept - first_kept)
+    return f"head {head} keeps {surplus}, {expected_name} {lacking} instead"
 
 
-def tied(ours: Any, theirs: Any, before: Ledger | None, tokens: int) -> str:
+def tied(cache: Any, core: Any, before: Ledger | None, tokens: int) -> str:
     """Name the rows that tie if two caches keep different positions; "" if none tie.
 
-    ours, theirs: the caches after a step of `tokens` tokens; before: the ledger of one of them
-    before the step. A single token replaces the row that was least important before the step;
-    after a chunk, rows are evicted by importances that include the chunk's scores.
+    cache, core: the caches of the reference and of the core after a step of `tokens` tokens.
+    before: the ledger of `cache` before the step. A single token replaces the row that was
+    least important before the step; after a chunk, rows are evicted by importances that include
+    the chunk's scores.
     """
-    if mx.array_equal(mx.sort(ours.positions), mx.sort(theirs.positions)):
+    if mx.array_equal(mx.sort(cache.positions), mx.sort(core.positions)):
         return ""
-    remark = ""
-    heads = ours.positions.shape[1]
-    for batch in range(ours.positions.shape[0]):
+    remark, config = "", cache.config
+    heads = cache.positions.shape[1]
+    for batch in range(cache.positions.shape[0]):
         for head in range(heads):
-            mine, its = (kept(cache.ledger, batch, head) for cache in (ours, theirs))
-            surplus, lacking = sorted(set(mine) - set(its)), sorted(set(its) - set(mine))
+            in_cache, in_core = (set(kept(c.ledger, batch, head)) for c in (cache, core))
+            surplus, lacking = sorted(in_cache - in_core), sorted(in_core - in_cache)
             if not surplus and not lacking:
                 continue
             if tokens == 1 and before is not None:
-                first = second = importances(before, batch, head, ours.config)
+                of_cache = of_core = importances(before, batch, head, config)
             else:
-                first = importances(ours.ledger, batch, head, ours.config)
-                second = importances(theirs.ledger, batch, head, ours.config)
-            values = [first.get(p) for p in surplus] + [second.get(p) for p in lacking]
+                of_cache = importances(cache.ledger, batch, head, config)
+                of_core = importances(core.ledger, batch, head, config)
+            values = [of_cache.get(p) for p in surplus] + [of_core.get(p) for p in lacking]
             present = [value for value in values if value is not None]
             if len(present) < len(values) or max(present) - min(present) > TIE:
                 return ""

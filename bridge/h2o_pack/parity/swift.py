@@ -103,8 +103,8 @@ def standin_files(package: Path) -> dict[str, Path | str]:
     files |= tree(root / STANDIN, VENDOR_FOLDER)
     versions = upstream_versions().values()
     [stand_in] = (version.name for version in versions if version.has_stand_in)
-    ours = added_files(root, edits_of(root, stand_in).applying(SYSTEM).files)
-    files |= {f"{VENDOR_FOLDER}/{path}": source for path, source in ours.items()}
+    added = added_files(root, edits_of(root, stand_in).applying(SYSTEM).files)
+    files |= {f"{VENDOR_FOLDER}/{path}": source for path, source in added.items()}
     sources = [path for path in files if path.startswith(CMLX) and path.endswith(".cpp")]
     names = sorted({path.removeprefix(CMLX) for path in sources} - {"h2o/kernels.cpp"})
     return files | {f"{CMLX}all.cpp": "".join(f'#include "{name}"\n' for name in names)}

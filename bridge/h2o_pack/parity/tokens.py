@@ -61,18 +61,18 @@ def compare(
     runs: yields runs of mlx-lm with Swift's tokens and evictions, as `rounding.runs` does.
     """
     document = json.loads((request.folder / ANSWER).read_text("utf-8"))
-    ours = cast("dict[str, mx.array]", mx.load(str(request.folder / LOGITS)))
+    swift = cast("dict[str, mx.array]", mx.load(str(request.folder / LOGITS)))
     expected = cast("dict[str, mx.array]", mx.load(str(request.folder / requests.EXPECTED)))
     answers = {case["name"]: case for case in document["cases"]}
     results = [compare_texts(request, document["texts"])]
     for case in request.cases:
         answer = answers.get(case.name)
-        result = compare_case(request, case, answer, ours, expected)
+        result = compare_case(request, case, answer, swift, expected)
         first = result.first_difference
         if case.kv is not None and first is not None and first.kind in ("logits", "token"):
             compared = (
-                (run, partial(compare_run, request, case, answer, ours, run))
-                for run in runs(case, ours)
+                (run, partial(compare_run, request, case, answer, swift, run))
+                for run in runs(case, swift)
             )
             result = decided_by_rounding(result, compared, is_quantized=case.kv != "dense")
         results.append(result)
@@ -83,7 +83,7 @@ def compare_run(
     request: Request,
     case: TokenCase,
     answer: Mapping[str, Any] | None,
-    ours: Mapping[str, mx.array],
+    swift: Mapping[str, mx.array],
     run: Run,
     allowed: float = 0.0,
 ) -> CaseResult:
@@ -93,7 +93,7 @@ def compare_run(
     """
     expected = {f"{case.name}.{step}": logits for step, logits in enumerate(run.logits)}
     again = replace(case, tokens=tuple(run.tokens), evicting=case.evicting)
-    return compare_case(request, again, answer, ours, expected, allowed)
+    return compare_case(request, again, answer, swift, expected, allowed)
 
 
 def decided_by_rounding(
@@ -147,8 +147,8 @@ def decided_by_rounding(
 def logits_apart(run: Run, other: Run) -> float:
     """Return the largest difference of two runs' logits, as `compare_step` measures it."""
     pairs = zip(run.logits, other.logits, strict=True)
-    flat = ((flattened(mine), flattened(its)) for mine, its in pairs)
-    return max(relative_difference(mine, its, scale_of(its)) for mine, its in flat)
+    flat = ((flattened(own), flattened(others)) for own, others in pairs)
+    return max(relative_difference(own, others, scale_of(others)) for own, others in flat)
 
 
 def flattened(logits: mx.array) -> mx.array:
@@ -161,9 +161,9 @@ def scale_of(logits: mx.array) -> float:
     return max(1.0, float(mx.abs(logits).max()))
 
 
-def relative_difference(mine: mx.array, its: mx.array, scale: float) -> float:
+def relative_difference(logits: mx.array, expected: mx.array, scale: float) -> float:
     """Return the largest difference of two rows of logits, divided by `scale`."""
-    return largest(mine / scale, its / scale)
+    return largest(logits / scale, expected / scale)
 
 
 def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> bool:
@@ -180,8 +180,11 @@ def spreads(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> l
     If no run with moved weights kept both rows of an exchange, the exchange gets the largest
     change of all others.
     """
-    own = [exchange.spread([run[at] for run in gaps]) for at, exchange in enumerate(exchanges)]
-    return [spread or max(own) for spread in own]
+    changes = [
+        exchange.spread([run[index] for run in gaps])
+        for index, exchange in enumerate(exchanges)
+    ]
+    return [spread or max(changes) for spread in changes]
 
 
 def with_exchanges(
@@ -191,11 +194,11 @@ def with_exchanges(
     if not exchanges:
         return result
     first = exchanges[0]
-    own, swift = first.positions
+    python_position, swift_position = first.positions
     detail = (
-        f"head {first.head} evicts {swift}, Python {own}: their importances differ by "
-        f"{first.gap:.2g}, and one rounding of each weight changes the difference by "
-        f"{spreads(exchanges, gaps)[0]:.2g}; {len(exchanges)} such choices"
+        f"head {first.head} evicts {swift_position}, Python {python_position}: their "
+        f"importances differ by {first.gap:.2g}, and one rounding of each weight changes the "
+        f"difference by {spreads(exchanges, gaps)[0]:.2g}; {len(exchanges)} such choices"
     )
     return result.tie(first.layer, first.step, detail, "rows")
 
@@ -237,9 +240,11 @@ def first_id(text: Text, ids: list[int]) -> str:
     """Name the first id that differs, and its value in Swift and in Python."""
     pairs = zip(text.ids, ids, strict=False)
     shorter = min(len(text.ids), len(ids))
-    place = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
-    theirs, ours = (row[place] if place < len(row) else "no id" for row in (text.ids, ids))
-    return f"id {place} of {shown(text)} is {ours} in Swift and {theirs} in Python"
+    index = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
+    python_id, swift_id = (
+        row[index] if index < len(row) else "no id" for row in (text.ids, ids)
+    )
+    return f"id {index} of {shown(text)} is {swift_id} in Swift and {python_id} in Python"
 
 
 def shown(text: Text) -> str:
@@ -252,7 +257,7 @@ def compare_case(
     request: Request,
     case: TokenCase,
     answer: Mapping[str, Any] | None,
-    ours: Mapping[str, mx.array],
+    swift: Mapping[str, mx.array],
     expected: Mapping[str, mx.array],
     allowed: float = 0.0,
 ) -> CaseResult:
@@ -273,30 +278,30 @@ def compare_case(
     result = result.compared(Difference(None, 0, "caches", detail))
     for step, token in enumerate(case.tokens):
         name = f"{case.name}.{step}"
-        if step >= len(answer["tokens"]) or name not in ours:
+        if step >= len(answer["tokens"]) or name not in swift:
             difference = Difference(None, step, "missing", "Swift made no token")
             return result.compared(difference)
         result = compare_step(
-            result, step, (answer["tokens"][step], token), ours[name], expected[name]
+            result, step, (answer["tokens"][step], token), swift[name], expected[name]
         )
-    detail = other_rows(case, ours, expected)
+    detail = other_rows(case, swift, expected)
     if detail:
         result = result.tie(None, len(case.tokens) - 1, detail, "kept")
     return result
 
 
 def other_rows(
-    case: TokenCase, ours: Mapping[str, mx.array], expected: Mapping[str, mx.array]
+    case: TokenCase, swift: Mapping[str, mx.array], expected: Mapping[str, mx.array]
 ) -> str:
     """Say in which layers different rows are kept at the end, which alone is not an error."""
     layers = []
     for layer, evicts in enumerate(case.evicting):
         name = f"{case.name}.kept.{layer}"
-        if not evicts or name not in ours or name not in expected:
+        if not evicts or name not in swift or name not in expected:
             continue
-        mine, its = mx.sort(ours[name]), mx.sort(expected[name])
-        if not mx.array_equal(mine, its):
-            layers.append(f"layer {layer}, {first_head(mine, its, 'Python')}")
+        swift_rows, python_rows = mx.sort(swift[name]), mx.sort(expected[name])
+        if not mx.array_equal(swift_rows, python_rows):
+            layers.append(f"layer {layer}, {first_head(swift_rows, python_rows, 'Python')}")
     if not layers:
         return ""
     first = layers[0] if len(layers[0]) <= SHOWN else f"{layers[0][:SHOWN]}..."
@@ -311,31 +316,31 @@ def compare_step(
     expected: mx.array,
 ) -> CaseResult:
     """Compare one step; tokens: the ids that Swift and Python chose."""
-    mine, its = flattened(logits), flattened(expected)
-    if mine.size != its.size:
-        detail = f"Swift has {mine.size} logits, Python {its.size}"
+    swift, python = flattened(logits), flattened(expected)
+    if swift.size != python.size:
+        detail = f"Swift has {swift.size} logits, Python {python.size}"
         return result.compared(Difference(None, step, "logits", detail))
-    scale = scale_of(its)
-    size = relative_difference(mine, its, scale)
+    scale = scale_of(python)
+    size = relative_difference(swift, python, scale)
     so_far = max(result.largest_output_difference, min(size, LARGEST))
     result = replace(result, largest_output_difference=so_far)
-    (ours, theirs), detail = tokens, ""
-    if ours != theirs:
-        gap = float(its[theirs] - its[ours]) / scale
+    (swift_token, python_token), detail = tokens, ""
+    if swift_token != python_token:
+        gap = float(python[python_token] - python[swift_token]) / scale
         detail = (
-            f"Swift chose {ours} (logits {mine[ours].item():.6g} there, {its[ours].item():.6g} "
-            f"in Python), Python {theirs} ({mine[theirs].item():.6g}, "
-            f"{its[theirs].item():.6g})"
+            f"Swift chose {swift_token} (logits {swift[swift_token].item():.6g} there, "
+            f"{python[swift_token].item():.6g} in Python), Python {python_token} "
+            f"({swift[python_token].item():.6g}, {python[python_token].item():.6g})"
         )
         if gap <= result.tolerance:
             remark = f"near tie: {detail}; they are {gap:.2g} apart in Python"
             result, detail = result.tie(None, step, remark), ""
     result = result.compared(Difference(None, step, "token", detail))
-    apart = mx.abs(mine - its)
+    apart = mx.abs(swift - python)
     worst = int(mx.argmax(mx.where(mx.isnan(apart), float("inf"), apart)))
     detail = (
         f"the logits differ by {size:.2g}, allowed is {result.tolerance:.2g}; most at token "
-        f"{worst}: {mine[worst].item():.6g} in Swift, {its[worst].item():.6g} in Python"
+        f"{worst}: {swift[worst].item():.6g} in Swift, {python[worst].item():.6g} in Python"
     )
     if size <= result.tolerance:
         detail = ""

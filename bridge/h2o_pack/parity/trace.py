@@ -154,27 +154,27 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
     Quantized storages are left out if no group size divides the head dimension, and recall is
     left out if the policy protects so many rows that none can be recalled.
     """
-    stored = quantized(head_dim)
-    own, config = config, replace(config, recall=None)
+    group_sizes = quantized(head_dim)
+    package_config, config = config, replace(config, recall=None)
     recalling = [
         Case(
             name,
             "float32",
             replace(config, recall=recall),
             kv=kv,
-            group_size=stored.get(kv, 64),
+            group_size=group_sizes.get(kv, 64),
             joined=name in JOINED,
         )
         for name, (kv, recall) in RECALL.items()
-        if stored
+        if group_sizes
     ]
     return (
-        Case("float32", "float32", own),
+        Case("float32", "float32", package_config),
         Case("published policy", "float32", H2OConfig.paper(config.max_size)),
         Case("not routed", "float32", replace(config, novelty=0.0), routed=False),
         *(
             Case(f"kv {kv}", "float32", config, kv=kv, group_size=group_size)
-            for kv, group_size in stored.items()
+            for kv, group_size in group_sizes.items()
         ),
         *(case for case in recalling if case.config.recall_rows),
         Case("float16", "float16", config),
@@ -369,17 +369,17 @@ def record_case(inputs: Inputs, case: Case, folder: Path) -> Case:
         arrays: Arrays = {}
         for layer, cache in zip(case.layers, caches, strict=True):
             step_inputs = {
-                what: array.astype(getattr(mx, case.dtype))
-                for what, array in of_layers[layer].items()
-                if case.routed or what != "q"
+                name: array.astype(getattr(mx, case.dtype))
+                for name, array in of_layers[layer].items()
+                if case.routed or name != "q"
             }
             out = advance(cache, step_inputs, case.scale)
             results = {"positions": cache.positions, "held": cache.ledger.held, "out": out}
             if out is not None:
                 results["scores"] = cache.scores
             arrays |= {
-                f"{layer}.{what}": array
-                for what, array in {**step_inputs, **results}.items()
+                f"{layer}.{name}": array
+                for name, array in {**step_inputs, **results}.items()
                 if array is not None
             }
         mx.save_safetensors(str(folder / case.folder / f"{step}.safetensors"), arrays)

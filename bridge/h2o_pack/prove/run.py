@@ -181,18 +181,18 @@ def memory_of(name: str, max_kv: int) -> tuple[ProvenMemory, ...]:
     from h2o_pack.plan.measured import MLX
 
     caches = ("dense", FULL, WINDOW)
-    ours, full, window = held_by(
+    h2o, full, window = held_by(
         models.loadable(name), [HeldRun(cache, max_kv, STEP, CONVERSATION) for cache in caches]
     )
     plan = plan_of(name, max_kv)
     return (
-        ProvenMemory(WEIGHTS, ours.weights, plan.of(WEIGHTS)),
-        ProvenMemory(KV, ours.rows, plan.of(KV)),
-        ProvenMemory(LEDGER, ours.ledger, plan.of(LEDGER)),
-        ProvenMemory(MLX, ours.peak, plan.mlx),
+        ProvenMemory(WEIGHTS, h2o.weights, plan.of(WEIGHTS)),
+        ProvenMemory(KV, h2o.rows, plan.of(KV)),
+        ProvenMemory(LEDGER, h2o.ledger, plan.of(LEDGER)),
+        ProvenMemory(MLX, h2o.peak, plan.mlx),
         ProvenMemory(f"{MLX} with {FULL}", full.peak),
         ProvenMemory(f"{MLX} with {WINDOW}", window.peak),
-        ProvenMemory("process", ours.footprint),
+        ProvenMemory("process", h2o.footprint),
     )
 
 
