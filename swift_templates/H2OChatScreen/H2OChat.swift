@@ -38,8 +38,8 @@ public final class H2OChat {
     public private(set) var state = State.loading
     /// The messages of the conversation, without instructions and outputs of tools.
     public private(set) var messages = [Message]()
-    /// The error message for the user: why the model is not loaded, or why the last message has no
-    /// reply.
+    /// The error message for the user: why the model is not loaded, the last message has no reply,
+    /// or the conversation was not saved.
     public private(set) var problem: String?
     /// The same error, described for the developer.
     public private(set) var problemDetails: String?
@@ -440,7 +440,7 @@ public final class H2OChat {
         _ opened: Int
     ) async throws {
         guard var message = messages.last else { return }
-        // Messages on the screen that the session does not have yet.
+        // The part of the reply that the session does not have yet.
         var arriving = H2OMessage.assistant(message.text, thoughts: message.thoughts)
         let clock = ContinuousClock()
         var (lastShown, lastKept) = (clock.now, clock.now)

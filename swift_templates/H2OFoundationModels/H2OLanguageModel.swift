@@ -60,8 +60,8 @@
             self.capabilities = LanguageModelCapabilities(capabilities ?? all)
         }
 
-        /// Waits for the running requests, and then releases the conversations' caches, and the
-        /// weights if nothing else uses the model. The next request loads the model again.
+        /// Releases the conversations' caches, and the weights if nothing else uses the model.
+        /// Running requests keep both until they end. The next request loads the model again.
         public func unload() async {
             await model.unload()
         }

@@ -19,8 +19,8 @@
             self.make = make
         }
 
-        /// Waits for the running requests, and then releases the weights and all conversations'
-        /// caches. The next request loads the model again.
+        /// Releases the weights and all conversations' caches. Running requests keep them until
+        /// they end. The next request loads the model again.
         func unload() {
             loading = nil
         }

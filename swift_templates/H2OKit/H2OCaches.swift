@@ -3,7 +3,7 @@ import MLXLMCommon
 
 /// Makes the caches of a model: H2O caches for full-attention layers, in place of plain ones.
 /// Layers with a cache of another kind (sliding window, recurrent) keep it. In a layer with
-/// several caches only the plain one is replaced.
+/// several caches, only plain ones are replaced.
 public struct H2OCaches: Hashable, Sendable {
     /// Which tokens each cache keeps.
     public var configuration: H2OConfiguration
@@ -12,7 +12,7 @@ public struct H2OCaches: Hashable, Sendable {
     /// The number of elements of quantized rows that share a scale and a bias: 32, 64 or 128, a
     /// divisor of the head dims.
     public var groupSize: Int
-    /// Budgets that differ from layer to layer.
+    /// Budgets that differ from layer to layer; nil for the same budgets in all layers.
     public var budgets: H2OBudgets?
 
     public init(

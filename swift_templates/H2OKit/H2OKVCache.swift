@@ -158,7 +158,8 @@ package final class H2OKVCache: RoutedAttentionCache {
 
     /// The arrays to evaluate so that the whole cache is evaluated: the ledger, which is
     /// computed from the rows. The rows are left out, because the next write would copy rows
-    /// that a caller might hold.
+    /// that a caller might hold. While attention is outstanding, the ledger is not yet computed
+    /// from the newest rows, so the rows are included.
     public func innerState() -> [MLXArray] {
         let ledger = core.ledger?.arrays ?? []
         guard core.waiting > 0 else { return ledger }
@@ -186,8 +187,7 @@ package final class H2OKVCache: RoutedAttentionCache {
         }
     }
 
-    /// Continues the archive in the folder that the configuration names. Does nothing if it
-    /// names none.
+    /// Continues the archive in the folder that `other` names. Does nothing if it names none.
     ///
     /// - Throws: ``H2OCacheError/archive(_:)`` or `MLXError`
     func moveArchive(to other: H2OConfiguration) throws {

@@ -2,10 +2,9 @@ import Foundation
 import MLX
 
 /// The header of a saved cache: the strings in a file besides the arrays. In order, they are the
-/// kind of cache with the version of its format, the number of tokens seen, rows in use, and tokens
-/// whose attention is outstanding, and the configuration. Then comes the row format, except for
-/// dense rows, and then the archive, if the format ends in ``recalls``. Python writes the same
-/// strings.
+/// kind of cache with the version of its format; the numbers of tokens seen, of rows in use, and of
+/// tokens whose attention is outstanding; the configuration; the row format, except for dense rows;
+/// and the archive, if the format ends in ``recalls``. Python writes the same strings.
 struct SavedHeader {
     /// The end of the format's name for a cache with recall.
     static let recalls = "+recall"
@@ -86,8 +85,8 @@ struct SavedHeader {
 }
 
 extension H2OConfiguration {
-    /// Returns this configuration with the layer's archive in a folder inside the conversation's
-    /// folder, under the layer's earlier name; with nil, in memory.
+    /// Returns this configuration with its archive in the conversation's folder, or in the
+    /// subfolder with the layer's name. An archive that was not in files is in memory.
     ///
     /// - Throws: ``H2OCacheError/archive(_:)`` if the archive is in files and no folder is given
     fileprivate func archiving(in folder: URL?, hasFiles: Bool) throws -> H2OConfiguration {
@@ -175,7 +174,7 @@ private struct SavedArchive: Codable {
     let first: Int
     let groupSize: Int
     let since: Int
-    /// The end of the archive in its folder; nil if it was in memory.
+    /// Identifies the archive's segments in files; nil if the archive was in memory.
     let files: Mark?
 
     init(_ archive: MLXFast.H2OSavedArchive) {

@@ -7,7 +7,7 @@ import MLXLMCommon
 public struct H2OKeptPositions: Hashable, Sendable {
     /// The number of positions so far, including evicted ones.
     public let count: Int
-    /// The number of KV heads of all layers.
+    /// The number of KV heads of all layers with an H2O cache.
     private let heads: Int
     /// The numbers of kept rows, by position.
     private let rows: [Int: Rows]
@@ -38,7 +38,7 @@ public struct H2OKeptPositions: Hashable, Sendable {
     }
 
     /// For each position, from 0 to the newest: the share of KV heads that keep it, over all layers
-    /// with such a cache; 0...1. The array is as long as the conversation; for a drawing, use
+    /// with an H2O cache; 0...1. The array is as long as the conversation; for a drawing, use
     /// ``shares(in:)``.
     public var shares: [Float] { means(count, \.kept) }
 

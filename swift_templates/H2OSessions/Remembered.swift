@@ -9,7 +9,7 @@ public struct H2ORememberedWord: Hashable, Sendable {
     /// The share of KV heads that keep the word's tokens; 0...1. It is 1 for text that no cache has
     /// read yet, because the next reply reads it.
     public let share: Float
-    /// Whether recall brought some of its tokens back for the last reply.
+    /// Whether recall brought some of the word's tokens back for the last reply.
     public let isRecalled: Bool
 }
 
@@ -19,7 +19,7 @@ public struct H2OMemoryReading: Hashable, Sendable {
     public let active: Int
     /// Bytes that the process may still allocate; nil if the system does not report it.
     public let free: Int?
-    /// Bytes that the model was planned to take.
+    /// Bytes that the model was planned to take; nil for a model without a plan.
     public let planned: Int?
     /// Tokens that the conversation's caches have read; 0 without a conversation.
     public let tokens: Int

@@ -8,7 +8,7 @@ import Foundation
 /// 2. `Model` in the app's main bundle: add the package's `Model` folder to the app
 ///    target as a folder reference, because a Swift package can only contain resources from
 ///    inside a target's folder;
-/// 3. `Model` next to `Sources`, in builds that run where they were compiled;
+/// 3. `Model` next to `Sources`, in debug builds that run where they were compiled;
 /// 4. the folder `fetched` that the caller passes.
 package enum ModelFolder {
     /// - Parameters:

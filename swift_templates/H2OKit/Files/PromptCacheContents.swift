@@ -4,12 +4,13 @@ import MLXLMCommon
 
 /// The arrays and the header of a file in mlx-lm's layout.
 ///
-/// Member j of the state of cache i is named `"i.j"`. If it is not an array but a number, a text or
-/// null, it is in the header: `"2.k.0"` is the name of the member, `"2.k.1"` its value. If cache i
-/// is a list, `"i.j.0"` is the state of its cache j, and `"i.j.1"` the name of that cache's class.
-/// The header also contains the caller's strings as `"0.key"`, and the class name of cache i as
-/// `"1.i"`. Files of mlx-lm 0.31 and earlier can be read too. In their header, all numbers and texts
-/// come before the caller's strings and the class names.
+/// Member j of the state of cache i is the array `"i.j"`. If the member is a number, a text or
+/// null, the array contains its value, and the header has its kind: `"2.k.0"` is the name of the
+/// array, and `"2.k.1"` is `scalar`, `string` or `none`. If cache i is a list, `"i.j.0"` is the
+/// state of its cache j, and `"i.j.1"` the name of that cache's class. The header also contains the
+/// caller's strings as `"0.key"`, and the class name of cache i as `"1.i"`. Files of mlx-lm 0.31
+/// and earlier can be read too. In their header, all numbers and texts come before the caller's
+/// strings and the class names.
 struct PromptCacheContents {
     /// A member of a state that is not an array.
     enum Scalar {

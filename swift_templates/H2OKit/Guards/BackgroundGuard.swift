@@ -190,7 +190,8 @@ public final class BackgroundGuard: @unchecked Sendable {
         resume()
     }
 
-    /// Keeps long steps from beginning until ``open()`` or ``activate()``.
+    /// Keeps long steps from beginning until ``activate()``, except with
+    /// ``allowInBackground()``.
     package func deactivate() { condition.withLock { isInactive = true } }
 
     /// Lets long steps begin: the app is fully in the foreground.

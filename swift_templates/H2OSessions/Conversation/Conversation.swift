@@ -12,11 +12,11 @@ package actor Conversation: MemoryHolder {
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
 
-    /// Empty before the first reply.
+    /// Empty until something is read.
     var caches = [any KVCache]()
     /// The folder of the caches' archives; nil for archives in memory.
     var archive: ConversationFolder?
-    /// nil before the first reply.
+    /// nil until something is read.
     var state: ConversationState?
     /// The digest of the instructions, tools and options with which the last messages were read.
     var opening: TranscriptChain.Head?
@@ -214,8 +214,8 @@ package actor Conversation: MemoryHolder {
         }
     }
 
-    /// Reads the existing part of a reply that continues. If the prompt begins a thought, ends the
-    /// thought.
+    /// Adds the existing part of a reply that continues to the unread tokens. If the prompt begins
+    /// a thought, first ends the thought.
     ///
     /// - Parameter index: the reply's index in the transcript
     private func readBeginning(of reply: H2OMessage?, at index: Int) {
@@ -235,7 +235,7 @@ package actor Conversation: MemoryHolder {
     /// Ends a turn of the model: removes its thoughts from the caches, if later turns are without
     /// them, and keeps a snapshot.
     private func endTurn() async {
-        // In the background, the next turn removes the thoughts.
+        // This is not possible in the background; the next turn then removes the thoughts.
         if !loaded.platform.background.isClosed { try? await dropThoughts() }
         await keepSnapshot()
     }
@@ -259,7 +259,8 @@ package actor Conversation: MemoryHolder {
         (beforeThoughts, hasThoughts) = (nil, false)
     }
 
-    /// Continues from the snapshot with most of the transcript's messages, if there is one.
+    /// Continues from the snapshot with most of the transcript's messages. Without a snapshot, the
+    /// whole transcript must be read.
     private func returnTo(_ chain: TranscriptChain) async throws {
         leave()
         let nearest = try await onGPU {
@@ -399,7 +400,7 @@ extension Conversation {
 }
 
 extension Conversation {
-    /// The state from which the conversation continues; nil before the first reply.
+    /// The state from which the conversation continues; nil until something is read.
     var head: ConversationHead? {
         state.map { ConversationHead(state: $0, caches: caches, archive: archive) }
     }

@@ -39,8 +39,9 @@ struct PromptFormat {
             messages: transcript.map(\.withoutThoughts))
     }
 
-    /// The tokens of two transcripts whose first messages differ. Their common beginning is the
-    /// system prompt, with tools and the template's special tokens around it. nil without a template.
+    /// The tokens of two transcripts with different messages of the user. Their common beginning is
+    /// the system prompt, with tools and the template's special tokens around it. nil without a
+    /// template.
     private func openings(_ transcript: [H2OMessage]) throws -> [[Int]]? {
         let system = Array(transcript.prefix { $0.role == .system })
         let prompts = try ["a", "0"].compactMap { try render(system + [.user($0)]) }
@@ -119,8 +120,8 @@ struct PromptFormat {
     /// The next tokens to read, after the tokens that the caches have read.
     struct Following {
         let tokens: [Int]
-        /// The number of tokens to remove from the end of the unread tokens: those that begin a
-        /// reply, if a message follows instead.
+        /// The number of tokens to remove from the end of the unread tokens. These tokens begin a
+        /// reply, but another message follows instead.
         var replaced = 0
     }
 

@@ -18,7 +18,7 @@ struct Reply {
     let begun: Duration
 
     /// - Parameters:
-    ///   - prompt: the tokens at the end of the prompt
+    ///   - prompt: the text of the tokens at the end of the prompt
     ///   - transcript: the messages before the reply
     init(
         _ context: ModelContext, tools: [H2OToolDefinition], options: H2OSession.Options,

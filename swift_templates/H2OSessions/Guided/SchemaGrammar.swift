@@ -2,7 +2,7 @@
 /// that it describes.
 struct GrammarPart {
     let text: String
-    /// Bytes of the shortest text, without those of ``rules``.
+    /// Bytes of the shortest text, not counting the texts of ``rules``.
     var bytes = 0.0
     /// How often the shortest text contains each rule of the schema, by the rules' numbers.
     var rules = [Int: Double]()
@@ -12,7 +12,7 @@ struct GrammarPart {
 
     /// The length of the shortest text, in bytes.
     ///
-    /// - Parameter lengths: those of the rules
+    /// - Parameter lengths: the length of each rule's shortest text, by the rule's number
     func length(_ lengths: [Double]) -> Double {
         rules.reduce(bytes) { $0 + $1.value * lengths[$1.key] }
     }
@@ -71,8 +71,7 @@ struct GrammarPart {
     static let charactersBeyondASCII = #"\u00A0-\uD7FF\uE0A0-\U0010FFFF"#
 
     /// The rules that every grammar has. They describe JSON without spaces, except for one space
-    /// after a comma or colon. `bytes` is the length of a text of the rule: for rules without a
-    /// longest text the shortest length, for others the longest.
+    /// after a comma or colon. `bytes` is at least the length of the rule's shortest text.
     fileprivate static let commonRules: [String: (body: String, bytes: Double)] = [
         "any": ("string | number | boolean | null | array | object", 2),
         "array": (#""[" (any (comma any)*)? "]""#, 2),
@@ -100,10 +99,11 @@ final class SchemaGrammar {
     private(set) var steps = 0
     /// The alternatives of each rule, by its number.
     private var rules = [[GrammarPart]]()
-    /// The numbers of each place's rules: those for parts of the place, then the rule for all of it.
+    /// The numbers of the rules for each place in the schema. The last rule is for the whole place,
+    /// the others are for its parts.
     private var places = [(path: [String], rules: [Int])]()
 
-    /// The sets of characters in patterns so far, by their expressions.
+    /// The character sets of the patterns so far, by their regular expressions.
     var sets = [String: GrammarPart]()
 
     /// The steps of work for a schema inside the schema, for a byte of the grammar (which the engine
@@ -131,7 +131,7 @@ final class SchemaGrammar {
 
     /// Adds a rule for one of several parts, and returns a reference to the rule.
     ///
-    /// - Parameter number: that of a reserved rule; nil for a new rule
+    /// - Parameter number: the number of a reserved rule; nil for a new rule
     @discardableResult
     func rule(_ ways: [GrammarPart], _ number: Int? = nil) throws -> GrammarPart {
         let number = number ?? reserve()
@@ -153,7 +153,7 @@ final class SchemaGrammar {
 
     /// Elements or members in their order, each as often as its counts say, with commas between them.
     func list(_ items: [(part: GrammarPart, counts: ClosedRange<Int>)]) throws -> GrammarPart {
-        // The possible texts from an item on: `first` if nothing is before it, `more` if something is.
+        // The possible texts from an item on: `first` if no item is before it, `more` if one is.
         var (first, more) = ([GrammarPart.nothing], GrammarPart.nothing)
         for (part, counts) in items.reversed() where counts.upperBound > 0 {
             let part = try rule([part])
@@ -245,7 +245,7 @@ final class SchemaGrammar {
 }
 
 extension ClosedRange<Int> {
-    /// The counts of the other elements after some.
+    /// The counts of the elements that follow the first `count` elements.
     func without(_ count: Int) -> ClosedRange<Int> {
         Swift.max(0, lowerBound - count)
             ... (upperBound == .max ? .max : Swift.max(0, upperBound - count))

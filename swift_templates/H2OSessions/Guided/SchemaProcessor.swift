@@ -18,7 +18,8 @@ package struct SchemaProcessor: LogitProcessor {
     private var tokensLeft: Int?
     /// The number of tokens until the processor looks for the shortest end again.
     private var pause = 0
-    /// The tokens that end the reply, as soon as there is no room for more.
+    /// The remaining tokens of the reply, as soon as there is no room for other tokens; nil before
+    /// that.
     private var way: ArraySlice<Int>?
 
     /// The number of tokens to keep in reserve, because one more token of the model's choice can make
@@ -104,7 +105,7 @@ package struct SchemaProcessor: LogitProcessor {
         if room < reserve { way = end[...] } else { pause = room / reserve - 1 }
     }
 
-    /// Finds tokens that end the reply soon.
+    /// Returns at most `most` tokens, with which the reply ends soon.
     private func wayToEnd(atMost most: Int) throws -> [Int] {
         let here = grammar.count
         var way = [Int]()
@@ -139,9 +140,10 @@ private struct ClosingTokens {
         others = ([","] + begins).compactMap(tokenizer.convertTokenToId)
     }
 
-    /// The allowed token that closes an open string, array or object or, if none of these is allowed,
-    /// the first allowed token. If both brackets are allowed, the place is inside a string, where
-    /// they close nothing.
+    /// The token that ends the reply, if it is allowed. Otherwise an allowed token that closes an
+    /// open string, array or object, or separates or begins values, in this order. Otherwise the
+    /// first allowed token. If both brackets are allowed, the place is inside a string, where they
+    /// close nothing.
     func next(of allowed: [UInt32]?) -> Int {
         guard let allowed else { return end }
         let closers = brackets.allSatisfy(allowed.allows) ? quote : brackets + quote

@@ -5,7 +5,8 @@ import Foundation
 enum SchemaLimits {
     /// Bytes of the schema's text.
     static let bytes = 256 << 10
-    /// The greatest depth of brackets in the text, and of rules for texts that begin alike.
+    /// The greatest depth of brackets in the text, of groups in a pattern, and of rules for texts
+    /// that begin alike.
     static let nesting = 48
     /// Schemas in one `anyOf`, `oneOf` or `prefixItems`.
     static let ways = 256
@@ -13,7 +14,7 @@ enum SchemaLimits {
     static let count = 65536
     /// Characters of one `pattern`.
     static let pattern = 1024
-    /// Bytes of the shortest reply that any part requires.
+    /// Bytes of the shortest text of any part of the schema.
     static let reply = 1 << 20
     /// Steps of work to convert the schema to a grammar.
     static let work = 1 << 20
@@ -25,7 +26,7 @@ struct SchemaReader {
     private let grammar: SchemaGrammar
     /// Schemas that are not read yet, and the numbers of their rules.
     private var waiting: ArraySlice<(schema: SchemaNode, rule: Int)>
-    /// The numbers of the rules of schemas that a reference names, by their paths.
+    /// The number of the rule for each schema that a reference names, by the schema's path.
     private var rules: [[String]: Int]
 
     /// Reads a whole schema, with all schemas that its references name.

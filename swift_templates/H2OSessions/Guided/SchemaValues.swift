@@ -8,7 +8,7 @@ struct NumberRange {
     /// The numbers without their sign, in units of the last decimal.
     private let range: ClosedRange<Int>
 
-    /// The most digits of a number; a `Double` represents all of them exactly.
+    /// The largest number, in units of the last decimal; a `Double` represents it exactly.
     private static let largest = power(15) - 1
 
     /// The numbers that a node of type `number` or `integer` allows.
@@ -69,7 +69,8 @@ struct NumberRange {
     ///   - digits: the digits as a number, without the point
     ///   - left: the most decimals that may follow; nil for digits before the point
     private func rest(_ digits: Int, _ left: Int?) throws -> GrammarPart? {
-        // The numbers that begin with the digits, for each number of further digits before the point.
+        // `counts` are the numbers of further digits before the point with which all numbers are in
+        // the range. `isPartly` says whether only some are in it for another number of digits.
         var (counts, isPartly, count) = ([Int](), false, 0)
         var unit = Self.power(left ?? decimals)
         repeat {

@@ -97,8 +97,9 @@ package final class LoadedModel: @unchecked Sendable {
             root: platform.snapshots, room: { self.snapshotRoom(taken: $0) })
     }
 
-    /// The bytes of memory that a conversation's snapshots may take: the free memory minus the plan
-    /// of the model and its caches, and minus a reserve. nil if the system does not report it.
+    /// The bytes of memory that a conversation's snapshots may take: the bytes that they take now
+    /// and the free memory, minus the part of the plan that is not in use yet, and minus a reserve.
+    /// nil if the system does not report the free memory.
     ///
     /// - Parameter taken: the bytes that the snapshots take now
     package func snapshotRoom(taken: Int) -> Int? {

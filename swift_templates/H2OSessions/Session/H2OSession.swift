@@ -38,7 +38,7 @@ public actor H2OSession {
     ///
     /// - Parameters:
     ///   - prompt: the message
-    ///   - options: options that replace the session's
+    ///   - options: options that replace the session's own
     /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The
     ///   conversation is then unchanged.
     public func respond(to prompt: String, options: Options? = nil) async throws -> Response {
@@ -66,7 +66,7 @@ public actor H2OSession {
     ///
     /// - Parameters:
     ///   - prompt: the message
-    ///   - options: options that replace the session's
+    ///   - options: options that replace the session's own
     /// - Returns: parts of the reply, the last one ``Part/usage(_:)``. The stream throws the same
     ///   errors as ``respond(to:options:)-(String,_)``.
     public nonisolated func streamResponse(
@@ -87,7 +87,7 @@ public actor H2OSession {
     /// the end of the app. The session first reads the reply again if necessary. The model does not
     /// think again: if the reply was cut off after its thoughts, the model writes the answer.
     ///
-    /// - Parameter options: options that replace the session's
+    /// - Parameter options: options that replace the session's own
     /// - Returns: the parts that follow the existing ones. The stream throws
     ///   ``H2OSessionError/emptyPrompt`` if the last message is not a reply.
     public nonisolated func continueResponse(
@@ -369,7 +369,7 @@ extension H2OSession {
     /// Replaces the last reply by a new one to the same message. With sampling, the new reply may
     /// differ.
     ///
-    /// - Parameter options: options that replace the session's
+    /// - Parameter options: options that replace the session's own
     /// - Returns: the same parts as ``streamResponse(to:options:)-(String,_)``
     public nonisolated func regenerate(
         options: Options? = nil

@@ -6,11 +6,11 @@ enum DurableFile {
     /// Sixty-four zeros, which are in the place of the digest while it is computed.
     static let placeholder = String(repeating: "0", count: 64)
 
-    /// Writes a file under a temporary name, replaces ``placeholder`` in the header by the digest,
-    /// waits until the file is on the medium, and renames it.
+    /// Writes a file under a temporary name, replaces ``placeholder`` in the header with the
+    /// digest, waits until the file is on the medium, and renames it.
     ///
     /// - Parameters:
-    ///   - file: its name ends in .safetensors; an existing file is replaced at once
+    ///   - file: its name ends in .safetensors; an existing file is replaced atomically
     ///   - field: the key of the digest in the header
     ///   - write: writes the file at the URL that it receives
     /// - Throws: the error of `write`, `H2OCacheError.damaged` or an error of the file system

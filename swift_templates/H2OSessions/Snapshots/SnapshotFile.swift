@@ -21,7 +21,7 @@ package enum SnapshotFile {
     package struct Computed: @unchecked Sendable {
         fileprivate let contents: H2OCacheFile.Computed
 
-        /// - Parameter file: its name ends in .safetensors; an existing file is replaced at once
+        /// - Parameter file: its name ends in .safetensors; an existing file is replaced atomically
         /// - Throws: an error of writing
         package func write(to file: URL) throws {
             try DurableFile.write(to: file, digest: name(.digest)) { try contents.write(to: $0) }
@@ -132,7 +132,7 @@ package enum SnapshotFile {
 
 /// A snapshot in a file.
 final class StoredSnapshot {
-    /// The folder of the file, which is deleted with this object; nil for a file of a saved
+    /// The folder of a file that is deleted with this object; nil for a file of a saved
     /// conversation, which is not deleted.
     private let folder: ConversationFolder?
     private let file: URL

@@ -5,9 +5,9 @@ import H2OKit
 /// end of a turn. After an edit, the conversation continues from a snapshot and reads only later
 /// messages again. A snapshot takes as many bytes as the caches in the plan.
 public struct H2OSnapshotLimits: Hashable, Sendable {
-    /// In memory.
+    /// Bytes of the snapshots in memory.
     public var memory: Int
-    /// In files, which contain older snapshots and are deleted with the conversation.
+    /// Bytes of the older snapshots, in files that are deleted with the conversation.
     public var files: Int
 
     public init(memory: Int = 128 << 20, files: Int = 512 << 20) {
@@ -92,7 +92,8 @@ package struct SnapshotStore: @unchecked Sendable {
     ///
     /// - Parameters:
     ///   - tokens: the number of tokens that the conversation has read, to move all snapshots
-    ///     except the one that shares its buffers; nil to move only those above the limit in memory
+    ///     except the one that shares the conversation's buffers; nil to move only those above the
+    ///     limit in memory
     ///   - planned: bytes of memory that the plan contains for the newest snapshot, in addition to
     ///     the limit
     /// - Returns: nil if no snapshot should move

@@ -95,7 +95,7 @@ extension MLXFast {
         public var groupSize: Int
         /// The dtype of keys and values.
         public var dtype: DType
-        /// The end of the archive in its files; nil if it was in memory.
+        /// Identifies the archive's segments in files; nil if the archive was in memory.
         public var mark: Mark?
 
         public init(

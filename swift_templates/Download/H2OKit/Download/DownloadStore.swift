@@ -38,7 +38,8 @@ package struct DownloadStore: Sendable {
     }
 
     /// Creates the folder for pieces, excluded from backups. Copies into it the files that an
-    /// earlier version of the model, which is on the device, has too.
+    /// earlier version of the model, which is on the device, has too. Deletes the incomplete
+    /// folders of other versions.
     ///
     /// - Throws: an error of the file system
     package func prepare() throws {

@@ -225,7 +225,7 @@ package struct ModelPiece: Hashable, Sendable {
     package let path: String
     /// The first byte in the file.
     package let offset: Int
-    /// Bytes.
+    /// Bytes of the piece.
     package let count: Int
     /// Bytes of the file.
     package let fileSize: Int
