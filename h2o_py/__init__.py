@@ -4,7 +4,7 @@
     h2o_py.install_routing()
     caches = h2o_py.make_h2o_cache(model, h2o_py.H2OConfig(max_size=512))
 
-Importing this package imports neither mlx nor mlx_lm; using its parts does.
+Importing this package does not import mlx or mlx_lm. The first use of a function or class does.
 """
 
 from __future__ import annotations

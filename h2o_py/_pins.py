@@ -13,7 +13,7 @@ VERSIONS = {
 
 
 def wrong_mlx() -> str | None:
-    """Return a message if another mlx than the required one is installed; else None."""
+    """Return a message if the installed mlx is not the required version; else None."""
     try:
         installed = metadata.version("mlx")
     except metadata.PackageNotFoundError:

@@ -257,7 +257,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def row_format(self) -> RowFormat:
-        """How rows are stored; for quantized rows, `dtype` is that of the first keys."""
+        """How rows are stored; for quantized rows, `dtype` is the dtype of the first keys."""
         return dataclasses.replace(self._row_format, dtype=self._layer.dtype)
 
     @property
@@ -434,7 +434,7 @@ vars(mlx_lm_cache)[H2OKVCache.__name__] = H2OKVCache
 class QuantizedH2OKVCache(H2OKVCache):
     """`H2OKVCache` whose rows are quantized once, when they are written.
 
-    Words, scales and biases are those of `mx.quantize`. Attention reads them without
+    Words, scales and biases are in the format of `mx.quantize`. Attention reads them without
     unpacking rows, and eviction moves no row. The class has no attribute `bits`, because mlx_lm
     would treat a cache with this attribute as its own quantized cache.
 

@@ -28,7 +28,7 @@ from h2o_py.policy_fields import (
 class H2ORecall(RecallSettings):
     """The settings of recall, which brings evicted rows back from an archive.
 
-    The settings are those of `h2o_py.policy_fields.RecallSettings`.
+    `h2o_py.policy_fields.RecallSettings` documents the settings.
 
     Raises:
         H2OConfigError: a value is not allowed.
@@ -95,8 +95,8 @@ class H2OConfig(PolicySettings):
     row's score divided by the largest score of its head, plus `novelty` times the row's
     novelty. Rows that no budget claims hold heavy hitters too.
 
-    The settings are those of `h2o_py.policy_fields.PolicySettings`, and `recall`, an
-    `H2ORecall` or None, which is the default.
+    `h2o_py.policy_fields.PolicySettings` documents the settings. In addition, `recall` is an
+    `H2ORecall`, or None for no recall, which is the default.
 
     Raises:
         H2OConfigError: a value is not allowed, or the budgets leave nothing to evict.

@@ -39,11 +39,11 @@ def routed_attention(
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """mlx_lm's `scaled_dot_product_attention`, or the cache's own attention if it has one.
+    """Compute attention, with the cache's own method if it has one; replaces mlx_lm's function.
 
     A cache whose `awaited` is a pair of weak references to these keys and values computes the
     attention itself, by its `attend`. A cache with `update_scores` receives the logits, float32
-    [B * Hq * L, N]. For every other cache, mlx_lm's own function runs.
+    [B * Hq * L, N]. For every other cache, mlx_lm's own function computes it.
 
     Args:
         queries: [B, Hq, L, Dk].

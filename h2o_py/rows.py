@@ -21,7 +21,7 @@ class RowFormat:
     """Bits of keys and values; 16 keeps their dtype.
 
     Quantized rows hold MLX's affine triples: words, scales and biases of the key, then
-    those of the value, as 32-bit words. With `recent_bits` the newest `recent_budget` tokens
+    of the value, as 32-bit words. With `recent_bits` the newest `recent_budget` tokens
     are in a ring at that precision, and all others in a pool at `key_bits` and `value_bits`.
 
     Args:

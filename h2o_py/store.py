@@ -75,7 +75,7 @@ def load_cache(
 
     Raises:
         H2OFileError: the file cannot be read, is damaged, or has another kind or version; or
-            its archive is in files, and `store` is missing or another folder.
+            its archive is in files, and `store` is missing or is not the archive's folder.
         H2OStateError: a cache in it is damaged.
 
     """

@@ -3,8 +3,8 @@
     python -m studies.pages
 
 The programs that measured the figures are in earlier commits: `git show eff7b2a1:studies` shows
-those of the comparisons, and `git show d18b0485:studies/tiny_lm` the program that trained and
-measured the bundled models.
+the programs of the comparisons, and `git show d18b0485:studies/tiny_lm` shows the program that
+trained and measured the bundled models.
 """
 
 from __future__ import annotations

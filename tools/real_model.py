@@ -146,7 +146,7 @@ def bits_of_weights(weights: dict[str, mx.array]) -> dict[str, int]:
 
 
 def dequantized(weights: dict[str, mx.array], bits: dict[str, int]) -> dict[str, mx.array]:
-    """Return all weights in float32, those of quantized layers without scales and biases."""
+    """Return all weights in float32; quantized layers lose their scales and biases."""
     dense = {
         name: tensor.astype(mx.float32)
         for name, tensor in weights.items()

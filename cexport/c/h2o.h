@@ -115,8 +115,8 @@ int mlx_fast_scaled_dot_product_attention_quantized_with_scores(
     const mlx_stream s);
 
 /* The error of the last call on this thread: its code, and named values for its message. The
- * code is "" if the call succeeded or its error has no code. Codes are those of
- * h2o::CacheError and of h2o::ArchiveError; an ArchiveError has the values `path` and `error`
+ * code is "" if the call succeeded or its error has no code. It is a code
+ * of h2o::CacheError or h2o::ArchiveError; an ArchiveError has the values `path` and `error`
  * (errno or 0). The texts are valid until the next call on this thread. */
 const char* mlx_h2o_error_code(void);
 size_t mlx_h2o_error_values(void);             /* number of values */
@@ -168,9 +168,9 @@ int mlx_h2o_layer_cache_write(
     const mlx_stream s);
 
 /* Computes the attention [B, Hq, L, Dv] of new tokens over the rows in use, and chooses the next
- * row to evict. First writes `keys` and `values`; if they are null, the new tokens are those of
- * the last write. queries [B, Hq, L, Dk]; mask_mode "" or "causal"; mask_arr broadcastable to
- * [B, Hq, L, N]; sinks [Hq]. */
+ * row to evict. First writes `keys` and `values`; if they are null, the new tokens are the
+ * tokens of the last write. queries [B, Hq, L, Dk]; mask_mode "" or "causal"; mask_arr
+ * broadcastable to [B, Hq, L, N]; sinks [Hq]. */
 int mlx_h2o_layer_cache_attend(
     mlx_array* out,
     const mlx_h2o_layer_cache cache,

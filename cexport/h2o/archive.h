@@ -33,7 +33,8 @@ class Archive {
   const Recall& recall() const {
     return recall_;
   }
-  /// Number of positions so far (T); the limit has dropped those below `first`.
+  /// Number of positions so far (T); the limit has dropped positions below
+  /// `first`.
   int length() const {
     return length_;
   }

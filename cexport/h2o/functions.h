@@ -89,7 +89,7 @@ Ledger make_ledger(
     const CacheConfig& config,
     mx::StreamOrDevice s = {});
 
-/// The buffers of a cache; those of quantized rows are uint32.
+/// The buffers of a cache; buffers of quantized rows have the dtype uint32.
 struct Rows {
   mx::array pool;                               ///< [B, Hkv, capacity, row]
   std::optional<mx::array> ring = std::nullopt; ///< the same, if the format has a ring

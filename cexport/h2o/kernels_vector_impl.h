@@ -71,7 +71,7 @@ H2O_INLINE IntVector not_zero(const uint8_t* p) {
   return __builtin_convertvector(bytes, IntVector) != 0;
 }
 
-/// float16 to float32 by moving the exponent; infinities and NaN stay what they are.
+/// float16 to float32 by moving the exponent; infinities and NaN do not change.
 H2O_INLINE Vector widen_half(const Float16* p) {
   HalfWords words;
   std::memcpy(&words, p, sizeof(words));

@@ -38,7 +38,7 @@ inline constexpr const char* numbers = "damaged_numbers";     // part
 } // namespace cache_codes
 
 /// A notice that a cache continues without scores or recall, to show once in a process. Its
-/// code is that of the archive's failure, or one of notice_codes or cache_codes.
+/// code is one of archive_codes, notice_codes or cache_codes.
 using CacheNotice = ArchiveFailure;
 
 namespace notice_codes {
@@ -107,9 +107,9 @@ class LayerCache {
       bool copy = false,
       mx::StreamOrDevice s = {});
 
-  /// Keys and values of all rows in use, [B, Hkv, N, D], followed by those of tokens that
-  /// `attend` has not written yet. Attention that does not pass through the cache reads
-  /// these. Call it only after a write.
+  /// Keys and values of all rows in use, [B, Hkv, N, D], followed by the keys and values
+  /// of tokens that `attend` has not written yet. Attention that does not pass through the
+  /// cache reads these arrays. Call it only after a write.
   std::pair<mx::array, mx::array> fetch(mx::StreamOrDevice s = {}) const;
 
   /// Attention [B, Hq, L, Dv] of the tokens just written, in the dtype of the queries.
@@ -136,7 +136,7 @@ class LayerCache {
   bool is_trimmable() const;
 
   /// Removes the newest `n` tokens; returns how many were removed, 0 after an eviction.
-  /// Scores of other rows keep what the queries of these tokens added.
+  /// The scores of other rows still contain the attention of these tokens.
   int trim(int n, mx::StreamOrDevice s = {});
 
   /// Makes the next write copy the rows, because other code still reads them.

@@ -65,7 +65,7 @@ ArchivedCache LayerCache::archived() {
 }
 
 /// Runs `work` and counts its time. Its inputs and the rows are evaluated first, so that
-/// their time does not count as recall's.
+/// their time is not counted.
 template <class Work>
 auto LayerCache::timed(std::vector<mx::array> arguments, Work work) {
   arguments.insert(arguments.end(), {rows_->pool, ledger_->victim});

@@ -276,8 +276,8 @@ void check_contents(const SavedCache& saved, const Ledger& ledger) {
   check_finite("key_sum", arrays[3], std::numeric_limits<float>::lowest());
 }
 
-/// Checks the arrays of the archive. For an archive in files, they are those of its
-/// newest tokens.
+/// Checks the arrays of the archive. For an archive in files, they contain only its newest
+/// tokens.
 void check_archived(const SavedCache& saved, const Parts& parts, int64_t value_dim) {
   const auto& [first, since, format, mark] = *saved.archive;
   std::vector<int> counts((saved.offset - first) / segment_tokens, segment_tokens);

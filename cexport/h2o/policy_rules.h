@@ -76,8 +76,8 @@ Recall recall_of(const Values& recall);
 /// Rows per KV head that recall may hold: all unprotected rows except one.
 int most_recall_rows(const Policy& policy);
 
-/// Rows per KV head that a recall chooses (M): as many as asked for, but at most those
-/// that it may hold.
+/// Rows per KV head that a recall chooses (M): as many as asked for, but at most as
+/// many as it may hold.
 int recall_rows(const Policy& policy, const Recall& recall);
 
 } // namespace h2o

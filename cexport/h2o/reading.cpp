@@ -14,8 +14,8 @@ namespace reading {
 /// segment.
 constexpr int64_t tile_bytes = 8 << 20;
 
-/// Keys [B, Hkv, n, Dk] in float32, and a bool array of those that are left out, which
-/// broadcasts to [B, Hkv, 1, n].
+/// Keys [B, Hkv, n, Dk] in float32, and a bool array that is true for keys to leave
+/// out, which broadcasts to [B, Hkv, 1, n].
 struct Keys {
   mx::array keys;
   std::optional<mx::array> left_out = std::nullopt;

@@ -126,8 +126,8 @@ class RelevanceOfHeads {
 mx::array relevance_in_operations(
     const Asking& asking, Archive& archive, mx::StreamOrDevice s);
 
-// Attention of a prompt's last tokens to all earlier tokens: those in the cache from its
-// rows, evicted ones from the archive.
+// Attention of a prompt's last tokens to all earlier tokens: tokens in the cache are read
+// from its rows, evicted tokens from the archive.
 
 struct Reading {
   mx::array out; ///< [B, Hq, a, Dv] in the dtype of the queries

@@ -68,14 +68,14 @@ bool share_rows(const mx::array& from, mx::array& to);
 void copy_rows(const mx::array& from, int length, mx::array& to);
 
 /// The dtype of a buffer of rows with this layout: uint32 for quantized rows, otherwise
-/// `dtype`, which is that of the vectors.
+/// `dtype`, the dtype of the vectors.
 mx::Dtype rows_dtype(const RowLayout& layout, mx::Dtype dtype);
 
 /// Elements of a row with this layout in a buffer of `dtype`.
 int row_width(const RowLayout& layout, mx::Dtype dtype);
 
-/// The dtype of keys and values in rows: their own if all rows are dense, else the
-/// format's.
+/// The dtype of keys and values in rows: the dtype of the rows if all are dense, else the
+/// dtype of the format.
 mx::Dtype vectors_dtype(const Rows& rows, const RowFormat& format);
 
 /// The layouts of keys of `key_dim` and values of `value_dim` in `dtype`. Throws

@@ -324,7 +324,7 @@ bool parse_manifest(const std::string& text, SegmentManifest& manifest) {
       manifest.segments.push_back(segment);
     }
   }
-  // Any text that was misread or has extra content differs from what is written again.
+  // A text that was misread, or has extra content, differs from the text of its manifest.
   return is_sound(manifest) && text_of(manifest) == text;
 }
 

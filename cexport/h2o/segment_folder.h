@@ -64,7 +64,7 @@ class SegmentFolder {
       bool may_wait);
 
   /// Reads the 256 keys, values or novelties of one head, which take `size` bytes.
-  /// Returns false if that fails, or if there is no such head or it has another size.
+  /// Returns false if that fails, or if there is no such head or the part has another size.
   bool read(int64_t serial, Part part, int64_t head, char* to, int64_t size);
 
   /// Removes the oldest segment.

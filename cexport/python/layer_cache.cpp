@@ -63,7 +63,7 @@ auto number(Get get) {
   };
 }
 
-/// Converts exceptions of the core to those of h2o_py.
+/// Converts exceptions of the core to exceptions of h2o_py.
 void translate(const std::exception_ptr& thrown, void*) {
   auto raise = [](const char* kind, const std::string& code, nb::dict values) {
     auto errors = nb::module_::import_("h2o_py.errors");

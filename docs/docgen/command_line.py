@@ -40,7 +40,7 @@ def sections() -> str:
 
 
 def walk(context: click.Context) -> Iterator[click.Context]:
-    """Yield the context of a command, and those of all visible commands below it."""
+    """Yield the contexts of a command and of all visible commands below it."""
     yield context
     if isinstance(context.command, click.Group):
         for name in context.command.list_commands(context):

@@ -77,7 +77,7 @@ def named(row: Mapping[str, Any], key: str) -> str:
 
 
 def values(row: Mapping[str, Any], columns: list[str]) -> list[str]:
-    """Write the other cells of a row."""
+    """Write the cells of a row in these columns."""
     return [cell(row.get(key, "")) for key in columns]
 
 

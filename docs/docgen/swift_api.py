@@ -31,7 +31,7 @@ class Declaration:
 
 @dataclass
 class TypeEntry:
-    """A type's own declaration and those of its members, in the order of the source."""
+    """The declarations of a type and of its members, in the order of the source."""
 
     name: str
     declared: Declaration | None = None

@@ -189,7 +189,7 @@ struct H2OQuery {
   }
 };
 
-/// The buffers of keys and values: those of the pool, then those of the ring.
+/// The buffers of keys and values, first of the pool and then of the ring.
 struct H2OAttentionRows {
   const device uchar* words[4];
   const device uchar* scales[4];

@@ -155,7 +155,7 @@ BITS, GROUP = 4, 64
 class RestOfLayer:
     """Projections and feed-forward of a layer, with 4-bit weights and float32 activations.
 
-    With 32 heads of 128 elements, sizes are those of Qwen3-4B: hidden states of 2560 and a
+    With 32 heads of 128 elements, the sizes are from Qwen3-4B: hidden states of 2560 and a
     feed-forward of 9728 elements. Other shapes scale them in proportion. Norms and activation
     functions are left out. Activations are float32, because MLX multiplies these on a CPU ten
     times faster than 16-bit activations; this makes the rest as fast as possible.

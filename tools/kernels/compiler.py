@@ -160,7 +160,7 @@ class Walk:
             yield from self.nodes(part, function, implicit=implicit)
 
     def place(self, place: dict[str, Any]) -> tuple[str, int]:
-        """Return a file and a line from clang's output; for a macro, those of its expansion."""
+        """Return a file and a line from clang's output; of a macro, where it is expanded."""
         result = self.file, self.line
         for source in (place.get("spellingLoc"), place.get("expansionLoc"), place):
             if source is None:

@@ -31,7 +31,7 @@ class HeldOut:
 
 
 def held_out(part: Part = "source", folder: Any = None) -> HeldOut:
-    """Read the held-out text beside the demo model, or in another folder with such files."""
+    """Read the held-out text beside the demo model, or the same files in another folder."""
     folder = packaged() if folder is None else folder
     text = held_out_text(part, folder)
     documents = tuple(part for part in text.split(BETWEEN_DOCUMENTS) if part.strip())

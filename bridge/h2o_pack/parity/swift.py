@@ -67,7 +67,7 @@ def prepare(package: Path) -> Host:
 def vendored(package: Path) -> Host:
     """Return the host of a package with Vendor/.
 
-    Raises UserError: Vendor/ was made for another host, or with edits of another h2o-pack.
+    Raises UserError: Vendor/ was made for another host, or with edits of another version.
     """
     record = lock.read(package)
     version, vendor = record.upstream_version, record.vendor

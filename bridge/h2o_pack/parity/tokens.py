@@ -105,10 +105,10 @@ def decided_by_rounding(
     """Turn a difference that rounding explains into a note; return other results unchanged.
 
     Rounding explains a difference if two things hold. Every row that Swift evicted ties with
-    the row that mlx-lm would evict. And Swift's logits equal those of the first run, which has
-    the model's own weights. With quantized rows, whose codes depend on rounding too, Swift's
-    logits may instead equal those of another run, or differ from the first run's by at most
-    MARGIN times as much as the other runs' do.
+    the row that mlx-lm would evict. And Swift's logits equal the logits of the first run, which
+    has the model's own weights. With quantized rows, whose codes depend on rounding too,
+    Swift's logits may instead equal the logits of another run, or differ from the first run by
+    at most MARGIN times the largest difference between the first run and the others.
 
     runs: pairs of a run and a function that compares Swift's answer with the run. Runs are made
     one by one, until they explain the difference.

@@ -54,9 +54,9 @@ MOST_BYTES = 200_000_000
 # nearly equal sums may be rounded to neighboring numbers.
 TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 
-# The largest allowed difference of scores. These are float32 for every dtype, and are computed
-# from logits, which are sums of up to some hundred products: so this is ten times the tolerance
-# of float32 outputs.
+# The largest allowed difference of scores. Scores are float32 for every dtype. They are
+# computed from logits, which are sums of up to some hundred products, so the tolerance is ten
+# times the tolerance of float32 outputs.
 SCORE_TOLERANCE = 1e-4
 
 # Cases with recall by name: the storage and the settings of recall. Few tokens of a chunk ask

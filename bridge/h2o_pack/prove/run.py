@@ -93,7 +93,7 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
 
 @contextmanager
 def package_of(options: Options, say: ProgressReporter) -> Iterator[tuple[Path, str]]:
-    """Yield a package, and why it has no Vendor/ ("" if it has).
+    """Yield a package, and why it has no Vendor/ ("" if it has one).
 
     It is the user's package, or a new one that is deleted afterwards.
     """
@@ -113,7 +113,7 @@ def package_of(options: Options, say: ProgressReporter) -> Iterator[tuple[Path, 
 
 
 def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressReporter) -> str:
-    """Fill Vendor/ for this system; return why this failed, "" if it did not."""
+    """Fill Vendor/ for this system; return why this failed, or ""."""
     from h2o_pack.vendoring.vendor import vendor
 
     if upstream is None:
@@ -130,7 +130,7 @@ def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressRepo
 def levels_of(
     package: Path, no_vendor: str, say: Callable[[str], None]
 ) -> tuple[ProvenLevel, ...]:
-    """Run the levels that this package and machine support; the others say why they did not.
+    """Run the levels that package and machine support; return for the others why they did not.
 
     no_vendor: why the package has no Vendor/.
     """

@@ -7,10 +7,10 @@
 #include "../functions.h"
 #include "../row_layout.h"
 
-/// The functions that the primitives' eval_gpu calls. They have the results of eval_cpu
-/// and do not wait for the GPU. Arguments are already checked. `supports` says which
-/// arguments the kernels can handle; fallback.h handles the others. In a build without
-/// Metal each function throws std::logic_error.
+/// The functions that the primitives' eval_gpu calls. They compute the same results
+/// as eval_cpu and do not wait for the GPU. Arguments are already checked. `supports` says
+/// which arguments the kernels can handle; fallback.h handles all others. In a build
+/// without Metal each function throws std::logic_error.
 namespace h2o::metal {
 
 /// The properties of a call that decide whether our kernels can handle it.

@@ -117,9 +117,10 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ) -> Preset:
         """Return the preset with a user's changes; an empty value or 0 changes nothing.
 
-        experiments: ids of the experiments to run. seeds: also replace those of experiments.
-        changes: values of fields of every experiment and group. Raises UserError: an experiment
-        or a contender is unknown, or a budget is neither a number of rows nor a share.
+        experiments: ids of the experiments to run. seeds: these also replace the seeds of
+        experiments. changes: values of fields of every experiment and group. Raises UserError:
+        an experiment or a contender is unknown, or a budget is neither a number of rows nor a
+        share.
         """
         ids = [experiment.id for experiment in self.experiments]
         for name in experiments:

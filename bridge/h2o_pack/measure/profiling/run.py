@@ -121,7 +121,7 @@ def profile_model(
 def _read(model: Any, piece: list[int], watch: attention.Watch) -> None:
     """Read a sample in chunks of equal length.
 
-    They have more than one token each: mlx_lm's ring caches keep such chunks in order.
+    Each has more than one token, because mlx_lm's ring caches keep only such chunks in order.
     """
     caches = make_prompt_cache(model)
     attention.record(caches, watch)

@@ -280,7 +280,7 @@ def _logits(
     *,
     low_bias_hides: bool = False,
 ) -> mx.array:
-    """Logits, float32 [B, Hq, L, N]; those of hidden rows are the lowest finite float."""
+    """Logits, float32 [B, Hq, L, N]; the lowest finite float for hidden rows."""
     group = queries.shape[1] // keys.shape[1]
     wide = mx.repeat(keys.astype(mx.float32), group, axis=1)
     logits = (scale * queries.astype(mx.float32)) @ wide.swapaxes(2, 3)

@@ -216,7 +216,7 @@ class Ballot:
 class PromptChoice:
     """The votes that the caches of one conversation share to choose positions together.
 
-    A copy of the caches may share it too: a layer that votes again, or after another number of
+    A copy of the caches may share it too: a layer that votes again, or for another number of
     tokens, opens a new ballot. Each cache keeps its ballot until the votes are counted.
     """
 
@@ -437,7 +437,7 @@ def _with_rows(rows: Rows, archive: Archive, source: mx.array, row_format: RowFo
 
 
 def _with_entries(ledger: Ledger, archive: Archive, source: mx.array, held: mx.array) -> Ledger:
-    """Replace ledger entries by those of archived rows, which have novelty but no scores."""
+    """Replace entries by entries of archived rows, which have a novelty but no score."""
     came = source >= 0
     novelty = archive.rows(archive.first, archive.length)[2]
     novelty = mx.take_along_axis(novelty, mx.maximum(source - archive.first, 0), axis=2)
