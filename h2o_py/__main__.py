@@ -25,7 +25,7 @@ EXCLUDED = ("max_kv_size", "kv_bits", "draft_model", "prompt_cache_file")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit status (2: wrong usage, 6: another mlx)."""
+    """Run the command; returns the exit status (2: wrong usage, 6: wrong version of mlx)."""
     name = arguments[0] if arguments else ""
     if name in ("-h", "--help"):
         print(USAGE)  # noqa: T201

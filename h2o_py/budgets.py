@@ -34,7 +34,7 @@ _LEAST = {"heavy_budget": 0, "recent_budget": 1, "max_size": 1}
 
 @dataclasses.dataclass(frozen=True)
 class LayerBudget:
-    """The rows of one layer for heavy hitters and for the newest tokens, and its `max_size`.
+    """How many rows a layer has for heavy hitters and for the newest tokens; its `max_size`.
 
     max_size: None to use the common `max_size`.
     """
@@ -70,8 +70,8 @@ class Budgets:
     def config_of(self, layer: int, common: H2OConfig) -> H2OConfig:
         """Return the common configuration with this layer's budgets.
 
-        A layer that `recall` does not list gets no recall, unless the configuration lists
-        the layers itself.
+        A layer that `recall` does not list gets no recall, unless `common.recall` itself lists
+        layers.
 
         Raises:
             H2OConfigError: the budgets do not fit into the layer's rows; `where` names the
@@ -92,7 +92,7 @@ class Budgets:
             raise
 
     def sizes(self, common: int) -> set[int]:
-        """Return the different `max_size` of all layers, given the common one."""
+        """Return the layers' `max_size`; `common` is for layers that have none of their own."""
         return {(budget and budget.max_size) or common for budget in self.layers}
 
     def check_layers(self, evicting: list[bool], family: str) -> None:

@@ -252,7 +252,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def max_size(self) -> int:
-        """C, the rows that a KV head may keep."""
+        """C, how many rows a KV head may keep."""
         return self.config.max_size
 
     @property
@@ -271,7 +271,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return int(self._layer.length)
 
     def size(self) -> int:
-        """Tokens whose keys and values are kept."""
+        """Number of tokens whose keys and values are kept."""
         return min(self.length, self.max_size)
 
     def empty(self) -> bool:

@@ -121,7 +121,7 @@ class H2OConfig(PolicySettings):
 
     @property
     def recall_rows(self) -> int:
-        """Rows per KV head that a recall chooses (M); 0 without recall or without room."""
+        """Rows per KV head that a recall chooses (M); 0 without recall, or if none is left."""
         return int(vars(self)["_recall_rows"])
 
     @classmethod

@@ -121,9 +121,9 @@ def cache_write(
 
     If C rows are in use, a single token overwrites the row `victim`. Otherwise tokens are
     written behind the rows in use, and the buffer grows in steps of 256 rows. With a ring, a
-    single token takes the slot of the oldest recent token, which moves to the pool; if the pool
-    is full, it overwrites the victim. Several tokens are written behind the ring until their
-    attention is computed.
+    single token takes the slot of the oldest recent token, which moves to the pool; in a full
+    pool, the moved token overwrites the victim. Several tokens are written behind the ring
+    until their attention is computed.
 
     Args:
         rows: the rows of the cache, or None while it is empty. Buffers are written in place
@@ -135,7 +135,7 @@ def cache_write(
         offset: tokens seen before.
         config: the policy.
         copy: whether to write to copies of the buffers.
-        row_format: how rows are stored; quantizes what is written.
+        row_format: how rows are stored.
 
     Returns:
         The rows with the tokens in them.

@@ -76,10 +76,11 @@ class PolicySettings:
     """The settings of a policy. A default that depends on others is None until completed.
 
     Args:
-        max_size: Rows that a KV head may keep (C).
-        sink_size: Positions below this are never evicted. Default: 4.
-        heavy_budget: Rows for heavy hitters. Default: half of `max_size`.
-        recent_budget: The newest positions, never evicted. Default: the rows that are left.
+        max_size: How many rows a KV head may keep (C).
+        sink_size: How many of the first positions are never evicted. Default: 4.
+        heavy_budget: How many rows are for heavy hitters. Default: half of `max_size`.
+        recent_budget: How many of the newest positions are never evicted. Default: all
+            other rows.
         score: How the attention that a row receives becomes its score, as a mean over the
             query heads that share the KV head. Default: peak.
         decay: Factor applied to a row's score by each query that sees the row. Default:
@@ -112,23 +113,24 @@ class RecallSettings:
     """The settings of recall.
 
     Args:
-        rows: Most rows per KV head that a recall brings back and keeps until the next
+        rows: The most rows per KV head that a recall brings back and keeps until the next
             recall (M). Default: half of `max_size`, at least 16 and at most 64, and never more
             than the rows that can be evicted.
         spread: Number of positions after a recalled position that are recalled too.
             Default: 16.
         before: Number of positions before a recalled position that are recalled too.
             Default: 4.
-        threshold: Votes that a position needs to be recalled, in percent of the largest
-            vote; above 100, nothing is recalled. Default: 20.
-        ask: Tokens at the end of a prompt whose queries choose the rows. Default: 32.
-        every: Generated tokens from one recall to the next; 0 recalls at prompts only.
-            Default: 0.
+        threshold: How many votes a position needs to be recalled, in percent of the most
+            votes of any position; above 100, nothing is recalled. Default: 20.
+        ask: How many tokens at the end of a prompt choose the rows, by their queries.
+            Default: 32.
+        every: How many tokens are generated from one recall to the next; 0 recalls at
+            prompts only. Default: 0.
         archive_bits: Bits of an archived key or value; 16 keeps their dtype. Default: 4.
         layers: Indices of the layers that recall. Default: all layers that evict.
         store: Folder that holds the archive of one conversation. Default: memory.
-        limit: Most bytes of one layer's archive, which drops its oldest tokens when it is
-            full. 0 sets no limit. Default: 0.
+        limit: The most bytes of one layer's archive, which drops its oldest tokens when it
+            is full. 0 sets no limit. Default: 0.
 
     """
 
@@ -150,7 +152,7 @@ FIELDS = (
         type="integer",
         flag="--max-kv",
         help="Tokens that each layer's cache keeps.",
-        meaning="Rows that a KV head may keep (C).",
+        meaning="How many rows a KV head may keep (C).",
         default_meaning="",
         required=True,
         least=1,
@@ -160,7 +162,7 @@ FIELDS = (
         type="integer",
         flag="--sink-size",
         help="First tokens, never evicted.",
-        meaning="Positions below this are never evicted.",
+        meaning="How many of the first positions are never evicted.",
         default_meaning="4",
         default=4,
         least=0,
@@ -170,7 +172,7 @@ FIELDS = (
         type="integer",
         flag="--heavy-budget",
         help="Tokens kept for their importance.",
-        meaning="Rows for heavy hitters.",
+        meaning="How many rows are for heavy hitters.",
         default_meaning="half of `max_size`",
         least=0,
     ),
@@ -179,8 +181,8 @@ FIELDS = (
         type="integer",
         flag="--recent-budget",
         help="Newest tokens, never evicted.",
-        meaning="The newest positions, never evicted.",
-        default_meaning="the rows that are left",
+        meaning="How many of the newest positions are never evicted.",
+        default_meaning="all other rows",
         least=1,
     ),
     Field(
@@ -252,8 +254,8 @@ RECALL_FIELDS = (
         type="integer",
         flag="--recall-rows",
         help="most rows that a recall brings back per head",
-        meaning="Most rows per KV head that a recall brings back and keeps until the next "
-        "recall (M).",
+        meaning="The most rows per KV head that a recall brings back and keeps until the "
+        "next recall (M).",
         default_meaning="half of `max_size`, at least 16 and at most 64, and never more than "
         "the rows that can be evicted",
         least=1,
@@ -283,8 +285,8 @@ RECALL_FIELDS = (
         type="integer",
         flag="",
         help="votes that a position needs, in percent of the largest vote",
-        meaning="Votes that a position needs to be recalled, in percent of the largest "
-        "vote; above 100, nothing is recalled.",
+        meaning="How many votes a position needs to be recalled, in percent of the most "
+        "votes of any position; above 100, nothing is recalled.",
         default_meaning="20",
         default=20,
         least=0,
@@ -294,7 +296,7 @@ RECALL_FIELDS = (
         type="integer",
         flag="",
         help="last tokens of a prompt, which choose the rows",
-        meaning="Tokens at the end of a prompt whose queries choose the rows.",
+        meaning="How many tokens at the end of a prompt choose the rows, by their queries.",
         default_meaning="32",
         default=32,
         least=1,
@@ -304,7 +306,8 @@ RECALL_FIELDS = (
         type="integer",
         flag="--recall-every",
         help="generated tokens between recalls, 0: at prompts only",
-        meaning="Generated tokens from one recall to the next; 0 recalls at prompts only.",
+        meaning="How many tokens are generated from one recall to the next; 0 recalls at "
+        "prompts only.",
         default_meaning="0",
         default=0,
         least=0,
@@ -340,8 +343,8 @@ RECALL_FIELDS = (
         type="bytes",
         flag="--archive-limit",
         help="bytes of a layer's archive, 0: no limit",
-        meaning="Most bytes of one layer's archive, which drops its oldest tokens when it "
-        "is full. 0 sets no limit.",
+        meaning="The most bytes of one layer's archive, which drops its oldest tokens when "
+        "it is full. 0 sets no limit.",
         default_meaning="0",
         default=0,
         least=0,

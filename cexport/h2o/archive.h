@@ -44,7 +44,7 @@ class Archive {
   int key_dim() const {
     return key_dim_;
   }
-  /// Bytes of one position, for all of [B, Hkv]; undefined while the archive is empty.
+  /// Bytes of all archived positions; 0 while the archive is empty.
   size_t nbytes() const;
   const RowFormat& format() const {
     return format_;
@@ -68,7 +68,7 @@ class Archive {
       int length,
       std::shared_ptr<SegmentFolder> folder = nullptr);
 
-  /// The blocks in memory with the newest tokens packed too, for a reader. Segments in
+  /// The blocks in memory, after packing the newest tokens too, for a reader. Segments in
   /// `files` come before them.
   const std::vector<ArchiveBlock>& blocks(mx::StreamOrDevice s = {});
 
@@ -82,7 +82,7 @@ class Archive {
   /// The layout of a token's packed key and value.
   RowLayout layout() const;
 
-  /// Why the archive failed, after which it is empty; an archive in memory never fails.
+  /// Why the archive failed. A failed archive is empty. An archive in memory never fails.
   std::optional<ArchiveFailure> failure() const {
     return files_.failure();
   }

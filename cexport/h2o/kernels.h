@@ -104,9 +104,9 @@ struct Kernels {
       int recent_from,
       float* out);
 
-  /// MLX's affine quantization of one vector, bit-exact to mx.quantize on the CPU once
-  /// scales and biases are stored in the array's dtype: words [dim * bits / 8 bytes], a
-  /// scale and a bias for each group of elements.
+  /// Quantizes one vector in MLX's affine mode, to words of dim * bits / 8 bytes, and a scale
+  /// and a bias for each group of elements. All bits equal the result of mx.quantize on the
+  /// CPU, after scales and biases are converted to the dtype of the array.
   void (*quantize_vector)(
       const float* values,
       int dim,

@@ -37,13 +37,13 @@ inline constexpr const char* score_names[] = {"peak", "softmax", "abs_logit"};
 
 /// The policy of a cache with all defaults filled in by `complete`.
 struct Policy {
-  /// Rows that a KV head may keep (C).
+  /// How many rows a KV head may keep (C).
   int max_size;
-  /// Positions below this are never evicted.
+  /// How many of the first positions are never evicted.
   int sink_size;
-  /// Rows for heavy hitters.
+  /// How many rows are for heavy hitters.
   int heavy_budget;
-  /// The newest positions, never evicted.
+  /// How many of the newest positions are never evicted.
   int recent_budget;
   /// How the attention that a row receives becomes its score, as a mean over the query
   /// heads that share the KV head.
@@ -65,27 +65,27 @@ struct Policy {
 
 /// Rows that were evicted come back from an archive when a prompt asks for them.
 struct Recall {
-  /// Most rows per KV head that a recall brings back and keeps until the next recall (M).
-  /// 0: half of max_size, at least 16 and at most 64, and never more than the rows that can
-  /// be evicted.
+  /// The most rows per KV head that a recall brings back and keeps until the next recall
+  /// (M). 0: half of max_size, at least 16 and at most 64, and never more than the rows
+  /// that can be evicted.
   int rows = 0;
   /// Number of positions after a recalled position that are recalled too.
   int spread = 16;
   /// Number of positions before a recalled position that are recalled too.
   int before = 4;
-  /// Votes that a position needs to be recalled, in percent of the largest vote; above 100,
-  /// nothing is recalled.
+  /// How many votes a position needs to be recalled, in percent of the most votes of any
+  /// position; above 100, nothing is recalled.
   int threshold = 20;
-  /// Tokens at the end of a prompt whose queries choose the rows.
+  /// How many tokens at the end of a prompt choose the rows, by their queries.
   int ask = 32;
-  /// Generated tokens from one recall to the next; 0 recalls at prompts only.
+  /// How many tokens are generated from one recall to the next; 0 recalls at prompts only.
   int every = 0;
   /// Bits of an archived key or value; 16 keeps their dtype.
   int archive_bits = 4;
   /// Folder that holds the archive of one conversation. Empty: memory.
   std::string store;
-  /// Most bytes of one layer's archive, which drops its oldest tokens when it is full. 0
-  /// sets no limit.
+  /// The most bytes of one layer's archive, which drops its oldest tokens when it is full.
+  /// 0 sets no limit.
   int64_t limit = 0;
 };
 

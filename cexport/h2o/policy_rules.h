@@ -50,7 +50,7 @@ class PolicyError : public std::invalid_argument {
 struct Completed {
   Values policy;
   std::optional<Values> recall;
-  int recall_rows = 0; ///< per KV head that a recall chooses (M); 0 without recall or room
+  int recall_rows = 0; ///< per KV head that a recall chooses (M); 0 if it chooses none
   std::vector<Problem> warnings;
 };
 

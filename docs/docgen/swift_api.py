@@ -40,7 +40,7 @@ class TypeEntry:
 
 @dataclass(frozen=True)
 class Scope:
-    """A type whose members are being read; `indent` is its own, in columns."""
+    """A type whose members are being read; indent: columns before the type itself."""
 
     name: str
     indent: int

@@ -8,7 +8,7 @@
 
 /// The settings of the policy that kernels use, passed by value.
 struct H2OPolicyParameters {
-  /// Positions below this are never evicted.
+  /// How many of the first positions are never evicted.
   int32_t sink_size;
   /// Factor applied to a row's score by each query that sees the row.
   float decay;

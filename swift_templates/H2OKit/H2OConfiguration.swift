@@ -20,13 +20,13 @@ public struct H2OConfiguration: Hashable, Sendable {
         case absLogit = "abs_logit"
     }
 
-    /// Rows that a KV head may keep (C).
+    /// How many rows a KV head may keep (C).
     public let maxSize: Int
-    /// Positions below this are never evicted.
+    /// How many of the first positions are never evicted.
     public let sinkSize: Int
-    /// Rows for heavy hitters.
+    /// How many rows are for heavy hitters.
     public let heavyBudget: Int
-    /// The newest positions, never evicted.
+    /// How many of the newest positions are never evicted.
     public let recentBudget: Int
     /// How the attention that a row receives becomes its score, as a mean over the query heads
     /// that share the KV head.
@@ -54,7 +54,7 @@ public struct H2OConfiguration: Hashable, Sendable {
     ///   - maxSize: see ``maxSize``
     ///   - sinkSize: see ``sinkSize``
     ///   - heavyBudget: see ``heavyBudget``; nil for half of `maxSize`
-    ///   - recentBudget: see ``recentBudget``; nil for the rows that are left
+    ///   - recentBudget: see ``recentBudget``; nil for all other rows
     ///   - score: see ``score``
     ///   - decay: see ``decay``; nil for 0.999 for `peak` and 0.95 for the averages
     ///   - novelty: see ``novelty``

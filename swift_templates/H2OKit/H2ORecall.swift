@@ -7,20 +7,20 @@ import MLX
 /// The settings are checked when they are created, by the same core as Python's `H2ORecall`;
 /// ``init(from:)`` and ``encode(to:)`` use Python's names.
 public struct H2ORecall: Hashable, Sendable {
-    /// Most rows per KV head that a recall brings back and keeps until the next recall (M). nil:
-    /// half of `maxSize`, at least 16 and at most 64, and never more than the rows that can be
-    /// evicted.
+    /// The most rows per KV head that a recall brings back and keeps until the next recall (M).
+    /// nil: half of `maxSize`, at least 16 and at most 64, and never more than the rows that can
+    /// be evicted.
     public let rows: Int?
     /// Number of positions after a recalled position that are recalled too.
     public let spread: Int
     /// Number of positions before a recalled position that are recalled too.
     public let before: Int
-    /// Votes that a position needs to be recalled, in percent of the largest vote; above 100,
-    /// nothing is recalled.
+    /// How many votes a position needs to be recalled, in percent of the most votes of any
+    /// position; above 100, nothing is recalled.
     public let threshold: Int
-    /// Tokens at the end of a prompt whose queries choose the rows.
+    /// How many tokens at the end of a prompt choose the rows, by their queries.
     public let ask: Int
-    /// Generated tokens from one recall to the next; 0 recalls at prompts only.
+    /// How many tokens are generated from one recall to the next; 0 recalls at prompts only.
     public let every: Int
     /// Bits of an archived key or value; 16 keeps their dtype.
     public let archiveBits: Int
@@ -28,8 +28,8 @@ public struct H2ORecall: Hashable, Sendable {
     public let layers: [Int]?
     /// Folder that holds the archive of one conversation. nil: memory.
     public let store: String?
-    /// Most bytes of one layer's archive, which drops its oldest tokens when it is full. 0 sets
-    /// no limit.
+    /// The most bytes of one layer's archive, which drops its oldest tokens when it is full. 0
+    /// sets no limit.
     public let limit: Int
 
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` if a value is not allowed

@@ -124,8 +124,8 @@ def eviction(options: Options, dtype: str) -> Section:
 def _growing(name: str, options: Options, dtype: mx.Dtype) -> Burst:
     """Return bursts whose steps have `capacity` rows on average and evict none.
 
-    The cache has room for the rows of a burst, which are removed before the next burst,
-    untimed.
+    The cache has room for the rows of a burst. Removing them before the next burst is not
+    timed.
     """
     most = options.capacity + STEPS // 2
     cache = BY_NAME[name].make(most, group_size(options))

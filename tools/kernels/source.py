@@ -179,7 +179,7 @@ def rewrite(source: str) -> str:
 
 
 def referenced(match: re.Match[str]) -> str:
-    """Return the declaration of a variable in threadgroup memory as one of a reference."""
+    """Return the declaration of a threadgroup variable, rewritten as a reference."""
     type_, extent = match["type"], match["extent"]
     memory = f"h2o_threadgroup_variable<threadgroup {type_}{extent}, sizeof({type_}{extent})>"
     return f"{match['start']}threadgroup {type_} (&{match['name']}){extent} = *{memory}();"

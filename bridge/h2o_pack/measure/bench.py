@@ -53,7 +53,7 @@ class MeasuredCache:
 
 
 def default_policy(capacity: int) -> H2OConfig:
-    """Return a policy with half of the rows for heavy hitters, or fewer to keep 64 recent ones.
+    """Return a policy with half of the rows for heavy hitters, or fewer, if 64 must be recent.
 
     capacity: C, rows per KV head.
     """

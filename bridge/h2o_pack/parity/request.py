@@ -172,7 +172,7 @@ def ask(
 
 
 def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[TokenCase]:
-    """Yield the cases to run; only cases named after recall use it."""
+    """Yield the cases to run; only cases with "recall" in their names recall."""
     plain = replace(config, recall=None)
     yield TokenCase(FULL, None, 64, plain)
     groups = {"dense": 64, **storages}

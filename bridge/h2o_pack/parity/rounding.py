@@ -143,7 +143,7 @@ class Evictions:
 
 
 def gap_of(cache: Any, batch: int, head: int, positions: tuple[int, int]) -> float:
-    """Return the importance of the second position minus that of the first."""
+    """Return the second position's importance minus the first position's importance."""
     own, other = positions
     if is_protected(cache, batch, head, other):
         return float("inf")

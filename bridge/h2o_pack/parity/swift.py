@@ -142,8 +142,8 @@ UNREACHABLE = re.compile(
 """Matches the messages of SwiftPM and git that name a package they cannot fetch."""
 KERNELS = f"{CMLX}mlx-generated/metal"
 METALLIB = "mlx.metallib"
-"""The library of Metal kernels that MLX loads from its binary's folder. `swift build` makes
-none."""
+"""The library of Metal kernels that MLX loads from its binary's folder. `swift build` does
+not make it."""
 METAL_FLAGS = ("-fno-fast-math",)
 """Flags with which MLX compiles its wheel's library
 (mlx/backend/metal/kernels/CMakeLists.txt)."""

@@ -66,7 +66,7 @@ class Options:
 
 
 def run(options: Options, say: ProgressReporter) -> ProofReport:
-    """Run all checks that this machine supports; the report says why others did not run."""
+    """Run all checks that this machine supports; the report says why the others did not."""
     with package_of(options, say) as (package, no_vendor):
         record = lock.read(package)
         levels = levels_of(package, no_vendor, say)

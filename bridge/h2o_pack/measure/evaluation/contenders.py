@@ -249,8 +249,8 @@ class CacheFactory:
     def bytes(self, contender: Contender, length: int) -> int:
         """Count the bytes of the contender's caches, all full, after `length` tokens.
 
-        All arrays count: keys and values, scores, positions, novelty, and those that a head has
-        once rather than per row (`h2o_pack.memory.kept`).
+        All arrays count: keys and values, scores, positions, novelty, and the arrays that a
+        head has once rather than per row (`h2o_pack.memory.kept`).
         """
         size, element = self._group_size, self._element
         if contender.policy in (UNBOUNDED, ROTATING):

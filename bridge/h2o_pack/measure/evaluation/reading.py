@@ -74,7 +74,7 @@ class Lane:
         self.feed(ids[:, before:])
 
     def say(self, ids: mx.array) -> mx.array:
-        """Read ids [B, L] one by one; returns the ln p predicted before each, [B, L, V]."""
+        """Read ids [B, L] one by one; returns the ln p predicted before each id, [B, L, V]."""
         predicted = []
         for column in range(ids.shape[1]):
             predicted.append(self.log_probabilities())

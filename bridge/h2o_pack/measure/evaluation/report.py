@@ -292,7 +292,7 @@ def _shown(metric: Estimate) -> str:
 POLICY = "default"
 FACTS, TEXT_KL = "asked", "text_kl"
 OF_LOSSES = {"read": ("recall", "kl"), "chat": (FACTS, TEXT_KL)}
-"""By task: the metrics from which losses are taken, facts answered and KL divergence."""
+"""By task: the metric for answered facts and the metric for KL divergence, for losses."""
 
 
 def losses(report: Report) -> LossTable | None:

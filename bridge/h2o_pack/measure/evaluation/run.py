@@ -255,7 +255,7 @@ def evaluate(
 ) -> tuple[Evaluation, list[str]]:
     """Run a preset and write its results; only the process with rank 0 writes.
 
-    Returns the results, and sentences on how they differ from the earlier run's. Raises
+    Returns the results, and sentences on how they differ from the earlier results. Raises
     UserError: a model, text, budget or file cannot be used, or matplotlib is missing. H2OError:
     h2o_py refuses a budget or a model.
     """
@@ -313,7 +313,7 @@ class Unit:
 
 
 def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter) -> Report:
-    """Run this process's share of a preset on a loaded model, and gather the others' results.
+    """Run this process's share of a preset on a loaded model, and gather the results of all.
 
     Raises UserError: the text is too short, or a budget is too small. H2OError: h2o_py refuses
     the model, or a number of rows because it is too small.

@@ -46,7 +46,7 @@ class Fact:
     """A name (key) with its number (code), and its statement's place in the sample.
 
     depth: the statement's place, from 0, the text's beginning, to 1, its end. position, length:
-    the statement's, in tokens.
+    of the statement, in tokens.
     """
 
     key: str
@@ -60,9 +60,9 @@ class Fact:
 class Question:
     """A question for a fact.
 
-    ids: some text, then the question; equally many in all samples. answer: a text that only a
-    right answer contains. distance: tokens from the end of the statement to the end of the
-    question.
+    ids: some text, then the question; all samples have equally many ids. answer: a text that
+    only a right answer contains. distance: tokens from the end of the statement to the end of
+    the question.
     """
 
     ids: tuple[int, ...]
@@ -75,9 +75,9 @@ class Question:
 class Sample:
     """A text that the model reads, and the questions that are asked after it.
 
-    number: the sample's number among all samples of the seed. ids: the text's; all samples of a
-    kind have equally many. scored: whether the prediction of each id counts: False in facts and
-    for the first id. after: ids of the text's continuation.
+    number: the sample's number among all samples of the seed. ids: of the text; all samples of
+    a kind have equally many ids. scored: whether the prediction of each id counts: False in
+    facts and for the first id. after: ids of the text's continuation.
     """
 
     seed: int
@@ -96,7 +96,8 @@ class Shape:
     beginning of the text, to 1, its end; facts with equal depths follow one another. asked:
     indices in `depths` of the facts to ask for, in this order. in_turns: whether each question
     is asked after all earlier questions, each with its text `ASKED_IN` tokens long; otherwise
-    each is asked directly after the sample. digits: how many each fact's number has.
+    each is asked directly after the sample. digits: how many digits each fact's number
+    has.
     """
 
     length: int

@@ -171,7 +171,7 @@ CELLS = 160
 
 
 class MapBuilder:
-    """Builds maps of a layer's attention over one sample, one per query head, by chunks."""
+    """Builds one map of attention per query head of a layer over one sample, from chunks."""
 
     def __init__(self, heads: int, tokens: int) -> None:
         self._tokens, self._cells = tokens, min(CELLS, tokens)

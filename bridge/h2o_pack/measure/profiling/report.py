@@ -1,4 +1,4 @@
-"""The types of a profile, which `h2o-pack profile --json` prints, and how it is summarized."""
+"""The types of a profile, which `h2o-pack profile --json` prints; summarizes attention."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Accumulated:
     exponent: Annotated[
         float, doc("In the power law log(attention) = constant - exponent * log(rank).")
     ]
-    r_squared: Annotated[float, doc("How well that line fits.")]
+    r_squared: Annotated[float, doc("R² of this power law: 1 if it fits exactly.")]
 
 
 def summarize(received: Array) -> Accumulated:
@@ -148,7 +148,7 @@ class PartTime(Timing):
     """The time of a part of a step."""
 
     share: Annotated[
-        float, doc("Part of the whole step's time: the median of the repetitions' ratios.")
+        float, doc("Share of the whole step's time: the median of the repetitions' ratios.")
     ]
 
 
@@ -159,12 +159,12 @@ class StepTime:
     rows: Annotated[int, doc("Rows of each H2O cache, all in use.")]
     evicting: Annotated[int, doc("Number of layers with an H2O cache.")]
     own: Annotated[
-        int, doc('Number of layers with a cache of mlx_lm; the part "rest" has their time.')
+        int, doc('Number of layers with a cache of mlx_lm, timed in the part "rest".')
     ]
     step: Annotated[Timing, doc("The whole step.")]
     parts: Annotated[
         dict[str, PartTime],
-        doc("The step's parts by name; a time is the difference of runs with and without it."),
+        doc("The step's parts by name, each timed by runs with and without the part."),
     ]
 
 

@@ -143,7 +143,7 @@ class _Step:
     def moved_to(self, victim: mx.array) -> mx.array | int:
         """The pool's row that receives the row leaving the ring: a free row, or the victim.
 
-        If the victim is the leaving row itself, no row of the pool matches and it is dropped.
+        If the victim is the leaving row itself, no row of the pool matches: the row is dropped.
         """
         filled = self.pool_length(self.offset)
         return filled if filled < self.pool_size else victim[:, :, None]
