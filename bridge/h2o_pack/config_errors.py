@@ -17,7 +17,7 @@ OF_RECALL = {
     for field in RECALL_FIELDS
     if field.flag
 }
-"""The settings of recall that a package chooses, by the names of their options."""
+"""The settings of recall that have an option, by the name of the option."""
 
 FLAGS = {
     "kv": "--kv",
@@ -35,7 +35,7 @@ def flag(field: str) -> str:
 
 @contextmanager
 def user_errors(command: str = "ios") -> Iterator[None]:
-    """Raise errors of h2o_py in a block as UserError; command: whose help remedies name."""
+    """Raise errors of h2o_py in a block as UserError; remedies name the help of `command`."""
     try:
         yield
     except H2OError as error:
@@ -43,7 +43,7 @@ def user_errors(command: str = "ios") -> Iterator[None]:
 
 
 def user_error(error: H2OError, command: str = "ios") -> UserError:
-    """Convert an error of h2o_py, with flags, or with a file's own keys."""
+    """Convert an error of h2o_py; it names flags, or a file's keys if the file is wrong."""
     name = plain if error.where else flag
     return usage_error(
         error.what(name),

@@ -119,7 +119,7 @@ class Problems:
             self.found.append(error)
 
     def add(self, what: str, remedy: str = ANOTHER_MODEL, where: str = "") -> None:
-        """Add an error; without `where`, it has the place of the others."""
+        """Add an error; without `where`, it is about the file or folder of the others."""
         problem = UserError(what, where=where or self.where, remedy=remedy, code=self.code)
         if len(self.found) <= MOST and str(problem) not in map(str, self.found):
             self.found.append(problem)

@@ -21,9 +21,9 @@ class Layer:
 
     kind: "full" attends to the whole context, so its cache evicts; "sliding" attends to the
     newest `window` tokens; "recurrent" has a state of fixed size; "none" has no cache.
-    kv_heads, key_dim and value_dim (elements per head) are of the keys and values in mlx_lm's
-    cache. state_bytes: of one sequence's state (convolution and recurrence) in mlx_lm. A full
-    or sliding layer may have a state too (falcon_h1, baichuan_m1).
+    kv_heads, key_dim and value_dim (elements per head) describe the keys and values in mlx_lm's
+    cache. state_bytes: bytes of one sequence's state (convolution and recurrence) in mlx_lm. A
+    full or sliding layer may have a state too (falcon_h1, baichuan_m1).
     """
 
     kind: Annotated[LayerKind, doc("Kind of the layer; only full layers evict.")]
@@ -146,10 +146,10 @@ class Model:
     """A model that h2o-pack can package.
 
     id: hub id, short name of a bundled model, or folder name. commit: the hub's commit id, ""
-    for local folders. files: those that inference needs, the model card and notices. folder:
-    contains all of them; None if they must be downloaded. assumed: the architecture is unknown,
-    and the user wants all its layers treated as attending to the whole context. remarks: notes
-    for the user. headers: None for a model that only the catalogue describes.
+    for local folders. files: the files that inference needs, the model card and notices.
+    folder: contains all files; None if they must be downloaded. assumed: the architecture is
+    unknown, and the user wants all its layers treated as attending to the whole context.
+    remarks: notes for the user. headers: None for a model that only the catalogue describes.
     """
 
     id: str

@@ -25,7 +25,7 @@ from h2o_py.policy_fields import FIELDS
 Archive = Literal["memory", "files"]
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 ADDRESS = "file://"
-"""Begins the text of a path that is not UTF-8: JSON can contain it only as an address."""
+"""The beginning of a path that is not UTF-8, which JSON can contain only as an address."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class CacheSpec:
 
     max_kv: rows per KV head and layer. kv: storage of the rows. recall: whether evicted rows
     come back from an archive. policy: a name of `NAMED_POLICIES`. settings: fields of H2OConfig
-    that differ from the policy's defaults. budgets: by layer; None if all layers are equal.
+    that differ from the policy's defaults. budgets: of each layer; None if all are equal.
     context: tokens of the longest conversation for which memory is planned. prefill_step:
     tokens of a prompt that the model reads at once. archive: the place of recall's archive.
     recall_rows, recall_every, archive_bits and archive_limit (bytes of a layer's archive):
-    further settings of recall.
+    other settings of recall.
     """
 
     max_kv: int | None = None
@@ -283,7 +283,7 @@ def refuse_unknown(
     document: Mapping[str, Any], written: Mapping[str, Any], spec: PackageSpec
 ) -> None:
     """Refuse keys, settings and policies in a lock that this version lacks, by ValueError."""
-    unknown = [*keys_beside(document, written)]
+    unknown = [*extra_keys(document, written)]
     for model in spec.models:
         unknown += model.cache.settings.keys() - {field.name for field in FIELDS}
         unknown += {model.cache.policy} - POLICIES.keys()
@@ -293,15 +293,15 @@ def refuse_unknown(
         raise ValueError("a model is missing")
 
 
-def keys_beside(value: Any, other: Any) -> Iterator[str]:
+def extra_keys(value: Any, other: Any) -> Iterator[str]:
     """Yield the keys of a JSON value, at any depth, that another value lacks."""
     if isinstance(value, dict) and isinstance(other, dict):
         yield from value.keys() - other.keys()
         for key in value.keys() & other.keys():
-            yield from keys_beside(value[key], other[key])
+            yield from extra_keys(value[key], other[key])
     if isinstance(value, (list, tuple)) and isinstance(other, (list, tuple)):
         for part, other_part in zip(value, other, strict=False):
-            yield from keys_beside(part, other_part)
+            yield from extra_keys(part, other_part)
 
 
 def path_as_text(path: Path) -> str:

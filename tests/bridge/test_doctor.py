@@ -38,7 +38,7 @@ MACOS = [
     ("echo 15.5", "ok", "15.5 on Apple silicon", ""),
     ("echo 13.7.1", "problem", "13.7.1 is older than 14", "macOS 14"),
     (None, "problem", "sw_vers is missing", "PATH"),
-    (GARBAGE, "problem", "cannot read its version", "PATH"),
+    (GARBAGE, "problem", "the version is unknown", "PATH"),
     (HANGS, "problem", "did not end within", "PATH"),
 ]
 XCODE_SELECT = [
@@ -52,7 +52,7 @@ XCODEBUILD = [
     ("echo Xcode 16.2", "problem", "16.2 is older than 26.4", "App Store"),
     (None, "problem", "xcodebuild is missing", "Install Xcode"),
     (LICENCE, "problem", "license is not accepted", "-license accept"),
-    (GARBAGE, "warning", "cannot read its version", "-runFirstLaunch"),
+    (GARBAGE, "warning", "the version is unknown", "-runFirstLaunch"),
     (FLOODS, "warning", "printed too much", "-runFirstLaunch"),
     (HANGS, "warning", "did not end within", "-runFirstLaunch"),
 ]
@@ -61,7 +61,7 @@ METAL = [
     (NO_METAL, "problem", "missing Metal Toolchain", "-downloadComponent MetalToolchain"),
     (NO_UTILITY, "problem", "unable to find utility", "xcode-select -s"),
     (BROKEN, "problem", "no way", "-downloadComponent"),
-    (GARBAGE, "warning", "cannot read its version", "-downloadComponent"),
+    (GARBAGE, "warning", "the version is unknown", "-downloadComponent"),
     (HANGS, "warning", "did not end within", "-downloadComponent"),
     (None, "problem", "xcrun is missing", "Install Xcode"),
 ]
@@ -69,14 +69,14 @@ IOS_SDK = [
     ("echo 26.1", "ok", "26.1", ""),
     ("echo 16.4", "problem", "16.4 is older than 17", "Update"),
     (NO_SDK, "problem", "cannot be located", "xcodebuild -downloadPlatform iOS"),
-    ("echo none", "warning", "cannot read its version", "-downloadPlatform"),
+    ("echo none", "warning", "the version is unknown", "-downloadPlatform"),
     (None, "problem", "xcrun is missing", "Install Xcode"),
 ]
 SWIFT = [
     ("echo 'Apple Swift version 6.3.1 (swiftlang-6.3.1)'", "ok", "6.3.1", ""),
     ("echo Swift version 5.10", "problem", "5.10 is older than 6.3", "Update Xcode"),
     (None, "problem", "missing: ", "Install Xcode"),
-    (GARBAGE, "warning", "cannot read its version", "Xcode"),
+    (GARBAGE, "warning", "the version is unknown", "Xcode"),
 ]
 GIT = [
     ("echo 'git version 2.39.5 (Apple Git-154)'", "ok", "2.39.5", ""),
@@ -91,7 +91,7 @@ CLANG = [
     ("echo clang version 21.0.0", "ok", "21.0.0", ""),
     ("echo Debian clang version 14.0.6", "warning", "14.0.6 is older than 16", "Install"),
     (None, "warning", "clang++ is missing (optional", "Install"),
-    (GARBAGE, "warning", "cannot read its version", "Install"),
+    (GARBAGE, "warning", "the version is unknown", "Install"),
 ]
 CASES = [
     *((doctor.macos, "sw_vers", {}, *case) for case in MACOS),

@@ -75,8 +75,8 @@ def test_all_anchors_that_drifted_are_named_at_once():
     with pytest.raises(UserError) as error:
         apply_all(TEXT, lost)
     assert [problem.what for problem in error.value.errors] == [
-        "the anchor 'return 7' of an edit occurs 0 times instead of 1",
-        "the anchor 'return 8' of an edit occurs 0 times instead of 1",
+        "the pattern 'return 7' of an edit matches 0 times instead of 1",
+        "the pattern 'return 8' of an edit matches 0 times instead of 1",
     ]
 
 

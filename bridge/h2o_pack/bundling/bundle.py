@@ -88,7 +88,7 @@ class Placing:
     """A file that goes to `path` in Model/.
 
     size: in bytes. source: the real file. sha256: of the source, "" if it is not known.
-    earlier: the same file in the package that this one replaces, if there is one.
+    earlier: the file at the same path in the package that this one replaces, if there is one.
     """
 
     path: str
@@ -159,7 +159,7 @@ def add_pieces(package: Path, bundled: Manifest, say: ProgressReporter) -> Manif
         pieces = tuple(digests(folder / file.path, PIECE_SIZE, add, stop))
         return replace(file, pieces=pieces)
 
-    with say.bar("digesting pieces", bundled.size) as advance:
+    with say.bar("hashing pieces", bundled.size) as advance:
         files = tuple(in_parallel(with_pieces, bundled.files, advance))
     manifest = replace(bundled, files=files, piece_size=PIECE_SIZE)
     write(package, manifest)
@@ -171,8 +171,8 @@ def digests(
 ) -> Iterator[str]:
     """Yield the hexadecimal sha256 of each piece of a file.
 
-    size: of a piece, in bytes. advance: called with the bytes of each piece. stop: when set,
-    ends the work with Stopped.
+    size: bytes of a piece. advance: called with the number of bytes of each piece. stop: when
+    set, ends the work with Stopped.
     """
     with path.open("rb") as file:
         while piece := file.read(size):
@@ -249,7 +249,7 @@ def bundle(
 
 
 def placed_from(file: ModelFile, folder: Path, earlier: Path | None) -> Placing:
-    """Return a file's source and place; earlier: the model's folder in the earlier package."""
+    """Return how to place a file; earlier: the model's folder in the earlier package."""
     before = None if earlier is None else earlier / file.path
     return Placing(file.path, file.size, folder / file.path, file.sha256, before)
 

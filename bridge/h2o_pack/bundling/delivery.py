@@ -86,7 +86,7 @@ def limit_exceeded(models: int, delivery: DeliverySpec, upstream: str = "") -> L
 def check_app_size(
     names: Sequence[str], models: int, delivery: DeliverySpec, upstream: str = ""
 ) -> None:
-    """Refuse models that together are too large for their way to the device."""
+    """Refuse models that together are too large for the chosen delivery."""
     limit = limit_exceeded(models, delivery, upstream)
     if limit is None:
         return

@@ -105,9 +105,9 @@ class BundledFile:
 class Manifest:
     """The content of a model's folder, Model/ or a folder in it.
 
-    commit: of the hub's repository, "" for a local folder. digest: of the model, computed from
-    the files. system_prompt: the prompt whose caches are among the files. piece_size: bytes of
-    the pieces in which an app downloads the files; None if the files are in the app.
+    commit: of the hub's repository, "" for a local folder. digest: identifies the model, see
+    `model_digest`. system_prompt: the prompt whose caches are among the files. piece_size:
+    bytes of the pieces in which an app downloads the files; None if the files are in the app.
     """
 
     model: str
@@ -166,7 +166,7 @@ def write(package: Path, manifest: Manifest, folder: str = MODEL_FOLDER) -> None
 
 
 def read(package: Path, folder: str = MODEL_FOLDER) -> Manifest:
-    """Read a model's manifest in a package; UserError if missing, damaged or hostile."""
+    """Read a model's manifest; UserError if it is missing, damaged or has unsafe paths."""
     path = package / folder / MODEL_MANIFEST
     try:
         manifest = read_record(path, Manifest)

@@ -61,7 +61,7 @@ class CacheCandidate:
         doc("Tokens per second after ten minutes on the slowest device; null: unknown."),
     ] = None
     loss: Annotated[
-        Loss | None, doc("Measured loss by the table; null if nobody measured it.")
+        Loss | None, doc("Loss in the table of measurements; null if the table lacks it.")
     ] = None
     refused: Annotated[
         Refusal | None, doc("Why it was not chosen; null for the chosen one.")
@@ -79,7 +79,8 @@ class ModelCandidate:
         doc("Size of an app with only this model; null if its shapes are not stated."),
     ]
     cache: Annotated[
-        CacheCandidate | None, doc("Caches that fit; null if they were not computed.")
+        CacheCandidate | None,
+        doc("Best cache that fits; null if none fits or none was computed."),
     ]
     refused: Annotated[Refusal | None, doc("Why it was not chosen; null for the chosen one.")]
 
@@ -123,8 +124,9 @@ def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> 
     if choice.caches:
         print_caches(choice, console)
         caption(
-            f"KL: nats per token, measured on {choice.losses_of}; sustained: tokens per "
-            f"second after ten minutes; {choice.margin:.0%} of each limit stays free.",
+            "of all: rows as a share of all tokens; sustained: tokens per second after ten "
+            f"minutes; KL: nats per token, measured on {choice.losses_of}. "
+            f"{choice.margin:.0%} of each limit stays free.",
             console,
         )
     print_flags(choice, console)
@@ -147,11 +149,11 @@ def print_flags(choice: Choice, console: Console) -> None:
     """Show the options that are equivalent to the choice, on one line to copy."""
     model = choice.chosen
     if model is not None and model.cache is not None:
-        console.print(f"the same options: {flags(choice, model, model.cache)}", markup=False)
+        console.print(f"equivalent options: {flags(choice, model, model.cache)}", markup=False)
 
 
 def full_caches(choice: Choice) -> Iterator[str]:
-    """Show which cache of the chosen model keeps every token, if one of them fits."""
+    """Yield a sentence on the chosen model's cache that keeps every token, if one fits."""
     model = choice.chosen
     whole = [cache for cache in choice.caches if cache.share >= 1]
     if model is None or model.cache is None or not whole:
@@ -195,7 +197,7 @@ def print_models(choice: Choice, console: Console, *, verbose: bool) -> None:
         caption(f"{smaller} smaller models are not shown; --verbose shows them.", console)
     best = choice.chosen
     if best is not None and best.size is not None:
-        caption(f"app: GB to download. The chosen one: {size_sentence(best.size)}", console)
+        caption(f"app: GB to download. {best.model}: {size_sentence(best.size)}", console)
 
 
 def print_caches(choice: Choice, console: Console) -> None:

@@ -198,16 +198,16 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
     tokens, least, cache = question.tokens, table.least_share(kv), question.cache
     if cache.max_kv is None and least is None and kv != "dense":
         return refused(kv, "not measured", f"was not measured on {table.model}")
-    few = tokens if least is None else math.ceil(least * tokens)
+    fewest = tokens if least is None else math.ceil(least * tokens)
     search = Search(question, model, kv, recall=bool(cache.recall))
     try:
-        rows = cache.max_kv or search.most_rows(few)
+        rows = cache.max_kv or search.most_rows(fewest)
         if cache.max_kv and not search.serves(rows):
-            few, rows = rows, 0
+            fewest, rows = rows, 0
         if not rows:
-            return too_large(search, few)
+            return too_large(search, fewest)
         if rows < tokens and cache.recall is None and table.recall_pays(rows / tokens):
-            search, rows = with_recall(search, rows, few)
+            search, rows = with_recall(search, rows, fewest)
         cache_fit = search.fit(rows)
     except UserError as error:
         return refused(kv, "storage", error.what)
@@ -224,12 +224,15 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
     )
 
 
-def with_recall(search: Search, rows: int, few: int) -> tuple[Search, int]:
-    """Return the search with recall and its most rows; without recall if that does not fit."""
+def with_recall(search: Search, rows: int, fewest: int) -> tuple[Search, int]:
+    """Return the search with recall and its most rows; without recall if recall does not fit.
+
+    fewest: the fewest rows that the cache may have.
+    """
     recalling = replace(search, recall=True)
     if search.question.cache.max_kv:
         return (recalling, rows) if recalling.serves(rows) else (search, rows)
-    fewer = recalling.most_rows(few)
+    fewer = recalling.most_rows(fewest)
     return (recalling, fewer) if fewer else (search, rows)
 
 

@@ -38,7 +38,7 @@ class Loss:
         return self.loses_facts, self.kl
 
 
-NOTHING = Loss(0.0, 1.0, loses_facts=False)
+NO_LOSS = Loss(0.0, 1.0, loses_facts=False)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MeasuredLoss:
     kv: Annotated[str, doc("Storage of the rows.")]
     share: Annotated[Share, doc("Rows that a head keeps, as a share of the tokens read.")]
     byte_share: Annotated[
-        float, doc("Bytes with the ledger, as a share of those of all rows in 16 bits.")
+        float, doc("Bytes of rows and ledger, as a share of the bytes of all rows in 16 bits.")
     ]
     loss: Loss
 
@@ -65,7 +65,7 @@ class MeasuredRecall:
 
 @dataclass(frozen=True, kw_only=True)
 class LossTable(Result):
-    """The measurements of one model. `full` at 16 bits loses nothing by definition."""
+    """The measurements of one model; a cache of all rows in 16 bits loses nothing."""
 
     model: Annotated[str, doc("Model that was measured.")]
     parameters_sha256: Annotated[str, doc("Digest of its parameters.")]
@@ -92,7 +92,7 @@ class LossTable(Result):
         """
         points = {cache.share: cache.loss for cache in self.caches if cache.kv == kv}
         if kv == "dense":
-            points[WHOLE] = NOTHING
+            points[WHOLE] = NO_LOSS
         if share in points:
             return points[share]
         for (fewer, below), (more, above) in pairwise(sorted(points.items())):

@@ -153,12 +153,12 @@ def discard_output() -> None:
 
 @contextmanager
 def ended_by(*signals: signal.Signals) -> Iterator[None]:
-    """Let signals end a command as Ctrl-C does; a signal that is ignored stays so."""
+    """Let signals end a command as Ctrl-C does; a signal that is ignored stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, signal.default_int_handler) for number in heard}
+    handled = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in handled}
     try:
         yield
     finally:
@@ -168,8 +168,8 @@ def ended_by(*signals: signal.Signals) -> Iterator[None]:
 
 def usage(error: click.UsageError) -> UserError:
     """Make the error for wrong arguments."""
-    helped = error.ctx.command_path if error.ctx else "h2o-pack"
-    return usage_error(error.format_message().rstrip("."), f"See `{helped} --help`.")
+    command_path = error.ctx.command_path if error.ctx else "h2o-pack"
+    return usage_error(error.format_message().rstrip("."), f"See `{command_path} --help`.")
 
 
 def unexpected(error: Exception) -> UserError:

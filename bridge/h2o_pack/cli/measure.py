@@ -31,33 +31,41 @@ from h2o_pack.measure.profiling.options import LEAST_ROWS as LEAST_PROFILED
     "--model",
     "models",
     type=NAMES,
-    help="Short name, folder or hub id; several separated by commas. [preset's]",
+    help="Short name, folder or hub id; several separated by commas. [default: the preset's]",
 )
-@click.option("--text", type=FILE, help="UTF-8 text to read. [preset's]")
+@click.option("--text", type=FILE, help="UTF-8 text to read. [default: the preset's]")
 @click.option(
-    "--lengths", type=COUNTS, help="Tokens per sample, separated by commas. [preset's]"
+    "--lengths",
+    type=COUNTS,
+    help="Tokens per sample, separated by commas. [default: the preset's]",
 )
 @click.option(
     "--max-kv",
     "budgets",
     type=NAMES,
-    help="Rows, or shares such as 1/4, separated by commas. [preset's]",
+    help="Rows, or shares such as 1/4, separated by commas. [default: the preset's]",
 )
 @click.option(
     "--contenders",
     type=NAMES,
-    help="Caches, such as default/8, separated by commas. [preset's]",
+    help="Caches, such as default/8, separated by commas. [default: the preset's]",
 )
 @click.option(
-    "--experiments", type=NAMES, help="Experiments of the preset, separated by commas. [all]"
+    "--experiments",
+    type=NAMES,
+    help="Experiments of the preset, separated by commas. [default: all]",
 )
 @click.option(
-    "--seeds", type=NUMBERS, help="Seeds of the samples, separated by commas. [preset's]"
+    "--seeds",
+    type=NUMBERS,
+    help="Seeds of the samples, separated by commas. [default: the preset's]",
 )
-@click.option("--samples", type=POSITIVE, help="Samples per seed. [preset's]")
-@click.option("--batch", type=POSITIVE, help="Samples read at once. [preset's]")
+@click.option("--samples", type=POSITIVE, help="Samples per seed. [default: the preset's]")
+@click.option("--batch", type=POSITIVE, help="Samples read at once. [default: the preset's]")
 @click.option(
-    "--generate", type=POSITIVE, help="Tokens to generate when speed is measured. [preset's]"
+    "--generate",
+    type=POSITIVE,
+    help="Tokens to generate when speed is measured. [default: the preset's]",
 )
 @click.option("--profile", type=FILE, help="profile.json, for budgets by layer.")
 @click.option("--layer-budgets", type=FILE, help="JSON of budgets by layer.")
@@ -127,7 +135,7 @@ def eval(  # noqa: A001  the command's name
 )
 @click.option("--no-timing", is_flag=True, help="Do not time the parts of a step.")
 @click.option("--quick", is_flag=True, help="Time with fewer repetitions.")
-@click.option("--output", type=PATH, help="Folder for all files.")
+@click.option("--output", type=PATH, help="Folder for profile.json, tables and maps.")
 def profile(
     *, model: str, no_timing: bool, output: Path | None, out: Terminal, **options: Any
 ) -> None:

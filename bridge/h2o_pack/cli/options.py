@@ -218,7 +218,7 @@ cache_options = together(
         hidden=True,
     ),
 )
-"""Other settings that change the memory, named like the fields of `CacheSpec`."""
+"""The settings of a cache except --max-kv, recall and the policy's own settings."""
 
 MAX_KV = FIELDS[0]
 
@@ -333,8 +333,8 @@ def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
     with problems.caught():
         system = read_system(options.get("system"))
     with problems.caught():
-        ways = options.get("asset_pack", False), options.get("download", "")
-        delivery = DeliverySpec(*ways)
+        asset_pack, download = options.get("asset_pack", False), options.get("download", "")
+        delivery = DeliverySpec(asset_pack, download)
     cache = CacheSpec(
         budgets=budgets,
         **{name: options[name] for name in OF_CACHE if name in options},
@@ -368,14 +368,14 @@ OF_CACHE = {field.name for field in dataclasses.fields(CacheSpec)} - {"budgets"}
 
 def merge(options: dict[str, Any], from_file: dict[str, Any]) -> None:
     """Add the settings of a policy's file that the command line does not set."""
-    usual = {field.name: field.default for field in dataclasses.fields(CacheSpec)}
-    options["policy"] = usual["policy"]
+    defaults = {field.name: field.default for field in dataclasses.fields(CacheSpec)}
+    options["policy"] = defaults["policy"]
     options["settings"] = {**from_file.pop("settings"), **options["settings"]}
     for name, value in from_file.items():
         of_recall = name in ("recall", "archive") or name in OF_RECALL
         if of_recall and options["recall"] is False:
             continue
-        if options[name] is None or options[name] == usual[name]:
+        if options[name] is None or options[name] == defaults[name]:
             options[name] = value
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 NAME, RESULTS = "h2o-pack.toml", "h2o_pack.ios"
-IN_FILE = "h2o_pack.in_file"  # a package of the file is made, which may have no option
+IN_FILE = "h2o_pack.in_file"
+"""The key that is set while the packages of the file are made, so that none reads the file."""
 OUTSIDE = "allow_outside"
 PASSED_ON = {
     "as_json": "--json",
@@ -33,7 +34,7 @@ PASSED_ON = {
     "dry_run": "--dry-run",
     OUTSIDE: "--allow-outside",
 }
-"""Options that apply to all packages of the file; with any other, the file is not read."""
+"""Options that apply to all packages of the file; with any other option, it is not read."""
 REMEDY = "The keys of a [[package]] are the options of `h2o-pack ios` without leading dashes."
 
 NEW_APP = "Write the newest scaffold of the app to App.new. The folder App is never changed."
@@ -120,7 +121,7 @@ def collected(result: IosResult) -> bool:
 def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the tables of the file, each with the file's path and the table's line.
 
-    Raises UserError: the file has something else than [[package]] tables, or unknown keys.
+    Raises UserError: the file has anything other than [[package]] tables, or unknown keys.
     """
     from h2o_pack.files.toml import Blame, line_of, lines_of, load
 

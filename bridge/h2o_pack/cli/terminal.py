@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LEAST_WIDTH = 20
 ASCII = ("ascii", "us-ascii", "ansi_x3.4-1968")
 WIDTH = 80  # columns, if the terminal's width is unknown
-OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters except tab and newline, and characters that set a text direction."""
 
 
@@ -66,7 +66,7 @@ class Terminal:
 
     @contextmanager
     def progress(self, *, log: bool = False) -> Iterator[ProgressReporter]:
-        """Show the current step on a terminal; with `log`, write finished steps to files."""
+        """Show the current step; log: if stderr is no terminal, print each finished step."""
         from h2o_pack.progress import silent
 
         screen = messages()
@@ -81,7 +81,7 @@ class Terminal:
 
 @dataclass(frozen=True)
 class Reporter:
-    """Reports progress on a screen; `status` is its moving line, if it has one."""
+    """Reports progress on a screen; status: the animated line of the step, if there is one."""
 
     terminal: Terminal
     screen: Console
@@ -160,16 +160,19 @@ def messages() -> Console:
 
 def plain(text: str) -> str:
     """Replace control characters by U+FFFD."""
-    return OBEYED.sub("\ufffd", text)
+    return CONTROL_CHARACTERS.sub("\ufffd", text)
 
 
 class PlainStream:
-    """A stream whose text passes through `plain`; rich finds the stream itself by its name."""
+    """A stream whose text passes through `plain`.
+
+    rich looks for the original stream in the attribute `rich_proxied_file`.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
         if isinstance(stream, TextIOWrapper) and stream.encoding.lower() in ASCII:
-            # click does the same, but would write past this stream, directly to its bytes.
+            # click does the same, but then writes directly to the bytes of the original stream.
             stream.reconfigure(encoding="utf-8", errors="replace")
 
     def __getattr__(self, name: str) -> Any:
@@ -194,13 +197,14 @@ def plain_output() -> Iterator[None]:
     try:
         yield
     finally:
-        if sys.stdout is plain_out:  # click keeps a broken pipe's stream from being flushed
+        # click replaces the stream of a broken pipe by one that is not flushed.
+        if sys.stdout is plain_out:
             sys.stdout, sys.stderr = before
 
 
 def echo_json(text: str) -> None:
     """Print JSON in which control characters are escaped."""
-    click.echo(OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    click.echo(CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def with_plain_text(console: Console) -> Console:

@@ -100,7 +100,11 @@ def collisions(app: App) -> Iterator[Finding]:
         note = warning if app.read else problem
         yield note(name, f"not read: {why}", "Correct the file and run the command again.")
     facts = coexistence()
-    ours = [each for each in app.dependencies if each.folder and made_by_us(each.folder)]
+    ours = [
+        dependency
+        for dependency in app.dependencies
+        if dependency.folder and made_by_us(dependency.folder)
+    ]
     pinned = pins_of(ours)
     replaced = {package.name for package in facts.replaced}
     shared = {package.name: between(package.low, package.high) for package in facts.shared}
@@ -145,9 +149,11 @@ def replacement(package: Dependency, pinned: Pin) -> Finding:
         requirement = compatible(package.resolved)
     release = pinned.follows or pinned.version
     if requirement is not None and not requirement.allows(exactly(release)):
-        what = f"{instead}, which requires {requirement.text}"
+        what = f"{instead}, but the app requires {requirement.text}"
         return problem(
-            name, what, f"Update the app to {name} {release}, or remove the dependency there."
+            name,
+            what,
+            f"Update the app to {name} {release}, or remove this dependency from the app.",
         )
     remedy = "This works."
     if package.direct:

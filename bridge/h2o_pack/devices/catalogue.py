@@ -212,7 +212,7 @@ class DevicesResult(Result):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The tables of all files; an entry of a later file replaces an earlier one of its name."""
+    """The tables of all files; a later entry replaces an earlier entry of the same name."""
 
     chips: Mapping[str, Chip]
     memories: Mapping[str, Memory]
@@ -283,8 +283,9 @@ BLAME = Blame(
 def catalogue(own: Path | None = None) -> Catalogue:
     """Read the devices, and the user's own file, which overrides them.
 
-    own: None looks in $H2O_PACK_DEVICES, then for devices.toml in the user's configuration.
-    Raises UserError: a file is unreadable, or entries are wrong; names file and entry.
+    own: the user's file; None: $H2O_PACK_DEVICES, or else devices.toml in the user's
+    configuration folder, if there is one. Raises UserError, which names file and entry: a file
+    is unreadable, or entries are wrong.
     """
     files = [FOLDER / "devices.toml", *own_files(own)]
     chips: dict[str, Chip] = {}

@@ -98,7 +98,7 @@ def macos(machine: Surroundings) -> Finding:
     result = machine.run("sw_vers", "-productVersion")
     if result is None or result.code != 0 or (release := version_in(result.output)) is None:
         why = result.line if result else "sw_vers is missing"
-        return problem(name, f"cannot read its version: {why}", "Add /usr/bin to PATH.")
+        return problem(name, f"the version is unknown: {why}", "Add /usr/bin to PATH.")
     if older(release, least):
         what = f"{shown(release)} is older than {least}, which MLX needs"
         return problem(name, what, f"Update to macOS {least} or newer.")
@@ -279,15 +279,15 @@ def models(machine: Surroundings) -> Finding:
 def room(name: str, folder: Path, remedy: str) -> Finding:
     """Check the free space of a folder's disk, and whether the folder is writable."""
     blocks = name == "disk for packages"
-    there = existing(folder)
-    if there is None or not there.is_dir():
+    parent = existing(folder)
+    if parent is None or not parent.is_dir():
         return problem(name, f"{folder} is not a folder", remedy, blocks=blocks)
-    if not os.access(there, os.W_OK | os.X_OK):
-        return problem(name, f"{there} cannot be written", remedy, blocks=blocks)
+    if not os.access(parent, os.W_OK | os.X_OK):
+        return problem(name, f"{parent} cannot be written", remedy, blocks=blocks)
     try:
-        free = shutil.disk_usage(there).free / GB
+        free = shutil.disk_usage(parent).free / GB
     except OSError as error:
-        return warning(name, f"{there}: {error.strerror or error}", remedy)
+        return warning(name, f"{parent}: {error.strerror or error}", remedy)
     what = f"{free:,.1f} GB are free in {folder}"
     if free < LEAST_GB:
         return problem(name, f"only {what}", remedy, blocks=blocks)

@@ -25,8 +25,8 @@ class Finding:
     status: Annotated[
         Status,
         doc(
-            "problem: part of h2o-pack does not work on this machine. warning: it may fail, "
-            "or is slow."
+            "problem: part of h2o-pack does not work on this machine. warning: part of "
+            "h2o-pack may fail, or is slow."
         ),
     ]
     what: Annotated[str, Meta(min_length=1), doc("Result of the check.")]

@@ -35,8 +35,8 @@ class ToolResult:
     def line(self) -> str:
         """The most informative line: the first with "error" in it, or else the first."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        telling = [line for line in lines if "error" in line.lower()] or lines
-        best = telling[0] if telling else "printed nothing"
+        best_lines = [line for line in lines if "error" in line.lower()] or lines
+        best = best_lines[0] if best_lines else "printed nothing"
         return "".join(x if x.isprintable() else "?" for x in best)[:SHOWN]
 
 
@@ -172,4 +172,4 @@ def needed(name: str) -> str:
 
 def not_understood(name: str, result: ToolResult, remedy: str) -> Finding:
     """Return the finding for a tool that failed, hung or printed something unexpected."""
-    return warning(name, f"cannot read its version: {result.line}", remedy)
+    return warning(name, f"the version is unknown: {result.line}", remedy)

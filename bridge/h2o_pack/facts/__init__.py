@@ -39,7 +39,7 @@ class Pin:
 
     @property
     def place(self) -> str:
-        """The folder of its files in a folder with all packages."""
+        """The path of the pin's files in a folder with all packages."""
         return f"{self.parent}/{self.path}" if self.parent else self.name
 
 

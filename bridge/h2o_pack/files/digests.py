@@ -52,7 +52,7 @@ CHUNK = 4 << 20  # bytes; so large that the number of system calls does not matt
 WORKERS = 4  # files at once; each has two pieces in memory
 GIT_ID = re.compile(r"[0-9a-f]{40}")
 _Item = TypeVar("_Item")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the caller requested it
@@ -60,24 +60,25 @@ class Stopped(Exception):  # noqa: N818 - not an error: the caller requested it
 
 
 def in_parallel(
-    work: Callable[[_Item, Callable[[int], None], threading.Event], _Found],
+    work: Callable[[_Item, Callable[[int], None], threading.Event], _Result],
     items: Iterable[_Item],
     advance: Callable[[int], None],
-) -> list[_Found]:
+) -> list[_Result]:
     """Work on some files at once; return the results in order.
 
-    work: gets an item, a function to call with the bytes of each piece, and an event that is
-    set when another item failed. advance: called with the bytes, by one thread at a time.
+    work: gets an item, a function to call with the number of bytes of each piece, and an event
+    that is set when another item failed. advance: called with the number of bytes, by one
+    thread at a time.
     """
     stop, lock = threading.Event(), threading.Lock()
 
-    def told(amount: int) -> None:
+    def advance_alone(amount: int) -> None:
         with lock:
             advance(amount)
 
     with ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as workers:
         try:
-            return list(workers.map(lambda item: work(item, told, stop), items))
+            return list(workers.map(lambda item: work(item, advance_alone, stop), items))
         except BaseException:
             stop.set()
             raise
@@ -90,7 +91,8 @@ def sha256_of(
 ) -> str:
     """Return a file's sha256.
 
-    advance: called with the bytes of each piece. stop: when set, ends the work with Stopped.
+    advance: called with the number of bytes of each piece. stop: when set, ends the work with
+    Stopped.
     """
     digest = hashlib.sha256()
     for piece in pieces(path, advance, stop):
@@ -132,7 +134,7 @@ def copied(
     advance: Callable[[int], None],
     stop: threading.Event,
 ) -> str:
-    """Write a file's pieces, and hash each while it is written."""
+    """Write a file's pieces, and hash each while it is written; return the sha256."""
     digest = hashlib.sha256()
     pending: Future[None] | None = None
     with ThreadPoolExecutor(1) as hasher:

@@ -39,9 +39,9 @@ class EditedFile:
 class Vendored:
     """How Vendor/ was made. edits is the sha256 of the edits and added files.
 
-    contents: the sha256 of Vendor/manifest.json, which contains those of all files. commits: of
-    each package and submodule, "" for a folder without git. offline: whether it contains all
-    that a build needs.
+    contents: the sha256 of Vendor/manifest.json, which has the sha256 of each file. commits:
+    the commit of each package and submodule, "" for a folder without git. offline: whether
+    Vendor/ contains everything that a build needs.
     """
 
     host: str
@@ -75,8 +75,8 @@ class LockedModel:
     """A model of the package.
 
     folder: the model's folder in the package. commit: on the hub, "" for a local model. config,
-    kv, group_size: its cache, including defaults. system_prompt: the prompt whose caches are in
-    the folder.
+    kv, group_size: settings of its cache, including defaults. system_prompt: the prompt whose
+    caches are in the folder.
     """
 
     model: str

@@ -19,8 +19,8 @@ REPLACED_FOLDER = "Replaced"
 """The user's versions of generated files that were written again."""
 VENDOR_FOLDER = "Vendor"
 SYSTEM_PROMPT, ADAPTER = "system-prompt.tensors", "adapters.tensors"
-"""In MODEL_FOLDER. The files are in the format of safetensors, but mlx-swift-lm would load any
-file with that extension as weights."""
+"""Files in MODEL_FOLDER in the safetensors format. They lack its extension, because
+mlx-swift-lm loads all files with that extension as weights."""
 CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
 TRACES_FOLDER = "Traces"
 """The folder, in the sources of the model's module, of traces that its app replays."""
@@ -67,5 +67,5 @@ def cache_folder() -> Path:
 
 
 def metadata_folder(hub_id: str) -> Path:
-    """Return the folder with the hub's metadata of models."""
+    """Return the folder with the stored metadata of a model on the hub."""
     return cache_folder() / "metadata" / quote(hub_id, safe="")

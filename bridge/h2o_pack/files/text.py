@@ -1,6 +1,6 @@
 """Reads and writes text and JSON; errors name the file and what to do.
 
-JSON of others is read with limits, and never as code.
+JSON that others wrote is read with limits, and never as code.
 """
 
 from __future__ import annotations

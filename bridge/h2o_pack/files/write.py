@@ -163,7 +163,7 @@ class Exchange:
             refuse_others(place)
         if self.old.exists():
             if self.output.exists():
-                self.move_what_stays()
+                self.move_kept_files()
                 self.clear(self.done)
                 self.old.rename(self.done)
             else:
@@ -171,21 +171,22 @@ class Exchange:
         self.clear(self.done)
         self.clear(self.new)
 
-    def move_what_stays(self) -> None:
+    def move_kept_files(self) -> None:
         """Move the files to keep from the earlier folder to the new one.
 
-        Another program, such as a build, may change both meanwhile: files that it deleted need
-        not be moved, and if it created a folder first, the files of the earlier folder join it.
+        Another program, such as a build, may change both folders meanwhile: files that it
+        deleted need not be moved, and the kept files of a folder that it created join that
+        folder.
         """
         problem = OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self.old))
         for _ in range(ATTEMPTS):
             moves = tuple(self.keep(self.old, self.output))
             if not moves:
                 return
-            problem = next(filter(None, [self.tried(move) for move in moves]), problem)
+            problem = next(filter(None, [self.try_move(move) for move in moves]), problem)
         raise problem
 
-    def tried(self, move: Move) -> OSError | None:
+    def try_move(self, move: Move) -> OSError | None:
         """Move a file or folder to the new folder; return the error if this fails."""
         try:
             move.make(self.old, self.output)
@@ -209,7 +210,8 @@ def refuse_others(folder: Path) -> None:
     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
         return
     raise output_error(
-        f"{folder} belongs to another user or is not a folder, but h2o-pack needs this name",
+        f"{folder} belongs to another user or is not a folder, but h2o-pack needs a folder "
+        "of this name",
         "Delete it, or work in a folder in which only you may write.",
     )
 
@@ -270,9 +272,11 @@ def refuse_foreign(output: Path) -> None:
         return
     if output.is_dir() and not names:
         return
-    what = "has files that h2o-pack did not write" if names else "is not a folder"
+    what, obstacle = "is not a folder", "the file"
+    if names:
+        what, obstacle = "has files that h2o-pack did not write", "these files"
     raise output_error(
-        f"{output} exists and {what}", "Give another --output, or move the existing one away."
+        f"{output} exists and {what}", f"Give another --output, or move {obstacle} away."
     )
 
 

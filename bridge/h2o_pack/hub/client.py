@@ -97,12 +97,14 @@ class BoundedStream(httpx2.SyncByteStream):
         for piece in self.stream:
             size, recent = size + len(piece), recent + len(piece)
             if size > self.most:
-                raise not_taken(self.host, f"sends more than the {self.most:,} bytes expected")
+                raise invalid_answer(
+                    self.host, f"sends more than the {self.most:,} bytes expected"
+                )
             seconds = time.monotonic() - since
             if seconds > PATIENCE:
                 if recent < SLOWEST * seconds:
-                    rate = f"{recent / seconds:.0f} bytes a second"
-                    raise not_taken(self.host, f"sends only {rate}")
+                    rate = f"{recent / seconds:.0f} bytes per second"
+                    raise invalid_answer(self.host, f"sends only {rate}")
                 since, recent = time.monotonic(), 0
             yield piece
 
@@ -125,12 +127,14 @@ def check_answer(response: httpx2.Response) -> None:
     response.headers.pop("X-Xet-Hash", None)
     host = response.request.url.host
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise not_taken(host, "sends compressed bytes, although h2o-pack did not ask for them")
+        raise invalid_answer(
+            host, "sends compressed bytes, although h2o-pack did not ask for them"
+        )
     if isinstance(response.stream, httpx2.SyncByteStream):
         response.stream = BoundedStream(response.stream, _most_bytes.get(), host)
 
 
-def not_taken(host: str, what: str) -> UserError:
+def invalid_answer(host: str, what: str) -> UserError:
     """Make the error for an invalid answer."""
     return network_error(
         f"{host} {what}",
@@ -168,7 +172,7 @@ class UnreachableError(UserError):
 
 
 class WrongBytesError(UserError):
-    """An answer of the hub contains something else than requested."""
+    """An answer of the hub contains something other than the requested bytes or list."""
 
 
 @contextmanager

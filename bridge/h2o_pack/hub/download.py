@@ -37,12 +37,12 @@ SUFFIX = ".h2o-pack.incomplete"
 class Partial:
     """The file object to which the hub's client writes; it hashes the bytes.
 
-    size: bytes that have arrived. advance: called with the bytes of each piece, including those
-    of an earlier run.
+    size: bytes that have arrived. advance: called with the number of bytes of each piece, also
+    of the pieces that an earlier run received.
     """
 
     def __init__(self, path: Path, limit: int, advance: Callable[[int], None]) -> None:
-        """Open `path`; a file longer than `limit` bytes does not belong to this download."""
+        """Open `path`; empty a file of more than `limit` bytes, which no run can complete."""
         self.path, self.advance = path, advance
         path.parent.mkdir(parents=True, exist_ok=True)
         # Unbuffered, so that a killed process loses no piece that it has received.
@@ -94,10 +94,10 @@ class Partial:
         return self.file.seek(offset, whence)
 
     def truncate(self) -> int:
-        """Remove the rest; the client does this if a server ignores its range."""
+        """Remove all bytes; the client does this at byte 0 if a server ignores its range."""
         size = self.file.truncate()
         if size:
-            raise ValueError(f"a download can only begin anew at its first byte, not at {size}")
+            raise ValueError(f"a download can begin again only at byte 0, not at {size}")
         self.advance(-self.size)
         self.digest, self.size = hashlib.sha256(), 0
         return size

@@ -152,7 +152,7 @@ def model_of_address(name: str) -> str:
 
 
 def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ...]:
-    """Return the catalogue, each entry with its stored description, without asking the hub."""
+    """Return the catalogue's entries with the models that they describe, without the hub."""
     return tuple((entry, bundled(entry) or as_model(entry)) for entry in catalogue(own))
 
 
@@ -329,7 +329,7 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
 
 
 def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFile]:
-    """Return the listed files that packages need, by path; add errors of entries."""
+    """Return the listed files that packages need, by path; add errors for invalid entries."""
     from h2o_pack.hub.client import SHA256
 
     model_files = {}

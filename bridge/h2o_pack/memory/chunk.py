@@ -95,7 +95,7 @@ class EvictingAttention:
         return self.rows(tokens) if self.before or self.replaces(tokens) else 0
 
     def stored(self, rows: int) -> int:
-        """Bytes of `rows` rows; a mixed cache stores a chunk's rows like those of its ring."""
+        """Bytes of `rows` rows; a mixed cache stores a chunk with the bits of its ring."""
         element, group = self.element, self.storage.group_size
         heavy = row_bytes(self.layer, self.storage.heavy, group, element)
         if self.storage.recent is None:
@@ -169,10 +169,11 @@ def attention(
     arrays: tuple[Buffer, Buffer, Buffer],
     rows: int,
 ) -> Buffer:
-    """mx.fast.scaled_dot_product_attention over `rows` rows; returns [Hq, L, Dv].
+    """Queue mx.fast.scaled_dot_product_attention over `rows` rows; return [Hq, L, Dv].
 
-    If MLX has no kernel for the head dimensions (Backend.fuses), it makes scaled queries, the
-    matrix of logits [Hq, L, rows] and a mask; masking and softmax reuse the matrix's buffer.
+    shape: the layer and its number of query heads. arrays: queries, keys and values. If MLX has
+    no kernel for the head dimensions (Backend.fuses), it makes scaled queries, the matrix of
+    logits [Hq, L, rows] and a mask; masking and softmax reuse the matrix's buffer.
     """
     layer, heads = shape
     graph, size = kit.graph, heads * layer.value_dim
@@ -199,8 +200,8 @@ class Run:
     """A model with its caches, and how it reads text.
 
     caches: one per layer, None if the layer keeps mlx_lm's cache. context: the most tokens in
-    the caches. dtype_bytes: of an element of activations and caches. archive_in_files: whether
-    recall's archives are files.
+    the caches. dtype_bytes: bytes of an element of activations and caches. archive_in_files:
+    whether recall's archives are files.
     """
 
     config: ModelConfig
@@ -248,7 +249,7 @@ def peak_of(run: Run, tokens: int, logits: int) -> Peak:
             queued[kind] = Section(start, graph.mark, source, hidden)
         two_layers = 2 * graph.dispatches / number
         if run.uniform and graph.dispatches > backend.longest_window + two_layers:
-            break  # the queue holds fewer layers than this, so more layers change nothing
+            break  # the queue holds fewer layers than the graph, so more layers change nothing
     window = backend.window(graph)
     hidden = kit.norm(hidden, config.hidden_size)
     queue_logits(run, kit, hidden, logits)
@@ -380,8 +381,8 @@ def prefill_peak(run: Run, step: int, *, earlier: bool = True) -> dict[str, int]
     earlier chunk may take more memory than the last one. Then shorter contexts are tried too,
     four per doubling, so that a longer conversation never appears to take less.
 
-    earlier: False leaves out the shorter contexts; this is quick and some percent too low at
-    worst.
+    earlier: False leaves out the shorter contexts, which takes less time, but the result may be
+    some percent too low.
     """
     if earlier and run.grows:
         steps = rung_above(grown(run.context) // STEP)
@@ -409,9 +410,9 @@ def last_chunk_peak(run: Run, step: int) -> tuple[dict[str, int], bool]:
 
     Also returns whether MLX ends the tasks of the longest chunk, which has `step` tokens, by
     the size of their inputs. If it ends them by their number of dispatches, the longest chunk
-    takes the most memory, or one of up to FEW tokens, which uses other operations. If it ends
-    them by inputs, longer chunks shorten the queue, so a much shorter chunk may take the most:
-    then shorter lengths are tried too, four per doubling.
+    or a chunk of up to FEW tokens, which uses other operations, takes the most memory. If it
+    ends them by inputs, longer chunks shorten the queue, so a much shorter chunk may take the
+    most: then shorter lengths are tried too, four per doubling.
     """
     tokens = max(1, min(step, run.context))
     peaks = [of_chunk(run, few) for few in dict.fromkeys((1, min(tokens, FEW)))]

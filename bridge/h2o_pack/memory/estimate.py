@@ -26,11 +26,12 @@ BESIDE_MLX = (terms.MARGIN, terms.CACHE, terms.APP)  # not counted by MLX's own 
 MEANINGS = {
     "activations": "hidden states, queries, keys, values and feed-forward of queued layers; "
     "the longer an unbounded cache is, the fewer layers MLX queues",
-    "attention": "attention logits, if MLX stores them, and those of scored queries",
+    "attention": "attention logits, if MLX stores them, and the logits from which rows get "
+    "their scores",
     "chunk rows": "rows of the prompt's chunk beside the kept rows, and copies",
     "ledger copies": "new ledgers, while the old ones are still in memory",
     "logits": "logits of the output head",
-    "recall": "logits over an archive, and new rows; 0 unless this is the worst moment",
+    "recall": "logits over an archive, and new rows; 0 unless a recall takes the most memory",
 }
 
 
@@ -77,7 +78,9 @@ def plan_memory(
         planned.append(margin(planned, hardware, measured_margin))
     if hardware.metal:
         planned += [
-            Term(terms.CACHE, BUFFER_CACHE, "setting", "freed buffers that MLX keeps at most"),
+            Term(
+                terms.CACHE, BUFFER_CACHE, "setting", "freed buffers that MLX keeps for reuse"
+            ),
             Term(terms.APP, APP, "estimated", "process, runtime, Metal library, tokenizer"),
         ]
     total = sum(term.bytes for term in planned)

@@ -123,8 +123,8 @@ def tokens_per_second(bandwidth: float, bytes_per_token: float, efficiency: floa
 class LayerArchive:
     """The archive of one layer.
 
-    bits: of archived keys and values. element: bytes of an element of keys and values that are
-    not quantized. limit: the archive's most bytes; 0 for no limit.
+    bits: bits of archived keys and values. element: bytes of an element of keys and values that
+    are not quantized. limit: the most bytes of the archive; 0 for no limit.
     """
 
     layer: Layer

@@ -33,22 +33,23 @@ class Mark(NamedTuple):
 class Section(NamedTuple):
     """The operations between two marks.
 
-    read: the only buffer from before the section that they read. made: their last buffer.
+    source: the only earlier buffer that the operations read. result: the buffer of the last
+    operation.
     """
 
     start: Mark
     end: Mark
-    read: Buffer
-    made: Buffer
+    source: Buffer
+    result: Buffer
 
 
 @dataclass
 class Graph:
     """The operations of one evaluation, in the order in which they are queued.
 
-    page: bytes to whose multiple the allocator rounds up large buffers. Time is counted in
-    dispatches. elements: of all inputs; each input counts once, at the first operation that
-    reads it. squared: the sum of the squares of the operations' elements.
+    page: the allocator rounds large buffers up to a multiple of `page` bytes. Time is counted
+    in dispatches. elements: elements of all inputs; each input counts once, at the first
+    operation that reads it. squared: the sum of the squares of the operations' elements.
     """
 
     page: int = 1
@@ -104,14 +105,14 @@ class Graph:
 
     def repeat(self, section: Section, source: Buffer) -> Buffer:
         """Queue the operations of a section again, which then read `source`."""
-        start, end, was_read, result = section
+        start, end, earlier_source, result = section
         part, later = slice(start.buffers, end.buffers), self.dispatches - start.dispatches
         again = Buffer(len(self.sizes) + result - start.buffers)
         self.sizes += self.sizes[part]
         self.terms += self.terms[part]
         self.births += [birth + later for birth in self.births[part]]
         self.deaths += [death + later for death in self.deaths[part]]
-        self.deaths[source] = self.deaths[was_read] + later
+        self.deaths[source] = self.deaths[earlier_source] + later
         self.dispatches += end.dispatches - start.dispatches
         self.elements += end.elements - start.elements
         self.squared += end.squared - start.squared
@@ -222,8 +223,8 @@ def backends() -> Mapping[str, Backend]:
 class Kit:
     """Queues the operations of a model's layers on `tokens` tokens, as Metal runs them.
 
-    Sizes are elements per token. element: bytes of an element of activations. bits, group_size:
-    of quantized weights; 0 if they are not quantized.
+    Sizes are elements per token. element: bytes of an element of activations. bits and
+    group_size describe quantized weights; 0 if they are not quantized.
     """
 
     graph: Graph

@@ -51,8 +51,8 @@ STORAGES = {
 def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -> Storage:
     """Return the storage with a name or synonym, with a group size for the model's heads.
 
-    archive_bits: of recall's archive. Raises UserError: there is no such storage, or a head
-    dimension is not a multiple of a group size.
+    archive_bits: bits of recall's archive. Raises UserError: there is no such storage, or a
+    head dimension is not a multiple of a group size.
     """
     storage_name = SYNONYMS.get(name, name)
     if storage_name not in STORAGES:
@@ -75,7 +75,7 @@ def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -
     option = f"--archive-bits {archive_bits}" if storage.is_dense else f"--kv {name}"
     raise usage_error(
         f"{option} quantizes in groups of {TRIED[-1]} elements, and "
-        f"this model has heads of {', '.join(map(str, dims))}",
+        f"this model has heads of {', '.join(map(str, dims))} elements",
         f"Use {'--archive-bits 16' if storage.is_dense else '--kv dense'}.",
     )
 

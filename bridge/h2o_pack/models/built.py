@@ -219,16 +219,16 @@ class Watch:
         self._layers, self._children = set(map(id, layers)), set(map(id, parts))
         with ExitStack() as stack:
             for kind in {type(part) for part in (*layers, *parts)}:
-                stack.enter_context(preceded(kind, "__call__", self.part))
-            stack.enter_context(preceded(SwitchLinear, "__call__", self.chosen))
+                stack.enter_context(preceded(kind, "__call__", self.record_part))
+            stack.enter_context(preceded(SwitchLinear, "__call__", self.record_experts))
             stack.enter_context(
-                preceded(mx.fast, "scaled_dot_product_attention", self.attention)
+                preceded(mx.fast, "scaled_dot_product_attention", self.record_attention)
             )
             yield
 
-    def part(self, module: Module, *given: Any, **named: Any) -> None:
+    def record_part(self, module: Module, *positional: Any, **named: Any) -> None:
         """Record the size of a layer's input, and which of its children receive a cache."""
-        values = (*given, *named.values())
+        values = (*positional, *named.values())
         if id(module) in self._layers:
             arrays = (value.shape[-1] for value in values if isinstance(value, mx.array))
             self.hidden = next(arrays, 0)
@@ -237,12 +237,14 @@ class Watch:
             if any(id(value) in self._caches for value in values):
                 self._mixers.add(id(module))
 
-    def chosen(self, module: Any, _x: mx.array, indices: mx.array, *_: Any, **__: Any) -> None:
-        """Record the number of experts, and of those that process a token."""
+    def record_experts(
+        self, module: Any, _x: mx.array, indices: mx.array, *_: Any, **__: Any
+    ) -> None:
+        """Record the number of experts, and how many of them process a token."""
         self.experts = max(self.experts, module.num_experts)
         self.experts_per_token = max(self.experts_per_token, indices.shape[-1])
 
-    def attention(self, queries: mx.array, *_: Any, **__: Any) -> None:
+    def record_attention(self, queries: mx.array, *_: Any, **__: Any) -> None:
         """Record the number of query heads, and that the current child attends."""
         self.heads = max(self.heads, queries.shape[1])
         self._mixers.add(self._child)
@@ -250,8 +252,8 @@ class Watch:
     def width(self, layer: Module) -> int:
         """Return the width of a layer's feed-forward; with experts, the width for one token.
 
-        This is the number of inputs of projections to hidden states. Projections from hidden
-        states count only if there are no others.
+        The width is the number of inputs of the projections to hidden states. Projections whose
+        inputs are hidden states too count only if there are no others.
         """
         inner, equal = 0, 0
         for part in children(layer):
@@ -358,7 +360,7 @@ def check_arguments(kind: type, values: object, inside: str) -> None:
 
 
 def fits(value: Any, hint: Any, name: str) -> bool:
-    """Whether a value has a declared type and is not larger than is possible for a model."""
+    """Whether a value has the declared type and is not impossibly large for a model."""
     kind = typing.get_origin(hint) or hint
     number = type(value) in (int, float)
     if kind in (typing.Union, UnionType):
@@ -390,7 +392,7 @@ def wanted(hint: Any, name: str) -> str:
 
 
 def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return the shapes of the tensors in a model's files, and of those that it needs.
+    """Return the shapes of the tensors in a model's files, and of the tensors that it needs.
 
     mlx_lm's own code converts names and shapes. folder: contains config.json, and files of
     tensors whose elements are all 0 (`loading.write_hollow`).

@@ -35,9 +35,10 @@ class OwnModel(KnownModel):
 
 
 def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
-    """Return all known models; the user's replace the project's of the same name.
+    """Return all known models; a user's model replaces the project's model of the same name.
 
-    own: None looks in $H2O_PACK_MODELS, then for models.toml in the user's configuration.
+    own: the user's catalogue; None: $H2O_PACK_MODELS, or else models.toml in the user's
+    configuration folder, if there is one.
     Raises UserError: the file cannot be read or an entry does not fit the schema.
     """
     models = {model.name.lower(): model for model in known_models().values()}
@@ -48,7 +49,7 @@ def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
 
 
 def find(name: str, own: Path | None = None) -> KnownModel | None:
-    """Return the model of a short name, ignoring case."""
+    """Return the model of a short name, ignoring case; None if there is none."""
     models = catalogue(own)
     return next((model for model in models if model.name.lower() == name.lower()), None)
 

@@ -34,7 +34,7 @@ ASSUME = "--assume-full-attention"
 DEFAULT_DTYPE = "bfloat16"
 BITS = (2, 3, 4, 5, 6, 8)
 GROUPS = (16, 32, 64, 128)
-# mlx_lm.utils.load_model: methods that it quantizes at once or repacks
+# mlx_lm.utils.load_model quantizes or repacks weights of these methods: bits, group size.
 METHODS = {"mxfp4": (4, 32), "compressed-tensors": (4, 32), "bitnet": (2, 0)}
 CONVERTED = "Choose a model converted with mlx_lm.convert."
 ANOTHER_FAMILY = "Choose a model of another family."
@@ -169,7 +169,7 @@ def digest(document: Mapping[str, Any], dtype: str) -> str:
 
 
 def refuse_unknown(model_type: str, problems: Problems, *, assume_full_attention: bool) -> None:
-    """Add an error for a model type that cannot be packaged; an unknown one may be assumed."""
+    """Add an error for a type that is refused or unknown; the user may accept unknown types."""
     supported = f"Supported: {', '.join(sorted(swift_models()))}."
     reason = why_refused(model_type)
     if reason:

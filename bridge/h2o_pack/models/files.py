@@ -139,7 +139,7 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
             continue
         title = f"{name}: tensor {shown(tensor)}"
         try:
-            begin, end = described(fields, data)
+            begin, end = byte_range(fields, data)
         except ValueError as error:
             problems.add(f"{title} {error}")
             continue
@@ -155,7 +155,7 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
     return tuple(tensors)
 
 
-def described(fields: object, data: int) -> tuple[int, int]:
+def byte_range(fields: object, data: int) -> tuple[int, int]:
     """Return where a tensor's bytes begin and end in `data` bytes; ValueError if impossible."""
     if not isinstance(fields, dict):
         raise ValueError(f"is {shown(fields)} but should be an object")  # noqa: TRY004
@@ -258,9 +258,9 @@ def check_tensors(
     ]
     unnamed = [name for name in files if name not in mapping]
     for names, what in (
-        (absent, "names {names}, but no file contains that"),
+        (absent, "names {names}, which no file contains"),
         (moved, "names the wrong file for {names}"),
-        (unnamed, "does not name {names}, but the files contain that"),
+        (unnamed, "does not name {names}, which the files contain"),
     ):
         if names:
             sentence = what.format(names=some(names, "tensor", "tensors"))
@@ -294,7 +294,7 @@ ACTIVATIONS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 def weigh(
     tensors: Iterable[Tensor], *, experts: int = 0, experts_per_token: int = 0
 ) -> Weights:
-    """Add up the tensors of all files; `experts` are those of a layer, 0 without experts."""
+    """Add up the bytes of all tensors; experts: the experts of a layer, 0 without experts."""
     sums = dict.fromkeys(("skipped", "embedding", "table", "head", "experts", "rest"), 0)
     dtype = ""
     for tensor in tensors:
@@ -366,18 +366,18 @@ def inspect(
 ) -> Model:
     """Describe a model; UserError contains all errors in its files.
 
-    problems: the model's place, and the errors so far. folder: contains all files; None if they
-    must be downloaded.
+    problems: the errors so far, and the name of the model's place. folder: contains all files;
+    None if they must be downloaded.
     """
-    whole = not problems.found
+    is_complete = not problems.found
     if contents.index is not None:
         names = filter(holds_weights, (file.path for file in contents.files))
         check_files(contents.index, dict.fromkeys(names), problems)
-    if whole:
+    if is_complete:
         check_tensors(contents.index, contents.tensors, problems)
     tensors = total(contents.tensors)
     weights = weigh(tensors)
-    if contents.config or whole:
+    if contents.config or is_complete:
         with problems.caught():
             described = describe(
                 contents.config,
@@ -428,7 +428,7 @@ def from_folder(
 
 
 def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:
-    """List the files for packages; add errors for links to elsewhere and impossible names."""
+    """List the files for packages; add errors for links out of the folder and unsafe names."""
     model_files = []
     try:
         entries = sorted(folder.iterdir())

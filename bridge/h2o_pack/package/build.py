@@ -175,8 +175,8 @@ def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -
 
     record = lock.read(package)
     vendored = record.vendor
-    made_so = vendored is not None and current(vendored, record.upstream_version)
-    if vendored is not None and made_so and not compare_vendor(package, record).differences:
+    is_current = vendored is not None and current(vendored, record.upstream_version)
+    if vendored is not None and is_current and not compare_vendor(package, record).differences:
         say("Vendor is complete")
         return vendored
     host, offline = (vendored.host, vendored.offline) if vendored else (HOST, False)

@@ -121,9 +121,7 @@ class IosResult(Result):
     written: Annotated[bool, doc("Whether the package was written; false after a dry run.")]
     name: Annotated[str, doc("Name of the package.")]
     module: Annotated[str, doc("Swift module with the models.")]
-    bundle_id: Annotated[
-        str, doc("Identifier of the app; empty if its scaffold is not written.")
-    ]
+    bundle_id: Annotated[str, doc("Identifier of the app.")]
     display_name: Annotated[str, doc("Name below the app's icon.")]
     models: Annotated[tuple[PackagedModel, ...], doc("Models, the largest first.")]
     size: Annotated[AppSize, doc("Size of the app.")]
@@ -152,7 +150,7 @@ class IosResult(Result):
     ]
     errors: Annotated[
         tuple[ErrorEntry, ...],
-        doc("Why Vendor/ could not be made; the exit code of the command is the first one's."),
+        doc("Why Vendor/ could not be made; the first error gives the exit code."),
     ]
 
 
@@ -293,8 +291,8 @@ def print_package(result: PackageResult, console: Console) -> None:
 def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> dict[str, str]:
     """Return the table's lines about a model, by their titles.
 
-    manifest: of the model's folder; None if it was not written. system: whether the package has
-    a system prompt.
+    manifest: the manifest of the model's folder; None if nothing was written. system: whether
+    the package has a system prompt.
     """
     config, cache, memory = plan.model.config, plan.cache, plan.memory
     sizes = {layer.max_size for layer in plan.workload.caches if layer} or {cache.max_size}
@@ -330,7 +328,7 @@ def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> d
     if system:
         prompt = manifest.system_prompt if manifest else None
         count = f"{prompt.tokens} tokens" if prompt else "read when the package is written"
-        rows["system"] = f"{count}; its caches are in {plan.folder}/{SYSTEM_PROMPT}"
+        rows["system"] = f"{count}; caches of the prompt are in {plan.folder}/{SYSTEM_PROMPT}"
     return rows
 
 

@@ -28,7 +28,7 @@ from h2o_pack.models.loading import check_loads
 from h2o_pack.models.texts import ModelTexts, first_turns, read_texts
 from h2o_pack.package.system_prompt import check_system
 from h2o_pack.plan.advice import advice
-from h2o_pack.plan.device_fit import devices_of_each, refuse_twice
+from h2o_pack.plan.device_fit import devices_of_each, refuse_duplicates
 from h2o_pack.plan.package_plan import ModelPlan, ModelSource, PackagePlan
 from h2o_pack.plan.workload import cache_config, workload_of
 from h2o_pack.progress import ProgressReporter
@@ -69,15 +69,15 @@ def prepare(
             config = model.config
             refuse_missing_type(config.model_type, config.experts, spec.upstream, model.id)
     problems.refuse()
-    sources, of_files = [], Problems()
+    sources, file_problems = [], Problems()
     for model_spec, base in zip(spec.models, models, strict=True):
         texts, turns = ModelTexts(), list[str]()
-        with of_files.caught():
+        with file_problems.caught():
             files = read_small(base, text_files(base.files))
             texts = ModelTexts() if files is None else read_texts(files, base)
-        with of_files.caught():
+        with file_problems.caught():
             turns = first_turns(texts, spec.app.system, base.id) if spec.app.system else []
-        with of_files.caught():
+        with file_problems.caught():
             if base.headers is not None and not base.assumed:
                 say(f"checking that {base.id} loads")
                 check_loads(base.headers, base.id)
@@ -92,7 +92,7 @@ def prepare(
             for model_plan in plan.models:
                 if model_plan.source.turns:
                     check_system(model_plan)
-    problems.found += of_files.found
+    problems.found += file_problems.found
     problems.refuse()
     return plan
 
@@ -110,7 +110,7 @@ def plan_package(
     user from others, for the app's identifier; "" for an identifier without it. Raises
     UserError: all errors, together.
     """
-    refuse_twice([source.model for source in sources])
+    refuse_duplicates([source.model for source in sources])
     pairs = sorted(
         zip((model.filled() for model in spec.models), sources, strict=True),
         key=lambda pair: pair[1].model.weights.bytes,

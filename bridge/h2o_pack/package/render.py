@@ -82,18 +82,18 @@ def earlier_app(output: Path, *, wanted: bool = False) -> EarlierApp:
 
 def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Content]:
     """Leave out files that App.new already has; UserError if one of them has other content."""
-    there = {
+    existing = {
         path: output / path
         for path in files
         if path.startswith(f"{NEW_APP_FOLDER}/") and os.path.lexists(output / path)
     }
-    for path, place in there.items():
+    for path, place in existing.items():
         if not place.is_file() or place.read_bytes() != as_bytes(files[path]):
             raise output_error(
-                f"{output / NEW_APP_FOLDER} already has another {place.name}",
+                f"{output / NEW_APP_FOLDER} already has a different {place.name}",
                 "Copy what you need from it to App, delete it, and run the command again.",
             )
-    return {path: content for path, content in files.items() if path not in there}
+    return {path: content for path, content in files.items() if path not in existing}
 
 
 SWIFT_TEMPLATES = "swift_templates"
@@ -181,7 +181,7 @@ def rendered_app(plan: PackagePlan, assets: Path) -> dict[str, Content]:
 
 
 def rendered(folder: Path, target: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return {path: text} of a folder of sources and templates; target: its folder there."""
+    """Return {path: text} of a folder of sources and templates; target: their new folder."""
     files = {}
     for path, source in sources(folder):
         body = fill(source, values) if source.suffix == ".j2" else source.read_text("utf-8")
@@ -243,7 +243,7 @@ def template_values(plan: PackagePlan) -> dict[str, Any]:
 
 
 def megabytes(memory: MemoryPlan) -> float:
-    """Return the megabytes that a model needs, without those of the app itself."""
+    """Return the megabytes that a model needs, without the memory of the app itself."""
     caches = memory.caches + memory.archive + memory.thoughts
     return (memory.weights + caches + memory.prefill + memory.buffer_cache) / 1e6
 
@@ -309,7 +309,7 @@ def make_lock(
     scaffold: Mapping[str, str] | None,
     vendor: lock.Vendored | None,
 ) -> lock.Lock:
-    """Make the lock; files: all others; scaffold: digests of the app's files."""
+    """Make the lock; files: all other files; scaffold: digests of the app's files."""
     return lock.Lock(
         h2o_pack=__version__,
         package=plan.package_name,

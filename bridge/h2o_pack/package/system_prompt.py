@@ -61,6 +61,7 @@ def ids_of(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
 
 
 CONTAINER = Path("/sys/fs/cgroup/memory.max")
+"""The memory limit of a container, in bytes."""
 GIVE = "Give a UTF-8 text file as --system."
 MARKS = 8
 """The most tokens that a template or tokenizer adds around a text."""
@@ -123,14 +124,14 @@ def needed_bytes(memory: MemoryPlan) -> int:
 
 def check_memory(memory: MemoryPlan) -> None:
     """Raise UserError if this machine has too little memory to read a prompt with the model."""
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # not in a container, or its limit is "max"
-        there = min(there, int(CONTAINER.read_text("ascii")))
+        available = min(available, int(CONTAINER.read_text("ascii")))
     size = needed_bytes(memory)
-    if size > there:
+    if size > available:
         raise memory_error(
             f"reading the system prompt needs {gigabytes(size)} GB of memory, but this "
-            f"machine has {gigabytes(there)} GB",
+            f"machine has {gigabytes(available)} GB",
             "Package the model on a machine with more memory, or leave out --system: "
             "the app then reads its system prompt in the first turn.",
         )

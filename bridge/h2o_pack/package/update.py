@@ -143,8 +143,8 @@ def changes(
             yield Change("file", path, before, after)
     vendor = record.vendor
     if vendor is not None:
-        made_so = current(vendor, new["upstream_version"])
-        if not made_so or compare_vendor(package, record).differences:
+        is_current = current(vendor, new["upstream_version"])
+        if not is_current or compare_vendor(package, record).differences:
             yield Change("vendor", "Vendor", "out of date or incomplete", "made again")
     if app == "outdated":
         yield Change("app", "App", "yours", STATES[app])

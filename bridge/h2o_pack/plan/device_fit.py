@@ -59,12 +59,12 @@ FULL = ("dense", *QUANTIZED)
 
 @dataclass(frozen=True)
 class Verdict:
-    """A plan compared with a limit; the fields are null if the limit is unknown."""
+    """A plan compared with a limit."""
 
     limit: Annotated[int | None, doc("Bytes that an app may use; null if unknown.")]
     headroom: Annotated[
         int | None,
-        doc("Bytes of the limit that remain; negative if the plan exceeds the limit."),
+        doc("Bytes of the limit that remain, negative if too few; null if unknown."),
     ]
     headroom_share: Annotated[float | None, doc("Headroom as a share of the limit.")]
     verdict: Annotated[
@@ -142,7 +142,7 @@ class FullCache:
     kv: Annotated[str, doc("Storage of its rows.")]
     max_kv: Annotated[Count, doc("Number of its rows: the tokens of the longest conversation.")]
     devices: Annotated[
-        tuple[str, ...], doc("Identifiers of devices on which it leaves a tenth of the limit.")
+        tuple[str, ...], doc("Identifiers of devices on which a tenth of the limit stays free.")
     ]
 
 
@@ -165,13 +165,14 @@ class PlannedModel:
     full_cache: Annotated[
         FullCache | None,
         doc(
-            "A cache that keeps every token and fits on more devices than the planned caches; "
-            "null if there is none."
+            "A cache that keeps every token and fits; null if none fits or max_kv rows "
+            "already keep every token. Without max_kv, it fits on more devices than the "
+            "model's own cache."
         ),
     ]
-    devices: Annotated[tuple[DeviceFit, ...], doc("The requested devices.")]
+    devices: Annotated[tuple[DeviceFit, ...], doc("How the plan fits on each device.")]
     advice: Annotated[tuple[str, ...], doc("Notes on the settings.")]
-    speed_rule: Annotated[Mapping[str, float], doc("Constants of the estimate.")]
+    speed_rule: Annotated[Mapping[str, float], doc("Constants of the speed estimate.")]
     calibration: Annotated[
         tuple[Calibration, ...], doc("Estimated speeds compared with published ones.")
     ]
@@ -240,7 +241,7 @@ def plan_models(
     report: MeasuredMemory | None = None,
 ) -> PlanResult:
     """Plan the models of a spec on devices; UserError for all errors, together."""
-    refuse_twice(models)
+    refuse_duplicates(models)
     planned, problems = [], Problems()
     for model_spec, model in zip(spec.models, models, strict=True):
         with problems.caught():
@@ -278,14 +279,14 @@ def refuse_without_eviction(spec: CacheSpec) -> None:
         )
 
 
-def refuse_twice(models: Sequence[Model]) -> None:
+def refuse_duplicates(models: Sequence[Model]) -> None:
     """Raise UserError if a model is given twice."""
-    places = []
+    sources = []
     for model in models:
-        place = (model.id, model.commit, model.folder)
-        if place in places:
+        source = (model.id, model.commit, model.folder)
+        if source in sources:
             raise usage_error(f"{model.id} is given twice", "Give each model once.")
-        places.append(place)
+        sources.append(source)
 
 
 def plan_result(models: Sequence[PlannedModel]) -> PlanResult:
@@ -352,9 +353,11 @@ def planned_model(
 
 
 def full_cache(workload: Workload, devices: Sequence[Device]) -> FullCache | None:
-    """Return a cache that keeps every token and fits on more devices than the planned one.
+    """Return the cache that keeps every token and fits on the most devices.
 
-    This tries the storages with more bits first. Returns None if no such cache fits.
+    Of storages that fit on equally many devices, the one with the most bits is used. Returns
+    None if no such cache fits, or if the planned rows already keep every token. Without a
+    number of rows, the returned cache fits on more devices than mlx_lm's own.
     """
     if workload.max_kv >= workload.tokens:
         return None

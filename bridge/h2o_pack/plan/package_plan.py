@@ -38,7 +38,7 @@ class ModelPlan:
     """The plan of one model of a package.
 
     memory: the plan that needs the most bytes, among the named devices that can hold the model.
-    memory_of: a plan for a phone and one for a tablet, for all packages. folder: the model's
+    memory_of: the plans for any "phone" and any "tablet". folder: the model's
     folder in the package.
     """
 
@@ -115,7 +115,7 @@ class PackagePlan:
 
     @property
     def size(self) -> int:
-        """The most bytes of all models' files, adapters and caches of a system prompt."""
+        """An upper bound for the bytes of models, adapters and caches of a system prompt."""
         return sum(
             model_bytes(model.model)
             + (model.source.adapter.bytes if model.source.adapter else 0)

@@ -108,7 +108,7 @@ def sums(plan: MemoryPlan) -> dict[str, int]:
 
 
 def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
-    """Show the bytes of each part, in a sentence per model; one column per backend."""
+    """Show the MB of each part, one line per model; a slash separates different backends."""
     for model in models:
         lines = [sums(plan) for plan in model.plans]
         parts = [
@@ -125,7 +125,7 @@ def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
 class Group:
     """Devices with the same memory, limit and plan.
 
-    places: their indices among the plan's devices. names: of the devices, in one line.
+    places: the indices of the devices in the plan. names: the devices' names, in one line.
     """
 
     places: tuple[int, ...]
@@ -257,7 +257,7 @@ def print_terms(report: PlannedModel, console: Console) -> None:
     for plan in report.plans:
         table.add_column(f"{plan.backend}, MB", justify="right")
     table.add_column("source")
-    table.add_column("what")
+    table.add_column("meaning")
     for position, term in enumerate(report.plans[0].terms):
         sizes = [plan.terms[position].bytes for plan in report.plans]
         if any(sizes):
@@ -297,14 +297,15 @@ def print_rows(report: PlannedModel, console: Console) -> None:
         )
     console.print(fits)
     caption(
-        "GB. limit: of an app; entitled: limit with both memory entitlements; left: of this.",
+        "GB. limit: of an app; entitled: limit of an app with both memory entitlements; left: "
+        "remaining part of the entitled limit.",
         console,
     )
     console.print(most)
     caption(
-        "sustained: after ten minutes. What fits with both entitlements: max_kv, the most rows "
-        "per layer; unbounded, the longest conversation with caches that keep every token; "
-        "model, the largest known model.",
+        "sustained: tok/s after ten minutes. The other columns show the largest settings with "
+        "both entitlements: max_kv, rows per layer; unbounded, tokens of a conversation with "
+        "caches that keep every token; model, the largest known model.",
         console,
     )
 
@@ -314,7 +315,7 @@ def print_measured(measured: SeenMemory, console: Console) -> None:
     on = " ".join(filter(None, (measured.device, measured.system)))
     table = Table(title=f"measured on {escape(on)}", title_justify="left")
     table.add_column("term", no_wrap=True)
-    for name in ("planned, MB", "seen, MB", "measured / planned"):
+    for name in ("planned, MB", "measured, MB", "measured / planned"):
         table.add_column(name, justify="right")
     for term in measured.terms:
         share = "-" if term.share is None else f"{term.share:.1%}"
@@ -348,8 +349,8 @@ def print_speed_rule(report: PlannedModel, console: Console) -> None:
 
 def size_sentence(size: AppSize) -> str:
     """Describe the size of an app, and whether the store asks users before a download."""
-    span = f"{size.code_least / 1e6:.0f} to {size.code_most / 1e6:.0f}"
-    code = f"code: about {size.code / 1e6:.0f} MB, {span}"
+    span = f"{size.code_least / 1e6:.0f} and {size.code_most / 1e6:.0f} MB"
+    code = f"code: about {size.code / 1e6:.0f} MB, between {span}"
     if size.download < size.installed:
         sentence = (
             f"about {disk_size(size.download)} to download from the store ({code}), and about "

@@ -32,7 +32,7 @@ SETTINGS = {field.name: field for field in FIELDS if not field.required}
 RECALL = {field.name: (option, field) for option, field in OF_RECALL.items()}
 """Settings of recall by name: the field of `CacheSpec`, and the setting's description."""
 ARCHIVES = ("memory", "files")
-BESIDE = ("policy", "prefill_step", "budgets", "recall")
+OTHER_KEYS = ("policy", "prefill_step", "budgets", "recall")
 BLAME = Blame("`h2o-pack policy show standard` prints a file with every key.", ExitCode.USAGE)
 WIDTH = 78
 TYPES = {"integer": "integer", "bytes": "integer", "number": "number"}
@@ -44,7 +44,7 @@ def read_policy(path: Path) -> dict[str, Any]:
     Raises UserError: the file is not TOML, or it has an unknown key or an invalid value.
     """
     document, text = load(path, BLAME)
-    refuse_unknown(document, (*SETTINGS, *BESIDE), path, text)
+    refuse_unknown(document, (*SETTINGS, *OTHER_KEYS), path, text)
     if isinstance(document.get("recall"), dict):
         refuse_unknown(document["recall"], (*RECALL, "archive"), path, text)
     fields: dict[str, Any] = {
@@ -111,9 +111,9 @@ def whole_number(value: Any, name: str, path: Path) -> int:
 
 
 def checked(field: Field, value: Any, path: Path) -> Any:
-    """Return a setting's value, or UserError if it is invalid; ranges become tuples.
+    """Return a setting's value, with ranges as tuples; UserError if it is invalid.
 
-    The cache's configuration checks ranges, and settings that depend on each other.
+    The configuration of the cache later checks ranges and settings that depend on each other.
     """
     if field.type == "ranges" and isinstance(value, list):
         return tuple(tuple(pair) if isinstance(pair, list) else pair for pair in value)

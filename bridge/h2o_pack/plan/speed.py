@@ -55,8 +55,8 @@ class Calibration(PublishedSpeed):
     error: Annotated[
         float,
         doc(
-            "Error of the nearer estimate as a share of the published speed; 0 between the "
-            "estimates."
+            "Error of the nearer estimate as a share of the published speed; 0 if the "
+            "published speed is between both estimates."
         ),
     ]
 
@@ -95,10 +95,10 @@ def from_bytes(
     small = weights < constants["small_bytes"]
     low = constants["small_low"] if small else 1.0
     if backend == PHONE:
-        lasting = round(rule * low * constants["sustained"], 1)
+        sustained = round(rule * low * constants["sustained"], 1)
     else:
-        low, lasting = low * constants["efficiency_m"] / constants["efficiency"], None
-    return Speed((round(rule * low, 1), round(rule, 1)), lasting, bytes_per_token)
+        low, sustained = low * constants["efficiency_m"] / constants["efficiency"], None
+    return Speed((round(rule * low, 1), round(rule, 1)), sustained, bytes_per_token)
 
 
 def floor(speed: Speed) -> float:
@@ -214,7 +214,7 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
 
 
 def with_recalls(speed: Speed | None, plan: RecallPlan | None, device: Device) -> Speed | None:
-    """Return the speed of generation that includes the reads of recalls while generating."""
+    """Return the speed of generation, slowed by the recalls for generated tokens."""
     seconds = None if plan is None else read_seconds(plan, device, plan.step_bytes)
     if speed is None or plan is None or seconds is None or not plan.every:
         return speed

@@ -83,8 +83,8 @@ def refuse_stated_twice(spec: CacheSpec) -> None:
     flags = [flag(name) for name in OF_BUDGETS if name in spec.settings]
     if spec.budgets is not None and flags:
         raise usage_error(
-            f"{' and '.join(flags)} cannot be given with --budgets, whose file sets this for "
-            "each layer",
+            f"{' and '.join(flags)} cannot be given with --budgets, because its file has a "
+            "value for each layer",
             f"Leave out {' and '.join(flags)}, or leave out --budgets.",
             where=spec.budgets.source,
         )
@@ -145,9 +145,9 @@ class Workload:
     caches: one per layer, None for layers that keep mlx_lm's cache. kv: storage of rows.
     context: tokens of the longest conversation; None for the model's context. step: tokens of a
     prompt that are read at once. archive_in_files: whether recall's archives are files.
-    drops_thoughts: whether later turns leave out a reply's thoughts. measured_margin: reported
-    by a device, None without one. common, warnings: the configuration that all caches share and
-    its warnings; None and () without a number of rows.
+    drops_thoughts: whether later turns leave out a reply's thoughts. measured_margin: the
+    margin that a device reported; None without a report. common, warnings: the configuration
+    that all caches share and its warnings; None and () without a number of rows.
     """
 
     model: Model
@@ -234,11 +234,11 @@ class Workload:
 
     def largest_context(self, limit: int, backend: str) -> int:
         """Return the most tokens that fit with caches that keep every token; 0 if none do."""
-        free = self.with_max_kv(0)
+        unbounded = self.with_max_kv(0)
         return largest(
             limit,
             self.model.config.context,
-            lambda tokens: free.with_context(tokens).plan(backend).total,
+            lambda tokens: unbounded.with_context(tokens).plan(backend).total,
             TOKENS,
         )
 

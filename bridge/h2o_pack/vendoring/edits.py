@@ -1,7 +1,8 @@
 """Edits of upstream's sources, as data: read, checked and applied to text.
 
-An edit finds its lines by a regular expression, so a new upstream version either accepts it or
-is refused by name. Applying an edit to a text that contains it changes nothing.
+An edit finds its lines by a regular expression. If a new upstream version has changed these
+lines, an error names the expression and the file. Applying an edit to a text that contains it
+changes nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Edit:
     """One change of one file; the comments of edits.toml document the fields.
 
     anchor must match `count` times. `insert` becomes new lines before or after the matched
-    lines; `replacement` replaces the match. only: the case for which the edit is. version: the
-    version of the edited package.
+    lines; `replacement` replaces the match. only: the host or the way to get libraries for
+    which the edit is, "" for all. version: the version of the edited package.
     """
 
     package: str
@@ -69,7 +70,7 @@ class CopiedPath:
     """Files and folders of upstream's tree that a build needs.
 
     needs: paths that a clone without submodules lacks. without: patterns for the end of a path
-    in `paths`. folder: in Vendor/.
+    in `paths`. folder: the folder in Vendor/; "" for the name of the package.
     """
 
     package: str
@@ -149,7 +150,7 @@ def edits_of(root: Path, version: str = "") -> EditSet:
 
 
 def read_edits(path: Path) -> EditSet:
-    """Read a file of edits, to each of which `[shared]` applies; UserError if not valid."""
+    """Read a file of edits, whose table `[shared]` has common keys; UserError if invalid."""
     document, text = load(path)
     shared = document.pop("shared", {})
     if "edit" in document:
@@ -184,7 +185,7 @@ def apply(text: str, edit: Edit) -> str:
     if len(matches) != edit.count:
         expected = f"{edit.package} {edit.version}"
         raise version_error(
-            f"the anchor {edit.anchor!r} of an edit occurs {len(matches)} times instead of "
+            f"the pattern {edit.anchor!r} of an edit matches {len(matches)} times instead of "
             f"{edit.count}",
             f"Use the sources of {expected}.",
             where=f"{edit.package}/{edit.file}, expected as in {expected}",
@@ -212,7 +213,7 @@ def span(text: str, match: re.Match[str], where: Place) -> tuple[int, int]:
 
 
 def guard_sources(vendor_folder: Path, guards: Iterable[Guard]) -> tuple[lock.EditedFile, ...]:
-    """Put each guard around its files; UserError for all guards with unexpected files."""
+    """Put each guard around its files; UserError for all guards with too many or few files."""
     edited = []
     problems = Problems()
     for guard in guards:

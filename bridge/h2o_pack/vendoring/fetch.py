@@ -63,7 +63,7 @@ SETTINGS = (
 )
 FETCH = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
 """Options of git that fetch one commit without its history."""
-ON_THE_WAY = (
+TRANSFER_SETTINGS = (
     # git compares arriving objects with their ids, and refuses malformed ones.
     *("-c", "transfer.fsckObjects=true"),
     *("-c", "fetch.fsckObjects=true"),  # a user's own setting would override `transfer`
@@ -71,7 +71,7 @@ ON_THE_WAY = (
     *("-c", "http.lowSpeedLimit=1000"),
     *("-c", "http.lowSpeedTime=60"),
 )
-NOT_GIVEN = ("not our ref", "unadvertised object", "couldn't find remote ref")
+NOT_SENT = ("not our ref", "unadvertised object", "couldn't find remote ref")
 VAGUE = "Could not read from remote repository"
 
 
@@ -80,7 +80,7 @@ class FailedError(Exception):
 
 
 def submodules(text: str) -> dict[str, str]:
-    """Return {path: commit} of the submodules in a `listing`."""
+    """Return {path: commit} of the submodules; text: the output of `git ls-tree -z`."""
     entries = (entry.partition("\t") for entry in text.split("\0") if entry)
     modes = {path: about.split() for about, _, path in entries}
     return {path: about[2] for path, about in modes.items() if about[0] == "160000"}
@@ -90,8 +90,8 @@ def reason_of(errors: str) -> str:
     """Return the line of git's messages with the reason."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal: ", "error: "))]
-    telling = [line for line in fatal or lines if VAGUE not in line]
-    for line in (*telling, *lines):
+    specific = [line for line in fatal or lines if VAGUE not in line]
+    for line in (*specific, *lines):
         return line.removeprefix("fatal: ").removeprefix("error: ").rstrip(".")
     return "git printed no reason"
 
@@ -211,7 +211,7 @@ def obtain(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, say: ProgressRep
             run_git("init", "--quiet", "--bare", "--template=", str(arriving))
         except FailedError as error:
             raise not_usable(folder, error) from error
-        place = (*ON_THE_WAY, f"--git-dir={arriving}", "fetch", *FETCH, "--")
+        place = (*TRANSFER_SETTINGS, f"--git-dir={arriving}", "fetch", *FETCH, "--")
         source = (address(pin, origin.mirror), f"+{pin.commit}:{REF}")
         try:
             run_git(*place, *source, as_user=True, limit=FETCH_LIMIT)
@@ -234,7 +234,7 @@ def holds(store: Path, commit: str) -> bool:
 
 
 def check_out(pin: Pin, all_pins: tuple[Pin, ...], folder: Path, tree: Path) -> None:
-    """Write a pin's files to their place below `tree`, after those of its parent."""
+    """Write a pin's files to their place below `tree`, after the files of its parent."""
     store, target = store_of(pin, folder), tree / pin.place
     target.mkdir(parents=True, exist_ok=True)
     try:
@@ -277,7 +277,7 @@ def without_password(url: str) -> str:
 
 def not_fetched(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, why: str) -> UserError:
     """Make the error for a repository that cannot be downloaded."""
-    is_refused = any(phrase in why for phrase in NOT_GIVEN)
+    is_refused = any(phrase in why for phrase in NOT_SENT)
     first = (
         "Check the network and run the command again (it keeps what was downloaded), or give"
     )
@@ -314,7 +314,7 @@ def checked(upstream: Path, all_pins: Iterable[Pin]) -> dict[str, str]:
 
 
 def checked_commit(checkout: Path, pin: Pin) -> str:
-    """Return a clone's commit; "" for a folder without git, which only edits' anchors check."""
+    """Return a clone's commit; "" without git: only the edits then check the version."""
     if not (checkout / ".git").exists():
         return ""
     try:

@@ -60,7 +60,7 @@ REMOTE = re.compile(r"\.package\(\s*(?:name:[^,]*,\s*)?(?:url|id):\s*\"([^\"]*)\
 
 
 def refuse_floating(vendor_folder: Path, shared: Collection[str]) -> None:
-    """Check that manifests depend on folders, and on packages that an app may share.
+    """Check that manifests depend only on folders and on packages that an app may share.
 
     The version of another package could change when SwiftPM resolves it again.
     """
@@ -71,8 +71,7 @@ def refuse_floating(vendor_folder: Path, shared: Collection[str]) -> None:
             name = manifest.relative_to(vendor_folder).as_posix()
             raise version_error(
                 f'{name} depends on "{address}", which a build would download',
-                "This version of h2o-pack edits only the sources that it pins: use "
-                "these (`h2o-pack vendor --help`).",
+                "Use the sources at the commits that `h2o-pack --version` lists.",
                 where=str(manifest),
             )
 
@@ -226,11 +225,11 @@ def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, 
     """
     edited = []
     problems = Problems()
-    for (package, name), mine in edits.by_file().items():
+    for (package, name), file_edits in edits.by_file().items():
         path = vendor_folder / package / name
         before = path.read_bytes() if path.is_file() else b""
         with problems.caught():
-            after = apply_all(before.decode(), mine.edits).encode()
+            after = apply_all(before.decode(), file_edits.edits).encode()
             path.write_bytes(after)
             digests = (lock.sha256(before), lock.sha256(after))
             edited.append(lock.EditedFile(f"{package}/{name}", *digests))
@@ -264,8 +263,8 @@ def current(vendored: lock.Vendored, version: str) -> bool:
     """Whether Vendor/ was made from an upstream version with this release's edits."""
     commits = {pin.name: pin.commit for pin in pins(version).values()}
     pinned = all(commits.get(name) == commit for name, commit in vendored.commits.items())
-    made_so = vendored.edits == digest(assets.root(), version)
-    return pinned and bool(vendored.commits) and made_so
+    has_these_edits = vendored.edits == digest(assets.root(), version)
+    return pinned and bool(vendored.commits) and has_these_edits
 
 
 def digest(assets_root: Path, version: str) -> str:

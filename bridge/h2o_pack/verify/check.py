@@ -70,7 +70,7 @@ class UsersFile:
 
 @dataclass(frozen=True)
 class Verification(Result):
-    """How a package differs from its lock and manifests. The exit code is then 1."""
+    """The differences between a package and its records; with any, the exit code is 1."""
 
     same: Annotated[bool, doc("Whether there are no differences.")] = field(init=False)
     package: Annotated[str, doc("The package's folder.")]
@@ -236,14 +236,16 @@ def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
         if difference is None:
             continue
         if difference.kind == "changed" and path in edited:
-            difference = told_of_edit(package, difference, edited[path])
+            difference = mention_lost_edit(package, difference, edited[path])
         differences.append(difference)
     users = tuple(added_to_vendor(package, recorded)) if differs is None else ()
     return VendorComparison("checked", len(recorded), tuple(differences), users)
 
 
-def told_of_edit(package: Path, difference: Difference, file: lock.EditedFile) -> Difference:
-    """Return a changed file's difference, which says if it is upstream's own version again."""
+def mention_lost_edit(
+    package: Path, difference: Difference, file: lock.EditedFile
+) -> Difference:
+    """Return a difference that says if the file is upstream's own version again."""
     if text_digest(package / difference.path) != file.before:
         return difference
     return replace(
@@ -378,11 +380,11 @@ def records(record: lock.LockedModel, bundled: Manifest) -> Iterator[Difference]
     """Yield the differences between a model's manifest and the lock."""
     path = f"{record.folder}/{MODEL_MANIFEST}"
     if bundled.model != record.model:
-        what = f"is of the model {bundled.model!r}, but the lock is of {record.model!r}"
+        what = f"names the model {bundled.model!r}, but the lock names {record.model!r}"
         yield Difference("records", path, "other", what)
     elif record.commit and bundled.commit != record.commit:
         what = (
-            f"is of the commit {bundled.commit or 'none'}, but the lock is of {record.commit}"
+            f"names the commit {bundled.commit or 'none'}, but the lock names {record.commit}"
         )
         yield Difference("records", path, "other", what)
     if bundled.system_prompt != record.system_prompt:
@@ -454,7 +456,7 @@ def print_verification(result: Verification, console: Console) -> None:
     compared = f"{result.files} files, {how}, {VENDOR_STATES[result.vendor]}"
     count = len(result.differences)
     if not count:
-        console.print(f"as h2o-pack wrote it: {compared}", markup=False)
+        console.print(f"unchanged since h2o-pack wrote it: {compared}", markup=False)
         return
     console.print(
         f"{count} difference{'s' if count > 1 else ''} in {compared}. To write the generated "

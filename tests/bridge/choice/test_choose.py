@@ -9,7 +9,7 @@ import pytest
 
 from h2o_pack.choice.choose import Criteria, Question, candidates_of, choose, chosen_model
 from h2o_pack.choice.losses import (
-    NOTHING,
+    NO_LOSS,
     Loss,
     LossTable,
     MeasuredLoss,
@@ -293,7 +293,7 @@ def test_a_measured_share_has_its_own_loss_and_those_between_lie_on_a_line_over_
 
 
 def test_all_rows_in_16_bits_lose_nothing():
-    assert table().loss("dense", 1.0) == NOTHING
+    assert table().loss("dense", 1.0) == NO_LOSS
 
 
 def test_between_shares_the_facts_are_those_of_fewer_rows():
@@ -351,8 +351,8 @@ def test_choose_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "chosen" in result.stdout
     assert "larger than 4.00 GB" in result.stdout
-    assert "app: GB to download. The chosen one: about 2." in result.stdout
-    lines = [line for line in result.stdout.splitlines() if not line.startswith("the same")]
+    assert "app: GB to download. gemma-3-4b-it-4bit: about 2." in result.stdout
+    lines = [line for line in result.stdout.splitlines() if not line.startswith("equivalent")]
     assert max(map(len, lines)) <= 80
     schemas.check(json.loads(run("choose", *PHONE, "--json").stdout), "choose")
 
@@ -375,7 +375,7 @@ def test_what_plan_chose_fits_a_screen_that_begins_with_the_verdict(run, monkeyp
     assert lines[0].endswith(" fits on iPhone 15")
     assert len(lines) <= 40
     *rows, flags = lines
-    assert flags.startswith("the same options: --model ")
+    assert flags.startswith("equivalent options: --model ")
     assert max(map(len, rows)) <= 80
     verbose = run("plan", *PHONE, "--verbose").stdout
     assert "larger than 4.00 GB" in verbose

@@ -399,7 +399,7 @@ def test_an_answer_that_drips_is_given_up(monkeypatch):
     clock = iter(range(0, 10_000, 2))
     monkeypatch.setattr(answers.time, "monotonic", lambda: next(clock))
     dripping = answers.BoundedStream([b"x"] * 100, 1000, "hub")
-    with pytest.raises(UserError, match="sends only 0 bytes a second"):
+    with pytest.raises(UserError, match="sends only 0 bytes per second"):
         list(dripping)
 
 

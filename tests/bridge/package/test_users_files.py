@@ -67,7 +67,7 @@ def test_a_scaffold_that_was_changed_is_not_written_over(make, package):
     (package / "App.new/Chat/ChatView.swift").write_text("// merging\n")
     before = tree(package)
     [error] = make("--app", code=ExitCode.OUTPUT)["errors"]
-    assert error["what"] == f"{package}/App.new already has another ChatView.swift"
+    assert error["what"] == f"{package}/App.new already has a different ChatView.swift"
     assert tree(package) == before
 
 

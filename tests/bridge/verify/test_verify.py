@@ -156,8 +156,8 @@ def test_a_manifest_that_cannot_be_used_is_a_difference(package, text, what):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"model": "other"}, "is of the model 'tiny', but the lock is of 'other'"),
-        ({"commit": "1" * 40}, f"is of the commit none, but the lock is of {'1' * 40}"),
+        ({"model": "other"}, "names the model 'tiny', but the lock names 'other'"),
+        ({"commit": "1" * 40}, f"names the commit none, but the lock names {'1' * 40}"),
     ],
 )
 def test_a_manifest_of_another_model_than_the_lock_is_a_difference(package, change, what):
@@ -274,7 +274,7 @@ def test_progress_tells_every_byte_of_the_model_and_none_when_quick(package):
 def test_the_command_says_what_differs_and_ends_with_1(package, run):
     result = run("verify", package)
     assert result.exit_code == 0
-    assert result.stdout.startswith("as h2o-pack wrote it: ")
+    assert result.stdout.startswith("unchanged since h2o-pack wrote it: ")
     (package / SOURCE).write_text("// mine")
     result = run("verify", package, "--quick")
     assert result.exit_code == 1
