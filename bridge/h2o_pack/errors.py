@@ -41,7 +41,8 @@ MEANINGS = {
     ExitCode.OUTPUT: "the output folder is not a package of h2o-pack, is in use, or is not "
     "writable",
     ExitCode.TOOL: "a tool or source is missing or failed (Swift, C++ compiler, Vendor)",
-    ExitCode.VERSION: "the version of mlx or of upstream's sources is not the pinned one",
+    ExitCode.VERSION: "the version of mlx, mlx-swift or mlx-swift-lm is not the one that "
+    "h2o-pack needs",
     ExitCode.NETWORK: "a download failed: no connection, refused, or not found",
     ExitCode.MEMORY: "the model does not fit into the memory of a named device or of this "
     "machine",

@@ -43,7 +43,7 @@ MODULES = {
 
 
 def show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001
-    """Print the version of h2o-pack and the pinned versions of upstream."""
+    """Print the version of h2o-pack, and the versions of the repositories that packages use."""
     if not value or ctx.resilient_parsing:
         return
     from h2o_pack.facts import upstream_file  # facts are read when they are shown
@@ -71,7 +71,7 @@ def show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> N
     is_eager=True,
     expose_value=False,
     callback=show_version,
-    help="Show the version and the pinned upstream versions.",
+    help="Show the version, and the versions of mlx-swift and mlx-swift-lm for packages.",
 )
 def main() -> None:
     """Make Swift packages of language models whose KV cache stays within a budget."""

@@ -144,7 +144,7 @@ def parity(
     "--vendor/--no-vendor",
     default=sys.platform == "darwin",
     show_default="--vendor on a Mac",
-    help="Download upstream's sources, which parity needs for its level `tokens`.",
+    help="Download mlx-swift and mlx-swift-lm, which the level `tokens` of parity needs.",
 )
 @origin_options
 def prove(
@@ -160,10 +160,10 @@ def prove(
     cache: Path,
     out: Terminal,
 ) -> None:
-    """Test parity, memory and speed on this machine; write a report to FILE.
+    """Test parity, memory and speed, and write a report to FILE.
 
-    Compares memory with the plan, and speed with mlx-lm's caches. Exits with 1 if a level
-    of parity differs.
+    Tests this machine. Compares memory with the plan, and speed with mlx-lm's caches. Exits
+    with 1 if a level of parity differs.
     """
     if imports and files:
         import_all(files, out)

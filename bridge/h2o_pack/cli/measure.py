@@ -139,7 +139,7 @@ def eval(  # noqa: A001  the command's name
 def profile(
     *, model: str, no_timing: bool, output: Path | None, out: Terminal, **options: Any
 ) -> None:
-    """Show where a model's layers attend, and the time of each part of a step.
+    """Show where layers attend, and the time of each part of a step.
 
     The model reads a text with mlx_lm's caches. --output writes profile.json, tables
     (profile.md) and maps of attention; `h2o-pack budgets` reads profile.json.

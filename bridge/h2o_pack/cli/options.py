@@ -112,8 +112,8 @@ revision_options = together(
     click.option(
         "--assume-full-attention",
         is_flag=True,
-        help="Accept a model of unknown architecture, as if all its layers attended to the "
-        "whole context.",
+        help="Accept a model of unknown architecture, and treat all its layers as attending "
+        "to the whole context.",
     ),
 )
 """The parameters `revision` and `assume_full_attention`."""
@@ -144,7 +144,8 @@ origin_options = together(
     click.option(
         "--upstream",
         type=PATH,
-        help="Folder with your own clones of upstream's repositories, instead of a download.",
+        help="Folder with your own clones of mlx-swift, mlx-swift-lm and the other copied "
+        "repositories, instead of a download.",
     ),
     click.option(
         "--mirror",
@@ -186,8 +187,8 @@ cache_options = together(
     click.option(
         "--kv",
         type=click.Choice(KV),
-        help=f"How keys and values are stored. {STORED}. [default: dense, or chosen with the "
-        "model or --max-kv]",
+        help=f"How keys and values are stored. {STORED}. [default: dense; if h2o-pack chooses "
+        "the model or --max-kv, it chooses this too]",
     ),
     click.option(
         "--policy",
@@ -234,7 +235,7 @@ recall_options = together(
         "--recall/--no-recall",
         default=None,
         help="Keep evicted tokens in an archive, and bring back those that a prompt asks for. "
-        "[default: no-recall, or chosen with the model or --max-kv]",
+        "[default: no-recall; if h2o-pack chooses the model or --max-kv, it chooses this too]",
     ),
     click.option(
         "--recall-rows",

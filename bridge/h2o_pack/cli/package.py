@@ -210,7 +210,7 @@ def refused(what: str, where: str) -> UserError:
     default=True,
     envvar="H2O_PACK_VENDOR",
     show_envvar=True,
-    help="Put upstream's sources (mlx-swift, mlx-swift-lm) into Vendor.",
+    help="Put edited sources of mlx-swift and mlx-swift-lm into the folder Vendor.",
 )
 @common.origin_options
 @click.option(
@@ -249,9 +249,10 @@ def ios(
 ) -> None:
     """Make a Swift package with a model and its H2O cache.
 
-    Downloads the model's files and upstream's sources, once. To finish an interrupted run,
-    run the command again. With several models, the app loads the largest that fits the
-    device. Without options, makes the packages that h2o-pack.toml in this folder describes.
+    Downloads the model's files and the sources of mlx-swift and mlx-swift-lm, once. To finish
+    an interrupted run, run the command again. With several models, the app loads the largest
+    that fits the device. Without options, makes the packages that h2o-pack.toml in this folder
+    describes.
     """
     from h2o_pack.choice.choose import Criteria, choose
     from h2o_pack.package import build as pipeline
@@ -304,8 +305,9 @@ def update(
 ) -> None:
     """Make PACKAGE again with the same options.
 
-    First shows what changes: the version of h2o-pack, the model's commit, upstream, settings
-    and files. Does not change your App folder or the files that you added.
+    First shows what changes: the version of h2o-pack, the model's commit, the versions of
+    mlx-swift and mlx-swift-lm, settings and files. Does not change your App folder or the files
+    that you added.
     """
     from h2o_pack.package.package_result import ios_result
     from h2o_pack.package.update import UpdateResult, planned, print_changes, print_update
@@ -343,8 +345,9 @@ def update(
 @click.option(
     "--offline",
     is_flag=True,
-    help="Copy the small libraries too, so that a build downloads nothing. An app that needs "
-    "other versions of these libraries then cannot use the package.",
+    help="Also copy the small libraries that mlx-swift and mlx-swift-lm use, so that a build "
+    "downloads nothing. An app that needs other versions of these libraries then cannot use "
+    "the package.",
 )
 def vendor(
     *,
@@ -357,9 +360,10 @@ def vendor(
     offline: bool,
     out: Terminal,
 ) -> None:
-    """Put edited copies of upstream's sources into PACKAGE's Vendor folder.
+    """Put edited copies of mlx-swift and mlx-swift-lm into PACKAGE.
 
-    Git downloads the sources once, at the commits that this version of h2o-pack supports.
+    The copies are in the folder Vendor. Git downloads the sources once, at the commits that
+    this version of h2o-pack supports.
     """
     from h2o_pack.package.package_result import print_vendored, vendor_result
     from h2o_pack.vendoring.fetch import Origin

@@ -191,7 +191,7 @@ policy.add_command(show)
 @command(example="h2o-pack schema plan")
 @click.argument("name", metavar="COMMAND")
 def schema(*, name: str, out: Terminal) -> None:
-    """Print the JSON Schema of the document that COMMAND prints with --json.
+    """Print the JSON Schema of the output of COMMAND --json.
 
     For a command of two words, write "-" between them, as in policy-show. "error" is the
     document of a command that fails.

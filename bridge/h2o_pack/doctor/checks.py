@@ -217,7 +217,7 @@ def git(machine: Surroundings) -> Finding:
     install = "xcode-select --install" if machine.is_mac else "apt install git"
     result = machine.run("git", "--version")
     if result is None:
-        what = "missing: upstream's sources cannot be downloaded"
+        what = "missing: mlx-swift and mlx-swift-lm cannot be downloaded"
         return problem(
             name,
             what,

@@ -237,7 +237,7 @@ def pins(upstream_version: str = "") -> Mapping[str, Pin]:
     version = version_name(upstream_version)
     if version not in versions:
         raise usage_error(
-            f"there is no upstream version {shown(version)}",
+            f"h2o-pack does not support mlx-swift-lm {shown(version)}",
             f"{nearest(version, versions)}Use {' or '.join(versions)}.",
         )
     return by("name", of_version(upstream_file().pin, version))

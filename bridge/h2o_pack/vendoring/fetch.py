@@ -131,7 +131,7 @@ def run_git(
         )
     except (FileNotFoundError, PermissionError) as error:
         raise tool_error(
-            "git, which downloads upstream's sources, is missing",
+            "git, which downloads mlx-swift and mlx-swift-lm, is missing",
             "Install it (Debian: apt-get install git; macOS: xcode-select --install), or "
             "give --upstream a folder with the sources.",
             where="PATH",
@@ -185,7 +185,7 @@ def checked_out(
                 shutil.rmtree(path, ignore_errors=True)
             for pin in all_pins:
                 obtain(pin, all_pins, origin, say)
-            say("unpacking upstream's sources")
+            say("unpacking the sources")
             tree = Path(stack.enter_context(unfinished(folder)))
             for pin in all_pins:
                 check_out(pin, all_pins, folder, tree)
@@ -302,7 +302,7 @@ def not_usable(
 ) -> UserError:
     """Make the error for a cache that cannot be read or written."""
     return output_error(
-        f"the cache of upstream's sources cannot be used: {reason(error)}",
+        f"the cache of downloaded sources cannot be used: {reason(error)}",
         remedy,
         where=str(folder),
     )

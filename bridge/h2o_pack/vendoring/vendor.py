@@ -151,7 +151,7 @@ def vendor(
                 "Move it away and run the command again.",
             )
         with sources(upstream, all_pins, say) as (folder, commits):
-            say("copying and editing upstream's sources")
+            say("copying and editing the sources")
             with write.replacing(target, kept_of_vendor) as staging:
                 copy_sources(folder, staging, edits, all_pins)
                 edited = edit_sources(staging, edits) + guard_sources(staging, edits.guards)

@@ -245,11 +245,11 @@ def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
 def mention_lost_edit(
     package: Path, difference: Difference, file: lock.EditedFile
 ) -> Difference:
-    """Return a difference that says if the file is upstream's own version again."""
+    """Return the difference; it says if the file is upstream's version without the edit."""
     if text_digest(package / difference.path) != file.before:
         return difference
     return replace(
-        difference, detail="is upstream's own version: the edit of h2o-pack is missing"
+        difference, detail="is the original version: the edit of h2o-pack is missing"
     )
 
 

@@ -216,8 +216,7 @@ def test_every_file_of_vendor_is_compared(with_vendor):
         file.write("// appended")
     build_tree(with_vendor / "Vendor/mlx-swift", {"Added.swift": "", ".build/x": ""})
     assert differences(with_vendor) == [
-        "Vendor/mlx-swift/edited.cpp is upstream's own version: "
-        "the edit of h2o-pack is missing",
+        "Vendor/mlx-swift/edited.cpp is the original version: the edit of h2o-pack is missing",
         "Vendor/mlx-swift/kept.cpp has changed since h2o-pack wrote it",
         "Vendor/mlx-swift/other.cpp is missing",
         "Vendor/mlx-swift/plain.cpp has changed since h2o-pack wrote it",
