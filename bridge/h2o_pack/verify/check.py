@@ -456,7 +456,7 @@ def print_verification(result: Verification, console: Console) -> None:
     compared = f"{result.files} files, {how}, {VENDOR_STATES[result.vendor]}"
     count = len(result.differences)
     if not count:
-        console.print(f"unchanged since h2o-pack wrote it: {compared}", markup=False)
+        console.print(f"unchanged: {compared}", markup=False)
         return
     console.print(
         f"{count} difference{'s' if count > 1 else ''} in {compared}. To write the generated "
