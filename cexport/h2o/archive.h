@@ -82,7 +82,8 @@ class Archive {
   /// The layout of a token's packed key and value.
   RowLayout layout() const;
 
-  /// Why the archive failed. A failed archive is empty. An archive in memory never fails.
+  /// Why the archive failed. A failed archive keeps no tokens. An archive in memory never
+  /// fails.
   std::optional<ArchiveFailure> failure() const {
     return files_.failure();
   }

@@ -90,9 +90,8 @@ class ArchiveFiles {
   /// memory.
   void keep_whole(size_t blocks);
 
-  /// Reads one part of one head of a stored segment into `to`, which has the size of
-  /// the part. If
-  /// that fails, fills it with zeros and sets `failure`.
+  /// Reads one part of one head of a stored segment into `to`, which has the size of the
+  /// part. If reading fails, fills `to` with zeros and sets `failure`.
   void read(int segment, Part part, int64_t head, std::vector<char>& to) const;
 
   /// Keys of the KV heads [first, last) of the stored segments from `begin` on, in order.

@@ -64,8 +64,8 @@ ArchivedCache LayerCache::archived() {
   return {*rows_, *ledger_, *archive_, offset_};
 }
 
-/// Runs `work` and counts its time. Its inputs and the rows are evaluated first, so that
-/// their time is not counted.
+/// Runs `work` and adds its time to `recall_seconds`. Evaluates its inputs and the rows
+/// first, so that their time is not included.
 template <class Work>
 auto LayerCache::timed(std::vector<mx::array> arguments, Work work) {
   arguments.insert(arguments.end(), {rows_->pool, ledger_->victim});

@@ -64,10 +64,10 @@ class SegmentFolder {
       bool may_wait);
 
   /// Reads the 256 keys, values or novelties of one head, which take `size` bytes.
-  /// Returns false if that fails, or if there is no such head or the part has another size.
+  /// Returns false if reading fails, there is no such head, or the part has another size.
   bool read(int64_t serial, Part part, int64_t head, char* to, int64_t size);
 
-  /// Removes the oldest segment.
+  /// Removes the oldest segment, as soon as it is written.
   void drop_oldest();
 
   /// Removes the newest segment.
@@ -79,8 +79,9 @@ class SegmentFolder {
   /// Whether the manifest lists a segment; until then it is read from memory.
   bool is_written(int64_t serial);
 
-  /// The mark for a cache that has the segments up to `newest`, or none (-1). The caller
-  /// must save later tokens itself. Returns none if that segment is gone.
+  /// The mark for a cache that has the segments up to the serial `newest`, or no segment
+  /// (-1). The caller must save later tokens itself. Returns none if the segment `newest`
+  /// is gone or not written yet.
   std::optional<ArchiveMark> mark(int64_t newest) const;
 
   /// Why the folder failed.
@@ -99,7 +100,7 @@ class SegmentFolder {
   };
 
   /// Writes one segment, with the writer's lock released meanwhile. Returns whether more
-  /// segments wait.
+  /// is left to write.
   bool write_one(Lock& lock);
   bool write_segment_file(
       int64_t serial, const Segment& segment, SegmentRecord& record, Lock& lock);
