@@ -90,9 +90,10 @@ class PolicySettings:
         pinned: Half-open ranges of positions that are never evicted. Default: none.
         observation_window: How many queries at the end of a chunk update scores. Default:
             64.
-        novelty_margin: With 0, the novelty of a key is 1 - c, where c is its cosine with
-            the sum of all earlier keys. With a margin above 0, it is max(0, t - c - margin),
-            where t is the cosine of a typical key. Default: 0.0.
+        novelty_margin: With 0, the novelty of a key is 1 - c, where c is the cosine between
+            the key and the sum of all keys up to it, each scaled to length 1. With a margin
+            above 0, the novelty is max(0, t - c - margin), where t is this cosine for a typical
+            key. Default: 0.0.
 
     """
 
@@ -239,9 +240,10 @@ FIELDS = (
         type="number",
         flag="--novelty-margin",
         help="How much more novel than a typical key a key must be to count; 0: every key.",
-        meaning="With 0, the novelty of a key is 1 - c, where c is its cosine with the sum "
-        "of all earlier keys. With a margin above 0, it is max(0, t - c - margin), "
-        "where t is the cosine of a typical key.",
+        meaning="With 0, the novelty of a key is 1 - c, where c is the cosine between the "
+        "key and the sum of all keys up to it, each scaled to length 1. With a "
+        "margin above 0, the novelty is max(0, t - c - margin), where t is this "
+        "cosine for a typical key.",
         default_meaning="0.0",
         default=0.0,
         least=0,

@@ -36,7 +36,7 @@ std::vector<int> choose_positions(
 /// Collects the votes of all layers for one prompt, and chooses positions.
 class Ballot {
  public:
-  /// `seen` tokens so far, the prompt's included.
+  /// seen: number of tokens so far, including the prompt.
   explicit Ballot(int seen) : seen_(seen) {
   }
 
@@ -49,8 +49,8 @@ class Ballot {
   /// let the few heads that look at one place outvote the many that look everywhere.
   ///
   /// `strongest` is the result of `read_everything`, float32 [B, Hq, N], for the
-  /// positions from `first` on; earlier ones were dropped. Policy and recall are those of
-  /// the layer's cache.
+  /// positions from `first` on; earlier positions were dropped. `policy` and `recall` belong
+  /// to the layer's cache.
   void add(
       int layer,
       const mx::array& strongest,

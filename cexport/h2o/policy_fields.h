@@ -57,9 +57,9 @@ struct Policy {
   std::vector<std::pair<int, int>> pinned;
   /// How many queries at the end of a chunk update scores.
   int observation_window;
-  /// With 0, the novelty of a key is 1 - c, where c is its cosine with the sum of all
-  /// earlier keys. With a margin above 0, it is max(0, t - c - margin), where t is the
-  /// cosine of a typical key.
+  /// With 0, the novelty of a key is 1 - c, where c is the cosine between the key and the
+  /// sum of all keys up to it, each scaled to length 1. With a margin above 0, the novelty
+  /// is max(0, t - c - margin), where t is this cosine for a typical key.
   float novelty_margin;
 };
 

@@ -55,7 +55,7 @@ struct Recalled {
 /// Args:
 ///   cache: its state before the asking tokens.
 ///   also: int32 [B, M], further positions to hold, as for `bring_back`. Each head then
-///     chooses half as many of its own.
+///     chooses only half as many positions of its own.
 ///   in_operations: for tests, computes logits with MLX operations, as on a GPU.
 Recalled recall(
     const Asking& asking,
@@ -66,11 +66,12 @@ Recalled recall(
     mx::StreamOrDevice s = {});
 
 /// Brings back the positions that were chosen for all layers, after the asking tokens and
-/// before the next one. In each KV head, those positions that the head does not keep
-/// replace its least important unprotected rows. Exactly these positions are then held, and the
-/// ledger's victim is chosen again. A token whose archived key is not finite is skipped.
+/// before the next one. In each KV head, the positions that the head does not keep replace
+/// its least important unprotected rows. Exactly the chosen positions are then held, and
+/// the ledger's victim is chosen again. A token whose archived key is not finite is
+/// skipped.
 ///
-/// `positions` is int32 [B, M], the best first; -1 stands for none. The last ones are
+/// `positions` is int32 [B, M], the best first; -1 stands for none. The last positions are
 /// skipped if there are more than `recall_rows`, or too few rows that may be evicted. An
 /// archive whose files cannot be read sets its `failure`, and nothing changes.
 Recalled bring_back(

@@ -25,12 +25,12 @@ namespace archive_codes {
 // Errors when a folder is opened.
 inline constexpr const char* locked = "archive_locked";       // open in another cache
 inline constexpr const char* not_empty = "archive_not_empty"; // has another archive
-inline constexpr const char* other = "archive_other";         // not the saved cache's
+inline constexpr const char* other = "archive_other";         // not of the saved cache
 inline constexpr const char* too_short = "archive_too_short"; // ends before the saved cache
 inline constexpr const char* damaged = "archive_damaged";     // a file has changed
 inline constexpr const char* unusable = "archive_unusable";   // the system refused access
 
-// Errors later. The archive cannot be used any more, and the cache gives one notice.
+// Errors after that. The archive cannot be used any more, and the cache gives one notice.
 inline constexpr const char* not_written = "archive_not_written"; // the system refused
 inline constexpr const char* not_read = "archive_not_read"; // unreadable, or has changed
 inline constexpr const char* too_slow = "archive_too_slow"; // too many bytes wait in memory

@@ -15,8 +15,8 @@ struct H2OPolicyParameters {
   /// Weight of novelty, which is how much a key differs from all earlier keys; 0 disables
   /// novelty.
   float novelty;
-  /// With 0, the novelty of a key is 1 - c, where c is its cosine with the sum of all
-  /// earlier keys. With a margin above 0, it is max(0, t - c - margin), where t is the
-  /// cosine of a typical key.
+  /// With 0, the novelty of a key is 1 - c, where c is the cosine between the key and the
+  /// sum of all keys up to it, each scaled to length 1. With a margin above 0, the novelty
+  /// is max(0, t - c - margin), where t is this cosine for a typical key.
   float novelty_margin;
 };

@@ -40,9 +40,9 @@ public struct H2OConfiguration: Hashable, Sendable {
     public let pinned: [Range<Int>]
     /// How many queries at the end of a chunk update scores.
     public let observationWindow: Int
-    /// With 0, the novelty of a key is 1 - c, where c is its cosine with the sum of all earlier
-    /// keys. With a margin above 0, it is max(0, t - c - margin), where t is the cosine of a
-    /// typical key.
+    /// With 0, the novelty of a key is 1 - c, where c is the cosine between the key and the sum
+    /// of all keys up to it, each scaled to length 1. With a margin above 0, the novelty is
+    /// max(0, t - c - margin), where t is this cosine for a typical key.
     public let noveltyMargin: Float
     /// The settings of recall; nil for none. Rows that were evicted come back from an archive
     /// when a prompt asks for them.

@@ -23,10 +23,10 @@ def novelties(
 ) -> tuple[mx.array, mx.array]:
     """Novelty [B, Hkv, L] of new keys [B, Hkv, L, Dk], and the key sum that includes them.
 
-    Without a margin, novelty is 1 - cos, with the cosine of the key and the key sum. With a
-    margin, it is how much that cosine is below c - margin, where c is a typical key's cosine:
-    a sum of n unit keys has the squared length n + n (n - 1) c^2, where c^2 is the mean cosine
-    of two different keys.
+    Without a margin, novelty is 1 - cos, with the cosine between the key and the sum of all
+    unit keys up to it. With a margin, it is how much that cosine is below c - margin, where c
+    is a typical key's cosine: a sum of n unit keys has the squared length n + n (n - 1) c^2,
+    where c^2 is the mean cosine of two different keys.
     """
     novelties = []
     for t in range(keys.shape[2]):
