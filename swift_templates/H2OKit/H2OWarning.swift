@@ -55,15 +55,15 @@ enum H2OWarning {
 }
 
 extension H2OConfiguration {
-    /// Settings that work but are known to give poor text, by the warning's code.
+    /// Warnings about settings that work but give poor text or recall fewer rows than they ask for,
+    /// with their codes.
     package var warnings: [(code: String, text: String)] {
         policy.warnings.compactMap { problem in
             H2OCacheError.ConfigurationWarning(problem).map { (problem.code, $0.text) }
         }
     }
 
-    /// Prints a warning about a setting that works but is known to give poor text, once per
-    /// process.
+    /// Prints ``warnings``, each once per process.
     func warnOnce() {
         for (code, text) in warnings { H2OWarning.configuration(code, text) }
     }

@@ -6,7 +6,7 @@ import MLXLMCommon
 package enum ChatTemplate: CaseIterable, Sendable {
     /// Leaves out the thoughts of earlier turns, and lists the tools in the system prompt.
     case qwen3
-    /// The same, but a reply begins with the mark of a thought.
+    /// As ``qwen3``, but a reply begins with the mark of a thought.
     case qwen3Thinking
     /// Adds its own system prompt if there is none.
     case llama3
@@ -150,7 +150,8 @@ package struct TemplateTokenizer: Tokenizer {
     package static let tokens =
         ["?"] + ChatTemplate.marks + ["\n"] + (32 ..< 127).map { String(UnicodeScalar(UInt8($0))) }
 
-    /// The text of each token for a grammar; empty for a mark.
+    /// The text of each token for a grammar; a NUL character for a mark, because grammars do not
+    /// allow it.
     package static let letters = tokens.map { $0.count == 1 ? $0 : "\u{0}" }
 
     private static let ids = Dictionary(

@@ -124,7 +124,7 @@ package struct LetterTokenizer: Tokenizer {
         self.onDecode = onDecode
     }
 
-    /// The text that begins a reply.
+    /// The tokens that begin a reply.
     package static let begin = LetterTokenizer().encode(text: "<a:", addSpecialTokens: false)
 
     package static let letters = Array("?|<>:abcdefghijklmnopqrstuvwxyz .\n01")

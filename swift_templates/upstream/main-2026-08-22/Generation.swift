@@ -60,8 +60,8 @@ extension GenerateParameters {
 }
 
 extension TokenIterator {
-    /// Reads the prompt in chunks of `promptChunk` tokens and generates with these caches. Even a
-    /// model with its own chunk size reads a prompt at once that fits into one chunk.
+    /// Reads the prompt in chunks of `promptChunk` tokens and generates with these caches. A
+    /// prompt that fits into one chunk is read at once, even by a model with its own chunk size.
     public init(
         input: LMInput, model: any LanguageModel, cache: [any KVCache],
         processor: (any LogitProcessor)?, sampler: any LogitSampler, promptChunk: Int,

@@ -60,7 +60,7 @@ public struct ReplyDecoder {
 
     /// Returns the text that was held back.
     ///
-    /// - Parameter text: the last text, of a character that stayed incomplete
+    /// - Parameter text: the text of the last tokens if their character stayed incomplete
     public mutating func finish(text: String) -> [ReplyPiece] {
         var pieces = [ReplyPiece]()
         if framed != nil {

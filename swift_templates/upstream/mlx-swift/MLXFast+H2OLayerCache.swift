@@ -10,7 +10,7 @@ extension MLXFast {
     ///
     /// With `recentBits`, the newest `recentBudget` tokens are in a ring at that precision: the
     /// token of position p is in slot `p % recentBudget`, until `recentBudget` newer tokens have
-    /// arrived. All others are in a pool. The rows of the ledger are those of the pool, then those
+    /// arrived. All others are in a pool. The ledger has the rows of the pool first, then the rows
     /// of the ring.
     public struct H2ORowFormat: Hashable, Sendable {
         /// Bits of a key's elements: 4 or 8; 16 stores keys in their own dtype.

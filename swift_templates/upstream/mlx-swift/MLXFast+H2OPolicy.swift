@@ -83,7 +83,8 @@ extension MLXFast {
         /// it.
         public var recallRows: Int { Int(mlx_h2o_policy_recall_rows(ctx)) }
 
-        /// Settings that work but are known to give poor text.
+        /// The problems of settings that work but give poor text or recall fewer rows than they ask
+        /// for.
         public var warnings: [Problem] {
             (0 ..< mlx_h2o_policy_problems(ctx)).map { Problem(policy: self, index: $0) }
         }

@@ -3,8 +3,8 @@ import H2OKit
 import Observation
 
 /// Measures a model on this device for ten minutes and makes a report. The report says whether the
-/// caches compute the same as Python's, compares the memory with the plan, and has the speed in the
-/// first and in the last minute. `h2o-pack prove --import` reads it.
+/// caches compute the same as the caches in Python, compares the memory with the plan, and has the
+/// speed in the first and in the last minute. `h2o-pack prove --import` reads it.
 ///
 ///     let proof = H2OProof()
 ///     await proof.run(model, settings: BundledModel.proofSettings)

@@ -31,7 +31,7 @@ package struct ProofReport: Encodable, Sendable {
         return try encoder.encode(self)
     }
 
-    /// The result of a level of parity.
+    /// The result of level 2 of parity, the only level that runs on a device.
     struct Level: Encodable, Sendable {
         private let number = 2
         private let verdict: String

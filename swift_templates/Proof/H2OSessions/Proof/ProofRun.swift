@@ -70,7 +70,7 @@ package struct ProofRun: Sendable {
         }
     }
 
-    /// The memory that the system lets this app use; nil if it does not report it.
+    /// The memory that the system lets this app use; empty if the system does not report it.
     private var limit: [ProofReport.Memory] {
         guard machine.system == "iOS" || machine.system == "iPadOS",
             let free = model.loaded.platform.memory.free, let used = Footprint.bytes?.now
