@@ -178,7 +178,8 @@ class TestWithSwift:
             check=False,
         )
         output = result.stdout + result.stderr
-        assert result.returncode == 0, output[-3000:]
+        failures = [line for line in output.splitlines() if ": error: " in line]
+        assert result.returncode == 0, "\n".join([*failures, output[-3000:]])
         # Parity runs the replay, test_interchange.py that of files, the next tests attacks and
         # the killed conversation. The stand-in has no models and no engine for grammars, so
         # level 3, a session with the bundled model, and the engine run on upstream only.

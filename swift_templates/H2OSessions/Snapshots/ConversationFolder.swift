@@ -14,14 +14,16 @@ package final class ConversationFolder: Sendable {
     /// - Parameter root: contains only folders of conversations
     /// - Throws: an error of the file system
     package init(in root: URL) throws {
-        url = root.appending(path: UUID().uuidString, directoryHint: .notDirectory)
-        // Files in the folder inherit its protection.
-        try FileManager.default.createPrivateDirectory(at: url)
+        let url = root.appending(path: UUID().uuidString, directoryHint: .notDirectory)
+        try FileManager.default.createPrivateDirectory(at: root)
         try root.excludeFromBackup()
-        lock = Self.locked(url) ?? -1
-        guard lock >= 0 else {
-            throw CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: url.path])
+        let lock = try Self.whileLocked(root) {
+            // Files in the folder inherit its protection.
+            try FileManager.default.createPrivateDirectory(at: url)
+            return Self.locked(url)
         }
+        guard let lock else { throw Self.failure(url) }
+        (self.url, self.lock) = (url, lock)
     }
 
     /// Creates a folder with the archives of another conversation, which may be open. Segments
@@ -42,13 +44,28 @@ package final class ConversationFolder: Sendable {
         let names = (try? files.contentsOfDirectory(atPath: root.path(percentEncoded: false))) ?? []
         for name in names {
             let folder = root.appending(path: name, directoryHint: .notDirectory)
-            guard let lock = locked(folder) else { continue }
+            guard let lock = try? whileLocked(root, { locked(folder) }) else { continue }
             try? files.removeItem(at: folder)
             close(lock)
         }
     }
 
-    /// The descriptor of a folder's lock; nil if another process has the lock.
+    /// Does `work` while no other thread or process does any in the same root, so that a new folder
+    /// is never without its lock.
+    private static func whileLocked<Result>(
+        _ root: URL, _ work: () throws -> Result
+    ) throws -> Result {
+        let descriptor = open(root.path(percentEncoded: false), O_RDONLY | O_CLOEXEC)
+        defer { close(descriptor) }
+        guard flock(descriptor, LOCK_EX) == 0 else { throw failure(root) }
+        return try work()
+    }
+
+    private static func failure(_ url: URL) -> CocoaError {
+        CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: url.path])
+    }
+
+    /// The descriptor of a folder's lock; nil if another object or process has the lock.
     private static func locked(_ folder: URL) -> Int32? {
         let file = folder.appending(path: "lock").path(percentEncoded: false)
         let lock = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)

@@ -51,6 +51,21 @@ final class SnapshotStoreTests: FolderTestCase {
         XCTAssertEqual(store.tokens, store.tokens.sorted())
     }
 
+    func testANewFolderIsNeverTakenForAStaleOne() throws {
+        let root = folder.appending(path: "conversations")
+        let lock = NSLock()
+        nonisolated(unsafe) var problems = [any Error]()
+        DispatchQueue.concurrentPerform(iterations: 1000) { _ in
+            do {
+                _ = try ConversationFolder(in: root)
+                ConversationFolder.deleteStale(in: root)
+            } catch {
+                lock.withLock { problems.append(error) }
+            }
+        }
+        XCTAssertTrue(problems.isEmpty, "\(problems)")
+    }
+
     func testWhereMemoryIsShortTheyGoToFiles() throws {
         var short = try store(memory: 1 << 20, files: 1 << 20, room: 2 * 8192 + 100)
         var none = try store(memory: 1 << 20, files: 1 << 20, room: -1)
