@@ -128,7 +128,7 @@ package actor Conversation: MemoryHolder {
         return response
     }
 
-    /// Tokens in the caches; most of them may have been evicted.
+    /// Tokens that the caches have read; most of them may have been evicted.
     package var tokensSeen: Int { state?.read.count ?? 0 }
 
     /// The positions that the caches keep now. In the background, returns the result of the last

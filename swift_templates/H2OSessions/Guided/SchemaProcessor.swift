@@ -211,7 +211,7 @@ package final class SchemaGrammars {
 }
 
 extension H2OSessionError {
-    /// The error of a session for an error of its grammar.
+    /// Converts an error of a grammar to an error of the session.
     fileprivate init(_ error: any Error) {
         switch error as? TokenGrammarError {
         case .noEngine(let version): self = .noGrammarEngine(version: version)

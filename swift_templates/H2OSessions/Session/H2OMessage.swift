@@ -176,7 +176,7 @@ extension Decodable {
 }
 
 extension H2OToolDefinition {
-    /// The form in which chat templates and upstream's parsers expect a tool.
+    /// The form in which chat templates and mlx-swift-lm's parsers expect a tool.
     package var specification: [String: any Sendable] {
         let function: [String: any Sendable] = [
             "name": name, "description": description, "parameters": parameters.plain,

@@ -180,7 +180,7 @@ public actor H2OSession {
         }
     }
 
-    /// Tokens in the caches so far; most of them may have been evicted.
+    /// Tokens that the caches have read so far; most of them may have been evicted.
     public var tokensSeen: Int {
         get async { await conversation.tokensSeen }
     }

@@ -4,9 +4,9 @@ import MLXLMCommon
 
 /// The state of a conversation without its caches.
 package struct ConversationState: Codable, Hashable, Sendable {
-    /// The tokens in the caches.
+    /// The tokens that the caches have read.
     package var read = TokenLedger()
-    /// The digest of the messages whose tokens are in the caches and in ``unread``.
+    /// The digest of the messages whose tokens the caches have read, or that are in ``unread``.
     package var chain: TranscriptChain.Head
     /// The next tokens, which no cache has read yet.
     package var unread = [Int]()

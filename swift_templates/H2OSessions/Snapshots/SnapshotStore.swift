@@ -172,7 +172,7 @@ package struct SnapshotStore: @unchecked Sendable {
     /// The number of tokens that each snapshot has read, in the order of creation.
     package var tokens: [Int] { entries.map(\.state.read.count) }
 
-    /// Bytes in memory and in files.
+    /// Bytes of the snapshots in memory and in files.
     package var bytes: H2OSnapshotLimits {
         H2OSnapshotLimits(memory: bytes(in: memory), files: bytes(in: files))
     }

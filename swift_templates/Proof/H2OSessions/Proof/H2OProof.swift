@@ -78,7 +78,7 @@ public struct H2OProofSetting: Sendable {
     public let maxKV: Int
     /// The storage of rows, by its name in `h2o-pack`.
     public let kv: String
-    /// Versions of `h2o-pack` and of upstream.
+    /// Versions of `h2o-pack`, mlx-swift and mlx-swift-lm.
     public let versions: [String: String]
     /// Planned bytes on a phone and on a tablet, by the name of the term in the plan.
     public let phone, tablet: [String: Int]
