@@ -262,7 +262,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def offset(self) -> int:
-        """Tokens seen so far: the position of the next one, which only grows."""
+        """Number of tokens seen so far: the next token's position. Only `trim` lowers it."""
         return int(self._layer.offset)
 
     @property
@@ -355,8 +355,8 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     def arrays(self) -> Sequence[mx.array]:
         """The arrays to save: rows and ledger, and with recall `chosen` and the archive.
 
-        There are none while the cache is empty. Without a ring, only the rows in use are saved,
-        [B, Hkv, N, row]; with a ring, pool and ring, in which an unused row is all zeros.
+        There are none while the cache is empty. Of the pool, and of the ring if there is one,
+        the rows in use are saved, [B, Hkv, N, row], or one row of zeros if none is in use.
         """
         arrays: list[mx.array] = self._layer.arrays()
         return arrays

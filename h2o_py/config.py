@@ -201,7 +201,7 @@ def check(field: Field, value: Any) -> None:
     """Refuse a value that its setting does not allow.
 
     Raises:
-        H2OConfigError: with the field and the allowed values.
+        H2OConfigError: the value is not allowed.
 
     """
     with _worded({field.name: value}):

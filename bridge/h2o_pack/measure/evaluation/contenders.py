@@ -191,9 +191,9 @@ def policies() -> dict[str, Policy]:
     return parse_toml(file.read_text("utf-8"), dict[str, Policy], "policies.toml")
 
 
-def _unknown(what: str, part: str, names: Iterable[str]) -> UserError:
+def _unknown(problem: str, part: str, names: Iterable[str]) -> UserError:
     near = nearest(part, names)
-    return usage_error(what, f"{near}Choose from: {', '.join(names)}.")
+    return usage_error(problem, f"{near}Choose from: {', '.join(names)}.")
 
 
 BudgetsFor = Callable[[Contender], Budgets]

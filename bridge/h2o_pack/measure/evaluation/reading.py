@@ -109,8 +109,8 @@ class Lane:
             nll = -mx.take_along_axis(logp, token, axis=-1)[:, 0]
             kl = (probabilities * (full - logp)).sum(axis=-1)
             same = mx.equal(most_likely, mx.argmax(logp, axis=-1))
-            now = mx.where(counts, mx.stack([nll, kl, same.astype(nll.dtype)]), 0.0)
-            self._sums = self._sums + now
+            terms = mx.where(counts, mx.stack([nll, kl, same.astype(nll.dtype)]), 0.0)
+            self._sums = self._sums + terms
             self._count = self._count + counts
 
     def means(self) -> list[dict[str, float]]:
@@ -153,14 +153,15 @@ def run_text(
     for position in range(PREFILL, ids.shape[1]):
         mx.eval(expected)
         token, counts = ids[:, position : position + 1], scored[:, position]
-        now, then = expected, None
-        for some in _together(lanes):
-            for lane in some:
-                lane.compare(now, token, counts)
+        following = None
+        for group in _together(lanes):
+            for lane in group:
+                lane.compare(expected, token, counts)
                 lane.read(token)
-            then = then or lanes[0].prediction()  # early, because all lanes wait for it
-            _start(some, then)
-        expected = then or now
+            # As early as possible, because all lanes wait for it.
+            following = following or lanes[0].prediction()
+            _start(group, following)
+        expected = following or expected
         advance(1)
     means = [lane.means() for lane in lanes]
     kept = [_kept(lane.caches, ids.shape[1], len(samples)) for lane in lanes]

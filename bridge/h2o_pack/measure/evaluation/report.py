@@ -50,7 +50,7 @@ class Cell:
     length: Annotated[int, doc("Tokens per sample.")]
     budget: Annotated[str, doc('A number of rows, a share of the length, or "all".')]
     budget_rows: Annotated[int, doc("The budget as a number of 16-bit rows.")]
-    contender: Annotated[str, doc("policy[/storage][+pinned]")]
+    contender: Annotated[str, doc("policy[/storage][+pinned][+recall]")]
     title: str
     rows: Annotated[int, doc("Rows that each KV head keeps.")]
     bytes: Annotated[int, doc("Bytes of the caches of all layers for one sequence.")]
@@ -262,21 +262,21 @@ def differences(earlier: Report, now: Report) -> list[str]:
     ]
     if earlier.model.parameters_sha256 != now.model.parameters_sha256:
         sentences.append("the model's parameters differ")
-    cells, others = earlier.cells(), now.cells()
-    for place, cell in cells.items():
-        where = ", ".join(map(str, place))
-        if place not in others:
+    cells, later_cells = earlier.cells(), now.cells()
+    for key, cell in cells.items():
+        where = ", ".join(map(str, key))
+        if key not in later_cells:
             sentences.append(f"{where}: not in this run")
             continue
         for name, metric in cell.metrics.items():
-            other = others[place].metrics.get(name)
-            if name in OF_THE_MACHINE or (other is not None and metric.overlaps(other)):
+            later = later_cells[key].metrics.get(name)
+            if name in OF_THE_MACHINE or (later is not None and metric.overlaps(later)):
                 continue
-            value = "missing" if other is None else _shown(other)
+            value = "missing" if later is None else _shown(later)
             sentences.append(f"{where}: {name} was {_shown(metric)}, is {value}")
     sentences += [
-        f"{', '.join(map(str, place))}: not in the earlier run"
-        for place in others.keys() - cells.keys()
+        f"{', '.join(map(str, key))}: not in the earlier run"
+        for key in later_cells.keys() - cells.keys()
     ]
     return sentences
 
@@ -320,10 +320,10 @@ def losses(report: Report) -> LossTable | None:
     caches: dict[tuple[str, int], MeasuredLoss] = {}
     samples = 0
     for experiment, cell in longest:
-        who = find_contender(cell.contender)
-        if who.policy == POLICY and not who.pinned and who.recall is None:
+        contender = find_contender(cell.contender)
+        if contender.policy == POLICY and not contender.pinned and contender.recall is None:
             full = next(c for e, c in longest if e is experiment and c.contender == UNBOUNDED)
-            caches[who.storage, cell.rows] = measured_loss(experiment.task, cell, full)
+            caches[contender.storage, cell.rows] = measured_loss(experiment.task, cell, full)
             samples = experiment.samples * len(experiment.seeds or report.seeds)
     if not caches:
         return None
@@ -361,13 +361,13 @@ def with_recall(report: Report) -> list[MeasuredRecall]:
         for experiment in report.experiments
         if experiment.task in ("prompts", "chat")
     ]
-    cells = {place: cell for place, cell in report.cells().items() if place[0] in prompts}
-    measured = []
-    for place, cell in cells.items():
-        plain = cells.get((*place[:-1], POLICY))
+    cells = {key: cell for key, cell in report.cells().items() if key[0] in prompts}
+    results = []
+    for key, cell in cells.items():
+        plain = cells.get((*key[:-1], POLICY))
         recalls = find_contender(cell.contender).recall == H2ORecall()
         if plain is not None and recalls and FACTS in cell.difference:
-            measured.append(
+            results.append(
                 MeasuredRecall(
                     share=rounded(cell.rows / cell.length),
                     facts=plain.metrics[FACTS].mean,
@@ -375,4 +375,4 @@ def with_recall(report: Report) -> list[MeasuredRecall]:
                     better=cell.difference[FACTS].verdict == "better",
                 )
             )
-    return measured
+    return results
