@@ -37,9 +37,9 @@ package struct DownloadStore: Sendable {
         root.appending(path: "\(version).part", directoryHint: .isDirectory)
     }
 
-    /// Creates the folder for pieces, excluded from backups. Copies into it the files that an
-    /// earlier version of the model, which is on the device, has too. Deletes the incomplete
-    /// folders of other versions.
+    /// Creates the folder for pieces, excluded from backups. Copies files into it that an earlier
+    /// version of the model on the device has too. Deletes the incomplete folders of other
+    /// versions.
     ///
     /// - Throws: an error of the file system
     package func prepare() throws {
