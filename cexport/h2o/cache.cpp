@@ -199,7 +199,7 @@ void check(const WriteArguments& arguments, const RowFormat& format) {
   }
 }
 
-/// `rows` must be a buffer of these keys' and values' rows with `used` in it.
+/// `rows` must be a buffer for rows of these keys and values, with at least `used` rows.
 void check_buffer(
     const char* name, const mx::array& rows, const mx::Shape& keys, int width, int used) {
   if (rows.shape(0) != keys[0] || rows.shape(1) != keys[1] || rows.shape(3) != width) {

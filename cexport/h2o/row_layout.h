@@ -143,9 +143,8 @@ std::pair<mx::array, mx::array> unpacked_rows(
 // of elements, as long as the largest power of two that divides the head dim, is
 // multiplied by the orthonormal Hadamard matrix in Sylvester's order.
 
-/// Converts keys, values or queries [..., D] for a cache of this format: rotates them in
-/// float32 and returns them in their dtype if its rows are rotated; otherwise returns
-/// them unchanged.
+/// If rows of this format are rotated, rotates keys, values or queries [..., D] in float32
+/// and returns them in their dtype. Otherwise returns them unchanged.
 mx::array as_stored(
     const mx::array& vectors, const RowFormat& format, mx::StreamOrDevice s);
 

@@ -195,7 +195,7 @@ struct H2OAttentionRows {
   const device uchar* scales[4];
   const device uchar* biases[4];
 
-  /// Adds every `step`-th row of a KV head from `first` on to a query.
+  /// Adds rows of a KV head to a query: every `step`-th row, beginning with `first`.
   template <typename T, int D, int count>
   void add_to(
       thread H2OQuery<T, D>& query,
@@ -229,7 +229,8 @@ struct H2OAttentionRows {
   }
 };
 
-/// A query before its first row. If `sinks_count` is true, it includes its head's sink.
+/// A query that has read no row yet. If `sinks_count` is true, it includes the sink of its
+/// head.
 template <typename T, int D>
 inline H2OQuery<T, D> h2o_query(
     const constant H2OAttention& attention,
