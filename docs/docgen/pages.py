@@ -1,4 +1,4 @@
-"""Fills the reference into the committed pages when the site is built, from code and facts.
+"""Fills the reference pages from code and facts, when the site is built.
 
 A comment `<!-- generated: NAME -->` marks the place of each generated part in a page.
 """

@@ -148,7 +148,7 @@ def metal_sources() -> list[Path]:
 
 
 def compile_options(macos: Path, mlx: Path, target: str) -> list[str]:
-    """Return clang's options; macos: all wheels' folder; mlx: the folder of one mlx."""
+    """Return clang's options, given the folder of all wheels and the folder of one mlx."""
     return [
         *("-target", target, "-std=c++20", "-fblocks", "-w"),
         *("-nostdinc++", "-nostdlibinc", "-fno-color-diagnostics"),

@@ -64,7 +64,7 @@ class Drift:
 
 @dataclass(frozen=True)
 class CheckedPackage:
-    """One checked package.
+    """A package whose sources were checked.
 
     where: the package's folder. version: the installed package's; "" for a clone. expectations:
     the number of checks.
@@ -178,9 +178,9 @@ def unknown_attention(classes: Mapping[str, bool]) -> list[Drift]:
     return [
         Drift(
             f"{MODELS}/{name.partition('.')[0]}.py",
-            "what the cache returns goes straight to scaled_dot_product_attention",
-            f"{name} does something else with it",
-            "h2o_py/families.py lists such classes",
+            "the keys and values of the cache go unchanged to scaled_dot_product_attention",
+            f"{name} uses them in another way",
+            "h2o_py/routing.py; h2o_py/families.py lists classes that differ",
         )
         for name, routed in classes.items()
         if not routed and name not in LISTED
@@ -194,8 +194,8 @@ def undeclared_uses(upstream: Path, edits: EditSet) -> Iterator[Drift]:
         for path, symbol in undeclared(upstream / copy.package, copy, manifest):
             yield Drift(
                 str(path),
-                "of the APIs whose use needs a reason, only those of privacy.toml",
-                f"uses {symbol}",
+                "the privacy manifest declares each API whose use needs a reason",
+                f"uses {symbol}, which the manifest does not declare",
                 PRIVACY,
             )
 
@@ -205,8 +205,9 @@ def other_licenses(upstream: Path, edits: EditSet, version: str) -> Iterator[Dri
     for copy in edits.copies:
         clone = upstream / copy.package
         if clone.is_dir():
-            for path, what in drifted_licenses(clone, copy, version):
-                yield Drift(str(path), "what components.toml states", what, "acknowledgements")
+            for path, message in drifted_licenses(clone, copy, version):
+                expected = "the license that components.toml states"
+                yield Drift(str(path), expected, message, "acknowledgements")
 
 
 def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
@@ -291,9 +292,9 @@ def print_report(report: UpstreamReport) -> None:
         name = f"{package.package} {package.version}".rstrip()
         print(f"{name}: {package.expectations} expectations, {package.where}")
     if report.absent:
-        print(f"not there: {', '.join(report.absent)}")
+        print(f"missing: {', '.join(report.absent)}")
     count = len(report.drifted)
-    print(f"{count} drifted" if count else "as expected")
+    print(f"differences: {count}" if count else "everything is as expected")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -116,7 +116,7 @@ OWNER = re.compile(r"Copyright (\(c\)|©|\d)", re.IGNORECASE)
 def drifted_licenses(clone: Path, copy: CopiedPath, version: str) -> Iterator[tuple[Path, str]]:
     """Yield (file, message) for wrong licenses among the files copied from a clone.
 
-    version: the upstream version whose components are stated.
+    version: the upstream version whose components components.toml states.
     """
     of_package = [
         candidate for candidate in components(version) if candidate.package == copy.package
