@@ -67,7 +67,7 @@ class UserError(Exception):
 
     @property
     def errors(self) -> tuple[UserError, ...]:
-        """The errors that this one contains: itself, or several."""
+        """The error itself, or the errors that it combines."""
         return (self,)
 
 
@@ -82,7 +82,7 @@ internal_error = partial(UserError, code=ExitCode.INTERNAL)
 
 
 class CombinedError(UserError):
-    """Several errors, printed one per line; the exit code is the first one's."""
+    """Several errors, printed one per line; the first one gives the exit code."""
 
     def __init__(self, errors: Sequence[UserError]) -> None:
         self._errors = tuple(part for error in errors for part in error.errors)
@@ -172,6 +172,6 @@ def shown(value: object) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `Did you mean "x"? ` for the name closest to `name`, or nothing."""
+    """Return `Did you mean "x"? ` for the name closest to `name`; "" if none is close."""
     match = closest(name, names)
     return f'Did you mean "{match}"? ' if match else ""

@@ -14,7 +14,9 @@ LONGEST = 64
 BUNDLE_ID = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 LONGEST_ID = 155  # characters; Xcode refuses more
 REPLACEMENT = "\ufffd"
-SURROGATE = re.compile("[\ud800-\udfff]")  # Python represents a byte that is not UTF-8 by one
+SURROGATE = re.compile(
+    "[\ud800-\udfff]"
+)  # Python represents a byte that is not UTF-8 by a surrogate
 
 
 def package_name(name: str) -> str:

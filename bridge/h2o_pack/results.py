@@ -96,7 +96,7 @@ class ErrorResult(Result):
 
     errors: Annotated[
         tuple[ErrorEntry, ...],
-        doc("All errors; the exit code of the command is that of the first."),
+        doc("All errors; the first error gives the exit code."),
     ]
 
 

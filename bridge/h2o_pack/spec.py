@@ -24,8 +24,10 @@ from h2o_py.policy_fields import FIELDS
 
 Archive = Literal["memory", "files"]
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
+LONG_CONVERSATION = 8192
+"""Tokens of the longest conversation, if h2o-pack chooses and the user gives no length."""
 ADDRESS = "file://"
-"""The beginning of a path that is not UTF-8, which JSON can contain only as an address."""
+"""JSON contains a path that is not UTF-8 as an address, which begins with this."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def check_server(url: str) -> str:
 
 
 def refused_address(what: str) -> UserError:
-    """Make the error for an address, which it does not repeat because of possible secrets."""
+    """Make the error for an address; it omits the address, which may contain secrets."""
     return usage_error(f"--download {what}", ADDRESS_REMEDY)
 
 
@@ -282,7 +284,7 @@ def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
 def refuse_unknown(
     document: Mapping[str, Any], written: Mapping[str, Any], spec: PackageSpec
 ) -> None:
-    """Refuse keys, settings and policies in a lock that this version lacks, by ValueError."""
+    """Raise ValueError for keys, settings and policies in a lock that this version lacks."""
     unknown = [*extra_keys(document, written)]
     for model in spec.models:
         unknown += model.cache.settings.keys() - {field.name for field in FIELDS}
@@ -333,7 +335,7 @@ def local_folder(name: str) -> Path | None:
 
 
 def name_of(model: str | None) -> str | None:
-    """Return a model's name for the command line; a folder by its absolute path."""
+    """Return a model's name for the command line; for a folder, its absolute path."""
     if model is None or not model.startswith(ADDRESS):
         return model
     return str(text_as_path(Path, model))

@@ -42,7 +42,7 @@ def test_the_version_is_that_of_the_installed_package():
         ),
         (
             'version = "1"\n[[pins]]',
-            "unknown key 'pins': the file has [[upstream_version]], [[pin]] (PATH)",
+            "unknown key 'pins': the file may have only [[upstream_version]], [[pin]] (PATH)",
         ),
     ],
 )

@@ -34,7 +34,7 @@ RESERVE = 64 << 20  # generated sources, manifest, and the file system's own dat
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that a purpose needs below a folder, which need not exist yet."""
+    """The space that a purpose needs in a folder; the folder need not exist yet."""
 
     folder: Path
     size: int
@@ -70,12 +70,12 @@ def check_disk(needs: list[Need]) -> None:
 
 
 def device(folder: Path) -> int:
-    """Return the number of the file system that a folder is or would be on."""
+    """Return the device number of a folder's file system; the folder need not exist yet."""
     return existing(folder).stat().st_dev
 
 
 def existing(folder: Path) -> Path:
-    """Return the nearest folder above (or at) a path that exists."""
+    """Return a path if it exists, or else the nearest folder above it that exists."""
     absolute = folder.absolute()
     return next(parent for parent in (absolute, *absolute.parents) if parent.exists())
 

@@ -146,9 +146,9 @@ class Manifest:
 def model_digest(files: Iterable[BundledFile]) -> str:
     """Return the sha256 that identifies the model.
 
-    Caches of another model cannot be used with it. It is the digest of one line per deciding
-    file, in the order of paths, as sha256sum writes them. The chat template and the defaults of
-    sampling are not included.
+    Caches are valid only for a model with the same digest. The digest is computed from one line
+    per deciding file, in the order of paths, as sha256sum writes them. The chat template and
+    the defaults of sampling are not included.
     """
     deciding = [file for file in files if any(fnmatchcase(file.path, n) for n in DECIDING)]
     ordered = sorted(deciding, key=lambda file: file.path)

@@ -38,7 +38,7 @@ Reason = Literal[
 class Refusal:
     """Why a candidate was not chosen."""
 
-    reason: Annotated[Reason, doc("The criterion that it does not meet.")]
+    reason: Annotated[Reason, doc("The criterion that the candidate does not meet.")]
     says: Annotated[str, doc("The reason in one line, with figures.")]
 
 
@@ -58,13 +58,13 @@ class CacheCandidate:
     ] = 0.0
     sustained: Annotated[
         float | None,
-        doc("Tokens per second after ten minutes on the slowest device; null: unknown."),
+        doc("Tokens per second after ten minutes on the slowest device; null if unknown."),
     ] = None
     loss: Annotated[
         Loss | None, doc("Loss in the table of measurements; null if the table lacks it.")
     ] = None
     refused: Annotated[
-        Refusal | None, doc("Why it was not chosen; null for the chosen one.")
+        Refusal | None, doc("Why the candidate was not chosen; null if it was.")
     ] = None
 
 
@@ -82,7 +82,7 @@ class ModelCandidate:
         CacheCandidate | None,
         doc("Best cache that fits; null if none fits or none was computed."),
     ]
-    refused: Annotated[Refusal | None, doc("Why it was not chosen; null for the chosen one.")]
+    refused: Annotated[Refusal | None, doc("Why the candidate was not chosen; null if it was.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class Choice(Result):
     models: Annotated[tuple[ModelCandidate, ...], doc("Models, the largest first.")]
     caches: Annotated[
         tuple[CacheCandidate, ...],
-        doc("Caches of the chosen model, or of the only one, ordered by their losses."),
+        doc("Caches of the chosen model, or of the only model, ordered by their losses."),
     ]
 
     @property

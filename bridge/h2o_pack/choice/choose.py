@@ -31,10 +31,8 @@ from h2o_pack.plan.speed import estimate, floor, recall_plan, with_recalls
 from h2o_pack.plan.workload import ROWS, Workload, largest, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
-from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
+from h2o_pack.spec import LONG_CONVERSATION, CacheSpec, ModelSpec, PackageSpec
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
-
-CONTEXT = 8192  # tokens of a long conversation, if the user gives no length
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,12 @@ class Question:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the longest conversation; by default the context of a given model."""
+        """Tokens of the longest conversation; at most the model's context by default."""
         if self.cache.context is not None:
             return self.cache.context
-        return CONTEXT if self.model is None else min(CONTEXT, self.model.config.context)
+        if self.model is None:
+            return LONG_CONVERSATION
+        return min(LONG_CONVERSATION, self.model.config.context)
 
     def filled(self, rows: int, kv: str, *, recall: bool) -> CacheSpec:
         """Return the cache with `rows` rows; if recall is chosen, its archive is in files."""
@@ -367,7 +367,7 @@ def devices_for(spec: PackageSpec) -> tuple[Device, ...]:
     """Return the devices for which to choose; UserError if none is named or one is unknown."""
     if not spec.devices.names:
         raise usage_error(
-            "neither a model with its number of rows nor a device is given",
+            "neither --model with --max-kv nor --device is given",
             "Give --model and --max-kv, or give --device: h2o-pack then chooses the "
             "options that you leave out.",
         )

@@ -25,16 +25,20 @@ class Loss:
     """The loss of a cache, compared with one that keeps all rows in 16 bits."""
 
     kl: Annotated[
-        float, doc("Divergence of the predictions from the full cache's, in nats per token.")
+        float, doc("KL divergence from the predictions of the full cache, in nats per token.")
     ]
     facts: Annotated[Share, doc("Share of facts that were answered.")]
     loses_facts: Annotated[
-        bool, doc("Whether fewer facts were answered than with all rows, outside the interval.")
+        bool,
+        doc(
+            "Whether fewer facts were answered than with all rows; the confidence interval of "
+            "the difference excludes 0."
+        ),
     ]
 
     @property
     def order(self) -> tuple[bool, float]:
-        """The key that orders caches: first certain losses of facts, then KL."""
+        """The key that orders caches: caches that lose facts come last; then the KL decides."""
         return self.loses_facts, self.kl
 
 
@@ -60,7 +64,13 @@ class MeasuredRecall:
     share: Annotated[Share, doc("Rows that a head keeps, as a share of the tokens read.")]
     facts: Annotated[Share, doc("Share of facts that were answered without recall.")]
     recalled: Annotated[Share, doc("Share of facts that were answered with recall.")]
-    better: Annotated[bool, doc("Whether recall answers more facts, outside the interval.")]
+    better: Annotated[
+        bool,
+        doc(
+            "Whether recall answers more facts; the confidence interval of the difference "
+            "excludes 0."
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +98,7 @@ class LossTable(Result):
         """Return the loss of a storage that keeps a share of the rows.
 
         Between two measured shares, KL is interpolated linearly over the logarithm of the
-        share, and facts are those of the smaller share. None if so few rows were not measured.
+        share, and the facts of the smaller share count. None if so few rows were not measured.
         """
         points = {cache.share: cache.loss for cache in self.caches if cache.kv == kv}
         if kv == "dense":

@@ -10,7 +10,8 @@ A command is made with `command` in a file of this folder. It parses, calls and 
             result = library_function(name, say)
         out.show(result, lambda console: print_devices(result, console))
 
-It is registered by its name and module in `h2o_pack.cli`, and imported when it is used.
+The command is registered by its name and module in `h2o_pack.cli`, and imported when it is
+used.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def usage(error: click.UsageError) -> UserError:
 
 
 def unexpected(error: Exception) -> UserError:
-    """Make the error for an unexpected exception: of the system, or a bug of h2o-pack."""
+    """Make the error for an unexpected exception: of the system, or of a bug in h2o-pack."""
     if not isinstance(error, OSError):
         what = f"{type(error).__name__}: {error}"
         return internal_error(what, BUG)

@@ -14,6 +14,7 @@ from h2o_pack.errors import Problems
 from h2o_pack.files.paths import MIRROR, cache_folder
 from h2o_pack.measure.profiling.options import LEAST_TOKENS
 from h2o_pack.spec import (
+    LONG_CONVERSATION,
     PREFILL_STEP,
     AppSpec,
     CacheSpec,
@@ -209,7 +210,7 @@ cache_options = together(
         "--context",
         type=int,
         help="Tokens of the longest conversation that you expect. [default: the model's "
-        "context]",
+        f"context; at most {LONG_CONVERSATION} if h2o-pack chooses the model or --max-kv]",
     ),
     click.option(
         "--prefill-step",

@@ -110,7 +110,7 @@ def together(ctx: click.Context) -> Iterator[None]:
 
 
 def collected(result: IosResult) -> bool:
-    """Add the result to the common document of several packages; False if there is only one."""
+    """Add the result to the common document of several packages; False if there is none."""
     results: list[IosResult] | None = click.get_current_context().meta.get(RESULTS)
     if results is None:
         return False
@@ -172,7 +172,7 @@ def refused(what: str, where: str) -> UserError:
 )
 @common.choice_options
 @click.option("--output", type=common.PATH, help="Folder of the package. [default: NAME]")
-@click.option("--name", help="Name of the package. [default: from the model]")
+@click.option("--name", help="Name of the package. [default: the model's name]")
 @click.option(
     "--bundle-id",
     metavar="ID",

@@ -55,7 +55,7 @@ def exactly(text: str) -> Requirement:
 
 
 def compatible(text: str) -> Requirement:
-    """Return the versions that are compatible with one: up to the next major version."""
+    """Return the versions that are compatible with a version: up to the next major one."""
     major, minor, *_ = (*version(text), 0, 0)
     return between(text, f"{major + 1}.0.0" if major else f"0.{minor + 1}.0")
 
@@ -102,7 +102,7 @@ class App:
 
 
 def joined(dependencies: Iterable[Dependency]) -> tuple[Dependency, ...]:
-    """Combine entries of one package: its requirement first, then its resolved version."""
+    """Combine the entries of each package: its requirement with its resolved version."""
     by_identity: dict[str, Dependency] = {}
     for dependency in dependencies:
         earlier = by_identity.get(dependency.identity)

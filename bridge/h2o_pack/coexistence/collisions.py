@@ -33,7 +33,7 @@ class AppDependency:
     """A package that the app uses."""
 
     identity: Annotated[str, doc("Name by which SwiftPM identifies the package.")]
-    location: Annotated[str, doc("Its address or its folder.")]
+    location: Annotated[str, doc("Address or folder of the package.")]
     requirement: Annotated[
         str, doc("Versions that the app requires; empty if it requires none.")
     ]
@@ -184,7 +184,9 @@ def second_packages(ours: list[Dependency]) -> Iterator[Finding]:
         what = (
             f"a second package of h2o-pack, in {package.location}: both have the module H2OKit"
         )
-        remedy = "Add only one of them, and add the other's model folder to the app."
+        remedy = (
+            "Add only one of the packages, and add the other package's model folder to the app."
+        )
         yield problem(package.identity, what, remedy)
 
 

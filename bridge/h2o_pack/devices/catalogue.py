@@ -222,7 +222,7 @@ class Catalogue:
     margins: Mapping[str, MeasuredMargin] = field(default_factory=dict)
 
     def all_devices(self) -> tuple[Device, ...]:
-        """Every identifier and storage, in the order of the files."""
+        """Return a device for each identifier and storage, in the order of the files."""
         return tuple(
             self.describe(identifier, facts) for (identifier, _), facts in self.devices.items()
         )
@@ -254,7 +254,7 @@ class Catalogue:
         )
 
     def find(self, name: str) -> tuple[Device, ...]:
-        """Devices by identifier, name or part of a name; UserError if there is none."""
+        """Return devices by identifier, name or part of a name; UserError if there is none."""
         every, text = self.all_devices(), name.casefold().strip()
         exact = tuple(device for device in every if text in device.names)
         if exact:
@@ -361,7 +361,7 @@ KNOWN = {"measured": "", "reported": "", "estimated": "~"}
 
 
 def print_devices(devices: tuple[Device, ...], console: Console, *, sources: bool) -> None:
-    """Show devices and, if they are few, the sources of their numbers."""
+    """Show devices; sources: also the source of each number."""
     names = ("identifier", "device", "chip", "GiB", "limit", "entitled", "GB/s")
     table = plain_table(*names, text=("device", "chip"))
     for device in devices:

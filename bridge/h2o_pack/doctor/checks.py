@@ -79,7 +79,7 @@ PLATFORM = "xcodebuild -downloadPlatform iOS"
 def mac_only(
     name: str,
 ) -> Callable[[Callable[[Surroundings], Finding]], Callable[[Surroundings], Finding]]:
-    """Make a check return "not applicable" on other systems than macOS."""
+    """Make a check return "not applicable" on systems other than macOS."""
 
     def decorate(check: Callable[[Surroundings], Finding]) -> Callable[[Surroundings], Finding]:
         @wraps(check)
@@ -356,7 +356,7 @@ def ask(address: str, seconds: float) -> tuple[int | None, str]:
 
 
 def usable(endpoint: str) -> bool:
-    """Whether this is an address of HTTP."""
+    """Whether an endpoint is an HTTP address."""
     try:
         parts = urlsplit(endpoint)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

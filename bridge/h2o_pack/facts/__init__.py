@@ -103,7 +103,7 @@ class SwiftModel:
     defaults: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def versions(self, experts: int) -> tuple[str, ...]:
-        """Return the upstream versions that have such a model with this number of experts."""
+        """Return the upstream versions that have this model type with so many experts."""
         if experts and self.experts:
             return (self.experts,)
         return self.upstream_versions or tuple(upstream_versions())
@@ -312,7 +312,7 @@ def refused_windows() -> Mapping[str, Refused]:
 
 
 def by_type(refused: Iterable[Any]) -> Mapping[str, Refused]:
-    """Return reasons by model type."""
+    """Return the refusals by model type."""
     return MappingProxyType(
         {name: refusal for refusal in refused for name in refusal.model_types}
     )

@@ -85,8 +85,8 @@ class Move:
     def link(self, previous: Path, output: Path) -> None:
         """Link it into the new folder before the exchange, so that it is never lost.
 
-        `make` moves what cannot be linked, and the user's folders (a repository, a build),
-        which may be large; moving a folder takes one step.
+        `make` later moves files that cannot be linked, and the user's folders (a repository, a
+        build), which may be large: moving a folder takes one step.
         """
         source, target = previous / self.path, output / self.target
         try:
@@ -131,7 +131,7 @@ class Exchanged:
                     yield Move(path, place)
 
     def target(self, path: str) -> str:
-        """Return the new place of a file of the user's."""
+        """Return the new place of a user's file."""
         free = path not in self.written.files and not is_taken(self.output, path)
         return path if free else self.aside(path)
 
@@ -152,7 +152,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_same(entry: Path, target: Path) -> bool:
-    """Whether both paths are one file: the new folder has linked the earlier one's file."""
+    """Whether both paths are one file: a link in the new folder to the earlier file."""
     try:
         return os.path.samestat(entry.lstat(), target.lstat())
     except OSError:

@@ -86,7 +86,7 @@ def rows_of(
     for key, rows in document.items():
         if key not in kinds:
             kinds_of_table = ", ".join(f"[[{kind}]]" for kind in kinds)
-            what = f"unknown key {key!r}: the file has {kinds_of_table}"
+            what = f"unknown key {key!r}: the file may have only {kinds_of_table}"
             problems.found.append(blame.error(what, path, nearest(key, kinds)))
             continue
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

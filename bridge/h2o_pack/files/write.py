@@ -228,7 +228,8 @@ def refuse_owned_by_others(output: Path) -> None:
 def refuse_unusable(output: Path) -> None:
     """Refuse a folder whose path is not UTF-8: MLX and Swift cannot open files in it.
 
-    Also refuse a link to a path that does not exist: whoever made it would choose the place.
+    Also refuse a link to a path that does not exist: whoever made the link would choose the
+    place.
     """
     try:
         os.fsencode(output.resolve()).decode("utf-8")

@@ -152,7 +152,7 @@ def model_of_address(name: str) -> str:
 
 
 def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ...]:
-    """Return the catalogue's entries with the models that they describe, without the hub."""
+    """Return the catalogue's entries and their models; None for an entry without shapes."""
     return tuple((entry, bundled(entry) or as_model(entry)) for entry in catalogue(own))
 
 
@@ -169,10 +169,11 @@ def hub_contents(
 ) -> Contents | Path:
     """Return the files that describe a model on the hub, at a fixed commit.
 
-    Downloaded files are stored. Later, one small request asks whether the branch has
-    moved, and none if `revision` is a commit. If the hub cannot be reached, the stored files
-    are used, or the folder that huggingface_hub has downloaded. Raises UserError: the revision
-    has an impossible name, the hub refuses or cannot be reached, or all errors in the model.
+    Downloaded files are stored. Later calls ask only whether the branch has moved, with one
+    small request, or ask nothing if `revision` is a commit. If the hub cannot be reached, the
+    stored files are used, or the folder that huggingface_hub has downloaded. Raises UserError:
+    the revision has an impossible name, the hub refuses or cannot be reached, or all errors in
+    the model.
     """
     from h2o_pack.hub.client import COMMIT, Repository, UnreachableError
 
@@ -199,7 +200,7 @@ def hub_contents(
 
 def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
     """Return the stored description of a model, or huggingface_hub's folder of it, or None."""
-    from huggingface_hub import constants  # importing only this takes no time
+    from huggingface_hub import constants  # this import takes no time
 
     folder = Path(constants.HF_HUB_CACHE, f"models--{hub_id.replace('/', '--')}")
     if not folder.is_dir() and not metadata_folder(hub_id).is_dir():
@@ -240,7 +241,7 @@ def load_contents(hub_id: str, commit: str) -> Contents | None:
 
 
 def store_contents(contents: Contents) -> None:
-    """Store the description of a model. A cache that cannot be written is no error."""
+    """Store the description of a model; do nothing if the cache cannot be written."""
     import msgspec
 
     # With json, because a configuration may contain Infinity.
@@ -261,12 +262,12 @@ def last_commit(hub_id: str, revision: str) -> str:
 
 
 def entry_path(hub_id: str, commit: str) -> Path:
-    """Return the file of a model at a commit."""
+    """Return the path of the stored description of a model at a commit."""
     return metadata_folder(hub_id) / f"{commit}.json"
 
 
 def branch_path(hub_id: str, revision: str) -> Path:
-    """Return the file with the commit of a branch."""
+    """Return the path of the file with the last known commit of a branch."""
     return metadata_folder(hub_id) / "branches" / quote(revision, safe="")
 
 

@@ -330,7 +330,7 @@ def recurrence(kit: Kit, size: int, x: Buffer) -> Buffer:
 def feed_forward(run: Run, kit: Kit, x: Buffer) -> Buffer:
     """Queue the gate, up and down projections; in a mixture, those of a token's experts.
 
-    A mixture first sorts its tokens by expert (mlx_lm switch_layers). This counts the hidden
+    A mixture first sorts its tokens by expert (mlx_lm switch_layers). Its arrays are the hidden
     states of every token and chosen expert, before and after the expert, and their weighted
     sum.
     """
@@ -376,10 +376,10 @@ FEW = 8  # the most tokens of a chunk for which caches use other operations
 def prefill_peak(run: Run, step: int, *, earlier: bool = True) -> dict[str, int]:
     """Bytes by term at the moment of most memory in any prompt of up to `context` tokens.
 
-    step: tokens per chunk. If all caches are bounded, this is in the last chunk. Otherwise, if
-    MLX ends its tasks by the size of their inputs, growing caches shorten the queue and an
-    earlier chunk may take more memory than the last one. Then shorter contexts are tried too,
-    four per doubling, so that a longer conversation never appears to take less.
+    step: tokens per chunk. If all caches are bounded, the moment is in the last chunk.
+    Otherwise, if MLX ends its tasks by the size of their inputs, growing caches shorten the
+    queue and an earlier chunk may take more memory than the last one. Then shorter contexts are
+    tried too, four per doubling, so that a longer conversation never appears to take less.
 
     earlier: False leaves out the shorter contexts, which takes less time, but the result may be
     some percent too low.
@@ -432,7 +432,7 @@ def total(terms: dict[str, int]) -> int:
 
 
 def of_chunk(run: Run, tokens: int) -> Peak:
-    """The moment of most memory in the last chunk of a prompt, which has `tokens` tokens."""
+    """The moment of most memory in the last chunk of a prompt, a chunk of `tokens` tokens."""
     return peak_of(run, tokens, tokens if run.backend.logits == "all" else 0)
 
 

@@ -32,7 +32,7 @@ def vector_bytes(dim: int, bits: int, group_size: int, element: int) -> int:
 
 
 def row_bytes(layer: Layer, bits: tuple[int, int], group_size: int, element: int) -> int:
-    """Bytes of a token's key and value in all KV heads; bits: of keys and of values."""
+    """Bytes of a token's key and value in all KV heads; bits: bits of a key and of a value."""
     key = vector_bytes(layer.key_dim, bits[0], group_size, element)
     value = vector_bytes(layer.value_dim, bits[1], group_size, element)
     return layer.kv_heads * (key + value)
@@ -94,8 +94,8 @@ def ledger_bytes(layer: Layer, cache: H2OConfig) -> int:
     """Bytes of an H2O cache's ledger, which is allocated for all rows from the beginning.
 
     Each KV head has for each row a score (float32), a position (int32), a novelty (float32)
-    and, with recall, whether the row is held (bool); and once the sum of its keys (float32
-    [Dk]) and the next victim (int32). Source: h2o_py/rows.py.
+    and, with recall, whether the row is held (bool). Each KV head also has the sum of its keys
+    (float32 [Dk]) and the next victim (int32). Source: h2o_py/rows.py.
     """
     row = 3 * FLOAT32 + (cache.recall_rows > 0)
     return layer.kv_heads * (row * cache.max_size + FLOAT32 * layer.key_dim + FLOAT32)
@@ -196,10 +196,10 @@ def archives(
 
 
 def token_bytes(config: ModelConfig) -> dict[str, int]:
-    """Return by storage the bytes of one token's keys and values in all evicting layers.
+    """Return the bytes of one token's keys and values in all evicting layers, by storage.
 
-    Ledgers do not count. Storages that the head dimensions do not allow are left out, and so
-    are mixed storages, which store recent tokens differently.
+    Ledgers are not included. Storages that the head dimensions do not allow are left out, and
+    so are mixed storages, which store recent tokens differently.
     """
     by_storage = {}
     for name in (storage.name for storage in STORAGES.values() if storage.recent is None):

@@ -15,7 +15,7 @@ ARCHIVE, RECALL, THOUGHTS = "archive", "recall", "before thoughts"
 ROUNDING, MARGIN = "page rounding", "margin"
 CACHE, APP = "MLX buffer cache", "app"
 MODELLED = (*WORKING, RECALL, ROUNDING)
-"""The terms that a margin is added to."""
+"""The terms to whose sum a margin is added."""
 ALL = (
     *(WEIGHTS, KV, STATE, LEDGER, ARCHIVE, THOUGHTS),
     *(*WORKING, RECALL, ROUNDING, MARGIN, CACHE, APP),
@@ -84,7 +84,7 @@ class MemoryPlan:
 
     @property
     def prefill(self) -> int:
-        """Bytes of the step that takes the most, beside weights and caches, with the margin."""
+        """The most bytes that a step takes beside weights and caches, with the margin."""
         return self.of(*WORKING, RECALL, ROUNDING, MARGIN)
 
     @property

@@ -1,7 +1,7 @@
 """Builds mlx_lm's model of a configuration, and reads its shapes; `trial` runs this.
 
-MLX computes an array only when its values are needed. So a model of any size can be built, and
-read a token, without memory; its caches then have the shapes that they have in use.
+MLX computes an array only when its values are needed. So a model of any size can be built and
+can read a token without using memory; its caches then have the same shapes as in real use.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def refuse_unfit(model: Module) -> None:
 
 
 def as_plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a Llama with these sizes."""
+    """Return the configuration of a Llama model with the sizes of a configuration."""
     if config["model_type"] in utils.MODEL_REMAPPING:
         raise unreadable(CONFIG, "mlx-swift-lm has no language model of this type")
     text = config.get("text_config")
@@ -180,7 +180,7 @@ def layer_of(cache: Any) -> Layer:
 
 
 def context_of(config: Mapping[str, Any], model: Module) -> int:
-    """Return the context in tokens, by the configuration or mlx_lm's defaults; 0 if unknown."""
+    """Return the context in tokens, as configured or mlx_lm's default; 0 if unknown."""
     text = config.get("text_config")
     sources = [text if isinstance(text, dict) else {}, config]
     for module in model.modules():
@@ -341,7 +341,7 @@ def shapeless(kind: type) -> dict[str, Any]:
 
 
 def check_arguments(kind: type, values: object, inside: str) -> None:
-    """Refuse values, of the key `inside`, that do not match a dataclass or are impossible."""
+    """Refuse values that a dataclass does not allow; inside: the key with the values."""
     problems = Problems(CONFIG)
     if not isinstance(values, dict):
         problems.fail(f"{inside or CONFIG} is {shown(values)} but should be an object")

@@ -209,7 +209,7 @@ def types_of_mlx_lm() -> tuple[str, ...]:
 def text_of(
     document: Mapping[str, Any], swift: SwiftModel | None, problems: Problems
 ) -> Mapping[str, Any]:
-    """Return the object that describes the language model; add an error for another type."""
+    """Return the object that describes the language model; add an error if its type differs."""
     text = document.get("text_config")
     if not isinstance(text, dict):
         return document

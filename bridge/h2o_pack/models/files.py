@@ -177,7 +177,7 @@ def byte_range(fields: object, data: int) -> tuple[int, int]:
 
 
 def whole(value: object) -> bool:
-    """Whether a value is a list of whole numbers, none below 0 nor above 2^63."""
+    """Whether a value is a list of whole numbers from 0 to 2^63 - 1."""
     return isinstance(value, list) and all(
         isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 1 << 63
         for number in value
@@ -471,7 +471,7 @@ def why_bad_link(path: Path, folder: Path) -> str | None:
 
 
 def local_file(folder: Path, path: str) -> Path:
-    """Return the real file that `path` in a model's folder is; UserError if it is outside."""
+    """Return the real path of a file in a model's folder; UserError if it cannot be used."""
     place = folder / path
     try:
         real = place.resolve(strict=True)

@@ -140,7 +140,7 @@ def document_of(files: Mapping[str, bytes], name: str, where: str) -> dict[str, 
 
 
 def default_of(value: Any) -> str | None:
-    """Return the template for conversations in a file's value; None if there is none."""
+    """Return the template for conversations in a value of `KEY`; None if there is none."""
     if isinstance(value, list):
         by_name = {
             entry.get("name"): entry.get("template")
@@ -402,8 +402,8 @@ NEEDLESS = "Leave out --system: the app then reads its system prompt in the firs
 def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
     """Return rendered first turns; all begin with the system prompt.
 
-    Raises UserError: the template cannot be used, refuses such a turn, leaves the prompt out,
-    or writes the date before its end.
+    Raises UserError: the template cannot be used, refuses a system prompt, leaves it out, or
+    writes the date before its end.
     """
     from jinja2 import TemplateError
 

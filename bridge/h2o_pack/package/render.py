@@ -91,7 +91,8 @@ def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Con
         if not place.is_file() or place.read_bytes() != as_bytes(files[path]):
             raise output_error(
                 f"{output / NEW_APP_FOLDER} already has a different {place.name}",
-                "Copy what you need from it to App, delete it, and run the command again.",
+                "Copy what you need from App.new to App, delete App.new, and run the command "
+                "again.",
             )
     return {path: content for path, content in files.items() if path not in existing}
 
@@ -432,7 +433,7 @@ def of_model(plan: ModelPlan) -> Acknowledgement:
 
 
 def shared_texts(works: tuple[Acknowledgement, ...]) -> Mapping[str, str]:
-    """Return {name in Swift: text} of the texts that several works have."""
+    """Return {name in Swift: text} of the license texts to which works refer."""
     files = {text for component in components() for text in component.texts} | set(CARRIED)
     texts = {swift_name(file): file for file in sorted(files)}
     names = {name for work in works for name in work.texts}

@@ -208,7 +208,7 @@ def compute(
     from mlx_lm.models.cache import save_prompt_cache
 
     takes = gigabytes(needed_bytes(plan.memory))
-    say(f"loading the model for the system prompt, about {takes} GB of memory")
+    say(f"loading the model for the system prompt, which takes about {takes} GB of memory")
     model, tokenizer = load_bundled(target.parent)
     tokens = opening_tokens(tokenizer, system, templated=plan.source.texts.template is not None)
     caches = make_caches(model, plan, len(tokens))
@@ -299,7 +299,7 @@ def read(
 
 
 def policy_digest(plan: ModelPlan) -> str:
-    """Return the sha256 of the settings that decide which rows the caches keep, and how."""
+    """Return the sha256 of the settings that decide which rows are kept and how."""
     budgets = None if plan.budgets is None else plan.budgets.to_dict()
     storage = (plan.storage.name, plan.storage.group_size)
     settings = [plan.cache.to_dict(), *storage, budgets]

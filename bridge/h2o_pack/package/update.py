@@ -221,6 +221,6 @@ def print_changes(update: Update, console: Console, *, dry_run: bool) -> None:
 
 
 def print_update(result: PackageResult | None, console: Console) -> None:
-    """Show the new package; nothing if None was made."""
+    """Show the new package; show nothing if `result` is None."""
     if result is not None:
         print_made(result, {}, console)

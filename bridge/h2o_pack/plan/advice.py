@@ -57,8 +57,8 @@ def advice(workload: Workload) -> tuple[str, ...]:
             remarks.append(
                 "the plan is for H2OSession, which reads a prompt in chunks of "
                 f"{workload.step} tokens. The ChatSession of mlx-swift-lm {version} reads a "
-                "whole prompt at once with this family, which takes far more memory for a "
-                "long prompt."
+                "whole prompt at once with models of this family, which takes far more memory "
+                "for a long prompt."
             )
     if model.assumed:
         remarks.append(

@@ -103,11 +103,11 @@ class DeviceFit:
     name: Annotated[str, doc("Name of the device, with its storage if the RAM depends on it.")]
     chip: Annotated[str, doc("Chip of the device.")]
     ram: Annotated[int | None, doc("Bytes of RAM; null if unknown.")]
-    backend: Annotated[str, doc("Name of the plan that applies.")]
+    backend: Annotated[str, doc("Name of the backend whose plan applies.")]
     needed: Annotated[Count, doc("Bytes that the app needs.")]
-    default: Annotated[Verdict, doc("Compared with the limit of any app.")]
+    default: Annotated[Verdict, doc("Plan compared with the limit of any app.")]
     entitled: Annotated[
-        Verdict, doc("Compared with the limit of an app with both memory entitlements.")
+        Verdict, doc("Plan compared with the limit of an app with both memory entitlements.")
     ]
     speed: Annotated[
         Speed | None,
@@ -192,7 +192,7 @@ class LoadedModel:
         str | None, doc("Largest model that fits; null if none fits or the limit is unknown.")
     ]
     verdict: Annotated[
-        Fit, doc("Headroom with that model, or with the smallest one if none fits.")
+        Fit, doc("Verdict on that model, or on the smallest model if none fits.")
     ]
 
 

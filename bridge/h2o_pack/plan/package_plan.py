@@ -82,7 +82,7 @@ class ModelPlan:
 class PackagePlan:
     """The values from which a package is generated.
 
-    models: the largest first, in the order of `spec`.
+    models: the largest first; `spec` has them in the same order.
     """
 
     spec: PackageSpec

@@ -94,7 +94,7 @@ VERDICTS = {
 
 
 def sums(plan: MemoryPlan) -> dict[str, int]:
-    """Return the bytes of a plan's largest parts, by short names."""
+    """Return the bytes of a plan's parts, by short names."""
     return {
         "weights": plan.weights,
         "full caches": plan.caches,
@@ -108,7 +108,7 @@ def sums(plan: MemoryPlan) -> dict[str, int]:
 
 
 def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
-    """Show the MB of each part, one line per model; a slash separates different backends."""
+    """Show the MB of each part, one line per model; slashes separate backends."""
     for model in models:
         lines = [sums(plan) for plan in model.plans]
         parts = [

@@ -144,7 +144,7 @@ class RecallPlan:
     ]
     archive_bits: Annotated[Count, doc("Bits of an archived key or value.")]
     archive: Annotated[Literal["memory", "files"], doc("Where the archives are kept.")]
-    archive_tokens: Annotated[Count, doc("Fewest newest tokens that each archive keeps.")]
+    archive_tokens: Annotated[Count, doc("Number of newest tokens that every archive keeps.")]
     bytes_per_token: Annotated[Count, doc("Bytes of a token's keys, values and novelty.")]
     archive_bytes: Annotated[Count, doc("Bytes of the archives, including those in files.")]
     file_bytes: Annotated[Count, doc("Bytes of complete segments in files.")]

@@ -169,7 +169,7 @@ class Workload:
 
     @property
     def recall(self) -> H2ORecall | None:
-        """The settings of recall in the first layer that has it; None without it."""
+        """The settings of recall in the first layer that recalls; None if no layer recalls."""
         return next((cache.recall for cache in self.caches if cache and cache.recall), None)
 
     @property
@@ -220,7 +220,7 @@ class Workload:
     def largest_max_kv(self, limit: int, backend: str) -> int:
         """Return the most rows per layer that fit into the limit, a multiple of 64, or 0.
 
-        This assumes conversations of more tokens than the rows, so that the caches are full. An
+        This assumes conversations with more tokens than rows, so that the caches are full. An
         archive is as large as after the longest conversation of this workload.
         """
         most = self.model.config.context

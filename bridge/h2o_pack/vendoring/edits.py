@@ -86,8 +86,8 @@ class Guard:
     """Files that compile only if a condition of the preprocessor holds.
 
     paths may end in a pattern. without: names to leave out. count: the number of files that
-    are left, so that a file that upstream adds or moves is noticed. condition: one of Apple's
-    TargetConditionals.h. version: the version of the package.
+    are left, so that a file that upstream adds or moves is noticed. condition: a macro of
+    Apple's TargetConditionals.h. version: the version of the package.
     """
 
     package: str

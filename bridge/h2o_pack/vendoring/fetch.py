@@ -87,7 +87,7 @@ def submodules(text: str) -> dict[str, str]:
 
 
 def reason_of(errors: str) -> str:
-    """Return the line of git's messages with the reason."""
+    """Return the line of git's messages that states the reason."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal: ", "error: "))]
     specific = [line for line in fatal or lines if VAGUE not in line]
@@ -309,7 +309,7 @@ def not_usable(
 
 
 def checked(upstream: Path, all_pins: Iterable[Pin]) -> dict[str, str]:
-    """Return {name: commit} of the pins in a folder, "" without git; refuses other commits."""
+    """Return {name: commit} of the clones in a folder, "" without git; refuse other commits."""
     return {pin.name: checked_commit(upstream / pin.place, pin) for pin in all_pins}
 
 

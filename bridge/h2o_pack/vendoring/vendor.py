@@ -260,7 +260,7 @@ def added_files(assets_root: Path, files: tuple[AddedFile, ...]) -> dict[str, Pa
 
 
 def current(vendored: lock.Vendored, version: str) -> bool:
-    """Whether Vendor/ was made from an upstream version with this release's edits."""
+    """Whether Vendor/ was made from this upstream version with this release's edits."""
     commits = {pin.name: pin.commit for pin in pins(version).values()}
     pinned = all(commits.get(name) == commit for name, commit in vendored.commits.items())
     has_these_edits = vendored.edits == digest(assets.root(), version)

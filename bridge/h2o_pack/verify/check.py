@@ -74,9 +74,9 @@ class Verification(Result):
 
     same: Annotated[bool, doc("Whether there are no differences.")] = field(init=False)
     package: Annotated[str, doc("The package's folder.")]
-    model: Annotated[str, doc("Model that the lock names.")]
+    model: Annotated[str, doc("Largest model that the lock names.")]
     commit: Annotated[
-        str, doc("Commit of the hub that the manifest names; empty for a local model.")
+        str, doc("Commit of this model on the hub, from its manifest; empty for a local model.")
     ]
     quick: Annotated[bool, doc("Whether only the sizes of the model's files were compared.")]
     vendor: Annotated[
@@ -329,7 +329,7 @@ def added(package: Path, files: Mapping[str, str]) -> Iterator[UsersFile]:
 
 
 def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
-    """Yield Package.resolved if its pins differ from those that came with Vendor."""
+    """Yield Package.resolved if its pins differ from the pins that came with Vendor."""
     place = package / RESOLVED
     if not os.path.lexists(place):
         return
@@ -452,7 +452,11 @@ def print_verification(result: Verification, console: Console) -> None:
     for file in result.users:
         console.print(f"yours: {file}", markup=False)
     size = disk_size(result.bytes)
-    how = f"{size} of the model by size only" if result.quick else f"{size} of the model read"
+    how = (
+        f"{size} of the model compared only by size"
+        if result.quick
+        else f"{size} of the model read"
+    )
     compared = f"{result.files} files, {how}, {VENDOR_STATES[result.vendor]}"
     count = len(result.differences)
     if not count:
