@@ -120,7 +120,7 @@ class Problems:
             self.found.append(error)
 
     def add(self, what: str, remedy: str = ANOTHER_MODEL, where: str = "") -> None:
-        """Add an error; without `where`, it is about the file or folder of the others."""
+        """Add an error about `where`, by default the file or folder of these problems."""
         problem = UserError(what, where=where or self.where, remedy=remedy, code=self.code)
         if len(self.found) <= MOST and str(problem) not in map(str, self.found):
             self.found.append(problem)

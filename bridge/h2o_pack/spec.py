@@ -25,7 +25,7 @@ from h2o_py.policy_fields import FIELDS
 Archive = Literal["memory", "files"]
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 LONG_CONVERSATION = 8192
-"""Tokens of the longest conversation, if h2o-pack chooses and the user gives no length."""
+"""Tokens of the longest conversation, if h2o-pack chooses the cache without --context."""
 ADDRESS = "file://"
 """JSON contains a path that is not UTF-8 as an address, which begins with this."""
 
@@ -164,9 +164,9 @@ def refused_address(what: str) -> UserError:
 class AppSpec:
     """The package and its app.
 
-    name: None for the model's name. bundle_id: "" for an automatic one. system: the text of the
-    system prompt whose caches are computed, "" for none. proof: whether the app gets a page
-    that measures it for `h2o-pack prove`.
+    name: None for the model's name. bundle_id: "" for an automatic identifier. system: the text
+    of the system prompt whose caches are computed, "" for none. proof: whether the app gets a
+    page that measures it for `h2o-pack prove`.
     """
 
     name: str | None = None

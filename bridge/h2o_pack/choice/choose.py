@@ -173,7 +173,7 @@ class Search:
 
 
 def caches(question: Question, model: Model, table: LossTable) -> list[CacheCandidate]:
-    """Return a candidate for each storage: first those that fit, ordered by their losses.
+    """Return a candidate for each storage: first the candidates that fit, by their losses.
 
     Of the candidates that fit, all except the first are refused because they lose more.
     """
@@ -188,7 +188,7 @@ def caches(question: Question, model: Model, table: LossTable) -> list[CacheCand
 
 
 def by_loss(candidate: CacheCandidate) -> tuple[bool, float, int]:
-    """Return the key that orders candidates; with equal losses, the smaller one comes first."""
+    """Return the key that orders candidates; with equal losses, the smaller cache is first."""
     lost, kl = candidate.loss.order if candidate.loss else (True, math.inf)
     return lost, kl, candidate.needed
 

@@ -22,7 +22,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of a cache, compared with one that keeps all rows in 16 bits."""
+    """The loss of a cache, compared with a cache that keeps all rows in 16 bits."""
 
     kl: Annotated[
         float, doc("KL divergence from the predictions of the full cache, in nats per token.")
@@ -91,7 +91,7 @@ class LossTable(Result):
     ]
 
     def least_share(self, kv: str) -> float | None:
-        """Return the smallest measured share of rows of a storage; None without one."""
+        """Return the smallest measured share of rows of a storage; None if there is none."""
         return min((cache.share for cache in self.caches if cache.kv == kv), default=None)
 
     def loss(self, kv: str, share: float) -> Loss | None:

@@ -184,12 +184,12 @@ def profile(
     "--policy",
     type=click.Choice(POLICIES),
     default="standard",
-    help="With reach: the policy that divides a layer's rows. Give the same to `ios`.",
+    help="With reach: the policy that divides a layer's rows. Give `ios` the same policy.",
 )
 @click.option(
     "--recall",
     is_flag=True,
-    help="Also list the layers that should recall: those that find a repeated passage.",
+    help="Also list the layers that should recall, which find a repeated passage.",
 )
 @click.option("--output", type=PATH, default=Path("budgets.json"), help="File to write.")
 @sample_options

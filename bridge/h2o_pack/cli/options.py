@@ -127,7 +127,7 @@ model_options = together(
     ),
     revision_options,
 )
-"""The parameter `model`, None if h2o-pack chooses it, and those of `revision_options`."""
+"""The parameter `model`, None if h2o-pack chooses it, and the `revision_options`."""
 
 models_options = together(
     click.option(
@@ -139,7 +139,7 @@ models_options = together(
     ),
     revision_options,
 )
-"""The same for several models: the parameter `models`, empty if h2o-pack chooses one."""
+"""The same for several models: the parameter `models`, empty if h2o-pack chooses a model."""
 
 origin_options = together(
     click.option(
@@ -235,7 +235,7 @@ recall_options = together(
     click.option(
         "--recall/--no-recall",
         default=None,
-        help="Keep evicted tokens in an archive, and bring back those that a prompt asks for. "
+        help="Keep evicted tokens in an archive, and bring back tokens that a prompt asks for. "
         "[default: no-recall; if h2o-pack chooses the model or --max-kv, it chooses this too]",
     ),
     click.option(
@@ -382,7 +382,7 @@ def merge(options: dict[str, Any], from_file: dict[str, Any]) -> None:
 
 
 def setting(field: Field) -> Decorator:
-    """Return the option of one setting of the policy, which help does not show."""
+    """Return the option of a policy's setting; help does not show the option."""
     kinds: dict[str, dict[str, Any]] = {
         "integer": {"type": int},
         "number": {"type": float},

@@ -197,7 +197,7 @@ def plain_output() -> Iterator[None]:
     try:
         yield
     finally:
-        # click replaces the stream of a broken pipe by one that is not flushed.
+        # click replaces the stream of a broken pipe by a stream that is not flushed.
         if sys.stdout is plain_out:
             sys.stdout, sys.stderr = before
 

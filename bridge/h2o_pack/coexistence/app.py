@@ -55,7 +55,7 @@ def exactly(text: str) -> Requirement:
 
 
 def compatible(text: str) -> Requirement:
-    """Return the versions that are compatible with a version: up to the next major one."""
+    """Return the compatible versions: from a version up to the next major version."""
     major, minor, *_ = (*version(text), 0, 0)
     return between(text, f"{major + 1}.0.0" if major else f"0.{minor + 1}.0")
 
@@ -122,12 +122,12 @@ Table = dict[str, Any]
 
 
 def table(value: object) -> Table:
-    """Return a value if it is a dictionary, and otherwise an empty one."""
+    """Return a value if it is a dictionary, and otherwise an empty dictionary."""
     return value if isinstance(value, dict) else {}
 
 
 def rows(value: object) -> list[Any]:
-    """Return a value if it is a list, and otherwise an empty one."""
+    """Return a value if it is a list, and otherwise an empty list."""
     return value if isinstance(value, list) else []
 
 
@@ -195,7 +195,7 @@ MARKS = {"{": "{", "}": "}", "(": "[", ")": "]", "=": ":", ";": ",", ",": ","}
 
 
 def read_openstep(content: str) -> Any:
-    """Read a property list in Xcode's old format; ValueError if it is not one."""
+    """Read a property list in Xcode's old format; ValueError for any other text."""
     parts: list[str] = []
     start = 0
     while start < len(content):

@@ -37,7 +37,7 @@ class AppDependency:
     requirement: Annotated[
         str, doc("Versions that the app requires; empty if it requires none.")
     ]
-    resolved: Annotated[str, doc("Version in Package.resolved; empty without one.")]
+    resolved: Annotated[str, doc("Version in Package.resolved; empty if it has none.")]
     direct: Annotated[bool, doc("Whether the app itself depends on it.")]
 
 
@@ -169,7 +169,7 @@ def made_by_us(folder: Path) -> bool:
 
 
 def pins_of(ours: list[Dependency]) -> Mapping[str, Pin]:
-    """Return the pins of the app's generated package, or of a new one."""
+    """Return the pins of the app's generated package, or of a new package."""
     for package in ours:
         with suppress(UserError):
             return pins(lock.read(Path(package.location)).upstream_version)

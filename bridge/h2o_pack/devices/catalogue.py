@@ -386,7 +386,7 @@ def print_devices(devices: tuple[Device, ...], console: Console, *, sources: boo
 
 
 def print_sources(devices: tuple[Device, ...], console: Console) -> None:
-    """Show every number of some devices, including those that plans do not use."""
+    """Show every number of some devices, including numbers that plans do not use."""
     for device in devices:
         table = Table(title=f"{device.identifier} {device.title}", title_justify="left")
         for name in ("what", "value", "kind", "system", "source", "note"):
@@ -409,7 +409,7 @@ def limit(number: Number | None) -> str:
 
 
 def plain_table(*names: str, text: Sequence[str] = ()) -> Table:
-    """Return a table; the first column and those in `text` contain text, the others figures."""
+    """Return a table of figures; the first column and the columns in `text` contain text."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False)
     for name in names:
         if name == names[0] or name in text:

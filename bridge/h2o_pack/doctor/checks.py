@@ -297,7 +297,7 @@ def room(name: str, folder: Path, remedy: str) -> Finding:
 
 
 def existing(folder: Path) -> Path | None:
-    """Return the folder or the nearest one above it that exists."""
+    """Return a folder if it exists, or else the nearest folder above it that exists."""
     try:
         return next((path for path in (folder, *folder.parents) if path.exists()), None)
     except OSError:

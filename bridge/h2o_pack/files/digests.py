@@ -115,7 +115,7 @@ def copy(
     """Copy a file to a new one and sync it; return its sha256.
 
     Shares the blocks if the file system can. Otherwise each piece is hashed while it is
-    written, so that the slower of both decides the speed.
+    written, so that the slower of the two steps decides the speed.
     """
     if clone(source, target):
         digest = sha256_of(target, advance, stop)

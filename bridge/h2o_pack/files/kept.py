@@ -108,7 +108,7 @@ def link(source: str | Path, target: str | Path) -> None:
 class Exchanged:
     """An earlier folder and the folder that replaces it.
 
-    replaced: the folder for changed files of ours, relative to the new one.
+    replaced: the folder for changed files of ours, relative to the new folder.
     """
 
     previous: Path

@@ -94,7 +94,7 @@ class Lock:
 
     spec: the options of the package, see `spec.from_document`. models: the models, the largest
     first. upstream: the pins of `upstream_version`. files: the sha256 of each generated file by
-    path, except those of the app. app: the sha256 of each file of the newest scaffold in App or
+    path, except files of the app. app: the sha256 of each file of the newest scaffold in App or
     App.new, by its path there; None without one.
     """
 

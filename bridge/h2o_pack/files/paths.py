@@ -39,8 +39,10 @@ def why_unsafe(name: object) -> str | None:
     reasons = {
         "has control or unprintable characters": not name.isprintable(),
         "has a backslash": "\\" in name,
-        "is not inside the model's folder": bool(ABSOLUTE.match(name)),
-        "is outside of its folder": any(part in ("", ".", "..") for part in parts),
+        "is not a relative path": bool(ABSOLUTE.match(name)),
+        'has an empty part, or a part "." or ".."': any(
+            part in ("", ".", "..") for part in parts
+        ),
         "is too long": any(len(part.encode(errors="replace")) > LONGEST for part in parts),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

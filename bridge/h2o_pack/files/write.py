@@ -36,7 +36,7 @@ def as_bytes(content: Content) -> bytes:
 
 ATTEMPTS = 5  # tries to move the user's files while another program writes to the folder
 Keep = Callable[[Path, Path], Iterable[Move]]
-"""Finds the files that must move from an earlier folder to the one that replaces it."""
+"""Finds the files that must move from an earlier folder to the folder that replaces it."""
 
 
 @contextmanager
@@ -144,7 +144,7 @@ class Exchange:
         return self.output.with_name(f".{self.output.name}.h2o-done")
 
     def finish(self) -> None:
-        """Put the complete new folder in the place of the earlier one."""
+        """Put the complete new folder in the place of the earlier folder."""
         to_disk(self.new)
         if not self.output.exists():
             self.new.rename(self.output)

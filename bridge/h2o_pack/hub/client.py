@@ -209,7 +209,7 @@ def explained(hub_id: str, revision: str) -> Iterator[None]:
         raise refused(
             hub_id,
             "lacks a file that inference needs, such as config.json",
-            "Choose a model in MLX's format, such as one of mlx-community.",
+            "Choose a model in MLX's format, such as a model of mlx-community.",
         ) from error
     except HFValidationError as error:
         raise refused(

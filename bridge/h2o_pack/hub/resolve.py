@@ -339,7 +339,7 @@ def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFi
         if reason is not None:
             problems.add(
                 f"the hub lists a file {shown(entry.path)}, which {reason}",
-                "Choose another model; h2o-pack downloaded nothing of this one.",
+                "Choose another model; h2o-pack downloaded nothing of this model.",
             )
         elif files.belongs(entry.path):
             size = entry.size

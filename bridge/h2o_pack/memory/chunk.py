@@ -91,7 +91,7 @@ class EvictingAttention:
         return self.rows(tokens) > self.config.max_size or self.storage.recent is not None
 
     def grows(self, tokens: int) -> int:
-        """Rows of the larger buffer that a chunk is written to; 0 if the old one has room."""
+        """Rows of the larger buffer for a chunk; 0 if the old buffer has room."""
         return self.rows(tokens) if self.before or self.replaces(tokens) else 0
 
     def stored(self, rows: int) -> int:
@@ -328,7 +328,7 @@ def recurrence(kit: Kit, size: int, x: Buffer) -> Buffer:
 
 
 def feed_forward(run: Run, kit: Kit, x: Buffer) -> Buffer:
-    """Queue the gate, up and down projections; in a mixture, those of a token's experts.
+    """Queue the gate, up and down projections; in a mixture, of a token's experts.
 
     A mixture first sorts its tokens by expert (mlx_lm switch_layers). Its arrays are the hidden
     states of every token and chosen expert, before and after the expert, and their weighted
@@ -349,7 +349,7 @@ def feed_forward(run: Run, kit: Kit, x: Buffer) -> Buffer:
 
 
 def queue_logits(run: Run, kit: Kit, hidden: Buffer, tokens: int) -> None:
-    """Queue the output head for the last `tokens` tokens, and the sampling of one.
+    """Queue the output head for the last `tokens` tokens, and the sampling of a token.
 
     Sampling subtracts the log-sum-exp of the logits and draws a token. It makes at most three
     float32 arrays [vocabulary] (mlx_lm generate_step, mlx-swift-lm's TopPSampler without

@@ -4,7 +4,7 @@ MLX allocates an operation's result when it queues the operation, not when the o
 runs, and frees an array when the last operation that reads it has run (MLX 0.31.1:
 mlx/transforms.cpp eval_impl, mlx/backend/{cpu,metal}/eval.cpp). MLX queues operations ahead of
 computing them, until a number of tasks are open. The arrays of all operations in this window
-are therefore in memory together: usually those of several layers.
+are therefore in memory together, usually the arrays of several layers.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class Kit:
 
 @dataclass(frozen=True)
 class CPUKit(Kit):
-    """Queues the same operations as MLX's CPU backend runs them.
+    """Queues the same operations, as MLX's CPU backend runs them.
 
     Norms and rotary positions consist of several float32 operations. Each operation is two
     dispatches, of which the second holds its inputs (cpu/eval.cpp); transposes, reshapes and

@@ -142,7 +142,7 @@ def shapes_of(tensors: Iterable[Tensor]) -> Shapes:
 def modules(
     shapes: Shapes, kind: str, rank: int, layers: int, problems: Problems
 ) -> set[tuple[int, str]]:
-    """Return the layer and the key of each adapted module; add an error for each wrong one."""
+    """Return the layer and the key of each adapted module; add errors for wrong modules."""
     adapted = set()
     for path in sorted({name.rpartition(".")[0] for name in shapes}):
         place = IN_LAYER.fullmatch(path)

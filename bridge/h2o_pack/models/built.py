@@ -180,7 +180,7 @@ def layer_of(cache: Any) -> Layer:
 
 
 def context_of(config: Mapping[str, Any], model: Module) -> int:
-    """Return the context in tokens, as configured or mlx_lm's default; 0 if unknown."""
+    """Return the configured context in tokens, or mlx_lm's default; 0 if unknown."""
     text = config.get("text_config")
     sources = [text if isinstance(text, dict) else {}, config]
     for module in model.modules():
@@ -253,7 +253,7 @@ class Watch:
         """Return the width of a layer's feed-forward; with experts, the width for one token.
 
         The width is the number of inputs of the projections to hidden states. Projections whose
-        inputs are hidden states too count only if there are no others.
+        inputs are hidden states too count only if there are no other projections.
         """
         inner, equal = 0, 0
         for part in children(layer):

@@ -27,7 +27,7 @@ class OwnModel(KnownModel):
     """A model of a user's catalogue: on the hub or in a folder."""
 
     def __post_init__(self) -> None:
-        """Refuse an impossible name, and a model with both a hub id and a folder or neither."""
+        """Refuse an impossible name, and a model without exactly one of hub id and folder."""
         if not self.name.strip() or "@" in self.name:
             raise ValueError(f"{self.name!r} cannot be the name of a model")
         if bool(self.hub) == bool(self.folder) or self.bundled:

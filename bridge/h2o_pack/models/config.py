@@ -1,6 +1,6 @@
 """Reads a model's config.json into the values that the later stages need.
 
-The layers' caches are those of mlx_lm's own model, which another process builds (`built`).
+The caches of the layers come from mlx_lm's own model, which another process builds (`built`).
 facts/swift_models.toml lists the differences of mlx-swift-lm.
 """
 
@@ -123,7 +123,7 @@ def describe(
     if document.get("model_file") is not None:
         problems.add(
             "config.json names a model_file, which is Python code of the model",
-            "h2o-pack runs no code of models. Choose another one.",
+            "h2o-pack runs no code of models. Choose another model.",
         )
     problems.refuse()
     text = text_of(document, swift, problems)

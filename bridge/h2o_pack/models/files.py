@@ -62,7 +62,7 @@ def is_notice(name: str) -> bool:
 
 
 def text_files(files: Iterable[ModelFile]) -> dict[str, int]:
-    """Return the size limit in bytes of each file with texts of a model's makers, by name."""
+    """Return {name: size limit in bytes} of the files with texts of a model's makers."""
     notices = [f.path for f in files if is_notice(f.path) and f.size <= NOTICE_BYTES]
     return {
         **dict.fromkeys(TEMPLATE_FILES, TEMPLATE_BYTES),
@@ -454,8 +454,8 @@ def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:
 def why_bad_link(path: Path, folder: Path) -> str | None:
     """Say why a link in a model folder is not followed; None if it is.
 
-    A snapshot in the hub's cache links into the blobs of its repository, or through them into
-    those that all repositories share.
+    A snapshot in the hub's cache links to blobs of its repository, which may be links to blobs
+    that all repositories share.
     """
     allowed = [folder.resolve()]
     if allowed[0].parent.name == "snapshots":

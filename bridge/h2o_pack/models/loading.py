@@ -15,7 +15,7 @@ from h2o_pack.models.trial import attempt
 
 
 def check_loads(headers: Headers, where: str) -> None:
-    """Check that a model's tensors are those that its configuration needs.
+    """Check that a model has the tensors that its configuration needs.
 
     Raises UserError: mlx_lm cannot build the model, or all tensors that are missing, unknown or
     have another shape.

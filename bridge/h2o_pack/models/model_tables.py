@@ -79,7 +79,7 @@ class ModelDescription:
         Path | None, doc("Folder with all files; null if they must be downloaded.")
     ]
     assumed: Annotated[
-        bool, doc("Whether the architecture is unknown and was treated as an ordinary one.")
+        bool, doc("Whether the architecture is unknown and was treated as a plain transformer.")
     ]
     remarks: Annotated[tuple[str, ...], doc("Notes for the user of the model.")]
     config: ModelConfig

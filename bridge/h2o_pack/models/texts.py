@@ -152,7 +152,7 @@ def default_of(value: Any) -> str | None:
 
 
 def token_text(value: Any) -> str:
-    """Return the text of a special token, which is a text or an object with one."""
+    """Return the text of a special token: the value, or its `content` in an object."""
     text = value.get("content") if isinstance(value, dict) else value
     return text if isinstance(text, str) else ""
 
@@ -394,7 +394,7 @@ def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
 
 
 USERS = ("a", "0")
-"""Two first messages of users that have no common beginning; PromptFormat uses the same."""
+"""Two first messages of users that have no common beginning; PromptFormat uses them too."""
 DATES = ("1", "2")
 NEEDLESS = "Leave out --system: the app then reads its system prompt in the first turn."
 

@@ -169,7 +169,7 @@ def render_files(
 
 
 def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -> Vendored:
-    """Make Vendor/, unless a complete and current one exists."""
+    """Make Vendor/, unless it exists and is complete and current."""
     from h2o_pack.vendoring.vendor import current, vendor
     from h2o_pack.verify.check import compare_vendor
 

@@ -99,7 +99,7 @@ def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Con
 
 SWIFT_TEMPLATES = "swift_templates"
 SEVERAL = "Several"
-"""The folder of files that replace those of the same names in a package of several models."""
+"""The folder of files that, with several models, replace files of the same names."""
 PROOF, DOWNLOAD, ASSET_PACK = "Proof", "Download", "AssetPack"
 """The folders of files that `--proof`, `--download` and `--asset-pack` add."""
 PARITY = "Parity"

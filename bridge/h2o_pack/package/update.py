@@ -151,7 +151,7 @@ def changes(
 
 
 def of_local_models(package: Path, plan: PackagePlan) -> Iterator[Change]:
-    """Yield the files of local models and adapters that differ from those in the package."""
+    """Yield the files of local models and adapters that differ from the package's files."""
     for planned_model in plan.models:
         model, folder = planned_model.model, planned_model.folder
         if not os.path.lexists(package / folder / MODEL_MANIFEST):

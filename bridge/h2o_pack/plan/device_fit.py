@@ -64,7 +64,7 @@ class Verdict:
     limit: Annotated[int | None, doc("Bytes that an app may use; null if unknown.")]
     headroom: Annotated[
         int | None,
-        doc("Bytes of the limit that remain, negative if too few; null if unknown."),
+        doc("Limit minus the bytes that the app needs; null if the limit is unknown."),
     ]
     headroom_share: Annotated[float | None, doc("Headroom as a share of the limit.")]
     verdict: Annotated[
@@ -455,7 +455,7 @@ def one_of_each_kind(devices: tuple[Device, ...]) -> tuple[Device, ...]:
 def remedies(
     workload: Workload, models: tuple[KnownModel, ...], limit: int, backend: str
 ) -> Iterator[str]:
-    """Yield settings that fit into the limit; those that harm answers least come first."""
+    """Yield settings that fit into the limit; settings that harm answers least come first."""
 
     def fits(changed: Workload) -> bool:
         return changed.plan(backend).total <= limit

@@ -69,7 +69,7 @@ class ModelPlan:
 
     @property
     def budgets(self) -> Budgets | None:
-        """The budgets that differ from layer to layer; None if all layers have the same."""
+        """The budgets that differ from layer to layer; None if all budgets are equal."""
         return self.spec.cache.budgets
 
     @property

@@ -176,7 +176,7 @@ class PolicyResult(Result):
     title: Annotated[str, doc("Title of the policy.")]
     settings: Annotated[
         dict[str, Any],
-        doc("Settings of the policy, without those that depend on the number of rows."),
+        doc("Settings of the policy that do not depend on the number of rows."),
     ]
     text: Annotated[str, doc("File for --policy with every key.")]
     file_schema: Annotated[dict[str, Any], doc("JSON Schema of such a file.")]

@@ -146,7 +146,7 @@ class RecallPlan:
     archive: Annotated[Literal["memory", "files"], doc("Where the archives are kept.")]
     archive_tokens: Annotated[Count, doc("Number of newest tokens that every archive keeps.")]
     bytes_per_token: Annotated[Count, doc("Bytes of a token's keys, values and novelty.")]
-    archive_bytes: Annotated[Count, doc("Bytes of the archives, including those in files.")]
+    archive_bytes: Annotated[Count, doc("Bytes of the archives, in memory and in files.")]
     file_bytes: Annotated[Count, doc("Bytes of complete segments in files.")]
     read_bytes: Annotated[
         Count,

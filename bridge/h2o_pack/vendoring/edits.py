@@ -213,7 +213,7 @@ def span(text: str, match: re.Match[str], where: Place) -> tuple[int, int]:
 
 
 def guard_sources(vendor_folder: Path, guards: Iterable[Guard]) -> tuple[lock.EditedFile, ...]:
-    """Put each guard around its files; UserError for all guards with too many or few files."""
+    """Put each guard around its files; UserError for all guards with unexpected files."""
     edited = []
     problems = Problems()
     for guard in guards:

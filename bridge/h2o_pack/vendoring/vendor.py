@@ -132,8 +132,8 @@ def vendor(
     """Make `package`/Vendor from upstream's sources and record it in the lock.
 
     upstream: the origin of a download, or a folder with clones of all that edits.toml copies.
-    version: the upstream version, by default the one in the package's lock. offline: also copy
-    the small libraries that upstream uses, so that SwiftPM downloads nothing.
+    version: the upstream version, by default the version in the package's lock. offline: also
+    copy the small libraries that upstream uses, so that SwiftPM downloads nothing.
     """
     with write.exclusive(package):
         record = lock.read(package)

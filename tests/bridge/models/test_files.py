@@ -88,7 +88,7 @@ def test_all_problems_of_a_folder_are_told_together(tmp_path):
         'num_hidden_layers is "2"',
         "config.json lacks vocab_size",
         "model.safetensors is not a safetensors file",
-        f'{INDEX} names the file "../x", which is outside of its folder',
+        f'{INDEX} names the file "../x", which has an empty part, or a part "." or ".."',
         f'{INDEX} names "model-9.safetensors", which is missing',
     ):
         assert what in message
