@@ -8,7 +8,7 @@ extension H2OCacheError {
         /// A setting does not allow this value.
         case outOfRange(
             field: String, value: String, allowed: String)
-        /// A setting has a name that does not exist.
+        /// The value of a setting is a name that does not exist.
         case unknownChoice(
             field: String, value: String, known: [String])
         /// A configuration has an unknown key.

@@ -144,8 +144,8 @@ struct SchemaNode {
     let json: OrderedJSON
     /// The names and indices that lead from the whole document to this value.
     var path = [String]()
-    /// The number of these names that lead to the schema to which references refer: the nearest one
-    /// with `$id`, or the whole document.
+    /// How many of these names lead to the schema in which references are resolved: the nearest
+    /// schema with `$id`, or the whole document.
     var base = 0
 
     /// The member or element with this name.

@@ -48,7 +48,7 @@ extension Conversation {
         let own = try details[Detail.archive.rawValue].map { name in
             guard let archives = saved.archives(named: name) else {
                 throw H2OCacheError.damaged(
-                    reason: "its archive is not in its folder", file: saved.file)
+                    reason: "its archive is not in the conversation's folder", file: saved.file)
             }
             return try ConversationFolder(in: loaded.platform.archives, archivesOf: archives)
         }

@@ -36,8 +36,8 @@ public struct BundledModel: Identifiable, Sendable {
         try caches().configuration
     }
 
-    /// The caches for `GenerateParameters/useH2O(_:)`, which ChatSession, generate and
-    /// TokenIterator then use: the policy of `configuration()`, and the storage of rows.
+    /// The settings of the caches: the policy of `configuration()`, and the storage of rows. With
+    /// `GenerateParameters/useH2O(_:)`, ChatSession, generate and TokenIterator use these caches.
     public func caches() throws -> H2OCaches {
         try makeCaches()
     }

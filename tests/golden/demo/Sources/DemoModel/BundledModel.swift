@@ -24,8 +24,8 @@ public enum BundledModel {
             novelty: 2.0, pinned: [], observationWindow: 64, noveltyMargin: 0.0)
     }
 
-    /// The caches for `GenerateParameters/useH2O(_:)`, which ChatSession, generate and
-    /// TokenIterator then use: the policy of `configuration()`, and the storage of rows.
+    /// The settings of the caches: the policy of `configuration()`, and the storage of rows. With
+    /// `GenerateParameters/useH2O(_:)`, ChatSession, generate and TokenIterator use these caches.
     public static func caches() throws -> H2OCaches {
         H2OCaches(configuration: try configuration())
     }
