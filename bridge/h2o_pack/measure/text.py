@@ -67,7 +67,7 @@ class Tokens:
         self.ids = ids
         """The ids of all documents, with the token that ends a text before each of them."""
         self.first = beginning(tokenizer, list(tokenizer.encode("a")))
-        """The tokens that the tokenizer puts before any text (BOS), or none."""
+        """The token that the tokenizer puts before a text (BOS), as a list; [] if none."""
 
     def encode(self, text: str) -> list[int]:
         """Return a text's token ids, without the tokens that the tokenizer adds before it."""
@@ -141,7 +141,7 @@ def too_short(tokens: int, least: int) -> UserError:
 
 
 def beginning(tokenizer: Any, ids: Sequence[int]) -> list[int]:
-    """Return the token that the tokenizer put before a text (BOS), if it put one."""
+    """Return the token that the tokenizer put before a text (BOS) as a list, [] if none."""
     first = getattr(tokenizer, "bos_token_id", None)
     return [int(first)] if first is not None and list(ids[:1]) == [first] else []
 

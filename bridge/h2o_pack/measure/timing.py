@@ -52,12 +52,12 @@ class Timing:
         the same repetition.
         """
         pairs = zip(self.values, other.values, strict=True)
-        return statistics.median(one / another for one, another in pairs)
+        return statistics.median(time / divisor for time, divisor in pairs)
 
     def without(self, other: Timing) -> Timing:
         """Return this timing minus `other`, subtracted repetition by repetition."""
         pairs = zip(self.values, other.values, strict=True)
-        return Timing.of(one - another for one, another in pairs)
+        return Timing.of(time - subtracted for time, subtracted in pairs)
 
 
 def timed(step: Callable[[], None]) -> Burst:

@@ -163,8 +163,8 @@ def beyond(probabilities: mx.array, end: int, sizes: Array) -> mx.array:
     edges = np.clip(edges, least, tokens)
     none = mx.zeros((heads, queries, 1), probabilities.dtype)
     below = mx.concatenate([none, mx.cumsum(probabilities, axis=-1)], axis=-1)
-    at = mx.broadcast_to(mx.array(edges)[None], (heads, *edges.shape))
-    return mx.take_along_axis(below, at, axis=-1) - below[..., least : least + 1]
+    indices = mx.broadcast_to(mx.array(edges)[None], (heads, *edges.shape))
+    return mx.take_along_axis(below, indices, axis=-1) - below[..., least : least + 1]
 
 
 CELLS = 160
@@ -230,9 +230,10 @@ class LayerTally:
         group = heads // observed.kv_heads
         skipped = max(0, self._first_row - (observed.end - queries))
         for h in range(observed.kv_heads):
-            mine = slice(h * group, (h + 1) * group)
-            sinks = None if observed.sinks is None else observed.sinks[mine]
-            self._enter(mine, figures(observed.logits[mine], sinks), observed.end, skipped)
+            heads_of_h = slice(h * group, (h + 1) * group)
+            sinks = None if observed.sinks is None else observed.sinks[heads_of_h]
+            rows = figures(observed.logits[heads_of_h], sinks)
+            self._enter(heads_of_h, rows, observed.end, skipped)
 
     def end_sample(self) -> None:
         """End a sample: compute its means and its accumulated attention."""
@@ -281,24 +282,24 @@ class LayerTally:
         if self._mapped:
             self._builder = MapBuilder(heads, self._tokens)
 
-    def _enter(self, mine: slice, rows: Rows, end: int, skipped: int) -> None:
+    def _enter(self, heads: slice, rows: Rows, end: int, skipped: int) -> None:
         assert self._sums is not None  # noqa: S101  _begin came first
         visible = rows.visible
         normalized = rows.entropy / mx.log(mx.maximum(visible, 2))
         by_row = [rows.entropy, normalized, rows.top, rows.variance, rows.faint, visible]
         counted = mx.stack([row.astype(mx.float32) for row in by_row])[..., skipped:]
         sums = np.array(counted.sum(axis=-1)).T.astype(np.float64)
-        self._sums[mine, 0] += max(0, visible.shape[1] - skipped)
-        self._sums[mine, 1:] += sums
+        self._sums[heads, 0] += max(0, visible.shape[1] - skipped)
+        self._sums[heads, 1:] += sums
         outside = beyond(rows.probabilities, end, self._windows)[:, skipped:]
         self._outside += np.array(outside.sum(axis=(0, 1))).astype(np.float64)
         tokens = slice(end - len(rows.received), end)
-        kv_head = mine.start // (mine.stop - mine.start)
+        kv_head = heads.start // (heads.stop - heads.start)
         self._got[kv_head, tokens] += np.array(rows.received)
-        if mine.start == 0:
+        if heads.start == 0:
             self._even[tokens] += np.array(rows.expected)
         if self._builder is not None:
-            self._builder.add(mine.start, np.array(rows.probabilities), end)
+            self._builder.add(heads.start, np.array(rows.probabilities), end)
 
 
 @dataclass(frozen=True)

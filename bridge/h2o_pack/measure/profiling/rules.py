@@ -72,7 +72,7 @@ def split(share: float, max_kv: int, sink_size: int) -> LayerBudget:
     """Split the rows that are not sinks between heavy hitters and recent tokens.
 
     Recent tokens get at least 64 rows, if heavy hitters still get 0.3 of the rows. Raises
-    UserError: there are fewer than two rows.
+    UserError: there are fewer than two rows besides the sinks.
     """
     available = max_kv - sink_size
     if available < _LEAST_AVAILABLE:
