@@ -35,8 +35,8 @@ class Exchange:
     """An eviction in which Swift and mlx-lm chose different rows.
 
     positions: of the row that mlx-lm would evict, and of the row that Swift evicted. gap: the
-    importance of Swift's row minus the importance of mlx-lm's; infinite if the policy protects
-    Swift's row.
+    importance of Swift's row minus the importance of mlx-lm's row; infinite if the policy
+    protects Swift's row.
     """
 
     step: int
@@ -128,27 +128,30 @@ class Evictions:
                 # If the caches already kept different rows, no single choice can be followed.
                 if victim < 0 or len(leaving) != 1 or rows[leaving[0]] == victim:
                     continue
-                own = next(position for position, row in rows.items() if row == victim)
-                at = step, layer, batch, head
+                planned = next(position for position, row in rows.items() if row == victim)
                 if self.known is None:
-                    gap = gap_of(cache, batch, head, (own, leaving[0]))
-                    self.exchanges.append(Exchange(*at, (own, leaving[0]), gap))
+                    positions = (planned, leaving[0])
+                    gap = gap_of(cache, batch, head, positions)
+                    self.exchanges.append(Exchange(step, layer, batch, head, positions, gap))
                 heads[head], changed = rows[leaving[0]], True
         for exchange in self.known or ():
             if (exchange.step, exchange.layer) == (step, layer):
-                place = exchange.batch, exchange.head
-                self.gaps.append(gap_of(cache, *place, exchange.positions))
+                gap = gap_of(cache, exchange.batch, exchange.head, exchange.positions)
+                self.gaps.append(gap)
         if changed:
             cache.ledger = cache.ledger._replace(victim=mx.array(victims, mx.int32))
 
 
 def gap_of(cache: Any, batch: int, head: int, positions: tuple[int, int]) -> float:
-    """Return the second position's importance minus the first position's importance."""
-    own, other = positions
-    if is_protected(cache, batch, head, other):
+    """Return the second position's importance minus the first position's importance.
+
+    Infinite if the second position is protected; NaN if the head keeps only one of them.
+    """
+    first, second = positions
+    if is_protected(cache, batch, head, second):
         return float("inf")
     values = importances(cache.ledger, batch, head, cache.config)
-    return values.get(other, float("nan")) - values.get(own, float("nan"))
+    return values.get(second, float("nan")) - values.get(first, float("nan"))
 
 
 def is_protected(cache: Any, batch: int, head: int, position: int) -> bool:

@@ -204,7 +204,7 @@ def chunks(max_kv: int, prompt: int) -> Iterator[int]:
 
 
 def prompt_length(max_kv: int, context: int) -> int:
-    """Return the prompt's tokens: 4.5 times `max_kv`, limited by the model's context."""
+    """Return the prompt's length: 4.5 * `max_kv`, at least SHORTEST, within the context."""
     return min(max(4 * max_kv + max_kv // 2, SHORTEST), context - DECODED)
 
 
