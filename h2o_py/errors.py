@@ -228,7 +228,7 @@ def plain(field: str) -> str:
 
 
 class _Message(Exception):  # noqa: N818  the base of errors and warnings
-    """A code of `WORDING` with its values, and the place in a file if it concerns one."""
+    """A code of `WORDING` with its values, and the place in a file, if there is one."""
 
     def __init__(self, code: str, *, where: str = "", **values: Any) -> None:
         super().__init__(code, values)

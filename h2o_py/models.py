@@ -122,7 +122,8 @@ def attach_h2o_cache(model: Any, config: H2OConfig, **options: Any) -> None:
     """Make `model.make_cache` return H2O caches, so that all of mlx_lm uses them.
 
     `generate`, the server and prompt caching ask the model for its caches. Routing is
-    installed separately (`install_routing`). `detach_h2o_cache` undoes it.
+    installed separately (`install_routing`). `detach_h2o_cache` undoes the
+    attachment.
 
     Args:
         model: a model of mlx_lm.

@@ -209,7 +209,7 @@ std::vector<ArchiveBlock> in_operations(
   std::vector<ArchiveBlock> blocks;
   for (int n = 0; n < rows.shape(2); n += segment_tokens) {
     const int end = std::min(rows.shape(2), n + segment_tokens);
-    // Each block has its own buffer, so that one can be released without the others.
+    // Each block has its own buffer, so that each can be released alone.
     auto cut = [&](const mx::array& a) {
       return mx::contiguous(fallback::take_rows(a, 2, n, end, s), false, s);
     };

@@ -224,7 +224,7 @@ bool positions_fit(const SavedCache& saved, const int32_t* positions) {
   return true;
 }
 
-/// Each position must be one that the cache has seen, or -1; evaluates them.
+/// Each position must be a position that the cache has seen, or -1. Evaluates `chosen`.
 void check_chosen(const SavedCache& saved, const mx::array& chosen) {
   auto positions = mx::contiguous(chosen);
   positions.eval();

@@ -63,7 +63,7 @@ Completed complete(Values policy, std::optional<Values> recall = std::nullopt);
 /// Does the same for the settings of recall alone. A setting that may be none stays none.
 Values complete_recall(Values recall);
 
-/// Returns the settings with the defaults of a named policy for the missing ones.
+/// Returns the settings, where missing ones have the defaults of a named policy.
 Values with_defaults_of(const std::string& policy, Values values);
 
 /// Throws PolicyError if a setting does not allow a value; `prefix` precedes its name.

@@ -13,8 +13,8 @@ inline bool is_integer(nanobind::handle object) {
   return PyLong_Check(object.ptr()) && !PyBool_Check(object.ptr());
 }
 
-/// Converts an integer. One that does not fit into 64 bits becomes the nearest that does,
-/// which no setting allows.
+/// Converts an integer. An integer that does not fit into 64 bits becomes the nearest 64-bit
+/// integer, which no setting allows.
 inline int64_t integer_from(nanobind::handle object) {
   int overflow = 0;
   const int64_t number = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);

@@ -20,7 +20,8 @@ inline bool h2o_is_hidden(float logit) {
   return as_type<uint>(logit) == 0xff7fffffu; // the lowest finite float
 }
 
-/// Whether the mask hides a row: it is false, or too low for any logit to matter.
+/// Whether the mask hides a row: a bool mask that is false, or an additive mask that is so
+/// low that no logit matters.
 inline bool h2o_mask_hides(const device uchar* mask, int64_t at) {
   if (h2o_mask_kind == H2O_MASK_BOOL) {
     return mask[at] == 0;

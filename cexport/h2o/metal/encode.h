@@ -87,8 +87,8 @@ struct LedgerUpdate {
   std::optional<mx::array> held = {}; // bool [B, Hkv, C]
 };
 
-/// Appends to a primitive's inputs the caller's mask, on a GPU also the mask for
-/// attention over `rows` rows, and the sinks, each only if there is one.
+/// Appends to a primitive's inputs, if there are any: the caller's mask, then on a GPU the
+/// same mask in the kernels' form, for attention over `rows` rows, and then the sinks.
 void push_masks(
     std::vector<mx::array>& inputs,
     const mx::array& queries,
@@ -97,7 +97,8 @@ void push_masks(
     const std::optional<mx::array>& sinks,
     mx::Stream stream);
 
-/// Sets in an update what `push_masks` appended on a GPU.
+/// Sets the masks and the sinks of an update to the inputs that `push_masks` appended on a
+/// GPU.
 void take_masks(
     LedgerUpdate& update,
     std::vector<mx::array>::const_iterator inputs,

@@ -181,7 +181,7 @@ def _group(experiment: ExperimentResult, group: GroupResult) -> list[str]:
 def _recall_by(
     group: GroupResult, name: str, key: Callable[[QuestionCount], float]
 ) -> list[str]:
-    """Return a table of recall by turn or depth; [] if all have the same one."""
+    """Return a table of recall by turn or depth; [] if there is only one turn or depth."""
     columns = sorted({key(question) for cell in group.cells for question in cell.questions})
     if len(columns) <= 1:
         return []

@@ -320,7 +320,7 @@ def _wording(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
 
 
 def _copy(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    """Ask for the rest of a passage of the text's first half, if possible one without facts."""
+    """Ask for the rest of a passage from the text's first half, if possible without facts."""
     whole = _PASSAGE + _FORECAST_TOKENS
     draw = random.Random(f"copy {sample.seed}/{sample.number}")  # noqa: S311  not for secrets
     last = min(len(sample.ids) // 2, len(sample.ids) - whole)

@@ -260,7 +260,7 @@ def kept_wide(
 
 
 def _all_wide(rows: Rows, step: _Step, key_dim: int) -> tuple[mx.array, mx.array]:
-    """Keys and values of all rows in use, pool first; quantized ones in float32."""
+    """Keys and values of all rows in use, pool first; quantized rows in float32."""
     pool = wide(rows.pool, step.pool_used, key_dim, step.row_format.pool)
     if rows.ring is None:
         return pool
