@@ -10,7 +10,7 @@
 
 namespace h2o {
 
-/// Tokens in a segment of an archive; files depend on it.
+/// Number of tokens in a segment of an archive, on which the format of files depends.
 inline constexpr int segment_tokens = 256;
 /// Elements of an archived key or value that share a scale and a bias.
 inline constexpr int archive_group = 32;

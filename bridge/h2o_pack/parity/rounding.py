@@ -145,7 +145,7 @@ class Evictions:
 def gap_of(cache: Any, batch: int, head: int, positions: tuple[int, int]) -> float:
     """Return the second position's importance minus the first position's importance.
 
-    Infinite if the second position is protected; NaN if the head keeps only one of them.
+    Infinite if the second position is protected; NaN if the head lacks one of them.
     """
     first, second = positions
     if is_protected(cache, batch, head, second):
