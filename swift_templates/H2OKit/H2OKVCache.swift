@@ -282,7 +282,7 @@ package struct H2ORecallStatistics: Hashable, Codable, Sendable {
         self.archiveBytes = archiveBytes
     }
 
-    /// The difference of rows and of seconds to earlier figures; the bytes are those of `self`.
+    /// The rows and seconds since earlier figures, with the bytes of `self`.
     package func since(_ earlier: H2ORecallStatistics?) -> H2ORecallStatistics {
         guard let earlier else { return self }
         return H2ORecallStatistics(
@@ -290,7 +290,7 @@ package struct H2ORecallStatistics: Hashable, Codable, Sendable {
             archiveBytes: archiveBytes)
     }
 
-    /// The sum of rows and of seconds; the bytes are those of `later`.
+    /// The sums of rows and of seconds, with the bytes of `later`.
     package static func + (earlier: Self, later: Self) -> Self {
         H2ORecallStatistics(
             rows: earlier.rows + later.rows, seconds: earlier.seconds + later.seconds,

@@ -47,7 +47,7 @@ public struct H2OKeptPositions: Hashable, Sendable {
     public func shares(in parts: Int) -> [Float] { means(parts, \.kept) }
 
     /// The mean share of KV heads in which the last recall chose the positions, in the same ranges.
-    /// Each share is at most that of ``shares(in:)``.
+    /// Each share is at most the share in ``shares(in:)``.
     public func recalledShares(in parts: Int) -> [Float] { means(parts, \.recalled) }
 
     /// The mean share of KV heads that keep a range of positions.

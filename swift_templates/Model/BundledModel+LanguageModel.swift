@@ -8,8 +8,8 @@
         ///
         ///     let session = LanguageModelSession(model: BundledModel.languageModel())
         ///
-        /// The first request or the session's `prewarm()` loads it, once for all sessions,
-        /// including those of `load()`.
+        /// The first request or the session's `prewarm()` loads it. It is the same model
+        /// that `load()` returns.
         ///
         /// - Parameter options: the options of requests that have none of their own
         public static func languageModel(

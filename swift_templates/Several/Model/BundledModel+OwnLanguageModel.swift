@@ -6,8 +6,8 @@
     extension BundledModel {
         /// This model for Apple's `LanguageModelSession`, even if another model would fit better.
         ///
-        /// The first request or the session's `prewarm()` loads it, once for all sessions with it,
-        /// including those of `load()`.
+        /// The first request or the session's `prewarm()` loads it. It is the same model
+        /// that `load()` returns.
         ///
         /// - Parameter options: the options of requests that have none of their own
         public func languageModel(

@@ -92,7 +92,7 @@ extension H2OKVCache {
     }
 }
 
-/// A model in which a token is also its query, key and value. Its caches are those of `make`, and
+/// A model in which a token is also its query, key and value. `make` makes its caches, and
 /// its logits are the attention of its last layer.
 class TinyModel: Module, PromptAtOnceModel {
     private let make: () -> [any KVCache]

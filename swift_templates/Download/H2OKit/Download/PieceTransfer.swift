@@ -137,7 +137,7 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
     }
 }
 
-/// The queue of pieces: those to download, and those that are being downloaded.
+/// The pieces to download, and the pieces that are being downloaded.
 package struct PieceQueue {
     /// The number of requests for a piece before the download fails.
     package static let attempts = 3
@@ -239,7 +239,7 @@ package struct ModelPiece: Hashable, Sendable {
 
     package var isWholeFile: Bool { count == fileSize }
 
-    /// Identifies the piece among those of its model.
+    /// Identifies the piece among the pieces of its model.
     package var name: String { "\(offset) \(path)" }
 }
 

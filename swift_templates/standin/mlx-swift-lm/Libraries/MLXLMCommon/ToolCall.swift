@@ -27,7 +27,7 @@ public protocol ToolCallParser: Sendable {
     /// The mark before a call; nil if calls have no marks around them.
     var startTag: String? { get }
     var endTag: String? { get }
-    /// The call in a text, which may contain the marks.
+    /// The call in a text that may contain the marks; nil if the text is not a call.
     func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall?
 }
 
