@@ -130,7 +130,7 @@ def place_all(
 def linked(
     file: Placing, target: Path, advance: Callable[[int], None], stop: threading.Event
 ) -> str:
-    """Link the earlier package's file if it is the same; return its sha256, or ""."""
+    """Link the earlier package's file if its content is the same; return its sha256, or ""."""
     if file.earlier is None or not file.may_be_taken_over:
         return ""
     digest = file.sha256 or sha256_of(file.source, stop=stop)

@@ -162,8 +162,8 @@ def prove(
 ) -> None:
     """Test parity, memory and speed, and write a report to FILE.
 
-    Tests this machine. Compares memory with the plan, and speed with mlx-lm's caches. Exits
-    with 1 if a level of parity differs.
+    The tests run on this machine. Compares memory with the plan, and speed with mlx-lm's
+    caches. Exits with 1 if a level of parity differs.
     """
     if imports and files:
         import_all(files, out)

@@ -305,7 +305,7 @@ def max_kv_option(default: str) -> Decorator:
 
 
 def device_options(text: str) -> Decorator:
-    """Return the options --device and --devices; the text ends the help of --device."""
+    """Return the options --device and --devices; text: the end of the help of --device."""
     return together(
         click.option(
             "--device", "devices", multiple=True, help=f"Identifier or name of a device. {text}"

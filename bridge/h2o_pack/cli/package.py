@@ -262,7 +262,7 @@ def ios(
 
     if make_packages(click.get_current_context()):
         return
-    del allow_outside  # it concerns only paths in h2o-pack.toml
+    del allow_outside  # this option concerns only paths in h2o-pack.toml
     problems = Problems()
     spec = common.spec_of(options, problems)
     origin = (upstream or Origin(cache, mirror)) if vendor else None

@@ -127,7 +127,7 @@ class PublishedSpeed:
 
 @dataclass(frozen=True)
 class MeasuredMargin:
-    """The margin that a device needed, which replaces its backend's margin."""
+    """The margin that a device needed; it replaces the margin of the device's backend."""
 
     identifier: Annotated[str, doc("The device.")]
     margin: Annotated[

@@ -269,8 +269,9 @@ def models(machine: Surroundings) -> Finding:
     remedy = "Free space (`hf cache delete`), or set HF_HUB_CACHE to a folder on a larger disk."
     folder = Path(constants.HF_HUB_CACHE)
     finding = room("disk for models", folder, remedy)
-    here, there = existing(machine.output), existing(folder)
-    if finding.status == "ok" and here and there and here.stat().st_dev != there.stat().st_dev:
+    parents = (existing(machine.output), existing(folder))
+    disks = {parent.stat().st_dev for parent in parents if parent is not None}
+    if finding.status == "ok" and len(disks) > 1:
         what = f"{finding.what}; packages are on another disk, so models are copied"
         return ok(finding.name, what)
     return finding

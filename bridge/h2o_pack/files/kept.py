@@ -77,13 +77,13 @@ class Move:
     target: str
 
     def make(self, previous: Path, output: Path) -> None:
-        """Move it from one folder to the other."""
+        """Move the file or folder from `previous` to its place in `output`."""
         target = output / self.target
         target.parent.mkdir(parents=True, exist_ok=True)
         (previous / self.path).rename(target)
 
     def link(self, previous: Path, output: Path) -> None:
-        """Link it into the new folder before the exchange, so that it is never lost.
+        """Link the file into the new folder before the exchange, so that it is never lost.
 
         `make` later moves files that cannot be linked, and the user's folders (a repository, a
         build), which may be large: moving a folder takes one step.

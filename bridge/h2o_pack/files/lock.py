@@ -140,7 +140,7 @@ def read(package: Path) -> Lock:
 
 
 def read_record(path: Path, kind: type[_T], version: int = FORMAT) -> _T:
-    """Read a record of ours, in a version of its format, into its dataclass.
+    """Read a record of ours into its dataclass; version: the format that it must have.
 
     Raises UserError: it is damaged, or has the format of another h2o-pack. FileNotFoundError:
     there is none.

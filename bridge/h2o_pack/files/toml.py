@@ -121,7 +121,7 @@ def rows_of(
 
 
 def lines_of(text: str, key: str) -> list[int]:
-    """Return the lines at which the `[[key]]` tables begin."""
+    """Return the numbers of the lines at which the `[[key]]` tables begin."""
     return [
         number
         for number, line in enumerate(text.splitlines(), start=1)

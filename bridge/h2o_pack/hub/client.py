@@ -143,7 +143,7 @@ def invalid_answer(host: str, what: str) -> UserError:
 
 
 def guarded_client() -> httpx2.Client:
-    """Make the library's own client with these checks."""
+    """Make the library's own client with the checks of this module."""
     client = default_client_factory()
     hooks = client.event_hooks
     client.event_hooks = {

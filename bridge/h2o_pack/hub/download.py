@@ -130,8 +130,8 @@ def missing(model: Model) -> tuple[ModelFile, ...]:
 def still_to_come(model: Model, absent: Sequence[ModelFile]) -> int:
     """Return the bytes of missing files, minus bytes that interrupted downloads have stored."""
     partials = (partial_of(model, file) for file in absent if file.sha256)
-    there = sum(partial.stat().st_size for partial in partials if partial.is_file())
-    return max(0, sum(file.size for file in absent) - there)
+    stored = sum(partial.stat().st_size for partial in partials if partial.is_file())
+    return max(0, sum(file.size for file in absent) - stored)
 
 
 def partial_of(model: Model, file: ModelFile) -> Path:

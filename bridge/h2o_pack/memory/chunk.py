@@ -480,7 +480,7 @@ def recall_peak(run: Run, step: int) -> dict[str, int]:
 
 
 def chunk_bytes(run: Run, layer: Layer, tokens: int) -> int:
-    """Bytes of a chunk's arrays in one layer, before its last tokens attend."""
+    """Bytes of a chunk's arrays in one layer, before the chunk's last tokens attend."""
     heads = run.config.heads
     elements = 2 * run.config.hidden_size  # hidden states and their norm
     elements += heads * (layer.key_dim + layer.value_dim)  # queries and outputs

@@ -45,7 +45,7 @@ CONTEXT = (
 PLAIN = "llama"
 CANNOT_BUILD = f"mlx_lm cannot build a model from {CONFIG}"
 
-if not mx.metal.is_available():  # a model's own kernels need not run to know their shapes
+if not mx.metal.is_available():  # shapes are known without running kernels
 
     def no_kernel(**_: Any) -> Callable[..., list[mx.array]]:
         """Return arrays of the shapes that a kernel declares, without running it."""

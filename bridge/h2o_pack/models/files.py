@@ -478,7 +478,7 @@ def local_file(folder: Path, path: str) -> Path:
         regular = stat.S_ISREG(real.stat().st_mode)
     except (OSError, RuntimeError) as error:
         raise unusable(place, f"cannot be read: {reason(error)}") from error
-    bad = why_bad_link(place, folder)  # of the file, or of a folder on the way to it
+    bad = why_bad_link(place, folder)  # the file or a folder above it may be a link
     if bad is not None:
         raise unusable(place, bad)
     if not regular:

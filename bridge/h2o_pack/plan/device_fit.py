@@ -73,7 +73,7 @@ class Verdict:
 
 
 def verdict(size: int, limit: int | None) -> Verdict:
-    """Compare needed bytes with a limit in bytes, None if it is unknown."""
+    """Compare needed bytes with a limit in bytes; an unknown limit is None."""
     if limit is None:
         return Verdict(None, None, None, "unknown")
     share = (limit - size) / limit
@@ -432,7 +432,7 @@ def capacities(
 def capacity(
     workload: Workload, limit: int | None, backend: str, models: tuple[KnownModel, ...]
 ) -> Capacity:
-    """Return the largest settings that fit into a limit in bytes, None if it is unknown."""
+    """Return the largest settings that fit into a limit in bytes; an unknown limit is None."""
     if limit is None:
         return Capacity()
     model = known_fitting(workload, models, limit, backend)

@@ -216,8 +216,8 @@ def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
         return VendorComparison("not made", users=(mine,) if folder.exists() else ())
     if not folder.is_dir():
         what = f"is missing; make it with `h2o-pack vendor {package}`"
-        gone = Difference("vendor", VENDOR_FOLDER, "missing", what)
-        return VendorComparison("missing", differences=(gone,))
+        missing = Difference("vendor", VENDOR_FOLDER, "missing", what)
+        return VendorComparison("missing", differences=(missing,))
     edited = {file.path: file for file in record.vendor.files}
     own = f"{VENDOR_FOLDER}/{VENDOR_MANIFEST}"
     differences = []
