@@ -70,7 +70,7 @@ struct SavedConversation {
     private static let archivePrefix = "archive-"
     private static let turnPrefix = "turn-"
     private static let fileEnd = ".safetensors"
-    /// The digits of a turn's number.
+    /// How many digits the number of a turn has in the name of its file.
     private static let digits = 9
 
     let folder: URL

@@ -37,7 +37,7 @@ let package = Package(
                 .product(name: "H2OGrammar", package: "mlx-swift-lm"),
             ]),
         .target(name: "H2OChatScreen", dependencies: ["H2OKit", "H2OSessions"]),
-        // The target is empty if the system has no FoundationModels of iOS 27.
+        // The target is empty if the SDK has no FoundationModels of iOS 27.
         .target(
             name: "H2OFoundationModels",
             dependencies: [
