@@ -124,9 +124,9 @@ def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> 
     if choice.caches:
         print_caches(choice, console)
         caption(
-            "of all: rows as a share of all tokens; sustained: tokens per second after ten "
-            f"minutes; KL: nats per token, measured on {choice.losses_of}. "
-            f"{choice.margin:.0%} of each limit stays free.",
+            "of all: rows as a share of all tokens; GB: memory of the app; sustained: tokens "
+            "per second after ten minutes; KL: nats per token, measured on "
+            f"{choice.losses_of}. {choice.margin:.0%} of each limit stays free.",
             console,
         )
     print_flags(choice, console)
@@ -197,7 +197,10 @@ def print_models(choice: Choice, console: Console, *, verbose: bool) -> None:
         caption(f"{smaller} smaller models are not shown; --verbose shows them.", console)
     best = choice.chosen
     if best is not None and best.size is not None:
-        caption(f"app: GB to download. {best.model}: {size_sentence(best.size)}", console)
+        caption(
+            f"GB: weights; app: GB to download. {best.model}: {size_sentence(best.size)}",
+            console,
+        )
 
 
 def print_caches(choice: Choice, console: Console) -> None:

@@ -139,8 +139,8 @@ def limit_of(device: Device) -> int:
 
 
 def room_on(device: Device) -> str:
-    """Return the bytes that a device leaves for a plan, as a sentence."""
-    return f"{device.title} leaves {gigabytes((1 - TIGHT) * limit_of(device))} GB"
+    """Return a sentence with the bytes for which a device has room."""
+    return f"{device.title} has room for {gigabytes((1 - TIGHT) * limit_of(device))} GB"
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
         table.add_row(*short_row(model), *(more if wide else ()))
     console.print(table)
     console.print(
-        "layers: 7 of 28 if 7 of 28 layers evict. KiB/token: keys and values in 16 bits.",
+        "layers: evicting layers of all layers. KiB/token: keys and values in 16 bits.",
         markup=False,
     )
     console.print("next: h2o-pack models NAME reads the model's own files", markup=False)

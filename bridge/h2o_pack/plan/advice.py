@@ -116,7 +116,7 @@ def beside_full_cache(workload: Workload) -> list[str]:
     return [
         (
             f"a cache that keeps all {tokens} tokens (--max-kv {tokens} --kv {kv}) takes "
-            f"{megabytes(full)} MB; the rows take {megabytes(rows)} MB and the "
+            f"{megabytes(full)} MB; with recall, the rows take {megabytes(rows)} MB and the "
             f"archive{place} {megabytes(own.archive_bytes)} MB. The cache that keeps all "
             "tokens forgets nothing, but each step reads all of it."
         )

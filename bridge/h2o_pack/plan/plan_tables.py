@@ -43,12 +43,20 @@ def print_plan(plan: PlanResult, console: Console, *, verbose: bool = False) -> 
     if verbose:
         print_all(plan, console)
     else:
-        caption(
-            "MB; left: remaining part of the limit of an app with both memory entitlements, "
-            "which generated apps have; ~ estimated. --verbose shows every number with its "
-            "source.",
-            console,
+        caption(legend(plan), console)
+
+
+def legend(plan: PlanResult) -> str:
+    """Explain the columns of the table of devices."""
+    app = "an app with both memory entitlements, which generated apps have"
+    if len(plan.models) > 1:
+        columns = f"loads: model that the app loads; left: remaining part of the limit of {app}"
+    else:
+        columns = (
+            f"needs: MB of the app; of: limit in MB of {app}; left: remaining part of the "
+            "limit; max_kv: most rows that fit"
         )
+    return f"GiB: RAM; {columns}; ~ estimated. --verbose shows every number with its source."
 
 
 def print_verdict(plan: PlanResult, console: Console) -> None:

@@ -183,14 +183,14 @@ def copy_sources(
     upstream: Path, vendor_folder: Path, edits: EditSet, all_pins: tuple[Pin, ...]
 ) -> None:
     """Copy the files that a build needs, and no others."""
-    clones = " and ".join(f"{pin.name} {pin.version}" for pin in all_pins if not pin.parent)
+    clones = ", ".join(f"{pin.name} {pin.version}" for pin in all_pins if not pin.parent)
     for copy in edits.copies:
         root = upstream / copy.package
         for name in (*copy.paths, *copy.needs):
             if not (root / name).exists():
                 raise usage_error(
                     f"{copy.package}/{name} is missing",
-                    f"--upstream must contain {clones} with their submodules.",
+                    f"--upstream must contain clones with their submodules: {clones}.",
                     where=str(upstream),
                 )
         for name in copy.paths:

@@ -351,7 +351,7 @@ def test_choose_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "chosen" in result.stdout
     assert "larger than 4.00 GB" in result.stdout
-    assert "app: GB to download. gemma-3-4b-it-4bit: about 2." in result.stdout
+    assert "GB: weights; app: GB to download. gemma-3-4b-it-4bit: about 2." in result.stdout
     lines = [line for line in result.stdout.splitlines() if not line.startswith("equivalent")]
     assert max(map(len, lines)) <= 80
     schemas.check(json.loads(run("choose", *PHONE, "--json").stdout), "choose")

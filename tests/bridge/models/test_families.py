@@ -225,7 +225,7 @@ SLIDING = {"layer_types": ["sliding_attention"] * 4, "sliding_window": 8}
         (
             small_config("mistral3")
             | {"text_config": {**small_config("mistral3")["text_config"], **SLIDING}},
-            "for which mlx-lm's mistral3 makes plain caches",
+            "for which mlx-lm makes caches without a window",
         ),
         (
             small_config("exaone4", sliding_window=8, sliding_window_pattern="LLLG"),
