@@ -288,7 +288,7 @@ def differs(wanted: ModelFile, actual: BundledFile, blob: Path | None) -> str:
     """Describe how a copied file differs from the wanted file; "" if it does not.
 
     blob: the file in the hub's cache. A repository's own blobs are named after their content:
-    the sha256 of a file in LFS, and git's id of another file.
+    the sha256 of a file in LFS, and git's id of any other file.
     """
     if actual.size != wanted.size:
         return f"has {actual.size} bytes instead of {wanted.size}"

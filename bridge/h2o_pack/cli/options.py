@@ -317,8 +317,8 @@ def device_options(text: str) -> Decorator:
 def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
     """Make a spec from a command's options, and read the files that they name.
 
-    The command line overrides the file of --policy, whose errors are raised. problems: collects
-    the errors of --download and of the files of --budgets and --system.
+    The command line overrides the file of --policy, and errors in that file are raised at once.
+    problems: collects the errors of --download and of the files of --budgets and --system.
     """
     from h2o_pack.package.system_prompt import read_system
     from h2o_pack.plan.workload import read_budgets

@@ -370,7 +370,7 @@ class Repository:
                 Listed(file.rfilename, file.size, file.lfs.sha256 if file.lfs else "")
                 for file in info.siblings or ()
             )
-        # The library raises these for JSON that has another form than it expects.
+        # The library raises these errors for JSON of an unexpected form.
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             if isinstance(error, HFValidationError):
                 raise

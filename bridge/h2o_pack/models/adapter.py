@@ -80,7 +80,7 @@ def read_adapter(
     """Read an adapter's configuration and the headers of its tensors.
 
     weights: the shapes of the model's tensors, by name; None if unknown. Raises UserError: all
-    errors in the adapter, or the modules that the model lacks or that have another shape.
+    errors in the adapter, or the modules that the model lacks or has with other shapes.
     """
     problems = Problems(str(folder))
     if not folder.is_dir():
@@ -184,7 +184,7 @@ def modules(
 
 
 def check_fits(shapes: Shapes, weights: Shapes, where: str, problems: Problems) -> None:
-    """Add errors for modules of an adapter that the model lacks or that have another shape."""
+    """Add errors for an adapter's modules that the model lacks or has with other shapes."""
     for name in sorted(shapes):
         path, _, tensor = name.rpartition(".")
         if tensor != "lora_a":

@@ -209,7 +209,7 @@ def types_of_mlx_lm() -> tuple[str, ...]:
 def text_of(
     document: Mapping[str, Any], swift: SwiftModel | None, problems: Problems
 ) -> Mapping[str, Any]:
-    """Return the object that describes the language model; add an error if its type differs."""
+    """Return the object that describes the language model; add an error for a wrong type."""
     text = document.get("text_config")
     if not isinstance(text, dict):
         return document
@@ -265,7 +265,7 @@ def read_quantization(
 
 
 def affine(value: object, key: str, problems: Problems) -> tuple[int, int]:
-    """Return bits and group size from {"bits": ..., "group_size": ...}; add errors."""
+    """Return bits and group size from a table with both; add errors for invalid values."""
     if not isinstance(value, dict):
         problems.add(f"{key} is {shown(value)} but should be an object", CONVERTED)
         return 0, 0

@@ -172,7 +172,7 @@ def byte_range(fields: object, data: int) -> tuple[int, int]:
         raise ValueError(f"ends at byte {end}, but the file has {data}: it is incomplete")
     size = math.prod(shape) * BYTES[dtype]  # type: ignore[arg-type]
     if size != end - begin:
-        raise ValueError("has another number of bytes than its shape and dtype need")
+        raise ValueError("has a number of bytes that does not match its shape and dtype")
     return begin, end
 
 
@@ -237,7 +237,7 @@ def check_tensors(
     weights: Mapping[str, tuple[Tensor, ...]],
     problems: Problems,
 ) -> None:
-    """Add errors for tensors in two files, or in another file than the index names."""
+    """Add errors for tensors in two files, or not in the file that the index names."""
     files: dict[str, list[str]] = {}
     for file, tensors in sorted(weights.items()):
         for tensor in tensors:
@@ -294,7 +294,7 @@ ACTIVATIONS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 def weigh(
     tensors: Iterable[Tensor], *, experts: int = 0, experts_per_token: int = 0
 ) -> Weights:
-    """Add up the bytes of all tensors; experts: the experts of a layer, 0 without experts."""
+    """Add up the bytes of all tensors; experts: the number of experts per layer, or 0."""
     sums = dict.fromkeys(("skipped", "embedding", "table", "head", "experts", "rest"), 0)
     dtype = ""
     for tensor in tensors:

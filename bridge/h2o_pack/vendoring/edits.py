@@ -29,8 +29,9 @@ class Edit:
     """One change of one file; the comments of edits.toml document the fields.
 
     anchor must match `count` times. `insert` becomes new lines before or after the matched
-    lines; `replacement` replaces the match. only: the host or the way to get libraries for
-    which the edit is, "" for all. version: the version of the edited package.
+    lines; `replacement` replaces the match. only: a case, such as the
+    host "linux", to which the edit is limited; "" for none. version: the version of the edited
+    package.
     """
 
     package: str

@@ -148,7 +148,7 @@ def compare(
             what = f"has {status.st_size} bytes instead of {file.size}"
             return Difference("model", path, "size", what)
         if advance is not None and sha256_of(place, advance, stop) != file.sha256:
-            what = "has the right size but another sha256"
+            what = "has the right size but a different sha256"
             return Difference("model", path, "content", what)
     except FileNotFoundError:
         return Difference("model", path, "missing", "is missing")
@@ -388,7 +388,7 @@ def records(record: lock.LockedModel, bundled: Manifest) -> Iterator[Difference]
         )
         yield Difference("records", path, "other", what)
     if bundled.system_prompt != record.system_prompt:
-        what = "has another system prompt than the lock"
+        what = "has a system prompt that differs from the lock's"
         yield Difference("records", path, "other", what)
     elif bundled.system_prompt and bundled.system_prompt.model != bundled.digest:
         what = "has caches of a system prompt that another model computed"
@@ -425,7 +425,7 @@ def pieces(
             if hashes != file.pieces:
                 path = f"{MODEL_FOLDER}/{file.path}"
                 yield Difference(
-                    "model", path, "content", "has another sha256 in one of its pieces"
+                    "model", path, "content", "has a piece with a different sha256"
                 )
 
 

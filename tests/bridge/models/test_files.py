@@ -247,7 +247,7 @@ def test_what_is_no_header_is_refused(tmp_path, content, what):
         (tensor(data_offsets=[0]), "has no data_offsets, or invalid ones"),
         (tensor(data_offsets=None), "has no data_offsets, or invalid ones"),
         (tensor(data_offsets=[1, 9]), "ends at byte 9, but the file has 8: it is incomplete"),
-        (tensor(shape=[3]), "has another number of bytes than its shape and dtype need"),
+        (tensor(shape=[3]), "has a number of bytes that does not match its shape and dtype"),
     ],
 )
 def test_a_tensor_that_cannot_be_is_named(tmp_path, entry, what):

@@ -116,7 +116,7 @@ def test_verify_names_pieces_that_are_missing_or_not_those_of_their_file(run, pa
     result = run("verify", package)
     assert result.exit_code == ExitCode.DIFFERENT
     assert (
-        f"Model/{document['files'][0]['path']} has another sha256 in one of its pieces"
+        f"Model/{document['files'][0]['path']} has a piece with a different sha256"
         in result.output
     )
     del document["piece_size"]

@@ -254,7 +254,7 @@ def test_records_that_contradict_are_a_difference(demo, run, part):
     path.write_text(json.dumps(document), "utf-8")
     result = run("verify", demo)
     assert result.exit_code == ExitCode.DIFFERENT
-    assert "has another system prompt than the lock" in result.stdout
+    assert "has a system prompt that differs from the lock's" in result.stdout
 
 
 def test_a_prompt_that_another_model_read_is_a_difference(demo, run):

@@ -105,7 +105,7 @@ def test_a_changed_size_is_told_from_changed_content(package):
     )
     assert differences(package) == [
         f"Model/config.json has 2 bytes instead of {size}",
-        f"{WEIGHTS} has the right size but another sha256",
+        f"{WEIGHTS} has the right size but a different sha256",
         "Model/tokenizer.json is missing",
     ]
     assert [text[:12] for text in differences(package, quick=True)] == [
