@@ -140,7 +140,7 @@ def cpp() -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file unless it is current; other builds read the whole old or new file."""
+    """Write a file unless it is current, so that builds side by side never read half of it."""
     if not path.exists() or path.read_text("utf-8") != text:
         part = path.with_name(f"{path.name}.{os.getpid()}")
         part.write_text(text, "utf-8")

@@ -60,9 +60,10 @@ def check_disk(needs: list[Need]) -> None:
     free = shutil.disk_usage(existing(needs[0].folder)).free
     if not total or total + RESERVE <= free:
         return
-    purposes = " and ".join(f"{disk_size(need.size)} for {need.purpose}" for need in occupied)
+    purposes = ", ".join(f"{disk_size(need.size)} for {need.purpose}" for need in occupied)
     raise output_error(
-        f"the disk has {disk_size(free)} free, but {purposes} are needed",
+        f"h2o-pack needs {purposes} and {disk_size(RESERVE)} in reserve, but the disk has "
+        f"{disk_size(free)} free",
         f"Free {disk_size(total + RESERVE - free)}, or choose folders on another disk "
         "(--output for the package, HF_HUB_CACHE for the hub's cache).",
         where=str(occupied[0].folder),
