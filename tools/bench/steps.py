@@ -172,7 +172,7 @@ def pipelining(options: Options, dtype: str, name: str) -> Section:
 
 
 def queued(step: Callable[[], mx.array]) -> Burst:
-    """Return bursts of `step` in which each is queued before the previous one has finished."""
+    """Return bursts of steps that are each queued before the previous step has finished."""
 
     def burst(steps: int) -> float:
         for _ in range(warm_up(steps)):

@@ -256,7 +256,7 @@ def ios(
     """
     from h2o_pack.choice.choose import Criteria, choose
     from h2o_pack.package import build as pipeline
-    from h2o_pack.package.package_result import ios_result, print_made
+    from h2o_pack.package.package_result import ios_result, print_result
     from h2o_pack.package.prepare import prepare
     from h2o_pack.vendoring.fetch import Origin
 
@@ -275,7 +275,7 @@ def ios(
             outcome = pipeline.build(plan, output, origin, say, new_app=app)
     result = ios_result(outcome, choice.choices)
     if not collected(result):
-        out.show(result, lambda console: print_made(outcome, choice.choices, console))
+        out.show(result, lambda console: print_result(outcome, choice.choices, console))
     end(outcome)
 
 

@@ -176,7 +176,7 @@ class WrongBytesError(UserError):
 
 
 @contextmanager
-def explained(hub_id: str, revision: str) -> Iterator[None]:
+def with_user_errors(hub_id: str, revision: str) -> Iterator[None]:
     """Turn exceptions of huggingface_hub into errors that say what to do."""
     try:
         yield
@@ -218,12 +218,12 @@ def explained(hub_id: str, revision: str) -> Iterator[None]:
     except OfflineModeIsEnabled as error:
         raise unreachable(hub_id, "HF_HUB_OFFLINE is set", UNSET) from error
     except HfHubHTTPError as error:
-        raise answered(hub_id, error) from error
+        raise status_error(hub_id, error) from error
     except (HTTPError, ConnectionError, TimeoutError) as error:
         raise unreachable(hub_id) from error
 
 
-def answered(hub_id: str, error: Exception) -> UserError:
+def status_error(hub_id: str, error: Exception) -> UserError:
     """Explain an HTTP status that is not one of the hub's own refusals."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", 0)
@@ -275,7 +275,7 @@ def unreachable(
 def hub_errors(model: Model) -> Iterator[None]:
     """Turn the errors of a download into UserErrors: of the hub, the network or the disk."""
     try:
-        with explained(model.id, model.commit), causes():
+        with with_user_errors(model.id, model.commit), causes():
             yield
     except OSError as error:
         if error.filename or error.errno in FULL:
@@ -348,7 +348,7 @@ class Repository:
 
     def commit(self) -> str:
         """Return the commit id of the revision, with one small request."""
-        with explained(self.id, self.revision):
+        with with_user_errors(self.id, self.revision):
             address = hf_hub_url(self.id, "config.json", revision=self.revision)
             metadata = with_retries(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
         commit = metadata.commit_hash or ""
@@ -358,7 +358,7 @@ class Repository:
 
     def listing(self) -> tuple[Listed, ...]:
         """List the files of the revision with sizes and hashes."""
-        with explained(self.id, self.revision):
+        with with_user_errors(self.id, self.revision):
             return with_retries(self._listing)
 
     def _listing(self) -> tuple[Listed, ...]:
@@ -378,7 +378,7 @@ class Repository:
 
     def read(self, path: str, start: int, length: int) -> bytes:
         """Read exactly the bytes [start, start + length) of a file."""
-        with explained(self.id, self.revision):
+        with with_user_errors(self.id, self.revision):
             return with_retries(lambda: self._read(path, start, length))
 
     def _read(self, path: str, start: int, length: int) -> bytes:

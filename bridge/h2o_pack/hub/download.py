@@ -215,7 +215,7 @@ def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
     """
     while partial.size != file.size:
         before = partial.size
-        address, headers = located(model, file)
+        address, headers = address_of(model, file)
         try:
             get(address, headers, file, partial)
         except HfHubHTTPError as error:
@@ -223,7 +223,7 @@ def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
                 raise
 
 
-def located(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
+def address_of(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
     """Return a file's address and the headers to request it; UserError if it has changed."""
     url = hf_hub_url(model.id, file.path, revision=model.commit)
     metadata = get_hf_file_metadata(url, retry_on_errors=True)

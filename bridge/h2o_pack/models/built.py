@@ -219,10 +219,10 @@ class Watch:
         self._layers, self._children = set(map(id, layers)), set(map(id, parts))
         with ExitStack() as stack:
             for kind in {type(part) for part in (*layers, *parts)}:
-                stack.enter_context(preceded(kind, "__call__", self.record_part))
-            stack.enter_context(preceded(SwitchLinear, "__call__", self.record_experts))
+                stack.enter_context(observing_calls(kind, "__call__", self.record_part))
+            stack.enter_context(observing_calls(SwitchLinear, "__call__", self.record_experts))
             stack.enter_context(
-                preceded(mx.fast, "scaled_dot_product_attention", self.record_attention)
+                observing_calls(mx.fast, "scaled_dot_product_attention", self.record_attention)
             )
             yield
 
@@ -288,7 +288,7 @@ def children(layer: Module) -> list[Module]:
 
 
 @contextmanager
-def preceded(owner: Any, name: str, look: Callable[..., None]) -> Iterator[None]:
+def observing_calls(owner: Any, name: str, look: Callable[..., None]) -> Iterator[None]:
     """Call `look` with the arguments of a function before each of its calls."""
     function = getattr(owner, name)
 

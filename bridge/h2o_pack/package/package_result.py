@@ -220,7 +220,7 @@ def vendor_result(package: Path, vendored: Vendored) -> VendorResult:
     )
 
 
-def print_made(result: PackageResult, choices: Choices, console: Console) -> None:
+def print_result(result: PackageResult, choices: Choices, console: Console) -> None:
     """Show the choice, the package or the dry run, notes, and the next commands to run."""
     if result.not_vendored is not None:
         console.print(

@@ -21,7 +21,7 @@ from h2o_pack.files.paths import ADAPTER, MODEL_MANIFEST
 from h2o_pack.files.write import Content, as_bytes
 from h2o_pack.models.adapter import WEIGHTS
 from h2o_pack.package.build import PackageResult, build, render_files
-from h2o_pack.package.package_result import IosResult, print_made
+from h2o_pack.package.package_result import IosResult, print_result
 from h2o_pack.package.prepare import prepare
 from h2o_pack.package.render import STATES, AppState
 from h2o_pack.plan.package_plan import PackagePlan
@@ -223,4 +223,4 @@ def print_changes(update: Update, console: Console, *, dry_run: bool) -> None:
 def print_update(result: PackageResult | None, console: Console) -> None:
     """Show the new package; show nothing if `result` is None."""
     if result is not None:
-        print_made(result, {}, console)
+        print_result(result, {}, console)

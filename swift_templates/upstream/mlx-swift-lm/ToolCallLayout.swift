@@ -1,5 +1,5 @@
-/// How a format writes calls in the text of a reply, as far as mlx-swift-lm's parser of the format
-/// does not say it.
+/// How a format writes tool calls in the text of a reply: the facts that mlx-swift-lm's parser of the
+/// format does not tell.
 struct ToolCallLayout {
     /// The mark before each call of a block that may contain several calls.
     var callMark: String?
