@@ -43,7 +43,7 @@ def user_errors(command: str = "ios") -> Iterator[None]:
 
 
 def user_error(error: H2OError, command: str = "ios") -> UserError:
-    """Convert an error of h2o_py; it names flags, or a file's keys if the file is wrong."""
+    """Convert an error of h2o_py. The result names options or, for a wrong file, its keys."""
     name = plain if error.where else flag
     return usage_error(
         error.what(name),

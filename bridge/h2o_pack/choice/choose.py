@@ -317,7 +317,7 @@ def choose(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> Chos
 
 
 def for_their_devices(questions: Sequence[Question], table: LossTable) -> list[Question]:
-    """Return each model's question for those devices on which the model fits."""
+    """Return the questions, each with only the devices on which its model fits."""
     refusals = [
         [refusal_on(replace(question, devices=(device,)), table) for device in question.devices]
         for question in questions

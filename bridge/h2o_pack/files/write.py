@@ -311,9 +311,11 @@ def written_of_model(package: Path, folder: str) -> dict[str, str]:
 
 def not_writable(output: Path, error: OSError) -> UserError:
     """Make the error for a disk on which writing fails."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "Free space, or give another --output" if is_full else "Give another --output"
     return output_error(
         f"{output} cannot be written: {error.strerror or error}",
-        "Free space or give another --output; h2o-pack changed nothing.",
+        f"{remedy}; h2o-pack changed nothing.",
         where=str(error.filename) if error.filename else None,
     )
 

@@ -85,6 +85,8 @@ def read_adapter(
     problems = Problems(str(folder))
     if not folder.is_dir():
         problems.fail("the adapter is not a folder", REMEDY)
+    if missing := [name for name in (CONFIG, WEIGHTS) if not (folder / name).exists()]:
+        problems.fail(f"the adapter lacks {' and '.join(missing)}", REMEDY)
     config: dict[str, Any] = {}
     with problems.caught():
         config = read_object(folder / CONFIG)

@@ -140,7 +140,10 @@ ONE_FILE = (
         ("{", "is damaged"),
         ("[]", "is damaged"),
         ('{"format": 9}', "does not have format 1"),
-        (ONE_FILE % ("../x", "0" * 64), "cannot be used: the model's file '../x' has an empty part"),
+        (
+            ONE_FILE % ("../x", "0" * 64),
+            "cannot be used: the model's file '../x' has an empty part",
+        ),
         (ONE_FILE % ("x", "z"), "is damaged"),
     ],
 )
