@@ -382,7 +382,7 @@ def check_buffers(prepared: Prepared) -> list[Finding]:
 
 
 def line_of(text: str, kernel: str, index: int) -> int:
-    """Return the line of a kernel's buffer."""
+    """Return the number of the line that declares a buffer of a kernel."""
     begin = re.search(rf"\b{kernel}\s*\(", text)
     at = re.compile(rf"\bbuffer\(\s*{index}\s*\)").search(text, begin.end() if begin else 0)
     return text.count("\n", 0, at.start()) + 1 if at else 0

@@ -213,7 +213,7 @@ struct ReplyText {
     }
 }
 
-/// Cuts a text that arrives in pieces before the first of several strings.
+/// Receives a text in pieces, and ends it before the first stop string.
 struct StopStrings {
     private let strings: [String]
     /// Text that may be the beginning of a stop string.

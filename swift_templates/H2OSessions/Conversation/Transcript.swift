@@ -139,7 +139,7 @@ package struct TokenLedger: Codable, Hashable, Sendable {
         }
     }
 
-    /// Whether the count, the digest and the rest fit each other, for a value from a file.
+    /// Whether a value from a file can be right: whether its count, digest and rest agree.
     var isSound: Bool {
         let digits = Set("0123456789abcdef".utf8)
         let isDigest =
