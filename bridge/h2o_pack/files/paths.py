@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -46,6 +47,10 @@ def why_unsafe(name: object) -> str | None:
         "is too long": any(len(part.encode(errors="replace")) > LONGEST for part in parts),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The numbers of errors that free space mends."""
 
 
 def reason(error: BaseException) -> str:

@@ -53,6 +53,7 @@ from h2o_pack.errors import (
     output_error,
 )
 from h2o_pack.facts import known_models
+from h2o_pack.files.paths import DISK_FULL
 from h2o_pack.model import Model, ModelFile
 
 ANSWER_BYTES = 64 << 20
@@ -160,7 +161,7 @@ def guard() -> None:
 
 guard()
 RESUME = "Run the command again; it keeps what was downloaded."
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NOT_WRITABLE = (*DISK_FULL, errno.EFBIG)
 AGAIN = "Wait a little, then run the command again; it keeps what was downloaded."
 OFFLINE = "Check the network, or give a local folder as --model."
 UNSET = "Unset HF_HUB_OFFLINE, or give a local folder as --model."
@@ -278,7 +279,7 @@ def hub_errors(model: Model) -> Iterator[None]:
         with with_user_errors(model.id, model.commit), causes():
             yield
     except OSError as error:
-        if error.filename or error.errno in FULL:
+        if error.filename or error.errno in NOT_WRITABLE:
             raise output_error(
                 f"the hub's cache cannot be written: {error.strerror}",
                 f"Free space, or set HF_HUB_CACHE to another folder. {RESUME}",
