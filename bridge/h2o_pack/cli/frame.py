@@ -38,6 +38,7 @@ from h2o_pack.errors import (
     output_error,
     usage_error,
 )
+from h2o_pack.files.paths import free_space_or
 
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()
@@ -180,7 +181,7 @@ def unexpected(error: Exception) -> UserError:
         return internal_error(what, BUG)
     return output_error(
         f"the operating system reports: {error.strerror or error}",
-        "Free space on the disk, or give a path that you may read or write.",
+        free_space_or("Give another path that you may read and write.", error),
         where=str(error.filename) if error.filename else None,
     )
 

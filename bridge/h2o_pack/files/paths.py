@@ -53,6 +53,13 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """The numbers of errors that free space mends."""
 
 
+def free_space_or(remedy: str, error: Exception) -> str:
+    """Return a remedy, which begins with free space if the error is a full disk."""
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        return f"Free space, or {remedy[0].lower()}{remedy[1:]}"
+    return remedy
+
+
 def reason(error: BaseException) -> str:
     """Return the text of an error of the system."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from h2o_pack.errors import UserError, output_error
 from h2o_pack.files import lock
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
-from h2o_pack.files.paths import APP_FOLDER, DISK_FULL, MODEL_MANIFEST, reason
+from h2o_pack.files.paths import APP_FOLDER, MODEL_MANIFEST, free_space_or, reason
 from h2o_pack.files.text import read_file
 
 Content = str | bytes
@@ -311,11 +311,9 @@ def written_of_model(package: Path, folder: str) -> dict[str, str]:
 
 def not_writable(output: Path, error: OSError) -> UserError:
     """Make the error for a disk on which writing fails."""
-    is_full = error.errno in DISK_FULL
-    remedy = "Free space, or give another --output" if is_full else "Give another --output"
     return output_error(
         f"{output} cannot be written: {reason(error)}",
-        f"{remedy}; h2o-pack changed nothing.",
+        free_space_or("Give another --output; h2o-pack changed nothing.", error),
         where=str(error.filename) if error.filename else None,
     )
 

@@ -53,7 +53,7 @@ from h2o_pack.errors import (
     output_error,
 )
 from h2o_pack.facts import known_models
-from h2o_pack.files.paths import DISK_FULL
+from h2o_pack.files.paths import DISK_FULL, free_space_or
 from h2o_pack.model import Model, ModelFile
 
 ANSWER_BYTES = 64 << 20
@@ -282,7 +282,7 @@ def hub_errors(model: Model) -> Iterator[None]:
         if error.filename or error.errno in NOT_WRITABLE:
             raise output_error(
                 f"the hub's cache cannot be written: {error.strerror}",
-                f"Free space, or set HF_HUB_CACHE to another folder. {RESUME}",
+                free_space_or(f"Set HF_HUB_CACHE to another folder. {RESUME}", error),
                 where=str(error.filename) if error.filename else None,
             ) from error
         lines = str(error).splitlines()

@@ -28,7 +28,7 @@ from filelock import FileLock
 
 from h2o_pack.errors import UserError, network_error, output_error, tool_error, version_error
 from h2o_pack.facts import Pin
-from h2o_pack.files.paths import reason
+from h2o_pack.files.paths import free_space_or, reason
 from h2o_pack.files.write import in_turn, refuse_others
 from h2o_pack.progress import ProgressReporter, silent
 
@@ -296,14 +296,12 @@ def not_fetched(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, why: str) -
 
 
 def not_usable(
-    folder: Path,
-    error: Exception,
-    remedy: str = "Free space there, or give another folder with --cache.",
+    folder: Path, error: Exception, remedy: str = "Give another folder with --cache."
 ) -> UserError:
     """Make the error for a cache that cannot be read or written."""
     return output_error(
         f"the cache of downloaded sources cannot be used: {reason(error)}",
-        remedy,
+        free_space_or(remedy, error),
         where=str(folder),
     )
 
