@@ -37,8 +37,8 @@ demo: $(RUNTIME)
 # what docs/results/chat and storages and the README show, in about an hour and a half.
 # The malloc setting keeps freed arrays in the process, so that their pages are not cleared anew.
 BLAS := $(firstword $(wildcard /lib/*-linux-gnu/libopenblas.so.0 /usr/lib/*-linux-gnu/libopenblas.so.0))
-real real-results: export LD_PRELOAD := $(BLAS)
-real real-results: export MALLOC_MMAP_THRESHOLD_ := 4294967296
+real real-results recall-cost: export LD_PRELOAD := $(BLAS)
+real real-results recall-cost: export MALLOC_MMAP_THRESHOLD_ := 4294967296
 real: $(RUNTIME)
 	$(if $(BLAS),,@echo "MLX multiplies many times faster with OpenBLAS: apt-get install libopenblas0-pthread")
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
@@ -126,7 +126,8 @@ results: $(INSTALLED)
 	$(BIN)/h2o-pack eval --preset recall --no-pictures --output docs/results/recall
 	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
 recall-cost: $(INSTALLED)
-	$(BIN)/python -m tools.bench --recall docs/results/recall/cost.md
+	model=$$($(BIN)/python -m tools.real_model --float32) && \
+	$(BIN)/python -m tools.bench --recall docs/results/recall/cost.md --model "$$model"
 system-prompt: $(INSTALLED)
 	$(BIN)/python -m tools.system_prompt docs/results/system-prompt.md
 speed: $(INSTALLED)

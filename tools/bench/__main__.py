@@ -1,4 +1,4 @@
-"""Measure the caches side by side: python -m tools.bench [--write] [--recall FILE].
+"""Measure the caches side by side: python -m tools.bench [--write | --recall FILE].
 
 Every figure comes from interleaved runs: each repetition gives every cache one burst of steps,
 in an order that changes, so that other load on the machine affects all of them equally.
@@ -15,12 +15,12 @@ from pathlib import Path
 import mlx.core as mx
 
 from h2o_pack.measure import models
-from h2o_pack.measure.bench import CACHES, measure, repeated_prompt, speed_table
+from h2o_pack.measure.bench import CACHES, RECALLING, measure, repeated_prompt, speed_table
 from h2o_pack.measure.machine import Machine, describe
 from h2o_pack.measure.tables import Table, markdown_section
 from tools.bench import peak, steps
 from tools.bench.caches import Options
-from tools.bench.goals import Section, goals, summary
+from tools.bench.goals import Claim, Section, goals, summary
 from tools.bench.recall import recall_sections
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/performance.md"
@@ -49,16 +49,43 @@ RECALL_HEAD = """\
 layer of Qwen3-4B with 512 rows. Measurements of the caches alternate. Times of chunks and of
 steps between recalls are CPU time; other programs do not affect it.
 """
+LONG_PROMPT, LONG_TOKENS, LONG_BURSTS = 3000, 256, 16
+"""Tokens of the prompt, tokens that each cache generates, and in how many bursts."""
 KEPT = "<!-- what follows is not the benchmark's -->\n"
 """A line in a page; another program writes the text after it, which is kept."""
 
 
-def recall_page(options: Options, dtype: str) -> str:
-    """Measure the cost of recall on the CPU, and return the page."""
+def recall_page(options: Options, dtype: str, model: str | None) -> str:
+    """Measure the cost of recall on the CPU, and return the page.
+
+    model: the folder of a model whose speed is measured too; None for no model.
+    """
     head = RECALL_HEAD.format(machine=describe(), **vars(options))
     mx.random.seed(0)
     with mx.stream(mx.Device(mx.cpu)):
-        return page(head, recall_sections(options, dtype))
+        sections = recall_sections(options, dtype)
+    if model:
+        sections.append(model_speed(options, model))
+    return page(head, sections)
+
+
+def model_speed(options: Options, folder: str) -> Section:
+    """Measure a model's speed after a long prompt: full cache, H2O and recall."""
+    model, tokenizer = models.load(folder)
+    full, dense = (cache for cache in CACHES if cache.name in ("kv", "dense"))
+    result = measure(
+        (full, dense, *RECALLING), model, repeated_prompt(tokenizer, LONG_PROMPT),
+        options.capacity, LONG_TOKENS, LONG_BURSTS, Path(folder).name,
+    )  # fmt: skip
+    kv, h2o, _, every4 = result.caches
+    prompts = h2o.prompt_tokens_per_second / kv.prompt_tokens_per_second
+    asking = every4.tokens_per_second / h2o.tokens_per_second
+    claims = (
+        Claim("tokens of the prompt per second, H2O / full cache", result.dtype, prompts),
+        Claim("generated tokens per second, H2O / full cache", result.dtype, h2o.speed),
+        Claim("the same, recall every 4 / no recall", result.dtype, asking, "at least", 0.9),
+    )
+    return Section(speed_table(result), claims)
 
 
 def performance_page(options: Options) -> str:
@@ -69,7 +96,7 @@ def performance_page(options: Options) -> str:
     sections = layer_sections(options, best)
     print("tokens per second of the demo model")
     model, tokenizer = models.load("demo")
-    prompt = repeated_prompt(tokenizer, options.capacity)
+    prompt = repeated_prompt(tokenizer, options.capacity + options.capacity // 4)
     on_model = measure(
         CACHES, model, prompt, options.capacity, options.tokens, options.repetitions, "demo"
     )
@@ -118,10 +145,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description=__doc__)
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
     parser.add_argument("--recall", type=Path, help="measure what recall costs, into this file")
+    parser.add_argument("--model", help="with --recall: a model's folder, to measure its speed")
     arguments = parser.parse_args()
     options = Options()
     if arguments.recall:
-        arguments.recall.write_text(recall_page(options, "float32"), encoding="utf-8")
+        page_of_recall = recall_page(options, "float32", arguments.model)
+        arguments.recall.write_text(page_of_recall, encoding="utf-8")
         return
     text = performance_page(options)
     if arguments.write:

@@ -242,14 +242,21 @@ LEAST_ROWS = 128
     default=512,
     help="Tokens that each layer of an H2O cache keeps.",
 )
+@click.option(
+    "--prompt",
+    type=POSITIVE,
+    help="Tokens of the prompt. [default: a quarter more than --max-kv]",
+)
 @click.option("--tokens", type=POSITIVE, default=256, help="Tokens to generate.")
-@click.option("--quick", is_flag=True, help="Take less than a minute.")
-def bench(*, model: str, max_kv: int, tokens: int, quick: bool, out: Terminal) -> None:
+@click.option("--quick", is_flag=True, help="Generate fewer tokens.")
+def bench(
+    *, model: str, max_kv: int, prompt: int | None, tokens: int, quick: bool, out: Terminal
+) -> None:
     """Measure a model's speed and memory with each kind of cache."""
     from h2o_pack.measure.bench import bench as measure
     from h2o_pack.measure.bench import print_bench
     from h2o_pack.measure.models import loadable
 
     with user_errors("bench"), out.progress() as say:
-        result = measure(loadable(model), max_kv, tokens, quick=quick, say=say)
+        result = measure(loadable(model), max_kv, tokens, prompt=prompt, quick=quick, say=say)
     out.show(result, lambda console: print_bench(result, console))

@@ -24,7 +24,8 @@ from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.measure.timing import interleave
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Count, Result, doc
-from h2o_py.config import H2OConfig
+from h2o_py.cache import H2OKVCache, join
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import H2OConfigWarning
 from h2o_py.models import STORAGES
 from h2o_py.routing import routed
@@ -52,20 +53,20 @@ class MeasuredCache:
     bounded: bool = True
 
 
-def default_policy(capacity: int) -> H2OConfig:
+def default_policy(capacity: int, recall: H2ORecall | None = None) -> H2OConfig:
     """Return a policy with half of the rows for heavy hitters, or fewer, if 64 must be recent.
 
-    capacity: C, rows per KV head.
+    capacity: C, rows per KV head. recall: its settings; None for no recall.
     """
     heavy = min(capacity // 2, max(capacity // 4, capacity - SINKS - SAFE_RECENT))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)  # few rows are the caller's choice
-        return H2OConfig(capacity, sink_size=SINKS, heavy_budget=heavy)
+        return H2OConfig(capacity, sink_size=SINKS, heavy_budget=heavy, recall=recall)
 
 
-def h2o_cache(storage: str) -> Callable[[int, int], Any]:
+def h2o_cache(storage: str, recall: H2ORecall | None = None) -> Callable[[int, int], Any]:
     """Return a function that makes h2o_py's cache of a storage."""
-    return lambda capacity, group: STORAGES[storage](default_policy(capacity), group)
+    return lambda capacity, group: STORAGES[storage](default_policy(capacity, recall), group)
 
 
 CACHES = (
@@ -86,6 +87,11 @@ CACHES = (
     MeasuredCache("rotated-4bit", "H2O rotated, 4-bit", h2o_cache("rotated4")),
     MeasuredCache("mixed", "H2O mixed, heavy 8, recent 16", h2o_cache("r16h8")),
 )
+RECALLING = (
+    MeasuredCache("recall", "H2O dense, recall", h2o_cache("dense", H2ORecall())),
+    MeasuredCache("recall4", "H2O, recall every 4", h2o_cache("dense", H2ORecall(every=4))),
+)
+"""Caches with an archive in memory."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,9 @@ class CacheSpeed:
     microseconds: Annotated[float, doc("Per token, the median of all repetitions.")]
     first_quartile: Annotated[float, doc("Microseconds per token.")]
     third_quartile: Annotated[float, doc("Microseconds per token.")]
-    bytes: Annotated[Count, doc("Size of the caches of all layers at the end.")]
+    bytes: Annotated[
+        Count, doc("Size of the caches of all layers at the end, with their archives.")
+    ]
     speed: Annotated[float, doc("Tokens per second, relative to mlx-lm's KVCache.")]
 
 
@@ -116,7 +124,7 @@ class BenchResult(Result):
     max_kv: Annotated[Count, doc("Rows that each KV head of an H2O cache keeps.")]
     prompt_tokens: Annotated[
         Count,
-        doc("Tokens of the prompt: more than max_kv, so that bounded caches always evict."),
+        doc("Tokens of the prompt; if there are more than max_kv, bounded caches evict."),
     ]
     tokens: Annotated[Count, doc("Tokens generated with each cache.")]
     caches: tuple[CacheSpeed, ...]
@@ -127,12 +135,19 @@ class BenchResult(Result):
 
 
 def bench(
-    model: str, max_kv: int, tokens: int, *, quick: bool, say: ProgressReporter
+    model: str,
+    max_kv: int,
+    tokens: int,
+    *,
+    prompt: int | None = None,
+    quick: bool,
+    say: ProgressReporter,
 ) -> BenchResult:
     """Load a model and measure it with every cache.
 
     model: a name that `models.load` accepts. max_kv: rows per KV head. tokens: how many tokens
-    to generate with each cache. quick: fewer tokens and repetitions.
+    to generate with each cache. prompt: tokens of the prompt; None for a quarter more than
+    `max_kv`. quick: fewer tokens and repetitions.
 
     Raises UserError: the model cannot be loaded.
     """
@@ -142,9 +157,9 @@ def bench(
     repetitions = QUICK_REPETITIONS if quick else REPETITIONS
     count = min(tokens, QUICK_TOKENS) if quick else tokens
     name = model if model in models.BUNDLED else model.rstrip("/").rsplit("/", 1)[-1]
-    return measure(
-        CACHES, mlx_model, repeated_prompt(tokenizer, max_kv), max_kv, count, repetitions, name
-    )
+    ids = repeated_prompt(tokenizer, prompt or max_kv + max_kv // 4)
+    caches = (*CACHES, *RECALLING)
+    return measure(caches, mlx_model, ids, max_kv, count, repetitions, name)
 
 
 def measure(
@@ -171,6 +186,7 @@ def measure(
                 kind.make(max_kv, GROUP_SIZE) if type(cache) is KVCache else cache
                 for cache in make_prompt_cache(model)
             ]
+            join(cache for cache in own[kind.name] if isinstance(cache, H2OKVCache))
             titles[kind.name] = kind.title
             try:
                 bursts[kind.name] = Generation(model, prompt, own[kind.name])
@@ -188,7 +204,7 @@ def measure(
             microseconds=timing.median,
             first_quartile=timing.first_quartile,
             third_quartile=timing.third_quartile,
-            bytes=sum(int(layer.nbytes) for layer in own[cache]),
+            bytes=sum(map(size_of, own[cache])),
             speed=full.over(timing) if full else 1.0,
         )
         for cache, timing in timings.items()
@@ -231,10 +247,15 @@ class Generation:
         return (time.perf_counter_ns() - start) / 1e3 / steps
 
 
-def repeated_prompt(tokenizer: Any, max_kv: int) -> mx.array:
-    """Repeat a sentence until it has a quarter more tokens than `max_kv`; returns [tokens]."""
+def size_of(cache: Any) -> int:
+    """Return the bytes of one layer's cache, with its archive."""
+    archive = cache.archive if isinstance(cache, H2OKVCache) else None
+    return int(cache.nbytes) + (archive.nbytes if archive else 0)
+
+
+def repeated_prompt(tokenizer: Any, tokens: int) -> mx.array:
+    """Repeat a sentence until it has a number of tokens; returns [tokens]."""
     once = tokenizer.encode(SENTENCE)
-    tokens = max_kv + max_kv // 4
     return mx.array((once * (tokens // len(once) + 1))[:tokens])
 
 

@@ -71,16 +71,16 @@ def figures_by_hand(probabilities, logits, mask, first_row):
     """The five figures [Hq, 5] from whole matrices, a query at a time."""
     figures = []
     for head in range(len(probabilities)):
-        entropy, normalised, top, variance, faint, visible = [], [], [], [], 0, 0
+        entropy, normalized, top, variance, faint, visible = [], [], [], [], 0, 0
         for row in range(first_row, len(mask)):
             p = probabilities[head, row, mask[row]]
             h = -sum(x * math.log(x) for x in p if x > 0)
             entropy.append(h)
-            normalised.append(h / math.log(len(p)))
+            normalized.append(h / math.log(len(p)))
             top.append(sum(sorted(p)[-32:]))
             variance.append(np.var(logits[head, row, mask[row]]))
             faint += int((p < 0.01 * p.max()).sum())
             visible += len(p)
-        means = [float(np.mean(values)) for values in (entropy, normalised, top, variance)]
+        means = [float(np.mean(values)) for values in (entropy, normalized, top, variance)]
         figures.append([*means, faint / visible])
     return np.array(figures)

@@ -67,8 +67,8 @@ def small(preset):
     return structs.replace(preset, experiments=tuple(experiments))
 
 
-CHAT = ("chat", "storages")  # which need a chat template
-OF_TEXT = [name for name in names() if name not in CHAT]
+OF_TEXT = [name for name in names() if load_preset(name).experiments[0].task != "chat"]
+"""The presets that need no chat template."""
 
 
 @pytest.mark.parametrize("preset", nightly_except(("tiny",), OF_TEXT))

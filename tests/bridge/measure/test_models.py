@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.measure.bench import CACHES, measure, repeated_prompt
+from h2o_pack.measure.bench import CACHES, RECALLING, measure, repeated_prompt
 from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
 from h2o_py.routing import routing_installed
@@ -58,20 +58,23 @@ def test_a_pipe_among_a_models_files_is_refused_without_being_opened(folder, nam
 
 def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
     model, tokenizer = demo
-    result = measure(CACHES, model, repeated_prompt(tokenizer, 128), 128, 4, 2, "demo")
-    assert [cache.name for cache in result.caches] == [cache.name for cache in CACHES]
+    caches = (*CACHES, *RECALLING)
+    result = measure(caches, model, repeated_prompt(tokenizer, 160), 128, 4, 2, "demo")
+    assert [cache.name for cache in result.caches] == [cache.name for cache in caches]
     assert result.refused == {}
     assert (result.layers, result.dtype, result.prompt_tokens) == (4, "float32", 160)
     memory = {cache.name: cache.bytes for cache in result.caches}
-    assert memory["4bit"] < memory["8bit"] < memory["dense"] < memory["kv"]
+    assert memory["4bit"] < memory["8bit"] < memory["dense"] < memory["recall"]
+    assert memory["dense"] < memory["kv"]
     assert not routing_installed()
 
 
 def test_the_command_prints_a_line_for_each_cache_and_a_document(run):
-    options = ("--max-kv", "128", "--tokens", "1", "--quick")
+    options = ("--max-kv", "128", "--prompt", "150", "--tokens", "1", "--quick")
     text = run("bench", *options).output
-    assert all(cache.title in text for cache in CACHES)
+    assert all(cache.title in text for cache in (*CACHES, *RECALLING))
     document = schemas.check(json.loads(run("bench", *options, "--json").stdout), "bench")
+    assert document["prompt_tokens"] == 150
     assert document["caches"][0]["speed"] == pytest.approx(1.0)
 
 

@@ -82,7 +82,7 @@ class Figures:
     """Means over queries and samples; the means of a layer are over its heads too."""
 
     entropy: Annotated[Amount, doc("Entropy of a query's attention, in nats.")]
-    normalised_entropy: Annotated[
+    normalized_entropy: Annotated[
         float,
         doc("Entropy divided by ln(number of tokens seen): 1 if all get equal attention."),
     ]

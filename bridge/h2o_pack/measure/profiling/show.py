@@ -79,7 +79,7 @@ def _attention(profile: Profile) -> Table:
             (
                 layer_name(layer),
                 f"{f.entropy:.2f} ± {d.entropy:.2f}",
-                f"{f.normalised_entropy:.2f}",
+                f"{f.normalized_entropy:.2f}",
                 f"{f.concentration:.2f} ± {d.concentration:.2f}",
                 f"{f.score_variance:.2f}",
                 f"{f.sparsity:.0%}",
