@@ -7,9 +7,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from interface.generate import ROOT, TARGETS, GeneratorError, generate
+from interface.generate import ROOT, GeneratorError, generate
 from interface.source import SourceError, read
-from interface.usage import check_used
 
 
 def main(arguments: list[str]) -> int:
@@ -18,9 +17,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--check", action="store_true", help="Write nothing; name stale files.")
     options = parser.parse_args(arguments)
     try:
-        source = read()
-        check_used(source, ROOT, (target.path for target in TARGETS))
-        files = generate(source)
+        files = generate(read())
     except (SourceError, GeneratorError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -40,7 +40,6 @@ TARGETS = (
         "h2o_py/families.py",
     ),
     Target("cexport/h2o/policy_fields.h", "cpp/policy_fields.h.j2"),
-    Target("cexport/h2o/metal/policy_parameters.h", "metal/policy_parameters.h.j2"),
     Target("metal/kernels/h2o_policy_parameters.h", "metal/h2o_policy_parameters.h.j2"),
     Target("swift_templates/H2OKit/H2OConfiguration.swift", "swift/H2OConfiguration.swift.j2"),
     Target("swift_templates/H2OKit/H2ORecall.swift", "swift/H2ORecall.swift.j2"),

@@ -18,7 +18,7 @@ ValueType = Literal["text", "integer", "names"]
 
 
 class SourceError(Exception):
-    """Definitions contradict each other, or nothing uses a setting."""
+    """Definitions contradict each other."""
 
 
 class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
