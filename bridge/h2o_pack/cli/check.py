@@ -99,7 +99,7 @@ def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
     "levels",
     type=click.Choice(["op", "trace", "tokens", "all"]),
     multiple=True,
-    help="Check only this level. Repeat it for several levels. The level tokens needs "
+    help='Check only this level. Repeat it for several levels. The level "tokens" needs '
     "PACKAGE/Vendor. [default: op and trace]",
 )
 @click.option("--require-swift", is_flag=True, help="Exit with 5 if Swift is missing.")
