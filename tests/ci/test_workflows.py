@@ -140,8 +140,9 @@ def test_what_the_simulators_step_waits_for_is_what_the_library_prints():
 @pytest.mark.parametrize("target", ["wheel", "apple-wheel", "demo"])
 def test_a_python_that_is_too_old_is_named_before_anything_is_made(tmp_path, target):
     old = tool(tmp_path, "python3", "#!/bin/sh\nexit 1\n") / "python3"
-    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
-        shutil.copy(ROOT / name, tmp_path)
+    for name in ("Makefile", "pyproject.toml", "requirements.lock", ".ci/uv.lock"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     # What a virtual environment depends on is elsewhere: nothing of it is needed to say so.
     command = ["make", target, f"PYTHON={old}", "SOURCES="]
     process = subprocess.run(
