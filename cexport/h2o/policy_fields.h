@@ -189,4 +189,15 @@ void each_setting(Recall& recall, Visit visit) {
   visit("limit", recall.limit);
 }
 
+/// Converts a policy to the parameters of kernels: H2OPolicyParameters.
+template <class Parameters>
+Parameters kernel_parameters(const Policy& policy) {
+  return {
+      policy.sink_size,
+      policy.decay,
+      policy.novelty,
+      policy.novelty_margin,
+  };
+}
+
 } // namespace h2o

@@ -119,13 +119,14 @@ def test_a_new_setting_reaches_every_language(with_a_new_setting):
 CHECKED = """
 #include <iostream>
 
+#include "h2o_policy_parameters.h"
 #include "policy_rules.h"
 
 using namespace h2o;
 
 int main() {
   auto policy = policy_of(complete({{"max_size", int64_t(512)}, {"row_weight", 0.5}}).policy);
-  std::cout << policy.row_weight << "\\n";
+  std::cout << kernel_parameters<H2OPolicyParameters>(policy).row_weight << "\\n";
   try {
     complete({{"max_size", int64_t(512)}, {"row_weight", -1.0}});
   } catch (const PolicyError& error) {
@@ -145,11 +146,11 @@ def test_the_core_with_a_new_setting_takes_and_checks_it(with_a_new_setting, tmp
     (tmp_path / "main.cpp").write_text(CHECKED)
     compiler = shutil.which("c++") or shutil.which("clang++")
     assert compiler is not None
-    include = f"-I{tmp_path / 'cexport/h2o'}"
+    include = [f"-I{tmp_path / part}" for part in ("cexport/h2o", "metal/kernels")]
     rules = tmp_path / "cexport/h2o/policy_rules.cpp"
     program = tmp_path / "main"
     subprocess.run(
-        [compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", include,
+        [compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", *include,
          "-include", "cstdint", rules, tmp_path / "main.cpp", "-o", program], check=True,
     )  # fmt: skip
     says(subprocess.run([program], capture_output=True, text=True, check=True).stdout)

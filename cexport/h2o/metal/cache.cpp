@@ -109,11 +109,7 @@ H2OLedger parameters_of(const LedgerUpdate& update, const mx::array& keys, int g
   p.chooses = step.chooses_victim();
   p.recent_from = step.seen() + 1 - config.recent_budget;
   p.pin_count = int32_t(config.pinned.size());
-  p.policy = {
-      .sink_size = config.sink_size,
-      .decay = config.decay,
-      .novelty = config.novelty,
-      .novelty_margin = config.novelty_margin};
+  p.policy = kernel_parameters<H2OPolicyParameters>(config);
   if (update.mask) {
     p.mask_batch = update.mask->strides(0);
     p.mask_head = update.mask->strides(1);
