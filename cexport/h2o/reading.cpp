@@ -14,11 +14,16 @@ namespace reading {
 /// segment.
 constexpr int64_t tile_bytes = 8 << 20;
 
-/// Keys [B, Hkv, n, Dk] in float32, and a bool array that is true for keys to leave
-/// out, which broadcasts to [B, Hkv, 1, n].
+/// The least `largest` of a query: exp(lowest - largest), the weight of a hidden position,
+/// is then always 0.
+constexpr float least_largest = lowest / 2;
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// Keys [B, Hkv, n, Dk] in float32, and what is added to their logits [B, Hkv, 1, n]: 0, or
+/// -infinity for keys to leave out.
 struct Keys {
   mx::array keys;
-  std::optional<mx::array> left_out = std::nullopt;
+  std::optional<mx::array> bias = std::nullopt;
 };
 
 /// The queries' outputs [B, Hkv, G * a, Dv] over the tiles so far, with the largest logit
@@ -52,7 +57,7 @@ class Reader {
         group_(asking.queries.shape(1) / kv_heads_),
         archived_(cache.archive.length() - cache.archive.first()),
         column_(column_of_rows()),
-        is_kept_(kept()),
+        bias_(bias_of_kept()),
         scaled_(scaled_queries()) {
     const int64_t floats = layouts.pool.key.dim + layouts.pool.value.dim;
     const int64_t token_bytes =
@@ -101,9 +106,9 @@ class Reader {
   int batch_, kv_heads_, asks_, group_, archived_;
   int segments_ = 1; // segments of a tile
   mx::array
-      column_; // int32 [B, Hkv, C]: a row's archived position, or a column behind them
-  mx::array is_kept_; // bool [B, Hkv, 1, archived]
-  mx::array scaled_;  // [B, Hkv, G * a, Dk]
+      column_;     // int32 [B, Hkv, C]: a row's archived position, or a column behind them
+  mx::array bias_; // [B, Hkv, 1, archived]: -infinity for positions in the cache, else 0
+  mx::array scaled_; // [B, Hkv, G * a, Dk]
 
   mx::array column_of_rows() {
     const auto& positions = cache_.ledger.positions;
@@ -113,11 +118,11 @@ class Reader {
     return mx::where(inside, mx::subtract(positions, first, s_), mx::array(archived_), s_);
   }
 
-  mx::array kept() {
-    auto marks = mx::zeros({batch_, kv_heads_, archived_ + 1}, mx::int32, s_);
-    marks = mx::put_along_axis(marks, column_, mx::ones_like(column_, s_), 2, s_);
-    marks = fallback::take_rows(marks, 2, 0, archived_, s_);
-    return mx::expand_dims(mx::not_equal(marks, mx::array(0), s_), 2, s_);
+  mx::array bias_of_kept() {
+    auto bias = mx::zeros({batch_, kv_heads_, archived_ + 1}, mx::float32, s_);
+    auto hiding = mx::full(column_.shape(), -infinity, mx::float32, s_);
+    bias = mx::put_along_axis(bias, column_, hiding, 2, s_);
+    return mx::expand_dims(fallback::take_rows(bias, 2, 0, archived_, s_), 2, s_);
   }
 
   mx::array scaled_queries() {
@@ -134,10 +139,12 @@ class Reader {
     auto out = mx::zeros(shape, mx::float32, s_);
     if (!asking_.sinks) {
       return {
-          out, mx::full(lines, lowest, mx::float32, s_), mx::zeros(lines, mx::float32, s_)};
+          out, mx::full(lines, least_largest, mx::float32, s_),
+          mx::zeros(lines, mx::float32, s_)};
     }
     auto sinks = mx::reshape(
         mx::astype(*asking_.sinks, mx::float32, s_), {1, kv_heads_, group_, 1, 1}, s_);
+    sinks = mx::maximum(sinks, mx::array(least_largest), s_);
     sinks = mx::broadcast_to(sinks, {batch_, kv_heads_, group_, asks_, 1}, s_);
     return {out, mx::reshape(sinks, lines, s_), mx::ones(lines, mx::float32, s_)};
   }
@@ -147,7 +154,8 @@ class Reader {
     const Mask mask = asking_.mask.values ? asking_.mask : Mask{true};
     auto logits = fallback::masked_logits(
         queries_, keys_, asking_.scale, mask, asks_, /* low_bias_hides */ true, s_);
-    return finite(mx::reshape(logits, {batch_, kv_heads_, group_ * asks_, asks_}, s_));
+    logits = mx::reshape(logits, {batch_, kv_heads_, group_ * asks_, asks_}, s_);
+    return finite(logits, lowest);
   }
 
   /// Keys and values of the rows in use, in float32.
@@ -189,8 +197,8 @@ class Reader {
 
   Keys keys_of(const mx::array& packed, int begin) {
     const int first = begin * segment_tokens;
-    auto left_out = fallback::take_rows(is_kept_, 3, first, first + packed.shape(2), s_);
-    return {wide(of_archive(packed, cache_.archive.layout().key)), left_out};
+    auto bias = fallback::take_rows(bias_, 3, first, first + packed.shape(2), s_);
+    return {wide(of_archive(packed, cache_.archive.layout().key)), bias};
   }
 
   mx::array of_archive(const mx::array& packed, const VectorLayout& vector) {
@@ -201,32 +209,27 @@ class Reader {
     return mx::astype(a, mx::float32, s_);
   }
 
-  mx::array finite(const mx::array& logits) {
-    return mx::where(mx::isfinite(logits, s_), logits, mx::array(lowest), s_);
+  /// `a` with `other` for NaN and infinities.
+  mx::array finite(const mx::array& a, float other) {
+    auto is_finite = mx::less(mx::abs(a, s_), mx::array(infinity), s_);
+    return mx::where(is_finite, a, mx::array(other), s_);
   }
 
   /// Logits [B, Hkv, G * a, n]; hidden ones are the lowest finite float.
   mx::array logits(const Keys& tile) {
-    auto all = finite(mx::matmul(scaled_, mx::swapaxes(tile.keys, 2, 3, s_), s_));
-    return tile.left_out ? mx::where(*tile.left_out, mx::array(lowest), all, s_) : all;
-  }
-
-  /// exp(logit - shift), and 0 for a hidden logit.
-  mx::array weights(const mx::array& logits, const mx::array& shift) {
-    auto hidden = mx::equal(logits, mx::array(lowest), s_);
-    auto all = mx::exp(mx::subtract(logits, shift, s_), s_);
-    return mx::where(hidden, mx::array(0.0f), all, s_);
+    auto all = mx::matmul(scaled_, mx::swapaxes(tile.keys, 2, 3, s_), s_);
+    return finite(tile.bias ? mx::add(all, *tile.bias, s_) : all, lowest);
   }
 
   Merged with(const Merged& merged, const mx::array& logits, const mx::array& values) {
     auto largest = mx::maximum(merged.largest, mx::max(logits, -1, true, s_), s_);
-    auto w = weights(logits, largest);
+    auto weights = mx::exp(mx::subtract(logits, largest, s_), s_);
     auto fading = mx::exp(mx::subtract(merged.largest, largest, s_), s_);
     // The value of a hidden position may be NaN or infinite, and 0 times that is NaN.
-    auto seen = mx::where(mx::isfinite(values, s_), values, mx::array(0.0f), s_);
+    auto sum = mx::matmul(weights, finite(values, 0), s_);
     return {
-        mx::add(mx::multiply(merged.out, fading, s_), mx::matmul(w, seen, s_), s_), largest,
-        mx::add(mx::multiply(merged.sum, fading, s_), mx::sum(w, -1, true, s_), s_)};
+        mx::add(mx::multiply(merged.out, fading, s_), sum, s_), largest,
+        mx::add(mx::multiply(merged.sum, fading, s_), mx::sum(weights, -1, true, s_), s_)};
   }
 
   mx::array inverse_of(const mx::array& sum) {
@@ -236,10 +239,13 @@ class Reader {
 
   /// The largest probability over the queries, [B, Hkv, G, n].
   mx::array largest_shares(const mx::array& logits, const Merged& merged) {
-    auto shares = mx::multiply(weights(logits, merged.largest), inverse_of(merged.sum), s_);
-    const int n = logits.shape(3);
-    return mx::max(
-        mx::reshape(shares, {batch_, kv_heads_, group_, asks_, n}, s_), 3, false, s_);
+    // The largest logarithm first, so that each position needs one exp instead of one per query.
+    auto none = mx::equal(merged.sum, mx::array(0.0f), s_);
+    auto total = mx::add(merged.largest, mx::log(merged.sum, s_), s_);
+    total = mx::where(none, mx::array(infinity), total, s_);
+    auto shares = mx::subtract(logits, total, s_);
+    const mx::Shape by_query{batch_, kv_heads_, group_, asks_, logits.shape(3)};
+    return mx::exp(mx::max(mx::reshape(shares, by_query, s_), 3, false, s_), s_);
   }
 
   /// Evaluates tile by tile: queues `next`, and waits for the tile before it.

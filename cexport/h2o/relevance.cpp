@@ -10,6 +10,10 @@
 
 namespace h2o {
 
+/// The most lines of queries that read packed keys. More lines read the keys in float32, which
+/// are then unpacked only once.
+constexpr int few_lines = 8;
+
 void RelevanceOfHeads::compute_logits(int batch, int head, int64_t stride) {
   const auto& [queries, keys, scale, mask, sinks] = asking_;
   const int asks = queries.shape(2), dim = queries.shape(3);
@@ -32,6 +36,10 @@ void RelevanceOfHeads::compute_logits(int batch, int head, int64_t stride) {
   };
   for (size_t block = 0; block < archive_.blocks(); ++block) {
     const int count = archive_.count(block);
+    if (lines <= few_lines) {
+      dot(archive_.keys(block, batch * heads + head), count);
+      continue;
+    }
     cpu::kernels().to_float32(
         archive_.keys(block, batch * heads + head), count, dim, wide_.data(), dim);
     dot({wide_.data(), cpu::Element::float32, dim * int64_t(sizeof(float))}, count);
