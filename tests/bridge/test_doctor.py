@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import constants
 
 from h2o_pack.doctor import checks as doctor
-from h2o_pack.doctor.finding import ok
+from h2o_pack.doctor.finding import Finding, ok
 from h2o_pack.doctor.machine import Surroundings, as_version, older, version_in
 from h2o_pack.errors import ExitCode
 from h2o_pack.results import to_json
@@ -123,15 +123,11 @@ def test_what_a_mac_has(machine, check, tool, others, script, status, what, reme
 # What other machines have
 
 
-@pytest.mark.parametrize("check", [doctor.macos, doctor.xcode, doctor.metal, doctor.ios_sdk])
-def test_apples_checks_need_a_mac(machine, check):
+@pytest.mark.parametrize("name", ["macOS", "Xcode", "Metal toolchain", "iOS SDK"])
+def test_apples_checks_need_a_mac(machine, name):
     machine.has(sw_vers="exit 1", xcrun="exit 1", xcode_select="exit 1")
-    finding = check(machine.seen("linux"))
-    assert (finding.status, finding.what, finding.remedy) == (
-        "not applicable",
-        "needs a Mac",
-        "",
-    )
+    finding = doctor.CHECKS[name](machine.seen("linux"))
+    assert finding == Finding(name, "not applicable", "needs a Mac")
 
 
 @pytest.mark.parametrize(

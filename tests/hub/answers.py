@@ -170,7 +170,9 @@ class Handler(BaseHTTPRequestHandler):
     def route(self, path: str, query: str) -> None:
         """Answer by the path."""
         parts = path.strip("/").split("/")
-        if parts[:2] == ["api", "models"]:
+        if parts == ["api", "models"]:
+            self.reply_json([{"id": name} for name in self.hub.repositories])
+        elif parts[:2] == ["api", "models"]:
             repository = self.repository("/".join(parts[2:4]))
             self.api(repository, parts[4:], query)
         elif parts[0] == "cdn":
@@ -295,40 +297,20 @@ def described(repository: Repository, commit: str, *, blobs: bool) -> dict[str, 
         sibling: dict[str, Any] = {"rfilename": path}
         if blobs:
             sibling |= {"size": content.size, "blobId": content.blob_id}
-            if content.lfs:
-                sibling["lfs"] = {
-                    "sha256": content.sha256,
-                    "size": content.size,
-                    "pointerSize": len(content.pointer),
-                }
+            sibling |= in_lfs(content, "sha256")
         siblings.append(sibling)
-    return {
-        "_id": "0" * 24,
-        "id": repository.id,
-        "modelId": repository.id,
-        "sha": commit,
-        "private": repository.private,
-        "gated": "manual" if repository.gated else False,
-        "disabled": False,
-        "tags": [],
-        "downloads": 0,
-        "likes": 0,
-        "siblings": siblings,
-    }
+    return {"id": repository.id, "sha": commit, "siblings": siblings}
 
 
 def file_entry(path: str, content: Content) -> dict[str, Any]:
     """Describe a file as /tree does."""
-    entry: dict[str, Any] = {
-        "type": "file",
-        "oid": content.blob_id,
-        "size": content.size,
-        "path": path,
-    }
-    if content.lfs:
-        entry["lfs"] = {
-            "oid": content.sha256,
-            "size": content.size,
-            "pointerSize": len(content.pointer),
-        }
-    return entry
+    entry = {"type": "file", "oid": content.blob_id, "size": content.size, "path": path}
+    return entry | in_lfs(content, "oid")
+
+
+def in_lfs(content: Content, digest_key: str) -> dict[str, Any]:
+    """Describe what LFS keeps of a file; nothing for a file that git itself keeps."""
+    if not content.lfs:
+        return {}
+    size, pointer_size = content.size, len(content.pointer)
+    return {"lfs": {digest_key: content.sha256, "size": size, "pointerSize": pointer_size}}

@@ -3,11 +3,8 @@
 import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from tests.hub.repository import Content
-
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Status:
     """Answer with a status instead, such as 429 with {"Retry-After": "0"}."""
 
     code: int
-    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    headers: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
 
 
@@ -52,7 +49,7 @@ class Instead:
     """Send another content, whole and with its own length, or only these headers."""
 
     content: Content | None = None
-    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,17 +79,9 @@ class Hold:
 
 
 Effect = (
-    Drop
-    | Truncate
-    | SayLength
-    | Status
-    | Other
-    | Instead
-    | IgnoreRange
-    | ShiftRange
-    | Before
-    | Hold
-)
+    Drop | Truncate | SayLength | Status | Other | Instead | IgnoreRange | ShiftRange
+    | Before | Hold
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

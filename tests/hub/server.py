@@ -1,9 +1,9 @@
 """A loopback server that speaks the Hugging Face hub's protocol, and may fail as told.
 
-What huggingface_hub 2.4 asks for here: /api/models/{id}[/revision/{rev}], /tree/{rev}, and
-HEAD and GET of /{id}/resolve/{rev}/{path}, which for files in LFS redirect to another host,
-as the hub does to its CDN. No answer has a header of Xet storage, so the client takes the
-plain HTTP path.
+What is asked for here: /api/models, /api/models/{id}[/revision/{rev}], /tree/{rev}, and HEAD
+and GET of /{id}/resolve/{rev}/{path}, which for files in LFS redirect to another host, as the
+hub does to its CDN. No answer has a header of Xet storage, so huggingface_hub takes the plain
+HTTP path.
 """
 
 import threading

@@ -9,7 +9,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import wraps
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -76,22 +75,6 @@ TOOLCHAIN = "xcodebuild -downloadComponent MetalToolchain"
 PLATFORM = "xcodebuild -downloadPlatform iOS"
 
 
-def mac_only(
-    name: str,
-) -> Callable[[Callable[[Surroundings], Finding]], Callable[[Surroundings], Finding]]:
-    """Make a check return "not applicable" on systems other than macOS."""
-
-    def decorate(check: Callable[[Surroundings], Finding]) -> Callable[[Surroundings], Finding]:
-        @wraps(check)
-        def on_a_mac(machine: Surroundings) -> Finding:
-            return check(machine) if machine.is_mac else not_applicable(name, "needs a Mac")
-
-        return on_a_mac
-
-    return decorate
-
-
-@mac_only("macOS")
 def macos(machine: Surroundings) -> Finding:
     """Check for Apple silicon and the version of macOS that MLX needs."""
     name, least = "macOS", needed("macos")
@@ -112,7 +95,6 @@ def macos(machine: Surroundings) -> Finding:
     return problem(name, what, "Use a Mac with Apple silicon.")
 
 
-@mac_only("Xcode")
 def xcode(machine: Surroundings) -> Finding:
     """Check that Xcode itself is selected; the command line tools lack Metal and iOS."""
     name = "Xcode"
@@ -146,7 +128,6 @@ def selected_xcode(machine: Surroundings, folder: str) -> Finding:
     return ok(name, f"{shown(release)} in {folder}")
 
 
-@mac_only("Metal toolchain")
 def metal(machine: Surroundings) -> Finding:
     """Check for the Metal compiler, which is a separate download from Xcode 26 on."""
     name = "Metal toolchain"
@@ -163,7 +144,6 @@ def metal(machine: Surroundings) -> Finding:
     return ok(name, result.line)
 
 
-@mac_only("iOS SDK")
 def ios_sdk(machine: Surroundings) -> Finding:
     """Check for the SDK with which an app for the phone is built."""
     name, update = "iOS SDK", "Update Xcode in the App Store."
@@ -340,12 +320,11 @@ def hub(machine: Surroundings) -> Finding:
 
 def ask(address: str, seconds: float) -> tuple[int | None, str]:
     """Return status and body of an address, or None and the reason why there is no answer."""
-    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+    from httpx2 import HTTPError
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
-    from h2o_pack.hub.client import at_most, guard
+    from h2o_pack.hub.client import at_most
 
-    guard()
     try:
         with at_most(MOST):
             response = get_session().get(address, timeout=seconds, follow_redirects=True)
@@ -387,11 +366,18 @@ def token(machine: Surroundings) -> Finding:
 
 Check = Callable[[Surroundings], Finding]
 
+
+def on_a_mac(name: str, check: Check) -> Check:
+    """Return a check that is "not applicable" on systems other than macOS."""
+    elsewhere = not_applicable(name, "needs a Mac")
+    return lambda machine: check(machine) if machine.is_mac else elsewhere
+
+
 CHECKS: Mapping[str, Check] = {
-    "macOS": macos,
-    "Xcode": xcode,
-    "Metal toolchain": metal,
-    "iOS SDK": ios_sdk,
+    "macOS": on_a_mac("macOS", macos),
+    "Xcode": on_a_mac("Xcode", xcode),
+    "Metal toolchain": on_a_mac("Metal toolchain", metal),
+    "iOS SDK": on_a_mac("iOS SDK", ios_sdk),
     "Swift": swift,
     "Python": python,
     "mlx": lambda _machine: pinned("mlx"),

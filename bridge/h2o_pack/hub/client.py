@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import httpx2
 from huggingface_hub import (
@@ -25,18 +25,18 @@ from huggingface_hub import (
     hf_hub_url,
     set_client_factory,
 )
-from huggingface_hub.errors import (  # type: ignore[attr-defined]
+from huggingface_hub.errors import (
     DisabledRepoError,
     EntryNotFoundError,
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    HTTPError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.hf_api import RepoSibling
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     build_hf_headers,
     get_session,
@@ -54,7 +54,6 @@ from h2o_pack.errors import (
 )
 from h2o_pack.facts import known_models
 from h2o_pack.files.paths import DISK_FULL, free_space_or
-from h2o_pack.model import Model, ModelFile
 
 ANSWER_BYTES = 64 << 20
 """The most bytes of an answer; the listing of a hundred thousand files has about 30 MB."""
@@ -154,18 +153,41 @@ def guarded_client() -> httpx2.Client:
     return client
 
 
-def guard() -> None:
-    """Check all answers to huggingface_hub in this process from now on."""
-    set_client_factory(guarded_client)
-
-
-guard()
+set_client_factory(guarded_client)
 RESUME = "Run the command again; it keeps what was downloaded."
 NOT_WRITABLE = (*DISK_FULL, errno.EFBIG)
 AGAIN = "Wait a little, then run the command again; it keeps what was downloaded."
 OFFLINE = "Check the network, or give a local folder as --model."
 UNSET = "Unset HF_HUB_OFFLINE, or give a local folder as --model."
-UNAUTHORIZED, FORBIDDEN, TOO_MANY, FAILING = 401, 403, 429, 500
+UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
+REFUSALS: tuple[tuple[type[Exception], str, str], ...] = (
+    (
+        GatedRepoError,
+        "requires you to accept its license",
+        "Accept the license at {page}, then run `hf auth login`, or set HF_TOKEN.",
+    ),
+    (DisabledRepoError, "was disabled on the hub", "Choose another model."),
+    (
+        RepositoryNotFoundError,
+        "is not on the hub, or is private",
+        "{nearest}Check the spelling, or run `hf auth login` if the model is private.",
+    ),
+    (
+        RevisionNotFoundError,
+        "has no revision {revision!r}",
+        "Give a branch, a tag or a complete commit id from the model's page.",
+    ),
+    (
+        EntryNotFoundError,
+        "lacks a file that inference needs, such as config.json",
+        "Choose a model in MLX's format, such as a model of mlx-community.",
+    ),
+    (HFValidationError, "is not the id of a model", "Give OWNER/NAME as on the model's page."),
+)
+"""The library's errors for a model that cannot be had: what is wrong, and what to do.
+
+The first that fits an error explains it: a GatedRepoError is also a RepositoryNotFoundError.
+"""
 
 
 class UnreachableError(UserError):
@@ -177,81 +199,58 @@ class WrongBytesError(UserError):
 
 
 @contextmanager
-def with_user_errors(hub_id: str, revision: str) -> Iterator[None]:
-    """Turn exceptions of huggingface_hub into errors that say what to do."""
+def hub_errors(hub_id: str, revision: str) -> Iterator[None]:
+    """Turn errors of huggingface_hub, the network and the disk into UserErrors."""
     try:
         yield
-    except GatedRepoError as error:
-        raise refused(
-            hub_id,
-            "requires you to accept its license",
-            f"Accept the license at {constants.ENDPOINT}/{hub_id}, then run `hf auth login`, "
-            "or set HF_TOKEN.",
-        ) from error
-    except DisabledRepoError as error:
-        raise refused(hub_id, "was disabled on the hub", "Choose another model.") from error
-    except RepositoryNotFoundError as error:
-        names = [model.hub for model in known_models().values() if model.hub]
-        raise refused(
-            hub_id,
-            "is not on the hub, or is private",
-            f"{nearest(hub_id, names)}Check the spelling, or run `hf auth login` if the "
-            "model is private.",
-        ) from error
-    except RevisionNotFoundError as error:
-        raise refused(
-            hub_id,
-            f"has no revision {revision!r}",
-            "Give a branch, a tag or a complete commit id from the model's page.",
-        ) from error
-    except LocalEntryNotFoundError as error:
-        raise unreachable(hub_id) from error
-    except EntryNotFoundError as error:
-        raise refused(
-            hub_id,
-            "lacks a file that inference needs, such as config.json",
-            "Choose a model in MLX's format, such as a model of mlx-community.",
-        ) from error
-    except HFValidationError as error:
-        raise refused(
-            hub_id, "is not the id of a model", "Give OWNER/NAME as on the model's page."
-        ) from error
-    except OfflineModeIsEnabled as error:
-        raise unreachable(hub_id, "HF_HUB_OFFLINE is set", UNSET) from error
-    except HfHubHTTPError as error:
-        raise status_error(hub_id, error) from error
-    except (HTTPError, ConnectionError, TimeoutError) as error:
-        raise unreachable(hub_id) from error
+    except (EntryNotFoundError, HFValidationError, httpx2.HTTPError, OSError) as error:
+        # For a request that failed, the library says that the cache lacks the file.
+        is_request = isinstance(error, LocalEntryNotFoundError)
+        cause = error.__cause__ if is_request and error.__cause__ else error
+        raise explained(cause, hub_id, revision) from error
 
 
-def status_error(hub_id: str, error: Exception) -> UserError:
-    """Explain an HTTP status that is not one of the hub's own refusals."""
-    response = getattr(error, "response", None)
-    status = getattr(response, "status_code", 0)
-    if status == TOO_MANY:
-        return network(
-            hub_id, "cannot be read: the hub refuses more requests for now (429)", AGAIN
+def explained(error: BaseException, hub_id: str, revision: str) -> UserError:
+    """Make the UserError for an error that `hub_errors` caught."""
+    names = [model.hub for model in known_models().values() if model.hub]
+    parts = {
+        "page": f"{constants.ENDPOINT}/{hub_id}",
+        "nearest": nearest(hub_id, names),
+        "revision": revision,
+    }
+    for kind, what, remedy in REFUSALS:
+        if isinstance(error, kind):
+            return model_error(f"{hub_id} {what.format(**parts)}", remedy.format(**parts))
+    if isinstance(error, HfHubHTTPError):
+        return status_error(hub_id, error.response.status_code)
+    if isinstance(error, OfflineModeIsEnabled):
+        return unreachable(hub_id, "HF_HUB_OFFLINE is set", UNSET)
+    if isinstance(error, (httpx2.HTTPError, ConnectionError, TimeoutError)):
+        return unreachable(hub_id)
+    if isinstance(error, OSError) and (error.filename or error.errno in NOT_WRITABLE):
+        return output_error(
+            f"the hub's cache cannot be written: {error.strerror}",
+            free_space_or(f"Set HF_HUB_CACHE to another folder. {RESUME}", error),
+            where=str(error.filename) if error.filename else None,
         )
-    if status >= FAILING:
-        return network(hub_id, f"cannot be read: the hub answers {status}", AGAIN)
+    lines = str(error).splitlines()
+    return network_error(
+        f"{hub_id} cannot be downloaded: {lines[0] if lines else repr(error)}",
+        f"Check the network. {RESUME}",
+    )
+
+
+def status_error(hub_id: str, status: int) -> UserError:
+    """Explain an HTTP status that is not one of the hub's own refusals."""
     if status in (UNAUTHORIZED, FORBIDDEN):
-        return refused(
-            hub_id,
-            f"cannot be read: the hub refuses access ({status})",
+        return model_error(
+            f"{hub_id} cannot be read: the hub refuses access ({status})",
             "Run `hf auth login` with an account that has access to the model, or set "
             "HF_TOKEN.",
         )
-    return network(hub_id, f"cannot be read: the hub answers {status}", AGAIN)
-
-
-def refused(hub_id: str, what: str, remedy: str) -> UserError:
-    """Make the error for a model that the hub refuses."""
-    return model_error(f"{hub_id} {what}", remedy)
-
-
-def network(hub_id: str, what: str, remedy: str) -> UserError:
-    """Make the error for a hub that fails."""
-    return network_error(f"{hub_id} {what}", remedy)
+    busy = status == TOO_MANY
+    answer = f"refuses more requests for now ({status})" if busy else f"answers {status}"
+    return network_error(f"{hub_id} cannot be read: the hub {answer}", AGAIN)
 
 
 def wrong_bytes(hub_id: str, what: str) -> WrongBytesError:
@@ -272,72 +271,14 @@ def unreachable(
     )
 
 
-@contextmanager
-def hub_errors(model: Model) -> Iterator[None]:
-    """Turn the errors of a download into UserErrors: of the hub, the network or the disk."""
-    try:
-        with with_user_errors(model.id, model.commit), causes():
-            yield
-    except OSError as error:
-        if error.filename or error.errno in NOT_WRITABLE:
-            raise output_error(
-                f"the hub's cache cannot be written: {error.strerror}",
-                free_space_or(f"Set HF_HUB_CACHE to another folder. {RESUME}", error),
-                where=str(error.filename) if error.filename else None,
-            ) from error
-        lines = str(error).splitlines()
-        raise network_error(
-            f"{model.id} cannot be downloaded: {lines[0] if lines else repr(error)}",
-            f"Check the network. {RESUME}",
-        ) from error
-
-
-@contextmanager
-def causes() -> Iterator[None]:
-    """Raise the client's error if the library only reports that the cache lacks a file."""
-    try:
-        yield
-    except LocalEntryNotFoundError as error:
-        if isinstance(error.__cause__, Exception):
-            raise error.__cause__ from error
-        raise
-
-
-def changed_on_hub(model: Model, file: ModelFile) -> UserError:
-    """Make the error for a file that has changed since the model was resolved."""
-    return model_error(
-        f"{file.path} of {model.id} has changed since the hub listed it at {model.commit[:12]}",
-        "Run the command again.",
-    )
-
-
-def other_bytes(model: Model, file: ModelFile, digest: str) -> UserError:
-    """Make the error for content that does not have the hash in the hub's listing."""
-    return network_error(
-        f"{file.path} of {model.id} arrived with the sha256 {digest[:12]}… instead of "
-        f"{file.sha256[:12]}…",
-        "h2o-pack has removed the file. Run the command again; if this happens "
-        "again, a proxy or a mirror changes files.",
-    )
-
-
 RETRIES = 3
 TIMEOUT = 10  # seconds without an answer, as in huggingface_hub
 BUSY = (408, 429, 500, 502, 503, 504)
-NOBODY = ("ConnectError", "ConnectTimeout")  # httpx's errors after which another try is useless
+NOBODY = (httpx2.ConnectError, httpx2.ConnectTimeout)  # another try is useless
 LONGEST_WAIT = 8  # seconds
 PARTIAL = 206
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A file in the hub's listing; sha256 is "" for a file that git itself stores."""
-
-    path: Any
-    size: int | None
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -349,7 +290,7 @@ class Repository:
 
     def commit(self) -> str:
         """Return the commit id of the revision, with one small request."""
-        with with_user_errors(self.id, self.revision):
+        with hub_errors(self.id, self.revision):
             address = hf_hub_url(self.id, "config.json", revision=self.revision)
             metadata = with_retries(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
         commit = metadata.commit_hash or ""
@@ -357,33 +298,36 @@ class Repository:
             raise wrong_bytes(self.id, "sends no commit id for config.json")
         return commit
 
-    def listing(self) -> tuple[Listed, ...]:
+    def listing(self) -> tuple[RepoSibling, ...]:
         """List the files of the revision with sizes and hashes."""
-        with with_user_errors(self.id, self.revision):
+        with hub_errors(self.id, self.revision):
             return with_retries(self._listing)
 
-    def _listing(self) -> tuple[Listed, ...]:
+    def _listing(self) -> tuple[RepoSibling, ...]:
         try:
             info = HfApi().model_info(
                 self.id, revision=self.revision, files_metadata=True, timeout=TIMEOUT
-            )
-            return tuple(
-                Listed(file.rfilename, file.size, file.lfs.sha256 if file.lfs else "")
-                for file in info.siblings or ()
             )
         # The library raises these errors for JSON of an unexpected form.
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             if isinstance(error, HFValidationError):
                 raise
             raise wrong_bytes(self.id, "sent something other than a list of files") from error
+        return tuple(info.siblings or ())
 
     def read(self, path: str, start: int, length: int) -> bytes:
         """Read exactly the bytes [start, start + length) of a file."""
-        with with_user_errors(self.id, self.revision):
+        with hub_errors(self.id, self.revision):
             return with_retries(lambda: self._read(path, start, length))
 
     def _read(self, path: str, start: int, length: int) -> bytes:
-        with self._stream(path, start, length) as response:
+        with get_session().stream(
+            "GET",
+            hf_hub_url(self.id, path, revision=self.revision),
+            headers={**build_hf_headers(), "Range": f"bytes={start}-{start + length - 1}"},
+            timeout=TIMEOUT,
+        ) as response:
+            hf_raise_for_status(response)
             skip = start
             if response.status_code == PARTIAL:
                 content_range = response.headers.get("Content-Range", "")
@@ -402,20 +346,6 @@ class Repository:
         if len(part) < length:
             raise wrong_bytes(self.id, f"sent {len(part)} of {length} bytes of {path}")
         return part
-
-    @contextmanager
-    def _stream(self, path: str, start: int, length: int) -> Iterator[Any]:
-        with get_session().stream(
-            "GET",
-            hf_hub_url(self.id, path, revision=self.revision),
-            headers={**build_hf_headers(), "Range": f"bytes={start}-{start + length - 1}"},
-            timeout=TIMEOUT,
-            follow_redirects=True,
-        ) as response:
-            if response.is_error:
-                response.read()
-                hf_raise_for_status(response)
-            yield response
 
 
 def with_retries(ask: Callable[[], Answer]) -> Answer:
@@ -438,6 +368,6 @@ def retry_delay(error: Exception, attempt: int) -> float | None:
             return None
         delay = str(error.response.headers.get("Retry-After", ""))
         return min(int(delay), LONGEST_WAIT) if delay.isdecimal() else 2**attempt
-    if type(error).__name__ in NOBODY:
+    if isinstance(error, NOBODY):
         return None
-    return 2**attempt if isinstance(error, (HTTPError, WrongBytesError)) else None
+    return 2**attempt if isinstance(error, (httpx2.HTTPError, WrongBytesError)) else None

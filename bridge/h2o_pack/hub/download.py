@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from filelock import FileLock
@@ -22,92 +20,15 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-from h2o_pack.errors import output_error
-from h2o_pack.files.digests import CHUNK
-from h2o_pack.files.paths import reason
+from h2o_pack.errors import UserError, model_error, network_error
+from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.write import in_turn
-from h2o_pack.hub.client import at_most, changed_on_hub, hub_errors, other_bytes
+from h2o_pack.hub.client import at_most, hub_errors
 from h2o_pack.model import Model, ModelFile
 from h2o_pack.models.files import Contents
-from h2o_pack.progress import ProgressReporter
+from h2o_pack.progress import BarAdvance, ProgressReporter
 
 SUFFIX = ".h2o-pack.incomplete"
-
-
-class Partial:
-    """The file object to which the hub's client writes; it hashes the bytes.
-
-    size: bytes that have arrived. advance: called with the number of bytes of each piece, also
-    of the pieces that an earlier run received.
-    """
-
-    def __init__(self, path: Path, limit: int, advance: Callable[[int], None]) -> None:
-        """Open `path`; empty a file of more than `limit` bytes, which no run can complete."""
-        self.path, self.advance = path, advance
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Unbuffered, so that a killed process loses no piece that it has received.
-        self.file = path.open("r+b" if path.exists() else "x+b", buffering=0)
-        self.digest = hashlib.sha256()
-        self.size = 0
-        if self.file.seek(0, os.SEEK_END) > limit:
-            self.file.truncate(0)
-        self.file.seek(0)
-        while piece := self.file.read(CHUNK):
-            self.take(piece)
-
-    def __enter__(self) -> Partial:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.file.close()
-
-    @property
-    def sha256(self) -> str:
-        """The hexadecimal sha256 of the bytes so far."""
-        return self.digest.hexdigest()
-
-    def take(self, piece: bytes) -> None:
-        """Count and hash a piece that is already in the file."""
-        self.digest.update(piece)
-        self.size += len(piece)
-        self.advance(len(piece))
-
-    def write(self, piece: bytes) -> int:
-        """Append a piece."""
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[self.file.write(rest) or 0 :]
-        self.take(piece)
-        return len(piece)
-
-    def tell(self) -> int:
-        """Return the position of the next piece."""
-        return self.file.tell()
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a position; the client only moves to the beginning, to start a file again."""
-        return self.file.seek(offset, whence)
-
-    def truncate(self) -> int:
-        """Remove all bytes; the client does this at byte 0 if a server ignores its range."""
-        size = self.file.truncate()
-        if size:
-            raise ValueError(f"a download can begin again only at byte 0, not at {size}")
-        self.advance(-self.size)
-        self.digest, self.size = hashlib.sha256(), 0
-        return size
-
-    def finish(self, target: Path) -> None:
-        """Sync the complete file and give it its final name, which other programs trust."""
-        os.fsync(self.file.fileno())
-        self.path.replace(target)
-
-
 EXPIRED = (401, 403)
 
 
@@ -144,7 +65,7 @@ def download(model: Model, absent: Sequence[ModelFile], say: ProgressReporter) -
     if absent:
         total = sum(file.size for file in absent)
         with (
-            hub_errors(model),
+            hub_errors(model.id, model.commit),
             say.bar(f"downloading {model.id}", total) as advance,
         ):
             for file in absent:
@@ -173,14 +94,14 @@ def fetch_small(model: Model, file: ModelFile) -> None:
 
 
 def fetch_large(
-    model: Model, file: ModelFile, advance: Callable[[int], None], say: ProgressReporter
+    model: Model, file: ModelFile, advance: BarAdvance, say: ProgressReporter
 ) -> None:
     """Download a file in LFS, continuing an interrupted download."""
     blob = repository(model) / "blobs" / file.sha256
     # The client's own lock, so that two downloads of one blob wait for each other.
     lock = hub_cache() / ".locks" / repository(model).name / f"{file.sha256}.lock"
     for folder in (blob.parent, lock.parent):
-        make_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
     with in_turn(FileLock(lock, mode=0o664), say, f"download of {file.path}"):
         if blob.exists():
             advance(file.size)
@@ -189,37 +110,41 @@ def fetch_large(
     fetch_small(model, file)  # finds the blob and links it
 
 
-def receive(model: Model, file: ModelFile, blob: Path, advance: Callable[[int], None]) -> None:
+def receive(model: Model, file: ModelFile, blob: Path, advance: BarAdvance) -> None:
     """Download a blob; if a continued download has wrong bytes, start again."""
     path = partial_of(model, file)
-    for _attempt in range(2):
-        with Partial(path, file.size, advance) as partial:
-            continued = partial.size > 0
-            transfer(model, file, partial)
-            if partial.size == file.size and partial.sha256 == file.sha256:
-                partial.finish(blob)
-                return
-            digest = partial.sha256
-            advance(-partial.size)
+    while True:
+        with path.open("ab") as partial:
+            if partial.tell() > file.size:  # no run can complete it
+                partial.seek(0)
+                partial.truncate()
+            continued = partial.tell() > 0
+            advance(partial.tell())
+            transfer(model, file, partial, advance)
+            partial.flush()
+            os.fsync(partial.fileno())
+        digest = sha256_of(path)
+        if digest == file.sha256:
+            path.replace(blob)  # a name that other programs trust
+            return
         path.unlink()
+        advance(-file.size)
         if not continued:
-            break
-    raise other_bytes(model, file, digest)
+            raise other_bytes(model, file, digest)
 
 
-def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
+def transfer(model: Model, file: ModelFile, partial: BinaryIO, advance: BarAdvance) -> None:
     """Download the missing bytes of a file.
 
     The hub gives a signed address for about an hour. After that, a new address is requested, as
     long as bytes arrive.
     """
-    while partial.size != file.size:
-        before = partial.size
+    while (before := partial.tell()) != file.size:
         address, headers = address_of(model, file)
         try:
-            get(address, headers, file, partial)
+            get(address, headers, file, partial, advance)
         except HfHubHTTPError as error:
-            if error.response.status_code not in EXPIRED or partial.size == before:
+            if error.response.status_code not in EXPIRED or partial.tell() == before:
                 raise
 
 
@@ -237,48 +162,62 @@ def address_of(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
     return metadata.location, headers
 
 
-def get(address: str, headers: dict[str, str], file: ModelFile, partial: Partial) -> None:
+def get(
+    address: str,
+    headers: dict[str, str],
+    file: ModelFile,
+    partial: BinaryIO,
+    advance: BarAdvance,
+) -> None:
     """Let the client download a file from the end of `partial` on."""
-    target: Any = partial
-    no_bar: Any = NoBar
+    size = partial.tell()
+
+    def bar(*, initial: int, **_options: Any) -> Bar:
+        advance(initial - size)  # 0, or less if the server sends the whole file again
+        return Bar(advance)
+
     with at_most(file.size):
         http_get(
             address,
-            target,
-            resume_size=partial.size,
+            partial,
+            resume_size=size,
             headers=headers,
             expected_size=file.size,
             displayed_filename=file.path,
-            tqdm_class=no_bar,
+            tqdm_class=bar,  # type: ignore[arg-type]
         )
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder of the cache, or raise an error."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise output_error(
-            f"the hub's cache cannot be written: {reason(error)}",
-            "Set HF_HUB_CACHE to a folder that you own.",
-            where=str(folder),
-        ) from error
+class Bar:
+    """What the client takes for its progress bar; `update` gets the bytes of each piece."""
 
+    def __init__(self, advance: BarAdvance) -> None:
+        """Pass the bytes to h2o-pack's own bar; they are negative if a file begins again."""
+        self.update = advance
 
-class NoBar:
-    """Replaces the client's progress bar, because h2o-pack's own bar counts written bytes."""
-
-    def __init__(self, *_arguments: Any, **_options: Any) -> None:
-        """Accept the arguments of a progress bar."""
-
-    def __enter__(self) -> NoBar:
+    def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Show nothing."""
+        """Leave h2o-pack's bar as it is."""
 
-    def update(self, _amount: float | None = 1) -> None:
-        """Show nothing."""
+
+def changed_on_hub(model: Model, file: ModelFile) -> UserError:
+    """Make the error for a file that has changed since the model was resolved."""
+    return model_error(
+        f"{file.path} of {model.id} has changed since the hub listed it at {model.commit[:12]}",
+        "Run the command again.",
+    )
+
+
+def other_bytes(model: Model, file: ModelFile, digest: str) -> UserError:
+    """Make the error for content that does not have the hash in the hub's listing."""
+    return network_error(
+        f"{file.path} of {model.id} arrived with the sha256 {digest[:12]}… instead of "
+        f"{file.sha256[:12]}…",
+        "h2o-pack has removed the file. Run the command again; if this happens "
+        "again, a proxy or a mirror changes files.",
+    )
 
 
 def downloaded(contents: Contents) -> Path | None:

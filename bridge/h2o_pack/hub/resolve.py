@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote, urlsplit
 
-from h2o_pack.errors import Problems, model_error, shown, unreadable, usage_error
+from h2o_pack.errors import (
+    Problems,
+    UserError,
+    model_error,
+    shown,
+    unreadable,
+    usage_error,
+)
 from h2o_pack.facts import KnownModel
 from h2o_pack.files.paths import CONFIG, metadata_folder, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object
@@ -42,12 +47,12 @@ from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.spec import CacheSpec, ModelSpec
 
 if TYPE_CHECKING:
-    from h2o_pack.hub.client import Listed, Repository
+    from huggingface_hub.hf_api import RepoSibling
+
+    from h2o_pack.hub.client import Repository
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 BUNDLED = Path(__file__).parents[1] / "models"
-Place = Model | Contents | tuple[str, Path, str]
-"""A model from the catalogue, the hub's description of it, or an id, folder and commit."""
 
 
 def resolve(name: str, *, revision: str = "", assume_full_attention: bool = False) -> Model:
@@ -71,22 +76,8 @@ def find_model(
     is unknown, unreadable or unsupported; several errors together.
     """
     say(f"reading the headers of {spec.model}")
-    assume = spec.assume_full_attention
-    place = place_of(spec, own, stated=stated)
-    if isinstance(place, Model):
-        return place
-    if isinstance(place, Contents):
-        from h2o_pack.hub.download import downloaded
-
-        problems, folder = Problems(f"{place.id}@{place.commit[:12]}"), downloaded(place)
-        return inspect(place, problems, folder=folder, assume_full_attention=assume)
-    model_id, folder, commit = place
-    return from_folder(model_id, folder, commit=commit, assume_full_attention=assume)
-
-
-def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
-    """Return the description of a model, or its folder; see `find_model`."""
-    revision, name = spec.revision, model_of_address(spec.model or "")
+    assume, revision = spec.assume_full_attention, spec.revision
+    name = model_of_address(spec.model or "")
     base, at, inside = name.partition("@")
     entry = find(base, own)
     folder = spec.folder if name == spec.model and (at or entry is None) else None
@@ -97,7 +88,7 @@ def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
                 "Leave out --revision, or give an id on the hub.",
             )
         # A name that is not UTF-8 cannot be written to the terminal or to the lock.
-        return readable(folder.name), folder, ""
+        return from_folder(readable(folder.name), folder, assume_full_attention=assume)
     if at and revision not in ("", inside):
         raise usage_error(
             f"--model names revision {inside!r} and --revision names {revision!r}",
@@ -105,7 +96,7 @@ def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
         )
     if entry is not None and not entry.hub:
         folder = BUNDLED / entry.bundled if entry.bundled else Path(entry.folder)
-        return entry.name, folder, ""
+        return from_folder(entry.name, folder, assume_full_attention=assume)
     if entry is None and base.startswith((".", "/", "~")):
         raise model_error(
             f"{name!r} is not a folder",
@@ -115,13 +106,20 @@ def place_of(spec: ModelSpec, own: Path | None, *, stated: bool) -> Place:
     if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
         raise unknown(base, own)
     branch = inside if at else revision or (entry and entry.revision) or "main"
+    place = None
     if entry is not None and stated and not (at or revision):
-        place = kept_contents(hub_id, branch) or as_model(entry)
-    else:
-        place = None
-    assume = spec.assume_full_attention
+        place = kept_contents(hub_id, branch)
+        model = as_model(entry) if place is None else None
+        if model is not None:
+            return model
     place = place or hub_contents(hub_id, branch, assume_full_attention=assume)
-    return (hub_id, place, place.name) if isinstance(place, Path) else place
+    if isinstance(place, Path):
+        return from_folder(hub_id, place, commit=place.name, assume_full_attention=assume)
+    from h2o_pack.hub.download import downloaded
+
+    problems = Problems(f"{place.id}@{place.commit[:12]}")
+    folder = downloaded(place)
+    return inspect(place, problems, folder=folder, assume_full_attention=assume)
 
 
 HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
@@ -153,12 +151,15 @@ def model_of_address(name: str) -> str:
 
 def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ...]:
     """Return the catalogue's entries and their models; None for an entry without shapes."""
-    return tuple((entry, bundled(entry) or as_model(entry)) for entry in catalogue(own))
-
-
-def bundled(entry: KnownModel) -> Model | None:
-    """Describe a model that h2o-pack contains."""
-    return from_folder(entry.name, BUNDLED / entry.bundled) if entry.bundled else None
+    return tuple(
+        (
+            entry,
+            from_folder(entry.name, BUNDLED / entry.bundled)
+            if entry.bundled
+            else as_model(entry),
+        )
+        for entry in catalogue(own)
+    )
 
 
 REVISION = re.compile(r"[\w.+-]+(/[\w.+-]+)*", re.ASCII)
@@ -194,7 +195,7 @@ def hub_contents(
             raise
         return stored
     if commit not in (revision, last_commit(hub_id, revision)):
-        write_if_possible(branch_path(hub_id, revision), commit.encode())
+        write_if_possible(branch_path(hub_id, revision), commit)
     return contents
 
 
@@ -245,9 +246,9 @@ def store_contents(contents: Contents) -> None:
     import msgspec
 
     # With json, because a configuration may contain Infinity.
-    body = json.dumps(msgspec.to_builtins(Entry(contents)), separators=(",", ":")).encode()
-    digest = hashlib.sha256(body).hexdigest().encode()
-    write_if_possible(entry_path(contents.id, contents.commit), digest + b"\n" + body)
+    body = json.dumps(msgspec.to_builtins(Entry(contents)), separators=(",", ":"))
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    write_if_possible(entry_path(contents.id, contents.commit), f"{digest}\n{body}")
 
 
 def last_commit(hub_id: str, revision: str) -> str:
@@ -271,18 +272,13 @@ def branch_path(hub_id: str, revision: str) -> Path:
     return metadata_folder(hub_id) / "branches" / quote(revision, safe="")
 
 
-def write_if_possible(path: Path, data: bytes) -> None:
+def write_if_possible(path: Path, text: str) -> None:
     """Write a file completely or not at all; do nothing if it cannot be written."""
-    with suppress(OSError):
+    from h2o_pack.files.write import replace_file
+
+    with suppress(OSError, UserError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_file(path, text)
 
 
 def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
@@ -305,50 +301,46 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
             f"{problems.where}/{CONFIG}",
             assume_full_attention=assume_full_attention,
         )
+    weights = [file for file in listed.values() if files.holds_weights(file.path)]
     mapping = None
     if INDEX in listed:
         with problems.caught():
             data = small(repository, listed[INDEX], INDEX_BYTES, problems)
             document = parse_object(data, INDEX, problems.where, INDEX_BYTES)
             mapping = weight_map(document, problems)
-            names = {name for name in listed if files.holds_weights(name)}
-            check_files(mapping, dict.fromkeys(names), problems)
+            check_files(mapping, {file.path: file for file in weights}, problems)
     problems.refuse()
-    headers = {
-        file: header(repository, file, problems)
-        for file in listed.values()
-        if files.holds_weights(file.path)
-    }
     tensors = {}
-    for file, data in headers.items():
-        if not data:  # the error of this file was added before
-            continue
+    for file in weights:
+        data = header(repository, file, problems)
         with problems.caught():
-            tensors[file.path] = parse_header(data, file.size, file.path, problems.where)
+            if data:
+                tensors[file.path] = parse_header(data, file.size, file.path, problems.where)
     problems.refuse()
     return Contents(hub_id, commit, config, mapping, tensors, tuple(listed.values()))
 
 
-def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFile]:
+def needed(listing: Iterable[RepoSibling], problems: Problems) -> dict[str, ModelFile]:
     """Return the listed files that packages need, by path; add errors for invalid entries."""
     from h2o_pack.hub.client import SHA256
 
     model_files = {}
     for entry in listing:
-        reason = why_unsafe(entry.path)
+        path, size = entry.rfilename, entry.size
+        sha256 = entry.lfs.sha256 if entry.lfs else ""
+        reason = why_unsafe(path)
         if reason is not None:
             problems.add(
-                f"the hub lists a file {shown(entry.path)}, which {reason}",
+                f"the hub lists a file {shown(path)}, which {reason}",
                 "Choose another model; h2o-pack downloaded nothing of this model.",
             )
-        elif files.belongs(entry.path):
-            size = entry.size
+        elif files.belongs(path):
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-                problems.add(f"the hub lists {entry.path} without a size")
-            elif entry.sha256 and not SHA256.fullmatch(str(entry.sha256)):
-                problems.add(f"the hub lists {entry.path} with an invalid sha256")
+                problems.add(f"the hub lists {path} without a size")
+            elif sha256 and not SHA256.fullmatch(str(sha256)):
+                problems.add(f"the hub lists {path} with an invalid sha256")
             else:
-                model_files[entry.path] = ModelFile(entry.path, size, entry.sha256)
+                model_files[path] = ModelFile(path, size, sha256)
     return dict(sorted(model_files.items()))
 
 
@@ -360,7 +352,7 @@ def small(repository: Repository, file: ModelFile, most: int, problems: Problems
 
 
 def header(repository: Repository, file: ModelFile, problems: Problems) -> bytes:
-    """Read the header of a safetensors file in two ranges; b"" if it has none."""
+    """Read the header of a safetensors file in two ranges; b"" after adding its error."""
     first = repository.read(file.path, 0, LENGTH) if file.size >= LENGTH else b""
     length = 0
     with problems.caught():

@@ -9,12 +9,14 @@ from functools import partial
 
 import pytest
 from huggingface_hub import constants
+from huggingface_hub.hf_api import BlobLfsInfo, RepoSibling
 
 from h2o_pack.bundling.bundle import bundle
 from h2o_pack.bundling.manifest import read
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.hub import client as answers
-from h2o_pack.hub.client import Listed, Repository
+from h2o_pack.hub import download
+from h2o_pack.hub.client import Repository
 from h2o_pack.hub.download import SUFFIX
 from h2o_pack.hub.resolve import needed
 from tests.bridge.bundling.sources import Bars, File, Model, remote, until
@@ -290,21 +292,13 @@ def test_a_cache_that_cannot_be_written_is_explained(hub, repository, package):
     says(refusal(remote(repository), package, code=ExitCode.OUTPUT))
 
 
-def test_a_full_disk_is_explained_and_what_arrived_stays(
-    hub, repository, package, tmp_path, monkeypatch
-):
-    from h2o_pack.hub.download import Partial
+def test_a_full_disk_is_explained_and_what_arrived_stays(hub, repository, package, monkeypatch):
+    def full(_address, partial, **_options):
+        partial.write(WEIGHTS[:2000])
+        raise OSError(28, "No space left on device", partial.name)
 
-    write = Partial.write
-
-    def full(self, piece):
-        if self.size >= 2000:
-            raise OSError(28, "No space left on device", str(self.path))
-        return write(self, piece)
-
-    monkeypatch.setattr(Partial, "write", full)
+    monkeypatch.setattr(download, "http_get", full)
     says(refusal(remote(repository), package, code=ExitCode.OUTPUT))
-    monkeypatch.setattr(Partial, "write", write)
     assert [path.stat().st_size for path in partials(hub)] == [2000]
 
 
@@ -347,11 +341,6 @@ def test_a_hostile_listing_is_refused_before_anything_is_fetched(hub, package, t
 # A hub that lies
 
 
-LIED_FILES = {"config.json": '{"a": 1}', "LICENSE": "free", "model.safetensors": b"w" * 5000}
-
-refusal_of_network = partial(refused, bundle, code=ExitCode.NETWORK)
-
-
 def outside(hub, tmp_path):
     """Return what lies in the folder of the test, but for the hub's cache and the package."""
     own = (hub.client.home, tmp_path / "package")
@@ -362,10 +351,9 @@ def outside(hub, tmp_path):
 @pytest.mark.parametrize(
     "value", ["../../../../.zshenv", "/{home}/.zshenv", "a" * 39, "A" * 40]
 )
-def test_a_header_of_the_hub_is_no_path(hub, tmp_path, package, header, value):
-    repository = hub.add(ID, LIED_FILES)
+def test_a_header_of_the_hub_is_no_path(hub, repository, tmp_path, package, header, value):
     value = value.format(home=tmp_path)
-    hub.fail(f"/{ID}/*/LICENSE", faults.Instead(headers={header: value}))
+    hub.fail(f"/{ID}/*/vocab.txt", faults.Instead(headers={header: value}))
     with suppress(UserError):  # a file that is not in LFS needs no X-Linked-Etag
         bundle(remote(repository), package)
     assert outside(hub, tmp_path) == []
@@ -375,21 +363,20 @@ def test_a_header_of_the_hub_is_no_path(hub, tmp_path, package, header, value):
 @pytest.mark.parametrize("sha256", ["../../../evil", "0" * 63, "x" * 64, 7])
 def test_a_hash_of_a_listing_is_no_path(sha256):
     problems = Problems()
-    assert needed((Listed("model.safetensors", 5, sha256),), problems) == {}
+    file = RepoSibling("model.safetensors", 5, lfs=BlobLfsInfo(5, sha256, 134))
+    assert needed([file], problems) == {}
     assert "with an invalid sha256" in str(problems.found[0])
 
 
-def test_an_answer_without_an_end_is_cut(hub, tmp_path, package):
-    repository = hub.add(ID, LIED_FILES)
+def test_an_answer_without_an_end_is_cut(hub, repository, package):
     endless = Content(b"x" * (3 << 20))
     hub.fail(f"/{ID}/*/config.json", faults.Instead(endless), method="GET")
-    says(refusal_of_network(remote(repository), package))
+    says(refusal(remote(repository), package, code=ExitCode.NETWORK))
     sizes = [path.stat().st_size for path in hub.client.home.rglob("*") if path.is_file()]
     assert max(sizes, default=0) < 2 << 20
 
 
-def test_a_listing_without_an_end_is_cut(hub, monkeypatch):
-    hub.add(ID, LIED_FILES)
+def test_a_listing_without_an_end_is_cut(hub, repository, monkeypatch):
     monkeypatch.setattr(answers, "ANSWER_BYTES", 1000)
     hub.fail("/api/*", faults.Instead(Content(b"[" * (65 << 20))))
     says(refused(Repository(ID).listing, code=ExitCode.NETWORK))
@@ -413,21 +400,18 @@ def test_a_long_answer_at_an_ordinary_rate_is_taken(monkeypatch):
 @pytest.mark.parametrize(
     "text", ["[]", "[" * 100_000, "no JSON", '{"siblings": 5}', '{"siblings": [5]}', "null"]
 )
-def test_a_listing_that_is_none_is_an_error_of_the_network(hub, text):
-    hub.add(ID, LIED_FILES)
+def test_a_listing_that_is_none_is_an_error_of_the_network(hub, repository, text):
     hub.fail("/api/*", faults.Instead(Content(text.encode())))
     says(refused(Repository(ID).listing, code=ExitCode.NETWORK))
 
 
-def test_a_time_to_wait_of_5000_digits_is_not_read(hub, package):
-    repository = hub.add(ID, LIED_FILES)
+def test_a_time_to_wait_of_5000_digits_is_not_read(hub, repository, package):
     wait = {"Retry-After": "9" * 5000}
     hub.fail("*", faults.Status(429, wait), numbers=range(1))
     bundle(remote(repository), package)
     assert json.loads((package / "Model/manifest.json").read_text())["model"] == ID
 
 
-def test_compressed_bytes_are_refused(hub, package):
-    repository = hub.add(ID, LIED_FILES)
+def test_compressed_bytes_are_refused(hub, repository, package):
     hub.fail(f"/{ID}/*", faults.Instead(headers={"Content-Encoding": "gzip"}), method="GET")
-    says(refusal_of_network(remote(repository), package))
+    says(refusal(remote(repository), package, code=ExitCode.NETWORK))
