@@ -15,14 +15,14 @@ from h2o_pack.files import lock
 from h2o_pack.vendoring.edits import (
     FOLDER,
     Edit,
+    EditSet,
     Guard,
     apply,
     apply_all,
     edits_of,
-    guard_sources,
     read_edits,
 )
-from h2o_pack.vendoring.vendor import added_files
+from h2o_pack.vendoring.vendor import added_files, edit_sources
 from tests.bridge.trees import build_tree, tree
 from tests.messages import refused, says
 from tools.upstream import __main__ as upstream
@@ -195,11 +195,15 @@ int main() {
 GUARD = Guard("mlx-swift", ("a/*.cpp", "b/**/*.cpp"), "C", count=1, version="0.31.6")
 
 
-def shipped() -> tuple[Guard, ...]:
+def with_guards(*guards: Guard) -> EditSet:
+    return EditSet((), (), (), guards)
+
+
+def shipped() -> EditSet:
     """The guards of packages, for as many files as there are here."""
     guards = edits_of(assets.root()).applying("apple").guards
     assert [guard.count for guard in guards] == [37, 7]
-    return tuple(replace(guard, count=2) for guard in guards)
+    return with_guards(*(replace(guard, count=2) for guard in guards))
 
 
 @pytest.fixture
@@ -228,13 +232,13 @@ def built(vendor: Path, folder: Path, *, simulator: bool) -> str:
 def test_a_simulator_has_the_backend_without_a_gpu_and_a_device_the_other(
     vendor, tmp_path, simulator, text
 ):
-    guard_sources(vendor, shipped())
+    edit_sources(vendor, shipped())
     assert built(vendor, tmp_path / "build", simulator=simulator) == text
 
 
 def test_each_changed_file_is_recorded(vendor):
     before = tree(vendor)
-    files = {file.path: file for file in guard_sources(vendor, shipped())}
+    files = {file.path: file for file in edit_sources(vendor, shipped())}
     after = tree(vendor)
     assert {name for name in before if before[name] != after[name]} == set(files)
     for name, file in files.items():
@@ -250,8 +254,8 @@ def test_files_that_upstream_added_or_took_away_are_refused_together(tmp_path):
     build_tree(tmp_path / "mlx-swift", dict.fromkeys(("b/x.cpp", "b/in/y.cpp", "c/x.cpp"), ""))
     upstream = "mlx-swift 0.31.6"
     expected = f"(mlx-swift, expected as in {upstream}). Use the sources of {upstream}."
-    guards = [GUARD, replace(GUARD, paths=("c/*.cpp",), without=("x.cpp",))]
-    assert refused(guard_sources, tmp_path, guards, code=ExitCode.VERSION).splitlines() == [
+    guards = with_guards(GUARD, replace(GUARD, paths=("c/*.cpp",), without=("x.cpp",)))
+    assert refused(edit_sources, tmp_path, guards, code=ExitCode.VERSION).splitlines() == [
         f"2 files match a/*.cpp and b/**/*.cpp instead of 1 {expected}",
         f"0 files match c/*.cpp instead of 1 {expected}",
     ]

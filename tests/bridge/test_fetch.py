@@ -35,11 +35,11 @@ NOBODY = "http://127.0.0.1:9"  # the port for discarding, where nobody listens
 
 
 def sources(cache: Path, mirror: str, said: list[str] | None = None) -> dict[str, str]:
-    """Fetch, and return the files; `said` collects what was told as done."""
+    """Fetch, and return the files; `said` collects what was done for each repository."""
 
     def say(text: str, *, done: bool = False) -> None:
         if done and said is not None:
-            said.append(text)
+            said.append(text.partition(": ")[2])
 
     with fetched(cache, mirror, say) as (folder, _commits):
         return {path: text for path, text in tree(folder).items() if not path.startswith(".")}
@@ -126,7 +126,7 @@ def test_a_second_run_needs_no_network(repositories, server, cache):
     assert sources(cache, server.url, lines) == ALL
     assert len(server.requests) == count
     assert sources(cache, NOBODY) == ALL
-    assert [line.partition(": ")[2] for line in lines] == ["already downloaded"] * 3
+    assert lines == ["already downloaded"] * 3
 
 
 def test_a_malformed_object_is_refused(repositories, cache):
@@ -149,9 +149,7 @@ def test_a_repository_without_the_commit_is_fetched_again(repositories, cache):
     repository.mkdir()
     lines: list[str] = []
     assert sources(cache, repositories.url, lines) == ALL
-    assert [line.partition(": ")[2] for line in lines] == ["already downloaded"] * 2 + [
-        "fetched"
-    ]
+    assert lines == ["already downloaded", "already downloaded", "fetched"]
     assert sources(cache, NOBODY) == ALL
 
 
@@ -256,11 +254,7 @@ def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     until(lambda: not running(str(cache)))  # git goes on after a kill, and has its folder open
     lines: list[str] = []
     assert sources(cache, server.url, lines) == ALL
-    assert [line.partition(": ")[2] for line in lines] == [
-        "already downloaded",
-        "fetched",
-        "fetched",
-    ]
+    assert lines == ["already downloaded", "fetched", "fetched"]
     assert unfinished(cache) == []
 
 

@@ -11,7 +11,7 @@ from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin
 from h2o_pack.vendoring.vendor import vendor
 from h2o_pack.verify.check import verify
-from tests.bridge.repositories import commit, edits_tree, git
+from tests.bridge.repositories import PLACES, commit, edits_tree, git
 from tests.bridge.trees import build_tree, names, tree
 from tests.messages import refused, says
 
@@ -291,18 +291,9 @@ def test_folders_without_git_need_no_git(package, upstream, tmp_path, monkeypatc
 
 def clones(repositories, folder: Path) -> Path:
     """Clone the repositories as somebody does by hand."""
-    for name, place in (
-        ("mlx-swift", "mlx-swift"),
-        ("mlx", "mlx-swift/Source/mlx"),
-        ("mlx-swift-lm", "mlx-swift-lm"),
-    ):
-        git(
-            folder.parent,
-            "clone",
-            "-q",
-            f"{repositories.url}/owner/{name}",
-            f"{folder / place}",
-        )
+    for name in ("mlx-swift", "mlx", "mlx-swift-lm"):
+        source, place = f"{repositories.url}/owner/{name}", PLACES.get(name, name)
+        git(folder.parent, "clone", "-q", source, str(folder / place))
     return folder
 
 

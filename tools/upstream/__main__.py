@@ -15,18 +15,18 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
 from itertools import product
 from pathlib import Path
 
 from h2o_pack import assets
-from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
 from h2o_pack.files.toml import read_rows
 from h2o_pack.vendoring.edits import FOLDER as EDITS_FOLDER
-from h2o_pack.vendoring.edits import EditSet, Guard, apply_all, edits_of, guarded_files
+from h2o_pack.vendoring.edits import Edit, EditSet, Guard, apply_all, edits_of, guarded_files
 from h2o_py.families import UNFIT, WITHOUT_SCORES
 from tools.upstream.declared import NAME, drifted_licenses, undeclared
 
@@ -115,9 +115,10 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
             CheckedPackage(name, str(folder), "", counts[name])
             for name, folder in there.items()
         ]
-        for (name, file), its in edits.by_file().items():
-            if name in there:
-                drifted += lost_edits(there[name] / file, its)
+        for case in CASES:
+            for (name, file), file_edits in edits.applying(*case).by_file().items():
+                if name in there:
+                    drifted += lost_edits(there[name] / file, file_edits)
         drifted += undeclared_uses(upstream, edits)
         drifted += other_licenses(upstream, edits, version)
         for guard in edits.guards:
@@ -210,16 +211,15 @@ def other_licenses(upstream: Path, edits: EditSet, version: str) -> Iterator[Dri
                 yield Drift(str(path), expected, message, "acknowledgements")
 
 
-def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
-    """Yield the anchors of a file's edits that do not match as expected, in any of CASES."""
+def lost_edits(path: Path, edits: Sequence[Edit]) -> Iterator[Drift]:
+    """Yield the anchors of a file's edits that do not match as expected."""
     text = path.read_text("utf-8") if path.is_file() else ""
-    problems = Problems()
-    for case in CASES:
-        with problems.caught():
-            apply_all(text, edits.applying(*case).edits)
-    expected = f"the text of {edits.edits[0].package} {edits.edits[0].version}"
-    for lost in (error for problem in problems.found for error in problem.errors):
-        yield Drift(str(path), expected, lost.what, EDITS_FOLDER)
+    expected = f"the text of {edits[0].package} {edits[0].version}"
+    try:
+        apply_all(text, edits)
+    except UserError as error:
+        for lost in error.errors:
+            yield Drift(str(path), expected, lost.what, EDITS_FOLDER)
 
 
 def lost_files(folder: Path, guard: Guard) -> Iterator[Drift]:
@@ -227,7 +227,8 @@ def lost_files(folder: Path, guard: Guard) -> Iterator[Drift]:
     try:
         guarded_files(folder, guard)
     except UserError as error:
-        yield Drift(str(folder), f"the files of {guard.expected}", str(error), EDITS_FOLDER)
+        expected = f"the files of {guard.package} {guard.version}"
+        yield Drift(str(folder), expected, str(error), EDITS_FOLDER)
 
 
 LISTED = frozenset({*UNFIT, *WITHOUT_SCORES, "deepseek_v32.Indexer"})

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from h2o_pack.doctor.machine import Surroundings
+from h2o_pack.doctor.machine import Surroundings, as_version
 from h2o_pack.errors import usage_error
 from h2o_pack.facts import identity
 from h2o_pack.files.text import read_file
@@ -23,7 +23,7 @@ NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 def version(text: str) -> Version:
     """Return "602.0.0-beta" as (602, 0, 0); () without a number."""
     match = NUMBERS.match(text.removeprefix("v"))
-    return tuple(int(part[:9]) for part in match[0].split(".")) if match else ()
+    return as_version(match[0]) if match else ()
 
 
 @dataclass(frozen=True)

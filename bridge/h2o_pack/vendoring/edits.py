@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from h2o_pack.errors import CombinedError, Problems, version_error
+from h2o_pack.errors import CombinedError, Problems, UserError, version_error
 from h2o_pack.facts import pins, version_name
-from h2o_pack.files import lock
 from h2o_pack.files.toml import load, rows_of
 
 FOLDER = "swift_templates/upstream"
@@ -99,10 +98,12 @@ class Guard:
     only: str = ""
     version: str = ""
 
-    @property
-    def expected(self) -> str:
-        """The package and version whose sources have the files."""
-        return f"{self.package} {self.version}"
+    def around(self, text: str) -> str:
+        """Return a file's text with the guard around it."""
+        return f"{GUARD}#if {self.condition}\n{text.rstrip()}\n#endif\n"
+
+
+Part = TypeVar("Part", Edit, Guard)
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,12 @@ class EditSet:
     files: tuple[AddedFile, ...]
     guards: tuple[Guard, ...] = ()
 
-    def by_file(self) -> dict[tuple[str, str], EditSet]:
+    def by_file(self) -> dict[tuple[str, str], list[Edit]]:
         """Return the edits of each file, by its package and path."""
-        files = sorted({(edit.package, edit.file) for edit in self.edits})
-        return {
-            file: EditSet((), tuple(e for e in self.edits if (e.package, e.file) == file), ())
-            for file in files
-        }
+        files: dict[tuple[str, str], list[Edit]] = {}
+        for edit in self.edits:
+            files.setdefault((edit.package, edit.file), []).append(edit)
+        return dict(sorted(files.items()))
 
     def applying(self, *conditions: str) -> EditSet:
         """Return the entries whose `only` is empty or one of these conditions."""
@@ -138,16 +138,16 @@ def edits_of(root: Path, version: str = "") -> EditSet:
     name = version_name(version)
     by_name = pins(name)
     common, own = (read_edits(root / path) for path in (EDITS, f"{FOLDER}/{name}/edits.toml"))
-    edits = (
-        replace(edit, version=by_name[edit.package].version)
-        for edit in (*common.edits, *own.edits)
+
+    def of_pins(parts: Iterable[Part]) -> tuple[Part, ...]:
+        return tuple(replace(part, version=by_name[part.package].version) for part in parts)
+
+    return EditSet(
+        common.copies + own.copies,
+        of_pins(common.edits + own.edits),
+        common.files + own.files,
+        of_pins(common.guards + own.guards),
     )
-    guards = (
-        replace(guard, version=by_name[guard.package].version)
-        for guard in (*common.guards, *own.guards)
-    )
-    copies, files = common.copies + own.copies, common.files + own.files
-    return EditSet(copies, tuple(edits), files, tuple(guards))
 
 
 def read_edits(path: Path) -> EditSet:
@@ -184,13 +184,8 @@ def apply(text: str, edit: Edit) -> str:
         if not re.search(edit.anchor, rest, re.MULTILINE):
             return text
     if len(matches) != edit.count:
-        expected = f"{edit.package} {edit.version}"
-        raise version_error(
-            f"the pattern {edit.anchor!r} of an edit matches {len(matches)} times instead of "
-            f"{edit.count}",
-            f"Use the sources of {expected}.",
-            where=f"{edit.package}/{edit.file}, expected as in {expected}",
-        )
+        what = f"the pattern {edit.anchor!r} of an edit matches {len(matches)} times"
+        raise drifted(edit, what, f"{edit.package}/{edit.file}")
     for match in reversed(matches):
         start, end = span(text, match, edit.where)
         if edit.where == "after" and text.startswith(edit.insert, end):
@@ -213,24 +208,6 @@ def span(text: str, match: re.Match[str], where: Place) -> tuple[int, int]:
     return end, end
 
 
-def guard_sources(vendor_folder: Path, guards: Iterable[Guard]) -> tuple[lock.EditedFile, ...]:
-    """Put each guard around its files; UserError for all guards with unexpected files."""
-    edited = []
-    problems = Problems()
-    for guard in guards:
-        with problems.caught():
-            for path in guarded_files(vendor_folder / guard.package, guard):
-                before = path.read_text("utf-8")
-                after = f"{GUARD}#if {guard.condition}\n{before.rstrip()}\n#endif\n"
-                path.write_text(after, "utf-8")
-                name = path.relative_to(vendor_folder).as_posix()
-                digests = (lock.sha256(text.encode()) for text in (before, after))
-                edited.append(lock.EditedFile(name, *digests))
-    if problems.found:
-        raise CombinedError(problems.found)
-    return tuple(edited)
-
-
 def guarded_files(folder: Path, guard: Guard) -> list[Path]:
     """Return a guard's files in the folder of its package.
 
@@ -244,9 +221,16 @@ def guarded_files(folder: Path, guard: Guard) -> list[Path]:
         if path.name not in guard.without
     ]
     if len(files) != guard.count:
-        raise version_error(
-            f"{len(files)} files match {' and '.join(guard.paths)} instead of {guard.count}",
-            f"Use the sources of {guard.expected}.",
-            where=f"{guard.package}, expected as in {guard.expected}",
-        )
+        what = f"{len(files)} files match {' and '.join(guard.paths)}"
+        raise drifted(guard, what, guard.package)
     return files
+
+
+def drifted(part: Edit | Guard, what: str, where: str) -> UserError:
+    """Make the error for sources in which `part` has another `count` than it needs."""
+    expected = f"{part.package} {part.version}"
+    return version_error(
+        f"{what} instead of {part.count}",
+        f"Use the sources of {expected}.",
+        where=f"{where}, expected as in {expected}",
+    )

@@ -35,7 +35,13 @@ from h2o_pack.progress import ProgressReporter, silent
 REF = "refs/heads/pinned"
 FETCH_LIMIT = 1800.0
 LOCAL_LIMIT = 300.0
-ALWAYS = {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never", "LC_ALL": "C"}
+ALWAYS = {
+    # Other protocols, such as ext::, start programs.
+    "GIT_ALLOW_PROTOCOL": "https:ssh:file:http",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GCM_INTERACTIVE": "never",
+    "LC_ALL": "C",
+}
 NO_SETTINGS = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -50,15 +56,11 @@ OF_A_REPOSITORY = frozenset(
         *("GIT_PREFIX", "GIT_GRAFT_FILE", "GIT_QUARANTINE_PATH", "GIT_REPLACE_REF_BASE"),
     )
 )
-PROTOCOLS = ("https", "ssh", "file", "http")
 SETTINGS = (
     *("-c", f"core.hooksPath={os.devnull}"),
     *("-c", f"core.attributesFile={os.devnull}"),
     *("-c", "core.fsmonitor=false"),
     *("-c", "gc.auto=0"),
-    # Other protocols, such as ext::, start programs.
-    *("-c", "protocol.allow=never"),
-    *(part for name in PROTOCOLS for part in ("-c", f"protocol.{name}.allow=always")),
     *("-c", "maintenance.auto=false"),
 )
 FETCH = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")

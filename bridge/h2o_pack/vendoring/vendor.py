@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,7 @@ from h2o_pack.vendoring.edits import (
     EditSet,
     apply_all,
     edits_of,
-    guard_sources,
+    guarded_files,
 )
 from h2o_pack.vendoring.fetch import Origin, checked, checked_out
 
@@ -154,7 +154,7 @@ def vendor(
             say("copying and editing the sources")
             with write.replacing(target, kept_of_vendor) as staging:
                 copy_sources(folder, staging, edits, all_pins)
-                edited = edit_sources(staging, edits) + guard_sources(staging, edits.guards)
+                edited = edit_sources(staging, edits)
                 add_files(assets.root(), staging, edits.files)
                 refuse_floating(staging, () if offline else shared)
                 contents = write_manifest(staging)
@@ -219,20 +219,27 @@ def unwanted(copy: CopiedPath, folder: str, names: list[str]) -> set[str]:
 
 
 def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, ...]:
-    """Apply the edits, file by file; return each file's sha256 before and after.
+    """Apply edits and guards, file by file; return each file's sha256 before and after.
 
-    Raises UserError for all anchors that do not match as expected, together.
+    Raises UserError for all anchors and files that are not as expected, together.
     """
     edited = []
     problems = Problems()
-    for (package, name), file_edits in edits.by_file().items():
-        path = vendor_folder / package / name
+
+    def change(path: Path, changed: Callable[[str], str]) -> None:
         before = path.read_bytes() if path.is_file() else b""
+        after = changed(before.decode()).encode()
+        path.write_bytes(after)
+        name = path.relative_to(vendor_folder).as_posix()
+        edited.append(lock.EditedFile(name, lock.sha256(before), lock.sha256(after)))
+
+    for (package, file), file_edits in edits.by_file().items():
         with problems.caught():
-            after = apply_all(before.decode(), file_edits.edits).encode()
-            path.write_bytes(after)
-            digests = (lock.sha256(before), lock.sha256(after))
-            edited.append(lock.EditedFile(f"{package}/{name}", *digests))
+            change(vendor_folder / package / file, partial(apply_all, edits=file_edits))
+    for guard in edits.guards:
+        with problems.caught():
+            for path in guarded_files(vendor_folder / guard.package, guard):
+                change(path, guard.around)
     if problems.found:
         raise CombinedError(problems.found)
     return tuple(edited)
