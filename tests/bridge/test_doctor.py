@@ -11,7 +11,7 @@ from huggingface_hub import constants
 
 from h2o_pack.doctor import checks as doctor
 from h2o_pack.doctor.finding import Finding, ok
-from h2o_pack.doctor.machine import Surroundings, as_version, older, version_in
+from h2o_pack.doctor.machine import Surroundings, ToolResult, as_version, too_old
 from h2o_pack.errors import ExitCode
 from h2o_pack.results import to_json
 from h2o_py._pins import VERSIONS
@@ -329,9 +329,13 @@ def test_the_command_exits_with_5_only_where_ios_is_blocked(run, tmp_path, monke
     ("text", "version"),
     [("Xcode 26.1", (26, 1)), ("26", (26,)), ("v1.2.3-beta", (1, 2, 3)), ("none", None)],
 )
-def test_versions_are_read_and_compared_as_numbers(text, version):
-    assert version_in(text) == version
+def test_versions_are_read_as_numbers(text, version):
+    assert ToolResult(0, text).version() == version
+    assert ToolResult(1, text).version() is None
+
+
+def test_versions_are_compared_as_numbers():
     assert as_version("16.10") > as_version("16.9")
-    assert not older((16,), "16.0")
-    assert older((16, 2, 9), "16.3")
     assert as_version("9" * 5000)[0] == int("9" * 9)
+    assert not too_old((17,), "ios-sdk")
+    assert too_old((16, 9, 9), "ios-sdk") == "16.9.9 is older than 17.0"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import threading
 import time
@@ -16,12 +15,10 @@ from urllib.parse import urlsplit
 from h2o_pack.doctor.finding import Checkup, Finding, not_applicable, ok, problem, warning
 from h2o_pack.doctor.machine import (
     Surroundings,
-    as_version,
     needed,
     not_understood,
-    older,
     shown,
-    version_in,
+    too_old,
 )
 from h2o_pack.errors import GET_SWIFT, UserError, in_one_line
 from h2o_py._pins import VERSIONS
@@ -31,10 +28,9 @@ IMPORT = "from h2o_py._compiled import ext; print(ext.instruction_set())"
 
 def python(machine: Surroundings) -> Finding:
     """Check the version of Python."""
-    name, least = "Python", needed("python")
-    if older(machine.python, least):
-        what = f"{shown(machine.python)} is older than {least}"
-        return problem(name, what, f"Install Python {least} or newer.", blocks=True)
+    name = "Python"
+    if old := too_old(machine.python, "python"):
+        return problem(name, old, f"Install Python {needed('python')} or newer.", blocks=True)
     return ok(name, shown(machine.python))
 
 
@@ -73,18 +69,21 @@ SELECT = "sudo xcode-select -s /Applications/Xcode.app"
 GET_XCODE = "Install Xcode from the App Store, open it once, then run: " + SELECT
 TOOLCHAIN = "xcodebuild -downloadComponent MetalToolchain"
 PLATFORM = "xcodebuild -downloadPlatform iOS"
+UPDATE_XCODE = "Update Xcode in the App Store."
+NOT_ACCEPTED = "Xcode's license is not accepted"
+ACCEPT = "Run: sudo xcodebuild -license accept"
 
 
 def macos(machine: Surroundings) -> Finding:
     """Check for Apple silicon and the version of macOS that MLX needs."""
-    name, least = "macOS", needed("macos")
+    name = "macOS"
     result = machine.run("sw_vers", "-productVersion")
-    if result is None or result.code != 0 or (release := version_in(result.output)) is None:
+    if result is None or (release := result.version()) is None:
         why = result.line if result else "sw_vers is missing"
         return problem(name, f"the version is unknown: {why}", "Add /usr/bin to PATH.")
-    if older(release, least):
-        what = f"{shown(release)} is older than {least}, which MLX needs"
-        return problem(name, what, f"Update to macOS {least} or newer.")
+    if old := too_old(release, "macos"):
+        update = f"Update to macOS {needed('macos')} or newer."
+        return problem(name, f"{old}, which MLX needs", update)
     if machine.processor == "arm64":
         return ok(name, f"{shown(release)} on Apple silicon")
     silicon = machine.run("sysctl", "-n", "hw.optional.arm64")
@@ -111,20 +110,18 @@ def xcode(machine: Surroundings) -> Finding:
 
 def selected_xcode(machine: Surroundings, folder: str) -> Finding:
     """Check that the Xcode in a folder is ready and new enough."""
-    name, least = "Xcode", needed("xcode")
+    name = "Xcode"
     result = machine.run("xcodebuild", "-version")
     if result is None:
         return problem(name, f"xcodebuild is missing ({folder})", GET_XCODE)
     if "license" in result.output.lower():
-        remedy = "Run: sudo xcodebuild -license accept"
-        return problem(name, "Xcode's license is not accepted", remedy)
-    release = version_in(result.output) if result.output.startswith("Xcode") else None
-    if result.code != 0 or release is None:
+        return problem(name, NOT_ACCEPTED, ACCEPT)
+    release = result.version("Xcode ")
+    if release is None:
         return not_understood(name, result, "Run: xcodebuild -runFirstLaunch")
-    if older(release, least):
-        swift = needed("swift")
-        what = f"{shown(release)} is older than {least}: generated packages need Swift {swift}"
-        return problem(name, what, "Update Xcode in the App Store.")
+    if old := too_old(release, "xcode"):
+        what = f"{old}: generated packages need Swift {needed('swift')}"
+        return problem(name, what, UPDATE_XCODE)
     return ok(name, f"{shown(release)} in {folder}")
 
 
@@ -146,31 +143,28 @@ def metal(machine: Surroundings) -> Finding:
 
 def ios_sdk(machine: Surroundings) -> Finding:
     """Check for the SDK with which an app for the phone is built."""
-    name, update = "iOS SDK", "Update Xcode in the App Store."
+    name = "iOS SDK"
     result = machine.run("xcrun", "--sdk", "iphoneos", "--show-sdk-version")
     if result is None:
         return problem(name, "xcrun is missing", GET_XCODE)
     if result.code is not None and result.code != 0:
         return problem(name, result.line, f"Run: {PLATFORM}")
-    version = version_in(result.output) if result.code == 0 else None
+    version = result.version()
     if version is None:
         return not_understood(name, result, f"Run: {PLATFORM}")
-    old = "{}, for which packages are built"
-    return compared(name, version, needed("ios-sdk"), problem, old, update)
+    why = ", for which packages are built"
+    return compared(name, version, "ios-sdk", problem, why, UPDATE_XCODE)
 
 
-SWIFT = re.compile(r"Swift version (\d+(?:\.\d+)*)")
-GIT = re.compile(r"git version (\d+(?:\.\d+)*)")
-CLANG = re.compile(r"clang version (\d+(?:\.\d+)*)")
 Grade = Callable[[str, str, str], Finding]
 
 
 def compared(
-    name: str, version: tuple[int, ...], least: str, grade: Grade, old: str, update: str
+    name: str, version: tuple[int, ...], tool: str, grade: Grade, why: str, update: str
 ) -> Finding:
-    """Return whether a version is new enough; {} in `old` is "VERSION is older than LEAST"."""
-    if older(version, least):
-        return grade(name, old.format(f"{shown(version)} is older than {least}"), update)
+    """Return whether a tool is new enough; `why` ends the sentence that says it is too old."""
+    if old := too_old(version, tool):
+        return grade(name, f"{old}{why}", update)
     return ok(name, shown(version))
 
 
@@ -183,12 +177,11 @@ def swift(machine: Surroundings) -> Finding:
     if result is None:
         what = "missing: `h2o-pack parity` cannot run the package's tests"
         return grade(name, what, get)
-    match = SWIFT.search(result.output)
-    if result.code != 0 or match is None:
+    version = result.version("Swift version ")
+    if version is None:
         return not_understood(name, result, get)
     update = get.replace("Install", "Update", 1)
-    old = "{}, which generated packages need"
-    return compared(name, as_version(match[1]), needed("swift"), grade, old, update)
+    return compared(name, version, "swift", grade, ", which generated packages need", update)
 
 
 def git(machine: Surroundings) -> Finding:
@@ -204,13 +197,12 @@ def git(machine: Surroundings) -> Finding:
             f"Run: {install}; or give `h2o-pack vendor --upstream` a folder with clones.",
         )
     if "license" in result.output.lower() and machine.is_mac:
-        remedy = "Run: sudo xcodebuild -license accept"
-        return problem(name, "Xcode's license is not accepted", remedy)
-    match = GIT.search(result.output)
-    if result.code != 0 or match is None:
+        return problem(name, NOT_ACCEPTED, ACCEPT)
+    version = result.version("git version ")
+    if version is None:
         return not_understood(name, result, f"Run: {install}")
-    old, update = "{}: may be unable to fetch commits by their id", f"Update it: {install}"
-    return compared(name, as_version(match[1]), needed("git"), warning, old, update)
+    why = ": may be unable to fetch commits by their id"
+    return compared(name, version, "git", warning, why, f"Update it: {install}")
 
 
 def clang(machine: Surroundings) -> Finding:
@@ -222,11 +214,10 @@ def clang(machine: Surroundings) -> Finding:
         return warning(name, f"clang++ is missing {use}", get)
     if result.code == 0 and "Apple clang" in result.output:
         return ok(name, result.line)
-    match = CLANG.search(result.output)
-    if result.code != 0 or match is None:
+    version = result.version("clang version ")
+    if version is None:
         return not_understood(name, result, get)
-    version = as_version(match[1])
-    return compared(name, version, needed("clang"), warning, f"{{}} {use}", get)
+    return compared(name, version, "clang", warning, f" {use}", get)
 
 
 GB = 10**9

@@ -39,6 +39,11 @@ class ToolResult:
         best = best_lines[0] if best_lines else "printed nothing"
         return "".join(x if x.isprintable() else "?" for x in best)[:SHOWN]
 
+    def version(self, label: str = "") -> tuple[int, ...] | None:
+        """Return the first version printed after `label`; None if the tool failed."""
+        match = re.search(rf"{label}(\d+(?:\.\d+)+|\b\d+\b)", self.output)
+        return as_version(match[1]) if match and self.code == 0 else None
+
 
 def run_tool(
     command: Sequence[str],
@@ -85,9 +90,6 @@ def read(process: subprocess.Popen[bytes], deadline: float, most: int) -> tuple[
             break
         output += chunk
     return output, True
-
-
-VERSION = re.compile(r"\d+(?:\.\d+)+|\b\d+\b")
 
 
 SHIMS = {"git", "swift", "clang++", "xcrun", "xcodebuild"}
@@ -142,12 +144,6 @@ class Surroundings:
             return ToolResult(-1, f"cannot be run: {error.strerror or error}")
 
 
-def version_in(text: str) -> tuple[int, ...] | None:
-    """Return the first version number in a text, or None."""
-    match = VERSION.search(text)
-    return None if match is None else as_version(match[0])
-
-
 def as_version(text: str) -> tuple[int, ...]:
     """Return "16.3" as (16, 3)."""
     return tuple(int(part[:9]) for part in text.split("."))
@@ -158,16 +154,17 @@ def shown(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def older(version: tuple[int, ...], minimum: str) -> bool:
-    """Whether a version is older than another; "16" is not older than "16.0"."""
-    least = as_version(minimum)
-    width = max(len(version), len(least))
-    return version + (0,) * (width - len(version)) < least + (0,) * (width - len(least))
-
-
-def needed(name: str) -> str:
+def needed(tool: str) -> str:
     """Return the oldest supported version of a tool, from facts/requirements.toml."""
-    return requirements()[name].version
+    return requirements()[tool].version
+
+
+def too_old(version: tuple[int, ...], tool: str) -> str:
+    """Say that a version is older than the tool's oldest supported one; "" if it is not."""
+    least = as_version(needed(tool))
+    missing_zeros = (0,) * (len(least) - len(version))  # 16 is not older than 16.0
+    old = version + missing_zeros < least
+    return f"{shown(version)} is older than {needed(tool)}" if old else ""
 
 
 def not_understood(name: str, result: ToolResult, remedy: str) -> Finding:

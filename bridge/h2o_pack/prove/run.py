@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from h2o_pack import __version__
-from h2o_pack.doctor.machine import Surroundings, shown, version_in
+from h2o_pack.doctor.machine import Surroundings, shown
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
@@ -259,7 +259,7 @@ def versions() -> dict[str, str]:
     found_versions |= {name: metadata.version(name) for name in VERSIONS}
     for name, command in TOOLS.items():
         result = here.run(*command)
-        version = version_in(result.output) if result is not None and result.code == 0 else None
+        version = result.version() if result is not None else None
         if version is not None:
             found_versions[name] = shown(version)
     return found_versions
