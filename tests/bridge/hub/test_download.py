@@ -40,7 +40,6 @@ def repository(hub, monkeypatch):
 
 @pytest.fixture
 def package(tmp_path):
-    (tmp_path / "package").mkdir()
     return tmp_path / "package"
 
 
@@ -111,7 +110,6 @@ def test_a_later_run_continues_where_an_earlier_one_gave_up(hub, repository, pac
     hub.fail(CDN, faults.Status(500), numbers=range(1, 2))
     says(refusal(remote(repository), package, code=ExitCode.NETWORK))
     assert [path.stat().st_size for path in partials(hub)] == [1000]
-    (tmp_path / "again").mkdir()
     say = Bars()
     bundle(remote(repository), tmp_path / "again", say)
     assert whole(tmp_path / "again")
@@ -138,7 +136,6 @@ def test_other_bytes_are_refused_and_nothing_of_them_stays(
     says(refusal(remote(repository), package, code=ExitCode.NETWORK))
     assert partials(hub) == []
     assert not list(hub.client.cache.rglob(HASH))
-    (tmp_path / "again").mkdir()
     bundle(remote(repository), tmp_path / "again")
     assert whole(tmp_path / "again")
 
@@ -262,9 +259,7 @@ def test_a_hub_that_is_gone_is_explained(hub, repository, package):
 def test_without_a_network_the_cache_is_enough(hub, repository, package, tmp_path, monkeypatch):
     bundle(remote(repository), package)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    (tmp_path / "again").mkdir()
     bundle(remote(repository), tmp_path / "again")
-    (tmp_path / "third").mkdir()
     second = hub.add("someone/other", FILES)
     says(refusal(remote(second), tmp_path / "third", code=ExitCode.NETWORK))
 
@@ -278,10 +273,8 @@ def test_a_damaged_copy_in_the_cache_is_refused_and_removed(
     content = bytearray(WEIGHTS)
     content[77] ^= 1
     blob.write_bytes(content if damage == "bytes" else WEIGHTS[:-1])
-    (tmp_path / "again").mkdir()
     says(refusal(remote(repository), tmp_path / "again"))
     assert not blob.exists()
-    (tmp_path / "third").mkdir()
     bundle(remote(repository), tmp_path / "third")
     assert whole(tmp_path / "third")
 
@@ -308,7 +301,6 @@ def test_a_second_download_of_a_blob_waits_for_the_first(hub, repository, tmp_pa
     reporters = [Bars(), Bars()]
     threads = []
     for folder, say in zip(folders, reporters, strict=True):
-        folder.mkdir()
         arguments = (remote(repository), folder, say)
         threads.append(threading.Thread(target=bundle, args=arguments))
     threads[0].start()
