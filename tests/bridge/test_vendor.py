@@ -11,7 +11,7 @@ from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin
 from h2o_pack.vendoring.vendor import vendor
 from h2o_pack.verify.check import verify
-from tests.bridge.repositories import PLACES, commit, edits_tree, git
+from tests.bridge.repositories import ALL, PLACES, commit, edits_tree, git
 from tests.bridge.trees import build_tree, names, tree
 from tests.messages import refused, says
 
@@ -81,15 +81,11 @@ replacement = 'path: "../mlx-swift"'
 """
 
 UPSTREAM = {
-    "mlx-swift/Package.swift": "gpu\ncpu\n",
-    "mlx-swift/Source/all.h": '#include "fast.h"\n',
+    **ALL,
     "mlx-swift/Source/deep/x.cpp": "int x;\n",
     "mlx-swift/Source/deep/gpu/x.cu": "not needed\n",
-    "mlx-swift/Source/deep/gpu/needed.h": "int needed;\n",
     "mlx-swift/Source/README.md": "not needed\n",
-    "mlx-swift/Source/kernel.h": "score;\n",
     "mlx-swift/Tests/t.swift": "not needed\n",
-    "mlx-swift-lm/Package.swift": 'dependency(url: "https://github.com/x")\n',
     "swift-jinja/Package.swift": "jinja\n",
     "swift-numerics/Package.swift": "numerics\n",
 }
@@ -131,6 +127,7 @@ def test_only_what_building_needs_is_copied_and_edited(package, upstream):
         "mlx-swift/Source/h2o/a.cpp": "int a;\n",
         "mlx-swift/Source/h2o/b.cpp": "int b;\n",
         "mlx-swift/Source/kernel.h": "score;\nstore;\n",
+        "mlx-swift/Source/mlx/array.h": "int array;\n",
         "mlx-swift-lm/Package.swift": 'dependency(path: "../mlx-swift")\n',
     }
     assert tree(upstream) == UPSTREAM

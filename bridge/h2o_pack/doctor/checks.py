@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from h2o_pack.doctor.finding import Checkup, Finding, not_applicable, ok, problem, warning
+from h2o_pack.doctor.finding import Checkup, Finding, ok, problem, warning
 from h2o_pack.doctor.machine import (
     Surroundings,
     needed,
@@ -360,7 +360,7 @@ Check = Callable[[Surroundings], Finding]
 
 def on_a_mac(name: str, check: Check) -> Check:
     """Return a check that is "not applicable" on systems other than macOS."""
-    elsewhere = not_applicable(name, "needs a Mac")
+    elsewhere = Finding(name, "not applicable", "needs a Mac")
     return lambda machine: check(machine) if machine.is_mac else elsewhere
 
 

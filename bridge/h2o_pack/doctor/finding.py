@@ -65,11 +65,6 @@ def problem(name: str, what: str, remedy: str, *, blocks: bool = False) -> Findi
     return Finding(name, "problem", what, remedy, blocks)
 
 
-def not_applicable(name: str, what: str) -> Finding:
-    """Make a finding with status "not applicable": the check makes no sense on this machine."""
-    return Finding(name, "not applicable", what)
-
-
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red", "not applicable": "dim"}
 
 
