@@ -6,6 +6,7 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import pins
 from h2o_pack.files import lock
 from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin
@@ -257,19 +258,14 @@ def test_a_vendor_folder_of_somebody_else_is_left_alone(package, upstream):
     assert tree(package / "Vendor") == {"mine": "mine"}
 
 
-def test_a_git_checkout_of_another_commit_is_refused(package, upstream):
-    commit(upstream / "mlx-swift", {})
+@pytest.mark.parametrize("name", ["mlx-swift", "mlx"])
+def test_a_git_checkout_of_another_commit_is_refused(package, upstream, name):
+    pin = pins()[name]
+    commit(upstream / pin.place, {"x": "x"})
     message = refusal(package, upstream, ExitCode.VERSION)
-    assert message.startswith("mlx-swift is at commit ")
-    assert "instead of 0bb916c67f4b" in message
+    assert message.startswith(f"{name} is at commit ")
+    assert f"instead of {pin.commit[:12]} ({upstream / pin.place})" in message
     assert not (package / "Vendor").exists()
-
-
-def test_a_submodule_of_another_commit_is_refused(package, upstream):
-    commit(upstream / "mlx-swift/Source/Cmlx/mlx", {"x": "x"})
-    message = refusal(package, upstream, ExitCode.VERSION)
-    assert message.startswith("mlx is at commit ")
-    assert f"instead of ce45c52505c8 ({upstream}/mlx-swift/Source/Cmlx/mlx)" in message
 
 
 def test_a_clone_cannot_be_checked_without_git(package, upstream, tmp_path, monkeypatch):
