@@ -10,10 +10,10 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.bundling import bundle
-from h2o_pack.bundling.manifest import BundledFile, Manifest, write
-from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.paths import MODEL_MANIFEST
+from h2o_pack.files.write import write_files
 from h2o_pack.progress import silent
+from tests.bridge.bundling.sources import local
 from tests.hub.server import HubServer
 
 PIECE = 1 << 16
@@ -43,18 +43,11 @@ class Downloads:
     ) -> None:
         """Put files on the server, and the manifest of these or of others into the app."""
         self.files = manifest_of or files
-        package = self.place / "package"
-        shutil.rmtree(package, ignore_errors=True)
-        for path, data in self.files.items():
-            target = package / "Model" / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
-        manifest_files = tuple(
-            BundledFile(path, len(data), sha256_of(package / "Model" / path))
-            for path, data in self.files.items()
-        )
-        manifest = Manifest("me/model", manifest_files)
-        write(package, manifest)
+        folder, package = self.place / "files", self.place / "package"
+        for place in (folder, package):
+            shutil.rmtree(place, ignore_errors=True)
+        write_files(folder, self.files)
+        manifest = bundle.bundle(local(folder), package)
         bundle.add_pieces(package, manifest, silent)
         self.hub.repositories.clear()
         self.hub.add("me/model", dict(files))
