@@ -28,17 +28,18 @@ from tests.hub.faults import (
 from tests.hub.repository import Content, Repository
 from tests.hub.server import HubServer, Listener, Request
 
-RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 
 @dataclass(frozen=True)
 class Sending:
-    """`length` bytes of a content from `start`; status and headers say what they are."""
+    """`length` bytes of a content from `start`; the answer says that they are `said`."""
 
     content: Content
     status: int
     start: int
     length: int
+    said: int
     headers: dict[str, str] = field(default_factory=dict)
     ends_connection: bool = False
 
@@ -64,11 +65,9 @@ def prepare(content: Content, range_header: str, effects: Iterable[Effect]) -> S
             sending = ranged(content, f"bytes={sending.start + effect.by}-")
         elif isinstance(effect, Truncate):
             length = min(effect.to, sending.length)
-            headers = {**sending.headers, "Content-Length": str(length)}
-            sending = replace(sending, length=length, headers=headers)
+            sending = replace(sending, length=length, said=length)
         elif isinstance(effect, SayLength):
-            headers = {**sending.headers, "Content-Length": str(effect.length)}
-            sending = replace(sending, headers=headers, ends_connection=True)
+            sending = replace(sending, said=effect.length, ends_connection=True)
         elif isinstance(effect, Drop):
             length = min(effect.after, sending.length)
             sending = replace(sending, length=length, ends_connection=True)
@@ -77,28 +76,22 @@ def prepare(content: Content, range_header: str, effects: Iterable[Effect]) -> S
 
 def whole(content: Content) -> Sending:
     """Send all of a file."""
-    return Sending(
-        content, 200, 0, content.real_size, {"Content-Length": str(content.real_size)}
-    )
+    return Sending(content, 200, 0, content.real_size, content.real_size)
 
 
 def ranged(content: Content, range_header: str) -> Sending:
-    """Send the range of a header such as `bytes=100-199`, `bytes=100-` or `bytes=-8`."""
+    """Send the range of a header such as `bytes=100-199` or `bytes=100-`."""
     size = content.real_size
     match = RANGE.fullmatch(range_header)
-    if match is None or not any(match.groups()):
+    if match is None:
         return whole(content)
-    first, last = match.groups()
-    start = int(first) if first else max(size - int(last), 0)
-    end = min(int(last), size - 1) if first and last else size - 1
+    start, last = int(match[1]), match[2]
+    end = min(int(last), size - 1) if last else size - 1
     if start >= size or end < start:
-        headers = {"Content-Range": f"bytes */{size}", "Content-Length": "0"}
-        return Sending(content, 416, 0, 0, headers)
-    said = {
-        "Content-Range": f"bytes {start}-{end}/{size}",
-        "Content-Length": str(end - start + 1),
-    }
-    return Sending(content, 206, start, end - start + 1, said)
+        return Sending(content, 416, 0, 0, 0, {"Content-Range": f"bytes */{size}"})
+    length = end - start + 1
+    headers = {"Content-Range": f"bytes {start}-{end}/{size}"}
+    return Sending(content, 206, start, length, length, headers)
 
 
 def send(connection: socket.socket, sending: Sending) -> None:
@@ -114,19 +107,14 @@ HIDDEN = (401, "RepoNotFound", "Invalid username or password.")
 GATED = "Access to model {id} is restricted. You must have access to it and be authenticated."
 
 
+@dataclass(eq=False)
 class Refused(Exception):  # noqa: N818 - an answer, not a failure
     """The request gets a status and no content."""
 
-    def __init__(
-        self,
-        code: int,
-        error: str = "",
-        message: str = "",
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self.code, self.error, self.message = code, error, message
-        self.headers = headers or {}
-        super().__init__(message)
+    code: int
+    error: str = ""
+    message: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -241,7 +229,8 @@ class Handler(BaseHTTPRequestHandler):
         range_header = self.headers.get("Range", "") if self.command == "GET" else ""
         sending = prepare(content, range_header, self.effects)
         self.send_response(sending.status)
-        for name, value in {**headers, **sending.headers}.items():
+        said = {"Content-Length": str(sending.said)}
+        for name, value in {**headers, **said, **sending.headers}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

@@ -153,7 +153,7 @@ def guarded_client() -> httpx2.Client:
     return client
 
 
-set_client_factory(guarded_client)
+set_client_factory(guarded_client)  # for all of huggingface_hub in this process
 RESUME = "Run the command again; it keeps what was downloaded."
 NOT_WRITABLE = (*DISK_FULL, errno.EFBIG)
 AGAIN = "Wait a little, then run the command again; it keeps what was downloaded."
