@@ -1,11 +1,11 @@
 """Models of the hub, described by the real client without their weights."""
 
-import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants, snapshot_download
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files.paths import CACHE_VARIABLE
@@ -21,17 +21,10 @@ from tests.bridge.models.checkpoints import (
 )
 from tests.hub import faults
 from tests.hub.repository import Content, large
-from tests.hub.server import HubServer
 from tests.messages import refused, says
 
 ID = "someone/tiny"
 TOKEN = "hf_yes"  # noqa: S105
-
-
-@pytest.fixture
-def own_cache(hub: HubServer) -> Path:
-    """Return the folder where h2o-pack keeps what it fetched."""
-    return Path(os.environ[CACHE_VARIABLE])
 
 
 refusal = partial(refused, resolve, code=ExitCode.MODEL)
@@ -93,10 +86,10 @@ def test_branches_tags_and_commits_can_be_asked_for(hub):
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "x", "half"])
-def test_a_damaged_entry_of_the_cache_is_fetched_again(hub, own_cache, damage):
+def test_a_damaged_entry_of_the_cache_is_fetched_again(hub, damage):
     hub.add(ID, repository())
     first = resolve(ID)
-    (entry,) = own_cache.glob("metadata/*/*.json")
+    (entry,) = hub.client.home.glob("h2o-pack/metadata/*/*.json")
     content = entry.read_bytes()
     entry.write_bytes(content[: len(content) // 2] if damage == "half" else damage.encode())
     hub.requests.clear()
@@ -105,10 +98,10 @@ def test_a_damaged_entry_of_the_cache_is_fetched_again(hub, own_cache, damage):
     assert entry.read_bytes() == content
 
 
-def test_an_entry_of_another_model_or_an_altered_one_is_not_believed(hub, own_cache):
+def test_an_altered_entry_of_the_cache_is_not_believed(hub):
     hub.add(ID, repository())
     first = resolve(ID)
-    (entry,) = own_cache.glob("metadata/*/*.json")
+    (entry,) = hub.client.home.glob("h2o-pack/metadata/*/*.json")
     text = entry.read_text().replace('"num_hidden_layers":2', '"num_hidden_layers":3')
     assert text != entry.read_text()
     entry.write_text(text)
@@ -122,42 +115,30 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(hub, tmp_path, monkeypatc
     assert resolve(ID).weights.bytes == ALL
 
 
-def offline(monkeypatch):
-    from huggingface_hub import constants
-    from huggingface_hub.utils import close_session
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    close_session()
-
-
 def test_offline_what_was_described_before_is_known(hub, monkeypatch):
     hub.add(ID, repository())
     first = resolve(ID)
     hub.requests.clear()
-    offline(monkeypatch)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert resolve(ID) == first
     assert hub.requests == []
 
 
 def test_offline_a_model_in_the_hubs_own_cache_is_read_from_there(hub, monkeypatch):
-    from huggingface_hub import snapshot_download
-
     commit = hub.add(ID, repository()).refs["main"]
     folder = Path(snapshot_download(ID))
-    offline(monkeypatch)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     model = resolve(ID)
     assert (model.id, model.commit, model.folder) == (ID, commit, folder)
     assert model.weights.bytes == ALL
 
 
 def test_offline_an_unknown_model_is_refused_with_what_to_do(hub, monkeypatch):
-    offline(monkeypatch)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     says(refusal(ID, code=ExitCode.NETWORK))
 
 
 def test_a_downloaded_model_lies_in_its_folder_if_no_file_is_cut_short(hub):
-    from huggingface_hub import snapshot_download
-
     hub.add(ID, repository())
     folder = Path(snapshot_download(ID))
     assert resolve(ID).folder == folder

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, snapshot_download
 from huggingface_hub.hf_api import BlobLfsInfo, RepoSibling
 
 from h2o_pack.bundling.bundle import bundle
@@ -80,8 +80,6 @@ def test_the_weights_are_a_copy_of_the_hubs_blob_and_the_cache_is_the_clients_ow
     blob = hub.client.cache / "models--someone--tiny" / "blobs" / HASH
     assert blob.read_bytes() == WEIGHTS
     assert not (package / "Model/model.safetensors").samefile(blob)
-    from huggingface_hub import snapshot_download
-
     before = len(hub.requests)
     snapshot_download(ID, revision=repository.refs["main"])
     assert {request.path.split("/")[-2] for request in hub.requests[before:]} <= {"tree"}

@@ -41,8 +41,7 @@ def test_an_alias_wins_over_a_folder_of_that_name(tmp_path, monkeypatch):
     assert len(resolve("./demo").config.layers) == 2
 
 
-def test_an_alias_leads_to_the_hub(hub, tmp_path, monkeypatch):
-    monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path / "cache"))
+def test_an_alias_leads_to_the_hub(hub):
     hub.add("mlx-community/Qwen3-4B-4bit", repository())
     assert resolve("qwen3-4b-4BIT").id == "mlx-community/Qwen3-4B-4bit"
     says(refusal("Qwen3-4B-4bit@x"))
