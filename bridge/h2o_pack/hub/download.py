@@ -9,13 +9,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from filelock import FileLock
-from huggingface_hub import (
-    constants,
-    get_hf_file_metadata,
-    hf_hub_download,
-    hf_hub_url,
-    try_to_load_from_cache,
-)
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
@@ -37,15 +31,10 @@ def hub_cache() -> Path:
     return Path(constants.HF_HUB_CACHE)
 
 
-def cached(model: Model, path: str) -> Path | None:
-    """Return the path of a file at the model's commit in the cache; None if it is missing."""
-    path_in_cache = try_to_load_from_cache(model.id, path, revision=model.commit)
-    return Path(path_in_cache) if isinstance(path_in_cache, str) else None
-
-
 def missing(model: Model) -> tuple[ModelFile, ...]:
     """Return the model's files that the hub's cache lacks, without asking the hub."""
-    return tuple(file for file in model.files if cached(model, file.path) is None)
+    folder = snapshot(model)
+    return tuple(file for file in model.files if not (folder / file.path).is_file())
 
 
 def still_to_come(model: Model, absent: Sequence[ModelFile]) -> int:
