@@ -210,11 +210,10 @@ def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
 
     from h2o_pack.hub.client import COMMIT
 
-    commit = revision if COMMIT.fullmatch(revision) else ""
-    for candidate in (commit, last_commit(hub_id, revision)):
-        contents = load_contents(hub_id, candidate) if candidate else None
-        if contents is not None:
-            return contents
+    commit = revision if COMMIT.fullmatch(revision) else last_commit(hub_id, revision)
+    contents = load_contents(hub_id, commit) if commit else None
+    if contents is not None:
+        return contents
     config = try_to_load_from_cache(hub_id, CONFIG, revision=revision)
     return Path(config).parent if isinstance(config, str) else None
 
