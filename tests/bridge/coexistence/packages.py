@@ -67,9 +67,9 @@ def source(name: str, *imports: str) -> str:
     return "".join(f"import {module}\n" for module in imports) + f"public let name{name} = 1\n"
 
 
-def library(name: str, *modules: str, tools: str = "6.0") -> dict[str, str]:
+def library(name: str, *modules: str) -> dict[str, str]:
     """Return the files of a package without dependencies."""
-    text = manifest(name, {m: [m] for m in modules}, (), [target(m) for m in modules], tools)
+    text = manifest(name, {m: [m] for m in modules}, (), [target(m) for m in modules])
     return {"Package.swift": text, "LICENSE.txt": ""} | {
         f"Sources/{m}/{m}.swift": source(m) for m in modules
     }
@@ -224,16 +224,8 @@ PARSERS = (product("Jinja", "swift-jinja"), product("yyjson", "yyjson"))
 
 
 def swift_tokenizers() -> dict[str, str]:
-    client = url("huggingface/swift-huggingface.git", 'from: "0.7.0"')
-    tests = [target(name, '"Tokenizers"', kind="testTarget") for name in ("Benchmarks", "T")]
+    """Return the files that packages copy; their manifest is one of h2o-pack's own."""
     return {
-        "Package.swift": manifest(
-            "swift-tokenizers",
-            {"Tokenizers": ["Tokenizers"]},
-            [JINJA, YYJSON, client],
-            [target("Tokenizers", *PARSERS), *tests],
-            "5.9",
-        ).replace('name: "Tokenizers",\n            targets', 'name: "Tokenizers", targets'),
         "LICENSE": "",
         "Sources/Tokenizers/Tokenizers.swift": source("Tokenizers", "Jinja", "yyjson"),
     }
