@@ -82,16 +82,12 @@ class VendorManifest:
 
     files: dict[str, str]
 
-    def to_json(self) -> str:
-        """Write the manifest as the text of its file."""
-        return json.dumps({"format": lock.FORMAT, "files": self.files}, indent=0) + "\n"
-
 
 def write_manifest(folder: Path) -> str:
     """Write the manifest of a folder that becomes Vendor; return the manifest's sha256."""
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
     files = {path.relative_to(folder).as_posix(): sha256_of(path) for path in paths}
-    text = VendorManifest(files).to_json()
+    text = json.dumps({"format": lock.FORMAT, "files": files}, indent=0) + "\n"
     (folder / VENDOR_MANIFEST).write_text(text, encoding="utf-8", newline="\n")
     return lock.sha256(text.encode())
 
