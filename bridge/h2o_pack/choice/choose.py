@@ -27,7 +27,7 @@ from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.device_fit import TIGHT, devices_of_each, holders, plan_result, planned_model
-from h2o_pack.plan.speed import estimate, floor, recall_plan, with_recalls
+from h2o_pack.plan.speed import estimate, floor
 from h2o_pack.plan.workload import ROWS, Workload, largest, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
@@ -103,7 +103,7 @@ class CacheFit:
 
 def fit(workload: Workload, devices: tuple[Device, ...]) -> CacheFit:
     """Compare a plan with the limits of devices; all limits must be known."""
-    needed = {device: workload.on(device).plan(device.backend).total for device in devices}
+    needed = {device: workload.plan(device.backend).total for device in devices}
     limits = {device: limit_of(device) for device in devices}
     shares = {device: (limits[device] - needed[device]) / limits[device] for device in devices}
     speeds = {device: sustained(workload, device) for device in devices}
@@ -120,8 +120,7 @@ def fit(workload: Workload, devices: tuple[Device, ...]) -> CacheFit:
 
 def sustained(workload: Workload, device: Device) -> float | None:
     """Return the least tokens per second after ten minutes; None if unknown."""
-    speed = estimate(workload.model, workload.plan(device.backend), device)
-    speed = with_recalls(speed, recall_plan(workload), device)
+    speed = estimate(workload, device)
     return None if speed is None else floor(speed)
 
 
@@ -359,7 +358,7 @@ def chosen_plan(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) ->
     [model], [choice] = chosen.spec.models, chosen.choices.values()
     workload = workload_of(find_model(model, say, stated=True), model.cache)
     catalogue = device_catalogue(spec.devices.file)
-    plan = plan_result([planned_model(workload, devices, catalogue, model_catalogue())])
+    plan = plan_result([planned_model(workload, devices, catalogue)])
     return ChosenPlan(models=plan.models, loaded=plan.loaded, size=plan.size, choice=choice)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,8 +15,8 @@ from rich.table import Table
 from h2o_pack.errors import ExitCode, Problems, nearest, usage_error
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.toml import Blame, read_tables
-from h2o_pack.memory.queue import backends
-from h2o_pack.models.catalogue import config_folder
+from h2o_pack.memory.run import backends
+from h2o_pack.models.catalogue import users_file
 from h2o_pack.results import Result, doc
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import DevicesSpec
@@ -104,55 +103,6 @@ class DevicesFile:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A constant of the speed estimate."""
-
-    name: str
-    value: float
-    what: str
-    source: str
-    kind: str
-
-
-@dataclass(frozen=True)
-class PublishedSpeed:
-    """A published speed of generation with a model on a device."""
-
-    model: Annotated[str, doc("Model of the catalogue.")]
-    identifier: Annotated[str, doc("The device.")]
-    tokens_per_second: Annotated[float, doc("Published speed.")]
-    source: Annotated[str, doc("Source of the number.")]
-    kind: Annotated[str, doc("How the number is known.")]
-
-
-@dataclass(frozen=True)
-class MeasuredMargin:
-    """The margin that a device needed; it replaces the margin of the device's backend."""
-
-    identifier: Annotated[str, doc("The device.")]
-    margin: Annotated[
-        float,
-        Meta(ge=0),
-        doc(
-            "Measured margin as a share of the modelled "
-            "bytes; 0 if the modelled bytes were enough."
-        ),
-    ]
-    planned: Annotated[int, Meta(gt=0), doc("Bytes that were modelled.")]
-    seen: Annotated[int, doc("Bytes that MLX had allocated instead at its peak.")]
-    source: Annotated[str, doc("The report.")]
-    measured: Annotated[bool, doc("Always true, because devices report it.")] = True
-
-
-@dataclass(frozen=True)
-class SpeedFile:
-    """The content of speed.toml."""
-
-    rule: tuple[Rule, ...]
-    point: tuple[PublishedSpeed, ...]
-
-
-@dataclass(frozen=True)
 class Device:
     """A device; its amounts are null if unknown."""
 
@@ -172,17 +122,10 @@ class Device:
     numbers: Annotated[
         tuple[Number, ...], doc("All known numbers; plans use the first of each `what`.")
     ]
-    margin: Annotated[
-        MeasuredMargin | None,
-        doc(
-            "Margin of plans for the device; null: the margin of its "
-            "backend, because no report states another."
-        ),
-    ] = None
 
     def number(self, what: What) -> Number | None:
-        """The number that plans use; None if unknown."""
-        return first(self.numbers, what)
+        """The number that plans use, the first of its kind; None if unknown."""
+        return next((number for number in self.numbers if number.what == what), None)
 
     @property
     def title(self) -> str:
@@ -193,11 +136,6 @@ class Device:
     def names(self) -> tuple[str, ...]:
         """The device's identifier, name and title, in lower case."""
         return tuple(name.casefold() for name in (self.identifier, self.name, self.title))
-
-
-def first(numbers: tuple[Number, ...], what: What) -> Number | None:
-    """Return the first number of a kind, which is the one that plans use."""
-    return next((number for number in numbers if number.what == what), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +157,6 @@ class Catalogue:
     devices: Mapping[tuple[str, str], DeviceFacts]
     numbers: Mapping[tuple[str, str], tuple[Number, ...]]
     files: tuple[str, ...]
-    margins: Mapping[str, MeasuredMargin] = field(default_factory=dict)
 
     def all_devices(self) -> tuple[Device, ...]:
         """Return a device for each identifier and storage, in the order of the files."""
@@ -230,27 +167,24 @@ class Catalogue:
     def describe(self, identifier: str, facts: DeviceFacts) -> Device:
         """Combine a device's numbers: its own, its memory class's, and its chip's."""
         numbers: tuple[Number, ...] = ()
+        amounts: dict[str, int] = {}
         for what in WHATS:
-            places = (identifier, facts.chip if what == BANDWIDTH else facts.memory)
-            own = [self.numbers.get((place, what), ()) for place in places]
-            numbers += next((group for group in own if group), ())
-
-        def amount(what: What) -> int | None:
-            number = first(numbers, what)
-            return None if number is None else number.amount
-
+            place = facts.chip if what == BANDWIDTH else facts.memory
+            own = self.numbers.get((identifier, what)) or self.numbers.get((place, what), ())
+            numbers += own
+            if own:
+                amounts[what] = own[0].amount
         return Device(
             identifier=identifier,
             name=facts.name,
             storage=facts.storage,
             chip=facts.chip,
             backend=self.chips[facts.chip].backend,
-            ram=amount(RAM),
-            limit=amount(DEFAULT),
-            limit_entitled=amount(ENTITLED),
-            bandwidth=amount(BANDWIDTH),
+            ram=amounts.get(RAM),
+            limit=amounts.get(DEFAULT),
+            limit_entitled=amounts.get(ENTITLED),
+            bandwidth=amounts.get(BANDWIDTH),
             numbers=numbers,
-            margin=self.margins.get(identifier),
         )
 
     def find(self, name: str) -> tuple[Device, ...]:
@@ -287,7 +221,9 @@ def catalogue(own: Path | None = None) -> Catalogue:
     configuration folder, if there is one. Raises UserError, which names file and entry: a file
     is unreadable, or entries are wrong.
     """
-    files = [FOLDER / "devices.toml", *own_files(own)]
+    files = [FOLDER / OWN_FILE]
+    if path := own or users_file(ENVIRONMENT, OWN_FILE):
+        files.append(path)
     chips: dict[str, Chip] = {}
     memories: dict[str, Memory] = {}
     devices: dict[tuple[str, str], DeviceFacts] = {}
@@ -323,15 +259,6 @@ def named_devices(spec: DevicesSpec, entries: Catalogue | None = None) -> tuple[
             devices += entries.find(name)
     problems.refuse()
     return tuple(dict.fromkeys(devices))
-
-
-def own_files(own: Path | None) -> list[Path]:
-    """Find the user's file, which must exist if it was named."""
-    path = own or (Path(os.environ[ENVIRONMENT]) if os.environ.get(ENVIRONMENT) else None)
-    if path:
-        return [path]
-    usual = config_folder() / OWN_FILE
-    return [usual] if usual.is_file() else []
 
 
 def refuse_unknown_names(merged: Catalogue, tables: DevicesFile, file: Path) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from h2o_pack.memory import terms
-from h2o_pack.memory.chunk import Run, decode_peak, prefill_peak, recall_peak
-from h2o_pack.memory.kept import (
-    evicting_kv_bytes,
-    ledger_bytes,
-    plain_kv_bytes,
-    sliding_rows,
-    unbounded_rows,
-)
-from h2o_pack.memory.queue import Backend
+from h2o_pack.memory.chunk import decode_peak, prefill_peak, recall_peak, total
+from h2o_pack.memory.kept import evicting_kv_bytes, grown, ledger_bytes, plain_kv_bytes
+from h2o_pack.memory.run import Backend, Run
 from h2o_pack.memory.terms import MemoryPlan, Term
-from h2o_pack.model import Layer, Model
+from h2o_pack.model import Layer
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import MOST_WAITING
 
@@ -35,26 +31,12 @@ MEANINGS = {
 }
 
 
-def plan_memory(
-    model: Model,
-    run: Run,
-    step: int,
-    *,
-    earlier: bool = True,
-    drops_thoughts: bool = False,
-    measured_margin: float | None = None,
-) -> MemoryPlan:
-    """Plan the memory of a model in a run that reads `step` tokens of a prompt at once.
-
-    earlier: see `prefill_peak`. drops_thoughts: whether a session keeps a copy of the caches
-    from before a reply's thoughts, to remove the thoughts later. measured_margin: bytes that a
-    device needed beyond the modelled bytes, as a share of these; None to use the backend's
-    margin.
-    """
-    hardware = run.backend
-    prefill, decode = prefill_peak(run, step, earlier=earlier), decode_peak(run)
-    recall = recall_peak(run, step)
-    worst = max(prefill, decode, recall, key=lambda moment: sum(moment.values()))
+@lru_cache(maxsize=4096)
+def plan_memory(run: Run, backend: Backend) -> MemoryPlan:
+    """Plan the memory of a run on a backend."""
+    model = run.model
+    prefill, decode = prefill_peak(run, backend), decode_peak(run, backend)
+    worst = max(prefill, decode, recall_peak(run, backend), key=total)
     working = (*terms.WORKING, terms.RECALL) if run.archives else terms.WORKING
     planned = [
         Term(
@@ -65,67 +47,58 @@ def plan_memory(
             + ("" if model.files else ", as the catalogue states"),
         ),
         *(held := kept(run)),
-        *(thoughts_terms(held) if drops_thoughts else ()),
+        *(thoughts_terms(held) if run.drops_thoughts else ()),
         *(Term(name, worst.get(name, 0), "modelled", MEANINGS[name]) for name in working),
         Term(
             terms.ROUNDING,
-            rounding(model, hardware),
+            rounding(run, backend),
             "estimated",
-            f"buffers are whole pages of {hardware.page} bytes",
+            f"buffers are whole pages of {backend.page} bytes",
         ),
     ]
-    if hardware.margin:
-        planned.append(margin(planned, hardware, measured_margin))
-    if hardware.metal:
+    if backend.margin:
+        modelled = sum(term.bytes for term in planned if term.name in terms.MODELLED)
+        what = f"{backend.margin:.0%} of the modelled terms: no device has measured it"
+        margin = Term(terms.MARGIN, round(backend.margin * modelled), "estimated", what)
+        planned.append(margin)
+    if backend.metal:
         planned += [
             Term(
                 terms.CACHE, BUFFER_CACHE, "setting", "freed buffers that MLX keeps for reuse"
             ),
             Term(terms.APP, APP, "estimated", "process, runtime, Metal library, tokenizer"),
         ]
-    total = sum(term.bytes for term in planned)
     return MemoryPlan(
-        backend=hardware.name,
+        backend=backend.name,
         kv=run.storage.name,
-        context=run.context,
-        prefill_step=step,
+        context=run.tokens,
+        prefill_step=run.step,
         terms=tuple(planned),
-        prefill_peak=sum(prefill.values()),
-        decode_peak=sum(decode.values()),
+        prefill_peak=total(prefill),
+        decode_peak=total(decode),
         mlx=sum(term.bytes for term in planned if term.name not in BESIDE_MLX),
-        total=total,
+        total=sum(term.bytes for term in planned),
     )
-
-
-def margin(derived: list[Term], backend: Backend, measured: float | None) -> Term:
-    """Return the margin: measured on a device, or the backend's estimate."""
-    modelled = sum(term.bytes for term in derived if term.name in terms.MODELLED)
-    if measured is not None:
-        what = f"{measured:.1%} of the modelled terms, as a device has reported"
-        return Term(terms.MARGIN, round(measured * modelled), "measured", what)
-    what = f"{backend.margin:.0%} of the modelled terms: no device has measured it"
-    return Term(terms.MARGIN, round(backend.margin * modelled), "estimated", what)
 
 
 def kept(run: Run) -> tuple[Term, ...]:
     """Return the terms of arrays that last from token to token, after `context` tokens."""
-    pairs = list(zip(run.config.layers, run.caches, strict=True))
     return (
         Term(
             terms.KV,
-            sum(kv_bytes(layer, cache, run) for layer, cache in pairs),
+            sum(kv_bytes(layer, cache, run) for layer, cache in run.pairs),
             "exact",
             "rows of all layers, as their caches allocate them",
         ),
         Term(
             terms.STATE,
-            sum(layer.state_bytes for layer, _ in pairs),
+            sum(layer.state_bytes for layer in run.config.layers),
             "exact",
             "states of convolutions and of recurrent layers",
         ),
         Term(
             terms.LEDGER,
-            sum(ledger_bytes(layer, cache) for layer, cache in pairs if cache),
+            sum(ledger_bytes(layer, cache) for layer, cache in run.pairs if cache),
             "exact",
             "score, position and novelty of each row, key sums, victims",
         ),
@@ -150,32 +123,28 @@ def archive_terms(run: Run) -> tuple[Term, ...]:
     what = "keys, values and novelty of all tokens in the layers that recall"
     if run.archive_in_files:
         what = "newest tokens of archives in files, and segments that wait to be written"
-    size = sum(archive.nbytes(run.context) for archive, _, _ in run.archives)
+    size = sum(archive.nbytes(run.tokens) for archive, _, _ in run.archives)
     if run.archive_in_files:
-        in_files = sum(archive.in_flash(run.context) for archive, _, _ in run.archives)
+        in_files = sum(archive.in_flash(run.tokens) for archive, _, _ in run.archives)
         size -= max(0, in_files - MOST_WAITING)
     return (Term(terms.ARCHIVE, size, "exact", what),)
 
 
 def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run) -> int:
     """Bytes of one layer's keys and values."""
-    element = run.dtype_bytes
+    element = run.config.element_bytes
     if cache is not None:
-        sizes = (cache.max_size, cache.recent_budget)
-        return evicting_kv_bytes(layer, run.storage, sizes, run.context, element)
-    if layer.kind == "sliding":
-        return plain_kv_bytes(layer, sliding_rows(layer.window, run.context), element)
-    if layer.kind == "full":
-        return plain_kv_bytes(layer, unbounded_rows(run.context), element)
-    return 0
+        return evicting_kv_bytes(layer, run.storage, cache, run.tokens, element)
+    most = layer.window if layer.kind == "sliding" else None
+    return plain_kv_bytes(layer, grown(run.tokens, most), element)
 
 
-def rounding(model: Model, backend: Backend) -> int:
+def rounding(run: Run, backend: Backend) -> int:
     """Estimate the bytes lost by whole pages: half a page per array of the layers' weights.
 
     A quantized tensor has three arrays: words, scales and biases.
     """
     if backend.page == 1:
         return 0
-    arrays = 3 if model.config.bits else 1
-    return len(model.config.layers) * TENSORS * arrays * backend.page // 2
+    arrays = 3 if run.config.bits else 1
+    return len(run.config.layers) * TENSORS * arrays * backend.page // 2

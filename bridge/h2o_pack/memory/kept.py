@@ -6,13 +6,12 @@ bfloat16 and float16 and 4 for float32; one sequence is counted (B = 1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from h2o_pack.errors import UserError
 from h2o_pack.memory.storages import DENSE_BITS, STORAGES, Storage, storage_of
 from h2o_pack.model import Layer, ModelConfig
-from h2o_py.config import H2OConfig, H2ORecall
+from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import ARCHIVE_GROUP, PACKED_TOKENS, SEGMENT_TOKENS
 
 FLOAT32 = 4
@@ -38,51 +37,33 @@ def row_bytes(layer: Layer, bits: tuple[int, int], group_size: int, element: int
     return layer.kv_heads * (key + value)
 
 
-def grown(rows: int) -> int:
-    """Return the rows that a buffer for `rows` rows has: a multiple of 256."""
-    return -(-rows // STEP) * STEP
+def grown(rows: int, most: int | None = None) -> int:
+    """Return the rows that a buffer for `rows` rows has: a multiple of 256, at most `most`.
 
-
-def evicting_rows(max_size: int, context: int) -> int:
-    """Rows allocated by an H2O cache after `context` tokens: grown in steps, at most C.
-
-    Source: grown_capacity in cexport/h2o/config.cpp.
+    most: the bound of an H2O cache (grown_capacity in cexport/h2o/config.cpp), or the window of
+    mlx_lm's RotatingKVCache while it generates; None for mlx_lm's KVCache (and Swift's
+    KVCacheSimple), which grows with the text.
     """
-    return min(max_size, grown(context))
-
-
-def unbounded_rows(context: int) -> int:
-    """Rows of mlx_lm's KVCache (and Swift's KVCacheSimple), which grows with the text."""
-    return grown(context)
-
-
-def sliding_rows(window: int, context: int) -> int:
-    """Rows of mlx_lm's RotatingKVCache while it generates: at most its window."""
-    return min(window, grown(context))
+    steps = -(-rows // STEP) * STEP
+    return steps if most is None else min(most, steps)
 
 
 def evicting_kv_bytes(
-    layer: Layer,
-    storage: Storage,
-    sizes: tuple[int, int],
-    context: int,
-    element: int,
+    layer: Layer, storage: Storage, cache: H2OConfig, context: int, element: int
 ) -> int:
     """Bytes of an H2O cache's rows after `context` tokens.
 
-    sizes: max_size and recent_budget. A mixed cache has a ring of recent_budget rows in the
-    precision of recent tokens, and a pool of the other rows in the precision of heavy hitters;
-    each grows by itself (cexport/h2o/cache_step.h).
+    A mixed cache has a ring of recent_budget rows in the precision of recent tokens, and a pool
+    of the other rows in the precision of heavy hitters; each grows by itself
+    (cexport/h2o/cache_step.h).
     """
-    max_size, recent = sizes
-    group = storage.group_size
+    heavy = row_bytes(layer, storage.heavy, storage.group_size, element)
     if storage.recent is None:
-        rows = evicting_rows(max_size, context)
-        return rows * row_bytes(layer, storage.heavy, group, element)
-    pooled = max(1, context - recent)
-    return evicting_rows(max_size - recent, pooled) * row_bytes(
-        layer, storage.heavy, group, element
-    ) + evicting_rows(recent, context) * row_bytes(layer, storage.recent, group, element)
+        return grown(context, cache.max_size) * heavy
+    ring = cache.recent_budget
+    recent = row_bytes(layer, storage.recent, storage.group_size, element)
+    pooled = grown(max(1, context - ring), cache.max_size - ring)
+    return pooled * heavy + grown(context, ring) * recent
 
 
 def plain_kv_bytes(layer: Layer, rows: int, element: int) -> int:
@@ -107,16 +88,6 @@ def paged(size: int, page: int) -> int:
     Source: MetalAllocator::malloc in MLX 0.31.1, mlx/backend/metal/allocator.cpp.
     """
     return -(-size // page) * page if size > page else size
-
-
-def tokens_per_second(bandwidth: float, bytes_per_token: float, efficiency: float) -> float:
-    """Return the tokens per second of generation that is limited by memory bandwidth.
-
-    bandwidth: bytes per second. bytes_per_token: of weights, keys and values that one step
-    reads. efficiency: the share of the bandwidth that a step reaches, calibrated by published
-    speeds (facts/speed.toml).
-    """
-    return efficiency * bandwidth / bytes_per_token
 
 
 @dataclass(frozen=True)
@@ -176,23 +147,6 @@ class LayerArchive:
         """The most bytes of the newest tokens, which are not packed yet."""
         dense = row_bytes(self.layer, (DENSE_BITS, DENSE_BITS), 1, self.element)
         return min(PACKED_TOKENS, context) * dense
-
-
-def archives(
-    layers: Sequence[Layer],
-    caches: Sequence[H2OConfig | None],
-    element: int,
-) -> list[tuple[LayerArchive, H2OConfig, H2ORecall]]:
-    """Return the archive of each layer that recalls, with its cache and settings."""
-    return [
-        (
-            LayerArchive(layer, recall.archive_bits, element, recall.limit),
-            cache,
-            recall,
-        )
-        for layer, cache in zip(layers, caches, strict=True)
-        if cache is not None and (recall := cache.recall) is not None and cache.recall_rows
-    ]
 
 
 def token_bytes(config: ModelConfig) -> dict[str, int]:

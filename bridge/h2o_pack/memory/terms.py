@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from h2o_pack.results import Count, doc
 
-Known = Literal["exact", "stated", "modelled", "setting", "estimated", "measured"]
+Known = Literal["exact", "stated", "modelled", "setting", "estimated"]
 
 WEIGHTS, KV, STATE, LEDGER = "weights", "keys and values", "recurrent state", "ledger"
 WORKING = ("activations", "attention", "chunk rows", "ledger copies", "logits")
@@ -28,8 +28,7 @@ class Term:
     """One use of memory in a plan.
 
     known: exact (computed from shapes), stated (by the catalogue), modelled (buffers that MLX
-    allocates at the moment of most memory), setting (a limit that the app sets), estimated, or
-    measured (on a device).
+    allocates at the moment of most memory), setting (a limit that the app sets), or estimated.
     """
 
     name: Annotated[str, doc("Name of the term.")]

@@ -42,7 +42,7 @@ def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
     Raises UserError: the file cannot be read or an entry does not fit the schema.
     """
     models = {model.name.lower(): model for model in known_models().values()}
-    path = own or users_file()
+    path = own or users_file(VARIABLE, "models.toml")
     if path is not None:
         models |= {model.name.lower(): model for model in read_own(path)}
     return tuple(models.values())
@@ -84,12 +84,11 @@ def as_model(entry: KnownModel) -> Model | None:
     )
 
 
-def users_file() -> Path | None:
-    """Return the user's own catalogue, if there is one."""
-    variable = os.environ.get(VARIABLE)
-    if variable:
-        return Path(variable).expanduser()
-    path = config_folder() / "models.toml"
+def users_file(variable: str, name: str) -> Path | None:
+    """Return the file that an environment variable names, or else the user's file, if any."""
+    if place := os.environ.get(variable):
+        return Path(place).expanduser()
+    path = config_folder() / name
     return path if path.is_file() else None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from h2o_pack.errors import Problems, UserError, model_error, shown, unreadable
 from h2o_pack.files.paths import CONFIG, reason, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object, read_object
-from h2o_pack.model import DTYPES, Headers, Model, ModelFile, Tensor, Weights
+from h2o_pack.model import Headers, Model, ModelFile, Tensor, Weights
 from h2o_pack.models.config import describe
 
 INDEX = "model.safetensors.index.json"
@@ -383,7 +383,7 @@ def inspect(
                 contents.config,
                 f"{problems.where}/{CONFIG}",
                 assume_full_attention=assume_full_attention,
-                stored_dtype=weights.dtype if weights.dtype in DTYPES else "",
+                stored_dtype=weights.dtype,
             )
     problems.refuse()
     config = described.config

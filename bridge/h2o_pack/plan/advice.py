@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from h2o_pack.facts import own_prefills, upstream_versions
-from h2o_pack.memory.kept import grown, row_bytes
-from h2o_pack.memory.storages import storage_of
+from h2o_pack.memory.kept import grown, token_bytes
 from h2o_pack.memory.terms import KV
-from h2o_pack.plan.speed import recall_plan
+from h2o_pack.plan.speed import RecallPlan, recall_plan
 from h2o_pack.plan.workload import Workload
 from h2o_pack.sizes import megabytes
+from h2o_py.config import H2ORecall
 
 SPARSE = 8  # with a larger context / max_kv, facts are often lost (docs/choosing-max-kv.md)
 SHORT_RECENT = 64  # fewer recent tokens made the text of H2O reproductions incoherent
-FOUR_BIT_KEYS = ("4",)
 AT_PROMPTS = (
     "recall at prompts brings back the rows that the prompt attends to. A fact that only a "
     "later part of the answer needs is lost more often than without recall. If that matters, "
@@ -25,14 +26,11 @@ def advice(workload: Workload) -> tuple[str, ...]:
     model, caches = workload.model, [cache for cache in workload.caches if cache is not None]
     if not caches:
         return ()
-    remarks = []
-    size = round(sum(cache.max_size for cache in caches) / len(caches))
+    remarks: list[str] = []
     if workload.recall is not None:
-        remarks += [*beside_full_cache(workload), *beyond_limit(workload)]
-        if not workload.recall.every:
-            remarks.append(AT_PROMPTS)
-    elif size * SPARSE < workload.tokens:
-        remarks.append(sparse(size, workload.tokens, model.config.context))
+        remarks += of_recall(workload, workload.recall)
+    elif workload.max_kv * SPARSE < workload.tokens:
+        remarks.append(sparse(workload.max_kv, workload.tokens, model.config.context))
     short = sum(cache.recent_budget < SHORT_RECENT for cache in caches)
     if short:
         where = "" if short == len(caches) else f"in {short} of {len(caches)} layers "
@@ -40,7 +38,7 @@ def advice(workload: Workload) -> tuple[str, ...]:
             f"{where}fewer than {SHORT_RECENT} of the newest tokens are always kept, so the "
             "text may become incoherent. Raise --max-kv or --recent-budget."
         )
-    if workload.kv in FOUR_BIT_KEYS:
+    if workload.kv == "4":
         remarks.append(
             "keys in 4 bits change the answers of some models, above all of Qwen. Compare "
             "with --kv k8v4, which keeps keys in 8 bits."
@@ -84,40 +82,31 @@ def sparse(size: int, context: int, longest: int) -> str:
     )
 
 
-def beyond_limit(workload: Workload) -> list[str]:
-    """Warn that the archives' limit drops tokens of the longest conversation."""
-    settings, plan = workload.recall, recall_plan(workload)
-    if settings is None or plan is None or plan.archive_tokens >= workload.tokens:
-        return []
-    return [
-        (
+def of_recall(workload: Workload, settings: H2ORecall) -> Iterator[str]:
+    """Yield remarks on recall."""
+    plan, tokens = recall_plan(workload), workload.tokens
+    if plan is not None and workload.max_kv < tokens:
+        yield beside_full_cache(workload, plan)
+    if plan is not None and plan.archive_tokens < tokens:
+        yield (
             f"with --archive-limit {settings.limit}, an archive contains only the newest "
-            f"{plan.archive_tokens:,} of {workload.tokens:,} tokens, so older tokens cannot "
-            "come back. Raise the limit, or archive in fewer bits."
+            f"{plan.archive_tokens:,} of {tokens:,} tokens, so older tokens cannot come back. "
+            "Raise the limit, or archive in fewer bits."
         )
-    ]
+    if not settings.every:
+        yield AT_PROMPTS
 
 
-def beside_full_cache(workload: Workload) -> list[str]:
-    """With recall, state the bytes of a cache that keeps every token, to compare."""
-    tokens, own = workload.tokens, recall_plan(workload)
-    if own is None or workload.max_kv >= tokens:
-        return []
-    config = workload.model.config
-    kv = {16: "dense", 8: "8", 4: "rotated4"}[own.archive_bits]
-    storage = storage_of(kv, config)
-    full = grown(tokens) * sum(
-        row_bytes(layer, storage.heavy, storage.group_size, config.element_bytes)
-        for layer in config.layers
-        if layer.kind == "full"
-    )
+def beside_full_cache(workload: Workload, recall: RecallPlan) -> str:
+    """Compare the bytes of recall with those of a cache that keeps every token."""
+    tokens, config = workload.tokens, workload.config
+    kv = {16: "dense", 8: "8", 4: "rotated4"}[recall.archive_bits]
+    full = grown(tokens) * token_bytes(config)[kv]
     rows = workload.plan("iphone").of(KV)
-    place = "" if own.archive == "memory" else ", most of it in files,"
-    return [
-        (
-            f"a cache that keeps all {tokens} tokens (--max-kv {tokens} --kv {kv}) takes "
-            f"{megabytes(full)} MB; with recall, the rows take {megabytes(rows)} MB and the "
-            f"archive{place} {megabytes(own.archive_bytes)} MB. The cache that keeps all "
-            "tokens forgets nothing, but each step reads all of it."
-        )
-    ]
+    place = "" if recall.archive == "memory" else ", most of it in files,"
+    return (
+        f"a cache that keeps all {tokens} tokens (--max-kv {tokens} --kv {kv}) takes "
+        f"{megabytes(full)} MB; with recall, the rows take {megabytes(rows)} MB and the "
+        f"archive{place} {megabytes(recall.archive_bytes)} MB. The cache that keeps all "
+        "tokens forgets nothing, but each step reads all of it."
+    )

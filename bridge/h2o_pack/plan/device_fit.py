@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,19 +18,16 @@ from h2o_pack.devices.catalogue import (
     ENTITLED,
     Catalogue,
     Device,
-    MeasuredMargin,
     Number,
     What,
     catalogue,
     named_devices,
 )
 from h2o_pack.errors import Problems, UserError, memory_error, usage_error
-from h2o_pack.facts import KnownModel
 from h2o_pack.hub.resolve import find_model
-from h2o_pack.memory.storages import storage_of
+from h2o_pack.memory.kept import token_bytes
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model
-from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.measured import MeasuredMemory, SeenMemory, beside, read_measured
 from h2o_pack.plan.speed import (
@@ -41,7 +39,6 @@ from h2o_pack.plan.speed import (
     read_seconds,
     recall_plan,
     rules,
-    with_recalls,
 )
 from h2o_pack.plan.workload import Workload, known_fitting, workload_of
 from h2o_pack.progress import ProgressReporter
@@ -125,10 +122,6 @@ class DeviceFit:
         tuple[str, ...], doc("Options with which the model would fit; empty if it fits.")
     ]
     sources: Annotated[tuple[Number, ...], doc("Sources of the limits and the bandwidth.")]
-    margin: Annotated[
-        MeasuredMargin | None,
-        doc("Measured margin of the device; null: the plan's own margin."),
-    ] = None
 
     def source(self, what: What) -> Number | None:
         """The number that the plan uses, with its source; None if it is unknown."""
@@ -246,7 +239,7 @@ def plan_models(
     for model_spec, model in zip(spec.models, models, strict=True):
         with problems.caught():
             workload = workload_on_devices(model, model_spec.cache)
-            planned.append(planned_model(workload, devices, entries, model_catalogue(), report))
+            planned.append(planned_model(workload, devices, entries, report))
     problems.refuse()
     return plan_result(planned)
 
@@ -317,16 +310,16 @@ def planned_model(
     workload: Workload,
     devices: tuple[Device, ...],
     entries: Catalogue,
-    models: tuple[KnownModel, ...],
     report: MeasuredMemory | None = None,
 ) -> PlannedModel:
     """Plan a model on the backends of all devices, and compare the plans with the devices.
 
-    models: the catalogue. report: a device's measured memory of this model, None without one.
+    report: a device's measured memory of this model, None without one.
     """
     backends = tuple(dict.fromkeys(device.backend for device in devices)) or ("iphone",)
     plans = tuple(workload.plan(backend) for backend in backends)
-    model, recall = workload.model, recall_plan(workload)
+    model = workload.model
+    largest = lru_cache(partial(capacity, workload))  # many devices have the same limit
     return PlannedModel(
         model=model.id,
         commit=model.commit,
@@ -339,11 +332,11 @@ def planned_model(
         prefill_step=plans[0].prefill_step,
         plans=plans,
         size=app_size(model_bytes(model)),
-        recall=recall,
+        recall=recall_plan(workload),
         full_cache=full_cache(workload, devices),
         devices=tuple(
-            device_fit(workload, device, models, recall, most)
-            for device, most in zip(devices, capacities(workload, devices, models), strict=True)
+            device_fit(workload, device, largest(device.limit_entitled, device.backend))
+            for device in devices
         ),
         advice=advice(workload),
         speed_rule=rules(),
@@ -364,9 +357,9 @@ def full_cache(workload: Workload, devices: Sequence[Device]) -> FullCache | Non
     evicts, best = workload.max_kv > 0, None
     most = 0 if evicts else sum(holds(workload, device) for device in devices)
     for kv in FULL if evicts else QUANTIZED:
-        whole = replace(workload.without_recall(), kv=kv).with_max_kv(workload.tokens)
-        if kv != "dense" and not can_quantize(whole):
+        if kv not in token_bytes(workload.config):
             continue
+        whole = replace(workload.without_recall(), kv=kv).with_max_kv(workload.tokens)
         holding = tuple(device.identifier for device in devices if holds(whole, device))
         if len(holding) > most:
             best, most = FullCache(kv, workload.tokens, holding), len(holding)
@@ -375,23 +368,13 @@ def full_cache(workload: Workload, devices: Sequence[Device]) -> FullCache | Non
 
 def holds(workload: Workload, device: Device) -> bool:
     """Return whether a plan fits on a device and leaves a tenth of its limit free."""
-    total = workload.on(device).plan(device.backend).total
+    total = workload.plan(device.backend).total
     return verdict(total, device.limit_entitled).verdict == "fits"
 
 
-def device_fit(
-    workload: Workload,
-    device: Device,
-    models: tuple[KnownModel, ...],
-    recall: RecallPlan | None,
-    most: Capacity,
-) -> DeviceFit:
-    """Compare a plan with one device.
-
-    models: the catalogue. most: the largest settings that fit on the device.
-    """
-    workload = workload.on(device)
-    plan = workload.plan(device.backend)
+def device_fit(workload: Workload, device: Device, most: Capacity) -> DeviceFit:
+    """Compare a plan with one device; most: the largest settings that fit on it."""
+    recall, plan = recall_plan(workload), workload.plan(device.backend)
     entitled = verdict(plan.total, device.limit_entitled)
     over = entitled.verdict == "does not fit" and entitled.limit is not None
     numbers = (device.number(what) for what in (DEFAULT, ENTITLED, BANDWIDTH))
@@ -404,38 +387,21 @@ def device_fit(
         needed=plan.total,
         default=verdict(plan.total, device.limit),
         entitled=entitled,
-        speed=with_recalls(estimate(workload.model, plan, device), recall, device),
+        speed=estimate(workload, device),
         recall_seconds=None
         if recall is None
         else read_seconds(recall, device, recall.read_bytes),
         largest=most,
-        remedies=tuple(remedies(workload, models, entitled.limit or 0, device.backend))
-        if over
-        else (),
+        remedies=tuple(remedies(workload, entitled.limit or 0, device.backend)) if over else (),
         sources=tuple(number for number in numbers if number is not None),
-        margin=device.margin,
     )
 
 
-def capacities(
-    workload: Workload, devices: Sequence[Device], models: tuple[KnownModel, ...]
-) -> list[Capacity]:
-    """Return the largest settings that fit on each device, in the order of the devices."""
-    keys = [(device.limit_entitled, device.backend, device.margin) for device in devices]
-    by_key = {
-        key: capacity(workload.on(device), device.limit_entitled, device.backend, models)
-        for key, device in dict(zip(keys, devices, strict=True)).items()
-    }
-    return [by_key[key] for key in keys]
-
-
-def capacity(
-    workload: Workload, limit: int | None, backend: str, models: tuple[KnownModel, ...]
-) -> Capacity:
+def capacity(workload: Workload, limit: int | None, backend: str) -> Capacity:
     """Return the largest settings that fit into a limit in bytes; an unknown limit is None."""
     if limit is None:
         return Capacity()
-    model = known_fitting(workload, models, limit, backend)
+    model = known_fitting(workload, limit, backend)
     return Capacity(
         workload.largest_max_kv(limit, backend),
         workload.largest_context(limit, backend),
@@ -447,14 +413,12 @@ def one_of_each_kind(devices: tuple[Device, ...]) -> tuple[Device, ...]:
     """Return one device for each kind: devices with the same chip and the same numbers."""
     kinds: dict[Any, Device] = {}
     for device in devices:
-        numbers = (device.limit, device.limit_entitled, device.bandwidth, device.margin)
+        numbers = (device.limit, device.limit_entitled, device.bandwidth)
         kinds.setdefault((device.chip, *numbers), device)
     return tuple(kinds.values())
 
 
-def remedies(
-    workload: Workload, models: tuple[KnownModel, ...], limit: int, backend: str
-) -> Iterator[str]:
+def remedies(workload: Workload, limit: int, backend: str) -> Iterator[str]:
     """Yield settings that fit into the limit; settings that harm answers least come first."""
 
     def fits(changed: Workload) -> bool:
@@ -470,38 +434,27 @@ def remedies(
         if step < workload.step and fits(replace(workload, step=step)):
             yield f"--prefill-step {step}"
             break
-    if any(workload.caches) and workload.kv == "dense" and can_quantize(workload):
+    if any(workload.caches) and workload.kv == "dense":
+        storages = token_bytes(workload.config)
         for kv in COMPACT:
-            if fits(replace(workload, kv=kv)):
+            if kv in storages and fits(replace(workload, kv=kv)):
                 yield f"--kv {kv}"
                 break
     rows = workload.largest_max_kv(limit, backend)
     if rows and (rows < workload.max_kv or not workload.max_kv):
         yield f"--max-kv {rows}"
-    model = known_fitting(workload, models, limit, backend)
+    model = known_fitting(workload, limit, backend)
     if model is not None and workload.model.id not in (model.name, model.hub):
         yield f"--model {model.name}"
 
 
-def can_quantize(workload: Workload) -> bool:
-    """Return whether a group size divides the model's head dimensions."""
-    try:
-        storage_of(COMPACT[0], workload.model.config)
-    except UserError:
-        return False
-    return True
-
-
-def refusal(
-    workload: Workload, models: tuple[KnownModel, ...], device: Device
-) -> UserError | None:
+def refusal(workload: Workload, device: Device) -> UserError | None:
     """Return why a device cannot hold a plan even with both entitlements; None if it can."""
-    workload = workload.on(device)
     plan = workload.plan(device.backend)
     limit = device.limit_entitled
     if limit is None or verdict(plan.total, limit).verdict != "does not fit":
         return None
-    settings = tuple(remedies(workload, models, limit, device.backend))
+    settings = tuple(remedies(workload, limit, device.backend))
     number = device.number(ENTITLED)
     kind = "" if number is None else f"{number.kind} "
     return memory_error(
@@ -517,10 +470,7 @@ def devices_of_each(
     workloads: Sequence[Workload], devices: Sequence[Device]
 ) -> list[tuple[Device, ...]]:
     """Return the devices that can hold each of a package's models, as `holders` does."""
-    models = model_catalogue()
-    refusals = [
-        [refusal(workload, models, device) for device in devices] for workload in workloads
-    ]
+    refusals = [[refusal(workload, device) for device in devices] for workload in workloads]
     return holders(devices, refusals)
 
 

@@ -248,13 +248,6 @@ def print_all(plan: PlanResult, console: Console) -> None:
             caption(f"recall: {recall_line(model.recall)}", console)
     if len(plan.models) > 1:
         caption(f"An app with all models: {size_sentence(plan.size)}", console)
-    for row in plan.models[-1].devices:
-        if row.margin is not None:
-            caption(
-                f"{row.name} is planned with its measured margin, {row.margin.margin:.1%} of "
-                f"the modelled terms ({row.margin.source})",
-                console,
-            )
     print_speed_rule(plan.models[0], console)
 
 

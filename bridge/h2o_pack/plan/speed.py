@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Literal
 
-from h2o_pack.devices.catalogue import Catalogue, Device, PublishedSpeed, SpeedFile
+from h2o_pack.devices.catalogue import Catalogue, Device
 from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_tables
-from h2o_pack.memory.kept import archives, tokens_per_second
-from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model
 from h2o_pack.plan.workload import Workload
 from h2o_pack.results import Count, doc
@@ -44,6 +42,36 @@ class Speed:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """A constant of the speed estimate."""
+
+    name: str
+    value: float
+    what: str
+    source: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class PublishedSpeed:
+    """A published speed of generation with a model on a device."""
+
+    model: Annotated[str, doc("Model of the catalogue.")]
+    identifier: Annotated[str, doc("The device.")]
+    tokens_per_second: Annotated[float, doc("Published speed.")]
+    source: Annotated[str, doc("Source of the number.")]
+    kind: Annotated[str, doc("How the number is known.")]
+
+
+@dataclass(frozen=True)
+class SpeedFile:
+    """The content of speed.toml."""
+
+    rule: tuple[Rule, ...]
+    point: tuple[PublishedSpeed, ...]
+
+
+@dataclass(frozen=True)
 class Calibration(PublishedSpeed):
     """A published speed, compared with its estimate."""
 
@@ -73,10 +101,22 @@ def facts() -> SpeedFile:
     return read_tables(FOLDER / "speed.toml", SpeedFile)
 
 
-def estimate(model: Model, plan: MemoryPlan, device: Device) -> Speed | None:
-    """Estimate the speed on a device with full caches; None if its bandwidth is unknown."""
-    weights = model.weights.bytes_per_token
-    return from_bytes(weights, plan.caches, device.bandwidth, backend=device.backend)
+def estimate(workload: Workload, device: Device) -> Speed | None:
+    """Estimate the speed of generation with full caches and recalls; None if it is unknown."""
+    weights = workload.model.weights.bytes_per_token
+    caches = workload.plan(device.backend).caches
+    speed = from_bytes(weights, caches, device.bandwidth, backend=device.backend)
+    recall = recall_plan(workload)
+    if speed is None or recall is None or not recall.every:
+        return speed
+    seconds = (read_seconds(recall, device, recall.step_bytes) or 0.0) / recall.every
+
+    def slowed(tokens_per_second: float) -> float:
+        return round(1 / (1 / tokens_per_second + seconds), 1)
+
+    low, high = map(slowed, speed.tokens_per_second)
+    sustained = None if speed.sustained is None else slowed(speed.sustained)
+    return replace(speed, tokens_per_second=(low, high), sustained=sustained)
 
 
 def from_bytes(
@@ -91,7 +131,7 @@ def from_bytes(
     constants, bytes_per_token = rules(), weights + caches
     if bandwidth is None or weights < constants["least_bytes"]:
         return None
-    rule = tokens_per_second(bandwidth, bytes_per_token, constants["efficiency"])
+    rule = constants["efficiency"] * bandwidth / bytes_per_token
     small = weights < constants["small_bytes"]
     low = constants["small_low"] if small else 1.0
     if backend == PHONE:
@@ -170,19 +210,15 @@ class RecallPlan:
     ]
 
 
+@lru_cache(maxsize=64)
 def recall_plan(workload: Workload) -> RecallPlan | None:
     """Compute the cost of recall; None if no layer recalls."""
-    model, recall = workload.model, workload.recall
-    if recall is None:
+    recalling, recall, tokens = workload.archives, workload.recall, workload.tokens
+    if recall is None or not recalling:
         return None
-    config = model.config
-    recalling = archives(config.layers, workload.caches, config.element_bytes)
-    if not recalling:
-        return None
-    tokens = workload.tokens
     multiply_adds = sum(
         settings.ask
-        * config.heads
+        * workload.config.heads
         * (2 * archive.layer.key_dim + archive.layer.value_dim)
         * archive.tokens(tokens)
         for archive, _, settings in recalling
@@ -209,22 +245,8 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
             archive.key_bytes * archive.tokens(tokens) for archive, _, _ in recalling
         )
         + returned,
-        prompt_tokens=round(multiply_adds / parameters(model), 1),
+        prompt_tokens=round(multiply_adds / parameters(workload.model), 1),
     )
-
-
-def with_recalls(speed: Speed | None, plan: RecallPlan | None, device: Device) -> Speed | None:
-    """Return the speed of generation, slowed by the recalls for generated tokens."""
-    seconds = None if plan is None else read_seconds(plan, device, plan.step_bytes)
-    if speed is None or plan is None or seconds is None or not plan.every:
-        return speed
-
-    def slowed(tokens_per_second: float) -> float:
-        return round(1 / (1 / tokens_per_second + seconds / plan.every), 1)
-
-    low, high = map(slowed, speed.tokens_per_second)
-    sustained = None if speed.sustained is None else slowed(speed.sustained)
-    return replace(speed, tokens_per_second=(low, high), sustained=sustained)
 
 
 def parameters(model: Model) -> float:

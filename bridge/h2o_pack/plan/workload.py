@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 from h2o_pack.config_errors import OF_RECALL, flag, user_errors
-from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel
 from h2o_pack.files.text import read_file
-from h2o_pack.memory.chunk import Run
 from h2o_pack.memory.estimate import plan_memory
-from h2o_pack.memory.queue import backends
-from h2o_pack.memory.storages import Storage, archive_bits, storage_of
+from h2o_pack.memory.run import Run, backends
+from h2o_pack.memory.storages import archive_bits, storage_of
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model, ModelConfig
-from h2o_pack.models.catalogue import as_model
-from h2o_pack.spec import PREFILL_STEP, CacheSpec
+from h2o_pack.models.catalogue import as_model, catalogue
+from h2o_pack.spec import CacheSpec
 from h2o_py.budgets import Budgets, parse_budgets
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall
 from h2o_py.errors import H2OConfigWarning
@@ -139,33 +138,15 @@ TOKENS = 256  # the largest context is rounded down to a multiple of this: cache
 
 
 @dataclass(frozen=True)
-class Workload:
-    """A model with its caches and the longest conversation, whose memory is planned.
+class Workload(Run):
+    """A run, with its plan and the settings that its caches have in common.
 
-    caches: one per layer, None for layers that keep mlx_lm's cache. kv: storage of rows.
-    context: tokens of the longest conversation; None for the model's context. step: tokens of a
-    prompt that are read at once. archive_in_files: whether recall's archives are files.
-    drops_thoughts: whether later turns leave out a reply's thoughts. measured_margin: the
-    margin that a device reported; None without a report. common, warnings: the configuration
-    that all caches share and its warnings; None and () without a number of rows.
+    common, warnings: the configuration that all caches share and its warnings; None and ()
+    without a number of rows.
     """
 
-    model: Model
-    caches: tuple[H2OConfig | None, ...]
-    kv: str = "dense"
-    context: int | None = None
-    step: int = PREFILL_STEP
-    archive_in_files: bool = False
-    drops_thoughts: bool = False
-    measured_margin: float | None = None
     common: H2OConfig | None = field(default=None, compare=False)
     warnings: tuple[H2OConfigWarning, ...] = field(default=(), compare=False)
-
-    @property
-    def storage(self) -> Storage:
-        """The storage of the rows of caches that evict."""
-        bits = archive_bits(self.caches)
-        return storage_of(self.kv, self.model.config, bits)
 
     @property
     def recall(self) -> H2ORecall | None:
@@ -178,14 +159,9 @@ class Workload:
         sizes = [cache.max_size for cache in self.caches if cache]
         return round(sum(sizes) / len(sizes)) if sizes else 0
 
-    @property
-    def tokens(self) -> int:
-        """The tokens of the longest conversation."""
-        return self.model.config.context if self.context is None else self.context
-
     def plan(self, backend: str) -> MemoryPlan:
         """Return the memory plan on a backend, by its name in facts/backends.toml."""
-        return planned(self, backend)
+        return plan_memory(self, backends()[backend])
 
     def with_max_kv(self, rows: int) -> Workload:
         """Return the workload with `rows` rows per layer and default budgets.
@@ -195,14 +171,9 @@ class Workload:
         recall = None if self.recall is None else dataclasses.replace(self.recall, rows=None)
         caches = tuple(
             bounded(rows, recall) if layer.kind == "full" and rows else None
-            for layer in self.model.config.layers
+            for layer in self.config.layers
         )
         return dataclasses.replace(self, caches=caches)
-
-    def on(self, device: Device) -> Workload:
-        """Return the workload with the margin that this device has reported."""
-        margin = None if device.margin is None else device.margin.margin
-        return dataclasses.replace(self, measured_margin=margin)
 
     def with_context(self, tokens: int) -> Workload:
         """Return the workload for conversations of `tokens` tokens."""
@@ -223,7 +194,7 @@ class Workload:
         This assumes conversations with more tokens than rows, so that the caches are full. An
         archive is as large as after the longest conversation of this workload.
         """
-        most = self.model.config.context
+        most = self.config.context
         endless = self.without_recall().with_context(2 * most)
         archive = self.plan(backend).archive
 
@@ -237,7 +208,7 @@ class Workload:
         unbounded = self.with_max_kv(0)
         return largest(
             limit,
-            self.model.config.context,
+            self.config.context,
             lambda tokens: unbounded.with_context(tokens).plan(backend).total,
             TOKENS,
         )
@@ -245,32 +216,6 @@ class Workload:
     def of_model(self, model: Model) -> Workload:
         """Return a workload with the same settings for another model."""
         return dataclasses.replace(self, model=model, caches=()).with_max_kv(self.max_kv)
-
-
-@lru_cache(maxsize=4096)
-def planned(workload: Workload, backend: str, *, earlier: bool = True) -> MemoryPlan:
-    """Return the memory plan of a workload on a backend, computed only once.
-
-    earlier: see `h2o_pack.memory.chunk.prefill_peak`.
-    """
-    config = workload.model.config
-    run = Run(
-        config=config,
-        caches=workload.caches,
-        storage=workload.storage,
-        context=workload.tokens,
-        backend=backends()[backend],
-        dtype_bytes=config.element_bytes,
-        archive_in_files=workload.archive_in_files,
-    )
-    return plan_memory(
-        workload.model,
-        run,
-        workload.step,
-        earlier=earlier,
-        drops_thoughts=workload.drops_thoughts,
-        measured_margin=workload.measured_margin,
-    )
 
 
 @lru_cache(maxsize=1024)
@@ -281,19 +226,11 @@ def bounded(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
         return H2OConfig(max_size=rows, recall=recall)
 
 
-def known_fitting(
-    workload: Workload, models: tuple[KnownModel, ...], limit: int, backend: str
-) -> KnownModel | None:
+def known_fitting(workload: Workload, limit: int, backend: str) -> KnownModel | None:
     """Return the largest model of the catalogue that fits with the same settings, or None."""
-    for entry in sorted(models, key=lambda model: model.weights_bytes, reverse=True):
+    for entry in sorted(catalogue(), key=lambda model: model.weights_bytes, reverse=True):
         model = as_model(entry) if entry.weights_bytes < limit else None
-        if model is None:
-            continue
-        work = workload.of_model(model)
-        # The quick plan is never larger than the exact one, so it rules out most models.
-        if all(
-            planned(work, backend, earlier=earlier).total <= limit for earlier in (False, True)
-        ):
+        if model is not None and workload.of_model(model).plan(backend).total <= limit:
             return entry
     return None
 
@@ -352,11 +289,4 @@ def largest(limit: int, most: int, bytes_of: Callable[[int], int], step: int = 1
     bytes_of: bytes for a value; they must not fall as the value grows. step: values are
     multiples of it.
     """
-    low, high = 0, most // step
-    while low < high:
-        middle = (low + high + 1) // 2
-        if bytes_of(middle * step) <= limit:
-            low = middle
-        else:
-            high = middle - 1
-    return low * step
+    return step * bisect_right(range(step, most + 1, step), limit, key=bytes_of)

@@ -9,8 +9,8 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.memory import terms
 from h2o_pack.memory.kept import LayerArchive
 from h2o_pack.plan.advice import advice
-from h2o_pack.plan.device_fit import planned_model, remedies
-from h2o_pack.plan.speed import read_seconds, recall_plan
+from h2o_pack.plan.device_fit import remedies
+from h2o_pack.plan.speed import estimate, read_seconds, recall_plan
 from h2o_pack.plan.workload import workload_of
 from h2o_pack.spec import CacheSpec
 from h2o_py.budgets import Budgets
@@ -58,9 +58,8 @@ def test_a_prompt_multiplies_queries_with_all_keys_and_values():
 
 def test_recalls_while_generating_slow_it_by_their_reads():
     (phone,) = catalogue(None).find("iPhone 15 Pro")
-    devices = catalogue(None)
     plain, often, seldom, in_files = (
-        planned_model(request(**options), (phone,), devices, ()).devices[0].speed.sustained
+        estimate(request(**options), phone).sustained
         for options in (
             {}, {"recall_every": 4}, {"recall_every": 64},
             {"recall_every": 4, "archive": "files"},
@@ -153,9 +152,9 @@ def test_budgets_name_the_layers_that_recall():
 def test_what_does_not_fit_may_fit_with_files_or_without_recall():
     own = request(context=40960)
     limit = request(context=40960, recall=False).plan("iphone").total + 100_000_000
-    assert list(remedies(own, (), limit, "iphone"))[:2] == ["--archive files", "--no-recall"]
+    assert list(remedies(own, limit, "iphone"))[:2] == ["--archive files", "--no-recall"]
     in_files = request(context=40960, archive="files")
-    assert "--archive files" not in list(remedies(in_files, (), limit - 50_000_000, "iphone"))
+    assert "--archive files" not in list(remedies(in_files, limit - 50_000_000, "iphone"))
 
 
 def test_the_most_rows_are_planned_with_their_archive():

@@ -51,11 +51,11 @@ def test_the_largest_settings_fit_and_the_next_do_not():
 
 
 def test_the_largest_known_model_fits_and_larger_ones_do_not():
-    workload, models = request(), model_catalogue()
-    model = known_fitting(workload, models, 2_400_000_000, "iphone")
+    workload = request()
+    model = known_fitting(workload, 2_400_000_000, "iphone")
     assert model is not None
     assert workload.of_model(as_model(model)).plan("iphone").total <= 2_400_000_000
-    for entry in models:
+    for entry in model_catalogue():
         if entry.weights_bytes > model.weights_bytes:
             assert workload.of_model(as_model(entry)).plan("iphone").total > 2_400_000_000
 
@@ -63,7 +63,7 @@ def test_the_largest_known_model_fits_and_larger_ones_do_not():
 def test_remedies_begin_with_what_costs_least_and_each_fits():
     workload = request(max_kv=4096, step=1024)
     limit = workload.plan("iphone").total - 10**8
-    lines = list(remedies(workload, model_catalogue(), limit, "iphone"))
+    lines = list(remedies(workload, limit, "iphone"))
     assert [line.split()[0] for line in lines] == [
         "--prefill-step",
         "--kv",
@@ -98,9 +98,7 @@ def test_published_speeds_of_small_models_are_within_their_range():
 
 def test_a_speed_falls_with_the_bytes_that_a_token_reads():
     (phone,) = catalogue().find("iPhone18,1")
-    few, many = (
-        estimate(model(), request(max_kv=rows).plan("iphone"), phone) for rows in (512, 8192)
-    )
+    few, many = (estimate(request(max_kv=rows), phone) for rows in (512, 8192))
     assert few is not None
     assert many is not None
     assert few.tokens_per_second > many.tokens_per_second
@@ -112,7 +110,7 @@ def test_a_speed_falls_with_the_bytes_that_a_token_reads():
 def test_a_tablet_has_a_range_below_the_rule_and_no_speed_after_ten_minutes():
     workload = request(max_kv=512)
     tablet = next(device for device in catalogue().all_devices() if device.backend == "ipad")
-    speed = estimate(model(), workload.plan("ipad"), tablet)
+    speed = estimate(workload, tablet)
     rule = 0.8 * tablet.bandwidth / speed.bytes_per_token
     assert speed.tokens_per_second == (
         pytest.approx(0.75 * rule, abs=0.1),

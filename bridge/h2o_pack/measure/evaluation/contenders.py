@@ -264,9 +264,8 @@ class CacheFactory:
         total = 0
         for index, layer in self._layers.items():
             config = _config_of(index, common, budgets)
-            sizes = (config.max_size, config.recent_budget)
             full = 2 * config.max_size  # tokens that fill both parts of a mixed cache
-            total += kept.evicting_kv_bytes(layer, stored, sizes, full, element)
+            total += kept.evicting_kv_bytes(layer, stored, config, full, element)
             total += kept.ledger_bytes(layer, config)
         return total
 
