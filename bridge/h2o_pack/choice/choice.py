@@ -119,7 +119,7 @@ def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> 
         f"for {' and '.join(choice.devices)}, {choice.context:,} tokens", markup=False
     )
     for sentence in full_caches(choice):
-        console.print(sentence, style="bold", markup=False, soft_wrap=False)
+        caption(sentence, console, "bold")
     print_models(choice, console, verbose=verbose)
     if choice.caches:
         print_caches(choice, console)

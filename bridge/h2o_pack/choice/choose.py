@@ -101,23 +101,6 @@ class CacheFit:
         return not floor or (self.sustained is not None and self.sustained >= floor)
 
 
-def fit(workload: Workload, devices: tuple[Device, ...]) -> CacheFit:
-    """Compare a plan with the limits of devices; all limits must be known."""
-    needed = {device: workload.plan(device.backend).total for device in devices}
-    limits = {device: limit_of(device) for device in devices}
-    shares = {device: (limits[device] - needed[device]) / limits[device] for device in devices}
-    speeds = {device: sustained(workload, device) for device in devices}
-    tightest = min(devices, key=lambda device: shares[device])
-    slowest = min(devices, key=lambda device: speeds[device] or 0.0)
-    return CacheFit(
-        device=tightest,
-        needed=needed[tightest],
-        headroom_share=round(shares[tightest], 4),
-        slowest=slowest,
-        sustained=speeds[slowest],
-    )
-
-
 def sustained(workload: Workload, device: Device) -> float | None:
     """Return the least tokens per second after ten minutes; None if unknown."""
     speed = estimate(workload, device)
@@ -152,9 +135,24 @@ class Search:
     recall: bool
 
     def fit(self, rows: int) -> CacheFit:
-        """Compare a cache with `rows` rows with the devices' limits."""
+        """Compare a cache with `rows` rows with the devices, whose limits must be known."""
         spec = self.question.filled(rows, self.kv, recall=self.recall)
-        return fit(workload_of(self.model, spec), self.question.devices)
+        workload, devices = workload_of(self.model, spec), self.question.devices
+        needed = {device: workload.plan(device.backend).total for device in devices}
+        limits = {device: limit_of(device) for device in devices}
+        shares = {
+            device: (limits[device] - needed[device]) / limits[device] for device in devices
+        }
+        speeds = {device: sustained(workload, device) for device in devices}
+        tightest = min(devices, key=lambda device: shares[device])
+        slowest = min(devices, key=lambda device: speeds[device] or 0.0)
+        return CacheFit(
+            device=tightest,
+            needed=needed[tightest],
+            headroom_share=round(shares[tightest], 4),
+            slowest=slowest,
+            sustained=speeds[slowest],
+        )
 
     def serves(self, rows: int) -> bool:
         """Whether `rows` rows fit on all devices and are fast enough."""
@@ -509,8 +507,7 @@ def chosen_model(question: Question, choice: Choice) -> ModelSpec:
         cache = best.cache
         filled = question.filled(cache.max_kv, cache.kv, recall=cache.recall)
         return replace(open_model, model=open_model.model or best.model, cache=filled)
-    looked_at = [model for model in choice.models if model.refused is not None]
-    last = next((model for model in reversed(looked_at) if model.weights), looked_at[-1])
+    *_, last = [model for model in choice.models if model.weights] or choice.models
     why = last.refused.says if last.refused else ""
     raise memory_error(
         f"no model fits for {choice.context:,} tokens on {' and '.join(choice.devices)}; the "

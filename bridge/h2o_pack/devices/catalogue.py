@@ -346,6 +346,6 @@ def plain_table(*names: str, text: Sequence[str] = ()) -> Table:
     return table
 
 
-def caption(text: str, console: Console) -> None:
-    """Print the text below a table, in lines no longer than the screen."""
-    console.print(text, style="dim", markup=False, soft_wrap=False)
+def caption(text: str, console: Console, style: str = "dim") -> None:
+    """Print a text in lines no longer than the screen, by default as below a table."""
+    console.print(text, style=style, markup=False, soft_wrap=False)

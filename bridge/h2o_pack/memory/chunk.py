@@ -15,7 +15,7 @@ from h2o_pack.memory.kept import (
     plain_kv_bytes,
     row_bytes,
 )
-from h2o_pack.memory.queue import Buffer, CPUGraph, Graph, Peak
+from h2o_pack.memory.queue import Buffer, CPUGraph, Graph
 from h2o_pack.memory.run import Backend, Run
 from h2o_pack.memory.terms import RECALL
 from h2o_pack.model import Layer
@@ -26,10 +26,13 @@ from h2o_py.config import H2OConfig, H2ORecall
 KERNEL_TOKENS = 8
 
 
-def peak_of(run: Run, backend: Backend, tokens: int, logits: int) -> Peak:
-    """Queue the operations of a step of `tokens` tokens; return its moment of most memory.
+def peak_of(
+    run: Run, backend: Backend, tokens: int, logits: int
+) -> tuple[dict[str, int], float]:
+    """Return the bytes by term at a step's moment of most memory, and the length of the queue.
 
-    logits: for how many of the last tokens the output head computes logits.
+    The length is the most dispatches that are queued and not done. tokens: of the step. logits:
+    for how many of the last tokens the output head computes logits.
     """
     kind_of_graph = Graph if backend.metal else CPUGraph
     graph = kind_of_graph(run, backend, tokens)
@@ -46,7 +49,7 @@ def peak_of(run: Run, backend: Backend, tokens: int, logits: int) -> Peak:
     window = graph.window()
     hidden = graph.norm(hidden, run.config.hidden_size)
     queue_logits(graph, hidden, logits)
-    return graph.peak(window)
+    return graph.peak(window), window
 
 
 def decoder_layer(graph: Graph, layer: Layer, cache: H2OConfig | None) -> None:
@@ -342,19 +345,22 @@ def last_chunk_peak(run: Run, backend: Backend) -> tuple[dict[str, int], bool]:
     most: then shorter lengths are tried too, four per doubling.
     """
 
-    def of_chunk(tokens: int) -> Peak:
+    def of_chunk(tokens: int) -> tuple[dict[str, int], float]:
         return peak_of(run, backend, tokens, tokens if backend.logits == "all" else 0)
 
     tokens = max(1, min(run.step, run.tokens))
-    peaks = [of_chunk(few) for few in dict.fromkeys((1, min(tokens, FEW)))]
+    peaks = [of_chunk(few)[0] for few in dict.fromkeys((1, min(tokens, FEW)))]
     length = rung_above(tokens)
-    longest = of_chunk(length)
-    inputs_close = longest.window < backend.longest_window
-    peaks.append(longest if inputs_close else of_chunk(tokens))
-    while length > FEW + 1 and peaks[-1].window < backend.longest_window:
+    peak, window = of_chunk(length)
+    inputs_close = window < backend.longest_window
+    if not inputs_close:
+        peak, window = of_chunk(tokens)
+    peaks.append(peak)
+    while length > FEW + 1 and window < backend.longest_window:
         length = rung_below(length)
-        peaks.append(of_chunk(length))
-    return max(peaks, key=lambda peak: peak.total).by_term(), inputs_close
+        peak, window = of_chunk(length)
+        peaks.append(peak)
+    return max(peaks, key=total), inputs_close
 
 
 def total(terms: dict[str, int]) -> int:
@@ -380,7 +386,7 @@ def spacing_below(length: int) -> int:
 
 def decode_peak(run: Run, backend: Backend) -> dict[str, int]:
     """Bytes by term at the moment of most memory while one token is generated."""
-    return peak_of(run, backend, 1, 1).by_term()
+    return peak_of(run, backend, 1, 1)[0]
 
 
 MOST_LOGITS = 32 << 20  # bytes of logits at once on a GPU (cexport/h2o/recall.h)

@@ -128,8 +128,11 @@ class Graph:
         limit = (backend.mega_elements + 1) * MEGA + self.squared / (2 * self.elements)
         return min(longest, backend.tasks * limit * self.dispatches / self.elements)
 
-    def peak(self, window: float) -> Peak:
-        """Return the moment of most memory if `window` dispatches are queued and not done."""
+    def peak(self, window: float) -> dict[str, int]:
+        """Return the bytes by term at the moment of most memory.
+
+        window: dispatches that are queued and not done.
+        """
         freed = sorted((buffer.end(window), buffer.size) for buffer in self.buffers)
         now = most = moment = index = 0
         for buffer in self.buffers:
@@ -139,7 +142,11 @@ class Graph:
             now += buffer.size
             if now > most:
                 most, moment = now, buffer.birth
-        return Peak(self, window, most, moment)
+        by_term = dict[str, int]()
+        for buffer in self.buffers:
+            if buffer.birth <= moment <= buffer.end(window):
+                by_term[buffer.term] = by_term.get(buffer.term, 0) + buffer.size
+        return by_term
 
     def new(self, reads: Iterable[Buffer], size: int, dispatches: int = 1) -> Buffer:
         """Queue an operation that writes a new buffer of `size` elements per token."""
@@ -222,25 +229,3 @@ class CPUGraph(Graph):
             other = self.new([x, second], half, dispatches=4)
             halves.append(self.within(product, [other], dispatches=2))
         return self.new(halves, heads * dim, dispatches=4)
-
-
-@dataclass(frozen=True)
-class Peak:
-    """The moment of most memory in a graph.
-
-    window: dispatches that are queued and not done. total: bytes at the moment. moment: as a
-    number of dispatches.
-    """
-
-    graph: Graph
-    window: float
-    total: int
-    moment: int
-
-    def by_term(self) -> dict[str, int]:
-        """The total's bytes by term."""
-        by_term = dict[str, int]()
-        for buffer in self.graph.buffers:
-            if buffer.birth <= self.moment <= buffer.end(self.window):
-                by_term[buffer.term] = by_term.get(buffer.term, 0) + buffer.size
-        return by_term

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,34 +102,25 @@ def read_adapter(
             "Fuse the adapter into the model with `mlx_lm.fuse`, and package that model.",
         )
     parameters = config.get("lora_parameters")
-    rank, scale = (
-        (parameters.get("rank"), parameters.get("scale"))
-        if isinstance(parameters, dict)
-        else (None, None)
-    )
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+    table: Any = parameters if isinstance(parameters, dict) else {}
+    rank, scale = table.get("rank"), table.get("scale")
+    if type(rank) is not int or rank < 1:
         problems.add(
             f"rank of lora_parameters is {shown(rank)}, but must be a whole number "
             "of at least 1",
             REMEDY,
         )
-    if (
-        isinstance(scale, bool)
-        or not isinstance(scale, (int, float))
-        or not math.isfinite(scale)
-    ):
+    if type(scale) not in (int, float) or not abs(scale) <= sys.float_info.max:
         problems.add(
             f"scale of lora_parameters is {shown(scale)}, but must be a number", REMEDY
         )
     problems.refuse()
-    assert isinstance(rank, int)  # noqa: S101 - otherwise a problem was raised
-    assert isinstance(scale, (int, float))  # noqa: S101
     shapes = shapes_of(tensors)
     adapted = modules(shapes, kind, rank, layers, problems)
     problems.refuse()
     if weights is not None:
         check_fits(shapes, weights, where, problems)
-    problems.refuse()
+        problems.refuse()
     first = min(layer for layer, _ in adapted)
     size = sum(tensor.bytes for tensor in tensors)
     keys = tuple(sorted({key for _, key in adapted}))

@@ -281,7 +281,7 @@ def one_of(
 ) -> int:
     """Return a value if MLX supports it; otherwise add an error."""
     value = table.get(name)
-    if isinstance(value, int) and not isinstance(value, bool) and value in allowed:
+    if isinstance(value, int) and value in allowed:
         return value
     text = ", ".join(map(str, allowed))
     problems.add(f"{key}.{name} is {shown(value)} but should be one of {text}", CONVERTED)

@@ -179,8 +179,7 @@ def byte_range(fields: object, data: int) -> tuple[int, int]:
 def whole(value: object) -> bool:
     """Whether a value is a list of whole numbers from 0 to 2^63 - 1."""
     return isinstance(value, list) and all(
-        isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 1 << 63
-        for number in value
+        type(number) is int and 0 <= number < 1 << 63 for number in value
     )
 
 

@@ -6,8 +6,8 @@ Templates are written in Jinja. They run in a sandbox, with the functions that t
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -199,21 +199,15 @@ CORRECT_SAMPLING = (
 EOS = "eos_token_id"
 
 
-def number(value: Any, least: float, most: float = math.inf) -> bool:
-    """Whether a value is a number in a range."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and least <= value <= most and math.isfinite(value)
-
-
-def whole(value: Any) -> bool:
-    """Whether a value is an integer."""
-    return isinstance(value, int) and not isinstance(value, bool)
+def number(value: Any, least: float, most: float = sys.float_info.max) -> bool:
+    """Whether a value is a finite number in a range."""
+    return type(value) in (int, float) and least <= value <= most
 
 
 RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "temperature": ("a number of at least 0", lambda value: number(value, 0)),
     "top_p": ("a number from 0 to 1", lambda value: number(value, 0, 1)),
-    "top_k": ("an integer of at least -1", lambda value: whole(value) and value >= -1),
+    "top_k": ("an integer of at least -1", lambda value: type(value) is int and value >= -1),
     "min_p": ("a number from 0 to 1", lambda value: number(value, 0, 1)),
     "repetition_penalty": (
         "a number above 0",
@@ -233,7 +227,7 @@ def check_sampling(files: Mapping[str, bytes], vocabulary: int, where: str) -> N
             problems.add(f"{name} is {shown(value)}, but must be {expected}", CORRECT_SAMPLING)
     end = document.get(EOS)
     ids = end if isinstance(end, list) else [] if end is None else [end]
-    wrong = [token for token in ids if not whole(token) or not 0 <= token < vocabulary]
+    wrong = [token for token in ids if type(token) is not int or not 0 <= token < vocabulary]
     if wrong:
         problems.add(
             f"{EOS} is {shown(wrong[0])}, but the model has {vocabulary} tokens",

@@ -39,7 +39,7 @@ def print_plan(plan: PlanResult, console: Console, *, verbose: bool = False) -> 
         if model.measured is not None:
             print_measured(model.measured, console)
     for text in remarks(plan):
-        console.print(text, markup=False, soft_wrap=False)
+        caption(text, console, "")
     if verbose:
         print_all(plan, console)
     else:
@@ -71,25 +71,21 @@ def print_verdict(plan: PlanResult, console: Console) -> None:
     elif fitting:
         smallest = min(fitting, key=lambda device: fits[device.identifier].entitled.limit or 0)
         sentence += f"; smallest: {smallest.name}"
-    console.print(sentence, style="bold", markup=False, soft_wrap=False)
+    caption(sentence, console, "bold")
     for model in plan.models:
         whole = model.full_cache
         if whole is not None:
             count = f" on {len(whole.devices)}" if len(plan.loaded) > 1 else ""
-            console.print(
-                f"all {whole.max_kv:,} tokens fit{count}, so nothing is forgotten: --max-kv "
-                f"{whole.max_kv} --kv {whole.kv}",
-                markup=False,
-                soft_wrap=False,
-            )
+            options = f"--max-kv {whole.max_kv} --kv {whole.kv}"
+            text = f"all {whole.max_kv:,} tokens fit{count}, so nothing is forgotten: {options}"
+            caption(text, console, "")
         bound = f"max_kv {model.max_kv}" if model.max_kv else "no bound"
         name = f"{model_display_name(model.model)}: " if len(plan.models) > 1 else ""
-        console.print(
+        caption(
             f"{name}{bound}, kv {model.kv}, context {model.context}, "
             f"prefill step {model.prefill_step}",
-            style="italic",
-            markup=False,
-            soft_wrap=False,
+            console,
+            "italic",
         )
 
 
@@ -126,7 +122,7 @@ def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
         ]
         backends = "/".join(plan.backend for plan in model.plans)
         name = f"{model_display_name(model.model)}, " if len(models) > 1 else ""
-        console.print(f"{name}MB on {backends}: {', '.join(parts)}", soft_wrap=False)
+        caption(f"{name}MB on {backends}: {', '.join(parts)}", console, "")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Models as the catalogue's numbers describe them, and plans of them."""
 
-import warnings
 from typing import Any
 
 from h2o_pack.model import Layer, Model, ModelConfig, Weights
@@ -25,20 +24,13 @@ def model(
     return Model(name, "", config_of_model, Weights(weights, True, weights), (), None)
 
 
-def cache(size: int, **settings: Any) -> H2OConfig:
-    """A cache's configuration, without remarks on small ones."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return H2OConfig(size, **settings)
-
-
 def request(
     workload_model: Model | None = None, max_kv: int = 512, **settings: Any
 ) -> Workload:
     """The model with the same evicting cache in every full-attention layer."""
     workload_model = workload_model or model()
     caches = tuple(
-        cache(max_kv) if layer.kind == "full" and max_kv else None
+        H2OConfig(max_kv) if layer.kind == "full" and max_kv else None
         for layer in workload_model.config.layers
     )
     return Workload(workload_model, caches, **settings)

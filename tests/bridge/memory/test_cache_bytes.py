@@ -7,15 +7,13 @@ from mlx_lm.models.cache import CacheList
 
 import h2o_py
 from h2o_pack.memory.storages import STORAGES, storage_of
-from h2o_pack.memory.terms import ARCHIVE, KV, LEDGER, STATE
+from h2o_pack.memory.terms import ARCHIVE, KV, LEDGER, STATE, MemoryPlan
 from h2o_pack.model import Model, Weights
 from h2o_pack.models.config import describe
 from h2o_pack.plan.workload import Workload
 from h2o_py.budgets import Budgets, LayerBudget
-from h2o_py.config import H2ORecall
-from h2o_py.models import STORAGES as REAL_STORAGES
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import make_h2o_cache
-from tests.bridge.memory.described import cache
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 from tests.nightly import nightly_except
 
@@ -63,16 +61,13 @@ def group_of(document, kv: str) -> int:
     return storage_of(kv, describe(document, "config.json").config).group_size
 
 
-def planned(document, caches_of, kv: str, tokens: int) -> int:
-    small = Model(
-        "small", "", describe(document, "config.json").config, Weights(0, True, 0), (), None
-    )
+def planned(document, caches_of, kv: str, tokens: int) -> MemoryPlan:
+    config = describe(document, "config.json").config
+    small = Model("small", "", config, Weights(0, True, 0), (), None)
     caches = tuple(
-        caches_of(i) if layer.kind == "full" else None
-        for i, layer in enumerate(small.config.layers)
+        caches_of(i) if layer.kind == "full" else None for i, layer in enumerate(config.layers)
     )
-    plan = Workload(small, caches, kv, tokens, 512).plan("cpu")
-    return plan.of(KV, STATE, LEDGER)
+    return Workload(small, caches, kv, tokens, 512).plan("cpu")
 
 
 @pytest.mark.parametrize("number", nightly_except(range(0, 20, 3), range(20)))
@@ -102,19 +97,20 @@ def test_kept_bytes_are_those_that_real_caches_of_random_models_allocate(number)
         kv = "dense"
     size = rng.randint(40, 300)
     tokens = rng.choice([size + 37, 2 * size + 5, 20 + size // 3])
-    config = cache(size)
+    config = H2OConfig(size)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         caches = make_h2o_cache(model, config, kv=kv, group_size=group_of(document, kv))
         read(model, caches, tokens, rng.choice([50, 64, 100]))
-    assert held(caches) == planned(document, lambda _: config, kv, tokens)
+    plan = planned(document, lambda _: config, kv, tokens)
+    assert held(caches) == plan.of(KV, STATE, LEDGER)
 
 
 @pytest.mark.parametrize("kv", STORAGES)
 def test_every_storage_and_budgets_a_layer_count_the_same(kv):
     document = small_config("qwen3", torch_dtype="float32", head_dim=64)
     model = small_model("qwen3", head_dim=64)
-    common = cache(200)
+    common = H2OConfig(200)
     layers = (LayerBudget(40, 150), None, LayerBudget(150, 30), LayerBudget(60, 40, 120))
     budgets = Budgets(layers)
     with warnings.catch_warnings():
@@ -123,7 +119,8 @@ def test_every_storage_and_budgets_a_layer_count_the_same(kv):
         caches = make_h2o_cache(model, common, kv=kv, group_size=group, budgets=budgets)
         layers = [budgets.config_of(i, common) for i in range(4)]
         read(model, caches, 300, 64)
-    assert held(caches) == planned(document, layers.__getitem__, kv, 300)
+    plan = planned(document, layers.__getitem__, kv, 300)
+    assert held(caches) == plan.of(KV, STATE, LEDGER)
 
 
 ARCHIVES = [(kv, bits) for kv in ("dense", "k8v4", "r8h4") for bits in (4, 8, 16)]
@@ -133,20 +130,12 @@ ARCHIVES = [(kv, bits) for kv in ("dense", "k8v4", "r8h4") for bits in (4, 8, 16
 def test_an_archive_takes_what_its_tokens_take(kv, bits):
     document = small_config("gemma3_text", torch_dtype="float32", head_dim=64)
     model = small_model("gemma3_text", head_dim=64)
-    common = cache(96, recall=H2ORecall(rows=8, archive_bits=bits))
+    common = H2OConfig(96, recall=H2ORecall(rows=8, archive_bits=bits))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         caches = make_h2o_cache(model, common, kv=kv, group_size=group_of(document, kv))
         read(model, caches, 300, 64)
-    config = describe(document, "config.json").config
-    small = Model("small", "", config, Weights(0, True, 0), (), None)
-    own = tuple(common if layer.kind == "full" else None for layer in config.layers)
-    plan = Workload(small, own, kv, 300, 512).plan("cpu")
-    waiting = sum(
-        64 * layer.row_elements * 4 for layer in config.layers if layer.kind == "full"
-    )
+    plan = planned(document, lambda _: common, kv, 300)
+    layers = describe(document, "config.json").config.layers
+    waiting = sum(64 * layer.row_elements * 4 for layer in layers if layer.kind == "full")
     assert held(caches) == plan.of(KV, STATE, LEDGER, ARCHIVE) - waiting
-
-
-def test_storages_are_those_of_the_caches():
-    assert list(STORAGES) == list(REAL_STORAGES)

@@ -5,7 +5,6 @@ from functools import cache
 from typing import Any
 
 import mlx.core as mx
-from mlx.utils import tree_map_with_path
 from mlx_lm import utils
 
 from h2o_pack.facts import KnownModel
@@ -160,13 +159,7 @@ def small_model(model_type: str, dtype: Any = mx.float32, **changes: Any) -> Any
     document = small_config(model_type, **changes)
     model_class, arguments = utils._get_classes(document)
     model = model_class(arguments.from_dict(document))
-    casts = getattr(model, "cast_predicate", lambda _name: True)
-
-    def cast(name: str, parameter: mx.array) -> mx.array:
-        floating = mx.issubdtype(parameter.dtype, mx.floating)
-        return parameter.astype(dtype if casts(name) else mx.float32) if floating else parameter
-
-    model.update(tree_map_with_path(cast, model.parameters()))
+    cast(model, dtype)
     mx.eval(model.parameters())
     return model
 

@@ -10,7 +10,8 @@ from h2o_pack.plan.advice import advice
 from h2o_pack.plan.device_fit import remedies, verdict
 from h2o_pack.plan.speed import calibration, estimate, floor, from_bytes
 from h2o_pack.plan.workload import known_fitting, largest
-from tests.bridge.memory.described import cache, model, request
+from h2o_py.config import H2OConfig
+from tests.bridge.memory.described import model, request
 
 GB = 10**9
 
@@ -160,5 +161,5 @@ def test_advice_knows_windows_whole_prompts_and_guesses():
 
 def test_budgets_a_layer_are_looked_at_one_by_one():
     workload = request(context=2000)
-    caches = (cache(512, heavy_budget=480, recent_budget=20), *workload.caches[1:])
+    caches = (H2OConfig(512, heavy_budget=480, recent_budget=20), *workload.caches[1:])
     assert "fewer than 64" in advised(dataclasses.replace(workload, caches=caches))
