@@ -62,16 +62,14 @@ def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -
             f"{', '.join([*STORAGES, *SYNONYMS])}.",
         )
     storage = STORAGES[storage_name]
-    if storage.is_dense and archive_bits == DENSE_BITS:
-        return storage
     layers = [config.layers[index] for index in config.evicting]
     dims = sorted({dim for layer in layers for dim in (layer.key_dim, layer.value_dim)})
+    groups = [group for group in TRIED if all(dim % group == 0 for dim in dims)]
     if archive_bits == DENSE_BITS or all(dim % ARCHIVE_GROUP == 0 for dim in dims):
         if storage.is_dense:
             return storage
-        for group in TRIED:
-            if all(dim % group == 0 for dim in dims):
-                return dataclasses.replace(storage, group_size=group)
+        if groups:
+            return dataclasses.replace(storage, group_size=groups[0])
     option = f"--archive-bits {archive_bits}" if storage.is_dense else f"--kv {name}"
     raise usage_error(
         f"{option} quantizes in groups of {TRIED[-1]} elements, and "

@@ -16,7 +16,6 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
-from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -39,18 +38,14 @@ class Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
-        self._lock = Lock()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Return the process, started if necessary; a forked program starts its own."""
-        if self._process is not None and self._process.poll() is not None:
+        """Return the process, started if necessary."""
+        if self._process is None or self._process.poll() is not None:
             self.stop()
-        if self._process is None or self._owner != os.getpid():
             command = (
                 "import sys; sys.path[:] = sys.argv[1:]; from h2o_pack.models import trial"
             )
-            self._owner = os.getpid()
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-c", f"{command}; trial.serve()", *sys.path],
                 stdin=subprocess.PIPE,
@@ -63,28 +58,25 @@ class Worker:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any] | int:
         """Return the answer, or the status with which the process ended instead."""
-        with self._lock:
-            process = self.start()
-            assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
-            try:
-                process.stdin.write(json.dumps(request).encode() + b"\n")
-                process.stdin.flush()
-                line = process.stdout.readline()
-            except BrokenPipeError:
-                line = b""
-            except BaseException:  # the answer must not be taken for that of the next request
-                self.stop()
-                raise
-            if not line:
-                status = process.wait()
-                self.stop()
-                return status
-            answer: dict[str, Any] = json.loads(line)
-            return answer
+        process = self.start()
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        except BaseException:  # the answer must not be taken for that of the next request
+            self.stop()
+            raise
+        if not line:
+            return process.wait()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def stop(self) -> None:
-        """End the process, if this program started it."""
-        if self._process is not None and self._owner == os.getpid():
+        """End the process, if it runs."""
+        if self._process is not None:
             self._process.kill()
             with suppress(BrokenPipeError):
                 self._process.communicate()

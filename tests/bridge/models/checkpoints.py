@@ -6,10 +6,10 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from h2o_pack.models.files import BYTES
 from tests.bridge.trees import CONFIG, TOKENIZER, build_tree
 from tests.hub.repository import Content, sparse
 
-SIZES = {"U32": 4, "F32": 4, "BF16": 2, "F16": 2, "U8": 1}
 Described = dict[str, tuple[str, list[int]]]
 
 TENSORS: Described = {
@@ -26,7 +26,7 @@ def header(tensors: Described) -> tuple[dict[str, Any], int]:
     entries: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
     end = 0
     for name, (dtype, shape) in tensors.items():
-        begin, end = end, end + math.prod(shape) * SIZES[dtype]
+        begin, end = end, end + math.prod(shape) * BYTES[dtype]
         entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
     return entries, end
 

@@ -331,18 +331,10 @@ def test_the_command_shows_it_to_people_and_machines(run):
     assert loads == ["Qwen3-0.6B-4bit", "Qwen3-4B-4bit"]
 
 
-@pytest.mark.parametrize("option", [("--revision", "v1"), ("--measured", "seen.json")])
-def test_options_of_one_model_are_refused(run, tmp_path, option):
-    (tmp_path / "seen.json").write_text("{}")
-    flag, value = option
-    result = run("plan", *BOTH, flag, tmp_path / value if value.endswith("json") else value)
-    assert result.exit_code == ExitCode.USAGE
-    assert f"{flag} is only for a package with one model, but 2 are given" in result.stderr
-
-
-def test_budgets_are_refused(run, tmp_path):
+@pytest.mark.parametrize("flag", ["--revision", "--measured", "--budgets"])
+def test_options_of_one_model_are_refused(run, tmp_path, flag):
     path = tmp_path / "budgets.json"
     path.write_text('{"format": 1, "layers": [null]}')
-    result = run("plan", *BOTH, "--budgets", path)
+    result = run("plan", *BOTH, flag, "v1" if flag == "--revision" else path)
     assert result.exit_code == ExitCode.USAGE
-    assert "--budgets is only for a package with one model" in result.stderr
+    assert f"{flag} is only for a package with one model, but 2 are given" in result.stderr
