@@ -75,32 +75,6 @@ class Question:
         )
 
 
-@dataclass(frozen=True)
-class CacheFit:
-    """How a cache fits on some devices.
-
-    device: the device on which the smallest share of memory stays free. needed: bytes of the
-    app on it. headroom_share: its free share of the limit. slowest: the slowest device.
-    sustained: its tokens per second after ten minutes; None if the speed on one of the devices
-    is unknown.
-    """
-
-    device: Device
-    needed: int
-    headroom_share: float
-    slowest: Device
-    sustained: float | None
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the margin stays free on every device."""
-        return self.headroom_share >= TIGHT
-
-    def is_fast(self, floor: float) -> bool:
-        """Whether every device reaches `floor` tokens per second; 0 is always reached."""
-        return not floor or (self.sustained is not None and self.sustained >= floor)
-
-
 def sustained(workload: Workload, device: Device) -> float | None:
     """Return the least tokens per second after ten minutes; None if unknown."""
     speed = estimate(workload, device)
@@ -125,39 +99,56 @@ def room_on(device: Device) -> str:
     return f"{device.title} has room for {gigabytes((1 - TIGHT) * limit_of(device))} GB"
 
 
+def headroom(workload: Workload, device: Device) -> float:
+    """Return the share of a device's limit, which must be known, that stays free."""
+    limit = limit_of(device)
+    return (limit - workload.plan(device.backend).total) / limit
+
+
 @dataclass(frozen=True)
 class Search:
     """Looks for the largest cache of one storage."""
 
     question: Question
     model: Model
+    table: LossTable
     kv: str
     recall: bool
 
-    def fit(self, rows: int) -> CacheFit:
-        """Compare a cache with `rows` rows with the devices, whose limits must be known."""
+    def workload(self, rows: int) -> Workload:
+        """Return the model with caches of `rows` rows."""
         spec = self.question.filled(rows, self.kv, recall=self.recall)
-        workload, devices = workload_of(self.model, spec), self.question.devices
-        needed = {device: workload.plan(device.backend).total for device in devices}
-        limits = {device: limit_of(device) for device in devices}
-        shares = {
-            device: (limits[device] - needed[device]) / limits[device] for device in devices
-        }
-        speeds = {device: sustained(workload, device) for device in devices}
-        tightest = min(devices, key=lambda device: shares[device])
-        slowest = min(devices, key=lambda device: speeds[device] or 0.0)
-        return CacheFit(
-            device=tightest,
-            needed=needed[tightest],
-            headroom_share=round(shares[tightest], 4),
-            slowest=slowest,
-            sustained=speeds[slowest],
+        return workload_of(self.model, spec)
+
+    def tightest(self, workload: Workload) -> Device:
+        """Return the device on which the smallest share of memory stays free."""
+        return min(self.question.devices, key=lambda device: headroom(workload, device))
+
+    def slowest(self, workload: Workload) -> Device:
+        """Return the device with the fewest tokens per second; an unknown speed comes first."""
+        return min(self.question.devices, key=lambda device: sustained(workload, device) or 0.0)
+
+    def cache(self, rows: int) -> CacheCandidate:
+        """Return the cache with `rows` rows; the limits of all devices must be known."""
+        workload = self.workload(rows)
+        tightest = self.tightest(workload)
+        share = min(1.0, rows / self.question.tokens)
+        return CacheCandidate(
+            kv=self.kv,
+            max_kv=rows,
+            share=round(share, 4),
+            recall=self.recall,
+            needed=workload.plan(tightest.backend).total,
+            headroom_share=round(headroom(workload, tightest), 4),
+            sustained=sustained(workload, self.slowest(workload)),
+            loss=self.table.loss(self.kv, share),
         )
 
     def serves(self, rows: int) -> bool:
-        """Whether `rows` rows fit on all devices and are fast enough."""
-        cache_fit = self.fit(rows)
-        return cache_fit.has_room and cache_fit.is_fast(self.question.min_speed)
+        """Whether `rows` rows leave the margin free and are fast enough on all devices."""
+        cache, least = self.cache(rows), self.question.min_speed
+        is_fast = not least or (cache.sustained is not None and cache.sustained >= least)
+        return is_fast and cache.headroom_share >= TIGHT
 
     def most_rows(self, least: int) -> int:
         """Return the most rows that fit; 0 if `least` rows do not fit."""
@@ -196,7 +187,7 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
     if cache.max_kv is None and least is None and kv != "dense":
         return refused(kv, "not measured", f"was not measured on {table.model}")
     fewest = tokens if least is None else math.ceil(least * tokens)
-    search = Search(question, model, kv, recall=bool(cache.recall))
+    search = Search(question, model, table, kv, recall=bool(cache.recall))
     try:
         rows = cache.max_kv or search.most_rows(fewest)
         if cache.max_kv and not search.serves(rows):
@@ -205,20 +196,9 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
             return too_large(search, fewest)
         if rows < tokens and cache.recall is None and table.recall_pays(rows / tokens):
             search, rows = with_recall(search, rows, fewest)
-        cache_fit = search.fit(rows)
+        return search.cache(rows)
     except UserError as error:
         return refused(kv, "storage", error.what)
-    share = min(1.0, rows / tokens)
-    return CacheCandidate(
-        kv=kv,
-        max_kv=rows,
-        share=round(share, 4),
-        recall=search.recall,
-        needed=cache_fit.needed,
-        headroom_share=cache_fit.headroom_share,
-        sustained=cache_fit.sustained,
-        loss=table.loss(kv, share),
-    )
 
 
 def with_recall(search: Search, rows: int, fewest: int) -> tuple[Search, int]:
@@ -235,13 +215,12 @@ def with_recall(search: Search, rows: int, fewest: int) -> tuple[Search, int]:
 
 def too_large(search: Search, rows: int) -> CacheCandidate:
     """Explain why a storage does not fit even with the fewest rows."""
-    cache_fit, least = search.fit(rows), search.question.min_speed
-    if not cache_fit.has_room:
-        need = gigabytes(cache_fit.needed)
-        says = f"needs {need} GB with {rows:,} rows, but {room_on(cache_fit.device)}"
-        return refused(search.kv, "memory", says)
-    speed = "unknown" if cache_fit.sustained is None else f"{cache_fit.sustained:.0f}"
-    where = cache_fit.slowest.title
+    cache, workload = search.cache(rows), search.workload(rows)
+    if cache.headroom_share < TIGHT:
+        need, room = gigabytes(cache.needed), room_on(search.tightest(workload))
+        return refused(search.kv, "memory", f"needs {need} GB with {rows:,} rows, but {room}")
+    speed = "unknown" if cache.sustained is None else f"{cache.sustained:.0f}"
+    where, least = search.slowest(workload).title, search.question.min_speed
     says = f"{speed} tokens per second with {rows:,} rows on {where}, less than {least:g}"
     return refused(search.kv, "speed", says)
 

@@ -372,19 +372,17 @@ def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
     with problems.caught():
         check_sampling(files, model.config.vocabulary, where)
     problems.refuse()
+    unusable, remark = "", ""
+    if template is None:
+        remark = NO_TEMPLATE
+    elif problem := template.problem():
+        unusable = f"the chat template in {template.file} {problem}"
+        template, remark = None, f"{unusable}. {CORRECT_TEMPLATE}"
     model_license = read_license(
         {name: data for name, data in files.items() if is_notice(name)}
     )
-    remarks = tuple(filter(None, [license_remark(model_license)]))
-    if template is None:
-        return ModelTexts(license=model_license, remarks=(NO_TEMPLATE, *remarks))
-    problem = template.problem()
-    if problem:
-        unusable = f"the chat template in {template.file} {problem}"
-        return ModelTexts(
-            None, unusable, model_license, (f"{unusable}. {CORRECT_TEMPLATE}", *remarks)
-        )
-    return ModelTexts(template, license=model_license, remarks=remarks)
+    remarks = filter(None, (remark, license_remark(model_license)))
+    return ModelTexts(template, unusable, model_license, tuple(remarks))
 
 
 USERS = ("a", "0")
