@@ -26,7 +26,8 @@ from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
-from h2o_pack.plan.device_fit import TIGHT, devices_of_each, holders, plan_result, planned_model
+from h2o_pack.plan.device_fit import TIGHT, holders, plan_models
+from h2o_pack.plan.device_fit import refusal as refusal_of_device
 from h2o_pack.plan.speed import estimate, floor
 from h2o_pack.plan.workload import ROWS, Workload, largest, workload_of
 from h2o_pack.progress import ProgressReporter
@@ -307,13 +308,11 @@ def for_their_devices(questions: Sequence[Question], table: LossTable) -> list[Q
 
 def refusal_on(question: Question, table: LossTable) -> UserError | None:
     """Return why the only device cannot run a model with any cache."""
-    [model] = question.spec.models
+    [model], [device] = question.spec.models, question.devices
+    if question.model is not None and not model.is_open:
+        return refusal_of_device(workload_of(question.model, model.cache), device)
     try:
-        if model.is_open:
-            chosen_model(question, candidates_of(question, model_catalogue(), table))
-        elif question.model is not None:
-            workload = workload_of(question.model, model.cache)
-            devices_of_each([workload], question.devices)
+        chosen_model(question, candidates_of(question, model_catalogue(), table))
     except UserError as error:
         if error.code != ExitCode.MEMORY:
             raise
@@ -333,9 +332,8 @@ def chosen_plan(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) ->
     devices = devices_for(spec)
     chosen = choose(spec, criteria, say)
     [model], [choice] = chosen.spec.models, chosen.choices.values()
-    workload = workload_of(find_model(model, say, stated=True), model.cache)
-    catalogue = device_catalogue(spec.devices.file)
-    plan = plan_result([planned_model(workload, devices, catalogue)])
+    models, entries = [find_model(model, say, stated=True)], device_catalogue(spec.devices.file)
+    plan = plan_models(chosen.spec, models, devices, entries)
     return ChosenPlan(models=plan.models, loaded=plan.loaded, size=plan.size, choice=choice)
 
 
