@@ -307,7 +307,7 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
             data = small(repository, listed[INDEX], INDEX_BYTES, problems)
             document = parse_object(data, INDEX, problems.where, INDEX_BYTES)
             mapping = weight_map(document, problems)
-            check_files(mapping, {file.path: file for file in weights}, problems)
+            check_files(mapping, [file.path for file in weights], problems)
     problems.refuse()
     tensors = {}
     for file in weights:

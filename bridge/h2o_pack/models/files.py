@@ -221,9 +221,7 @@ def weight_map(document: Mapping[str, Any], problems: Problems) -> dict[str, str
     return files
 
 
-def check_files(
-    mapping: Mapping[str, str], weights: Mapping[str, object], problems: Problems
-) -> None:
+def check_files(mapping: Mapping[str, str], weights: Iterable[str], problems: Problems) -> None:
     """Add errors for files that only the index names."""
     for file in sorted(set(mapping.values()) - set(weights)):
         problems.add(
@@ -246,7 +244,7 @@ def check_tensors(
     twice = [name for name, places in files.items() if len(places) > 1]
     if twice:  # the libraries may load either of them
         first, second, *_ = files[twice[0]]
-        problems.add(f"{first} and {second} both have {some(twice, 'tensor', 'tensors')}")
+        problems.add(f"{first} and {second} both have {some_tensors(twice)}")
     if mapping is None:
         return
     absent = [name for name in mapping if name not in files]
@@ -262,15 +260,15 @@ def check_tensors(
         (unnamed, "does not name {names}, which the files contain"),
     ):
         if names:
-            sentence = what.format(names=some(names, "tensor", "tensors"))
+            sentence = what.format(names=some_tensors(names))
             problems.add(f"{INDEX} is stale: it {sentence}")
 
 
-def some(names: list[str], singular: str, many: str) -> str:
-    """Return the first names, and the number of the others, as text."""
+def some_tensors(names: list[str]) -> str:
+    """Return the first names of tensors, and the number of the others, as text."""
     text = ", ".join(shown(name) for name in names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{singular if len(names) == 1 else many} {text}{more}"
+    return f"{'tensor' if len(names) == 1 else 'tensors'} {text}{more}"
 
 
 # Parts of tensors' names. mlx_lm's and mlx-swift-lm's `sanitize` drop the tensors of SKIPPED,
@@ -297,7 +295,7 @@ def weigh(
     sums = dict.fromkeys(("skipped", "embedding", "table", "head", "experts", "rest"), 0)
     dtype = ""
     for tensor in tensors:
-        part = part_of(tensor.name, mixture=experts > 0)
+        part = part_of(tensor.name)
         sums[part] += tensor.bytes
         if part == "embedding" and not dtype:
             dtype = activations(tensor)
@@ -312,20 +310,20 @@ def weigh(
         bytes_per_token=loaded - unread,
         embedding_bytes=sums["embedding"],
         head_bytes=sums["head"],
-        expert_bytes=sums["experts"],
+        expert_bytes=sums["experts"] if experts else 0,
         skipped_bytes=sums["skipped"],
         dtype=dtype,
     )
 
 
-def part_of(name: str, *, mixture: bool) -> str:
+def part_of(name: str) -> str:
     """Return the part of the model that a tensor belongs to, by the tensor's name."""
     parts = name.split(".")
     module = parts[-2] if len(parts) > 1 else ""
     if SKIPPED.intersection(parts):
         return "skipped"
     if BLOCKS.intersection(parts):
-        is_expert = mixture and EXPERTS.intersection(parts) and "shared_mlp" not in parts
+        is_expert = EXPERTS.intersection(parts) and "shared_mlp" not in parts
         return "experts" if is_expert else "rest"
     if module in TABLES:
         return "table"
@@ -371,29 +369,26 @@ def inspect(
     is_complete = not problems.found
     if contents.index is not None:
         names = filter(holds_weights, (file.path for file in contents.files))
-        check_files(contents.index, dict.fromkeys(names), problems)
+        check_files(contents.index, names, problems)
     if is_complete:
         check_tensors(contents.index, contents.tensors, problems)
     tensors = total(contents.tensors)
-    weights = weigh(tensors)
     if contents.config or is_complete:
         with problems.caught():
             described = describe(
                 contents.config,
                 f"{problems.where}/{CONFIG}",
                 assume_full_attention=assume_full_attention,
-                stored_dtype=weights.dtype,
+                stored_dtype=weigh(tensors).dtype,
             )
     problems.refuse()
     config = described.config
-    if config.experts:
-        experts = config.experts_per_token
-        weights = weigh(tensors, experts=config.experts, experts_per_token=experts)
+    experts, per_token = config.experts, config.experts_per_token
     return Model(
         id=contents.id,
         commit=contents.commit,
         config=config,
-        weights=weights,
+        weights=weigh(tensors, experts=experts, experts_per_token=per_token),
         files=contents.files,
         folder=folder,
         assumed=described.assumed,

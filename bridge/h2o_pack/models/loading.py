@@ -10,7 +10,7 @@ from typing import Any
 from h2o_pack.errors import Problems, in_one_line, shown, unreadable
 from h2o_pack.files.paths import CONFIG
 from h2o_pack.model import Headers, Model, Tensor
-from h2o_pack.models.files import LENGTH, TOKENIZER, some
+from h2o_pack.models.files import LENGTH, TOKENIZER, some_tensors
 from h2o_pack.models.trial import attempt
 
 
@@ -36,12 +36,12 @@ def check_loads(headers: Headers, where: str) -> None:
         ),
     ):
         if names:
-            problems.add(what.format(names=some(sorted(names), "tensor", "tensors")))
+            problems.add(what.format(names=some_tensors(sorted(names))))
     other = sorted(n for n in actual.keys() & expected.keys() if actual[n] != expected[n])
     if other:
         first = other[0]
         problems.add(
-            f"{some(other, 'tensor', 'tensors')} {'has' if len(other) == 1 else 'have'} a "
+            f"{some_tensors(other)} {'has' if len(other) == 1 else 'have'} a "
             f"shape that does not follow from config.json: {shown(first)} has "
             f"{list(actual[first])} instead of {list(expected[first])}"
         )
