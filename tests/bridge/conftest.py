@@ -21,6 +21,14 @@ from tests.bridge.repositories import GitServer, Repositories, make_repositories
 from tests.bridge.trees import write_model
 
 
+@pytest.fixture(autouse=True)
+def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the devices and models of whoever runs the tests."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("H2O_PACK_DEVICES", "H2O_PACK_MODELS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
     return from_folder("tiny", write_model(tmp_path / "tiny"))

@@ -40,12 +40,6 @@ BROKEN = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("H2O_PACK_DEVICES", raising=False)
-
-
 def own_file(tmp_path, text: str = OWN):
     path = tmp_path / "own.toml"
     path.write_text(text)

@@ -21,10 +21,8 @@ from tests.bridge.models.test_files import tensors_of
 
 
 @pytest.fixture(autouse=True)
-def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+def _no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("H2O_PACK_MODELS", raising=False)
 
 
 def write(path: Path, text: str) -> Path:

@@ -19,12 +19,6 @@ from tests.bridge.schemas import check
 DEMO_PLAN = ("plan", "--model", "demo", "--max-kv", "256")
 
 
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("H2O_PACK_DEVICES", raising=False)
-
-
 def planned(run, *arguments):
     result = run(*DEMO_PLAN, *arguments, "--json")
     assert result.exit_code == 0, result.output
