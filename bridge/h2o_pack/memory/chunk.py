@@ -110,10 +110,10 @@ def write_and_attend(
     run, tokens, heads = graph.run, graph.tokens, graph.run.config.heads
     before = min(cache.max_size, max(0, run.tokens - tokens))  # rows in use
     ledger = ledger_bytes(layer, cache)
-    old = graph.op([], 0)  # the old rows have 0 bytes: the plan counts them as caches
     if tokens == 1:
         rows = min(before + 1, cache.max_size)
-        written = graph.within(old, [k, v], dispatches=2)
+        # The token is written to the old rows, which the plan counts as caches.
+        written = graph.op([k, v], 0, dispatches=3)
         graph.op([q], heads * rows * FLOAT32, term="attention", dispatches=2)
         graph.op([q], ledger, term="ledger copies")
         return graph.new([q, written], heads * layer.value_dim)
@@ -121,7 +121,7 @@ def write_and_attend(
     # A chunk makes new buffers if it evicts, or rearranges ring and pool.
     replaces = rows > cache.max_size or run.storage.recent is not None
     larger = stored_bytes(run, layer, cache, rows) if before or replaces else 0
-    written = graph.op([k, v], larger, dispatches=2, term="chunk rows")
+    written = graph.op([k, v], larger, dispatches=3, term="chunk rows")
     if graph.backend.metal:
         out = fallback_attention(graph, layer, cache, (q, written), rows)
     else:
@@ -194,7 +194,7 @@ def fallback_attention(
     mean, size = weights, window * layer.kv_heads * rows * FLOAT32
     for dispatches in (2, 6, 4, 4, 4, 3):  # a KV head's mean, counts and decay
         mean = graph.op([mean], size, dispatches=dispatches, term="attention")
-    graph.small(40)  # importance, two sorts and the ledger: a few numbers per row
+    graph.op([], 0, dispatches=40)  # importance, two sorts, the ledger: a few numbers per row
     return out
 
 

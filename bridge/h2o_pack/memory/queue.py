@@ -85,10 +85,6 @@ class Graph:
         self._queue((buffer, *reads), dispatches, elements)
         return buffer
 
-    def small(self, dispatches: int) -> None:
-        """Queue operations whose arrays are so small that they do not count."""
-        self._queue((), dispatches, 0)
-
     def append(self, part: Graph, source: Buffer) -> Buffer:
         """Queue the operations of another graph, and return its last buffer.
 
