@@ -53,7 +53,10 @@ def peak_of(
 
 
 def decoder_layer(graph: Graph, layer: Layer, cache: H2OConfig | None) -> None:
-    """Queue a layer: norm, attention or recurrence, norm, feed-forward, two residual sums."""
+    """Queue a layer: norm, attention or recurrence, norm, feed-forward, two residual sums.
+
+    The graph's first buffer stands for the hidden states that the layer reads.
+    """
     size = graph.run.config.hidden_size
     hidden = graph.op([], 0, dispatches=0)
     normed = graph.norm(hidden, size)

@@ -38,9 +38,10 @@ class Buffer:
 class Graph:
     """The operations of a step on `tokens` tokens, as Metal runs them, in queued order.
 
-    Time is counted in dispatches. elements: elements of all inputs; each input counts once, at
-    the first operation that reads it. squared: the sum of the squares of the operations'
-    elements. element: bytes of an element of activations.
+    The conversation has `run.tokens` tokens when the step ends. Time is counted in dispatches.
+    elements: elements of all inputs; each input counts once, at the first operation that reads
+    it. squared: the sum of the squares of the operations' elements. element: bytes of an
+    element of activations.
     """
 
     linear_dispatches = 1

@@ -223,6 +223,8 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
         * archive.tokens(tokens)
         for archive, _, settings in recalling
     )
+    kept = [archive for archive, _, _ in recalling]
+    keys = sum(archive.key_bytes * archive.tokens(tokens) for archive in kept)
     returned = sum(cache.recall_rows * archive.row_bytes for archive, cache, _ in recalling)
     return RecallPlan(
         layers=len(recalling),
@@ -230,21 +232,16 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
         every=recall.every,
         archive_bits=recall.archive_bits,
         archive="files" if workload.archive_in_files else "memory",
-        archive_tokens=min(archive.tokens(tokens) for archive, _, _ in recalling),
-        bytes_per_token=sum(archive.token_bytes for archive, _, _ in recalling),
-        archive_bytes=sum(archive.nbytes(tokens) for archive, _, _ in recalling),
-        file_bytes=sum(archive.in_flash(tokens) for archive, _, _ in recalling)
+        archive_tokens=min(archive.tokens(tokens) for archive in kept),
+        bytes_per_token=sum(archive.token_bytes for archive in kept),
+        archive_bytes=sum(archive.nbytes(tokens) for archive in kept),
+        file_bytes=sum(archive.in_flash(tokens) for archive in kept)
         if workload.archive_in_files
         else 0,
-        read_bytes=sum(
-            (archive.row_bytes + archive.key_bytes) * archive.tokens(tokens)
-            for archive, _, _ in recalling
-        )
+        read_bytes=sum(archive.row_bytes * archive.tokens(tokens) for archive in kept)
+        + keys
         + returned,
-        step_bytes=sum(
-            archive.key_bytes * archive.tokens(tokens) for archive, _, _ in recalling
-        )
-        + returned,
+        step_bytes=keys + returned,
         prompt_tokens=round(multiply_adds / parameters(workload.model), 1),
     )
 
