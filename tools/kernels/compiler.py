@@ -1,8 +1,9 @@
 """Compiles the kernels with clang as C++ for OpenCL, and checks the rules of Metal.
 
-clang gives diagnostics, a syntax tree and LLVM's IR. C++ for OpenCL lacks most of the C++
-features that Metal lacks, so clang reports their use. The syntax tree shows uses of the others,
-and the graph of calls shows recursion and threadgroup memory.
+clang gives diagnostics, a syntax tree and LLVM's IR. C++ for OpenCL has Metal's address spaces
+and lacks most of the C++ features that Metal lacks, so clang reports mistakes with them. The
+syntax tree shows the other mistakes, and the graph of calls shows recursion and threadgroup
+memory.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tools.kernels.source import ROOT, Finding, Prepared, kernels_of
+from tools.kernels.source import ROOT, Finding, Prepared
 
 OPTIONS = (
     *("-x", "cl", "-cl-std=clc++2021", "-target", "spir64"),
@@ -23,8 +24,13 @@ OPTIONS = (
     *("-ferror-limit=0", "-fno-color-diagnostics", "-w"),
 )
 DIAGNOSTIC = re.compile(
-    r"^(?P<file>[^\n:]+):(?P<line>\d+):\d+: (?:fatal )?error: (?P<text>.+)$"
+    r"^(?P<file>[^\n:]+):(?P<line>\d+):\d+: (?:fatal )?error: (?P<text>.+)$", re.MULTILINE
 )
+GET_CLANG = "install clang (Debian: apt-get install clang), or Swift from swift.org/install"
+
+
+class Skip(Exception):  # noqa: N818
+    """A check cannot run on this machine; the message says why, and what to do."""
 
 
 class CompilerError(Exception):
@@ -35,28 +41,47 @@ class CompilerError(Exception):
         super().__init__(f"{program} failed: {last[0]}. Use clang 17 or newer.")
 
 
+def find(program: str) -> str:
+    """Return the path of a program; Skip if it is not on PATH."""
+    path = shutil.which(program)
+    if path is None:
+        raise Skip(f"there is no {program} on PATH: {GET_CLANG}")
+    return path
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command and return its exit status and output."""
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+
+
+def read_errors(text: str, shown: Callable[[str], str]) -> list[Finding]:
+    """Return the errors in a compiler's output; shown: names a file in findings."""
+    return [
+        Finding(shown(match["file"]), int(match["line"]), match["text"])
+        for match in DIAGNOSTIC.finditer(text)
+    ]
+
+
 @dataclass(frozen=True)
 class Translation:
     """The result of reading one .metal file with clang; ir: "" if there are errors."""
 
     library: str
-    errors: tuple[Finding, ...]
+    errors: list[Finding]
     tree: Any
     ir: str
 
 
-def find_clang() -> str | None:
-    """Return the path of clang; None if it is not on PATH."""
-    return shutil.which("clang")
+def translate(prepared: Prepared, library: str) -> Translation:
+    """Read one of the prepared libraries with clang.
 
-
-def translate(prepared: Prepared, library: str, clang: str) -> Translation:
-    """Read one of the prepared libraries with clang; CompilerError if clang itself fails."""
-    shims = ROOT / "tests/metal/check/opencl"
+    Raises Skip: there is no clang. CompilerError: clang itself fails.
+    """
+    clang, shims = find("clang"), ROOT / "tests/metal/check/opencl"
     source = prepared.folder / library
     command = [clang, *OPTIONS, f"-I{shims}", f"-I{prepared.folder}", str(source)]
     dumped = run([*command, "-fsyntax-only", "-Xclang", "-ast-dump=json"])
-    errors = diagnostics(dumped.stderr, prepared)
+    errors = read_errors(dumped.stderr, prepared.shown)
     if dumped.returncode != 0 and not errors:
         raise CompilerError(clang, dumped.stderr)
     ir = ""
@@ -70,32 +95,17 @@ def translate(prepared: Prepared, library: str, clang: str) -> Translation:
     return Translation(library, errors, json.loads(dumped.stdout), ir)
 
 
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command and return its exit status and output."""
-    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-
-
-def diagnostics(text: str, prepared: Prepared) -> tuple[Finding, ...]:
-    """Return the errors in the compiler's output, each once."""
-    findings: dict[Finding, None] = {}
-    for line in text.splitlines():
-        match = DIAGNOSTIC.match(line)
-        if match:
-            file = prepared.shown(match["file"])
-            findings[Finding(file, int(match["line"]), metal(match["text"]))] = None
-    return tuple(findings)
-
-
 def metal(text: str) -> str:
-    """Return a message of the compiler with Metal's names of address spaces."""
+    """Return a message of the compiler in the words of Metal."""
     for opencl, name in (
+        (r"(C\+\+ for )?OpenCL( version \d+)?", "Metal"),
         ("__global", "device"),
         ("__local", "threadgroup"),
         ("__private", "thread"),
         ("__constant", "constant"),
         ("__generic ", ""),
     ):
-        text = text.replace(opencl, name)
+        text = re.sub(opencl, name, text)
     return text
 
 
@@ -122,12 +132,6 @@ class Node:
     def kind(self) -> str:
         """The node's class in clang."""
         return str(self.data.get("kind", ""))
-
-    @property
-    def type(self) -> str:
-        """The type of the node's value, without aliases."""
-        of = self.data.get("type", {})
-        return str(of.get("desugaredQualType", of.get("qualType", "")))
 
     @property
     def parts(self) -> list[dict[str, Any]]:
@@ -172,11 +176,99 @@ class Walk:
         return result
 
 
-def walk(tree: dict[str, Any]) -> Iterator[Node]:
-    """Yield every node of a tree."""
-    return Walk().nodes(tree)
+STATEMENTS = {
+    "GotoStmt": "Metal has no goto",
+    "IndirectGotoStmt": "Metal has no goto",
+    "LambdaExpr": "Metal before 3.2 has no lambda expressions",
+    "CXXNewExpr": "Metal has no new",
+    "CXXDeleteExpr": "Metal has no delete",
+    "GCCAsmStmt": "Metal has no assembler",
+}
+# In instances of templates, clang forgets that literals have single precision. So only nodes
+# that declare or name a type are checked for double.
+DECLARING = {
+    *("VarDecl", "ParmVarDecl", "FieldDecl", "TypedefDecl", "TypeAliasDecl"),
+    *("FunctionDecl", "CXXMethodDecl", "CXXConversionDecl", "CXXScalarValueInitExpr"),
+    *("CStyleCastExpr", "CXXStaticCastExpr", "CXXFunctionalCastExpr"),
+}
+POINTING = {
+    *("VarDecl", "ParmVarDecl", "FieldDecl", "TypedefDecl", "TypeAliasDecl"),
+    *("CStyleCastExpr", "CXXStaticCastExpr", "CXXReinterpretCastExpr", "CXXConstCastExpr"),
+}
+RETURNING = {"FunctionDecl", "CXXMethodDecl"}
+ELSEWHERE = re.compile(r"__(global|local)\b")
 
 
+def check_library(translation: Translation, prepared: Prepared) -> list[Finding]:
+    """Return findings about what Metal refuses in a library, sorted."""
+    findings = {
+        Finding(error.file, error.line, metal(error.message)) for error in translation.errors
+    }
+    places: dict[str, tuple[str, int]] = {}
+    for node in Walk().nodes(translation.tree):
+        if node.implicit or prepared.inside(node.file) not in prepared.own:
+            continue
+        place = prepared.shown(node.file), node.line
+        if any(part.get("kind") == "CompoundStmt" for part in node.parts) and node.function:
+            places.setdefault(node.function, place)
+        findings.update(Finding(*place, text) for text in broken_rules(node))
+    calls = read_calls(translation.ir)
+    for name, called in calls.items():
+        if any(name in reachable(calls, other) for other in called):
+            where = places.get(name, (translation.library, 0))
+            findings.add(Finding(*where, "Metal has no recursion: this function calls itself"))
+    source = prepared.shown(translation.library)
+    for name, function in read_names(translation.ir).items():
+        size = threadgroup_bytes(calls, function)
+        if size > THREADGROUP_BYTES:
+            text = (
+                f"{name} takes {size} bytes of threadgroup memory, but only "
+                f"{THREADGROUP_BYTES} are available"
+            )
+            findings.add(Finding(source, 0, text))
+    return sorted(findings)
+
+
+def broken_rules(node: Node) -> Iterator[str]:
+    """Yield the rules of Metal that a node of the syntax tree breaks."""
+    if node.kind in STATEMENTS:
+        yield STATEMENTS[node.kind]
+    type_ = type_of(node.data)
+    if node.kind in DECLARING and re.search(r"\bdouble\b", type_):
+        yield "Metal has no double; with `auto`, a number without a suffix is a double"
+    is_static = node.kind == "VarDecl" and node.data.get("storageClass") == "static"
+    if is_static and node.function and "__constant" not in type_:
+        yield "Metal has no static variables in functions"
+    if node.kind in RETURNING:
+        type_ = type_.split("(", 1)[0]
+    if node.kind in POINTING | RETURNING and "__generic" in type_:
+        yield "the pointer or reference needs an address space: device, threadgroup, thread"
+    if node.kind == "MemberExpr":
+        for part in node.parts:
+            space = left_space(part)
+            if space:
+                yield (
+                    "the method is for objects in thread memory: "
+                    f"write `{space}` after its parameters"
+                )
+
+
+def type_of(data: Mapping[str, Any]) -> str:
+    """Return the type of a node's value, without aliases."""
+    of = data.get("type", {})
+    return str(of.get("desugaredQualType", of.get("qualType", "")))
+
+
+def left_space(expression: dict[str, Any]) -> str:
+    """Return the address space, other than thread, that a cast drops; "" if it drops none."""
+    if expression.get("castKind") != "AddressSpaceConversion":
+        return ""
+    match = ELSEWHERE.search(re.sub(r"<.*>", "", type_of(expression["inner"][0])))
+    return {"global": "device", "local": "threadgroup"}[match[1]] if match else ""
+
+
+THREADGROUP_BYTES = 32 * 1024
+"""The limit of every GPU since the A11 (Apple family 4, Metal's feature set tables)."""
 DEFINED = re.compile(r"^define [^@]*@\"?([\w.$]+)\"?\(.*?^}", re.MULTILINE | re.DOTALL)
 CALLED = re.compile(r"\b(?:call|invoke) [^@\n]*@\"?([\w.$]+)\"?\(")
 VARIABLE = re.compile(r"h2o_threadgroup_variable\w*?Lm(\d+)EEPT_v$")
@@ -203,17 +295,6 @@ def reachable(calls: Mapping[str, tuple[str, ...]], name: str) -> set[str]:
     return names
 
 
-def cycles(calls: Mapping[str, tuple[str, ...]]) -> Iterator[set[str]]:
-    """Yield the sets of functions that call each other, or one that calls itself."""
-    reached = {name: set().union(*(reachable(calls, c) for c in calls[name])) for name in calls}
-    counted: set[str] = set()
-    for name in calls:
-        if name in reached[name] and name not in counted:
-            cycle = {other for other in reached[name] if name in reached.get(other, ())}
-            counted |= cycle
-            yield cycle
-
-
 def read_names(ir: str) -> dict[str, str]:
     """Return {name of the kernel: name of its function}."""
     texts = dict(STRING.findall(ir))
@@ -230,159 +311,3 @@ def threadgroup_bytes(calls: Mapping[str, tuple[str, ...]], kernel: str) -> int:
             match = VARIABLE.search(called)
             total += int(match[1]) if match else 0
     return total
-
-
-MISSING = re.compile(
-    r"not supported in C\+\+ for OpenCL|C\+\+ for OpenCL version \d+ does not support"
-    r"|with exceptions disabled|thread-local storage|pointers to functions"
-    r"|taking address of function|variadic arguments|file not found"
-    r"|is not a constant expression"
-    r"|undeclared identifier '(malloc|calloc|realloc|free|alloca|printf|memcpy|std)'"
-)
-OPENCL = re.compile(r"(C\+\+ for )?OpenCL( version \d+)?")
-STATEMENTS = {
-    "GotoStmt": "Metal has no goto",
-    "IndirectGotoStmt": "Metal has no goto",
-    "LambdaExpr": "Metal before 3.2 has no lambda expressions",
-    "CXXNewExpr": "Metal has no new",
-    "CXXDeleteExpr": "Metal has no delete",
-    "GCCAsmStmt": "Metal has no assembler",
-}
-# In instances of templates, clang forgets that literals have single precision. So only nodes
-# that declare or name a type are checked for double.
-DECLARING = {
-    *("VarDecl", "ParmVarDecl", "FieldDecl", "TypedefDecl", "TypeAliasDecl"),
-    *("FunctionDecl", "CXXMethodDecl", "CXXConversionDecl", "CXXScalarValueInitExpr"),
-    *("CStyleCastExpr", "CXXStaticCastExpr", "CXXFunctionalCastExpr"),
-}
-
-
-def is_of_language(finding: Finding) -> bool:
-    """Whether an error of the compiler is about a feature that the language lacks."""
-    return MISSING.search(finding.message) is not None
-
-
-def check_language(translation: Translation, prepared: Prepared) -> list[Finding]:
-    """Return findings about features of a library that Metal lacks."""
-    findings = {
-        Finding(error.file, error.line, OPENCL.sub("Metal", error.message))
-        for error in translation.errors
-        if is_of_language(error)
-    }
-    places: dict[str, tuple[str, int]] = {}
-    for node in walk(translation.tree):
-        if prepared.inside(node.file) not in prepared.own or node.implicit:
-            continue
-        place = prepared.shown(node.file), node.line
-        if any(part.get("kind") == "CompoundStmt" for part in node.parts) and node.function:
-            places.setdefault(node.function, place)
-        findings.update(Finding(*place, text) for text in missing(node))
-    for names in cycles(read_calls(translation.ir)):
-        for name in names:
-            where = places.get(name, (translation.library, 0))
-            findings.add(Finding(*where, "Metal has no recursion: this function calls itself"))
-    return sorted(findings)
-
-
-def missing(node: Node) -> Iterator[str]:
-    """Yield messages about the features of a node that Metal lacks."""
-    if node.kind in STATEMENTS:
-        yield STATEMENTS[node.kind]
-    if node.kind in DECLARING and re.search(r"\bdouble\b", node.type):
-        yield "Metal has no double; with `auto`, a number without a suffix is a double"
-    is_static = node.kind == "VarDecl" and node.data.get("storageClass") == "static"
-    if is_static and node.function and "__constant" not in node.type:
-        yield "Metal has no static variables in functions"
-
-
-POINTING = {
-    *("VarDecl", "ParmVarDecl", "FieldDecl", "TypedefDecl", "TypeAliasDecl"),
-    *("CStyleCastExpr", "CXXStaticCastExpr", "CXXReinterpretCastExpr", "CXXConstCastExpr"),
-}
-RETURNING = {"FunctionDecl", "CXXMethodDecl"}
-ELSEWHERE = re.compile(r"__(global|local|constant)\b")
-NOWHERE = "the pointer or reference needs an address space: device, threadgroup, thread"
-NOT_THREAD = "the method is for objects in thread memory: write `{}` after its parameters"
-
-
-def check_address_spaces(translation: Translation, prepared: Prepared) -> list[Finding]:
-    """Return findings about pointers and references that Metal refuses."""
-    findings = {error for error in translation.errors if not is_of_language(error)}
-    for node in walk(translation.tree):
-        if node.implicit or prepared.inside(node.file) not in prepared.own:
-            continue
-        findings.update(
-            Finding(prepared.shown(node.file), node.line, text) for text in broken_rules(node)
-        )
-    return sorted(findings)
-
-
-def broken_rules(node: Node) -> Iterator[str]:
-    """Yield the rules that a node of the syntax tree breaks."""
-    type_ = node.type
-    if node.kind in RETURNING:
-        type_ = type_.split("(", 1)[0]
-    if node.kind in POINTING | RETURNING and "__generic" in type_:
-        yield NOWHERE
-    if node.kind == "MemberExpr":
-        for part in node.parts:
-            space = left_space(part)
-            if space:
-                yield NOT_THREAD.format(space)
-
-
-def left_space(expression: dict[str, object]) -> str:
-    """Return the address space, other than thread, that a cast drops; "" if it drops none."""
-    if expression.get("castKind") != "AddressSpaceConversion":
-        return ""
-    inner = expression.get("inner")
-    of = inner[0].get("type", {}) if isinstance(inner, list) and inner else {}
-    name = re.sub(r"<.*>", "", of.get("desugaredQualType", of.get("qualType", "")))
-    match = ELSEWHERE.search(name)
-    return {"global": "device", "local": "threadgroup"}.get(match[1], "") if match else ""
-
-
-# Limits of every GPU since the A11 (Apple family 4), from Metal's feature set tables.
-THREADGROUP_BYTES = 32 * 1024
-LAST_BUFFER = 30
-
-
-def check_limits(translation: Translation, prepared: Prepared) -> list[Finding]:
-    """Return findings about kernels of a library that exceed Metal's threadgroup memory."""
-    source = prepared.shown(str(prepared.folder / translation.library))
-    calls = read_calls(translation.ir)
-    findings = []
-    for name, function in read_names(translation.ir).items():
-        size = threadgroup_bytes(calls, function)
-        if size > THREADGROUP_BYTES:
-            text = (
-                f"{name} takes {size} bytes of threadgroup memory, but only "
-                f"{THREADGROUP_BYTES} are available"
-            )
-            findings.append(Finding(source, 0, text))
-    return sorted(findings)
-
-
-def check_buffers(prepared: Prepared) -> list[Finding]:
-    """Return findings about buffers whose index is too large or used twice at once."""
-    findings = []
-    for inside, path in prepared.own.items():
-        text = (prepared.folder / inside).read_text("utf-8")
-        for kernel, buffers in kernels_of(text).items():
-            always = [buffer.index for buffer in buffers if not buffer.gate]
-            for buffer in buffers:
-                line = line_of(text, kernel, buffer.index)
-                if buffer.index > LAST_BUFFER:
-                    words = f"{kernel}: buffer {buffer.index}, but the last is {LAST_BUFFER}"
-                    findings.append(Finding(path, line, words))
-                if always.count(buffer.index) > 1 or (buffer.gate and buffer.index in always):
-                    words = f"{kernel}: {buffer.name} shares the index {buffer.index}"
-                    findings.append(Finding(path, line, words))
-    return sorted(findings)
-
-
-def line_of(text: str, kernel: str, index: int) -> int:
-    """Return the number of the line that declares a buffer of a kernel."""
-    begin = re.search(rf"\b{kernel}\s*\(", text)
-    at = re.compile(rf"\bbuffer\(\s*{index}\s*\)").search(text, begin.end() if begin else 0)
-    return text.count("\n", 0, at.start()) + 1 if at else 0

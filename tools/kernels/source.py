@@ -13,7 +13,6 @@ the original source:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,83 +34,68 @@ class Finding:
         return f"{place}: {self.message}"
 
 
+KERNEL = re.compile(
+    r"\[\[\s*kernel\b[^\]]*\]\]\s*void\s+(?P<name>\w+)\s*\((?P<parameters>[^{;]*)\)\s*\{"
+)
+BUFFER = re.compile(
+    r"(?P<name>\w+)\s*\[\[\s*buffer\(\s*(?P<index>\d+)\s*\)(?P<gate>\s*,\s*function_constant)?"
+)
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+LAST_BUFFER = 30
+"""The largest index of every GPU since the A11 (Apple family 4, Metal's feature set tables)."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer argument of a kernel; gated: whether a function constant can disable it."""
+
+    kernel: str
+    name: str
+    index: int
+    line: int
+    gated: bool
+
+
+def read_buffers(text: str) -> list[Buffer]:
+    """Return the buffers of all kernels in a source."""
+    bare = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
+    return [
+        Buffer(
+            kernel["name"],
+            match["name"],
+            int(match["index"]),
+            bare.count("\n", 0, match.start()) + 1,
+            bool(match["gate"]),
+        )
+        for kernel in KERNEL.finditer(bare)
+        for match in BUFFER.finditer(bare, *kernel.span("parameters"))
+    ]
+
+
+def check_buffers(text: str, path: str) -> list[Finding]:
+    """Return findings about buffers whose index is too large or used twice at once.
+
+    path: the source's name in findings.
+    """
+    findings, buffers = [], read_buffers(text)
+    always = [(buffer.kernel, buffer.index) for buffer in buffers if not buffer.gated]
+    for buffer in buffers:
+        uses = always.count((buffer.kernel, buffer.index))
+        if buffer.index > LAST_BUFFER:
+            words = f"{buffer.kernel}: buffer {buffer.index}, but the last is {LAST_BUFFER}"
+            findings.append(Finding(path, buffer.line, words))
+        if uses > 1 or (buffer.gated and uses):
+            words = f"{buffer.kernel}: {buffer.name} shares the index {buffer.index}"
+            findings.append(Finding(path, buffer.line, words))
+    return findings
+
+
 DECLARED = re.compile(
     r"^constant\s+(?P<type>\w+)\s+(?P<name>\w+)\s*"
     r"\[\[\s*function_constant\(\s*(?P<index>\d+)\s*\)\s*\]\]\s*;",
     re.MULTILINE,
 )
 DERIVED = re.compile(r"^constant(?=\s+\w+\s+\w+\s*=[^=])", re.MULTILINE)
-
-
-def bake(text: str) -> str:
-    """Return a kernel's source whose function constants are compile-time constants.
-
-    Truth values become true and numbers become 32; constants derived from others become
-    `constexpr` too. Attributes of parameters do not change, because C++ ignores unknown ones.
-    """
-
-    def declared(match: re.Match[str]) -> str:
-        value = "true" if match["type"] == "bool" else "32"
-        return f"constexpr constant {match['type']} {match['name']} = {value};"
-
-    return DERIVED.sub("constexpr constant", DECLARED.sub(declared, text))
-
-
-KERNEL = re.compile(r"\[\[\s*kernel\b[^\]]*\]\]\s*void\s+(\w+)\s*\(")
-BUFFER = re.compile(r"\[\[.*\bbuffer\(\s*(\d+)\s*\)")
-GATE = re.compile(r"\bfunction_constant\(\s*(\w+)\s*\)")
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A buffer argument of a kernel; gate: the function constant that enables it, or ""."""
-
-    index: int
-    name: str
-    gate: str = ""
-
-
-def kernels_of(text: str) -> dict[str, tuple[Buffer, ...]]:
-    """Return the buffers of each kernel in a source, by the name of the kernel's function."""
-    bare = COMMENT.sub("", text)
-    return {
-        match[1]: tuple(buffers(enclosed(bare, match.end()))) for match in KERNEL.finditer(bare)
-    }
-
-
-def enclosed(text: str, begin: int) -> str:
-    """Return the text from `begin` to the closing bracket of the list that begins there."""
-    depth = 1
-    for end in range(begin, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[end], 0)
-        if depth == 0:
-            return text[begin:end]
-    return text[begin:]
-
-
-def buffers(parameters: str) -> Iterator[Buffer]:
-    """Yield the buffers among a kernel's parameters."""
-    for parameter in split(parameters):
-        match = BUFFER.search(parameter)
-        if match:
-            gate = GATE.search(parameter)
-            words = re.findall(r"\w+", parameter.partition("[[")[0])
-            yield Buffer(int(match[1]), words[-1] if words else "?", gate[1] if gate else "")
-
-
-def split(parameters: str) -> Iterator[str]:
-    """Yield the parameters of a list, which commas separate outside of brackets."""
-    depth = 0
-    begin = 0
-    for at, letter in enumerate(parameters):
-        depth += (letter in "([<{") - (letter in ")]>}")
-        if letter == "," and depth == 0:
-            yield parameters[begin:at]
-            begin = at + 1
-    yield parameters[begin:]
-
-
 SHARED = re.compile(
     r"^(?P<start>[ \t]+)threadgroup[ \t]+(?P<type>\w+(?:<[^;<>]*>)?)[ \t]+(?P<name>\w+)"
     r"(?P<extent>(?:\[[^\];]+\])*);",
@@ -176,6 +160,20 @@ def prepare(folder: Path, kernels: Path | None = None) -> Prepared:
 def rewrite(source: str) -> str:
     """Return a kernel's source as C++ for OpenCL, with the same lines."""
     return NAMED.sub(annotated, SHARED.sub(referenced, bake(source)))
+
+
+def bake(text: str) -> str:
+    """Return a kernel's source whose function constants are compile-time constants.
+
+    Truth values become true and numbers become 32; constants derived from others become
+    `constexpr` too. Attributes of parameters do not change, because C++ ignores unknown ones.
+    """
+
+    def declared(match: re.Match[str]) -> str:
+        value = "true" if match["type"] == "bool" else "32"
+        return f"constexpr constant {match['type']} {match['name']} = {value};"
+
+    return DERIVED.sub("constexpr constant", DECLARED.sub(declared, text))
 
 
 def referenced(match: re.Match[str]) -> str:
