@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # mkdocs loads this file by its path
     sys.path.insert(0, str(ROOT))
 
-from docs.docgen import pages  # noqa: E402 - the lines above set its path
+from docs.docgen import pages, schemas  # noqa: E402 - the lines above set its path
 
 WIDE = ("complaints.md", "reference/facts.md", "reference/policy.md")
 
@@ -22,7 +22,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated files as if they were in docs/."""
     from mkdocs.structure.files import File
 
-    for path, text in pages.files().items():
+    for path, text in schemas.files().items():
         files.append(File.generated(config, path, content=text))
     return files
 

@@ -32,8 +32,3 @@ def generated(name: str) -> str:
         "policy": policy.sections,
         "swift": swift_api.sections,
     }[name]()
-
-
-def files() -> dict[str, str]:
-    """Return {path below docs: text} of the files that only the site has."""
-    return schemas.files()

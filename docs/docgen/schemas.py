@@ -9,37 +9,36 @@ from typing import Any
 from docs.docgen.markdown import code, plain, table, yes
 
 
-def texts() -> dict[str, str]:
-    """Return {name: text} of the schemas."""
+def schemas() -> dict[str, dict[str, Any]]:
+    """Return {name: schema} of the documents."""
     from h2o_pack import results  # imported late: other pages do not need the package
 
-    return {
-        f"{name}.json": json.dumps(results.schema(name), indent=2) + "\n"
-        for name in sorted(results.RESULTS)
-    }
+    return {name: results.schema(name) for name in sorted(results.RESULTS)}
 
 
 def sections() -> str:
     """Return the Markdown of all documents: their keys, types and meanings."""
-    return "\n\n".join(section(name, json.loads(text)) for name, text in texts().items())
+    return "\n\n".join(section(name, schema) for name, schema in schemas().items())
 
 
 def files() -> dict[str, str]:
-    """Return {path below docs: text} of the schemas themselves."""
-    return {f"reference/schemas/{name}": text for name, text in texts().items()}
+    """Return {path below docs: text} of the schemas, which only the site has."""
+    return {
+        f"reference/schemas/{name}.json": json.dumps(schema, indent=2) + "\n"
+        for name, schema in schemas().items()
+    }
 
 
 def section(name: str, schema: Mapping[str, Any]) -> str:
     """Return the Markdown of one document."""
-    stem = name.removesuffix(".json")
     rows = [
         (code(path), kind(member, schema), yes(required), plain(member.get("description", "")))
         for path, member, required in members(schema, schema)
     ]
     parts = [
-        f"## {stem}",
+        f"## {name}",
         plain(schema.get("description", schema.get("title", ""))),
-        f"The schema: [{name}](schemas/{name}).",
+        f"The schema: [{name}.json](schemas/{name}.json).",
         table(["key", "type", "always there", "meaning"], rows) if rows else "",
     ]
     return "\n\n".join(part for part in parts if part)
