@@ -19,7 +19,6 @@ Messages = Sequence[Mapping[str, str]]
 """Turns of a conversation: role and content."""
 
 BETWEEN_DOCUMENTS = "<|endoftext|>"
-_WORDS = "words.txt"
 
 
 @dataclass(frozen=True)
@@ -30,23 +29,20 @@ class HeldOut:
     words: tuple[str, ...]
 
 
-def held_out(part: Part = "source", folder: Any = None) -> HeldOut:
-    """Read the held-out text beside the demo model, or the same files in another folder."""
-    folder = packaged() if folder is None else folder
-    text = held_out_text(part, folder)
+def held_out(part: Part = "source") -> HeldOut:
+    """Read the held-out text beside the demo model."""
+    text = held_out_text(part)
     documents = tuple(part for part in text.split(BETWEEN_DOCUMENTS) if part.strip())
-    words = (folder / _WORDS).read_text(encoding="utf-8").split()
-    return HeldOut(documents, tuple(words))
+    return HeldOut(documents, tuple(_packaged("words.txt").decode().split()))
 
 
-def held_out_text(part: Part, folder: Any) -> str:
+def held_out_text(part: Part) -> str:
     """Read all documents of a part as one string, `BETWEEN_DOCUMENTS` between them."""
-    return gzip.decompress((folder / f"{part}.txt.gz").read_bytes()).decode("utf-8")
+    return gzip.decompress(_packaged(f"{part}.txt.gz")).decode()
 
 
-def packaged() -> Any:
-    """Return the folder of the demo model's held-out text."""
-    return resources.files("h2o_pack.models") / "demo" / "held_out"
+def _packaged(name: str) -> bytes:
+    return (resources.files("h2o_pack.models") / "demo" / "held_out" / name).read_bytes()
 
 
 class Tokens:

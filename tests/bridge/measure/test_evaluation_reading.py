@@ -95,7 +95,7 @@ def test_questions_on_copies_start_from_the_text_and_turns_go_on(monkeypatch, in
         read(lane, ids)
 
     monkeypatch.setattr(reading.Lane, "read", spy)
-    texts = samples(Shape(150, (0.2, 0.5), (0, 1), in_turns), 1)
+    texts = samples(Shape(150, (0.2, 0.5), (0, 1)), 1)
     run(texts, [FULL, sized("peak", 40)], in_turns)
     text = len(texts[0].ids)
     question_offsets = [offsets for offsets in all_offsets if offsets[0] >= text]
@@ -108,7 +108,7 @@ def test_questions_on_copies_start_from_the_text_and_turns_go_on(monkeypatch, in
 
 def test_facts_asked_in_turns_are_recalled_by_the_full_cache(demo):
     model, _ = demo
-    texts = samples(Shape(150, (0.2, 0.5), (0, 1), in_turns=True), 1)
+    texts = samples(Shape(150, (0.2, 0.5), (0, 1)), 1)
     assert run(texts, [FULL], in_turns=True, model=model)[0][0].answers == (
         (0.2, True),
         (0.5, True),

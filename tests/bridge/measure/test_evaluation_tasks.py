@@ -1,6 +1,5 @@
 """Samples, ways of asking, and conversations."""
 
-import gzip
 from itertools import pairwise
 from typing import get_args
 
@@ -79,17 +78,6 @@ def test_a_question_asks_for_its_fact_and_does_not_hold_the_answer():
         assert question.answer not in text
 
 
-def test_a_distance_is_from_the_statement_to_the_question_and_grows_with_turns():
-    sample = make()
-    end = len(sample.ids) + ASKED_IN
-    for question in sample.questions:
-        assert question.distance == end - question.fact.position - question.fact.length
-    turns = make(Shape(256, SHAPE.depths, SHAPE.asked, in_turns=True))
-    pairs = zip(turns.questions, make().questions, strict=True)
-    later = [turn.distance - alone.distance for turn, alone in pairs]
-    assert later == [0, ASKED_IN, 2 * ASKED_IN]
-
-
 def test_names_and_codes_are_unlike_within_a_sample():
     sample = make(Shape(1024, tuple(i / 13 for i in range(13)), tuple(range(13))))
     facts = [question.fact for question in sample.questions]
@@ -148,16 +136,6 @@ def test_a_short_text_is_refused_by_name():
 def test_facts_that_leave_no_room_are_refused():
     with pytest.raises(UserError, match="leave no room"):
         make(Shape(80, tuple(i / 10 for i in range(10)), (0,)))
-
-
-def test_held_out_text_can_lie_in_a_user_s_folder(tmp_path):
-    for name in ("source", "prose"):
-        data = f"<|endoftext|>first {name}<|endoftext|>second".encode()
-        (tmp_path / f"{name}.txt.gz").write_bytes(gzip.compress(data))
-    (tmp_path / "words.txt").write_text("alpha\nbravo\n")
-    text = held_out("prose", tmp_path)
-    assert text.documents == ("first prose", "second")
-    assert text.words == ("alpha", "bravo")
 
 
 # Ways of asking

@@ -83,9 +83,9 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
             spread = tuple((i + 0.5) / self.decoys for i in range(self.decoys))
             depths = (self.depths[number % len(self.depths)], *spread)
             facts = tuple(range(len(depths))) if self.task == "prompts" else (0,)
-            return Shape(length, depths, facts, digits=self.digits)
+            return Shape(length, depths, facts, self.digits)
         facts = tuple((number + i) % len(self.depths) for i in range(len(self.depths)))
-        return Shape(length, self.depths, facts, self.ask == "turns", self.digits)
+        return Shape(length, self.depths, facts, self.digits)
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -61,14 +61,12 @@ class Question:
     """A question for a fact.
 
     ids: some text, then the question; all samples have equally many ids. answer: a text that
-    only a right answer contains. distance: tokens from the end of the statement to the end of
-    the question.
+    only a right answer contains.
     """
 
     ids: tuple[int, ...]
     answer: str
     fact: Fact
-    distance: int
 
 
 @dataclass(frozen=True)
@@ -94,16 +92,13 @@ class Shape:
 
     length: tokens up to the end of the first question. depths: places of the facts, from 0, the
     beginning of the text, to 1, its end; facts with equal depths follow one another. asked:
-    indices in `depths` of the facts to ask for, in this order. in_turns: whether each question
-    is asked after all earlier questions, each with its text `ASKED_IN` tokens long; otherwise
-    each is asked directly after the sample. digits: how many digits each fact's number
-    has.
+    indices in `depths` of the facts to ask for, in this order. digits: how many digits each
+    fact's number has.
     """
 
     length: int
     depths: tuple[float, ...] = ()
     asked: tuple[int, ...] = ()
-    in_turns: bool = False
     digits: int = 4
 
 
@@ -148,7 +143,7 @@ def make_sample(
         number=number,
         ids=tuple(ids),
         scored=tuple(scored),
-        questions=_questions(tokens, shape, facts, len(ids), window[filler:]),
+        questions=_questions(tokens, shape, facts, window[filler:]),
         after=tuple(window[filler : filler + FOLLOWING]),
     )
 
@@ -163,17 +158,14 @@ def window_start(seed: int, number: int, total: int) -> int:
 
 
 def _questions(
-    tokens: Tokens, shape: Shape, facts: dict[int, Fact], length: int, text: list[int]
+    tokens: Tokens, shape: Shape, facts: dict[int, Fact], text: list[int]
 ) -> tuple[Question, ...]:
     questions = []
     for turn, i in enumerate(shape.asked):
         fact = facts[i]
         question = tokens.encode(QUESTION.format(key=fact.key))
         before = text[turn * ASKED_IN : (turn + 1) * ASKED_IN - len(question)]
-        passed = turn * ASKED_IN if shape.in_turns else 0
-        ids = (*before, *question)
-        distance = length + passed + len(ids) - (fact.position + fact.length)
-        questions.append(Question(ids, fact.code, fact, distance))
+        questions.append(Question((*before, *question), fact.code, fact))
     return tuple(questions)
 
 

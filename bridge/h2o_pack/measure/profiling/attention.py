@@ -22,7 +22,6 @@ from h2o_pack.measure.text import (
     beginning,
     held_out_text,
     longer_than_a_context,
-    packaged,
     too_short,
 )
 from h2o_py import fast
@@ -129,7 +128,7 @@ def held_out() -> tuple[str, ...]:
 
     The token between documents is left out, because other models would read it as text.
     """
-    texts = [held_out_text(part, packaged()) for part in sorted(get_args(Part))]
+    texts = [held_out_text(part) for part in sorted(get_args(Part))]
     return tuple(text.replace(BETWEEN_DOCUMENTS, "\n\n") for text in texts)
 
 
