@@ -5,27 +5,24 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 
-from h2o_pack.measure.bench import default_policy
+from h2o_pack.measure.bench import GROUP_SIZE, h2o_cache
 from h2o_pack.measure.held import active_memory
 from h2o_pack.measure.tables import Table
 from h2o_pack.measure.timing import Burst, Timing, interleave
 from h2o_py.cache import join
-from h2o_py.config import H2OConfig, H2ORecall
-from h2o_py.errors import H2OConfigWarning
-from h2o_py.models import STORAGES
+from h2o_py.config import H2ORecall
 from h2o_py.policy_fields import ARCHIVE_GROUP, PACKED_TOKENS, SEGMENT_TOKENS
-from tools.bench.caches import Chunk, Layer, Options, RestOfLayer, group_size
+from tools.bench.caches import Chunk, Layer, Options, RestOfLayer
 from tools.bench.goals import Claim, Section
 
+DTYPE = "float32"
 CHUNKS = (64, 512)
 ARCHIVED = (4096, 16384)
 STEPS = PACKED_TOKENS
@@ -74,29 +71,24 @@ _WRITING_NOTE = (
 )
 
 
-def recall_sections(options: Options, dtype: str) -> list[Section]:
+def recall_sections(options: Options) -> list[Section]:
     """Measure one layer on the CPU, with recall and without."""
     rest = RestOfLayer(options)
-    tokens, token_rest = token_costs(options, dtype, rest)
-    return [
-        chunk_costs(options, dtype, rest),
-        tokens,
-        archive_writing(options, dtype, token_rest),
-    ]
+    tokens, token_rest = token_costs(options, rest)
+    return [chunk_costs(options, rest), tokens, archive_writing(options, token_rest)]
 
 
-def chunk_costs(options: Options, dtype: str, rest: RestOfLayer) -> Section:
+def chunk_costs(options: Options, rest: RestOfLayer) -> Section:
     """Measure chunks whose last tokens attend to all positions, and a full cache."""
-    kind = getattr(mx, dtype)
     rows, claims = [], []
     for archived in ARCHIVED:
-        layer = new_layer(options, kind, H2ORecall())
+        layer = new_layer(options, H2ORecall())
         read(layer, archived)
         for tokens in CHUNKS:
             chunk = layer.chunk(tokens)
             bursts = {
-                "full": full_attention(options, kind, chunk, archived),
-                "dequantized": dequantizing(options, kind, archived),
+                "full": full_attention(options, chunk, archived),
+                "dequantized": dequantizing(options, archived),
                 "recall": chunk_burst(layer, chunk),
                 "next": next_token(layer, chunk),
                 "token": cpu_timed(layer.copied().run),
@@ -115,23 +107,22 @@ def chunk_costs(options: Options, dtype: str, rest: RestOfLayer) -> Section:
             claims += [
                 Claim(
                     f"{name}, with recall / full cache and dequantization",
-                    dtype, ratio, "at most", CHUNK_GOAL,
+                    DTYPE, ratio, "at most", CHUNK_GOAL,
                 ),
-                Claim(f"{name}, the choice / the layer", dtype, share, "at most", CHOICE_GOAL),
+                Claim(f"{name}, the choice / the layer", DTYPE, share, "at most", CHOICE_GOAL),
             ]  # fmt: skip
-    title = f"Chunks in one layer, {dtype}, milliseconds of CPU time"
+    title = f"Chunks in one layer, {DTYPE}, milliseconds of CPU time"
     return Section(Table(title, _CHUNK_HEADER, tuple(rows), _CHUNK_NOTE), tuple(claims))
 
 
-def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Section, Timing]:
+def token_costs(options: Options, rest: RestOfLayer) -> tuple[Section, Timing]:
     """Measure tokens with and without a recall; also return the time of the layer's rest."""
-    kind = getattr(mx, dtype)
     token_rest = cpu_timed(lambda: rest.run(1))
     rows, claims = [], []
-    plain, recalling = (new_layer(options, kind, recall) for recall in (None, H2ORecall()))
+    plain, recalling = (new_layer(options, recall) for recall in (None, H2ORecall()))
     for archived in ARCHIVED:
-        asking = new_layer(options, kind, H2ORecall(every=1))
-        full = Layer(STORAGES["4"](H2OConfig(2 * archived), group_size(options)), options, kind)
+        asking = new_layer(options, H2ORecall(every=1))
+        full = Layer(h2o_cache("4")(2 * archived, GROUP_SIZE), options, mx.float32)
         for layer in (plain, recalling, asking, full):
             read(layer, archived)
         bursts = {"full": cpu_timed(full.run), "asking": cpu_timed(asking.run)}
@@ -139,7 +130,7 @@ def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Sectio
         ratio = of["asking"].median / of["full"].median
         name = f"a token that asks, {archived:,} archived / of a full cache in 4 bits"
         rows.append(token_row(name, of["full"], of["asking"], ratio))
-        claims.append(Claim(name, dtype, ratio, "at most", ASKING_GOAL))
+        claims.append(Claim(name, DTYPE, ratio, "at most", ASKING_GOAL))
     bursts = {
         "without": cpu_timed(plain.run),
         "recalling": cpu_timed(recalling.run),
@@ -149,8 +140,8 @@ def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Sectio
     ratio = whole_layer(of)
     name = "a layer's token between recalls, with recall / without"
     rows.append(token_row(name, of["without"], of["recalling"], ratio, of["rest"]))
-    claims.append(Claim(name, dtype, ratio, "at most", STEP_GOAL))
-    title = f"Tokens in one layer, {dtype}, milliseconds of CPU time"
+    claims.append(Claim(name, DTYPE, ratio, "at most", STEP_GOAL))
+    title = f"Tokens in one layer, {DTYPE}, milliseconds of CPU time"
     table = Table(title, _STEP_HEADER, tuple(rows), _STEP_NOTE)
     return Section(table, tuple(claims)), of["rest"]
 
@@ -172,14 +163,11 @@ def token_row(
     return (name, *times, f"{ratio:.3f}", more)
 
 
-def new_layer(options: Options, dtype: mx.Dtype, recall: H2ORecall | None) -> Layer:
+def new_layer(options: Options, recall: H2ORecall | None) -> Layer:
     """Return a layer with an empty dense cache, joined to a prompt choice if it recalls."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", H2OConfigWarning)
-        config = replace(default_policy(options.capacity), recall=recall)
-    cache = STORAGES["dense"](config, group_size(options))
+    cache = h2o_cache("dense", recall)(options.capacity, GROUP_SIZE)
     join([cache])
-    return Layer(cache, options, dtype)
+    return Layer(cache, options, mx.float32)
 
 
 def read(layer: Layer, tokens: int) -> None:
@@ -188,10 +176,10 @@ def read(layer: Layer, tokens: int) -> None:
         layer.attend(layer.chunk(min(rest, _READ)))
 
 
-def full_attention(options: Options, dtype: mx.Dtype, chunk: Chunk, tokens: int) -> Burst:
+def full_attention(options: Options, chunk: Chunk, tokens: int) -> Burst:
     """Return bursts of a chunk's attention to itself and to `tokens` tokens before it."""
     queries, keys, values = chunk
-    older = mx.random.normal((2, 1, options.kv_heads, tokens, options.head_dim)).astype(dtype)
+    older = mx.random.normal((2, 1, options.kv_heads, tokens, options.head_dim))
     keys, values = (
         mx.concatenate([a, b], 2) for a, b in zip(older, (keys, values), strict=True)
     )
@@ -207,10 +195,10 @@ def full_attention(options: Options, dtype: mx.Dtype, chunk: Chunk, tokens: int)
     return cpu_timed(attend)
 
 
-def dequantizing(options: Options, dtype: mx.Dtype, tokens: int) -> Burst:
+def dequantizing(options: Options, tokens: int) -> Burst:
     """Return bursts that dequantize the keys and values of `tokens` tokens."""
     shape = (options.kv_heads, tokens, 2 * options.head_dim)
-    packed = mx.quantize(mx.random.normal(shape).astype(dtype), ARCHIVE_GROUP, 4)
+    packed = mx.quantize(mx.random.normal(shape), ARCHIVE_GROUP, 4)
     mx.eval(packed)
     return cpu_timed(lambda: mx.eval(mx.dequantize(*packed, ARCHIVE_GROUP, 4)))
 
@@ -266,28 +254,28 @@ _SETTLED = 4 * STEPS
 """Number of steps before memory is measured."""
 
 
-def archive_writing(options: Options, dtype: str, rest: Timing) -> Section:
+def archive_writing(options: Options, rest: Timing) -> Section:
     """Measure the same layer with its archive in memory and in files.
 
     rest: the time of the rest of the layer (`RestOfLayer`) for one token.
     """
     rows, claims = [], []
     for store in ("memory", "files"):
-        row, row_claims = measure_writing(options, dtype, rest, store)
+        row, row_claims = measure_writing(options, rest, store)
         rows.append(row)
         claims += row_claims
-    title = f"Steps one by one, {dtype}, microseconds by the clock"
+    title = f"Steps one by one, {DTYPE}, microseconds by the clock"
     table = Table(title, _WRITING_HEADER, tuple(rows), _WRITING_NOTE)
     return Section(table, tuple(claims))
 
 
 def measure_writing(
-    options: Options, dtype: str, rest: Timing, store: str
+    options: Options, rest: Timing, store: str
 ) -> tuple[tuple[str, ...], list[Claim]]:
     """Time each of 20,032 steps; every 64th packs 64 archived tokens."""
     with tempfile.TemporaryDirectory() as folder:
         archive_folder = str(Path(folder) / "layer") if store == "files" else None
-        layer = new_layer(options, getattr(mx, dtype), H2ORecall(store=archive_folder))
+        layer = new_layer(options, H2ORecall(store=archive_folder))
         read(layer, 2 * options.capacity)
         archive = layer.cache.archive
         spent, worked = np.zeros(GENERATED), np.zeros(GENERATED)
@@ -324,9 +312,9 @@ def measure_writing(
     slow_tokens = f"a layer's slow tokens that write a block in {store} / median of others"
     memory = f"memory that {GENERATED:,} tokens add, archive in {store} / its bytes"
     return row, [
-        Claim(slow_tokens, dtype, ratio, "at most", WRITING_GOAL),
-        Claim("the same in CPU time", dtype, work_ratio),
-        Claim(memory, dtype, growth / size, "below", GROWTH_GOAL),
+        Claim(slow_tokens, DTYPE, ratio, "at most", WRITING_GOAL),
+        Claim("the same in CPU time", DTYPE, work_ratio),
+        Claim(memory, DTYPE, growth / size, "below", GROWTH_GOAL),
     ]
 
 

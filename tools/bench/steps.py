@@ -12,11 +12,11 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from h2o_pack.measure.bench import CACHES
+from h2o_pack.measure.bench import CACHES, GROUP_SIZE
 from h2o_pack.measure.held import active_memory
 from h2o_pack.measure.tables import Table, timing_cells
 from h2o_pack.measure.timing import Burst, interleave, timed, warm_up
-from tools.bench.caches import BY_NAME, Layer, Options, group_size, steady
+from tools.bench.caches import BY_NAME, Layer, Options, steady
 from tools.bench.goals import Claim, Section
 
 DENSE_OVER_ROTATING = {"float16": 10.0, "bfloat16": 8.0, "float32": 4.0}
@@ -107,7 +107,7 @@ STEPS = 32
 def eviction(options: Options, dtype: str) -> Section:
     """Measure steps of the dense H2O cache that evict, and steps that do not."""
     full = steady(BY_NAME["dense"], options, getattr(mx, dtype))
-    growing = _growing("dense", options, getattr(mx, dtype))
+    growing = _growing(options, getattr(mx, dtype))
     bursts: dict[str, Burst] = {"evicting": timed(full.run), "plain": growing}
     times = interleave(bursts, options.repetitions, steps=STEPS)
     evicting, plain = times["evicting"], times["plain"]
@@ -121,14 +121,14 @@ def eviction(options: Options, dtype: str) -> Section:
     return Section(table, (Claim(name, dtype, ratio, "at most", 1.05),))
 
 
-def _growing(name: str, options: Options, dtype: mx.Dtype) -> Burst:
+def _growing(options: Options, dtype: mx.Dtype) -> Burst:
     """Return bursts whose steps have `capacity` rows on average and evict none.
 
     The cache has room for the rows of a burst. Removing them before the next burst is not
     timed.
     """
     most = options.capacity + STEPS // 2
-    cache = BY_NAME[name].make(most, group_size(options))
+    cache = BY_NAME["dense"].make(most, GROUP_SIZE)
     layer = Layer(cache, dataclasses.replace(options, capacity=most), dtype)
     layer.fill(most)
     burst = timed(layer.run)

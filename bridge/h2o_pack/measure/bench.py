@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -25,13 +24,11 @@ from h2o_pack.measure.timing import interleave
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Count, Result, doc
 from h2o_py.cache import H2OKVCache, join
-from h2o_py.config import H2OConfig, H2ORecall
-from h2o_py.errors import H2OConfigWarning
+from h2o_py.config import H2OConfig, H2ORecall, warned_before
 from h2o_py.models import STORAGES
 from h2o_py.routing import routed
 
 SINKS = 4
-SAFE_RECENT = 64
 GROUP_SIZE = 64
 PREFILL_CHUNK = 256
 REPETITIONS, QUICK_REPETITIONS = 40, 9
@@ -53,20 +50,14 @@ class MeasuredCache:
     bounded: bool = True
 
 
-def default_policy(capacity: int, recall: H2ORecall | None = None) -> H2OConfig:
-    """Return a policy with half of the rows for heavy hitters, or fewer, if 64 must be recent.
-
-    capacity: C, rows per KV head. recall: its settings; None for no recall.
-    """
-    heavy = min(capacity // 2, max(capacity // 4, capacity - SINKS - SAFE_RECENT))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", H2OConfigWarning)  # few rows are the caller's choice
-        return H2OConfig(capacity, sink_size=SINKS, heavy_budget=heavy, recall=recall)
-
-
 def h2o_cache(storage: str, recall: H2ORecall | None = None) -> Callable[[int, int], Any]:
-    """Return a function that makes h2o_py's cache of a storage."""
-    return lambda capacity, group: STORAGES[storage](default_policy(capacity, recall), group)
+    """Return a function that makes h2o_py's cache of a storage, with the default policy."""
+
+    def make(capacity: int, group: int) -> H2OKVCache:
+        with warned_before():  # about few rows, which are the caller's choice
+            return STORAGES[storage](H2OConfig(capacity, recall=recall), group)
+
+    return make
 
 
 CACHES = (
