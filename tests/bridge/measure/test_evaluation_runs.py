@@ -148,11 +148,10 @@ def test_unknown_presets_and_experiments_are_refused_with_the_nearest():
 # Several processes
 
 
-WANTED = [
-    "--preset", "tiny", "--contenders", "sinks_recent,default/8", "--lengths", "80",
-    "--max-kv", "32", "--samples", "1", "--batch", "1", "--seeds", "1,2", "--no-pictures",
+SMALL = [
+    "eval", "--preset", "tiny", "--contenders", "default,default/8", "--lengths", "80",
+    "--max-kv", "32", "--samples", "1", "--seeds", "1,2",
 ]  # fmt: skip
-LAUNCH = "from mlx._distributed_utils.launch import main; main()"
 
 
 def free_port():
@@ -166,45 +165,27 @@ def free_port():
     raise AssertionError("no two free ports side by side")
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    """A PATH on which h2o-pack is what pip would install."""
-    folder = tmp_path_factory.mktemp("bin")
-    script = folder / "h2o-pack"
+@pytest.mark.nightly("test_every_unit_is_done_by_one_process")
+def test_two_processes_give_the_report_of_one(tmp_path):
+    """As `mlx.launch -n 2 -- h2o-pack eval`, which the help of `eval` names."""
+    script = tmp_path / "h2o-pack"  # as pip would install it
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m h2o_pack "$@"\n')
     script.chmod(0o755)
-    return os.pathsep.join([str(folder), os.environ["PATH"]])
-
-
-@pytest.fixture(scope="module")
-def evaluated(path, tmp_path_factory):
-    """Runs a command that ends with `eval`; returns its report and its stdout."""
-
-    def run(*command):
-        folder = tmp_path_factory.mktemp("eval")
+    code = "from mlx._distributed_utils.launch import main; main()"
+    launch = [sys.executable, "-c", code, "-n", "2", "--backend", "ring"]
+    launch += ["-p", str(free_port()), "--"]
+    documents = []
+    for launcher in ([], launch):
         process = subprocess.run(
-            [*command, *WANTED, "--output", str(folder)],
-            env={**os.environ, "PATH": path},
+            [*launcher, "h2o-pack", *SMALL, "--batch", "1", "--no-pictures",
+             "--output", str(tmp_path / "eval")],
+            env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert process.returncode == 0, process.stderr
-        return json.loads((folder / "results.json").read_text()), process.stdout
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def alone(evaluated):
-    return evaluated("h2o-pack", "eval")[0]
-
-
-@pytest.mark.nightly("test_every_unit_is_done_by_one_process")
-def test_two_processes_give_the_report_of_one(evaluated, alone):
-    """As `mlx.launch -n 2 -- h2o-pack eval`, which the help of `eval` names."""
-    launch = [sys.executable, "-c", LAUNCH, "-n", "2", "--backend", "ring"]
-    document, output = evaluated(*launch, "-p", str(free_port()), "--", "h2o-pack", "eval")
-    assert document == alone
-    assert output.count("One fact in 320 tokens") == 1
+        assert process.stdout.count("One fact in 320 tokens") == 1
+        documents.append(json.loads((tmp_path / "eval/results.json").read_text()))
+    assert documents[0] == documents[1]
 
 
 def test_every_unit_is_done_by_one_process():
@@ -219,12 +200,6 @@ def test_a_unit_that_nobody_did_is_missed():
 
 
 # The command
-
-
-SMALL = [
-    "eval", "--preset", "tiny", "--contenders", "default,default/8", "--lengths", "80",
-    "--max-kv", "32", "--samples", "1", "--seeds", "1,2",
-]  # fmt: skip
 
 
 def invoke(*arguments):

@@ -8,11 +8,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_pack.measure.held import active_memory
-from h2o_pack.measure.profiling import attention as maps
-from h2o_pack.measure.profiling import attention as recorder
-from h2o_pack.measure.profiling import attention as rows
-from h2o_pack.measure.profiling import attention as tally
-from h2o_pack.measure.profiling import report, run
+from h2o_pack.measure.profiling import attention, report, run
 from h2o_py.routing import routed_attention
 from tests.bridge.measure.profiles import (
     TOKENS,
@@ -128,24 +124,19 @@ def test_attention_that_is_held_stays_within_the_stated_bound():
     hidden = mx.arange(tokens) > mx.arange(tokens - chunk, tokens)[:, None]
     logits = mx.where(hidden, mx.finfo(mx.float32).min, logits)
     mx.eval(logits)
-    layer_tally = tally.LayerTally(tokens, 64, mapped=False)
+    layer_tally = attention.LayerTally(tokens, 64, mapped=False)
     before = active_memory() - logits.nbytes
     mx.reset_peak_memory()
-    layer_tally.add(recorder.ObservedAttention(logits, kv_heads, tokens, None))
+    layer_tally.add(attention.ObservedAttention(logits, kv_heads, tokens, None))
     most = mx.get_peak_memory() - before
-    bound = rows.working_bytes(heads, kv_heads, chunk, tokens)
+    bound = attention.working_bytes(heads, kv_heads, chunk, tokens)
     assert 0.3 * bound < most <= bound
-
-
-def test_a_long_text_is_read_in_chunks_that_bound_what_is_held():
-    profile, _ = profiled(small_model("qwen3"), pieces(300))
-    assert profile.held_bytes == rows.working_bytes(4, 2, 100, 300)
 
 
 def test_attention_of_the_same_tokens_counts_once():
     calls = []
     cache = make_prompt_cache(small_model("qwen3"))[0]
-    recorder.record([cache], lambda layer, chunk: calls.append((layer, chunk.end)))
+    attention.record([cache], lambda layer, chunk: calls.append((layer, chunk.end)))
     keys, values = cache.update_and_fetch(mx.ones((1, 2, 5, 8)), mx.ones((1, 2, 5, 8)))
     queries, more = mx.ones((1, 4, 5, 8)), mx.ones((1, 2, 5, 8))
     for layer_values in more, values, values:
@@ -156,7 +147,7 @@ def test_attention_of_the_same_tokens_counts_once():
 def test_hidden_rows_and_sinks_do_not_count_as_tokens():
     low = float(mx.finfo(mx.float32).min)
     logits = mx.array([[[1.0, 1.0, low], [-32752.0, 2.0, -1e9]]])
-    figures = rows.figures(logits, mx.array([1.0]))
+    figures = attention.figures(logits, mx.array([1.0]))
     assert figures.visible.tolist() == [[2, 1]]
     np.testing.assert_allclose(np.array(figures.entropy), [[np.log(2), 0]], atol=1e-6)
     np.testing.assert_allclose(np.array(figures.top), [[1, 1]], rtol=1e-6)
@@ -192,7 +183,7 @@ def test_what_is_no_power_law_fits_worse():
 @pytest.mark.parametrize(("tokens", "cells"), [(100, 100), (401, 160)])
 def test_a_maps_cell_is_its_largest_probability(tokens, cells):
     probabilities = np.random.default_rng(1).random((4, tokens, tokens)).astype(np.float32)
-    builder = maps.MapBuilder(4, tokens)
+    builder = attention.MapBuilder(4, tokens)
     for first in (0, 2):
         for begin, end in ((0, 70), (70, tokens)):
             hidden = max(0, end - 333)

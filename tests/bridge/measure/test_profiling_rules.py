@@ -361,10 +361,7 @@ def test_each_layer_gets_its_policys_split(policy):
 
 
 def test_the_command_writes_what_caches_read(run, tmp_path):
-    model = small_model("gemma3_text")
-    profile, _ = profiled(model)
-    path, output = tmp_path / "profile.json", tmp_path / "budgets.json"
-    path.write_text(json.dumps(msgspec.to_builtins(profile)))
+    path, output = profile_file(tmp_path), tmp_path / "budgets.json"
     flags = ["--profile", path, "--max-kv", 200, "--policy", "tuned"]  # reach is the default
     result = run("budgets", *flags, "--json", "--output", output)
     assert result.exit_code == 0, result.output
@@ -378,7 +375,9 @@ def test_the_command_writes_what_caches_read(run, tmp_path):
     assert sum(sizes) == 200 * len(sizes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
-        caches = make_h2o_cache(model, H2OConfig.tuned(200), budgets=budgets)
+        caches = make_h2o_cache(
+            small_model("gemma3_text"), H2OConfig.tuned(200), budgets=budgets
+        )
     cache_sizes = [
         cache.max_size for cache, layer in zip(caches, budgets.layers, strict=True) if layer
     ]
@@ -414,12 +413,9 @@ def test_sinks_take_part_of_the_votes():
 @pytest.fixture
 def uneven(tmp_path):
     """A profile.json of a small model, in which layer 3 finds passages."""
-    profile, _ = profiled(small_model("gemma3_text"))
-    document = msgspec.to_builtins(profile)
-    document["layers"][1]["votes"], document["layers"][3]["votes"] = 0.04, 1.0
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(document))
-    return path
+    layers = json.loads(profile_file(tmp_path).read_text())["layers"]
+    layers[1]["votes"], layers[3]["votes"] = 0.04, 1.0
+    return profile_file(tmp_path, layers=layers)
 
 
 @pytest.mark.parametrize("measure", ["concentration", "reach"])
