@@ -15,7 +15,15 @@ from typing import Any
 import mlx.core as mx
 
 from h2o_pack.measure.evaluation.contenders import CacheFactory, Contender, ledger_positions
-from h2o_pack.measure.evaluation.tasks import Asking, Outcome, Sample, Turn, Way, askings
+from h2o_pack.measure.evaluation.tasks import (
+    Asking,
+    Outcome,
+    Sample,
+    Turn,
+    Way,
+    askings,
+    question_askings,
+)
 from h2o_pack.measure.machine import usable_cores
 from h2o_pack.measure.text import Tokens
 from h2o_pack.progress import BarAdvance
@@ -106,8 +114,7 @@ class Lane:
         full, probabilities, most_likely = expected
         with mx.stream(self._stream):
             logp = self.log_probabilities()
-            nll = -mx.take_along_axis(logp, token, axis=-1)[:, 0]
-            kl = (probabilities * (full - logp)).sum(axis=-1)
+            nll, kl = _losses(logp, full, probabilities, token[:, 0])
             same = mx.equal(most_likely, mx.argmax(logp, axis=-1))
             terms = mx.where(counts, mx.stack([nll, kl, same.astype(nll.dtype)]), 0.0)
             self._sums = self._sums + terms
@@ -160,12 +167,13 @@ def run_text(
                 lane.read(token)
             # As early as possible, because all lanes wait for it.
             following = following or lanes[0].prediction()
-            _start(group, following)
+            mx.async_eval(*following, *(array for lane in group for array in lane.pending))
         expected = following or expected
         advance(1)
     means = [lane.means() for lane in lanes]
     kept = [_kept(lane.caches, ids.shape[1], len(samples)) for lane in lanes]
-    answers = [_ask(lane, tokens, samples, in_turns=in_turns) for lane in lanes]
+    askings = [question_askings(sample, in_turns=in_turns) for sample in samples]
+    answers = [_ask(lane, tokens, askings, {})[0] for lane in lanes]
     advance(sum(len(question.ids) for question in samples[0].questions))
     return [
         [
@@ -194,25 +202,6 @@ def _together(lanes: Sequence[Lane]) -> Iterator[Sequence[Lane]]:
     width = len(_POOL) or 1
     for i in range(0, len(lanes), width):
         yield lanes[i : i + width]
-
-
-def _start(lanes: Sequence[Lane], first: Sequence[mx.array] = ()) -> None:
-    """Start computing the lanes' pending arrays, and return without waiting for them."""
-    mx.async_eval(*first, *(array for lane in lanes for array in lane.pending))
-
-
-def _ask(
-    lane: Lane, tokens: Tokens, samples: Sequence[Sample], *, in_turns: bool
-) -> list[list[bool]]:
-    """Ask all questions of the samples; return by sample whether each answer was right."""
-    right: list[list[bool]] = [[] for _ in samples]
-    for questions in zip(*(sample.questions for sample in samples), strict=True):
-        asking = lane if in_turns else lane.copy()
-        asking.feed(mx.array([question.ids for question in questions]))
-        answers = _answered(asking, tokens, [question.answer for question in questions])
-        for sample, is_right in zip(right, answers, strict=True):
-            sample.append(is_right)
-    return right
 
 
 def _answered(lane: Lane, tokens: Tokens, answers: Sequence[str]) -> list[bool]:
@@ -255,8 +244,8 @@ def _streams(count: int) -> list[Any]:
 _MOST_STREAMS = 4
 _POOL: list[Any] = []
 
-Forecast = dict[tuple[Way, int, int], mx.array]
-"""The full cache's ln p [B, L, V] for the forced tokens, by way, asking and turn."""
+Forecast = dict[tuple[int, int], mx.array]
+"""The full cache's ln p [B, L, V] for the forced tokens, by asking and turn."""
 
 
 def run_prompts(
@@ -277,31 +266,32 @@ def run_prompts(
     """
     askings_by_way = {way: [asking(way, tokens, sample) for sample in samples] for way in ways}
     ids = mx.array([sample.ids for sample in samples])
-    full: Forecast = {}
+    full: dict[Way, Forecast] = {way: {} for way in ways}
     outcomes = []
     for n, contender in enumerate(contenders):
         lane = Lane(model, factory.caches(contender))
         lane.read_prompt(ids)
         metrics: list[dict[str, float]] = [{} for _ in samples]
         for way in ways:
-            values = _ask_in_way(lane, tokens, way, askings_by_way[way], full)
-            metrics = [earlier | new for earlier, new in zip(metrics, values, strict=True)]
+            right, means = _ask(lane, tokens, askings_by_way[way], full[way])
+            for metric, answers, (nll, kl) in zip(metrics, right, means, strict=True):
+                if full[way]:
+                    metric |= {f"{way}_nll": nll, f"{way}_kl": kl}
+                else:
+                    metric[way] = sum(answers) / len(answers)
         outcomes.append([Outcome(metric) for metric in metrics])
         advance(ids.shape[1] * (n + 1) // len(contenders) - ids.shape[1] * n // len(contenders))
     return outcomes
 
 
-def _ask_in_way(
-    lane: Lane,
-    tokens: Tokens,
-    way: Way,
-    samples: Sequence[tuple[Asking, ...]],
-    full: Forecast,
-) -> list[dict[str, float]]:
-    """Ask all samples in one way; return the metrics by sample.
+def _ask(
+    lane: Lane, tokens: Tokens, samples: Sequence[tuple[Asking, ...]], full: Forecast
+) -> tuple[list[list[bool]], list[tuple[float, float]]]:
+    """Ask all samples; each asking is on a copy of the caches.
 
-    full: the full cache's predictions. The first lane has the full cache and adds its
-    predictions; the predictions of the other lanes are compared with them.
+    full: the full cache's predictions, which the first lane adds and the others are compared
+    with. Returns by sample whether each answer that counts was right, and the means of
+    `_losses` over the predicted tokens, 0 if there are none.
     """
     right: list[list[bool]] = [[] for _ in samples]
     sums, count = mx.zeros((2, len(samples))), 0
@@ -309,30 +299,30 @@ def _ask_in_way(
         reader = lane.copy()
         for t in range(len(samples[0][a])):
             turns: list[Turn] = [asking[a][t] for asking in samples]
+            forced = mx.array([turn.forced for turn in turns])
             if turns[0].prompt:
                 reader.read_prompt(mx.array([turn.prompt for turn in turns]))
-            if turns[0].forced:
-                forced = mx.array([turn.forced for turn in turns])
+            if turns[0].predicted:
                 own = reader.say(forced)
-                if turns[0].predicted:
-                    sums = sums + _forecast_sums(own, full.setdefault((way, a, t), own), forced)
-                    count += forced.shape[1]
+                expected = full.setdefault((a, t), own)
+                losses = _losses(own, expected, mx.exp(expected), forced)
+                sums, count = sums + losses.sum(axis=-1), count + forced.shape[1]
+            elif turns[0].forced:
+                reader.feed(forced)
             if turns[0].answer:
                 answers = _answered(reader, tokens, [turn.answer for turn in turns])
                 if turns[0].counts:
                     for sample, is_right in zip(right, answers, strict=True):
                         sample.append(is_right)
-    if count:
-        means: Any = (sums / count).T.tolist()
-        return [{f"{way}_nll": nll, f"{way}_kl": kl} for nll, kl in means]
-    return [{way: sum(answers) / len(answers)} for answers in right]
+    means: Any = (sums / max(1, count)).T.tolist()
+    return right, means
 
 
-def _forecast_sums(own: mx.array, full: mx.array, forced: mx.array) -> mx.array:
-    """Return sums over forced tokens, [2, B]: -ln p, and the KL divergence from the full cache.
+def _losses(own: mx.array, full: mx.array, probabilities: mx.array, ids: mx.array) -> mx.array:
+    """Return -ln p of the next tokens, and the KL divergence from the full cache, [2, ...].
 
-    own, full: ln p [B, L, V] of a contender and of the full cache. forced: ids [B, L].
+    own, full: ln p [..., V] of a contender and of the full cache. probabilities: p of the full
+    cache. ids: [...], of the next tokens.
     """
-    nll = -mx.take_along_axis(own, forced[..., None], axis=-1)[..., 0]
-    kl = (mx.exp(full) * (full - own)).sum(axis=-1)
-    return mx.stack([nll.sum(axis=1), kl.sum(axis=1)])
+    nll = -mx.take_along_axis(own, ids[..., None], axis=-1)[..., 0]
+    return mx.stack([nll, (probabilities * (full - own)).sum(axis=-1)])

@@ -242,6 +242,15 @@ class Turn:
 Asking = tuple[Turn, ...]
 
 
+def question_askings(sample: Sample, *, in_turns: bool) -> tuple[Asking, ...]:
+    """Return the turns that ask a sample's questions, read token by token.
+
+    in_turns: whether each question is asked after all earlier questions.
+    """
+    turns = tuple(Turn(forced=q.ids, answer=q.answer) for q in sample.questions)
+    return (turns,) if in_turns else tuple((turn,) for turn in turns)
+
+
 def askings(way: Way, tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
     """Return the turns that ask for a sample's facts; each `Asking` uses a copy of the caches.
 
