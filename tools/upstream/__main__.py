@@ -28,13 +28,12 @@ from h2o_pack.files.toml import read_rows
 from h2o_pack.vendoring.edits import FOLDER as EDITS_FOLDER
 from h2o_pack.vendoring.edits import Edit, EditSet, Guard, apply_all, edits_of, guarded_files
 from h2o_py.families import UNFIT, WITHOUT_SCORES
-from tools.upstream.declared import NAME, drifted_licenses, undeclared
+from tools.upstream.declared import PRIVACY, Drift, drifted_licenses, undeclared
 
 RELIED_ON = Path(__file__).with_name("relied_on.toml")
 CASES = tuple(product(("apple", "linux"), ("shared", "offline")))
 """The combinations of conditions under which edits apply; see EditSet.applying."""
 MODELS = "mlx_lm/models"
-PRIVACY = f"swift_templates/H2OKit/{NAME}"
 
 
 @dataclass(frozen=True)
@@ -46,20 +45,6 @@ class ReliedOn:
     anchor: str
     used_by: str
     count: int = 1
-
-
-@dataclass(frozen=True)
-class Drift:
-    """A difference between upstream and h2o-pack's expectation.
-
-    expected: as a regular expression or in words. found: what upstream has instead. used_by:
-    the part of h2o-pack that relies on it.
-    """
-
-    file: str
-    expected: str
-    found: str
-    used_by: str
 
 
 @dataclass(frozen=True)
@@ -119,8 +104,11 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
             for (name, file), file_edits in edits.applying(*case).by_file().items():
                 if name in there:
                     drifted += lost_edits(there[name] / file, file_edits)
-        drifted += undeclared_uses(upstream, edits)
-        drifted += other_licenses(upstream, edits, version)
+        for copy in edits.copies:
+            clone = upstream / copy.package
+            if clone.is_dir():
+                drifted += undeclared(clone, copy, assets.root() / PRIVACY)
+                drifted += drifted_licenses(clone, copy, version)
         for guard in edits.guards:
             if guard.package in there:
                 drifted += lost_files(there[guard.package], guard)
@@ -186,29 +174,6 @@ def unknown_attention(classes: Mapping[str, bool]) -> list[Drift]:
         for name, routed in classes.items()
         if not routed and name not in LISTED
     ]
-
-
-def undeclared_uses(upstream: Path, edits: EditSet) -> Iterator[Drift]:
-    """Yield the uses of APIs that the package's privacy manifest does not name."""
-    manifest = assets.root() / PRIVACY
-    for copy in edits.copies:
-        for path, symbol in undeclared(upstream / copy.package, copy, manifest):
-            yield Drift(
-                str(path),
-                "the privacy manifest declares each API whose use needs a reason",
-                f"uses {symbol}, which the manifest does not declare",
-                PRIVACY,
-            )
-
-
-def other_licenses(upstream: Path, edits: EditSet, version: str) -> Iterator[Drift]:
-    """Yield the licenses that differ from the acknowledgements in packages."""
-    for copy in edits.copies:
-        clone = upstream / copy.package
-        if clone.is_dir():
-            for path, message in drifted_licenses(clone, copy, version):
-                expected = "the license that components.toml states"
-                yield Drift(str(path), expected, message, "acknowledgements")
 
 
 def lost_edits(path: Path, edits: Sequence[Edit]) -> Iterator[Drift]:

@@ -17,6 +17,20 @@ from h2o_pack.vendoring.edits import CopiedPath
 from h2o_pack.vendoring.vendor import unwanted
 
 
+@dataclass(frozen=True)
+class Drift:
+    """A difference between upstream and h2o-pack's expectation.
+
+    expected: as a regular expression or in words. found: what upstream has instead. used_by:
+    the part of h2o-pack that relies on it.
+    """
+
+    file: str
+    expected: str
+    found: str
+    used_by: str
+
+
 def copied_files(clone: Path, copy: CopiedPath) -> Iterator[Path]:
     """Yield every file that vendoring copies from a clone; missing files are ignored."""
     for name in copy.paths:
@@ -30,6 +44,7 @@ def copied_files(clone: Path, copy: CopiedPath) -> Iterator[Path]:
 
 
 NAME = "PrivacyInfo.xcprivacy"
+PRIVACY = f"swift_templates/H2OKit/{NAME}"
 SUFFIXES = (".swift", ".j2", ".c", ".cc", ".cpp", ".h", ".hpp", ".m", ".mm")
 COMMENT = re.compile(r"(?<!:)//[^\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -99,25 +114,33 @@ def uses(path: Path) -> Iterator[tuple[str, str]]:
             yield api.name, symbol
 
 
-def undeclared(clone: Path, copy: CopiedPath, manifest: Path) -> Iterator[tuple[Path, str]]:
-    """Yield (file, symbol) for uses in a clone's copied files that a manifest must declare."""
+def undeclared(clone: Path, copy: CopiedPath, manifest: Path) -> Iterator[Drift]:
+    """Yield the uses of APIs in a clone's copied files that a manifest must declare."""
     categories = declared(manifest)
     unlinked = {part.file for part in privacy().unlinked if part.package == copy.package}
+    expected = "the privacy manifest declares each API whose use needs a reason"
     for path in copied_files(clone, copy):
-        if path.relative_to(clone).as_posix() not in unlinked:
-            yield from (
-                (path, symbol) for category, symbol in uses(path) if category not in categories
-            )
+        if path.relative_to(clone).as_posix() in unlinked:
+            continue
+        for category, symbol in uses(path):
+            if category not in categories:
+                found = f"uses {symbol}, which the manifest does not declare"
+                yield Drift(str(path), expected, found, PRIVACY)
 
 
 OWNER = re.compile(r"Copyright (\(c\)|©|\d)", re.IGNORECASE)
 
 
-def drifted_licenses(clone: Path, copy: CopiedPath, version: str) -> Iterator[tuple[Path, str]]:
-    """Yield (file, message) for wrong licenses among the files copied from a clone.
+def drifted_licenses(clone: Path, copy: CopiedPath, version: str) -> Iterator[Drift]:
+    """Yield licenses in a clone's copied files that the acknowledgements in packages lack.
 
     version: the upstream version whose components components.toml states.
     """
+
+    def drift(path: Path, found: str) -> Drift:
+        expected = "the license that components.toml states"
+        return Drift(str(path), expected, found, "acknowledgements")
+
     of_package = [
         candidate for candidate in components(version) if candidate.package == copy.package
     ]
@@ -125,7 +148,7 @@ def drifted_licenses(clone: Path, copy: CopiedPath, version: str) -> Iterator[tu
         path = clone / component.file
         license_text = words(path.read_text("utf-8")) if path.is_file() else ""
         yield from (
-            (path, f"does not say {line!r}")
+            drift(path, f"does not say {line!r}")
             for line in component.copyright
             if words(line) not in license_text
         )
@@ -133,7 +156,7 @@ def drifted_licenses(clone: Path, copy: CopiedPath, version: str) -> Iterator[tu
         if is_notice(path.name) and path.name.lower() != CARD and path.suffix != ".swift":
             text = path.read_text("utf-8", errors="replace")
             if not is_stated(text, of_package):
-                yield path, "is the license of a work that components.toml does not name"
+                yield drift(path, "is the license of a work that components.toml does not name")
 
 
 def is_stated(text: str, components: Sequence[Component]) -> bool:
