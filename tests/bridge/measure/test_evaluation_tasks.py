@@ -18,6 +18,7 @@ from h2o_pack.measure.evaluation.tasks import (
     Way,
     askings,
     make_sample,
+    window_start,
 )
 from h2o_pack.measure.text import Tokens, held_out
 from tests.bridge.measure.evaluating import random_model, tokenizer, tokens, words
@@ -85,16 +86,10 @@ def test_names_and_codes_are_unlike_within_a_sample():
 
 
 def test_windows_of_a_seed_keep_apart():
-    starts = sorted(_start(number) for number in range(12))
-    gaps = [b - a for a, b in pairwise(starts)]
-    assert min(gaps) > 2000
-
-
-def _start(number):
-    sample = make(Shape(64), number=number)
-    first = list(sample.ids)
-    ids = tokens().ids
-    return next(i for i in range(len(ids)) if ids[i] == first[0] and ids[i : i + 64] == first)
+    starts = sorted(window_start(1, number, 1000) for number in range(12))
+    assert min(b - a for a, b in pairwise(starts)) > 30
+    first = make(Shape(64)).ids
+    assert first == tuple(tokens().window(window_start(1, 0, len(tokens().ids)), 64))
 
 
 @pytest.mark.parametrize("preset", names())

@@ -201,7 +201,7 @@ def test_twelve_samples_cover_the_true_mean_about_95_times_in_100(draw):
 
 def test_the_tail_goes_further_out_with_few_samples_and_to_the_nominal_with_many():
     assert expanded_tail(5) < expanded_tail(12) < expanded_tail(100) < 0.025
-    assert expanded_tail(100_000) == pytest.approx(0.025, rel=1e-3)
+    assert expanded_tail(10_000) == pytest.approx(0.025, rel=1e-2)
 
 
 def test_equal_values_have_an_interval_of_no_width():
