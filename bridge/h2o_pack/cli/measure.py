@@ -92,7 +92,7 @@ def eval(  # noqa: A001  the command's name
     samples: mlx.launch -n 2 -- h2o-pack eval.
     """
     from h2o_pack.measure.evaluation.preset import load_preset
-    from h2o_pack.measure.evaluation.run import LayerBudgetsSource, Options, evaluate, join
+    from h2o_pack.measure.evaluation.run import LayerBudgetsSource, evaluate, join
     from h2o_pack.measure.evaluation.show import print_report
     from h2o_pack.measure.models import loadable
 
@@ -100,15 +100,16 @@ def eval(  # noqa: A001  the command's name
     settings = {name: value for name, value in changes.items() if value is not None}
     with user_errors("eval"), out.progress() as say:
         settings["models"] = tuple(map(loadable, models or ()))
-        options = Options(
+        evaluation, unlike = evaluate(
             load_preset(preset).changed(**settings),
-            text,
-            LayerBudgetsSource(layer_budgets, profile),
-            output,
-            not no_pictures,
-            compare,
+            share,
+            say,
+            text=text,
+            by_layer=LayerBudgetsSource(layer_budgets, profile),
+            output=output,
+            pictures=not no_pictures,
+            compare=compare,
         )
-        evaluation, unlike = evaluate(options, share, say)
 
     def people(console: Any) -> None:
         for report in evaluation.reports:
@@ -221,13 +222,13 @@ def budgets(
     """
     from h2o_pack.measure.models import loadable
     from h2o_pack.measure.profiling.options import Options
-    from h2o_pack.measure.profiling.rules import BudgetsRequest, make_budgets, print_budgets
+    from h2o_pack.measure.profiling.rules import make_budgets, print_budgets
 
     if (profile is None) == (model is None):
         raise click.UsageError("Give either --profile FILE or --model NAME.")
     with user_errors("budgets"), out.progress() as say:
         options = Options(loadable(model or "demo"), text, tokens, samples, time_steps=False)
-        result = make_budgets(profile, options, BudgetsRequest(**request), say)
+        result = make_budgets(profile, options, say, **request)
     out.show(result, lambda console: print_budgets(result, console))
 
 

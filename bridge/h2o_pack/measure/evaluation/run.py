@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -187,23 +187,6 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options of a run.
-
-    preset: with the user's changes. text: a file to read instead of the preset's text. output:
-    folder for results.json, README.md and the pictures; with several models, each has a folder
-    in it. earlier: the results.json of an earlier run, to compare with.
-    """
-
-    preset: Preset
-    text: Path | None = None
-    by_layer: LayerBudgetsSource = field(default_factory=LayerBudgetsSource)
-    output: Path | None = None
-    pictures: bool = True
-    earlier: Path | None = None
-
-
-@dataclass(frozen=True)
 class Share:
     """The share of the work that one of `size` processes does; group: of mx.distributed."""
 
@@ -251,37 +234,46 @@ def join() -> Share:
 
 
 def evaluate(
-    options: Options, share: Share, say: ProgressReporter
+    preset: Preset,
+    share: Share,
+    say: ProgressReporter,
+    *,
+    text: Path | None,
+    by_layer: LayerBudgetsSource,
+    output: Path | None,
+    pictures: bool,
+    compare: Path | None,
 ) -> tuple[Evaluation, list[str]]:
     """Run a preset and write its results; only the process with rank 0 writes.
 
-    Returns the results, and sentences on how they differ from the earlier results. Raises
-    UserError: a model, text, budget or file cannot be used, or matplotlib is missing. H2OError:
-    h2o_py refuses a budget or a model.
+    text: a file to read instead of the preset's text. output: folder for results.json,
+    README.md and the pictures; with several models, each has a folder in it. compare: the
+    results.json of an earlier run. Returns the results, and sentences on how they differ from
+    the earlier results. Raises UserError: a model, text, budget or file cannot be used, or
+    matplotlib is missing. H2OError: h2o_py refuses a budget or a model.
     """
-    preset, output = options.preset, options.output
-    if output is not None and options.pictures:
+    if output is not None and pictures:
         require_matplotlib()
-    if options.earlier is not None and len(preset.models) > 1:
+    if compare is not None and len(preset.models) > 1:
         raise usage_error(
             "--compare takes the report of one model", "Choose the model with --model."
         )
-    earlier = None if options.earlier is None else report.read(options.earlier)
+    earlier = None if compare is None else report.read(compare)
     reports = []
     for name in preset.models:
         say(f"loading {name}")
         loaded = load_for_evaluation(
             name,
             text=preset.text,
-            file=options.text,
-            by_layer=options.by_layer,
+            file=text,
+            by_layer=by_layer,
             float32=preset.float32,
         )
         reports.append(run(loaded, preset, share, say))
         if output is not None and share.leads:
             with writing(output):
                 folder = output / loaded.name if len(preset.models) > 1 else output
-                write(reports[-1], folder, pictures=options.pictures)
+                write(reports[-1], folder, pictures=pictures)
     unlike = [] if earlier is None else report.differences(earlier, reports[0])
     return Evaluation(reports=tuple(reports)), unlike
 

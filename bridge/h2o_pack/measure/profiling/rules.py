@@ -9,6 +9,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -261,25 +262,6 @@ OF_REACH = (
 )
 
 
-@dataclass(frozen=True)
-class BudgetsRequest:
-    """A request for budgets by layer.
-
-    max_kv: rows per KV head of each layer; with `measure` "reach", their average. measure: the
-    figure that layers are compared by. "concentration" and "entropy" decide the share of a
-    layer's rows that heavy hitters get; "reach" decides the number of its rows, which the
-    policy splits. recall: whether to select the layers that recall. output: the file to
-    write.
-    """
-
-    max_kv: int
-    sink_size: int = 4
-    measure: Measure = "concentration"
-    policy: str = "standard"
-    recall: bool = False
-    output: Path | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class BudgetsResult(Result):
     """Budgets by layer, and how they were made."""
@@ -301,11 +283,24 @@ class BudgetsResult(Result):
 
 
 def make_budgets(
-    profile: Path | None, options: Options, request: BudgetsRequest, say: ProgressReporter
+    profile: Path | None,
+    options: Options,
+    say: ProgressReporter,
+    *,
+    max_kv: int,
+    sink_size: int,
+    measure: Measure,
+    policy: str,
+    recall: bool,
+    output: Path | None,
 ) -> BudgetsResult:
     """Make budgets from a profile and write their file.
 
-    profile: a profile.json; None to profile the model of `options` now. Raises UserError: the
+    profile: a profile.json; None to profile the model of `options` now. max_kv: rows per KV
+    head of each layer; with `measure` "reach", their average. measure: the figure that layers
+    are compared by. "concentration" and "entropy" decide the share of a layer's rows that heavy
+    hitters get; "reach" decides the number of its rows, which the policy splits. recall:
+    whether to select the layers that recall. output: the file to write. Raises UserError: the
     profile or the model cannot be used, or the file cannot be written. H2OError: h2o_py refuses
     a layer's rows, because they are too few.
     """
@@ -314,32 +309,28 @@ def make_budgets(
         raise usage_error(
             f"{measured.model} cannot use H2O caches: {measured.unfit}", "Choose another model."
         )
-    results = _by_rule(measured, request)
-    recall = recalling_layers(measured) if request.recall else None
-    if request.output is not None:
-        layer_budgets = budgets(results, measured.caches, recall)
-        with writing(request.output):
-            request.output.parent.mkdir(parents=True, exist_ok=True)
-            request.output.write_text(to_json(layer_budgets), encoding="utf-8")
+    if measure == "reach":
+        config_of = partial(POLICIES[policy], sink_size=sink_size)
+        results = layer_rows(reaches(measured), max_kv, config_of)
+    else:
+        figures = {layer.index: getattr(layer.figures, measure) for layer in measured.full}
+        results = layer_shares(figures, max_kv, sink_size)
+    recalling = recalling_layers(measured) if recall else None
+    if output is not None:
+        layer_budgets = budgets(results, measured.caches, recalling)
+        with writing(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_text(to_json(layer_budgets), encoding="utf-8")
     return BudgetsResult(
         model=measured.model,
-        measure=request.measure,
-        max_kv=request.max_kv,
-        sink_size=request.sink_size,
-        output=None if request.output is None else str(request.output),
-        note=OF_REACH if request.measure == "reach" else PUBLISHED,
+        measure=measure,
+        max_kv=max_kv,
+        sink_size=sink_size,
+        output=None if output is None else str(output),
+        note=OF_REACH if measure == "reach" else PUBLISHED,
         layers=tuple(results.get(i) for i in range(measured.caches)),
-        recall=recall,
+        recall=recalling,
     )
-
-
-def _by_rule(profile: Profile, request: BudgetsRequest) -> dict[int, LayerResult]:
-    rows, sinks = request.max_kv, request.sink_size
-    if request.measure == "reach":
-        policy = POLICIES[request.policy]
-        return layer_rows(reaches(profile), rows, lambda size: policy(size, sink_size=sinks))
-    measures = {layer.index: getattr(layer.figures, request.measure) for layer in profile.full}
-    return layer_shares(measures, rows, sinks)
 
 
 def print_budgets(result: BudgetsResult, console: Console) -> None:
