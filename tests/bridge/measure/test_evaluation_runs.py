@@ -1,6 +1,5 @@
 """Whole evaluations: each preset, by several processes, by the command."""
 
-import dataclasses
 import json
 import os
 import shlex
@@ -8,7 +7,6 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,39 +18,17 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure.evaluation import show
 from h2o_pack.measure.evaluation.preset import load_preset, names, parse, rows_of
 from h2o_pack.measure.evaluation.report import Evaluation
-from h2o_pack.measure.evaluation.run import LayerBudgetsSource, Share
-from h2o_pack.measure.evaluation.run import run as evaluate
+from h2o_pack.measure.evaluation.run import LayerBudgetsSource, Share, run
 from h2o_pack.measure.tables import markdown_table
 from tests.bridge import schemas
 from tests.bridge.measure.evaluating import Quiet, loaded
 from tests.nightly import nightly_except
 
 
-def tiny(preset, name="random", **changes):
-    """A preset's report at sizes of a second, as if it were of another model."""
-    report = run(preset, **changes)
-    return dataclasses.replace(report, model=dataclasses.replace(report.model, name=name))
-
-
-@cache
-def run(preset, **changes):
+def small(name, **changes):
+    """A preset at sizes of a second, with each contender once in a kind of task."""
     changes = {"samples": 1, "seeds": (1,), "budgets": ("40",), "generate": 2} | changes
-    small_preset = load_preset(preset).changed(lengths=(80,), models=("random",), **changes)
-    few = [
-        structs.replace(
-            experiment,
-            decoys=min(1, experiment.decoys),
-            depths=experiment.depths[:1],
-            ways=experiment.ways[:1],
-        )
-        for experiment in small(small_preset).experiments
-    ]
-    small_preset = structs.replace(small_preset, experiments=tuple(few))
-    return evaluate(loaded(), small_preset, Share(), Quiet())
-
-
-def small(preset):
-    """The preset with each contender once in a kind of task, but for baselines."""
+    preset = load_preset(name).changed(lengths=(80,), models=("random",), **changes)
     covered = set()
     experiments = []
     for experiment in preset.experiments:
@@ -63,7 +39,13 @@ def small(preset):
             covered |= {(kind, name) for name in new}
             contenders = tuple(n for n in group.contenders if n in new or n == group.baseline)
             groups.append(structs.replace(group, contenders=contenders))
-        experiments.append(structs.replace(experiment, groups=tuple(groups)))
+        few = {
+            "groups": tuple(groups),
+            "decoys": min(1, experiment.decoys),
+            "depths": experiment.depths[:1],
+            "ways": experiment.ways[:1],
+        }
+        experiments.append(structs.replace(experiment, **few))
     return structs.replace(preset, experiments=tuple(experiments))
 
 
@@ -73,9 +55,9 @@ OF_TEXT = [name for name in names() if load_preset(name).experiments[0].task != 
 
 @pytest.mark.parametrize("preset", nightly_except(("tiny",), OF_TEXT))
 def test_a_preset_runs_and_gives_a_report(preset):
-    report = tiny(preset, budgets=("1/2",) if preset == "demo" else ("40",))
+    small_preset = small(preset, budgets=("1/2",) if preset == "demo" else ("40",))
+    report = run(loaded(), small_preset, Share(), Quiet())
     schemas.check(Evaluation(reports=(report,)), "eval")
-    small_preset = small(load_preset(preset))
     assert [result.id for result in report.experiments] == [
         e.id for e in small_preset.experiments
     ]
@@ -104,7 +86,7 @@ def test_budgets_by_layer_come_from_a_user_s_file(tmp_path):
 
 def test_fewer_rows_than_the_prefill_are_refused():
     with pytest.raises(UserError, match="is 20 rows, fewer than the 32 tokens"):
-        tiny("tiny", budgets=("1/4",))
+        run(loaded(), small("tiny", budgets=("1/4",)), Share(), Quiet())
 
 
 def test_shares_and_numbers_are_rows():
