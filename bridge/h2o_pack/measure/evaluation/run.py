@@ -409,8 +409,10 @@ def units_of(preset: Preset, number: int, keys: Sequence[CellKey]) -> Iterator[U
             continue
         seeds = experiment.seeds or preset.seeds
         samples = [(seed, sample) for seed in seeds for sample in range(experiment.samples)]
-        for k in range(0, len(samples), preset.batch):
-            yield Unit(number, length, tuple(samples[k : k + preset.batch]), contenders)
+        # Conversations are read one at a time, because their turns differ in length.
+        batch = 1 if experiment.task == "chat" else preset.batch
+        for k in range(0, len(samples), batch):
+            yield Unit(number, length, tuple(samples[k : k + batch]), contenders)
 
 
 def work(
@@ -421,19 +423,14 @@ def work(
     if experiment.task == "speed":
         advance(unit.length)
         return [measure_speed(loaded, experiment, unit)]
-    if experiment.task == "chat":  # one sample at a time, because their turns differ in length
-        outcomes: list[list[Outcome]] = [[] for _ in unit.contenders]
-        for seed, number in unit.samples:
-            conversation = make_conversation(
-                loaded.tokens, unit.length, experiment.decoys + 1, seed, number
-            )
-            rows = reading.run_prompts(
-                *common, [conversation], unit.contenders, experiment.ways, asking=chat_askings
-            )
-            for row, new in zip(outcomes, rows, strict=True):
-                row.extend(new)
-        advance(unit.length)
-        return outcomes
+    if experiment.task == "chat":
+        conversations = [
+            make_conversation(loaded.tokens, unit.length, experiment.decoys + 1, seed, number)
+            for seed, number in unit.samples
+        ]
+        return reading.run_prompts(
+            *common, conversations, unit.contenders, experiment.ways, advance, chat_askings
+        )
     samples = [
         make_sample(
             loaded.tokens, loaded.words, experiment.shape(unit.length, number), seed, number
