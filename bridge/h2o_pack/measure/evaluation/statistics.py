@@ -32,17 +32,12 @@ def rounded(value: float) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its confidence interval."""
+    """A mean and its confidence interval, in six significant digits."""
 
     mean: float
     low: float
     high: float
     samples: Annotated[int, doc("Number of samples.")]
-
-    def rounded(self) -> Estimate:
-        """Return the figures in six significant digits."""
-        mean, low, high = map(rounded, (self.mean, self.low, self.high))
-        return Estimate(mean, low, high, self.samples)
 
     def overlaps(self, other: Estimate) -> bool:
         """Return whether the two intervals have a value in common."""
@@ -54,10 +49,6 @@ class Difference(Estimate):
     """A mean difference to a baseline, and whether it is better or worse."""
 
     verdict: Verdict
-
-    def rounded(self) -> Difference:
-        """Return the figures in six significant digits."""
-        return Difference(**vars(super().rounded()), verdict=self.verdict)
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -73,7 +64,7 @@ def estimate(values: Sequence[float]) -> Estimate:
             f"{data.size} values, {int(np.isfinite(data).sum())} of them finite, have no "
             "mean. Look for a sample without scored tokens."
         )
-    mean = float(data.mean())
+    mean = rounded(float(data.mean()))
     if data.size == 1 or np.ptp(data) == 0:
         return Estimate(mean, mean, mean, int(data.size))
     random = np.random.default_rng(_SEED)
@@ -86,7 +77,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     )
     tail = expanded_tail(data.size)
     low, high = np.quantile(means, [tail, 1 - tail])
-    return Estimate(mean, float(low), float(high), int(data.size))
+    return Estimate(mean, rounded(float(low)), rounded(float(high)), int(data.size))
 
 
 def compare(
