@@ -100,12 +100,6 @@ def test_shares_and_budgets_stay_within_the_rules_bounds(values, max_kv):
             assert recent >= 64
 
 
-@given(st.floats(0, 3), st.floats(0, 3))
-def test_a_larger_ratio_never_gives_a_smaller_share(ratio, other_ratio):
-    low, high = sorted((ratio, other_ratio))
-    assert heavy_share(low) <= heavy_share(high)
-
-
 @given(shares, st.integers(2, 3000), st.integers(0, 8))
 def test_every_split_is_a_policy_that_caches_accept(share, available, sink_size):
     max_kv = available + sink_size
