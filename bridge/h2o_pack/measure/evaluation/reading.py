@@ -35,7 +35,6 @@ PIECE = 512
 BINS = 64
 """Number of equal parts of the text in which kept positions are counted."""
 
-Prediction = tuple[mx.array, mx.array, mx.array]
 Kept = tuple[tuple[float, ...], ...]
 
 
@@ -100,22 +99,15 @@ class Lane:
             wide = self.logits.astype(mx.float32)
             return wide - mx.logsumexp(wide, axis=-1, keepdims=True)
 
-    def prediction(self) -> Prediction:
-        """Return ln p and p of the next token, float32 [B, V], and the most likely id [B]."""
-        with mx.stream(self._stream):
-            logp = self.log_probabilities()
-            return logp, mx.exp(logp), mx.argmax(logp, axis=-1)
-
-    def compare(self, expected: Prediction, token: mx.array, counts: mx.array) -> None:
+    def compare(self, full: mx.array, token: mx.array, counts: mx.array) -> None:
         """Add to the sums how well this lane predicts `token` [B, 1].
 
-        expected: the full cache's prediction. counts: [B], whether a sample's token is scored.
+        full: the full cache's ln p [B, V]. counts: [B], whether a sample's token is scored.
         """
-        full, probabilities, most_likely = expected
         with mx.stream(self._stream):
             logp = self.log_probabilities()
-            nll, kl = _losses(logp, full, probabilities, token[:, 0])
-            same = mx.equal(most_likely, mx.argmax(logp, axis=-1))
+            nll, kl = _losses(logp, full, token[:, 0])
+            same = mx.equal(mx.argmax(full, axis=-1), mx.argmax(logp, axis=-1))
             terms = mx.where(counts, mx.stack([nll, kl, same.astype(nll.dtype)]), 0.0)
             self._sums = self._sums + terms
             self._count = self._count + counts
@@ -156,19 +148,19 @@ def run_text(
         lane.read(ids[:, :PREFILL])
         mx.eval(lane.logits)
     advance(min(PREFILL, ids.shape[1]))
-    expected = lanes[0].prediction()
+    expected = lanes[0].log_probabilities()
     for position in range(PREFILL, ids.shape[1]):
         mx.eval(expected)
         token, counts = ids[:, position : position + 1], scored[:, position]
-        following = None
+        following = expected
         for group in _together(lanes):
             for lane in group:
                 lane.compare(expected, token, counts)
                 lane.read(token)
-            # As early as possible, because all lanes wait for it.
-            following = following or lanes[0].prediction()
-            mx.async_eval(*following, *(array for lane in group for array in lane.pending))
-        expected = following or expected
+            if group[0] is lanes[0]:  # as early as possible, because all lanes wait for it
+                following = lanes[0].log_probabilities()
+            mx.async_eval(following, *(array for lane in group for array in lane.pending))
+        expected = following
         advance(1)
     means = [lane.means() for lane in lanes]
     kept = [_kept(lane.caches, ids.shape[1], len(samples)) for lane in lanes]
@@ -305,7 +297,7 @@ def _ask(
             if turns[0].predicted:
                 own = reader.say(forced)
                 expected = full.setdefault((a, t), own)
-                losses = _losses(own, expected, mx.exp(expected), forced)
+                losses = _losses(own, expected, forced)
                 sums, count = sums + losses.sum(axis=-1), count + forced.shape[1]
             elif turns[0].forced:
                 reader.feed(forced)
@@ -318,11 +310,10 @@ def _ask(
     return right, means
 
 
-def _losses(own: mx.array, full: mx.array, probabilities: mx.array, ids: mx.array) -> mx.array:
+def _losses(own: mx.array, full: mx.array, ids: mx.array) -> mx.array:
     """Return -ln p of the next tokens, and the KL divergence from the full cache, [2, ...].
 
-    own, full: ln p [..., V] of a contender and of the full cache. probabilities: p of the full
-    cache. ids: [...], of the next tokens.
+    own, full: ln p [..., V] of a contender and of the full cache. ids: [...], of the tokens.
     """
     nll = -mx.take_along_axis(own, ids[..., None], axis=-1)[..., 0]
-    return mx.stack([nll, (probabilities * (full - own)).sum(axis=-1)])
+    return mx.stack([nll, (mx.exp(full) * (full - own)).sum(axis=-1)])
