@@ -341,9 +341,3 @@ def _full_layers(model: Any) -> tuple[dict[int, Layer], int]:
             layers[index] = Layer("full", keys.shape[1], keys.shape[3], values.shape[3])
             element = keys.itemsize
     return layers, element
-
-
-def ledger_positions(caches: Sequence[Any]) -> list[mx.array]:
-    """Return the kept positions [B, Hkv, C] of each H2O cache."""
-    positions_of_caches = [getattr(cache, "positions", None) for cache in caches]
-    return [positions for positions in positions_of_caches if positions is not None]

@@ -14,7 +14,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from h2o_pack.measure.evaluation.contenders import CacheFactory, Contender, ledger_positions
+from h2o_pack.measure.evaluation.contenders import CacheFactory, Contender
 from h2o_pack.measure.evaluation.tasks import (
     Asking,
     Outcome,
@@ -212,7 +212,10 @@ def _kept(caches: Sequence[Any], length: int, batch: int) -> list[Kept]:
     layers: list[Any] = []
     bins = min(BINS, length)
     edges = [length * i // bins for i in range(bins + 1)]
-    for positions in ledger_positions(caches):
+    for cache in caches:
+        positions = getattr(cache, "positions", None)  # [B, Hkv, C] of an H2O cache
+        if positions is None:
+            continue
         heads = positions.shape[1]
         shares = []
         for begin, end in itertools.pairwise(edges):
