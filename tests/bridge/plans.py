@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from h2o_pack import assets
 from h2o_pack.devices.catalogue import catalogue, named_devices
 from h2o_pack.files.write import Content
 from h2o_pack.model import Model
-from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.prepare import plan_package
 from h2o_pack.package.render import render
 from h2o_pack.plan.device_fit import PlanResult, one_of_each_kind, plan_models
@@ -40,7 +38,7 @@ def plan_of(
 
 def rendered(plan: PackagePlan) -> dict[str, Content]:
     """Return {path: content} of the generated files of a package."""
-    return render(plan, assets.root(), TEMPLATES)
+    return render(plan)[0]
 
 
 def on_devices(

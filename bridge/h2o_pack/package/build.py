@@ -10,32 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack import assets
 from h2o_pack.bundling.bundle import add_adapter, add_pieces, bundle
 from h2o_pack.bundling.delivery import AppSize, app_size
 from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.files.lock import Vendored
-from h2o_pack.files.paths import VENDOR_FOLDER
-from h2o_pack.files.write import Content
 from h2o_pack.models.loading import try_model
-from h2o_pack.package.render import (
-    AppState,
-    Earlier,
-    digests,
-    earlier_app,
-    render,
-    rendered_app,
-    without_offered,
-)
+from h2o_pack.package.render import AppState, render_files
+from h2o_pack.package.system_prompt import add_system_prompt
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 from h2o_pack.progress import ProgressReporter, silent
+from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin
-from h2o_pack.verify.check import Verification
+from h2o_pack.verify.check import Verification, compare_vendor, verify
 
 HOST = "apple"
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -91,8 +81,6 @@ def build(
     upstream's sources cannot be obtained, the package is complete except for Vendor/. new_app:
     write the newest scaffold of the app to App.new if there is an App folder.
     """
-    from h2o_pack.verify.check import verify
-
     say(f"writing {plan.package_name}")
     folder = output or Path(plan.package_name)
     package = make_package(plan, folder, say, new_app=new_app)
@@ -139,9 +127,7 @@ def add_model(
     if plan.source.adapter is not None:
         manifest = add_adapter(plan.source.adapter, staging, manifest)
     if system:
-        from h2o_pack.package.system_prompt import prepare
-
-        manifest = prepare(plan, system, staging, manifest, output, say)
+        manifest = add_system_prompt(plan, system, staging, manifest, output, say)
     return manifest
 
 
@@ -156,28 +142,13 @@ def note_system_prompts(staging: Path, manifests: Sequence[Manifest]) -> None:
     write.write_files(staging, {lock.NAME: record.to_json()})
 
 
-def render_files(
-    plan: PackagePlan, output: Path, *, new_app: bool = False
-) -> tuple[dict[str, Content], AppState]:
-    """Return {path: content} of the files to write to `output`, and the state of its App."""
-    app = earlier_app(output, wanted=new_app)
-    vendor = lock.read(output).vendor if (output / VENDOR_FOLDER).is_dir() else None
-    earlier = Earlier(vendor, app)
-    files = render(plan, assets.root(), TEMPLATES, earlier)
-    state = app.state(digests(rendered_app(plan, assets.root())))
-    return without_offered(files, output), state
-
-
 def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -> Vendored:
     """Make Vendor/, unless it exists and is complete and current."""
-    from h2o_pack.vendoring.vendor import current, vendor
-    from h2o_pack.verify.check import compare_vendor
-
     record = lock.read(package)
     vendored = record.vendor
-    is_current = vendored is not None and current(vendored, record.upstream_version)
+    is_current = vendored is not None and vendoring.current(vendored, record.upstream_version)
     if vendored is not None and is_current and not compare_vendor(package, record).differences:
         say("Vendor is complete")
         return vendored
     host, offline = (vendored.host, vendored.offline) if vendored else (HOST, False)
-    return vendor(package, upstream, host, say, offline=offline)
+    return vendoring.vendor(package, upstream, host, say, offline=offline)

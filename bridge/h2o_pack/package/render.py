@@ -8,17 +8,17 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from h2o_pack import __version__, naming
+from h2o_pack import __version__, assets, naming
 from h2o_pack.errors import output_error
 from h2o_pack.facts import components, license_text, locked_pins
 from h2o_pack.files import lock
-from h2o_pack.files.paths import APP_FOLDER, NEW_APP_FOLDER, TRACES_FOLDER
+from h2o_pack.files.paths import APP_FOLDER, NEW_APP_FOLDER, TRACES_FOLDER, VENDOR_FOLDER
 from h2o_pack.files.write import Content, as_bytes
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.texts import CARRIED
@@ -47,37 +47,51 @@ STATES: dict[AppState, str] = {
 
 
 @dataclass(frozen=True)
-class EarlierApp:
-    """The app of an earlier package in the output folder.
+class Earlier:
+    """The parts of an earlier package that the next one keeps: Vendor/ and the app.
 
-    exists: whether there is an App folder. scaffold: sha256 of the files that were last written
-    to App or App.new; None if none were. wanted: whether the user requests the newest scaffold.
+    vendor: the record of Vendor/; None without the folder. has_app: whether there is an App
+    folder. scaffold: sha256 of the files that were last written to App or App.new; None if none
+    were. new_app: whether the user requests the newest scaffold.
     """
 
-    exists: bool = False
+    vendor: lock.Vendored | None = None
+    has_app: bool = False
     scaffold: Mapping[str, str] | None = None
-    wanted: bool = False
+    new_app: bool = False
 
     @property
     def place(self) -> str | None:
         """The folder to which the scaffold is written; None if it is not written."""
-        if self.exists:
-            return NEW_APP_FOLDER if self.wanted else None
-        return APP_FOLDER if self.wanted or self.scaffold is None else None
+        if self.has_app:
+            return NEW_APP_FOLDER if self.new_app else None
+        return APP_FOLDER if self.new_app or self.scaffold is None else None
 
-    def state(self, scaffold: Mapping[str, str]) -> AppState:
+    def app_state(self, scaffold: Mapping[str, str]) -> AppState:
         """Return what happens to the app; scaffold: digests of the newest scaffold's files."""
         if self.place is not None:
-            return "offered" if self.exists else "written"
-        if not self.exists:
+            return "offered" if self.has_app else "written"
+        if not self.has_app:
             return "removed"
         return "kept" if self.scaffold == scaffold else "outdated"
 
 
-def earlier_app(output: Path, *, wanted: bool = False) -> EarlierApp:
-    """Find the app of an earlier package in the output folder; wanted: see `EarlierApp`."""
-    recorded = lock.read(output).app if (output / lock.NAME).exists() else None
-    return EarlierApp(os.path.lexists(output / APP_FOLDER), recorded, wanted)
+def earlier_package(output: Path, *, new_app: bool = False) -> Earlier:
+    """Find the parts of a package in the output folder; new_app: see `Earlier`."""
+    record = lock.read(output) if (output / lock.NAME).exists() else None
+    has_app = os.path.lexists(output / APP_FOLDER)
+    if record is None:
+        return Earlier(has_app=has_app, new_app=new_app)
+    vendor = record.vendor if (output / VENDOR_FOLDER).is_dir() else None
+    return Earlier(vendor, has_app, record.app, new_app)
+
+
+def render_files(
+    plan: PackagePlan, output: Path, *, new_app: bool = False
+) -> tuple[dict[str, Content], AppState]:
+    """Return {path: content} of the files to write to `output`, and the state of its App."""
+    files, state = render(plan, earlier_package(output, new_app=new_app))
+    return without_offered(files, output), state
 
 
 def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Content]:
@@ -98,10 +112,13 @@ def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Con
 
 
 SWIFT_TEMPLATES = "swift_templates"
+TEMPLATES = Path(__file__).parent / "templates"
+"""The folder of templates that are not Swift: README, .gitignore and a workflow."""
 SEVERAL = "Several"
 """The folder of files that, with several models, replace files of the same names."""
 PROOF, DOWNLOAD, ASSET_PACK = "Proof", "Download", "AssetPack"
-"""The folders of files that `--proof`, `--download` and `--asset-pack` add."""
+"""The folders of files that `--proof`, `--download` and `--asset-pack` add. Their folders have
+the names of the folders to which the files are added."""
 PARITY = "Parity"
 """The folder of files that replay a trace, in a package's tests and in an app with --proof."""
 COLUMNS = 100
@@ -109,30 +126,37 @@ OF_SESSION = "store"  # a setting that is left out: the session chooses the arch
 SPACE = "\0"  # a space at which no line may break
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """The parts of an earlier package that the next one keeps: Vendor/ and the app."""
-
-    vendor: lock.Vendored | None = None
-    app: EarlierApp = field(default_factory=EarlierApp)
-
-
 def render(
-    plan: PackagePlan, assets: Path, templates: Path, earlier: Earlier = Earlier()
-) -> dict[str, Content]:
-    """Return every file to write to the package as {relative path: content}.
-
-    assets: the folder that `h2o_pack.assets.root` finds. templates: the folder of templates
-    that are not Swift (README, .gitignore).
-    """
+    plan: PackagePlan, earlier: Earlier = Earlier()
+) -> tuple[dict[str, Content], AppState]:
+    """Return every file to write as {relative path: content}, and the state of the app."""
     values = template_values(plan)
     files: dict[str, Content] = {
-        "Package.swift": fill(assets / "Package.swift.j2", values),
-        "README.md": fill(templates / "README.md.j2", values),
-        ".gitignore": (templates / "gitignore").read_text("utf-8"),
-        ".github/workflows/parity.yml": fill(templates / "parity.yml.j2", values),
+        "Package.swift": fill(assets.root() / "Package.swift.j2", values),
+        "README.md": fill(TEMPLATES / "README.md.j2", values),
+        ".gitignore": (TEMPLATES / "gitignore").read_text("utf-8"),
+        ".github/workflows/parity.yml": fill(TEMPLATES / "parity.yml.j2", values),
     }
-    folders = {
+    for folder, target in folders(plan):
+        files |= rendered(folder, target, values)
+    if plan.spec.app.proof:
+        files |= proof.traces(plan)
+    in_app = [path for path in files if path.startswith(f"{APP_FOLDER}/")]
+    app = {path.removeprefix(f"{APP_FOLDER}/"): files.pop(path) for path in in_app}
+    app[ICON_PATH] = icon(plan.package_name)
+    newest = digests(app)
+    recorded = newest if earlier.place else earlier.scaffold
+    files[lock.NAME] = make_lock(plan, files, recorded, earlier.vendor).to_json()
+    if earlier.place:
+        files |= {f"{earlier.place}/{path}": content for path, content in app.items()}
+    return dict(sorted(files.items())), earlier.app_state(newest)
+
+
+def folders(plan: PackagePlan) -> Iterator[tuple[Path, str]]:
+    """Yield the folders of sources and templates, and their places in the package."""
+    swift = assets.root() / SWIFT_TEMPLATES
+    targets = {
+        APP_FOLDER: APP_FOLDER,
         "H2OChatScreen": "Sources/H2OChatScreen",
         "H2OFoundationModels": "Sources/H2OFoundationModels",
         "H2OKit": "Sources/H2OKit",
@@ -141,44 +165,19 @@ def render(
         "Tests": "Tests",
         PARITY: f"Tests/H2OKitTests/{PARITY}",
     }
-    if len(plan.models) > 1:
-        model, tests = folders["Model"], folders["Tests"]
-        folders |= {f"{SEVERAL}/Model": model, f"{SEVERAL}/Tests": tests}
+    options = {
+        SEVERAL: len(plan.models) > 1,
+        PROOF: plan.spec.app.proof,
+        DOWNLOAD: plan.spec.delivery.download,
+        ASSET_PACK: plan.spec.delivery.asset_pack,
+    }
+    for name, target in targets.items():
+        yield swift / name, target
+    for option, wanted in options.items():
+        for folder in sorted((swift / option).iterdir()) if wanted else ():
+            yield folder, targets.get(folder.name, folder.name)
     if plan.spec.app.proof:
-        folders |= {
-            f"{PROOF}/{name}": folders[name] for name in ("H2OSessions", "Model", "Tests")
-        }
-    if plan.spec.delivery.download:
-        folders |= {f"{DOWNLOAD}/{name}": folders[name] for name in ("H2OKit", "Tests")}
-    if plan.spec.delivery.asset_pack:
-        folders |= {f"{ASSET_PACK}/H2OKit": folders["H2OKit"]}
-        folders |= {f"{ASSET_PACK}/{ASSET_PACK}": ASSET_PACK}
-    for folder, target in folders.items():
-        files |= rendered(assets / SWIFT_TEMPLATES / folder, target, values)
-    if plan.spec.app.proof:
-        parity = assets / SWIFT_TEMPLATES / PARITY
-        files |= rendered(parity, f"{folders['H2OSessions']}/{PROOF}/{PARITY}", values)
-        files |= proof.traces(plan)
-    app = earlier.app
-    scaffold = rendered_app(plan, assets) if app.place else {}
-    recorded = digests(scaffold) if app.place else app.scaffold
-    files[lock.NAME] = make_lock(plan, files, recorded, earlier.vendor).to_json()
-    files |= {f"{app.place}/{path}": content for path, content in scaffold.items()}
-    return dict(sorted(files.items()))
-
-
-def rendered_app(plan: PackagePlan, assets: Path) -> dict[str, Content]:
-    """Return {path in App: content} of the app."""
-    folders = [APP_FOLDER]
-    folders += [f"{ASSET_PACK}/{APP_FOLDER}"] if plan.spec.delivery.asset_pack else []
-    folders += [f"{DOWNLOAD}/{APP_FOLDER}"] if plan.spec.delivery.download else []
-    folders += [f"{PROOF}/{APP_FOLDER}"] if plan.spec.app.proof else []
-    files: dict[str, str] = {}
-    values = template_values(plan)
-    for folder in folders:
-        files |= rendered(assets / SWIFT_TEMPLATES / folder, APP_FOLDER, values)
-    texts = {path.removeprefix(f"{APP_FOLDER}/"): text for path, text in files.items()}
-    return {**texts, ICON_PATH: icon(plan.package_name)}
+        yield swift / PARITY, f"{targets['H2OSessions']}/{PROOF}/{PARITY}"
 
 
 def rendered(folder: Path, target: str, values: Mapping[str, Any]) -> dict[str, str]:
@@ -281,7 +280,7 @@ def fill(template: Path, values: Mapping[str, Any]) -> str:
 
 @cache
 def compiled(text: str) -> Template:
-    """Compile a template, only once, because the app is rendered twice."""
+    """Compile a template; packages rendered by the same process share it."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -291,10 +290,8 @@ def compiled(text: str) -> Template:
         lstrip_blocks=True,
         autoescape=False,  # noqa: S701 - Swift and Markdown, not HTML
     )
-    environment.filters["swift_string"] = swift_string
-    environment.filters["swift_lines"] = swift_lines
-    environment.filters["one_line"] = one_line
-    environment.filters["xml_text"] = xml_text
+    for text_filter in (one_line, swift_lines, swift_name, swift_string, xml_text):
+        environment.filters[text_filter.__name__] = text_filter
     return environment.from_string(text)
 
 
@@ -356,13 +353,7 @@ def config_arguments(config: H2OConfig, indent: int = 12) -> str:
 def arguments(settings: object, names: list[str]) -> str:
     """Return Swift arguments for the settings of these names."""
     values = ((name, swift_value(getattr(settings, name))) for name in names)
-    return ", ".join(f"{camel(name)}:{SPACE}{value}" for name, value in values)
-
-
-def camel(name: str) -> str:
-    """Return a setting's name in Swift."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    return ", ".join(f"{swift_name(name)}:{SPACE}{value}" for name, value in values)
 
 
 def swift_value(value: object) -> str:
@@ -370,7 +361,7 @@ def swift_value(value: object) -> str:
     if value is None:
         return "nil"
     if isinstance(value, str):
-        return f".{camel(value)}"
+        return f".{swift_name(value)}"
     if isinstance(value, tuple):
         return f"[{f',{SPACE}'.join(map(element, value))}]"
     return str(value)
@@ -391,8 +382,8 @@ HUB = "https://huggingface.co"
 class Acknowledgement:
     """The entry of a work in the app's acknowledgements.
 
-    notice: its copyright line, or its own license and notices. texts: the license texts that
-    follow, by their names in `shared_texts`.
+    notice: its copyright line, or its own license and notices. texts: the names of the license
+    texts that follow.
     """
 
     name: str
@@ -413,7 +404,7 @@ def acknowledgements(plan: PackagePlan) -> tuple[Acknowledgement, ...]:
                 component.license,
                 component.source if component.package else "",
                 "\n".join(component.copyright),
-                tuple(map(swift_name, component.texts)),
+                component.texts,
             )
             for component in code
         ),
@@ -427,20 +418,18 @@ def of_model(plan: ModelPlan) -> Acknowledgement:
     if plan.model.commit:
         source = f"{HUB}/{plan.model.id}"
     name = model_license.id.lower()
-    carried = (swift_name(name),) if not model_license.texts and name in CARRIED else ()
+    carried = (name,) if not model_license.texts and name in CARRIED else ()
     parts = (f"{file}\n\n{text.strip()}" for file, text in model_license.texts.items())
     return Acknowledgement(plan.model.id, model_license.id, source, "\n\n".join(parts), carried)
 
 
-def shared_texts(works: tuple[Acknowledgement, ...]) -> Mapping[str, str]:
-    """Return {name in Swift: text} of the license texts to which works refer."""
-    files = {text for component in components() for text in component.texts} | set(CARRIED)
-    texts = {swift_name(file): file for file in sorted(files)}
+def shared_texts(works: Iterable[Acknowledgement]) -> dict[str, str]:
+    """Return {name: text} of the license texts to which works refer."""
     names = {name for work in works for name in work.texts}
-    return {name: license_text(file) for name, file in texts.items() if name in names}
+    return {name: license_text(name) for name in sorted(names)}
 
 
-def swift_name(file: str) -> str:
-    """Return the name in Swift of a license's text: apache-2.0 is apache20."""
-    first, *rest = re.split(r"[^A-Za-z0-9]+", file)
+def swift_name(name: str) -> str:
+    """Return the name in Swift of a setting or a license text: apache-2.0 is apache20."""
+    first, *rest = re.split(r"[^A-Za-z0-9]+", name)
     return first + "".join(part.capitalize() for part in rest)

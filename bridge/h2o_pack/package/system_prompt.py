@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import UserError, memory_error, model_error, usage_error
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.lock import PreparedPrompt
+from h2o_pack.files.lock import PreparedPrompt, sha256
 from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.files.text import read_text
 from h2o_pack.hub.resolve import read_small
@@ -28,36 +27,20 @@ from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.models.files import TOKENIZER
 from h2o_pack.models.loading import LARGEST, load_tokenizer
-from h2o_pack.models.texts import USERS, common, conversation, plain_turns
+from h2o_pack.models.texts import common
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
 
 
-def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]:
+def opening(plan: ModelPlan, encode: Callable[..., list[int]]) -> list[int]:
     """Return the token ids with which every first turn begins, whatever the user's message is.
 
-    They are the common beginning of two first turns: the system prompt with the template's
-    marks around it, or without a template the prompt and a line end. The session of the Swift
+    encode: gets a text and `add_special_tokens`, and returns ids. The session of the Swift
     package pins the same tokens.
     """
-    if templated:
-        return common([ids_of(tokenizer, conversation(system, user)) for user in USERS])
-    return common([tokenizer.encode(text) for text in plain_turns(system)])
-
-
-def opening_length(tokenizer: Any, turns: Sequence[str], *, templated: bool) -> int:
-    """Return the number of tokens with which every first turn begins."""
-    marks = not templated  # a template itself writes the tokens that begin a text
-    return len(common([tokenizer.encode(text, add_special_tokens=marks).ids for text in turns]))
-
-
-def ids_of(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
-    """Return the token ids of messages and of the beginning of the model's turn after them."""
-    ids: list[int] = tokenizer.apply_chat_template(
-        messages, add_generation_prompt=True, tokenize=True, return_dict=False
-    )
-    return ids
+    marks = plan.source.texts.template is None  # a template writes the tokens that begin a text
+    return common([encode(text, add_special_tokens=marks) for text in plan.source.turns])
 
 
 CONTAINER = Path("/sys/fs/cgroup/memory.max")
@@ -84,16 +67,15 @@ def check_system(plan: ModelPlan) -> None:
     UserError: the caches cannot pin the prompt, or this machine has too little memory.
     """
     check_memory(plan.memory)
-    turns = plan.source.turns
-    most = max(len(text.encode()) for text in turns)
+    most = max(len(text.encode()) for text in plan.source.turns)
     try:  # apart from the marks around it, a text has at most as many tokens as bytes
         check_pinned(plan, most + MARKS)
     except UserError:
         files = read_small(plan.model, {TOKENIZER: LARGEST})
         if files:
             tokenizer = load_tokenizer(files[TOKENIZER], plan.model.id)
-            templated = plan.source.texts.template is not None
-            check_pinned(plan, opening_length(tokenizer, turns, templated=templated))
+            ids = opening(plan, lambda text, **options: tokenizer.encode(text, **options).ids)
+            check_pinned(plan, len(ids))
 
 
 def check_pinned(plan: ModelPlan, tokens: int) -> None:
@@ -140,7 +122,7 @@ def check_memory(memory: MemoryPlan) -> None:
 WRITTEN = "system-prompt.safetensors"  # MLX writes only files with this extension
 
 
-def prepare(
+def add_system_prompt(
     plan: ModelPlan,
     system: str,
     package: Path,
@@ -158,19 +140,18 @@ def prepare(
     prompt = PreparedPrompt(
         tokens=0,
         chunk=plan.memory.prefill_step,
-        prompt=digest(system),
-        template=digest(template.source) if template else "",
+        prompt=sha256(system.encode()),
+        template=sha256(template.source.encode()) if template else "",
         model=bundled.digest,
         policy=policy_digest(plan),
         made_by=makers(),
     )
     target = package / plan.folder / SYSTEM_PROMPT
-    earlier = keep(prompt, previous, plan.folder, target)
-    if earlier is not None:
-        say("the caches of the system prompt are up to date")
-        record = earlier
+    record = keep(prompt, previous, plan.folder, target)
+    if record is None:
+        record = replace(prompt, tokens=compute(plan, target, prompt, say))
     else:
-        record = replace(prompt, tokens=compute(plan, system, target, prompt, say))
+        say("the caches of the system prompt are up to date")
     file = BundledFile(SYSTEM_PROMPT, target.stat().st_size, sha256_of(target))
     whole = replace(bundled, files=(*bundled.files, file), system_prompt=record)
     manifest.write(package, whole, plan.folder)
@@ -191,9 +172,7 @@ def keep(
     source = previous / folder / SYSTEM_PROMPT
     entry = next((file for file in earlier.files if file.path == SYSTEM_PROMPT), None)
     try:
-        if entry is None or source.stat().st_size != entry.size:
-            return None
-        if sha256_of(source) != entry.sha256:
+        if entry is None or sha256_of(source) != entry.sha256:
             return None
         shutil.copyfile(source, target)
     except OSError:
@@ -202,7 +181,7 @@ def keep(
 
 
 def compute(
-    plan: ModelPlan, system: str, target: Path, record: PreparedPrompt, say: ProgressReporter
+    plan: ModelPlan, target: Path, record: PreparedPrompt, say: ProgressReporter
 ) -> int:
     """Read the prompt and write its caches; return the number of its tokens."""
     from mlx_lm.models.cache import save_prompt_cache
@@ -210,7 +189,7 @@ def compute(
     takes = gigabytes(needed_bytes(plan.memory))
     say(f"loading the model for the system prompt, which takes about {takes} GB of memory")
     model, tokenizer = load_bundled(target.parent)
-    tokens = opening_tokens(tokenizer, system, templated=plan.source.texts.template is not None)
+    tokens = opening(plan, tokenizer.encode)
     caches = make_caches(model, plan, len(tokens))
     check_kinds(caches, plan.model.config.model_type)
     begun = time.monotonic()
@@ -303,12 +282,7 @@ def policy_digest(plan: ModelPlan) -> str:
     budgets = None if plan.budgets is None else plan.budgets.to_dict()
     storage = (plan.storage.name, plan.storage.group_size)
     settings = [plan.cache.to_dict(), *storage, budgets]
-    return digest(json.dumps(settings, sort_keys=True))
-
-
-def digest(text: str) -> str:
-    """Return the sha256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256(json.dumps(settings, sort_keys=True).encode())
 
 
 def makers() -> str:

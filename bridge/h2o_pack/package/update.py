@@ -20,15 +20,17 @@ from h2o_pack.files.kept import digest_of
 from h2o_pack.files.paths import ADAPTER, MODEL_MANIFEST
 from h2o_pack.files.write import Content, as_bytes
 from h2o_pack.models.adapter import WEIGHTS
-from h2o_pack.package.build import PackageResult, build, render_files
+from h2o_pack.package.build import PackageResult, build
 from h2o_pack.package.package_result import IosResult, print_result
 from h2o_pack.package.prepare import prepare
-from h2o_pack.package.render import STATES, AppState
+from h2o_pack.package.render import STATES, AppState, render_files
 from h2o_pack.plan.package_plan import PackagePlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Result, doc
 from h2o_pack.spec import PackageSpec, from_document
 from h2o_pack.vendoring.fetch import Origin
+from h2o_pack.vendoring.vendor import current
+from h2o_pack.verify.check import compare_vendor
 
 Part = Literal["tool", "model", "upstream", "plan", "file", "vendor", "app"]
 OF_THE_CACHE = ("config", "kv", "group_size")
@@ -123,9 +125,6 @@ def changes(
     package: Path, record: lock.Lock, files: Mapping[str, Content], app: AppState
 ) -> Iterator[Change]:
     """Yield the differences between a package and the files that an update would write."""
-    from h2o_pack.vendoring.vendor import current
-    from h2o_pack.verify.check import compare_vendor
-
     new = json.loads(files[lock.NAME])
     old = json.loads(record.to_json())
     if old["h2o_pack"] != new["h2o_pack"]:

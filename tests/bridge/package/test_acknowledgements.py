@@ -91,8 +91,8 @@ def test_each_model_of_a_package_of_several_is_named(plan):
 
 def test_the_apache_license_is_there_where_a_model_has_no_text_of_it(plan):
     works = acknowledgements(licensed(plan, ModelLicense("apache-2.0")))
-    assert works[0].texts == ("apache20",)
-    assert shared_texts(works)["apache20"].split()[:2] == ["Apache", "License"]
+    assert works[0].texts == ("apache-2.0",)
+    assert shared_texts(works)["apache-2.0"].split()[:2] == ["Apache", "License"]
     own = licensed(plan, ModelLicense("apache-2.0", texts={"LICENSE": "..."}))
     assert acknowledgements(own)[0].texts == ()
 

@@ -20,10 +20,9 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from h2o_pack.files.paths import SYSTEM_PROMPT
 from h2o_pack.measure import models
-from h2o_pack.models.loading import load_tokenizer
 from h2o_pack.models.texts import ChatTemplate, ModelTexts, common, first_turns
 from h2o_pack.package import system_prompt as prepared
-from h2o_pack.package.system_prompt import check_kinds, opening_length, opening_tokens
+from h2o_pack.package.system_prompt import check_kinds
 from h2o_py import H2OConfig, H2OKVCache
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import routed
@@ -32,31 +31,6 @@ from tests.bridge.trees import build_tree, names
 from tests.messages import refused, says
 
 MARKS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
-
-
-class Letters:
-    """A tokenizer whose ids are code points, with a template and a first token of its own."""
-
-    def encode(self, text):
-        return [1, *map(ord, text)]
-
-    def apply_chat_template(self, messages, **_options):
-        text = ChatTemplate(MARKS, "x").render(messages, str)
-        return self.encode(text)
-
-
-def text_of(ids):
-    return "".join(map(chr, ids))
-
-
-def test_the_opening_is_the_system_prompt_and_the_marks_around_it():
-    ids = opening_tokens(Letters(), "Be brief.", templated=True)
-    assert text_of(ids) == "\x01<system>Be brief.</><user>"
-
-
-def test_without_a_template_it_is_a_line_of_text():
-    ids = opening_tokens(Letters(), "Be brief.", templated=False)
-    assert text_of(ids) == "\x01Be brief.\n"
 
 
 def test_what_all_begin_with_may_be_nothing_or_all():
@@ -136,7 +110,6 @@ def test_the_caches_go_on_as_those_of_a_model_that_read_the_prompt(demo, tmp_pat
     caches, metadata = caches_of(demo, tmp_path)
     prompt = json.loads(metadata["tokens"])
     model, tokenizer = models.load("demo")
-    assert tokenizer.encode(f"{TEXT}\n{SAID}")[: len(prompt)] == prompt
     config = H2OConfig(64, pinned=((0, len(prompt)),))
     own = make_h2o_cache(model, config)
     logits(model, own, prompt)
@@ -223,10 +196,6 @@ def test_another_template_is_read(package, loads, tmp_path):
     prompt = manifest.read(tmp_path / "Demo").system_prompt
     assert prompt is not None
     assert prompt.template == lock.sha256((TEMPLATE + "!").encode())
-    _, metadata = caches_of(tmp_path / "Demo", tmp_path)
-    _, tokenizer = models.load("demo")
-    text = tokenizer.decode(json.loads(metadata["tokens"]))
-    assert text == f"<system>{TEXT}\n<user>"
 
 
 def test_a_damaged_file_is_noticed_and_computed_again(package, demo, loads, run):
@@ -296,21 +265,30 @@ def test_a_prompt_that_certainly_fits_needs_no_tokenizer(demo, monkeypatch, pack
     package(text="Be kind.")
 
 
-@pytest.mark.parametrize("template", [None, TEMPLATE], ids=["plain", "templated"])
-def test_the_tokens_that_are_counted_beforehand_are_those_that_are_read(
-    package, tmp_path, template
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [(None, f"{TEXT}\n"), (TEMPLATE, f"<system>{TEXT}\n<user>")],
+    ids=["plain", "templated"],
+)
+def test_the_tokens_are_those_with_which_mlx_lm_begins_every_first_turn(
+    package, tmp_path, template, text
 ):
-    folder = tmp_path / "counted"
+    folder = tmp_path / "model"
     shutil.copytree(importlib.resources.files("h2o_pack.models") / "demo", folder)
     build_tree(folder, {} if template is None else {"chat_template.jinja": template})
     package(model=folder, max_kv=96)
-    tokenizer = load_tokenizer((folder / "tokenizer.json").read_bytes(), "here")
-    texts = ModelTexts(template and ChatTemplate(template, "here", {}))
-    turns = first_turns(texts, TEXT, "here")
-    counted = opening_length(tokenizer, turns, templated=template is not None)
-    prompt = manifest.read(tmp_path / "Demo").system_prompt
-    assert prompt is not None
-    assert counted == prompt.tokens
+    _, metadata = caches_of(tmp_path / "Demo", tmp_path)
+    _, tokenizer = models.load(str(folder))
+    if template is None:
+        turn = tokenizer.encode(f"{TEXT}\n{SAID}")
+    else:
+        messages = [{"role": "system", "content": TEXT}, {"role": "user", "content": SAID}]
+        turn = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=False
+        )
+    ids = json.loads(metadata["tokens"])
+    assert turn[: len(ids)] == ids
+    assert tokenizer.decode(ids) == text
 
 
 def test_too_little_memory_is_said_before_work_starts(package, loads, monkeypatch, tmp_path):
