@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, Protocol
 
 Unit = Literal["bytes", "items"]
-
-
-class BarAdvance(Protocol):
-    """Advances a bar by `amount` of its unit."""
-
-    def __call__(self, amount: int) -> None:
-        """Advance the bar."""
+BarAdvance = Callable[[int], None]
+"""Advances a bar by an amount of its unit."""
 
 
 class ProgressReporter(Protocol):

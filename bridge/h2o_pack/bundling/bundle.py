@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,13 +14,14 @@ from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest, check_path
 from h2o_pack.errors import Problems, UserError, model_error, output_error
 from h2o_pack.files.digests import (
     GIT_ID,
-    Stopped,
     can_clone,
     copy,
     git_id,
     in_parallel,
+    pieces,
     sha256_of,
 )
+from h2o_pack.files.lock import sha256
 from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER
 from h2o_pack.model import Model, ModelFile
 from h2o_pack.models.adapter import WEIGHTS, Adapter
@@ -84,64 +84,33 @@ def existing(folder: Path) -> Path:
 TAKEN_OVER = ".safetensors"  # large files; copying the others takes no time
 
 
-@dataclass(frozen=True)
-class Placing:
-    """A file that goes to `path` in Model/.
+def may_be_taken_over(file: ModelFile, earlier: Path | None) -> bool:
+    """Whether only the earlier package uses its file, and its content may be the same.
 
-    size: in bytes. source: the real file. sha256: of the source, "" if it is not known.
-    earlier: the file at the same path in the package that this one replaces, if there is one.
+    earlier: the model's folder in the earlier package; None without one.
     """
-
-    path: str
-    size: int
-    source: Path
-    sha256: str = ""
-    earlier: Path | None = None
-
-    @property
-    def may_be_taken_over(self) -> bool:
-        """Whether only the package uses the earlier file, and its content may be the same."""
-        if self.earlier is None or not self.path.endswith(TAKEN_OVER):
-            return False
-        try:
-            status = self.earlier.lstat()
-        except OSError:
-            return False
-        return (
-            stat.S_ISREG(status.st_mode)
-            and status.st_nlink == 1
-            and status.st_size == self.size
-        )
-
-
-def place_all(
-    files: Iterable[Placing], target: Path, advance: Callable[[int], None]
-) -> tuple[BundledFile, ...]:
-    """Put the files below `target`, and return them in order."""
-
-    def put(file: Placing, add: Callable[[int], None], stop: threading.Event) -> BundledFile:
-        place = target / file.path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        digest = linked(file, place, add, stop) or copy(file.source, place, add, stop)
-        return BundledFile(file.path, place.stat().st_size, digest)
-
-    return tuple(in_parallel(put, files, advance))
+    if earlier is None or not file.path.endswith(TAKEN_OVER):
+        return False
+    try:
+        status = (earlier / file.path).lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size == file.size
 
 
 def linked(
-    file: Placing, target: Path, advance: Callable[[int], None], stop: threading.Event
+    file: ModelFile, source: Path, earlier: Path | None, target: Path, stop: threading.Event
 ) -> str:
     """Link the earlier package's file if its content is the same; return its sha256, or ""."""
-    if file.earlier is None or not file.may_be_taken_over:
+    if earlier is None or not may_be_taken_over(file, earlier):
         return ""
-    digest = file.sha256 or sha256_of(file.source, stop=stop)
-    if sha256_of(file.earlier, stop=stop) != digest:
+    digest = file.sha256 or sha256_of(source, stop=stop)
+    if sha256_of(earlier / file.path, stop=stop) != digest:
         return ""
     try:
-        os.link(file.earlier, target)
+        os.link(earlier / file.path, target)
     except OSError:
         return ""
-    advance(file.size)
     return digest
 
 
@@ -157,30 +126,14 @@ def add_pieces(package: Path, bundled: Manifest, say: ProgressReporter) -> Manif
     def with_pieces(
         file: BundledFile, add: Callable[[int], None], stop: threading.Event
     ) -> BundledFile:
-        pieces = tuple(digests(folder / file.path, PIECE_SIZE, add, stop))
-        return replace(file, pieces=pieces)
+        content = pieces(folder / file.path, add, stop, PIECE_SIZE)
+        return replace(file, pieces=tuple(map(sha256, content)))
 
     with say.bar("hashing pieces", bundled.size) as advance:
         files = tuple(in_parallel(with_pieces, bundled.files, advance))
     manifest = replace(bundled, files=files, piece_size=PIECE_SIZE)
     write(package, manifest)
     return manifest
-
-
-def digests(
-    path: Path, size: int, advance: Callable[[int], None], stop: threading.Event
-) -> Iterator[str]:
-    """Yield the hexadecimal sha256 of each piece of a file.
-
-    size: bytes of a piece. advance: called with the number of bytes of each piece. stop: when
-    set, ends the work with Stopped.
-    """
-    with path.open("rb") as file:
-        while piece := file.read(size):
-            if stop.is_set():
-                raise Stopped
-            yield hashlib.sha256(piece).hexdigest()
-            advance(len(piece))
 
 
 def add_adapter(adapter: Adapter, package: Path, bundled: Manifest) -> Manifest:
@@ -235,32 +188,32 @@ def bundle(
         size = copied_bytes(model, folder, package, earlier)
         check_space([Need(package, size, "the package")])
     sources = {file.path: local_file(folder, file.path) for file in model.files}
-    files = [
-        replace(placed_from(file, folder, earlier), source=sources[file.path])
-        for file in model.files
-    ]
     target = package / subfolder
     target.mkdir(parents=True)
+
+    def put(file: ModelFile, add: Callable[[int], None], stop: threading.Event) -> BundledFile:
+        source, place = sources[file.path], target / file.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        digest = linked(file, source, earlier, place, stop)
+        if digest:
+            add(file.size)
+        else:
+            digest = copy(source, place, add, stop)
+        return BundledFile(file.path, place.stat().st_size, digest)
+
     with say.bar(f"bundling {model.id}", sum(file.size for file in model.files)) as advance:
-        placed = place_all(files, target, advance)
+        placed = tuple(in_parallel(put, model.files, advance))
     compare(model, folder, sources, placed)
     manifest = Manifest(model.id, placed, model.commit)
     write(package, manifest, subfolder)
     return manifest
 
 
-def placed_from(file: ModelFile, folder: Path, earlier: Path | None) -> Placing:
-    """Return how to place a file; earlier: the model's folder in the earlier package."""
-    before = None if earlier is None else earlier / file.path
-    return Placing(file.path, file.size, folder / file.path, file.sha256, before)
-
-
 def copied_bytes(model: Model, folder: Path, package: Path, earlier: Path | None) -> int:
     """Return the bytes to copy; files that are taken over or share blocks need no space."""
     if can_clone(existing(folder), existing(package)):
         return 0
-    files = (placed_from(file, folder, earlier) for file in model.files)
-    return sum(file.size for file in files if not file.may_be_taken_over)
+    return sum(file.size for file in model.files if not may_be_taken_over(file, earlier))
 
 
 def compare(

@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,7 +49,7 @@ def can_clone(source_folder: Path, folder: Path) -> bool:
 
 
 CHUNK = 4 << 20  # bytes; so large that the number of system calls does not matter
-WORKERS = 4  # files at once; each has two pieces in memory
+WORKERS = 4  # files at once; each has a piece in memory
 GIT_ID = re.compile(r"[0-9a-f]{40}")
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -114,46 +114,32 @@ def copy(
 ) -> str:
     """Copy a file to a new one and sync it; return its sha256.
 
-    Shares the blocks if the file system can. Otherwise each piece is hashed while it is
-    written, so that the slower of the two steps decides the speed.
+    Shares the blocks if the file system can.
     """
     if clone(source, target):
         digest = sha256_of(target, advance, stop)
         with target.open("rb+") as shared:
             os.fsync(shared.fileno())
         return digest
-    with target.open("xb", buffering=0) as output:
-        digest = copied(source, output.write, advance, stop)
-        os.fsync(output.fileno())
-    return digest
-
-
-def copied(
-    source: Path,
-    write: Callable[[bytes], int | None],
-    advance: Callable[[int], None],
-    stop: threading.Event,
-) -> str:
-    """Write a file's pieces, and hash each while it is written; return the sha256."""
-    digest = hashlib.sha256()
-    pending: Future[None] | None = None
-    with ThreadPoolExecutor(1) as hasher:
+    total = hashlib.sha256()
+    with target.open("xb") as output:
         for piece in pieces(source, advance, stop):
-            if pending is not None:
-                pending.result()
-            pending = hasher.submit(digest.update, piece)
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[write(rest) or 0 :]  # type: ignore[arg-type]
-    return digest.hexdigest()
+            output.write(piece)
+            total.update(piece)
+        output.flush()
+        os.fsync(output.fileno())
+    return total.hexdigest()
 
 
 def pieces(
-    path: Path, advance: Callable[[int], None], stop: threading.Event | None = None
+    path: Path,
+    advance: Callable[[int], None],
+    stop: threading.Event | None = None,
+    size: int = CHUNK,
 ) -> Iterator[bytes]:
-    """Yield a file's content piece by piece."""
-    with path.open("rb", buffering=0) as file:
-        while piece := file.read(CHUNK):
+    """Yield a file's content in pieces of `size` bytes; see `sha256_of`."""
+    with path.open("rb") as file:
+        while piece := file.read(size):
             if stop is not None and stop.is_set():
                 raise Stopped
             yield piece

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from h2o_pack.files.digests import sha256_of
@@ -21,23 +21,16 @@ ANY = ""
 """Instead of a digest: the file is ours, whatever its content."""
 
 
+_digests: dict[tuple[int, ...], str] = {}
+
+
 def digest_of(place: Path) -> str:
     """Return a file's sha256; it is computed again only if the file has changed."""
     status = place.stat()
-    return _read(
-        _Content(place, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
-    )
-
-
-@dataclass(frozen=True)
-class _Content:
-    place: Path = field(compare=False)
-    state: tuple[int, ...]
-
-
-@lru_cache(maxsize=4096)
-def _read(content: _Content) -> str:
-    return sha256_of(content.place)
+    state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    if state not in _digests:
+        _digests[state] = sha256_of(place)
+    return _digests[state]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
@@ -18,7 +19,7 @@ from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.errors import UserError
 from h2o_pack.facts import coexistence, pins
 from h2o_pack.files import lock
-from h2o_pack.files.digests import in_parallel, sha256_of
+from h2o_pack.files.digests import in_parallel, pieces, sha256_of
 from h2o_pack.files.paths import (
     APP_FOLDER,
     MODEL_FOLDER,
@@ -115,29 +116,16 @@ def is_leftover(path: PurePosixPath) -> bool:
     return path.name in IN_PACKAGES and path.parent.parent == PurePosixPath(VENDOR_FOLDER)
 
 
-def content_of_model(
-    package: Path, folder: str, bundled: Manifest, *, quick: bool, say: ProgressReporter
-) -> Iterator[Difference]:
-    """Yield a model's files that differ from its manifest, in the order of the manifest."""
-
-    def check(
-        file: BundledFile, add: Callable[[int], None], stop: threading.Event
-    ) -> Difference | None:
-        return compare(package, folder, file, None if quick else add, stop)
-
-    with say.bar("reading the model", 0 if quick else bundled.size) as advance:
-        differences = in_parallel(check, bundled.files, advance)
-    yield from filter(None, differences)
-
-
 def compare(
     package: Path,
     folder: str,
     file: BundledFile,
-    advance: Callable[[int], None] | None,
+    advance: Callable[[int], None],
     stop: threading.Event,
+    *,
+    quick: bool,
 ) -> Difference | None:
-    """Compare one file of the model; compare its content only if `advance` is given."""
+    """Compare one file of a model with its manifest; quick: do not read its content."""
     path = f"{folder}/{file.path}"
     place = package / path
     try:
@@ -147,7 +135,7 @@ def compare(
         if status.st_size != file.size:
             what = f"has {status.st_size} bytes instead of {file.size}"
             return Difference("model", path, "size", what)
-        if advance is not None and sha256_of(place, advance, stop) != file.sha256:
+        if not quick and sha256_of(place, advance, stop) != file.sha256:
             what = "has the right size but a different sha256"
             return Difference("model", path, "content", what)
     except FileNotFoundError:
@@ -235,30 +223,19 @@ def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
         difference = compared(package, "vendor", f"{VENDOR_FOLDER}/{path}", digest)
         if difference is None:
             continue
-        if difference.kind == "changed" and path in edited:
-            difference = mention_lost_edit(package, difference, edited[path])
+        if (
+            difference.kind == "changed"
+            and path in edited
+            and text_digest(package / difference.path) == edited[path].before
+        ):
+            lost = "is the original version: the edit of h2o-pack is missing"
+            difference = replace(difference, detail=lost)
         differences.append(difference)
-    users = tuple(added_to_vendor(package, recorded)) if differs is None else ()
-    return VendorComparison("checked", len(recorded), tuple(differences), users)
-
-
-def mention_lost_edit(
-    package: Path, difference: Difference, file: lock.EditedFile
-) -> Difference:
-    """Return the difference; it says if the file is upstream's version without the edit."""
-    if text_digest(package / difference.path) != file.before:
-        return difference
-    return replace(
-        difference, detail="is the original version: the edit of h2o-pack is missing"
+    known = {own, *(f"{VENDOR_FOLDER}/{path}" for path in recorded)}
+    users = additions(package, VENDOR_FOLDER, known, ", and may be built with the package")
+    return VendorComparison(
+        "checked", len(recorded), tuple(differences), tuple(users) if differs is None else ()
     )
-
-
-def added_to_vendor(package: Path, recorded: Mapping[str, str]) -> Iterator[UsersFile]:
-    """Yield files that were added to Vendor."""
-    for path in listed(package, VENDOR_FOLDER):
-        name = path.removeprefix(f"{VENDOR_FOLDER}/")
-        if name not in recorded and name != VENDOR_MANIFEST:
-            yield UsersFile(path, "was added, and may be built with the package")
 
 
 def verify(
@@ -291,13 +268,20 @@ def verify(
             commits.append("")
             continue
         differences += records(model, bundled)
-        differences += content_of_model(package, model.folder, bundled, quick=quick, say=say)
+        check = partial(compare, package, model.folder, quick=quick)
+        with say.bar("reading the model", 0 if quick else bundled.size) as advance:
+            differences += filter(None, in_parallel(check, bundled.files, advance))
         if record.is_downloaded:
-            differences += pieces(package, bundled, quick=quick, say=say)
-        users += strays(package, model.folder, bundled)
+            differences += wrong_pieces(package, bundled, quick=quick, say=say)
+        own = (MODEL_MANIFEST, *(file.path for file in bundled.files))
+        known = {f"{model.folder}/{path}" for path in own}
+        loaded = ", and mlx-swift-lm would load it"
+        users += additions(package, model.folder, known, loaded, of=".safetensors")
         commits.append(bundled.commit)
         size, count = size + bundled.size, count + len(bundled.files)
-    users += beside_models(package, record)
+    folders = tuple(f"{model.folder}/" for model in record.models)
+    beside = additions(package, MODEL_FOLDER)
+    users += (file for file in beside if not file.path.startswith(folders))
     say("comparing Vendor")
     vendor = compare_vendor(package, record)
     return Verification(
@@ -313,19 +297,29 @@ def verify(
     )
 
 
+def additions(
+    package: Path, folder: str, known: Container[str] = (), effect: str = "", of: str = ""
+) -> Iterator[UsersFile]:
+    """Yield the files below a folder that are not known.
+
+    effect: of a file whose name ends with `of`, by default of each file.
+    """
+    for path in listed(package, folder):
+        if path not in known:
+            yield UsersFile(path, f"was added{effect if path.endswith(of) else ''}")
+
+
 def added(package: Path, files: Mapping[str, str]) -> Iterator[UsersFile]:
-    """Yield files that were added to the folders of generated files."""
+    """Yield files that were added where a build reads files; files: the generated files."""
     folders = {path.partition("/")[0] for path in files if "/" in path and not why_unsafe(path)}
     for folder in sorted(folders):
-        for path in listed(package, folder):
-            if path not in files:
-                built = ", and is built with the package" if path.endswith(".swift") else ""
-                yield UsersFile(path, f"was added{built}")
+        yield from additions(
+            package, folder, files, ", and is built with the package", ".swift"
+        )
     for place in sorted(package.glob("Package@swift-*.swift")):
         yield UsersFile(place.name, "was added, and replaces Package.swift in a build")
     for folder in sorted(READ_BY_SWIFTPM - folders):
-        for path in listed(package, folder):
-            yield UsersFile(path, "was added, and SwiftPM or Xcode reads it")
+        yield from additions(package, folder, effect=", and SwiftPM or Xcode reads it")
 
 
 def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
@@ -395,20 +389,10 @@ def records(record: lock.LockedModel, bundled: Manifest) -> Iterator[Difference]
         yield Difference("records", path, "other", what)
 
 
-def beside_models(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
-    """Yield files in Model/ that are not in the folder of a model."""
-    folders = tuple(f"{model.folder}/" for model in record.models)
-    for path in listed(package, MODEL_FOLDER):
-        if not path.startswith(folders):
-            yield UsersFile(path, "was added")
-
-
-def pieces(
+def wrong_pieces(
     package: Path, bundled: Manifest, *, quick: bool, say: ProgressReporter
 ) -> Iterator[Difference]:
     """Yield files of which a piece has a wrong digest, so that the app refuses them."""
-    from h2o_pack.bundling.bundle import digests
-
     if bundled.piece_size is None:
         path = f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
         what = "has no digests of pieces, which the app needs to download the model"
@@ -421,21 +405,12 @@ def pieces(
             place = package / MODEL_FOLDER / file.path
             if not place.is_file() or place.stat().st_size != file.size:
                 continue
-            hashes = tuple(digests(place, bundled.piece_size, advance, threading.Event()))
-            if hashes != file.pieces:
+            content = pieces(place, advance, size=bundled.piece_size)
+            if tuple(map(lock.sha256, content)) != file.pieces:
                 path = f"{MODEL_FOLDER}/{file.path}"
                 yield Difference(
                     "model", path, "content", "has a piece with a different sha256"
                 )
-
-
-def strays(package: Path, folder: str, bundled: Manifest) -> Iterator[UsersFile]:
-    """Yield files in a model's folder that do not belong to the model."""
-    names = {f"{folder}/{file.path}" for file in bundled.files} | {f"{folder}/{MODEL_MANIFEST}"}
-    for path in listed(package, folder):
-        if path not in names:
-            extra = ", and mlx-swift-lm would load it" if path.endswith(".safetensors") else ""
-            yield UsersFile(path, f"was added{extra}")
 
 
 VENDOR_STATES = {

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from h2o_pack.model import ModelFile as File
+from h2o_pack.progress import BarAdvance
 from tests.hub.repository import Repository
-
-
-@dataclass(frozen=True)
-class File:
-    path: str
-    size: int
-    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,22 +60,11 @@ class Bars:
     def __call__(self, text: str, *, done: bool = False) -> None:  # noqa: ARG002
         self.lines.append(text)
 
-    def bar(self, text: str, total: int, unit: str = "bytes") -> _Bar:  # noqa: ARG002
+    @contextmanager
+    def bar(self, text: str, total: int, unit: str = "bytes") -> Iterator[BarAdvance]:  # noqa: ARG002
         self.bars[text] = (total, 0)
-        return _Bar(self, text)
 
+        def advance(amount: int) -> None:
+            self.bars[text] = (total, self.bars[text][1] + amount)
 
-@dataclass
-class _Bar:
-    bars: Bars
-    text: str
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Keep what was told."""
-
-    def __call__(self, amount: int) -> None:
-        total, finished = self.bars.bars[self.text]
-        self.bars.bars[self.text] = (total, finished + amount)
+        yield advance
