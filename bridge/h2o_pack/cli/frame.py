@@ -202,9 +202,7 @@ def fail(ctx: click.Context, error: UserError) -> NoReturn:
     ctx.exit(error.code)
 
 
-def command(
-    *, example: str, name: str | None = None
-) -> Callable[[Callable[..., None]], click.Command]:
+def command(*, example: str) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command with the common options, which the function gets as `out`."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
@@ -218,7 +216,7 @@ def command(
         with_options = with_terminal
         for names, text in reversed(COMMON.items()):
             with_options = click.option(*names, is_flag=True, help=text)(with_options)
-        return click.command(name=name, epilog=f"Example: {example}")(with_options)
+        return click.command(epilog=f"Example: {example}")(with_options)
 
     return decorate
 

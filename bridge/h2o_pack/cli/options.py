@@ -119,27 +119,23 @@ revision_options = together(
 )
 """The parameters `revision` and `assume_full_attention`."""
 
-model_options = together(
-    click.option(
-        "--model",
-        help="Short name, folder, or id or address on huggingface.co. [default: chosen for "
-        "--device]",
-    ),
-    revision_options,
-)
-"""The parameter `model`, None if h2o-pack chooses it, and the `revision_options`."""
 
-models_options = together(
-    click.option(
+def model_options(*, several: bool = False) -> Decorator:
+    """Return --model and the `revision_options`.
+
+    The parameter is `model`, None if h2o-pack chooses it; for several models it is `models`,
+    empty if h2o-pack chooses a model.
+    """
+    repeat = " Repeat it for several models." if several else ""
+    model = click.option(
         "--model",
-        "models",
-        multiple=True,
-        help="Short name, folder, or id or address on huggingface.co. Repeat it for several "
-        "models. [default: chosen for --device]",
-    ),
-    revision_options,
-)
-"""The same for several models: the parameter `models`, empty if h2o-pack chooses a model."""
+        "models" if several else "model",
+        multiple=several,
+        help=f"Short name, folder, or id or address on huggingface.co.{repeat} "
+        "[default: chosen for --device]",
+    )
+    return together(model, revision_options)
+
 
 origin_options = together(
     click.option(
@@ -184,7 +180,7 @@ sample_options = together(
 )
 """The text that a model reads to be profiled: `text`, `tokens` and `samples`."""
 
-cache_options = together(
+storage_options = together(
     click.option(
         "--kv",
         type=click.Choice(KV),
@@ -281,6 +277,12 @@ recall_options = together(
 """The options of recall, named like the fields of `CacheSpec`."""
 
 
+def cache_options(max_kv: str) -> Decorator:
+    """Return the options of a cache but the policy's settings; max_kv: its default in help."""
+    rows = click.option(MAX_KV.flag, type=int, help=f"{MAX_KV.help} [default: {max_kv}]")
+    return together(rows, storage_options, recall_options)
+
+
 choice_options = together(
     click.option(
         "--min-speed",
@@ -297,11 +299,6 @@ choice_options = together(
     ),
 )
 """The criteria of a choice: `min_speed` and `losses`."""
-
-
-def max_kv_option(default: str) -> Decorator:
-    """Return the option --max-kv; `default` is the default that help shows."""
-    return click.option(MAX_KV.flag, type=int, help=f"{MAX_KV.help} [default: {default}]")
 
 
 def device_options(text: str) -> Decorator:
@@ -399,7 +396,5 @@ def setting(field: Field) -> Decorator:
     )
 
 
-def settings(*names: str) -> Decorator:
-    """Return the options of the named settings; without names, of all but max_size."""
-    fields = [f for f in FIELDS if (f.name in names if names else f is not MAX_KV)]
-    return together(*(setting(field) for field in fields))
+settings = together(*(setting(field) for field in FIELDS if field is not MAX_KV))
+"""The options of a policy's settings except --max-kv."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from h2o_pack.package.package_result import IosResult
 
 
-NAME, RESULTS = "h2o-pack.toml", "h2o_pack.ios"
-IN_FILE = "h2o_pack.in_file"
-"""The key that is set while the packages of the file are made, so that none reads the file."""
+NAME = "h2o-pack.toml"
+MADE = "h2o_pack.made"
+"""The key of the list of results, which is set while the packages of the file are made."""
 OUTSIDE = "allow_outside"
 PASSED_ON = {
     "as_json": "--json",
@@ -44,7 +43,8 @@ def make_packages(ctx: click.Context) -> bool:
     """Run the command for each package of h2o-pack.toml in this folder.
 
     Returns False, without having run anything, if there is no such file or if the command line
-    has other options. Raises UserError: the file is not valid, or has an option that the
+    has other options. With --json, prints the results as one document, even if a package ends
+    with an exit code. Raises UserError: the file is not valid, or has an option that the
     command does not have.
     """
     names = [
@@ -53,8 +53,11 @@ def make_packages(ctx: click.Context) -> bool:
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     path = Path(NAME)
-    if set(names) - set(PASSED_ON) or not path.is_file() or ctx.meta.get(IN_FILE):
+    if set(names) - set(PASSED_ON) or not path.is_file() or MADE in ctx.meta:
         return False
+    from h2o_pack.package.package_result import PackagesResult
+    from h2o_pack.results import to_json
+
     shared = [PASSED_ON[name] for name in names]
     tables = packages(ctx.command, path)
     parsed = []
@@ -67,11 +70,19 @@ def make_packages(ctx: click.Context) -> bool:
         if not ctx.params[OUTSIDE]:
             refuse_outside(package, where)
         parsed.append(package)
-    ctx.meta[IN_FILE] = True
-    with together(ctx) if "as_json" in names else nullcontext():
+    made: list[IosResult] = []
+    ctx.meta[MADE] = made
+    code: int | str | None = ExitCode.OK
+    try:
         for package in parsed:
             with package:
                 package.command.invoke(package)
+    except SystemExit as end:
+        code = end.code
+    if made or "as_json" in names:
+        echo_json(to_json(PackagesResult(packages=tuple(made))))
+    if code:
+        sys.exit(code)
     return True
 
 
@@ -92,30 +103,6 @@ def refuse_outside(package: click.Context, where: str) -> None:
                     "the folder.",
                     where=where,
                 )
-
-
-@contextmanager
-def together(ctx: click.Context) -> Iterator[None]:
-    """Print the collected results as one document, even if one of the packages fails."""
-    from h2o_pack.package.package_result import PackagesResult
-    from h2o_pack.results import to_json
-
-    results: list[IosResult] = ctx.meta.setdefault(RESULTS, [])
-    try:
-        yield
-    except SystemExit:
-        echo_json(to_json(PackagesResult(packages=tuple(results))))
-        raise
-    echo_json(to_json(PackagesResult(packages=tuple(results))))
-
-
-def collected(result: IosResult) -> bool:
-    """Add the result to the common document of several packages; False if there is none."""
-    results: list[IosResult] | None = click.get_current_context().meta.get(RESULTS)
-    if results is None:
-        return False
-    results.append(result)
-    return True
 
 
 def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str, Any]]]:
@@ -163,10 +150,8 @@ def refused(what: str, where: str) -> UserError:
 
 
 @command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")
-@common.models_options
-@common.max_kv_option("chosen for --device")
-@common.cache_options
-@common.recall_options
+@common.model_options(several=True)
+@common.cache_options(max_kv="chosen for --device")
 @common.device_options(
     "The model must fit on it. Options that you leave out are chosen for it."
 )
@@ -180,7 +165,7 @@ def refused(what: str, where: str) -> UserError:
     show_default="one that nobody else uses",
     help="Identifier of the app, such as com.example.Chat.",
 )
-@common.settings()
+@common.settings
 @click.option(
     "--asset-pack",
     is_flag=True,
@@ -260,7 +245,8 @@ def ios(
     from h2o_pack.package.prepare import prepare
     from h2o_pack.vendoring.fetch import Origin
 
-    if make_packages(click.get_current_context()):
+    context = click.get_current_context()
+    if make_packages(context):
         return
     del allow_outside  # this option concerns only paths in h2o-pack.toml
     problems = Problems()
@@ -274,7 +260,10 @@ def ios(
         else:
             outcome = pipeline.build(plan, output, origin, say, new_app=app)
     result = ios_result(outcome, choice.choices)
-    if not collected(result):
+    made = context.meta.get(MADE)
+    if made is not None and out.json:
+        made.append(result)
+    else:
         out.show(result, lambda console: print_result(outcome, choice.choices, console))
     end(outcome)
 

@@ -16,11 +16,9 @@ from h2o_pack.spec import CacheSpec, ModelSpec
 
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
-@common.models_options
-@common.max_kv_option("a cache that keeps every token")
-@common.cache_options
-@common.recall_options
-@common.settings()
+@common.model_options(several=True)
+@common.cache_options(max_kv="a cache that keeps every token")
+@common.settings
 @common.device_options("Repeat it for several devices.")
 @common.choice_options
 @click.option(
@@ -80,11 +78,9 @@ def plan(
 
 @command(example='h2o-pack choose --device "iPhone 15" --context 16384')
 @common.device_options("Repeat it for several devices; the choice must fit on all of them.")
-@common.model_options
-@common.max_kv_option("chosen")
-@common.cache_options
-@common.recall_options
-@common.settings()
+@common.model_options()
+@common.cache_options(max_kv="chosen")
+@common.settings
 @common.choice_options
 @click.option("--asset-pack", is_flag=True, help="Keep the model out of the app.")
 def choose(
