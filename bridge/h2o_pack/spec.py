@@ -274,10 +274,7 @@ def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
             "change App and your own files.",
             where=str(where),
         ) from error
-    models = tuple(
-        replace(model, model=name_of(model.model), cache=with_tuples(model.cache))
-        for model in spec.models
-    )
+    models = tuple(replace(model, model=name_of(model.model)) for model in spec.models)
     return replace(spec, models=models)
 
 
@@ -339,14 +336,3 @@ def name_of(model: str | None) -> str | None:
     if model is None or not model.startswith(ADDRESS):
         return model
     return str(text_as_path(Path, model))
-
-
-def with_tuples(cache: CacheSpec) -> CacheSpec:
-    """Return a cache whose ranges are tuples, as the command line gives them."""
-    settings = {name: as_tuples(value) for name, value in cache.settings.items()}
-    return replace(cache, settings=settings)
-
-
-def as_tuples(value: Any) -> Any:
-    """Return a value with tuples instead of lists."""
-    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
