@@ -69,23 +69,27 @@ def test_the_record_of_a_vendor_folder_stays_with_it(plan, other_plan, tmp_path)
     assert lock.read(output).vendor is None
 
 
-def test_a_folder_that_is_not_ours_is_left_alone(plan, tmp_path):
-    output = build_tree(tmp_path / "Photos", {"cat.jpg": "meow"})
+def link_to_nowhere(folder):
+    (folder / "Demo").symlink_to(folder / "nowhere")
+    return folder / "Demo"
+
+
+PLACES = {
+    "a folder": lambda folder: build_tree(folder / "Photos", {"cat.jpg": "meow"}),
+    "a damaged package": lambda folder: build_tree(folder / "Demo", {lock.NAME: "{", "x": "y"}),
+    "a file": lambda folder: build_tree(folder, {"Demo": "mine"}) / "Demo",
+    "below a file": lambda folder: build_tree(folder, {"build": "mine"}) / "build/Demo",
+    "a link": link_to_nowhere,
+    "the root": lambda _folder: Path("/"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_output_that_is_not_a_package_is_refused_and_left_alone(plan, tmp_path, place):
+    output = PLACES[place](tmp_path)
+    before = names(tmp_path), tree(tmp_path)
     says(refusal(plan, output))
-    assert tree(output) == {"cat.jpg": "meow"}
-
-
-def test_a_file_in_the_way_is_left_alone(plan, tmp_path):
-    output = tmp_path / "Demo"
-    output.write_text("mine")
-    says(refusal(plan, output))
-    assert output.read_text() == "mine"
-
-
-def test_a_folder_whose_lock_is_damaged_is_left_alone(plan, tmp_path):
-    output = build_tree(tmp_path / "Demo", {lock.NAME: "{", "x": "y"})
-    says(refusal(plan, output))
-    assert tree(output) == {lock.NAME: "{", "x": "y"}
+    assert (names(tmp_path), tree(tmp_path)) == before
 
 
 @pytest.mark.parametrize("fails_at", ["first", "second"])
@@ -108,15 +112,6 @@ def test_a_failed_exchange_puts_the_earlier_package_back(
     says(refusal(other_plan, output))
     assert tree(output) == before
     assert names(tmp_path) == ["Demo", "tiny"]
-
-
-def test_a_folder_above_that_is_a_file_is_named(plan, tmp_path):
-    (tmp_path / "build").write_text("a file")
-    says(refusal(plan, tmp_path / "build" / "Demo"))
-
-
-def test_the_root_of_the_file_system_is_refused(plan):
-    says(refusal(plan, Path("/")))
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -255,13 +250,6 @@ def test_a_file_is_replaced_and_nothing_is_written_through_a_link(tmp_path):
     assert not record.is_symlink()
     assert record.read_text() == "new"
     assert names(tmp_path) == sorted([lock.NAME, "mine"])
-
-
-def test_an_output_that_leads_nowhere_is_refused_and_nothing_is_made_there(plan, tmp_path):
-    output = tmp_path / "Demo"
-    output.symlink_to(tmp_path / "elsewhere")
-    says(refusal(plan, output))
-    assert names(tmp_path) == ["Demo", "tiny"]
 
 
 # Clones

@@ -10,7 +10,6 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
-from h2o_pack.spec import from_document
 from tests.bridge import schemas
 from tests.bridge.golden import large_model
 from tests.bridge.repositories import COPIES, DEFAULT, commit, edits_tree
@@ -118,23 +117,20 @@ def test_an_upstream_version_that_there_is_not_is_refused(ios, tmp_path):
     assert names(tmp_path) == []
 
 
-def test_offline_the_package_is_whole_but_for_vendor(ios, upstream, tmp_path, monkeypatch):
+def test_offline_the_package_is_whole_but_for_vendor_and_no_success_is_shown(
+    ios, upstream, tmp_path, monkeypatch
+):
     monkeypatch.setenv("H2O_PACK_MIRROR", "http://127.0.0.1:9")
     result = ios("--json", code=ExitCode.NETWORK)
     document = schemas.check(json.loads(result.stdout), "ios")
     assert document["vendor"] is None
     assert [error["code"] for error in document["errors"]] == [ExitCode.NETWORK]
     assert result.stderr.startswith("error: mlx-swift 1.0, commit ")
+    assert "--mirror" in result.stderr
     assert "Vendor" not in names(tmp_path / "Demo")
     assert (tmp_path / "Demo/Model/manifest.json").exists()
-
-
-def test_where_upstream_was_not_fetched_no_success_is_shown(ios, upstream, monkeypatch):
-    monkeypatch.setenv("H2O_PACK_MIRROR", "http://127.0.0.1:9")
-    result = ios(code=ExitCode.NETWORK)
-    (line,) = result.stdout.splitlines()
+    (line,) = ios(code=ExitCode.NETWORK).stdout.splitlines()
     assert line.endswith("is complete except for Vendor: run the same command again")
-    assert "--mirror" in result.stderr
 
 
 def test_ios_takes_the_mirror_cache_and_folder_that_its_refusal_names(
@@ -166,22 +162,6 @@ def test_a_dry_run_tells_the_same_and_writes_nothing(ios, tmp_path):
     assert output.pop("written")
     assert dry_run == output
     assert "nothing was written" in ios("--dry-run").stdout
-
-
-def test_storage_and_budgets_reach_swift_and_the_lock(ios, tmp_path):
-    file = tmp_path / "budgets.json"
-    layers = [{"heavy_budget": 100, "recent_budget": 140}, None, None, None]
-    file.write_text(json.dumps({"format": 1, "layers": layers}))
-    ios("--kv", "k8v4", "--budgets", file, max_kv=256)
-    source = (tmp_path / "Demo/Sources/DemoModel/BundledModel.swift").read_text()
-    assert "storage: .keys8Values4, groupSize: 64,\n            budgets: budgets)" in source
-    layers_in_swift = "H2OBudgets.Layer(heavyBudget: 100, recentBudget: 140),\n        nil,"
-    assert layers_in_swift in source
-    record = lock.read(tmp_path / "Demo")
-    assert (record.models[0].kv, record.models[0].group_size) == ("k8v4", 64)
-    [model] = from_document(record.spec, tmp_path / "Demo" / lock.NAME).models
-    assert model.cache.budgets is not None
-    assert model.cache.budgets.to_dict()["layers"] == layers
 
 
 @pytest.fixture
@@ -220,15 +200,18 @@ def test_what_a_model_that_thinks_holds_twice_is_in_its_plan(chatting, tmp_path)
     assert swift.count(f", thoughts: {caches:_})") == 2
 
 
-def test_a_chat_template_with_a_problem_is_named(chatting):
-    result = chatting(chat_template__jinja="{% if %}")
-    assert "note: the chat template in chat_template.jinja cannot be parsed: line 1" in (
-        result.stdout.replace("\n", " ")
-    )
-
-
-def test_a_model_without_a_chat_template_is_named(chatting):
-    assert "note: the model has no chat template" in chatting().stdout
+@pytest.mark.parametrize(
+    ("files", "note"),
+    [
+        ({}, "the model has no chat template"),
+        (
+            {"chat_template__jinja": "{% if %}"},
+            "the chat template in chat_template.jinja cannot be parsed: line 1",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_chat_template_is_said(chatting, files, note):
+    assert f"note: {note}" in chatting(**files).stdout.replace("\n", " ")
 
 
 def test_a_generation_config_that_cannot_be_used_is_refused(chatting, tmp_path):

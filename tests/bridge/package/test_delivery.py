@@ -17,7 +17,7 @@ from h2o_pack.plan.plan_tables import size_sentence
 from h2o_pack.spec import DeliverySpec, check_server
 from tests.bridge import schemas
 from tests.bridge.models.checkpoints import sparse_checkpoint
-from tests.bridge.trees import names, tree
+from tests.bridge.trees import names
 from tests.messages import refused, says
 
 SERVER = "https://models.example.com/chat/1"
@@ -96,15 +96,6 @@ def test_a_package_with_its_model_in_it_has_none(run, package):
     document = json.loads((package / "Model/manifest.json").read_text())
     assert "piece_size" not in document
     assert not [file for file in document["files"] if "pieces" in file]
-
-
-def test_an_update_repeats_the_address_and_changes_nothing(run, package):
-    before = tree(package)
-    assert run("update", package).stdout == "nothing to change\n"
-    assert tree(package) == before
-    (package / "Package.swift").unlink()
-    assert run("update", package).exit_code == 0
-    assert tree(package) == before
 
 
 def test_verify_names_pieces_that_are_missing_or_not_those_of_their_file(run, package):

@@ -5,13 +5,11 @@ import re
 
 import pytest
 import yaml
-from jinja2 import UndefinedError
 
 from h2o_pack.facts import requirements
 from h2o_pack.files import lock
 from h2o_pack.files.write import as_bytes
 from h2o_pack.package.icon import ICON_PATH, icon
-from h2o_pack.package.render import fill
 from h2o_pack.spec import CacheSpec
 from tests.bridge.plans import plan_of, rendered
 
@@ -80,13 +78,6 @@ def test_the_lock_has_the_sha256_of_every_other_file(files):
     assert document["app"][ICON_PATH] == lock.sha256(icon("My-App"))
     assert {**document["files"], **app} == paths_and_digests
     assert not document["files"].keys() & app.keys()
-
-
-def test_a_name_that_the_renderer_does_not_give_is_an_error(tmp_path):
-    template = tmp_path / "x.j2"
-    template.write_text("{{ no_such_name }}")
-    with pytest.raises(UndefinedError):
-        fill(template, {})
 
 
 def test_the_workflow_gets_apples_metal_compiler_before_parity_needs_it(files):

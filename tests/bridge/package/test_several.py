@@ -65,15 +65,6 @@ def test_verify_compares_every_folder(ios, package):
     assert "Model/mine.txt was added" in map(str, result.users)
 
 
-def test_an_update_asks_for_all_models_again(ios, run, package):
-    ios("--kv", "8")
-    before = tree(package)
-    assert run("update", package).stdout == "nothing to change\n"
-    (package / "README.md").unlink()
-    assert run("update", package, "--quiet").exit_code == 0
-    assert tree(package) == before
-
-
 def test_a_package_of_one_model_becomes_one_of_two_and_back(ios, package):
     demo = ("--model", "demo")
     ios(models=demo)

@@ -2,13 +2,15 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
-from h2o_pack.errors import ExitCode
+from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.package import render
 from h2o_pack.package import update as update_module
+from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec, from_document, to_document
 from tests.bridge import schemas
 from tests.bridge.trees import build_tree, tree, write_model
 
@@ -176,21 +178,29 @@ def update(run, package):
     return command
 
 
-def test_an_update_of_what_is_as_today_changes_nothing(ios, run, update, package):
-    ios("--name", "Mine", "--kv", "k8v4", "--pin", "0:8", "--asset-pack", "--context", 512)
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--name", "Mine", "--kv", "k8v4", "--pin", "0:8", "--asset-pack", "--context", 512),
+        ("--budgets", "budgets.json", "--recall", "--archive", "files", "--kv", "8"),
+        ("--download", "https://models.example.com/chat/1"),
+        ("--model", "demo-4bit", "--kv", "8"),
+    ],
+    ids=["asset pack", "budgets", "download", "several models"],
+)
+def test_an_update_repeats_all_options_from_the_lock_alone(
+    ios, run, update, package, tmp_path, monkeypatch, options
+):
+    monkeypatch.chdir(tmp_path)
+    layer = {"heavy_budget": 16, "recent_budget": 24, "max_size": 48}
+    budgets = {"format": 1, "layers": [layer, None, None, None]}
+    (tmp_path / "budgets.json").write_text(json.dumps(budgets))
+    ios(*options)
+    (tmp_path / "budgets.json").unlink()
     before = tree(package)
     assert update() == {"format": 1, "package": str(package), "changes": [], "made": None}
     assert run("update", package).stdout == "nothing to change\n"
     assert tree(package) == before
-
-
-def test_all_options_are_replayed_from_the_lock_alone(ios, update, package, tmp_path):
-    budgets = tmp_path / "budgets.json"
-    layer = {"heavy_budget": 16, "recent_budget": 24, "max_size": 48}
-    budgets.write_text(json.dumps({"format": 1, "layers": [layer, None, None, None]}))
-    ios("--budgets", budgets, "--recall", "--archive", "files", "--kv", "8", "--name", "Mine")
-    budgets.unlink()
-    before = tree(package)
     (package / SOURCE).unlink()
     assert [change["name"] for change in update()["changes"]] == [SOURCE]
     assert tree(package) == before
@@ -277,17 +287,16 @@ def test_a_changed_file_of_a_local_model_is_seen_and_taken(ios, update, package,
     ],
     ids=json.dumps,
 )
-def test_options_that_cannot_be_read_are_an_error_with_a_remedy(ios, update, package, change):
-    ios()
-    record = json.loads((package / lock.NAME).read_text("utf-8"))
-    record["spec"] |= change
-    (package / lock.NAME).write_text(json.dumps(record), "utf-8")
-    before = tree(package)
-    [error] = update(code=ExitCode.VERSION)["errors"]
-    assert error["what"].startswith("the lock has options that this version cannot read: ")
-    assert error["where"] == str(package / lock.NAME)
-    assert "Run the `h2o-pack ios` command of this package again" in error["remedy"]
-    assert tree(package) == before
+def test_options_that_cannot_be_read_are_an_error_with_a_remedy(change):
+    spec = PackageSpec((ModelSpec("demo", CacheSpec(max_kv=64)),))
+    document = to_document(spec, lock.NAME)
+    assert from_document(document, Path(lock.NAME)) == spec
+    with pytest.raises(UserError) as error:
+        from_document(document | change, Path(lock.NAME))
+    assert error.value.code == ExitCode.VERSION
+    assert error.value.what.startswith("the lock has options that this version cannot read: ")
+    assert error.value.where == lock.NAME
+    assert "Run the `h2o-pack ios` command of this package again" in error.value.remedy
 
 
 def test_a_model_in_a_folder_whose_name_is_no_utf8_is_found_again(ios, run, package, tmp_path):
