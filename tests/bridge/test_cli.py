@@ -168,12 +168,6 @@ def test_the_schema_of_a_command_is_printed(run):
     assert schema["properties"]["context"]["description"].startswith("Tokens of the longest")
 
 
-def test_what_ios_tells_of_vendor_is_what_vendor_tells():
-    vendor = results.schema("vendor")
-    inner = results.schema("ios")["$defs"]["VendorResult"]
-    assert inner["properties"] == vendor["properties"]
-
-
 def test_every_command_has_a_schema_and_every_schema_a_command():
     names = {
         "-".join(path)

@@ -11,7 +11,6 @@ import math
 import struct
 import zlib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 from h2o_pack.files.toml import load
@@ -29,7 +28,6 @@ FONT: dict[str, str] = load(Path(__file__).with_name("font.toml"))[0]
 """Rows of dots of each letter and digit."""
 
 
-@cache
 def icon(package: str) -> bytes:
     """Return the PNG of a package's icon; the same name gives the same bytes."""
     rows = [[dot == "1" for dot in row] for row in FONT[package[0].upper()].split()]

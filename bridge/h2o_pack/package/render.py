@@ -183,9 +183,12 @@ def folders(plan: PackagePlan) -> Iterator[tuple[Path, str]]:
 def rendered(folder: Path, target: str, values: Mapping[str, Any]) -> dict[str, str]:
     """Return {path: text} of a folder of sources and templates; target: their new folder."""
     files = {}
-    for path, source in sources(folder):
+    for source in sorted(folder.rglob("*")):
+        if source.is_dir() or source.name.startswith("."):
+            continue
+        path = f"{target}/{source.relative_to(folder).as_posix().removesuffix('.j2')}"
         body = fill(source, values) if source.suffix == ".j2" else source.read_text("utf-8")
-        files[f"{target}/{path}"] = marked(f"{target}/{path}", body)
+        files[path] = marked(path, body)
     return files
 
 
@@ -207,13 +210,6 @@ def marked(path: str, body: str) -> str:
     if declaration.startswith("<?xml"):
         return f"{declaration}{newline}<!-- {mark} -->\n{rest}"
     return body
-
-
-def sources(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the path in the package and the source of each file or template."""
-    for source in sorted(folder.rglob("*")):
-        if source.is_file() and not source.name.startswith("."):
-            yield source.relative_to(folder).as_posix().removesuffix(".j2"), source
 
 
 def template_values(plan: PackagePlan) -> dict[str, Any]:

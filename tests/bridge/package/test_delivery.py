@@ -13,7 +13,6 @@ from h2o_pack.facts import app_file, store_limits
 from h2o_pack.files import lock
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.catalogue import as_model, find
-from h2o_pack.plan.plan_tables import size_sentence
 from h2o_pack.spec import DeliverySpec, check_server
 from tests.bridge import schemas
 from tests.bridge.models.checkpoints import sparse_checkpoint
@@ -170,11 +169,6 @@ def test_the_grammar_engine_counts_where_the_upstream_version_has_one():
     [engine] = (part for part in app_file().part if part.upstream_version)
     assert app_size(0).code == app_size(0, upstream="3.31.4").code + engine.bytes
     assert app_size(0).code_most == app_size(0, upstream="3.31.4").code_most + engine.most
-
-
-def test_people_see_what_is_downloaded_and_what_is_installed():
-    says(size_sentence(app_size(500_000_000)))
-    says(size_sentence(app_size(500_000_000, apart=True)))
 
 
 def test_files_that_are_not_listed_are_estimated_by_the_vocabulary():

@@ -136,7 +136,7 @@ def test_the_prompt_is_read_in_the_chunks_of_the_app(package, tmp_path):
         assert mx.array_equal(cache.arrays[0], expected.arrays[0])
 
 
-def test_manifest_lock_and_result_say_what_they_were_computed_from(package, tmp_path):
+def test_manifest_lock_result_and_swift_say_what_they_were_computed_from(package, tmp_path):
     document = schemas.check(json.loads(package("--json").stdout), "ios")
     bundled, record = manifest.read(tmp_path / "Demo"), lock.read(tmp_path / "Demo")
     prompt = bundled.system_prompt
@@ -150,18 +150,8 @@ def test_manifest_lock_and_result_say_what_they_were_computed_from(package, tmp_
     _, metadata = caches_of(tmp_path / "Demo", tmp_path)
     assert metadata["model"] == bundled.digest
     assert len(json.loads(metadata["tokens"])) == prompt.tokens
-
-
-def test_swift_gets_the_prompt_too(demo):
-    source = (demo / "Sources/DemoModel/BundledModel.swift").read_text("utf-8")
+    source = (tmp_path / "Demo/Sources/DemoModel/BundledModel.swift").read_text("utf-8")
     assert f'systemPrompt: String? = "{TEXT}"\n' in source
-
-
-def test_without_a_system_prompt_there_is_none(demo_package):
-    assert manifest.read(demo_package).system_prompt is None
-    assert SYSTEM_PROMPT not in names(demo_package / "Model")
-    source = (demo_package / "Sources/DemoModel/BundledModel.swift").read_text("utf-8")
-    assert "systemPrompt: String? = nil\n" in source
 
 
 def test_the_same_prompt_is_not_read_again(package, demo, loads):
@@ -214,27 +204,28 @@ def test_it_leaves_with_the_option(ios, demo):
     assert lock.read(demo).models[0].system_prompt is None
 
 
-@pytest.mark.parametrize("part", ["lock", "manifest"])
-def test_records_that_contradict_are_a_difference(demo, run, part):
-    path = demo / {"lock": lock.NAME, "manifest": "Model/manifest.json"}[part]
-    document = json.loads(path.read_text("utf-8"))
-    entry = document["models"][0] if part == "lock" else document
-    entry["system_prompt"]["tokens"] += 1
-    path.write_text(json.dumps(document), "utf-8")
-    result = run("verify", demo)
-    assert result.exit_code == ExitCode.DIFFERENT
-    assert "has a system prompt that differs from the lock's" in result.stdout
-
-
-def test_a_prompt_that_another_model_read_is_a_difference(demo, run):
-    for path in (demo / lock.NAME, demo / "Model/manifest.json"):
+@pytest.mark.parametrize(
+    ("parts", "key", "what"),
+    [
+        (["lock"], "prompt", "has a system prompt that differs from the lock's"),
+        (["manifest"], "prompt", "has a system prompt that differs from the lock's"),
+        (
+            ["lock", "manifest"],
+            "model",
+            "has caches of a system prompt that another model computed",
+        ),
+    ],
+)
+def test_records_of_other_prompts_or_models_are_a_difference(demo, run, parts, key, what):
+    for part in parts:
+        path = demo / {"lock": lock.NAME, "manifest": "Model/manifest.json"}[part]
         document = json.loads(path.read_text("utf-8"))
-        entry = document["models"][0] if path.name == lock.NAME else document
-        entry["system_prompt"]["model"] = "0" * 64
+        entry = document["models"][0] if part == "lock" else document
+        entry["system_prompt"][key] = "0" * 64
         path.write_text(json.dumps(document), "utf-8")
     result = run("verify", demo)
     assert result.exit_code == ExitCode.DIFFERENT
-    assert "has caches of a system prompt that another model computed" in result.stdout
+    assert what in result.stdout
 
 
 @pytest.mark.parametrize("run_only", [(), ("--dry-run",)], ids=["made", "planned"])
