@@ -11,6 +11,10 @@ BarAdvance = Callable[[int], None]
 """Advances a bar by an amount of its unit."""
 
 
+def no_progress(_amount: int) -> None:
+    """Show no progress."""
+
+
 class ProgressReporter(Protocol):
     """Shows a line about the current step; `done` marks a finished step."""
 
@@ -32,7 +36,7 @@ class Silent:
     @contextmanager
     def bar(self, text: str, total: int, unit: Unit = "bytes") -> Iterator[BarAdvance]:  # noqa: ARG002
         """Show nothing."""
-        yield lambda _amount: None
+        yield no_progress
 
 
 silent = Silent()

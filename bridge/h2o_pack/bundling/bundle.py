@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER
 from h2o_pack.model import Model, ModelFile
 from h2o_pack.models.adapter import WEIGHTS, Adapter
 from h2o_pack.models.files import local_file
-from h2o_pack.progress import ProgressReporter, silent
+from h2o_pack.progress import BarAdvance, ProgressReporter, silent
 from h2o_pack.sizes import disk_size
 
 RESERVE = 64 << 20  # generated sources, manifest, and the file system's own data
@@ -99,18 +98,23 @@ def may_be_taken_over(file: ModelFile, earlier: Path | None) -> bool:
 
 
 def linked(
-    file: ModelFile, source: Path, earlier: Path | None, target: Path, stop: threading.Event
+    file: ModelFile, source: Path, earlier: Path | None, target: Path, advance: BarAdvance
 ) -> str:
     """Link the earlier package's file if its content is the same; return its sha256, or ""."""
     if earlier is None or not may_be_taken_over(file, earlier):
         return ""
-    digest = file.sha256 or sha256_of(source, stop=stop)
-    if sha256_of(earlier / file.path, stop=stop) != digest:
+
+    def check(_amount: int) -> None:
+        advance(0)  # raises Stopped; the bar advances when the file is linked
+
+    digest = file.sha256 or sha256_of(source, check)
+    if sha256_of(earlier / file.path, check) != digest:
         return ""
     try:
         os.link(earlier / file.path, target)
     except OSError:
         return ""
+    advance(file.size)
     return digest
 
 
@@ -123,10 +127,8 @@ def add_pieces(package: Path, bundled: Manifest, say: ProgressReporter) -> Manif
     """Write the digests of all files' pieces into a package's manifest, and return it."""
     folder = package / MODEL_FOLDER
 
-    def with_pieces(
-        file: BundledFile, add: Callable[[int], None], stop: threading.Event
-    ) -> BundledFile:
-        content = pieces(folder / file.path, add, stop, PIECE_SIZE)
+    def with_pieces(file: BundledFile, add: BarAdvance) -> BundledFile:
+        content = pieces(folder / file.path, add, PIECE_SIZE)
         return replace(file, pieces=tuple(map(sha256, content)))
 
     with say.bar("hashing pieces", bundled.size) as advance:
@@ -142,7 +144,7 @@ def add_adapter(adapter: Adapter, package: Path, bundled: Manifest) -> Manifest:
     config = target / ADAPTER_CONFIG
     config.write_text(adapter.to_json(), encoding="utf-8", newline="\n")
     weights = target / ADAPTER
-    digest = copy(adapter.folder / WEIGHTS, weights, lambda _amount: None, threading.Event())
+    digest = copy(adapter.folder / WEIGHTS, weights)
     files = (
         *bundled.files,
         BundledFile(ADAPTER_CONFIG, config.stat().st_size, sha256_of(config)),
@@ -191,14 +193,10 @@ def bundle(
     target = package / subfolder
     target.mkdir(parents=True)
 
-    def put(file: ModelFile, add: Callable[[int], None], stop: threading.Event) -> BundledFile:
+    def put(file: ModelFile, add: BarAdvance) -> BundledFile:
         source, place = sources[file.path], target / file.path
         place.parent.mkdir(parents=True, exist_ok=True)
-        digest = linked(file, source, earlier, place, stop)
-        if digest:
-            add(file.size)
-        else:
-            digest = copy(source, place, add, stop)
+        digest = linked(file, source, earlier, place, add) or copy(source, place, add)
         return BundledFile(file.path, place.stat().st_size, digest)
 
     with say.bar(f"bundling {model.id}", sum(file.size for file in model.files)) as advance:

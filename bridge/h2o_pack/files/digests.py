@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
+from h2o_pack.progress import BarAdvance, no_progress
+
 FICLONE = 0x40049409  # Linux
 
 
@@ -55,47 +57,39 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: the caller requested it
+class Stopped(Exception):  # noqa: N818 - not an error: other work failed
     """The work was stopped early."""
 
 
 def in_parallel(
-    work: Callable[[_Item, Callable[[int], None], threading.Event], _Result],
-    items: Iterable[_Item],
-    advance: Callable[[int], None],
+    work: Callable[[_Item, BarAdvance], _Result], items: Iterable[_Item], advance: BarAdvance
 ) -> list[_Result]:
     """Work on some files at once; return the results in order.
 
-    work: gets an item, a function to call with the number of bytes of each piece, and an event
-    that is set when another item failed. advance: called with the number of bytes, by one
+    work: gets an item, and a function to call with the number of bytes of each piece, which
+    raises Stopped once another item failed. advance: called with the number of bytes, by one
     thread at a time.
     """
     stop, lock = threading.Event(), threading.Lock()
 
     def advance_alone(amount: int) -> None:
+        if stop.is_set():
+            raise Stopped
         with lock:
             advance(amount)
 
     with ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as workers:
         try:
-            return list(workers.map(lambda item: work(item, advance_alone, stop), items))
+            return list(workers.map(lambda item: work(item, advance_alone), items))
         except BaseException:
             stop.set()
             raise
 
 
-def sha256_of(
-    path: Path,
-    advance: Callable[[int], None] = lambda _amount: None,
-    stop: threading.Event | None = None,
-) -> str:
-    """Return a file's sha256.
-
-    advance: called with the number of bytes of each piece. stop: when set, ends the work with
-    Stopped.
-    """
+def sha256_of(path: Path, advance: BarAdvance = no_progress) -> str:
+    """Return a file's sha256; advance: called with the number of bytes of each piece."""
     digest = hashlib.sha256()
-    for piece in pieces(path, advance, stop):
+    for piece in pieces(path, advance):
         digest.update(piece)
     return digest.hexdigest()
 
@@ -104,26 +98,24 @@ def git_id(path: Path) -> str:
     """Return the id that git gives a file's content: a sha1 over its size and bytes."""
     head = b"blob %d\0" % path.stat().st_size
     digest = hashlib.sha1(head, usedforsecurity=False)
-    for piece in pieces(path, lambda _amount: None):
+    for piece in pieces(path):
         digest.update(piece)
     return digest.hexdigest()
 
 
-def copy(
-    source: Path, target: Path, advance: Callable[[int], None], stop: threading.Event
-) -> str:
+def copy(source: Path, target: Path, advance: BarAdvance = no_progress) -> str:
     """Copy a file to a new one and sync it; return its sha256.
 
-    Shares the blocks if the file system can.
+    Shares the blocks if the file system can. advance: see `sha256_of`.
     """
     if clone(source, target):
-        digest = sha256_of(target, advance, stop)
+        digest = sha256_of(target, advance)
         with target.open("rb+") as shared:
             os.fsync(shared.fileno())
         return digest
     total = hashlib.sha256()
     with target.open("xb") as output:
-        for piece in pieces(source, advance, stop):
+        for piece in pieces(source, advance):
             output.write(piece)
             total.update(piece)
         output.flush()
@@ -131,16 +123,9 @@ def copy(
     return total.hexdigest()
 
 
-def pieces(
-    path: Path,
-    advance: Callable[[int], None],
-    stop: threading.Event | None = None,
-    size: int = CHUNK,
-) -> Iterator[bytes]:
-    """Yield a file's content in pieces of `size` bytes; see `sha256_of`."""
+def pieces(path: Path, advance: BarAdvance = no_progress, size: int = CHUNK) -> Iterator[bytes]:
+    """Yield a file's content in pieces of `size` bytes; advance: see `sha256_of`."""
     with path.open("rb") as file:
         while piece := file.read(size):
-            if stop is not None and stop.is_set():
-                raise Stopped
             yield piece
             advance(len(piece))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -29,7 +28,7 @@ from h2o_pack.files.paths import (
     why_unsafe,
 )
 from h2o_pack.files.text import read_file
-from h2o_pack.progress import ProgressReporter, silent
+from h2o_pack.progress import BarAdvance, ProgressReporter, silent
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import disk_size
 from h2o_pack.vendoring.vendor import RESOLVED, read_manifest, resolved
@@ -117,13 +116,7 @@ def is_leftover(path: PurePosixPath) -> bool:
 
 
 def compare(
-    package: Path,
-    folder: str,
-    file: BundledFile,
-    advance: Callable[[int], None],
-    stop: threading.Event,
-    *,
-    quick: bool,
+    package: Path, folder: str, file: BundledFile, advance: BarAdvance, *, quick: bool
 ) -> Difference | None:
     """Compare one file of a model with its manifest; quick: do not read its content."""
     path = f"{folder}/{file.path}"
@@ -135,7 +128,7 @@ def compare(
         if status.st_size != file.size:
             what = f"has {status.st_size} bytes instead of {file.size}"
             return Difference("model", path, "size", what)
-        if not quick and sha256_of(place, advance, stop) != file.sha256:
+        if not quick and sha256_of(place, advance) != file.sha256:
             what = "has the right size but a different sha256"
             return Difference("model", path, "content", what)
     except FileNotFoundError:
