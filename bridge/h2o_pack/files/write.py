@@ -61,14 +61,12 @@ def exclusive(output: Path) -> Iterator[None]:
 def in_turn(lock: FileLock, say: Callable[[str], None], holder: str) -> Iterator[None]:
     """Hold a lock; if another program, the `holder`, holds it, say so and wait."""
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         say(f"waiting for another {holder}")
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -88,7 +86,7 @@ def replacing_package(output: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing(output: Path, keep: Keep = lambda _previous, _output: ()) -> Iterator[Path]:
+def replacing(output: Path, keep: Keep) -> Iterator[Path]:
     """Yield an empty folder, which replaces `output` if the block succeeds.
 
     `keep` finds the files to move from the earlier folder to the new one. If the block fails or

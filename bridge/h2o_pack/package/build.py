@@ -146,9 +146,15 @@ def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -
     """Make Vendor/, unless it exists and is complete and current."""
     record = lock.read(package)
     vendored = record.vendor
-    is_current = vendored is not None and vendoring.current(vendored, record.upstream_version)
-    if vendored is not None and is_current and not compare_vendor(package, record).differences:
+    if vendored is None:
+        return vendoring.vendor(package, upstream, HOST, say)
+    if is_complete(package, record, record.upstream_version):
         say("Vendor is complete")
         return vendored
-    host, offline = (vendored.host, vendored.offline) if vendored else (HOST, False)
-    return vendoring.vendor(package, upstream, host, say, offline=offline)
+    return vendoring.vendor(package, upstream, vendored.host, say, offline=vendored.offline)
+
+
+def is_complete(package: Path, record: lock.Lock, version: str) -> bool:
+    """Whether Vendor/ is what h2o-pack would make of an upstream version today."""
+    is_current = record.vendor is not None and vendoring.current(record.vendor, version)
+    return is_current and not compare_vendor(package, record).differences

@@ -20,7 +20,7 @@ from h2o_pack.files.kept import digest_of
 from h2o_pack.files.paths import ADAPTER, MODEL_MANIFEST
 from h2o_pack.files.write import Content, as_bytes
 from h2o_pack.models.adapter import WEIGHTS
-from h2o_pack.package.build import PackageResult, build
+from h2o_pack.package.build import PackageResult, build, is_complete
 from h2o_pack.package.package_result import IosResult, print_result
 from h2o_pack.package.prepare import prepare
 from h2o_pack.package.render import STATES, AppState, render_files
@@ -29,8 +29,6 @@ from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Result, doc
 from h2o_pack.spec import PackageSpec, from_document
 from h2o_pack.vendoring.fetch import Origin
-from h2o_pack.vendoring.vendor import current
-from h2o_pack.verify.check import compare_vendor
 
 Part = Literal["tool", "model", "upstream", "plan", "file", "vendor", "app"]
 OF_THE_CACHE = ("config", "kv", "group_size")
@@ -140,11 +138,8 @@ def changes(
         before, after = on_disk(package / path), digest(files.get(path))
         if before != after:
             yield Change("file", path, before, after)
-    vendor = record.vendor
-    if vendor is not None:
-        is_current = current(vendor, new["upstream_version"])
-        if not is_current or compare_vendor(package, record).differences:
-            yield Change("vendor", "Vendor", "out of date or incomplete", "made again")
+    if record.vendor and not is_complete(package, record, new["upstream_version"]):
+        yield Change("vendor", "Vendor", "out of date or incomplete", "made again")
     if app == "outdated":
         yield Change("app", "App", "yours", STATES[app])
 
