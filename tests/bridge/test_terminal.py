@@ -34,6 +34,12 @@ def test_nothing_that_a_console_prints_has_it(console, capsys):
     assert not set(output) & set("\x1b\x07\x9b\u202e")
 
 
+@pytest.mark.parametrize("console", [results, messages])
+def test_a_name_that_looks_like_an_emojis_stays(console, capsys):
+    console().print("models/a:cat:b", markup=False)
+    assert "".join(capsys.readouterr()) == "models/a:cat:b\n"
+
+
 def test_progress_has_none_of_it(capsys):
     with Terminal(verbose=True).progress() as say:
         say(EVIL)

@@ -144,7 +144,7 @@ def results() -> Console:
             """Let the command handle a closed pipe, for which rich would exit with status 1."""
             raise BrokenPipeError
 
-    console = Results(highlight=False, soft_wrap=True)
+    console = Results(highlight=False, soft_wrap=True, emoji=False)
     with_plain_text(console)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
@@ -155,7 +155,8 @@ def messages() -> Console:
     """Return the console for progress and notes."""
     from rich.console import Console
 
-    return with_plain_text(Console(stderr=True, highlight=False, soft_wrap=True))
+    screen = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    return with_plain_text(screen)
 
 
 def plain(text: str) -> str:

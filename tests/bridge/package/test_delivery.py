@@ -114,11 +114,6 @@ def test_verify_names_pieces_that_are_missing_or_not_those_of_their_file(run, pa
     assert "has no digests of pieces" in run("verify", package, "--quick").output
 
 
-APART = pytest.mark.parametrize(
-    "way", [("--asset-pack",), ("--download", "https://example.com/m")]
-)
-
-
 @pytest.fixture
 def size_of(ios):
     """Package the demo model; return the size as JSON has it."""
@@ -134,28 +129,23 @@ def prompt(tmp_path):
     return ("--system", path)
 
 
-def test_the_models_bytes_are_those_of_all_files_that_are_bundled(size_of, tmp_path, prompt):
-    size = size_of(*prompt)
-    assert size["models"] == manifest.read(tmp_path / "Demo").size
-    assert size["models"] > size_of("--no-recall")["models"] == resolve("demo").size
+def test_the_models_bytes_are_those_of_all_bundled_files_and_at_most_as_planned(
+    size_of, tmp_path, prompt
+):
+    estimate, size = size_of(*prompt, "--dry-run")["models"], size_of(*prompt)["models"]
+    assert estimate >= size == manifest.read(tmp_path / "Demo").size
+    plain = size_of("--dry-run")["models"]
+    assert size > size_of()["models"] == plain == resolve("demo").size
 
 
-def test_a_dry_run_counts_the_caches_of_a_system_prompt_at_most(size_of, prompt):
-    estimate = size_of(*prompt, "--dry-run")["models"]
-    assert estimate >= size_of(*prompt)["models"] > size_of("--dry-run")["models"]
-
-
-def test_code_and_models_are_downloaded_and_installed(size_of):
-    size = size_of("--dry-run")
-    assert size["code_least"] <= size["code"] <= size["code_most"]
-    assert size["download"] == size["installed"] == size["models"] + size["code"]
-
-
-@APART
+@pytest.mark.parametrize(
+    "way", [(), ("--asset-pack",), ("--download", "https://example.com/m")]
+)
 def test_models_that_come_apart_are_installed_and_not_downloaded_from_the_store(size_of, way):
     size = size_of("--dry-run", *way)
-    assert size["download"] == size["code"]
+    assert size["code_least"] <= size["code"] <= size["code_most"]
     assert size["installed"] == size["models"] + size["code"]
+    assert size["download"] == size["code" if way else "installed"]
 
 
 def test_users_are_asked_before_more_than_the_store_downloads_by_cellular():
