@@ -256,49 +256,44 @@ def model_folder(tmp_path):
     return build_tree(tmp_path / "model", {"model.safetensors": "x" * 1000, "a.json": "{}"})
 
 
-def test_a_copy_takes_room_on_the_disk_of_the_original_too(disks, model_folder, tmp_path):
-    (tmp_path / "package").mkdir()
+def test_a_copy_takes_room_on_the_disk_of_the_original_too(disks, model_folder, package):
     disks({"": (1, RESERVE + 1001)})
-    says(refused(bundle, local(model_folder), tmp_path / "package", code=ExitCode.OUTPUT))
+    says(refused(bundle, local(model_folder), package, code=ExitCode.OUTPUT))
 
 
-def test_copies_that_share_blocks_take_no_room(disks, model_folder, tmp_path, monkeypatch):
-    (tmp_path / "package").mkdir()
+def test_copies_that_share_blocks_take_no_room(disks, model_folder, package, monkeypatch):
     monkeypatch.setattr(bundling, "can_clone", lambda *_folders: True)
     disks({"": (1, 0)})
-    bundle(local(model_folder), tmp_path / "package")
+    bundle(local(model_folder), package)
 
 
-def test_what_the_earlier_package_has_takes_no_room(disks, model_folder, tmp_path):
-    for name in ("earlier", "package"):
-        (tmp_path / name).mkdir()
-    bundle(local(model_folder), tmp_path / "earlier")
+def test_what_the_earlier_package_has_takes_no_room(disks, model_folder, package, tmp_path):
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    bundle(local(model_folder), earlier)
     disks({"": (1, RESERVE + 2)})
-    bundle(local(model_folder), tmp_path / "package", earlier=tmp_path / "earlier")
+    bundle(local(model_folder), package, earlier=earlier)
 
 
-def test_what_a_stopped_download_has_kept_takes_no_more_room(hub, tmp_path, monkeypatch):
+def test_what_a_stopped_download_has_kept_takes_no_more_room(hub, package, monkeypatch):
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 500)
     hub.fail("/cdn/*", faults.Drop(after=600), numbers=range(1))
     hub.fail("/cdn/*", faults.Status(500), numbers=range(1, 2))
     model = remote(hub.add("a/b", {"config.json": "{}", "model.safetensors": b"x" * 1000}))
-    (tmp_path / "package").mkdir()
     with pytest.raises(UserError):
-        bundle(model, tmp_path / "package")
+        bundle(model, package)
     needs = []
-    monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", needs.extend)
-    bundle(model, tmp_path / "package")
+    monkeypatch.setattr(bundling, "check_space", needs.extend)
+    bundle(model, package)
     assert [need.size for need in needs] == [500, 1002]
 
 
-def test_the_hubs_cache_needs_room_only_for_what_it_lacks(hub, tmp_path, monkeypatch):
+def test_the_hubs_cache_needs_room_only_for_what_it_lacks(hub, package, tmp_path, monkeypatch):
     repository = hub.add("a/b", {"config.json": "{}", "model.safetensors": b"x" * 100})
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    bundle(remote(repository), tmp_path / "one")
+    bundle(remote(repository), package)
     needs = []
-    monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", needs.extend)
-    bundle(remote(repository), tmp_path / "two")
+    monkeypatch.setattr(bundling, "check_space", needs.extend)
+    bundle(remote(repository), tmp_path / "another")
     assert [need.size for need in needs] == [0, 102]
 
 
