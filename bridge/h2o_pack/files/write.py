@@ -15,7 +15,6 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -114,7 +113,6 @@ def replacing(output: Path, keep: Keep) -> Iterator[Path]:
         raise
 
 
-@dataclass(frozen=True)
 class Exchange:
     """The replacement of one folder by another, under names that a later run can find.
 
@@ -123,23 +121,11 @@ class Exchange:
     linked move from `old` to `output`. Then `old` becomes `done`, which only has to be deleted.
     """
 
-    output: Path
-    keep: Keep
-
-    @property
-    def new(self) -> Path:
-        """The new folder while it is written."""
-        return self.output.with_name(f".{self.output.name}.h2o-new")
-
-    @property
-    def old(self) -> Path:
-        """The earlier folder, with files that must still move."""
-        return self.output.with_name(f".{self.output.name}.h2o-old")
-
-    @property
-    def done(self) -> Path:
-        """The earlier folder after all files to keep have moved; it is deleted."""
-        return self.output.with_name(f".{self.output.name}.h2o-done")
+    def __init__(self, output: Path, keep: Keep) -> None:
+        self.output, self.keep = output, keep
+        self.new, self.old, self.done = (
+            output.with_name(f".{output.name}.h2o-{state}") for state in ("new", "old", "done")
+        )
 
     def finish(self) -> None:
         """Put the complete new folder in the place of the earlier folder."""
@@ -181,16 +167,12 @@ class Exchange:
             moves = tuple(self.keep(self.old, self.output))
             if not moves:
                 return
-            problem = next(filter(None, [self.try_move(move) for move in moves]), problem)
+            for move in moves:
+                try:
+                    move.make(self.old, self.output)
+                except OSError as error:  # noqa: PERF203 - the other moves are made anyway
+                    problem = error
         raise problem
-
-    def try_move(self, move: Move) -> OSError | None:
-        """Move a file or folder to the new folder; return the error if this fails."""
-        try:
-            move.make(self.old, self.output)
-        except OSError as error:
-            return error
-        return None
 
     def clear(self, folder: Path) -> None:
         """Delete a folder of ours, in which another program may still write."""
