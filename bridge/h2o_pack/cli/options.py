@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -31,6 +31,7 @@ KV = (*STORAGE_BITS, *SYNONYMS)
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 POSITIVE = click.IntRange(min=1)
+Spec = TypeVar("Spec")
 
 
 class PinnedRange(click.ParamType):  # type: ignore[type-arg]
@@ -332,37 +333,25 @@ def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
     with problems.caught():
         system = read_system(options.get("system"))
     with problems.caught():
-        asset_pack, download = options.get("asset_pack", False), options.get("download", "")
-        delivery = DeliverySpec(asset_pack, download)
-    cache = CacheSpec(
-        budgets=budgets,
-        **{name: options[name] for name in OF_CACHE if name in options},
-    )
+        delivery = part(DeliverySpec, options)
+    cache = part(CacheSpec, options, budgets=budgets)
     file = options["own"]
     return PackageSpec(
         models=tuple(
-            ModelSpec(
-                model,
-                cache,
-                options["revision"],
-                options["assume_full_attention"],
-                options.get("adapter"),
-            )
-            for model in options.get("models", (options.get("model"),)) or (None,)
+            part(ModelSpec, options, model=model, cache=cache)
+            for model in options.get("models") or (options.get("model"),)
         ),
         delivery=delivery,
-        app=AppSpec(
-            options.get("name"),
-            options.get("bundle_id", ""),
-            system,
-            options.get("proof", False),
-        ),
+        app=part(AppSpec, options, system=system),
         upstream=options.get("upstream_version", ""),
         devices=DevicesSpec(options["devices"], None if file is None else file.absolute()),
     )
 
 
-OF_CACHE = {field.name for field in dataclasses.fields(CacheSpec)} - {"budgets"}
+def part(kind: type[Spec], options: dict[str, Any], **values: Any) -> Spec:
+    """Make a part of a spec from the options named like its fields, and from other values."""
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: options[name] for name in names & options.keys()} | values)
 
 
 def merge(options: dict[str, Any], from_file: dict[str, Any]) -> None:
