@@ -99,11 +99,7 @@ def test_completion_completes(tmp_path):
         "COMP_WORDS": "h2o-pack ven",
         "COMP_CWORD": "1",
     }
-    command = [
-        sys.executable,
-        "-c",
-        "from h2o_pack.cli import main; main(prog_name='h2o-pack')",
-    ]
+    command = [sys.executable, "-m", "h2o_pack"]
     process = subprocess.run(
         command, env={**os.environ, **values}, capture_output=True, text=True, check=True
     )
@@ -292,11 +288,10 @@ def test_a_signal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_output_that_is_not_read_to_its_end_is_no_difference_that_was_found(options):
-    code = "from h2o_pack.cli import main; main(prog_name='h2o-pack')"
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as unread:
-        command = [sys.executable, "-c", code, "devices", *options]
+        command = [sys.executable, "-m", "h2o_pack", "devices", *options]
         process = subprocess.run(
             command, stdout=unread, stderr=subprocess.PIPE, text=True, check=False
         )

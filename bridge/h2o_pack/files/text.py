@@ -49,10 +49,8 @@ def read_text(path: Path, remedy: str) -> str:
     """Read a file of UTF-8 text; UserError with the remedy if that fails."""
     try:
         return read_file(path).decode()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise usage_error(f"{path} cannot be read: {reason(error)}", remedy) from None
-    except UnicodeDecodeError as error:
-        raise usage_error(f"{path} cannot be read: {error}", remedy) from None
 
 
 def read_json(path: Path, kind: type[_T], name: str, remedy: str) -> _T:
