@@ -223,16 +223,14 @@ def compare(
     """Raise UserError for files that differ from `model`; remove them from the hub's cache."""
     problems = Problems()
     for expected, actual in zip(model.files, placed, strict=True):
-        with problems.caught():
-            blob = sources[expected.path] if model.commit else None
-            difference = differs(expected, actual, blob)
-            if not difference:
-                continue
-            if blob is None:
-                raise changed(model, expected, difference)
+        blob = sources[expected.path] if model.commit else None
+        difference = differs(expected, actual, blob)
+        if difference and blob:
             blob.unlink(missing_ok=True)
             (folder / expected.path).unlink(missing_ok=True)
-            raise damaged(model, expected, difference)
+            problems.found.append(damaged(model, expected, difference))
+        elif difference:
+            problems.found.append(changed(model, expected, difference))
     problems.refuse()
 
 

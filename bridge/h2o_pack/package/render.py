@@ -79,11 +79,9 @@ class Earlier:
 def earlier_package(output: Path, *, new_app: bool = False) -> Earlier:
     """Find the parts of a package in the output folder; new_app: see `Earlier`."""
     record = lock.read(output) if (output / lock.NAME).exists() else None
+    vendor = record.vendor if record and (output / VENDOR_FOLDER).is_dir() else None
     has_app = os.path.lexists(output / APP_FOLDER)
-    if record is None:
-        return Earlier(has_app=has_app, new_app=new_app)
-    vendor = record.vendor if (output / VENDOR_FOLDER).is_dir() else None
-    return Earlier(vendor, has_app, record.app, new_app)
+    return Earlier(vendor, has_app, record.app if record else None, new_app)
 
 
 def render_files(
