@@ -222,10 +222,22 @@ storage_options = together(
 MAX_KV = FIELDS[0]
 
 
-def recall_help(text: str, option: str) -> str:
-    """Add a setting's default to the help text of its option."""
-    default = OF_RECALL[option].default_meaning.replace(f"`{MAX_KV.name}`", "max-kv")
-    return f"{text} [default: {default}]"
+def recall_option(name: str, text: str) -> Decorator:
+    """Return the option of a setting of recall; help does not show the option.
+
+    name: of the field of `CacheSpec`. text: the help, without the default.
+    """
+    field = OF_RECALL[name]
+    default = field.default_meaning.replace(f"`{MAX_KV.name}`", "max-kv")
+    choices = click.Choice([str(choice) for choice in field.choices])
+    return click.option(
+        field.flag,
+        type=choices if field.choices else click.IntRange(min=field.least),
+        callback=lambda _context, _option, value: None if value is None else int(value),
+        metavar="BYTES" if field.type == "bytes" else None,
+        help=f"{text} [default: {default}]",
+        hidden=True,
+    )
 
 
 recall_options = together(
@@ -235,27 +247,11 @@ recall_options = together(
         help="Keep evicted tokens in an archive, and bring back tokens that a prompt asks for. "
         "[default: no-recall; if h2o-pack chooses the model or --max-kv, it chooses this too]",
     ),
-    click.option(
-        "--recall-rows",
-        type=POSITIVE,
-        help=recall_help("Most rows that a recall brings back.", "recall_rows"),
-        hidden=True,
+    recall_option("recall_rows", "Most rows that a recall brings back."),
+    recall_option(
+        "recall_every", "Generated tokens between recalls; 0 recalls only at prompts."
     ),
-    click.option(
-        "--recall-every",
-        type=click.IntRange(min=0),
-        help=recall_help(
-            "Generated tokens between recalls; 0 recalls only at prompts.", "recall_every"
-        ),
-        hidden=True,
-    ),
-    click.option(
-        "--archive-bits",
-        type=click.Choice([str(bits) for bits in OF_RECALL["archive_bits"].choices]),
-        callback=lambda _context, _option, value: value and int(value),
-        help=recall_help("Bits of an archived key or value.", "archive_bits"),
-        hidden=True,
-    ),
+    recall_option("archive_bits", "Bits of an archived key or value."),
     click.option(
         "--archive",
         type=click.Choice(["memory", "files"]),
@@ -263,16 +259,10 @@ recall_options = together(
         help="Where the archive is kept.",
         hidden=True,
     ),
-    click.option(
-        "--archive-limit",
-        type=click.IntRange(min=0),
-        metavar="BYTES",
-        help=recall_help(
-            "Most bytes of one layer's archive. A full archive drops its oldest tokens. 0: no "
-            "limit.",
-            "archive_limit",
-        ),
-        hidden=True,
+    recall_option(
+        "archive_limit",
+        "Most bytes of one layer's archive. A full archive drops its oldest tokens. 0: no "
+        "limit.",
     ),
 )
 """The options of recall, named like the fields of `CacheSpec`."""
