@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -130,16 +130,12 @@ class Manifest:
         return sum(file.size for file in self.files)
 
     def to_json(self) -> str:
-        """Write the manifest as the text of its file."""
-        fields = asdict(self)
-        if self.system_prompt is None:
-            del fields["system_prompt"]
-        if self.piece_size is None:
-            del fields["piece_size"]
-        for file in fields["files"]:
-            if file["pieces"] is None:
-                del file["pieces"]
-        document = {"format": FORMAT, **fields, "files": fields.pop("files")}
+        """Write the manifest as the text of its file, without the fields that are None."""
+
+        def stated(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+            return {name: value for name, value in fields if value is not None}
+
+        document = {"format": FORMAT, **asdict(self, dict_factory=stated)}
         return json.dumps(document, indent=2) + "\n"
 
 
