@@ -94,19 +94,19 @@ def render_files(
 
 def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Content]:
     """Leave out files that App.new already has; UserError if one of them has other content."""
-    existing = {
-        path: output / path
-        for path in files
-        if path.startswith(f"{NEW_APP_FOLDER}/") and os.path.lexists(output / path)
-    }
-    for path, place in existing.items():
-        if not place.is_file() or place.read_bytes() != as_bytes(files[path]):
+    others = dict(files)
+    for path, content in files.items():
+        place = output / path
+        if not path.startswith(f"{NEW_APP_FOLDER}/") or not os.path.lexists(place):
+            continue
+        if not place.is_file() or place.read_bytes() != as_bytes(content):
             raise output_error(
                 f"{output / NEW_APP_FOLDER} already has a different {place.name}",
                 "Copy what you need from App.new to App, delete App.new, and run the command "
                 "again.",
             )
-    return {path: content for path, content in files.items() if path not in existing}
+        del others[path]
+    return others
 
 
 SWIFT_TEMPLATES = "swift_templates"
@@ -115,8 +115,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 SEVERAL = "Several"
 """The folder of files that, with several models, replace files of the same names."""
 PROOF, DOWNLOAD, ASSET_PACK = "Proof", "Download", "AssetPack"
-"""The folders of files that `--proof`, `--download` and `--asset-pack` add. Their folders have
-the names of the folders to which the files are added."""
+"""The folders of files that `--proof`, `--download` and `--asset-pack` add. A folder in them
+has the name of the folder to which its files are added."""
 PARITY = "Parity"
 """The folder of files that replay a trace, in a package's tests and in an app with --proof."""
 COLUMNS = 100
@@ -172,8 +172,9 @@ def folders(plan: PackagePlan) -> Iterator[tuple[Path, str]]:
     for name, target in targets.items():
         yield swift / name, target
     for option, wanted in options.items():
-        for folder in sorted((swift / option).iterdir()) if wanted else ():
-            yield folder, targets.get(folder.name, folder.name)
+        if wanted:
+            for folder in sorted((swift / option).iterdir()):
+                yield folder, targets.get(folder.name, folder.name)
     if plan.spec.app.proof:
         yield swift / PARITY, f"{targets['H2OSessions']}/{PROOF}/{PARITY}"
 
