@@ -1,7 +1,7 @@
 """The output of commands: results on stdout, everything else on stderr.
 
 All output passes through `plain`, even that of libraries: in `plain_output`, and, before rich
-adds its colors, in `with_plain_text`. So control characters in a name, a message or a template
+adds its colors, in `plain_console`. So control characters in a name, a message or a template
 of a model, a lock or a report never reach the terminal.
 """
 
@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, ConsoleRenderable
-    from rich.measure import Measurement
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
     from rich.status import Status
 
@@ -137,15 +136,7 @@ def bars(screen: Console, unit: Unit) -> Any:
 
 def results() -> Console:
     """Return the console for results; in a file or a pipe, it is 80 columns wide."""
-    from rich import console as rich_console
-
-    class Results(rich_console.Console):
-        def on_broken_pipe(self) -> None:
-            """Let the command handle a closed pipe, for which rich would exit with status 1."""
-            raise BrokenPipeError
-
-    console = Results(highlight=False, soft_wrap=True, emoji=False)
-    with_plain_text(console)
+    console = plain_console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
     return console
@@ -153,10 +144,28 @@ def results() -> Console:
 
 def messages() -> Console:
     """Return the console for progress and notes."""
-    from rich.console import Console
+    return plain_console(stderr=True)
 
-    screen = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-    return with_plain_text(screen)
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """Return a console whose output passes through `plain`, but keeps rich's own colors."""
+    from rich import console as rich_console
+    from rich.segment import Segment
+
+    class PlainConsole(rich_console.Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            """Render an object without control characters in its text."""
+            for segment in super().render(renderable, options):
+                control = segment.control is not None
+                yield segment if control else Segment(plain(segment.text), segment.style)
+
+        def on_broken_pipe(self) -> None:
+            """Let the command handle a closed pipe, for which rich would exit with status 1."""
+            raise BrokenPipeError
+
+    return PlainConsole(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
 
 
 def plain(text: str) -> str:
@@ -206,35 +215,3 @@ def plain_output() -> Iterator[None]:
 def echo_json(text: str) -> None:
     """Print JSON in which control characters are escaped."""
     click.echo(CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
-
-
-def with_plain_text(console: Console) -> Console:
-    """Pass all output of a console through `plain`, and keep rich's own colors."""
-    from rich.console import RenderHook
-    from rich.measure import Measurement
-    from rich.segment import Segment
-
-    class PlainRenderable:
-        """An object that rich prints, without control characters in its text."""
-
-        def __init__(self, inner: ConsoleRenderable) -> None:
-            self.inner = inner
-
-        def __rich_console__(self, into: Console, options: ConsoleOptions) -> Iterator[Segment]:
-            for segment in into.render(self.inner, options):
-                control = segment.control is not None
-                yield segment if control else Segment(plain(segment.text), segment.style)
-
-        def __rich_measure__(self, into: Console, options: ConsoleOptions) -> Measurement:
-            return Measurement.get(into, options, self.inner)
-
-    class PlainText(RenderHook):
-        """Wraps each printed object in `PlainRenderable`."""
-
-        def process_renderables(
-            self, renderables: list[ConsoleRenderable]
-        ) -> list[ConsoleRenderable]:
-            return [PlainRenderable(renderable) for renderable in renderables]
-
-    console.push_render_hook(PlainText())
-    return console
