@@ -96,7 +96,7 @@ class Reporter:
         elif done:
             self.screen.print(text, markup=False)
         elif self.status is not None:
-            line = plain(text)[: max(LEAST_WIDTH, self.screen.width - 4)]
+            line = text[: max(LEAST_WIDTH, self.screen.width - 4)]
             self.status.update(escape(line))
 
     @contextmanager
@@ -109,7 +109,7 @@ class Reporter:
         self.status.stop()
         try:
             with bars(self.screen, unit) as progress:
-                task = progress.add_task(plain(text), total=total)
+                task = progress.add_task(text, total=total)
                 yield lambda amount: progress.advance(task, amount)
         finally:
             self.status.start()
