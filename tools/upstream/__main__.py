@@ -26,7 +26,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
 from h2o_pack.files.toml import read_rows
 from h2o_pack.vendoring.edits import FOLDER as EDITS_FOLDER
-from h2o_pack.vendoring.edits import Edit, EditSet, Guard, apply_all, edits_of, guarded_files
+from h2o_pack.vendoring.edits import Edit, Guard, apply_all, edits_of, guarded_files
 from h2o_py.families import UNFIT, WITHOUT_SCORES
 from tools.upstream.declared import PRIVACY, Drift, drifted_licenses, undeclared
 
