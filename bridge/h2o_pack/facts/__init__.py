@@ -367,7 +367,7 @@ def components(upstream_version: str = "") -> tuple[Component, ...]:
 
 def license_text(name: str) -> str:
     """Return the license text that a component names in `texts`."""
-    return (FOLDER / "license_texts" / f"{name}.txt").read_text("utf-8")
+    return (Path(__file__).parent / "license_texts" / f"{name}.txt").read_text("utf-8")
 
 
 @dataclass(frozen=True)
