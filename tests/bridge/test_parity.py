@@ -22,7 +22,7 @@ from h2o_pack import assets
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
-from h2o_pack.parity import op, request, trace
+from h2o_pack.parity import op, trace
 from h2o_pack.parity.report import CaseResult
 from h2o_pack.parity.swift import SYSTEM, Host, environment, prepare, standin_files, sync
 from h2o_pack.prove.report import ProofReport
@@ -38,7 +38,6 @@ from tests.nightly import nightly_except
 STORED = ["kv 8", "kv k8v4", "kv 4", "kv rotated4", "kv r16h8", "kv r16h4", "kv r8h4"]
 FIRST = ["float32", "published policy", "not routed", *STORED]
 CASES = [*FIRST, *trace.RECALL, "float16", "bfloat16"]
-PROBES: list[str] = json.loads(request.PROBES.read_text("utf-8"))
 # A fault of the C++ and one of the Swift.
 EVERYDAY = ("score not averaged over the group", "each layer chooses alone")
 
@@ -157,22 +156,11 @@ class TestWithSwift:
     def test_the_packages_own_tests_pass(self, package):
         host = prepare(package)
         work = package / ".parity"
-        from mlx_lm.utils import load_tokenizer
-
-        tokenizer = load_tokenizer(package / "Model")
-        probes = work / "probes.json"
-        probes.write_text(
-            json.dumps([{"text": text, "ids": tokenizer.encode(text)} for text in PROBES])
-        )
-        settings = {
-            "H2O_MODEL_DIR": str(package / "Model"),
-            "H2O_TOKENIZER_PROBES": str(probes),
-        }
         # SwiftPM warns of a home that it cannot write to.
         own = ("--config-path", work / "config", "--security-path", work / "security")
         result = subprocess.run(
             ["swift", "test", *host.options, *own],
-            env=environment(settings),
+            env=environment({"H2O_MODEL_DIR": str(package / "Model")}),
             capture_output=True,
             text=True,
             check=False,

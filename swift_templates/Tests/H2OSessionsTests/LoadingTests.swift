@@ -190,9 +190,7 @@ final class EchoLoader: H2OModelLoader, @unchecked Sendable {
         from folder: URL, tokenizer: any TokenizerLoader
     ) async throws -> sending ModelContext {
         device = Device.defaultDevice().deviceType
-        return ModelContext(
-            configuration: ModelConfiguration(directory: folder), model: model,
-            processor: NoProcessor(), tokenizer: LetterTokenizer())
+        return model.context()
     }
 }
 

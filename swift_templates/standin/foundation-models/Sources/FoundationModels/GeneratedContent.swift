@@ -1,7 +1,7 @@
 import Foundation
 
 /// Content that a model generates in a given structure: a JSON value.
-public struct GeneratedContent: Sendable, Equatable, Generable, CustomStringConvertible {
+public struct GeneratedContent: Sendable, Equatable, ConvertibleFromGeneratedContent {
     let value: JSON
 
     public init(json: String) throws {
@@ -18,19 +18,7 @@ public struct GeneratedContent: Sendable, Equatable, Generable, CustomStringConv
     init(_ value: JSON) { self.value = value }
 
     /// The value as JSON. Spaces and the order of keys may differ from the model's text.
-    public var jsonString: String { value.description }
-
-    public var description: String { jsonString }
-
-    public var generatedContent: GeneratedContent { self }
-
-    public static var generationSchema: GenerationSchema { GenerationSchema(.object([:])) }
-
-    public func value<Value: ConvertibleFromGeneratedContent>(
-        _ type: Value.Type = Value.self
-    ) throws -> Value {
-        try Value(self)
-    }
+    public var jsonString: String { value.text }
 
     public func value<Value: ConvertibleFromGeneratedContent>(
         _ type: Value.Type = Value.self, forProperty name: String
@@ -51,16 +39,8 @@ public protocol ConvertibleFromGeneratedContent: SendableMetatype {
     init(_ content: GeneratedContent) throws
 }
 
-public protocol ConvertibleToGeneratedContent: PromptRepresentable {
+public protocol ConvertibleToGeneratedContent {
     var generatedContent: GeneratedContent { get }
-}
-
-extension ConvertibleToGeneratedContent {
-    public var promptRepresentation: Prompt {
-        Prompt(segments: [
-            .structure(Transcript.StructuredSegment(schemaName: "", content: generatedContent))
-        ])
-    }
 }
 
 /// A type that a model can generate. Apple's framework has a macro for the conformance; with the
@@ -78,10 +58,6 @@ extension String: Generable {
     }
 
     public var generatedContent: GeneratedContent { GeneratedContent(.string(self)) }
-
-    public var promptRepresentation: Prompt {
-        Prompt(segments: [.text(Transcript.TextSegment(content: self))])
-    }
 
     public static var generationSchema: GenerationSchema {
         GenerationSchema(.object(["type": .string("string")]))
@@ -103,23 +79,8 @@ extension Int: Generable {
     }
 }
 
-extension Bool: Generable {
-    public init(_ content: GeneratedContent) throws {
-        guard case .bool(let value) = content.value else {
-            throw ContentError.otherType(content.jsonString)
-        }
-        self = value
-    }
-
-    public var generatedContent: GeneratedContent { GeneratedContent(.bool(self)) }
-
-    public static var generationSchema: GenerationSchema {
-        GenerationSchema(.object(["type": .string("boolean")]))
-    }
-}
-
 /// The structure of generated content, which is encoded as JSON Schema.
-public struct GenerationSchema: Sendable, Codable, Equatable, CustomStringConvertible {
+public struct GenerationSchema: Sendable, Codable, Equatable {
     let schema: JSON
 
     init(_ schema: JSON) { self.schema = schema }
@@ -135,12 +96,10 @@ public struct GenerationSchema: Sendable, Codable, Equatable, CustomStringConver
         }
         return title
     }
-
-    public var description: String { schema.description }
 }
 
 /// A JSON value. Its text has sorted keys and no spaces.
-indirect enum JSON: Sendable, Equatable, Codable, CustomStringConvertible {
+indirect enum JSON: Sendable, Equatable, Codable {
     case null
     case bool(Bool)
     case number(Double)
@@ -182,7 +141,7 @@ indirect enum JSON: Sendable, Equatable, Codable, CustomStringConvertible {
         }
     }
 
-    var description: String {
+    var text: String {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         return (try? encoder.encode(self)).map { String(decoding: $0, as: UTF8.self) } ?? "null"

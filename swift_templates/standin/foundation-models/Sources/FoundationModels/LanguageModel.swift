@@ -22,10 +22,6 @@ public protocol LanguageModelExecutor: Sendable {
     ) async throws
 }
 
-extension LanguageModelExecutor {
-    public func prewarm(model: Model, transcript: Transcript) {}
-}
-
 public struct LanguageModelCapabilities: Sendable {
     private let capabilities: Set<Capability>
 
@@ -48,13 +44,11 @@ public struct LanguageModelCapabilities: Sendable {
 }
 
 public struct LanguageModelExecutorGenerationRequest: Sendable {
-    public var id: UUID
     public var transcript: Transcript
     public var enabledToolDefinitions: [Transcript.ToolDefinition]
     public var schema: GenerationSchema?
     public var generationOptions: GenerationOptions
     public var contextOptions: ContextOptions
-    public var metadata: [String: GeneratedContent]
 
     public init(
         id: UUID, transcript: Transcript, enabledTools: [Transcript.ToolDefinition],
@@ -62,13 +56,11 @@ public struct LanguageModelExecutorGenerationRequest: Sendable {
         contextOptions: ContextOptions,
         metadata: [String: any ConvertibleToGeneratedContent & Sendable]
     ) {
-        self.id = id
         self.transcript = transcript
         enabledToolDefinitions = enabledTools
         self.schema = schema
         self.generationOptions = generationOptions
         self.contextOptions = contextOptions
-        self.metadata = metadata.mapValues(\.generatedContent)
     }
 }
 
@@ -212,7 +204,7 @@ public struct LanguageModelExecutorGenerationChannel: Sendable, AsyncSequence {
     func finish() { continuation.finish() }
 
     public struct Event: Sendable {
-        let entryID: String?
+        let entryID: String
         let content: Content
 
         enum Content: Sendable {
@@ -221,21 +213,15 @@ public struct LanguageModelExecutorGenerationChannel: Sendable, AsyncSequence {
             case toolCalls(ToolCalls.Action)
         }
 
-        public static func response(
-            entryID: String? = nil, action: Response.Action
-        ) -> Event {
+        public static func response(entryID: String, action: Response.Action) -> Event {
             Event(entryID: entryID, content: .response(action))
         }
 
-        public static func reasoning(
-            entryID: String? = nil, action: Reasoning.Action
-        ) -> Event {
+        public static func reasoning(entryID: String, action: Reasoning.Action) -> Event {
             Event(entryID: entryID, content: .reasoning(action))
         }
 
-        public static func toolCalls(
-            entryID: String? = nil, action: ToolCalls.Action
-        ) -> Event {
+        public static func toolCalls(entryID: String, action: ToolCalls.Action) -> Event {
             Event(entryID: entryID, content: .toolCalls(action))
         }
     }
@@ -254,8 +240,7 @@ public struct LanguageModelExecutorGenerationChannel: Sendable, AsyncSequence {
             }
 
             public static func updateUsage(
-                input: Usage.Input, output: Usage.Output,
-                metadata: [String: any ConvertibleToGeneratedContent] = [:]
+                input: Usage.Input, output: Usage.Output
             ) -> Action {
                 Action(kind: .updateUsage(Usage(input: input, output: output)))
             }
@@ -277,19 +262,23 @@ public struct LanguageModelExecutorGenerationChannel: Sendable, AsyncSequence {
             let kind: Kind
 
             enum Kind: Sendable {
-                case arguments(id: String, name: String, text: String)
+                case call(Transcript.ToolCall)
                 case updateUsage(Usage)
             }
 
             public static func toolCall(
                 id: String, name: String, action: ToolCall.Action
             ) -> Action {
-                Action(kind: .arguments(id: id, name: name, text: action.arguments))
+                let arguments = try? GeneratedContent(json: action.arguments)
+                return Action(
+                    kind: .call(
+                        Transcript.ToolCall(
+                            id: id, toolName: name,
+                            arguments: arguments ?? GeneratedContent(.null))))
             }
 
             public static func updateUsage(
-                input: Usage.Input, output: Usage.Output,
-                metadata: [String: any ConvertibleToGeneratedContent] = [:]
+                input: Usage.Input, output: Usage.Output
             ) -> Action {
                 Action(kind: .updateUsage(Usage(input: input, output: output)))
             }

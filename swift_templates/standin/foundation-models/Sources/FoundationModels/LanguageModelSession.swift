@@ -14,7 +14,7 @@ public final class LanguageModelSession: Sendable {
     ) {
         let definitions = tools.map(\.definition)
         let first = Transcript.Instructions(
-            segments: instructions.map { [.text(Transcript.TextSegment(content: $0))] } ?? [],
+            segments: instructions.map { [.text($0)] } ?? [],
             toolDefinitions: definitions)
         let isNeeded = instructions != nil || !tools.isEmpty
         self.init(
@@ -41,7 +41,7 @@ public final class LanguageModelSession: Sendable {
         contextOptions: ContextOptions = ContextOptions()
     ) async throws -> Response<String> {
         let entry = Transcript.Prompt(
-            segments: Prompt(prompt).segments, options: options, contextOptions: contextOptions)
+            segments: [.text(prompt)], options: options, contextOptions: contextOptions)
         let reply = try await reply(to: entry, schema: nil) { _ in }
         return Response(content: reply.text, reply)
     }
@@ -54,7 +54,7 @@ public final class LanguageModelSession: Sendable {
     ) async throws -> Response<Content> {
         let schema = Content.generationSchema
         let entry = Transcript.Prompt(
-            segments: Prompt(prompt).segments, options: options,
+            segments: [.text(prompt)], options: options,
             responseFormat: Transcript.ResponseFormat(schema: schema),
             contextOptions: contextOptions)
         let reply = try await reply(to: entry, schema: schema) { _ in }
@@ -67,7 +67,7 @@ public final class LanguageModelSession: Sendable {
         contextOptions: ContextOptions = ContextOptions()
     ) -> ResponseStream {
         let entry = Transcript.Prompt(
-            segments: Prompt(prompt).segments, options: options, contextOptions: contextOptions)
+            segments: [.text(prompt)], options: options, contextOptions: contextOptions)
         let (snapshots, parts) = AsyncThrowingStream<ResponseStream.Snapshot, any Error>
             .makeStream()
         let task = Task {
@@ -115,8 +115,9 @@ public final class LanguageModelSession: Sendable {
         guard let tool = tools.first(where: { $0.name == call.toolName }) else {
             throw UnknownTool(name: call.toolName)
         }
-        let segments = try await tool.answer(call.arguments)
-        return Transcript.ToolOutput(id: call.id, toolName: call.toolName, segments: segments)
+        let output = try await tool.answer(call.arguments)
+        return Transcript.ToolOutput(
+            id: call.id, toolName: call.toolName, segments: [.text(output)])
     }
 }
 
@@ -149,8 +150,8 @@ extension Tool {
 
     fileprivate nonisolated(nonsending) func answer(
         _ arguments: GeneratedContent
-    ) async throws -> [Transcript.Segment] {
-        try await call(arguments: Arguments(arguments)).promptRepresentation.segments
+    ) async throws -> String {
+        try await call(arguments: Arguments(arguments))
     }
 }
 
@@ -165,21 +166,9 @@ extension LanguageModelSession {
         }
     }
 
-    /// The tokens of all rounds of a response together.
-    public struct Usage: Sendable {
-        public var input = Input(totalTokenCount: 0, cachedTokenCount: 0)
-        public var output = Output(totalTokenCount: 0, reasoningTokenCount: 0)
-
-        public struct Input: Sendable {
-            public var totalTokenCount: Int
-            public var cachedTokenCount: Int
-        }
-
-        public struct Output: Sendable {
-            public var totalTokenCount: Int
-            public var reasoningTokenCount: Int
-        }
-    }
+    /// The tokens of all rounds of a response together. Apple's framework declares another type with
+    /// the same members.
+    public typealias Usage = LanguageModelExecutorGenerationChannel.Usage
 
     public struct ResponseStream: AsyncSequence {
         let snapshots: AsyncThrowingStream<Snapshot, any Error>
@@ -197,7 +186,9 @@ extension LanguageModelSession {
     struct Reply {
         var entries: [Transcript.Entry]
         var text = ""
-        var usage = Usage()
+        var usage = Usage(
+            input: .init(totalTokenCount: 0, cachedTokenCount: 0),
+            output: .init(totalTokenCount: 0, reasoningTokenCount: 0))
 
         mutating func add(_ round: Round, schema: GenerationSchema?) {
             entries += round.entries(schema: schema)
@@ -211,39 +202,15 @@ extension LanguageModelSession {
     }
 }
 
-/// A prompt of the user.
-public struct Prompt: Sendable, PromptRepresentable {
-    let segments: [Transcript.Segment]
-
-    init(segments: [Transcript.Segment]) { self.segments = segments }
-
-    public init(_ content: some PromptRepresentable) { self = content.promptRepresentation }
-
-    public var promptRepresentation: Prompt { self }
-}
-
-public protocol PromptRepresentable {
-    var promptRepresentation: Prompt { get }
-}
-
-/// A tool that a model may call.
-public protocol Tool<Arguments, Output>: Sendable {
+/// A tool that a model may call. Apple's tools may return other types than text.
+public protocol Tool: Sendable {
     associatedtype Arguments: ConvertibleFromGeneratedContent
-    associatedtype Output: PromptRepresentable
 
     var name: String { get }
     var description: String { get }
     var parameters: GenerationSchema { get }
 
-    func call(arguments: Arguments) async throws -> Output
-}
-
-extension Tool {
-    public var name: String { "\(Self.self)" }
-}
-
-extension Tool where Arguments: Generable {
-    public var parameters: GenerationSchema { Arguments.generationSchema }
+    func call(arguments: Arguments) async throws -> String
 }
 
 /// How long executors exist. Apple's documentation describes both cases.
@@ -324,102 +291,81 @@ private struct AnySendableKey: Hashable, @unchecked Sendable {
 /// The parts that an executor sent for one request, collected by the ids of their entries.
 struct Round: Sendable {
     private(set) var usage: LanguageModelExecutorGenerationChannel.Usage?
-    private var order = [String]()
-    private var parts = [String: Part]()
+    /// The parts in the order in which they began.
+    private var parts = [(id: String, part: Part)]()
 
     private enum Part: Sendable {
         case response(String)
         case reasoning(String)
-        case calls([Call])
-    }
-
-    private struct Call: Sendable {
-        let id: String
-        let name: String
-        var arguments: String
+        case calls([Transcript.ToolCall])
     }
 
     /// The text of the round's response.
     var text: String {
-        for case .response(let text) in parts.values { return text }
+        for case .response(let text) in parts.map(\.part) { return text }
         return ""
     }
 
     var calls: [Transcript.ToolCall]? {
-        for case .calls(let calls) in parts.values {
-            return calls.map { call in
-                Transcript.ToolCall(
-                    id: call.id, toolName: call.name,
-                    arguments: (try? GeneratedContent(json: call.arguments))
-                        ?? GeneratedContent(.null))
-            }
-        }
+        for case .calls(let calls) in parts.map(\.part) { return calls }
         return nil
     }
 
     mutating func add(_ event: LanguageModelExecutorGenerationChannel.Event) {
         switch event.content {
         case .response(let action):
-            let id = event.entryID ?? "response"
             switch action.kind {
             case .updateUsage(let usage): self.usage = usage
             case .appendText(let more):
-                guard case .response(let text) = part(id) else {
-                    return put(id, .response(more))
+                guard case .response(let text) = part(event.entryID) else {
+                    return put(event.entryID, .response(more))
                 }
-                put(id, .response(text + more))
+                put(event.entryID, .response(text + more))
             }
         case .reasoning(let action):
-            let id = event.entryID ?? "reasoning"
-            guard case .reasoning(let text) = part(id) else {
-                return put(id, .reasoning(action.text))
+            guard case .reasoning(let text) = part(event.entryID) else {
+                return put(event.entryID, .reasoning(action.text))
             }
-            put(id, .reasoning(text + action.text))
+            put(event.entryID, .reasoning(text + action.text))
         case .toolCalls(let action):
             switch action.kind {
             case .updateUsage(let usage): self.usage = usage
-            case .arguments(let id, let name, let text):
-                add(Call(id: id, name: name, arguments: text), to: event.entryID ?? "calls")
+            case .call(let call):
+                guard case .calls(let calls) = part(event.entryID) else {
+                    return put(event.entryID, .calls([call]))
+                }
+                put(event.entryID, .calls(calls + [call]))
             }
         }
     }
 
-    private mutating func add(_ call: Call, to entry: String) {
-        guard case .calls(var calls) = part(entry) else { return put(entry, .calls([call])) }
-        if let index = calls.firstIndex(where: { $0.id == call.id }) {
-            calls[index].arguments += call.arguments
-        } else {
-            calls.append(call)
-        }
-        put(entry, .calls(calls))
-    }
-
-    private func part(_ id: String) -> Part? { parts[id] }
+    private func part(_ id: String) -> Part? { parts.first { $0.id == id }?.part }
 
     private mutating func put(_ id: String, _ part: Part) {
-        if parts.updateValue(part, forKey: id) == nil { order.append(id) }
+        if let index = parts.firstIndex(where: { $0.id == id }) {
+            parts[index].part = part
+        } else {
+            parts.append((id, part))
+        }
     }
 
     /// The transcript's entries, in the order in which they began.
     func entries(schema: GenerationSchema?) -> [Transcript.Entry] {
-        order.compactMap { id in
-            switch parts[id] {
+        parts.map { id, part in
+            switch part {
             case .response(let text):
                 .response(
                     Transcript.Response(id: id, segments: [segment(text, schema: schema)]))
             case .reasoning(let text):
-                .reasoning(
-                    Transcript.Reasoning(
-                        id: id, segments: [.text(Transcript.TextSegment(content: text))]))
-            case .calls: .toolCalls(Transcript.ToolCalls(id: id, calls ?? []))
-            case nil: nil
+                .reasoning(Transcript.Reasoning(segments: [.text(text)]))
+            case .calls(let calls): .toolCalls(Transcript.ToolCalls(calls))
             }
         }
     }
 
     private func segment(_ text: String, schema: GenerationSchema?) -> Transcript.Segment {
         guard let schema, let content = try? GeneratedContent(json: text) else {
-            return .text(Transcript.TextSegment(content: text))
+            return .text(text)
         }
         return .structure(
             Transcript.StructuredSegment(schemaName: schema.name, content: content))

@@ -10,55 +10,36 @@ public struct Transcript: Sendable, Equatable, RandomAccessCollection {
     public var endIndex: Int { entries.endIndex }
     public subscript(position: Int) -> Entry { entries[position] }
 
-    public enum Entry: Sendable, Equatable, Identifiable {
+    public enum Entry: Sendable, Equatable {
         case instructions(Instructions)
         case prompt(Prompt)
         case toolCalls(ToolCalls)
         case toolOutput(ToolOutput)
         case response(Response)
         case reasoning(Reasoning)
-
-        public var id: String {
-            switch self {
-            case .instructions(let entry): entry.id
-            case .prompt(let entry): entry.id
-            case .toolCalls(let entry): entry.id
-            case .toolOutput(let entry): entry.id
-            case .response(let entry): entry.id
-            case .reasoning(let entry): entry.id
-            }
-        }
     }
 
-    public struct Instructions: Sendable, Equatable, Identifiable {
-        public var id: String
+    public struct Instructions: Sendable, Equatable {
         public var segments: [Segment]
         public var toolDefinitions: [ToolDefinition]
 
-        public init(
-            id: String = UUID().uuidString, segments: [Segment],
-            toolDefinitions: [ToolDefinition]
-        ) {
-            self.id = id
+        public init(segments: [Segment], toolDefinitions: [ToolDefinition]) {
             self.segments = segments
             self.toolDefinitions = toolDefinitions
         }
     }
 
-    public struct Prompt: Sendable, Equatable, Identifiable {
-        public var id: String
+    public struct Prompt: Sendable, Equatable {
         public var segments: [Segment]
         public var options: GenerationOptions
         public var responseFormat: ResponseFormat?
         public var contextOptions: ContextOptions
 
         public init(
-            id: String = UUID().uuidString, segments: [Segment],
-            options: GenerationOptions = GenerationOptions(),
+            segments: [Segment], options: GenerationOptions = GenerationOptions(),
             responseFormat: ResponseFormat? = nil,
             contextOptions: ContextOptions = ContextOptions()
         ) {
-            self.id = id
             self.segments = segments
             self.options = options
             self.responseFormat = responseFormat
@@ -66,7 +47,7 @@ public struct Transcript: Sendable, Equatable, RandomAccessCollection {
         }
     }
 
-    public struct Response: Sendable, Equatable, Identifiable {
+    public struct Response: Sendable, Equatable {
         public var id: String
         public var segments: [Segment]
 
@@ -76,31 +57,23 @@ public struct Transcript: Sendable, Equatable, RandomAccessCollection {
         }
     }
 
-    public struct Reasoning: Sendable, Equatable, Identifiable {
-        public var id: String
+    public struct Reasoning: Sendable, Equatable {
         public var segments: [Segment]
 
-        public init(id: String = UUID().uuidString, segments: [Segment]) {
-            self.id = id
-            self.segments = segments
-        }
+        public init(segments: [Segment]) { self.segments = segments }
     }
 
-    public struct ToolCalls: Sendable, Equatable, Identifiable, RandomAccessCollection {
-        public var id: String
+    public struct ToolCalls: Sendable, Equatable, RandomAccessCollection {
         var calls: [ToolCall]
 
-        public init(id: String = UUID().uuidString, _ calls: some Sequence<ToolCall>) {
-            self.id = id
-            self.calls = Array(calls)
-        }
+        public init(_ calls: some Sequence<ToolCall>) { self.calls = Array(calls) }
 
         public var startIndex: Int { calls.startIndex }
         public var endIndex: Int { calls.endIndex }
         public subscript(position: Int) -> ToolCall { calls[position] }
     }
 
-    public struct ToolCall: Sendable, Equatable, Identifiable {
+    public struct ToolCall: Sendable, Equatable {
         public var id: String
         public var toolName: String
         public var arguments: GeneratedContent
@@ -112,7 +85,7 @@ public struct Transcript: Sendable, Equatable, RandomAccessCollection {
         }
     }
 
-    public struct ToolOutput: Sendable, Equatable, Identifiable {
+    public struct ToolOutput: Sendable, Equatable {
         /// The identifier of the tool call that this output answers.
         public var id: String
         public var toolName: String
@@ -127,56 +100,34 @@ public struct Transcript: Sendable, Equatable, RandomAccessCollection {
 }
 
 extension Transcript {
-    public enum Segment: Sendable, Equatable, Identifiable {
+    public enum Segment: Sendable, Equatable {
         case text(TextSegment)
         case structure(StructuredSegment)
         case attachment(AttachmentSegment)
 
-        public var id: String {
-            switch self {
-            case .text(let segment): segment.id
-            case .structure(let segment): segment.id
-            case .attachment(let segment): segment.id
-            }
-        }
+        static func text(_ text: String) -> Segment { .text(TextSegment(content: text)) }
     }
 
-    public struct TextSegment: Sendable, Equatable, Identifiable {
-        public var id: String
+    public struct TextSegment: Sendable, Equatable {
         public var content: String
 
-        public init(id: String = UUID().uuidString, content: String) {
-            self.id = id
-            self.content = content
-        }
+        public init(content: String) { self.content = content }
     }
 
-    public struct StructuredSegment: Sendable, Equatable, Identifiable {
-        public var id: String
+    public struct StructuredSegment: Sendable, Equatable {
         public var schemaName: String
         public var content: GeneratedContent
 
-        public init(
-            id: String = UUID().uuidString, schemaName: String, content: GeneratedContent
-        ) {
-            self.id = id
+        public init(schemaName: String, content: GeneratedContent) {
             self.schemaName = schemaName
             self.content = content
         }
     }
 
-    public struct AttachmentSegment: Sendable, Equatable, Identifiable {
-        public var id: String
+    public struct AttachmentSegment: Sendable, Equatable {
         public var content: Attachment
-        public var label: String?
 
-        public init(
-            id: String = UUID().uuidString, content: Attachment, label: String? = nil
-        ) {
-            self.id = id
-            self.content = content
-            self.label = label
-        }
+        public init(content: Attachment) { self.content = content }
     }
 
     public enum Attachment: Sendable, Equatable {
@@ -185,9 +136,7 @@ extension Transcript {
 
     /// An image. Apple's type can also be created from an image object.
     public struct ImageAttachment: Sendable, Equatable {
-        public let url: URL?
-
-        public init(imageURL: URL) { url = imageURL }
+        public init(imageURL: URL) {}
     }
 
     public struct ToolDefinition: Sendable, Equatable {

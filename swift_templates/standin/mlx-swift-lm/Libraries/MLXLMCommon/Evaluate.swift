@@ -7,7 +7,6 @@ public struct GenerateParameters: Sendable {
     public var maxTokens: Int?
     public var maxKVSize: Int?
     public var kvBits: Int?
-    public var kvGroupSize: Int
     public var kvScheme: String?
 
     /// Makes the caches instead of the model.
@@ -19,19 +18,11 @@ public struct GenerateParameters: Sendable {
     public var minP: Float = 0
     public var repetitionPenalty: Float?
     public var seed: UInt64?
-    public var prefillStepSize: Int
+    public var prefillStepSize = 512
 
-    public init(
-        maxTokens: Int? = nil, maxKVSize: Int? = nil, kvBits: Int? = nil, kvGroupSize: Int = 64,
-        kvScheme: String? = nil, temperature: Float = 0.6, prefillStepSize: Int = 512
-    ) {
+    public init(maxTokens: Int? = nil, temperature: Float = 0.6) {
         self.maxTokens = maxTokens
-        self.maxKVSize = maxKVSize
-        self.kvBits = kvBits
-        self.kvGroupSize = kvGroupSize
-        self.kvScheme = kvScheme
         self.temperature = temperature
-        self.prefillStepSize = prefillStepSize
     }
 }
 

@@ -8,7 +8,6 @@ import MLX
 /// The position of the first new token, for RoPE.
 public enum RoPEOffset {
     case scalar(Int)
-    case batch(MLXArray)
 }
 
 /// Keys and values of the tokens seen so far.
@@ -43,22 +42,10 @@ public protocol KVCache: Evaluatable {
 
     /// Returns an independent copy.
     func copy() -> any KVCache
-
-    func prepare(lengths: [Int]?)
-
-    func prepare(lengths: MLXArray?)
-
-    func finalize()
 }
 
 extension KVCache {
     public var ropeOffset: RoPEOffset { .scalar(offset) }
-
-    public func prepare(lengths: [Int]?) {}
-
-    public func prepare(lengths: MLXArray?) {}
-
-    public func finalize() {}
 }
 
 /// Which of `offset + n` rows each of the `n` last tokens sees.
@@ -67,25 +54,13 @@ extension KVCache {
 ///   - n: new tokens
 ///   - offset: tokens before them
 ///   - windowSize: the number of newest rows that a token sees, including its own
-///   - lengths: int32 `[B]`, the rows in use of each sequence
-/// - Returns: bool `[n, offset + n]`, or `[B, 1, n, offset + n]` with `lengths`
-public func createCausalMask(
-    n: Int,
-    offset: Int,
-    windowSize: Int? = nil,
-    lengths: MLXArray? = nil
-) -> MLXArray {
+/// - Returns: bool `[n, offset + n]`
+public func createCausalMask(n: Int, offset: Int, windowSize: Int? = nil) -> MLXArray {
     let total = offset + n
-    func seen(upTo length: Int) -> [Bool] {
-        (offset ..< total).flatMap { query in
-            (0 ..< total).map { row in
-                row <= query && row < length && query < row + (windowSize ?? total)
-            }
-        }
+    let seen = (offset ..< total).flatMap { query in
+        (0 ..< total).map { row in row <= query && query < row + (windowSize ?? total) }
     }
-    guard let lengths else { return MLXArray(seen(upTo: total), [n, total]) }
-    let perSequence = lengths.asArray(Int32.self)
-    return MLXArray(perSequence.flatMap { seen(upTo: Int($0)) }, [perSequence.count, 1, n, total])
+    return MLXArray(seen, [n, total])
 }
 
 /// Stores new keys and values in the cache, if there is one, and computes attention over all rows.
@@ -172,15 +147,13 @@ public class RotatingKVCache: BaseKVCache {
 
 /// A cache of the arrays of a recurrent layer.
 public class ArraysCache: BaseKVCache {
-    public init(size: Int, leftPadding: [Int]? = nil) {}
+    public init(size: Int) {}
 
     public override func copy() -> any KVCache { ArraysCache(size: state.count).filled(from: self) }
 }
 
 public class MambaCache: ArraysCache {
-    public init(leftPadding: [Int]? = nil) {
-        super.init(size: 2, leftPadding: leftPadding)
-    }
+    public init() { super.init(size: 2) }
 
     public override func copy() -> any KVCache { MambaCache().filled(from: self) }
 }

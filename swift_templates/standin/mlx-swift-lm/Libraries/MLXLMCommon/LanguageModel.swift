@@ -3,8 +3,6 @@
 import MLX
 import MLXNN
 
-public protocol BaseLanguageModel: Module {}
-
 public struct LMInput {
     public let text: Text
 
@@ -27,7 +25,7 @@ public enum PrepareResult {
     case tokens(LMInput.Text)
 }
 
-public protocol LanguageModel: BaseLanguageModel {
+public protocol LanguageModel: Module {
     func prepare(_ input: LMInput, cache: [KVCache], windowSize: Int?) throws -> PrepareResult
 
     /// The logits `[B, L, vocabulary]` of tokens `[B, L]`.

@@ -5,26 +5,12 @@ import Foundation
 import MLXNN
 
 public struct ModelConfiguration: Sendable {
-    public enum Identifier: Sendable {
-        case id(String, revision: String = "main")
-        case directory(URL)
-    }
-
-    public var id: Identifier
-    public var extraEOSTokens: Set<String>
+    public var extraEOSTokens = Set<String>()
     public var stopStrings: Set<String>?
-    public var eosTokenIds: Set<Int>
+    public var eosTokenIds = Set<Int>()
     public var toolCallFormat: ToolCallFormat?
 
-    public init(id: String, extraEOSTokens: Set<String> = [], eosTokenIds: Set<Int> = []) {
-        self.id = .id(id)
-        self.extraEOSTokens = extraEOSTokens
-        self.eosTokenIds = eosTokenIds
-    }
-
-    public init(directory: URL, extraEOSTokens: Set<String> = [], eosTokenIds: Set<Int> = []) {
-        self.id = .directory(directory)
-        self.extraEOSTokens = extraEOSTokens
+    public init(id: String, eosTokenIds: Set<Int> = []) {
         self.eosTokenIds = eosTokenIds
     }
 }
@@ -33,13 +19,7 @@ extension ModelConfiguration {
     public var effectiveStopStrings: Set<String> { stopStrings ?? extraEOSTokens }
 }
 
-public struct UserInput {
-    public let prompt: String
-
-    public init(prompt: String) {
-        self.prompt = prompt
-    }
-}
+public struct UserInput {}
 
 public protocol UserInputProcessor: Sendable {
     func prepare(input: UserInput) async throws -> LMInput

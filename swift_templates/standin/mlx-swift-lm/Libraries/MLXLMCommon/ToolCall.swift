@@ -340,27 +340,9 @@ extension [[String: any Sendable]]? {
     }
 }
 
-public indirect enum ToolParameterType {
-    case string, bool, int, double, data
-    case array(elementType: ToolParameterType)
-    case object(properties: [ToolParameter])
-
-    fileprivate var schema: [String: any Sendable] {
-        switch self {
-        case .string: ["type": "string"]
-        case .bool: ["type": "boolean"]
-        case .int: ["type": "integer"]
-        case .double: ["type": "number"]
-        case .data: ["type": "string", "contentEncoding": "base64"]
-        case .array(let elementType): ["type": "array", "items": elementType.schema]
-        case .object(let properties):
-            [
-                "type": "object", "required": properties.filter(\.isRequired).map(\.name),
-                "properties": Dictionary(
-                    properties.map { ($0.name, $0.schema) }, uniquingKeysWith: { $1 }),
-            ]
-        }
-    }
+public enum ToolParameterType: String {
+    case string
+    case int = "integer"
 }
 
 public struct ToolParameter {
@@ -368,27 +350,20 @@ public struct ToolParameter {
     public let type: ToolParameterType
     public let description: String
     public let isRequired: Bool
-    public let extraProperties: [String: any Sendable]
 
     public var schema: [String: any Sendable] {
-        type.schema.merging(["description": description]) { $1 }.merging(extraProperties) { $1 }
+        ["type": type.rawValue, "description": description]
     }
 
     public static func required(
-        _ name: String, type: ToolParameterType, description: String,
-        extraProperties: [String: any Sendable] = [:]
+        _ name: String, type: ToolParameterType, description: String
     ) -> ToolParameter {
-        ToolParameter(
-            name: name, type: type, description: description, isRequired: true,
-            extraProperties: extraProperties)
+        ToolParameter(name: name, type: type, description: description, isRequired: true)
     }
 
     public static func optional(
-        _ name: String, type: ToolParameterType, description: String,
-        extraProperties: [String: any Sendable] = [:]
+        _ name: String, type: ToolParameterType, description: String
     ) -> ToolParameter {
-        ToolParameter(
-            name: name, type: type, description: description, isRequired: false,
-            extraProperties: extraProperties)
+        ToolParameter(name: name, type: type, description: description, isRequired: false)
     }
 }

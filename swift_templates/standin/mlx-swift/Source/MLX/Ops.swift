@@ -38,26 +38,6 @@ extension MLXArray {
         return MLXArray(result)
     }
 
-    public static func ones(
-        _ shape: some Collection<Int>, dtype: DType, stream: StreamOrDevice = .default
-    ) -> MLXArray {
-        let shape = shape.map { Int32($0) }
-        var result = mlx_array_new()
-        mlx_ones(&result, shape, shape.count, dtype.cmlxDtype, stream.ctx)
-        return MLXArray(result)
-    }
-
-    public static func zeros(
-        _ shape: some Collection<Int>, dtype: DType, stream: StreamOrDevice = .default
-    ) -> MLXArray {
-        let shape = shape.map { Int32($0) }
-        var result = mlx_array_new()
-        mlx_zeros(&result, shape, shape.count, dtype.cmlxDtype, stream.ctx)
-        return MLXArray(result)
-    }
-}
-
-extension MLXArray {
     public static func + (lhs: MLXArray, rhs: MLXArray) -> MLXArray {
         var result = mlx_array_new()
         mlx_add(&result, lhs.ctx, rhs.ctx, StreamOrDevice.default.ctx)

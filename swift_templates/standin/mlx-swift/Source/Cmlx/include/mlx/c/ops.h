@@ -26,13 +26,6 @@ int mlx_contiguous(
 
 int mlx_expand_dims(mlx_array* res, const mlx_array a, int axis, const mlx_stream s);
 
-int mlx_ones(
-    mlx_array* res,
-    const int* shape,
-    size_t shape_num,
-    mlx_dtype dtype,
-    const mlx_stream s);
-
 int mlx_reshape(
     mlx_array* res,
     const mlx_array a,
@@ -52,13 +45,6 @@ int mlx_slice(
     const mlx_stream s);
 
 int mlx_squeeze_axis(mlx_array* res, const mlx_array a, int axis, const mlx_stream s);
-
-int mlx_zeros(
-    mlx_array* res,
-    const int* shape,
-    size_t shape_num,
-    mlx_dtype dtype,
-    const mlx_stream s);
 
 int mlx_fast_scaled_dot_product_attention(
     mlx_array* res,

@@ -39,7 +39,7 @@ extern "C" mlx_array mlx_array_new_data(
 }
 
 extern "C" int mlx_array_free(mlx_array arr) {
-  mlx_array_free_(arr);
+  delete static_cast<mx::array*>(arr.ctx);
   return 0;
 }
 

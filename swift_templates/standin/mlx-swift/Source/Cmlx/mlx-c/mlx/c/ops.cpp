@@ -58,20 +58,6 @@ extern "C" int mlx_expand_dims(
   });
 }
 
-extern "C" int mlx_ones(
-    mlx_array* res,
-    const int* shape,
-    size_t shape_num,
-    mlx_dtype dtype,
-    const mlx_stream s) {
-  return mlx_status_([&] {
-    mlx_array_set_(
-        *res, mx::ones(
-                  mx::Shape(shape, shape + shape_num), mlx_dtype_to_cpp(dtype),
-                  mlx_stream_get_(s)));
-  });
-}
-
 extern "C" int mlx_reshape(
     mlx_array* res,
     const mlx_array a,
@@ -109,20 +95,6 @@ extern "C" int mlx_squeeze_axis(
     mlx_array* res, const mlx_array a, int axis, const mlx_stream s) {
   return mlx_status_([&] {
     mlx_array_set_(*res, mx::squeeze(mlx_array_get_(a), axis, mlx_stream_get_(s)));
-  });
-}
-
-extern "C" int mlx_zeros(
-    mlx_array* res,
-    const int* shape,
-    size_t shape_num,
-    mlx_dtype dtype,
-    const mlx_stream s) {
-  return mlx_status_([&] {
-    mlx_array_set_(
-        *res, mx::zeros(
-                  mx::Shape(shape, shape + shape_num), mlx_dtype_to_cpp(dtype),
-                  mlx_stream_get_(s)));
   });
 }
 

@@ -31,10 +31,6 @@ inline mlx_array& mlx_array_set_(mlx_array& d, mlx::core::array s) {
   return d;
 }
 
-inline void mlx_array_free_(mlx_array d) {
-  delete static_cast<mlx::core::array*>(d.ctx);
-}
-
 inline mlx::core::Stream& mlx_stream_get_(mlx_stream d) {
   if (!d.ctx) {
     throw std::invalid_argument("an argument of type mlx_stream is empty");
