@@ -130,7 +130,9 @@ package enum FreeMemory {
         #if os(iOS) || os(tvOS) || os(visionOS)
             known(os_proc_available_memory())
         #elseif os(Linux)
-            (try? String(contentsOfFile: "/proc/meminfo", encoding: .utf8)).flatMap(available)
+            (try? String(contentsOfFile: "/proc/meminfo", encoding: .utf8)).flatMap {
+                bytes(of: "MemAvailable", in: $0)
+            }
         #else
             Int(ProcessInfo.processInfo.physicalMemory)
         #endif
@@ -140,15 +142,11 @@ package enum FreeMemory {
     /// iPad app, it is zero, which means that there is no limit.
     package static func known(_ bytes: Int) -> Int? { bytes > 0 ? bytes : nil }
 
-    /// Reads MemAvailable from the text of /proc/meminfo, in bytes.
-    static func available(meminfo: String) -> Int? {
-        for line in meminfo.split(separator: "\n") where line.hasPrefix("MemAvailable:") {
-            let words = line.split(separator: " ")
-            guard words.count == 3, words[2] == "kB", let kilobytes = Int(words[1]) else {
-                return nil
-            }
-            return kilobytes * 1024
-        }
-        return nil
+    /// Reads a line such as "MemAvailable: 10 kB" from the text of a file in /proc, in bytes.
+    package static func bytes(of name: String, in text: String) -> Int? {
+        let line = text.split(separator: "\n").first { $0.hasPrefix("\(name):") }
+        let words = line?.split(whereSeparator: \.isWhitespace) ?? []
+        guard words.count == 3, words[2] == "kB" else { return nil }
+        return Int(words[1]).map { $0 * 1024 }
     }
 }

@@ -66,28 +66,29 @@ package actor Conversation: MemoryHolder {
         options: H2OSession.Options = H2OSession.Options(),
         emit: @Sendable (H2OSession.Part) -> Void = { _ in }
     ) async throws -> H2OSession.Response {
-        try Transcript.check(transcript, tools)
-        try options.sampling.check()
-        let options = try options.resolved(for: transcript, tools)
-        let begun = loaded.platform.elapsed()
-        let format = loaded.format(tools: tools, options: options)
-        var chain = try format.chain(of: transcript)
+        try await respond(to: loaded.request(transcript, tools, options), emit: emit)
+    }
+
+    func respond(
+        to request: ConversationRequest, emit: @Sendable (H2OSession.Part) -> Void
+    ) async throws -> H2OSession.Response {
         do {
             try await model.turns.begin()
         } catch is CancellationError {
-            return canceled(begun, emit)
+            return canceled(request, emit)
         }
         defer { model.turns.end() }
         do {
+            let beginning = request.options.beginning
             do {
-                try await place(transcript, chain, format, goesOn: options.beginning != nil)
-                readBeginning(of: options.beginning, at: transcript.count)
+                try await place(request)
+                readBeginning(of: beginning, at: request.transcript.count)
             } catch is CancellationError {
-                return canceled(begun, emit)
+                return canceled(request, emit)
             }
-            let response = try await generate(
-                transcript, chain, format, options, begun: begun, emit)
-            chain.append(response.message(after: options.beginning).withoutThoughts)
+            let response = try await generate(request, emit)
+            var chain = request.chain
+            chain.append(response.message(after: beginning).withoutThoughts)
             state?.chain = chain.head
             hasThoughts = hasThoughts || !response.thoughts.isEmpty
             let isOver = response.toolCalls.isEmpty
@@ -119,10 +120,10 @@ package actor Conversation: MemoryHolder {
 
     /// The response of a reply that was canceled before its first token.
     private func canceled(
-        _ begun: Duration, _ emit: (H2OSession.Part) -> Void
+        _ request: ConversationRequest, _ emit: (H2OSession.Part) -> Void
     ) -> H2OSession.Response {
         var response = H2OSession.Response()
-        response.usage.duration = loaded.platform.elapsed() - begun
+        response.usage.duration = loaded.platform.elapsed() - request.begun
         response.usage.stop = .cancelled
         emit(.usage(response.usage))
         return response
@@ -167,14 +168,11 @@ package actor Conversation: MemoryHolder {
     }
 
     /// Brings the caches and the unread tokens to the end of the transcript.
-    ///
-    /// - Parameter goesOn: whether to continue a reply that was cut off. The template may now render
-    ///   the beginning of the reply differently, for example without its thoughts, so the last
-    ///   message is read again
-    private func place(
-        _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat, goesOn: Bool
-    ) async throws {
-        let target = goesOn ? chain.beforeLast : chain
+    private func place(_ request: ConversationRequest) async throws {
+        let (transcript, chain, format) = (request.transcript, request.chain, request.format)
+        // If the reply continues one that was cut off, the template may now render the beginning of
+        // the reply differently, for example without its thoughts. So the last message is read again.
+        let target = request.options.beginning == nil ? chain : chain.beforeLast
         opening = chain.heads[0]
         // The first reply reports a problem that prewarming found.
         if state == nil || hasMessages { preparedPromptProblem = nil }
@@ -291,9 +289,7 @@ package actor Conversation: MemoryHolder {
         }
         let inFiles = loaded.archiveInFiles && loaded.caches.configuration.recall != nil
         let folder = inFiles ? try ConversationFolder(in: loaded.platform.archives) : nil
-        caches = try SessionCaches.make(
-            loaded.caches, for: loaded.context.model, pinned: opening.pinned,
-            archive: folder?.url)
+        caches = try loaded.makeCaches(pinned: opening.pinned, archive: folder?.url)
         archive = folder
         var state = ConversationState(chain: head)
         state.unread = opening.tokens

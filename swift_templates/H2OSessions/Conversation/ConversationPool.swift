@@ -40,12 +40,8 @@ package actor ConversationPool: MemoryHolder {
         options: H2OSession.Options = H2OSession.Options(),
         emit: @escaping @Sendable (H2OSession.Part) -> Void = { _ in }
     ) async throws -> H2OSession.Response {
-        let options = try options.resolved(for: transcript, tools)
-        let format = model.loaded.format(tools: tools, options: options)
-        let chain = try format.chain(of: transcript)
-        return try await lend(for: chain) {
-            try await $0.respond(to: transcript, tools: tools, options: options, emit: emit)
-        }
+        let request = try model.loaded.request(transcript, tools, options)
+        return try await lend(for: request.chain) { try await $0.respond(to: request, emit: emit) }
     }
 
     /// Reads instructions, tools and messages before the user's next message, unless a conversation

@@ -5,21 +5,15 @@ import MLXLMCommon
 extension Conversation {
     /// Reads the unread tokens and generates until the turn ends. When this returns, nothing that
     /// it queued on the GPU is outstanding.
-    ///
-    /// - Parameters:
-    ///   - transcript: the messages before the reply
-    ///   - begun: the time of the request
     func generate(
-        _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat,
-        _ options: H2OSession.Options, begun: Duration, _ emit: (H2OSession.Part) -> Void
+        _ request: ConversationRequest, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Response {
+        let (format, options) = (request.format, request.options)
         let recalledBefore = recalled
         let unread = state?.unread ?? []
         let end = loaded.context.tokenizer.decode(
             tokenIds: unread.suffix(Self.promptEnd), skipSpecialTokens: false)
-        var reply = Reply(
-            loaded.context, tools: format.tools, options: options, prompt: end,
-            transcript: transcript, begun: begun)
+        var reply = Reply(to: request, loaded.context, prompt: end)
         if options.beginning?.text.isEmpty == false {
             reply.goOn(after: unread.suffix(Self.promptEnd))
         }
@@ -34,22 +28,20 @@ extension Conversation {
         do {
             defer { loaded.platform.background.drain() }
             try await read()
-            if begin > 0 { try await readBeforeThoughts(begin, chain) }
+            if begin > 0 { try await readBeforeThoughts(begin, request.chain) }
             reply.usage.stop = try await write(&reply, options, emit)
         } catch is CancellationError {
             reply.usage.stop = .cancelled
         }
-        noteText(of: transcript.count, reply)
+        noteText(of: request.transcript.count, reply)
         reply.finish().forEach(emit)
         if !reply.response.toolCalls.isEmpty, reply.usage.stop == .endOfTurn {
             reply.usage.stop = .toolCalls
         }
         reply.usage.recalled = recalled?.since(recalledBefore)
-        reply.usage.duration = loaded.platform.elapsed() - begun
+        reply.usage.duration = loaded.platform.elapsed() - request.begun
         emit(.usage(reply.usage))
-        var response = reply.response
-        response.usage = reply.usage
-        return response
+        return reply.response
     }
 
     /// The number of tokens at the end of a prompt among which a thought may begin.

@@ -14,16 +14,12 @@ struct Reply {
     /// White space at the end of a thought. It is dropped, unless more of the thought follows.
     private var thoughtEnd = ""
     private(set) var response = H2OSession.Response()
-    var usage = H2OSession.Usage()
+    /// The time of the request.
     let begun: Duration
 
-    /// - Parameters:
-    ///   - prompt: the text of the tokens at the end of the prompt
-    ///   - transcript: the messages before the reply
-    init(
-        _ context: ModelContext, tools: [H2OToolDefinition], options: H2OSession.Options,
-        prompt: String, transcript: [H2OMessage], begun: Duration
-    ) {
+    /// - Parameter prompt: the text of the tokens at the end of the prompt
+    init(to request: ConversationRequest, _ context: ModelContext, prompt: String) {
+        let (tools, options) = (request.format.tools, request.options)
         if options.schema == nil {
             decoder = ReplyDecoder(
                 context.configuration, tokenizer: context.tokenizer,
@@ -36,9 +32,14 @@ struct Reply {
         requiredCall = options.requiresToolCall ? "" : nil
         let readsMarks = decoder.map { $0.canThink || !tools.isEmpty } ?? false
         detokenizer = ReplyText(tokenizer: context.tokenizer, skipsSpecialTokens: !readsMarks)
-        ids = CallIdentifiers(transcript)
+        ids = CallIdentifiers(request.transcript)
         format = context.configuration.toolCallFormat ?? .json
-        self.begun = begun
+        begun = request.begun
+    }
+
+    var usage: H2OSession.Usage {
+        get { response.usage }
+        set { response.usage = newValue }
     }
 
     /// Continues a text. The text of the next token may depend on the tokens before it.

@@ -58,6 +58,36 @@ enum Transcript {
     }
 }
 
+/// A transcript that a model continues, and how.
+struct ConversationRequest {
+    let transcript: [H2OMessage]
+    /// The options with the schema and the limit of tokens of this reply.
+    let options: H2OSession.Options
+    let format: PromptFormat
+    /// The digests of the transcript.
+    let chain: TranscriptChain
+    /// The time of the request.
+    let begun: Duration
+}
+
+extension LoadedModel {
+    /// Checks and prepares a request.
+    ///
+    /// - Throws: ``H2OSessionError``, or the chat template's own error
+    func request(
+        _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options
+    ) throws -> ConversationRequest {
+        try Transcript.check(transcript, tools)
+        try options.sampling.check()
+        let options = try options.resolved(for: transcript, tools)
+        let begun = platform.elapsed()
+        let format = format(tools: tools, options: options)
+        return ConversationRequest(
+            transcript: transcript, options: options, format: format,
+            chain: try format.chain(of: transcript), begun: begun)
+    }
+}
+
 /// Digests of all beginnings of a transcript, so that two transcripts are compared without
 /// their texts.
 package struct TranscriptChain: Hashable, Sendable {

@@ -38,25 +38,17 @@ public actor H2OModel {
         promptChunk: Int = GenerateParameters().promptChunk
     ) {
         self.init(
-            context: context, caches: caches, archiveInFiles: archiveInFiles,
-            snapshots: snapshots, promptChunk: promptChunk, plan: nil, platform: H2OPlatform())
+            LoadedModel(
+                context: context, caches: caches, archiveInFiles: archiveInFiles,
+                snapshots: snapshots, promptChunk: promptChunk))
     }
 
-    package init(
-        context: sending ModelContext, manifest: ModelManifest? = nil, caches: H2OCaches,
-        archiveInFiles: Bool, snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
-        promptChunk: Int = GenerateParameters().promptChunk, facts: ModelFacts = ModelFacts(),
-        plan: MemoryPlan?, limits: MemoryLimits? = nil, platform: H2OPlatform,
-        prepared: sending Result<PreparedPrompt, PreparedPromptProblem>? = nil
-    ) {
-        loaded = LoadedModel(
-            context: context, manifest: manifest, caches: caches, archiveInFiles: archiveInFiles,
-            snapshots: snapshots, promptChunk: promptChunk, facts: facts, plan: plan,
-            limits: limits, platform: platform, prepared: prepared)
-        pressure = platform.pressure.observe { [holders] in
+    package init(_ loaded: LoadedModel) {
+        self.loaded = loaded
+        pressure = loaded.platform.pressure.observe { [holders] in
             Task { await Self.releaseMemory(holders) }
         }
-        for root in [platform.archives, platform.snapshots] {
+        for root in [loaded.platform.archives, loaded.platform.snapshots] {
             ConversationFolder.deleteStale(in: root)
         }
     }
@@ -168,10 +160,11 @@ extension H2OModel {
             let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
             try BundledAdapter.apply(in: folder, to: context.model)
             return H2OModel(
-                context: context, manifest: manifest, caches: caches,
-                archiveInFiles: archiveInFiles, snapshots: snapshots,
-                facts: ModelFacts(in: folder), plan: plan, limits: limits, platform: platform,
-                prepared: prepared(in: folder, manifest))
+                LoadedModel(
+                    context: context, manifest: manifest, caches: caches,
+                    archiveInFiles: archiveInFiles, snapshots: snapshots,
+                    facts: ModelFacts(in: folder), plan: plan, limits: limits, platform: platform,
+                    prepared: prepared(in: folder, manifest)))
         }
     }
 

@@ -14,11 +14,8 @@ package final class LoadedModel: @unchecked Sendable {
     package let archiveInFiles: Bool
     /// The bytes that a conversation's snapshots may take.
     package let snapshots: H2OSnapshotLimits
-    /// The number of tokens of a prompt to read at once.
-    package let promptChunk: Int
-    /// The number of tokens to read at once on this device. It is less than ``promptChunk`` on a slow
-    /// device, because a step that runs when the app leaves the foreground must end within a few
-    /// seconds.
+    /// The number of tokens of a prompt to read at once. It becomes less on a slow device, because a
+    /// step that runs when the app leaves the foreground must end within a few seconds.
     private(set) var chunk: Int
     package let facts: ModelFacts
     /// Created for the first reply with a schema.
@@ -31,18 +28,19 @@ package final class LoadedModel: @unchecked Sendable {
     /// none.
     let prepared: Result<PreparedPrompt, PreparedPromptProblem>?
 
-    init(
-        context: sending ModelContext, manifest: ModelManifest?, caches: H2OCaches,
-        archiveInFiles: Bool, snapshots: H2OSnapshotLimits, promptChunk: Int, facts: ModelFacts,
-        plan: MemoryPlan?, limits: MemoryLimits?, platform: H2OPlatform,
-        prepared: Result<PreparedPrompt, PreparedPromptProblem>?
+    package init(
+        context: sending ModelContext, manifest: ModelManifest? = nil, caches: H2OCaches,
+        archiveInFiles: Bool = false, snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
+        promptChunk: Int = GenerateParameters().promptChunk, facts: ModelFacts = ModelFacts(),
+        plan: MemoryPlan? = nil, limits: MemoryLimits? = nil,
+        platform: H2OPlatform = H2OPlatform(),
+        prepared: sending Result<PreparedPrompt, PreparedPromptProblem>? = nil
     ) {
         self.context = context
         self.manifest = manifest
         self.snapshots = snapshots
         self.caches = caches
         self.archiveInFiles = archiveInFiles
-        self.promptChunk = max(1, promptChunk)
         chunk = max(1, promptChunk)
         self.facts = facts
         self.plan = plan
@@ -143,20 +141,16 @@ extension LoadedModel {
     }
 }
 
-/// Makes the caches of a conversation.
-enum SessionCaches {
-    /// Makes one empty cache for each cache of the model; they never evict the positions `pinned`.
+extension LoadedModel {
+    /// Makes the empty caches of a conversation, which never evict the positions `pinned`.
     ///
     /// - Parameter archive: the folder of the archive; nil for memory
     /// - Throws: ``H2OSessionError/systemPromptTooLong(tokens:atMost:)``, `H2OCacheError`
-    static func make(
-        _ caches: H2OCaches, for model: any LanguageModel, pinned: Range<Int>,
-        archive: URL? = nil
-    ) throws -> [any KVCache] {
+    func makeCaches(pinned: Range<Int>, archive: URL?) throws -> [any KVCache] {
         do {
             var caches = caches
             caches.configuration = try caches.configuration.pinning(pinned).archiving(in: archive)
-            return try caches.makeCaches(for: model)
+            return try caches.makeCaches(for: context.model)
         } catch H2OCacheError.invalidConfiguration(.nothingToEvict(let maxSize, let held, _), _) {
             throw H2OSessionError.systemPromptTooLong(
                 tokens: pinned.count, atMost: pinned.count - (held - maxSize + 1))

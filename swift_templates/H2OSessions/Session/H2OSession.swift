@@ -274,14 +274,12 @@ private final class ReplyChain: @unchecked Sendable {
         try lock.withLock {
             guard !goesOn else { throw H2OSessionError.busy }
             count += 1
-            let (previous, number) = (last, count)
-            let task = Task.detached {
-                await previous?.value
+            let number = count
+            let task = chained {
                 defer { self.end(number) }
                 return try await generate()
             }
             reply = (number, task)
-            last = Task { _ = await task.result }
             return task
         }
     }
@@ -289,15 +287,20 @@ private final class ReplyChain: @unchecked Sendable {
     func append<Value: Sendable>(
         _ work: @escaping @Sendable () async throws -> Value
     ) -> Task<Value, any Error> {
-        lock.withLock {
-            let previous = last
-            let task = Task {
-                await previous?.value
-                return try await work()
-            }
-            last = Task { _ = await task.result }
-            return task
+        lock.withLock { chained(work) }
+    }
+
+    /// Runs work after all other tasks. Call this with the lock held.
+    private func chained<Value: Sendable>(
+        _ work: @escaping @Sendable () async throws -> Value
+    ) -> Task<Value, any Error> {
+        let previous = last
+        let task = Task.detached {
+            await previous?.value
+            return try await work()
         }
+        last = Task { _ = await task.result }
+        return task
     }
 
     func cancel() { lock.withLock { reply }?.task.cancel() }

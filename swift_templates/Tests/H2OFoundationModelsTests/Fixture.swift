@@ -22,7 +22,7 @@
                 return H2OModel(
                     context: model.context(), caches: H2OCaches(configuration: configuration))
             }
-            for text in texts { say(text) }
+            model.replies = texts
         }
 
         func session(instructions: String? = nil) -> LanguageModelSession {
@@ -34,9 +34,6 @@
             LanguageModelSession(
                 model: H2OLanguageModel(shared), transcript: Transcript(entries: entries))
         }
-
-        /// Adds the text of the model's next reply.
-        func say(_ text: String) { model.replies.append(text + "|") }
     }
 
     /// Counts how often a model was loaded, and lets a number of loads fail.
@@ -71,20 +68,15 @@
     /// Sessions with a model that replies with given texts, and the chat template of Qwen3.
     @available(iOS 27, macOS 27, visionOS 27, *)
     struct ScriptedFixture {
-        let scripted: ScriptedModel
+        let scripted: EchoModel
         let model: H2OLanguageModel
 
         init(thinks: Bool = true, saying replies: String...) throws {
-            scripted = ScriptedModel(.qwen3, thinks: thinks)
-            let tokenizer = TemplateTokenizer(.qwen3)
-            let stop = tokenizer.convertTokenToId(ChatTemplate.qwen3.stop) ?? 0
+            scripted = EchoModel(.qwen3, thinks: thinks)
             let caches = H2OCaches(configuration: try H2OConfiguration(maxSize: 2048))
             scripted.replies = replies
             let shared = SharedConversations { [scripted] in
-                let context = ModelContext(
-                    configuration: ModelConfiguration(id: "scripted", eosTokenIds: [stop]),
-                    model: scripted, processor: NoProcessor(), tokenizer: tokenizer)
-                return H2OModel(context: context, caches: caches).withGrammars(.qwen3)
+                H2OModel(context: scripted.context(), caches: caches).withGrammars(.qwen3)
             }
             model = H2OLanguageModel(
                 shared, options: H2OSession.Options(thinking: thinks ? nil : false),
@@ -92,10 +84,7 @@
         }
 
         /// All tokens that the model has read, as text.
-        var readText: String {
-            TemplateTokenizer(.qwen3).decode(
-                tokenIds: scripted.readTokens, skipSpecialTokens: false)
-        }
+        var readText: String { scripted.readText }
     }
 
     @available(iOS 27, macOS 27, visionOS 27, *)

@@ -22,19 +22,14 @@ final class ChatMemoryTests: XCTestCase {
         return chat
     }
 
-    private func say(_ text: String, _ chat: H2OChat) async {
-        chat.draft = text
-        await chat.send()
-    }
-
     private func shares(_ words: [H2ORememberedWord]) -> [Float] { words.map(\.share) }
 
     func testEachWordSaysHowMuchOfItTheCachesHold() async throws {
         let fixture = try SessionFixture(maxSize: 64)
-        fixture.model.replies = ["one two|", "three|"]
+        fixture.model.replies = ["one two", "three"]
         let chat = await makeChat(fixture)
         chat.maxTokens = 20
-        await say("hello there", chat)
+        await chat.say("hello there")
         XCTAssertNil(chat.words)
         await chat.showWords(true)
         for message in chat.messages {
@@ -45,7 +40,7 @@ final class ChatMemoryTests: XCTestCase {
         XCTAssertEqual(chat.words?[1]?.map(\.text), ["hello ", "there"])
         XCTAssertEqual(chat.words?[2]?.map(\.text), ["one ", "two"])
 
-        await say(String(repeating: "more and more ", count: 10), chat)
+        await chat.say(String(repeating: "more and more ", count: 10))
         // A token is a letter, so the shares of words are the shares of positions.
         let keptPositions = try XCTUnwrap(chat.kept)
         let session = try XCTUnwrap(chat.session)
@@ -61,7 +56,7 @@ final class ChatMemoryTests: XCTestCase {
 
     func testPositionsOfTextsAreThoseOfTheirLettersInEveryTurn() async throws {
         let fixture = try SessionFixture(maxSize: 4096)
-        fixture.model.replies = ["one two|", "three|", "four|"]
+        fixture.model.replies = ["one two", "three", "four"]
         let session = fixture.makeModel().makeSession(
             instructions: "be brief", options: H2OSession.Options(sampling: .greedy))
         for text in ["hello there", " and then? ", "so"] {
@@ -83,9 +78,9 @@ final class ChatMemoryTests: XCTestCase {
         fixture.configuration = try H2OConfiguration(
             maxSize: 64, recentBudget: 8, recall: H2ORecall(rows: 16, ask: 8, archiveBits: 16))
         let chat = await makeChat(fixture)
-        await say(String(repeating: "the red box is here. ", count: 12), chat)
+        await chat.say(String(repeating: "the red box is here. ", count: 12))
         await chat.showWords(true)
-        await say("the red box?", chat)
+        await chat.say("the red box?")
         let words = try XCTUnwrap(chat.words).values.flatMap { $0 }
         XCTAssertTrue(words.contains(where: \.isRecalled))
         XCTAssertTrue(words.allSatisfy { !$0.isRecalled || $0.share > 0 })
@@ -125,7 +120,7 @@ final class ChatMemoryTests: XCTestCase {
             last.active - first.active, last.evicted / 4, "the memory in use stays flat")
         XCTAssertEqual(last.limit, last.active + (1 << 30))
 
-        await say("what is red?", chat)
+        await chat.say("what is red?")
         XCTAssertNil(chat.problem)
         XCTAssertGreaterThan(chat.usage.cachedTokens, book.count)
         XCTAssertLessThan(chat.usage.readTokens, 40, "the text is not read again")
@@ -146,7 +141,7 @@ final class ChatMemoryTests: XCTestCase {
         XCTAssertEqual(chat.messages, [])
         XCTAssertEqual(chat.suggestions, ["hi"])
         XCTAssertNil(chat.problem)
-        await say("hello", chat)
+        await chat.say("hello")
         XCTAssertEqual(chat.messages.count, 2)
     }
 

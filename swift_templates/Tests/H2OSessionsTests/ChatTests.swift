@@ -7,15 +7,9 @@ import XCTest
 
 /// Tests the state of a chat screen.
 @MainActor
-final class ChatTests: XCTestCase {
+final class ChatTests: FolderTestCase {
     private struct NoModel: LocalizedError {
         var errorDescription: String? { "There is no model." }
-    }
-
-    private func folder() throws -> URL {
-        let folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
-        addTeardownBlock { try? FileManager.default.removeItem(at: folder) }
-        return folder
     }
 
     private func makeChat(
@@ -44,11 +38,6 @@ final class ChatTests: XCTestCase {
         return chat
     }
 
-    private func say(_ text: String, _ chat: H2OChat) async {
-        chat.draft = text
-        await chat.send()
-    }
-
     /// Makes a chat in which a long reply has begun.
     private func replyingChat(folder: URL? = nil) async throws -> (H2OChat, Task<Void, Never>) {
         var fixture = try SessionFixture()
@@ -56,7 +45,7 @@ final class ChatTests: XCTestCase {
         let chat = await loadedChat(fixture, folder: folder)
         let (calls, called) = AsyncStream<Void>.makeStream()
         fixture.model.onCall = { called.yield() }
-        let reply = Task { await say("hello", chat) }
+        let reply = Task { await chat.say("hello") }
         for await _ in calls { break }
         return (chat, reply)
     }
@@ -69,7 +58,7 @@ final class ChatTests: XCTestCase {
         await chat.load()
         XCTAssertEqual(chat.state, .ready)
         XCTAssertFalse(chat.canSend)
-        await say(" hello ", chat)
+        await chat.say(" hello ")
         XCTAssertEqual(chat.messages.map(\.isUser), [true, false])
         XCTAssertEqual(chat.messages.first?.text, "hello")
         XCTAssertFalse(try XCTUnwrap(chat.messages.last).text.isEmpty)
@@ -95,7 +84,7 @@ final class ChatTests: XCTestCase {
     func testAnErrorIsApartFromTheReplies() async throws {
         let long = String(repeating: "long ", count: 40)
         let chat = await loadedChat(try SessionFixture(), instructions: long)
-        await say("hello", chat)
+        await chat.say("hello")
         XCTAssertEqual(texts(chat), [])
         XCTAssertFalse(
             try XCTUnwrap(chat.problem).contains("--max-kv"), "the message is for the user")
@@ -105,28 +94,26 @@ final class ChatTests: XCTestCase {
     }
 
     func testAConversationSurvivesTheApp() async throws {
-        let folder = try folder()
         let first = await loadedChat(try SessionFixture(), folder: folder)
-        await say("hello", first)
+        await first.say("hello")
         await first.save()
 
         let next = await loadedChat(try SessionFixture(), folder: folder)
         XCTAssertEqual(next.messages, first.messages)
-        await say("more", next)
+        await next.say("more")
         XCTAssertGreaterThan(next.usage.cachedTokens, 0)
-        await say("more", first)
+        await first.say("more")
         XCTAssertEqual(next.messages, first.messages)
     }
 
     func testItsMessagesOutliveCachesThatCannotBeUsed() async throws {
-        let folder = try folder()
         let first = await loadedChat(try SessionFixture(), folder: folder)
-        await say("hello", first)
+        await first.say("hello")
         await first.save()
 
         let second = await loadedChat(try SessionFixture(maxSize: 48), folder: folder)
         XCTAssertEqual(second.messages, first.messages)
-        await say("more", second)
+        await second.say("more")
         XCTAssertEqual(second.usage.cachedTokens, 0)
         XCTAssertEqual(second.messages.prefix(2), first.messages[...])
     }
@@ -137,14 +124,13 @@ final class ChatTests: XCTestCase {
             name: "clock", description: "Tells the time.", parameters: parameters
         ) { _ in "Noon." }
         let call = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>"
-        let folder = try folder()
         var expected = [String]()
         for launch in 1 ... 2 {
             let fixture = try TemplateFixture(.qwen3, thinks: false)
             fixture.scripted.replies = [call, "It is noon."]
             let chat = H2OChat(tools: [clock], folder: folder) { fixture.model }
             await chat.load()
-            await say("What time is it?", chat)
+            await chat.say("What time is it?")
             expected += ["What time is it?", "It is noon."]
             XCTAssertEqual(texts(chat), expected)
             XCTAssertEqual(
@@ -160,7 +146,7 @@ final class ChatTests: XCTestCase {
         let chat = await loadedChat(fixture)
         XCTAssertTrue(chat.canThink)
         XCTAssertFalse(chat.thinks)
-        await say("Hi", chat)
+        await chat.say("Hi")
         XCTAssertEqual(texts(chat), ["Hi", "Hello."])
         XCTAssertEqual(chat.usage.thoughtTokens, 0)
         XCTAssertEqual(chat.ending, .whole)
@@ -179,7 +165,7 @@ final class ChatTests: XCTestCase {
             }
             return chat.messages.last
         }
-        await say("Hi", chat)
+        await chat.say("Hi")
         let message = await thoughts.value
         XCTAssertTrue("A greeting.".hasPrefix(try XCTUnwrap(message?.thoughts)))
         XCTAssertEqual(chat.messages.last?.text, "Hello.")
@@ -192,7 +178,7 @@ final class ChatTests: XCTestCase {
         fixture.scripted.replies = ["<think>\n\(long)</think>\n\nHello."]
         let chat = await loadedChat(fixture, maxTokens: 40)
         chat.thinks = true
-        await say("Hi", chat)
+        await chat.say("Hi")
         XCTAssertEqual(chat.messages.last?.text, "")
         XCTAssertEqual(chat.ending, .cut)
         XCTAssertTrue(chat.canContinue)
@@ -208,12 +194,10 @@ final class ChatTests: XCTestCase {
     }
 
     func testAReplyThatIsCutGoesOn() async throws {
-        let whole = try SessionFixture()
-        whole.model.replies = ["one two three|"]
         let fixture = try SessionFixture()
-        fixture.model.replies = ["one two three|"]
+        fixture.model.replies = ["one two three"]
         let chat = await loadedChat(fixture)
-        await say("count", chat)
+        await chat.say("count")
         XCTAssertEqual(texts(chat), ["count", "one tw"])
         XCTAssertEqual(chat.ending, .cut)
 
@@ -223,7 +207,7 @@ final class ChatTests: XCTestCase {
         XCTAssertEqual(chat.ending, .whole)
         XCTAssertFalse(chat.canContinue)
         XCTAssertGreaterThan(chat.usage.cachedTokens, 0, "the instructions are not read again")
-        await say("more", chat)
+        await chat.say("more")
         XCTAssertEqual(texts(chat).count, 4)
         XCTAssertGreaterThan(
             chat.usage.cachedTokens, 20, "the caches continue after the partial reply")
@@ -231,9 +215,9 @@ final class ChatTests: XCTestCase {
 
     func testAModelThatSaysNothingIsNoEmptyBubble() async throws {
         let fixture = try SessionFixture()
-        fixture.model.replies = ["|"]
+        fixture.model.replies = [""]
         let chat = await loadedChat(fixture)
-        await say("hello", chat)
+        await chat.say("hello")
         XCTAssertEqual(texts(chat), ["hello"])
         XCTAssertEqual(chat.ending, .empty)
         XCTAssertTrue(chat.canContinue)
@@ -242,10 +226,9 @@ final class ChatTests: XCTestCase {
     }
 
     func testNothingThatWasTypedOrAnsweredIsLostWhereverTheAppEnds() async throws {
-        let folder = try folder()
         let fixture = try SessionFixture()
         let reply = String(repeating: "abcdefgh ", count: 6)
-        fixture.model.replies = [reply + "|"]
+        fixture.model.replies = [reply]
         var long = fixture
         long.maxTokens = 200
         let chat = makeChat(long, folder: folder)
@@ -267,7 +250,7 @@ final class ChatTests: XCTestCase {
                 at: folderCopy, withIntermediateDirectories: true)
             try? data?.write(to: folderCopy.appending(path: "messages.json"))
         }
-        await say("hello", chat)
+        await chat.say("hello")
         XCTAssertEqual(texts(chat).last, reply)
         fixture.model.onCall = nil
 
@@ -289,16 +272,15 @@ final class ChatTests: XCTestCase {
     }
 
     func testTheCachesAreWrittenOnceWhenItIsQuiet() async throws {
-        let folder = try folder()
         let chat = makeChat(try SessionFixture(), folder: folder)
         chat.pace.quiet = .seconds(3600)
         await chat.load()
-        for text in ["one", "two"] { await say(text, chat) }
+        for text in ["one", "two"] { await chat.say(text) }
         let caches = folder.appending(path: "\(chat.conversation)/session")
             .path(percentEncoded: false)
         XCTAssertFalse(FileManager.default.fileExists(atPath: caches))
         chat.pace.quiet = .zero
-        await say("three", chat)
+        await chat.say("three")
         let begun = ContinuousClock.now
         while !FileManager.default.fileExists(atPath: caches + "/conversation.safetensors") {
             guard begun.duration(to: .now) < .seconds(60) else {
@@ -313,7 +295,7 @@ final class ChatTests: XCTestCase {
     func testARegeneratedReplyTakesThePlaceOfTheLastOne() async throws {
         let fixture = try SessionFixture()
         let chat = await loadedChat(fixture)
-        await say("hello", chat)
+        await chat.say("hello")
         let before = texts(chat)
         await chat.regenerate()
         XCTAssertEqual(texts(chat), before)
@@ -326,17 +308,17 @@ final class ChatTests: XCTestCase {
 
     func testAnEditedMessageReplacesWhatFollowedIt() async throws {
         let chat = await loadedChat(try SessionFixture())
-        await say("one", chat)
+        await chat.say("one")
         let firstTurn = chat.messages
-        await say("two", chat)
-        await say("three", chat)
+        await chat.say("two")
+        await chat.say("three")
         let two = try XCTUnwrap(chat.messages.first { $0.text == "two" })
         chat.edit(two.id)
         XCTAssertEqual(chat.draft, "two")
         chat.cancelEditing()
         XCTAssertEqual(chat.draft, "")
         chat.edit(two.id)
-        await say("other", chat)
+        await chat.say("other")
         XCTAssertEqual(chat.messages.count, 4)
         XCTAssertEqual(chat.messages[..<2], firstTurn[...])
         XCTAssertEqual(chat.messages[2].text, "other")
@@ -344,7 +326,6 @@ final class ChatTests: XCTestCase {
     }
 
     func testAConversationThatIsClearedDuringAReplyIsGone() async throws {
-        let folder = try folder()
         let (chat, reply) = try await replyingChat(folder: folder)
         await chat.delete(chat.conversation)
         await reply.value
@@ -355,18 +336,17 @@ final class ChatTests: XCTestCase {
     }
 
     func testAConversationThatIsLeftIsThereToReturnTo() async throws {
-        let folder = try folder()
         let chat = await loadedChat(try SessionFixture(), folder: folder)
-        await say("first thing", chat)
+        await chat.say("first thing")
         let (first, messages) = (chat.conversation, chat.messages)
         await chat.beginConversation()
         XCTAssertEqual(chat.messages, [])
-        await say("second thing", chat)
+        await chat.say("second thing")
         XCTAssertEqual(chat.conversations.map(\.title), ["second thing", "first thing"])
 
         await chat.open(first)
         XCTAssertEqual(chat.messages, messages)
-        await say("more", chat)
+        await chat.say("more")
         XCTAssertGreaterThan(chat.usage.cachedTokens, 20, "the caches of the conversation continue")
         XCTAssertLessThan(chat.usage.readTokens, 20)
 
@@ -379,7 +359,6 @@ final class ChatTests: XCTestCase {
     }
 
     func testALeftReplyIsKeptAsFarAsItCame() async throws {
-        let folder = try folder()
         let (chat, reply) = try await replyingChat(folder: folder)
         let first = chat.conversation
         await chat.beginConversation()
@@ -392,7 +371,6 @@ final class ChatTests: XCTestCase {
     }
 
     func testSettingsSurviveTheApp() async throws {
-        let folder = try folder()
         let chat = makeChat(try SessionFixture(), folder: folder)
         XCTAssertEqual(chat.maxTokens, 6)
         (chat.thinks, chat.maxTokens) = (true, nil)
@@ -401,7 +379,7 @@ final class ChatTests: XCTestCase {
         XCTAssertNil(next.maxTokens)
         next.maxTokens = 3
         await next.load()
-        await say("hello", next)
+        await next.say("hello")
         XCTAssertEqual(next.usage.generatedTokens, 3)
     }
 
@@ -412,7 +390,7 @@ final class ChatTests: XCTestCase {
         ) { fixture.makeModel() }
         await chat.load()
         XCTAssertEqual(chat.suggestions, ["what is it?"])
-        await say("hello", chat)
+        await chat.say("hello")
         XCTAssertEqual(chat.suggestions, [])
         XCTAssertTrue(chat.transcript.hasPrefix("> hello\n\n"), chat.transcript)
     }
@@ -424,5 +402,13 @@ final class ChatTests: XCTestCase {
         XCTAssertEqual(chat.messages.first?.text, "hello")
         XCTAssertEqual(chat.usage.stop, .cancelled)
         XCTAssertEqual(chat.state, .ready)
+    }
+}
+
+extension H2OChat {
+    /// Sends a message, and returns when the reply has ended.
+    func say(_ text: String) async {
+        draft = text
+        await send()
     }
 }

@@ -55,8 +55,8 @@ final class RequiredCallTests: XCTestCase {
         let fixture = try TemplateFixture(.qwen3, thinks: false)
         let written = #"{"name": "add", "arg"#
         fixture.scripted.replies = [written]
-        fixture.scripted.onCall = { given in
-            guard given.suffix(3) == "arg" else { return }
+        fixture.scripted.onCall = { [scripted = fixture.scripted] in
+            guard scripted.readText.hasSuffix("arg") else { return }
             withUnsafeCurrentTask { $0?.cancel() }
         }
         let session = fixture.model.makeSession(tools: [try adder(of: digit)], options: options)

@@ -35,14 +35,26 @@ struct SessionFixture {
         return fixture
     }
 
+    /// A fixture with recall. Its archives are in a folder or in memory, and keep the dtype of keys
+    /// and values, because the model's head dim of 8 is not a multiple of any group size.
+    static func recalling(archives: URL, inFiles: Bool) throws -> SessionFixture {
+        var fixture = try SessionFixture(maxSize: 32)
+        fixture.configuration = try H2OConfiguration(
+            maxSize: 32, recentBudget: 8, recall: H2ORecall(rows: 8, ask: 8, archiveBits: 16))
+        (fixture.archives, fixture.archiveInFiles) = (archives, inFiles)
+        return fixture
+    }
+
     func makeModel() -> H2OModel {
         H2OModel(
-            context: model.context(hasTemplate: hasTemplate), caches: H2OCaches(configuration: configuration),
-            archiveInFiles: archiveInFiles, snapshots: snapshots, promptChunk: promptChunk,
-            facts: ModelFacts(positions: positions, vocabulary: vocabulary), plan: plan,
-            platform: H2OPlatform(
-                memory: MemoryGuard { [free] in free }, background: background, pressure: pressure,
-                archives: archives, elapsed: elapsed))
+            LoadedModel(
+                context: model.context(hasTemplate: hasTemplate),
+                caches: H2OCaches(configuration: configuration), archiveInFiles: archiveInFiles,
+                snapshots: snapshots, promptChunk: promptChunk,
+                facts: ModelFacts(positions: positions, vocabulary: vocabulary), plan: plan,
+                platform: H2OPlatform(
+                    memory: MemoryGuard { [free] in free }, background: background,
+                    pressure: pressure, archives: archives, elapsed: elapsed)))
     }
 
     func makeSession() -> H2OSession {

@@ -6,13 +6,7 @@ import XCTest
 /// Tests recall in a conversation: its figures, and the place of its archive.
 final class SessionRecallTests: FolderTestCase {
     private func fixture(inFiles: Bool = false) throws -> SessionFixture {
-        var fixture = try SessionFixture(maxSize: 32)
-        // The model's head dim is 8, which is not a multiple of any group size.
-        fixture.configuration = try H2OConfiguration(
-            maxSize: 32, recentBudget: 8, recall: H2ORecall(rows: 8, ask: 8, archiveBits: 16))
-        fixture.archives = folder
-        fixture.archiveInFiles = inFiles
-        return fixture
+        try .recalling(archives: folder, inFiles: inFiles)
     }
 
     private var conversations: [String] {

@@ -62,38 +62,31 @@ final class TemplateTests: XCTestCase {
 /// A model that replies with given texts, and a family's chat template.
 struct TemplateFixture {
     let template: ChatTemplate
-    let scripted: ScriptedModel
+    let scripted: EchoModel
     let model: H2OModel
 
     /// - Parameter calls: the format of the model's tool calls; nil for upstream's default format
     init(
         _ template: ChatTemplate, calls: ToolCallFormat? = nil, thinks: Bool = true,
-        maxSize: Int = 2048, plan: MemoryPlan? = nil,
-        snapshots: H2OSnapshotLimits = H2OSnapshotLimits()
+        maxSize: Int = 2048, snapshots: H2OSnapshotLimits = H2OSnapshotLimits()
     ) throws {
         self.template = template
-        scripted = ScriptedModel(template, thinks: thinks)
-        let tokenizer = TemplateTokenizer(template)
-        let stop = tokenizer.convertTokenToId(template.stop) ?? 0
-        var configuration = ModelConfiguration(id: "scripted", eosTokenIds: [stop])
-        configuration.toolCallFormat = calls
-        let context = ModelContext(
-            configuration: configuration, model: scripted, processor: NoProcessor(),
-            tokenizer: tokenizer)
-        let caches = H2OCaches(configuration: try H2OConfiguration(maxSize: maxSize))
+        scripted = EchoModel(template, thinks: thinks)
+        var context = scripted.context()
+        context.configuration.toolCallFormat = calls
         model = H2OModel(
-            context: context, caches: caches, archiveInFiles: false, snapshots: snapshots,
-            plan: plan,
-            platform: H2OPlatform(
-                memory: MemoryGuard { 1 << 30 }, background: BackgroundGuard(),
-                elapsed: { .zero })
+            LoadedModel(
+                context: context,
+                caches: H2OCaches(configuration: try H2OConfiguration(maxSize: maxSize)),
+                snapshots: snapshots,
+                platform: H2OPlatform(
+                    memory: MemoryGuard { 1 << 30 }, background: BackgroundGuard(),
+                    elapsed: { .zero }))
         ).withGrammars(template)
     }
 
     /// All tokens that the model has read, as text.
-    var readText: String {
-        TemplateTokenizer(template).decode(tokenIds: scripted.readTokens, skipSpecialTokens: false)
-    }
+    var readText: String { scripted.readText }
 
     /// The number of tokens of a conversation without its last message, and of the beginning of the
     /// reply.

@@ -3,12 +3,19 @@ import MLX
 import MLXLMCommon
 import MLXNN
 
-/// A model of two layers whose next token depends on all rows in its caches. Everything except the
+/// A model of two layers that writes given replies. Without a reply, the next token depends on all
+/// rows in its caches, or, with a ``ChatTemplate``, the reply is empty. Everything except the
 /// attention is computed here, so the model needs no weights.
 package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
-    package static let vocabulary = LetterTokenizer.letters.count
-    /// The token that ends a turn.
+    /// The token that ends a turn of a model without a ``ChatTemplate``.
     package static let stop = 1
+
+    private let template: ChatTemplate?
+    private let tokenizer: any Tokenizer
+    /// The tokens that begin a reply.
+    private let begin: [Int]
+    /// The vectors of all tokens.
+    private let vectors: [[Float]]
 
     /// The tokens of each call, in order, as long as ``recordsCalls`` is true.
     package private(set) var calls = [[Int]]()
@@ -23,12 +30,27 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     package var onCall: (() -> Void)?
     /// The next tokens that the model returns. After them, its tokens depend on the attention.
     package var script = [Int]()
-    /// The next replies of the model. Each begins after the template's `<a:`.
+    /// The next replies, without the token that ends a turn.
     package var replies = [String]()
     private var reply = [Int]()
+    /// As many of the tokens read last as begin a reply.
+    private var last = [Int]()
 
     /// Bytes of an array of weights that the model does not use.
     package static let weightBytes = 40
+
+    /// - Parameters:
+    ///   - template: the chat template; nil for that of ``LetterTokenizer``
+    ///   - thinks: whether the template lets the model think
+    package init(_ template: ChatTemplate? = nil, thinks: Bool = true) {
+        self.template = template
+        tokenizer = template.map(TemplateTokenizer.init) ?? LetterTokenizer()
+        begin = tokenizer.encode(
+            text: template?.begin(thinks: thinks) ?? "<a:", addSpecialTokens: false)
+        let count = template == nil ? LetterTokenizer.letters.count : TemplateTokenizer.tokens.count
+        vectors = (0 ..< count).map { Self.vector($0, at: 0) }
+        super.init()
+    }
 
     package override func parameters() -> ModuleParameters {
         .unflattened(["scale": MLXArray([Float](repeating: 1, count: Self.weightBytes / 4))])
@@ -39,11 +61,13 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
         called = (cache ?? []).map { WeakCache(cache: $0 as AnyObject) }
         let tokens = inputs.asArray(Int32.self).map { Int($0) }
         if recordsCalls { calls.append(tokens) }
-        if tokens.suffix(3) == LetterTokenizer.begin[...], !replies.isEmpty {
-            reply = LetterTokenizer().encode(text: replies.removeFirst(), addSpecialTokens: false)
+        last = (last + tokens).suffix(begin.count)
+        if last == begin, !replies.isEmpty {
+            let text = replies.removeFirst() + (tokenizer.eosToken ?? "")
+            reply = tokenizer.encode(text: text, addSpecialTokens: false)
         }
         let offset = cache?.first.map { self.offset(of: $0) } ?? 0
-        let rows = tokens.enumerated().map { row($1, at: offset + $0) }
+        let rows = tokens.enumerated().map { Self.vector($1, at: offset + $0) }
         let array = { (factor: Float) in
             MLXArray(rows.flatMap { $0.map { $0 * factor } }, [1, 1, tokens.count, 8])
         }
@@ -63,9 +87,17 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     /// The loaded model, with its own tokenizer and chat template.
     package func context(hasTemplate: Bool = true) -> ModelContext {
         ModelContext(
-            configuration: ModelConfiguration(id: "echo", eosTokenIds: [Self.stop]), model: self,
-            processor: NoProcessor(), tokenizer: LetterTokenizer(hasTemplate: hasTemplate))
+            configuration: ModelConfiguration(id: "echo", eosTokenIds: [stop]), model: self,
+            processor: NoProcessor(),
+            tokenizer: hasTemplate ? tokenizer : LetterTokenizer(hasTemplate: false))
     }
+
+    /// All tokens that the model has read, as text.
+    package var readText: String {
+        tokenizer.decode(tokenIds: calls.flatMap { $0 }, skipSpecialTokens: false)
+    }
+
+    private var stop: Int { tokenizer.eosTokenId ?? 0 }
 
     package func newCache(parameters: GenerateParameters?) -> [any KVCache] {
         (0 ..< 2).map { _ in
@@ -79,22 +111,22 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
         return list[0].state.first.flatMap { $0.asArray(Float.self).first.map { Int($0) } } ?? 0
     }
 
-    private func row(_ token: Int, at position: Int) -> [Float] {
+    private static func vector(_ token: Int, at position: Int) -> [Float] {
         (0 ..< 8).map { Float(sin(Double((token + 1) * ($0 + 1)) + 0.1 * Double(position))) }
     }
 
     private func logits(_ output: [Float], count: Int) -> MLXArray {
         var values = (0 ..< count).flatMap { index in
-            (0 ..< Self.vocabulary).map { token -> Float in
+            vectors.enumerated().map { token, vector -> Float in
                 if token < 2 { return -100 }
-                return zip(output[index * 8 ..< index * 8 + 8], row(token, at: 0))
+                return zip(output[index * 8 ..< index * 8 + 8], vector)
                     .reduce(0) { $0 + $1.0 * $1.1 }
             }
         }
-        if let next = script.popFirst() ?? reply.popFirst() {
-            values[(count - 1) * Self.vocabulary + next] = 1000
+        if let next = script.popFirst() ?? reply.popFirst() ?? (template == nil ? nil : stop) {
+            values[(count - 1) * vectors.count + next] = 1000
         }
-        return MLXArray(values, [1, count, Self.vocabulary])
+        return MLXArray(values, [1, count, vectors.count])
     }
 }
 
@@ -123,9 +155,6 @@ package struct LetterTokenizer: Tokenizer {
         self.letters = letters
         self.onDecode = onDecode
     }
-
-    /// The tokens that begin a reply.
-    package static let begin = LetterTokenizer().encode(text: "<a:", addSpecialTokens: false)
 
     package static let letters = Array("?|<>:abcdefghijklmnopqrstuvwxyz .\n01")
 
@@ -163,10 +192,8 @@ package struct LetterTokenizer: Tokenizer {
     }
 }
 
-package struct NoProcessor: UserInputProcessor {
-    package init() {}
-
-    package func prepare(input: UserInput) async throws -> LMInput {
+private struct NoProcessor: UserInputProcessor {
+    func prepare(input: UserInput) async throws -> LMInput {
         throw CancellationError()
     }
 }

@@ -1,4 +1,5 @@
 import Foundation
+import H2OKit
 
 /// The memory that the system counts for this process.
 package enum Footprint {
@@ -25,13 +26,9 @@ package enum Footprint {
 
     /// Reads VmRSS and VmHWM from the text of /proc/self/status, in bytes.
     package static func known(status: String) -> (now: Int, most: Int)? {
-        func bytes(_ name: String) -> Int? {
-            let line = status.split(separator: "\n").first { $0.hasPrefix("\(name):") }
-            let words = line?.split(whereSeparator: \.isWhitespace) ?? []
-            guard words.count == 3, words[2] == "kB" else { return nil }
-            return Int(words[1]).map { $0 * 1024 }
-        }
-        guard let now = bytes("VmRSS"), let most = bytes("VmHWM") else { return nil }
+        guard let now = FreeMemory.bytes(of: "VmRSS", in: status),
+            let most = FreeMemory.bytes(of: "VmHWM", in: status)
+        else { return nil }
         return (now, most)
     }
 }

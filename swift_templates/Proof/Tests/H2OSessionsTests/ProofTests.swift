@@ -7,17 +7,10 @@ import XCTest
 
 /// The report of a made-up phone, whose clock advances with each reading.
 @MainActor
-final class ProofTests: XCTestCase {
+final class ProofTests: FolderTestCase {
     private let phone = ProofReport.Machine(
         identifier: "iPhone17,1", gpu: "Apple A18 Pro GPU", cores: 6, memoryBytes: 1 << 33,
         system: "iOS", systemVersion: "26.1")
-    private var folder = URL.temporaryDirectory.appending(path: "h2o-proof-\(UUID())")
-
-    override func setUp() async throws {
-        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
-    }
-
-    override func tearDown() async throws { try FileManager.default.removeItem(at: folder) }
 
     func testTheReportHasMemoryBesideThePlanAndSpeed() async throws {
         let proof = proof(lasting: .seconds(600))
@@ -121,13 +114,14 @@ final class ProofTests: XCTestCase {
         let clock = SteppingClock()
         let manifest = Data(#"{"format": 1, "model": "echo", "files": []}"#.utf8)
         return H2OModel(
-            context: echo.context(),
-            manifest: try JSONDecoder().decode(ModelManifest.self, from: manifest),
-            caches: H2OCaches(configuration: try H2OConfiguration(maxSize: 64, recentBudget: 8)),
-            archiveInFiles: false, plan: nil,
-            platform: H2OPlatform(
-                memory: MemoryGuard { LoadedModel.reserve }, background: BackgroundGuard(),
-                elapsed: clock.next))
+            LoadedModel(
+                context: echo.context(),
+                manifest: try JSONDecoder().decode(ModelManifest.self, from: manifest),
+                caches: H2OCaches(
+                    configuration: try H2OConfiguration(maxSize: 64, recentBudget: 8)),
+                platform: H2OPlatform(
+                    memory: MemoryGuard { LoadedModel.reserve }, background: BackgroundGuard(),
+                    elapsed: clock.next)))
     }
 
     private struct Report: Decodable {

@@ -207,12 +207,7 @@ final class SessionEditingTests: XCTestCase {
 /// Tests archives in files that forked conversations share as links.
 final class ForkedArchiveTests: FolderTestCase {
     private func fixture(inFiles: Bool) throws -> SessionFixture {
-        var fixture = try SessionFixture(maxSize: 32)
-        fixture.configuration = try H2OConfiguration(
-            maxSize: 32, recentBudget: 8, recall: H2ORecall(rows: 8, ask: 8, archiveBits: 16))
-        fixture.archives = folder.appending(path: "archives")
-        fixture.archiveInFiles = inFiles
-        return fixture
+        try .recalling(archives: folder.appending(path: "archives"), inFiles: inFiles)
     }
 
     private var conversations: Int {
