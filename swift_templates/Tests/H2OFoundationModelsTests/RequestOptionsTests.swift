@@ -59,18 +59,6 @@
             }
         }
 
-        func testToolsAreOfferedUnlessTheyAreDisallowed() throws {
-            let tool = Transcript.ToolDefinition(
-                name: "weather", description: "tells it", parameters: try schema("object"))
-            func offered(_ mode: GenerationOptions.ToolCallingMode?) -> [String] {
-                request(GenerationOptions(toolCallingMode: mode), tools: [tool])
-                    .callableTools.map(\.name)
-            }
-            XCTAssertEqual(offered(nil), ["weather"])
-            XCTAssertEqual(offered(.allowed), ["weather"])
-            XCTAssertEqual(offered(.disallowed), [])
-        }
-
         func testACallMustBeMadeWhereItIsRequired() throws {
             for (mode, isRequired) in [
                 (nil, false), (GenerationOptions.ToolCallingMode.allowed, false),
@@ -110,11 +98,10 @@
 
         private func request(
             _ options: GenerationOptions = GenerationOptions(),
-            context: ContextOptions = ContextOptions(), tools: [Transcript.ToolDefinition] = [],
-            schema: GenerationSchema? = nil
+            context: ContextOptions = ContextOptions(), schema: GenerationSchema? = nil
         ) -> LanguageModelExecutorGenerationRequest {
             LanguageModelExecutorGenerationRequest(
-                id: UUID(), transcript: Transcript(), enabledTools: tools, schema: schema,
+                id: UUID(), transcript: Transcript(), enabledTools: [], schema: schema,
                 generationOptions: options, contextOptions: context, metadata: [:])
         }
     }

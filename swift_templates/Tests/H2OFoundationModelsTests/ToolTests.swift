@@ -45,12 +45,16 @@
                 ])
         }
 
-        func testToolsThatAreDisallowedAreNotTold() async throws {
-            let fixture = try ScriptedFixture(saying: "I cannot.")
-            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
-            let options = GenerationOptions(toolCallingMode: .disallowed)
-            try await session.respond(to: "Add", options: options)
-            XCTAssertFalse(fixture.readText.contains("Adds two numbers"))
+        func testToolsAreToldUnlessTheyAreDisallowed() async throws {
+            for (mode, isTold) in [(nil, true), (.allowed, true), (.disallowed, false)]
+                as [(GenerationOptions.ToolCallingMode?, Bool)]
+            {
+                let fixture = try ScriptedFixture(saying: "I cannot.")
+                let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+                let options = GenerationOptions(toolCallingMode: mode)
+                try await session.respond(to: "Add", options: options)
+                XCTAssertEqual(fixture.readText.contains("Adds two numbers"), isTold)
+            }
         }
 
         func testACallThatCannotBeReadIsAnError() async throws {

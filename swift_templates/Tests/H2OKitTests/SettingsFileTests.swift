@@ -4,23 +4,15 @@ import XCTest
 
 /// Tests the JSON of budgets and of all settings of a model's caches.
 final class SettingsFileTests: XCTestCase {
-    func testBudgetsAreReadAsPythonWritesThem() throws {
-        let text = #"{"format": 1, "layers": [{"heavy_budget": 300, "recent_budget": 208}, null]}"#
-
-        let budgets = try JSONDecoder().decode(H2OBudgets.self, from: Data(text.utf8))
-
-        XCTAssertEqual(
-            budgets, H2OBudgets(layers: [.init(heavyBudget: 300, recentBudget: 208), nil]))
-        let again = try JSONEncoder().encode(budgets)
-        XCTAssertEqual(try JSONDecoder().decode(H2OBudgets.self, from: again), budgets)
-    }
-
-    func testALayerMayHaveRowsOfItsOwn() throws {
+    func testBudgetsAreReadAndWrittenAsPythonWritesThem() throws {
         let text =
-            #"{"format":1,"layers":[{"heavy_budget":30,"max_size":64,"recent_budget":20}]}"#
-        let budgets = H2OBudgets(layers: [
-            .init(heavyBudget: 30, recentBudget: 20, maxSize: 64)
-        ])
+            #"{"format":1,"layers":[{"heavy_budget":300,"recent_budget":208},null,"#
+            + #"{"heavy_budget":30,"max_size":64,"recent_budget":20}],"recall":[0]}"#
+        let layers: [H2OBudgets.Layer?] = [
+            .init(heavyBudget: 300, recentBudget: 208), nil,
+            .init(heavyBudget: 30, recentBudget: 20, maxSize: 64),
+        ]
+        let budgets = H2OBudgets(layers: layers, recall: [0])
         let encoder = JSONEncoder()
         encoder.outputFormatting = .sortedKeys
 

@@ -124,37 +124,24 @@ final class PreparedPromptTests: ModelFolderTestCase {
         }
     }
 
-    func testAnotherModelsCachesAreNotUsed() async throws {
-        try prepare(digest: String(repeating: "e", count: 64))
-
-        let usage = try await session(makeModel().model).respond(to: "hi").usage
-
-        XCTAssertEqual(usage.preparedPromptProblem, problem(.otherModel))
-        XCTAssertEqual(usage.cachedTokens, 0)
-    }
-
-    func testCachesWithOtherSettingsAreNotUsed() async throws {
-        for (maxSize, recentBudget) in [(48, 8), (64, 9)] {
-            try prepare(maxSize: maxSize, recentBudget: recentBudget)
+    func testCachesOfAnotherModelOrWithOtherSettingsAndDamagedOnesAreNotUsed() async throws {
+        let cases: [(PreparedPromptProblem, () throws -> Void)] = [
+            (.otherModel, { try self.prepare(digest: String(repeating: "e", count: 64)) }),
+            (.otherCaches, { try self.prepare(maxSize: 48) }),
+            (.otherCaches, { try self.prepare(recentBudget: 9) }),
+            (.unreadable(""), { try self.write("no caches", to: PreparedPrompt.fileName) }),
+        ]
+        for (expected, prepare) in cases {
+            try prepare()
 
             let usage = try await session(makeModel().model).respond(to: "hi").usage
 
-            XCTAssertEqual(usage.preparedPromptProblem, problem(.otherCaches))
+            // The reason why a file cannot be read follows after a colon.
+            let text = problem(expected).prefix { $0 != ":" }
+            let found = try XCTUnwrap(usage.preparedPromptProblem)
+            XCTAssertTrue(found.hasPrefix(text), found)
             XCTAssertEqual(usage.cachedTokens, 0)
         }
-    }
-
-    func testADamagedFileIsNotUsed() async throws {
-        try prepare()
-        try write("no caches", to: PreparedPrompt.fileName)
-
-        let usage = try await session(makeModel().model).respond(to: "hi").usage
-
-        let unreadable = problem(.unreadable("")).prefix { $0 != ":" }
-        guard usage.preparedPromptProblem?.hasPrefix(unreadable) == true else {
-            return XCTFail("\(String(describing: usage.preparedPromptProblem))")
-        }
-        XCTAssertEqual(usage.cachedTokens, 0)
     }
 
     /// Writes the model's caches after the system prompt to the model's folder.

@@ -2,10 +2,8 @@ import Foundation
 import H2OKit
 import XCTest
 
-final class DownloadStoreTests: XCTestCase {
-    private let fixture = DownloadFixture()
-
-    override func tearDown() { fixture.delete() }
+final class DownloadStoreTests: FolderTestCase {
+    private var fixture: DownloadFixture { DownloadFixture(root: folder) }
 
     func testAModelIsThereOnlyWhenAllOfItIs() throws {
         let store = try fixture.store(["config.json": "{}", "a/weights": "abcdefghi", "none": ""])
@@ -203,24 +201,24 @@ final class PieceQueueTests: XCTestCase {
 
 /// A model of a few bytes, in pieces of four.
 struct DownloadFixture {
-    let root = FileManager.default.temporaryDirectory.appending(
-        path: UUID().uuidString, directoryHint: .isDirectory)
+    private static let pieceSize = 4
+    let root: URL
 
     /// A store for a model of these files.
     func store(_ files: [String: String]) throws -> DownloadStore {
         try DownloadStore(manifest: manifest(files), root: root)
     }
 
-    func manifest(_ files: [String: String], pieceSize: Int = 4) throws -> Data {
+    func manifest(_ files: [String: String]) throws -> Data {
         let listed = files.sorted { $0.key < $1.key }.map { path, text -> [String: Any] in
             [
                 "path": path, "size": text.utf8.count, "sha256": Self.digest(text),
-                "pieces": Self.pieces(text, pieceSize).map(Self.digest),
+                "pieces": Self.pieces(text).map(Self.digest),
             ]
         }
         return try JSONSerialization.data(
             withJSONObject: [
-                "format": 1, "model": "m", "files": listed, "piece_size": pieceSize,
+                "format": 1, "model": "m", "files": listed, "piece_size": Self.pieceSize,
             ], options: .sortedKeys)
     }
 
@@ -235,11 +233,9 @@ struct DownloadFixture {
         try String(contentsOf: folder.appending(path: path), encoding: .utf8)
     }
 
-    func delete() { try? FileManager.default.removeItem(at: root) }
-
-    private static func pieces(_ text: String, _ size: Int) -> [String] {
-        stride(from: 0, to: text.count, by: size).map {
-            String(text.dropFirst($0).prefix(size))
+    private static func pieces(_ text: String) -> [String] {
+        stride(from: 0, to: text.count, by: pieceSize).map {
+            String(text.dropFirst($0).prefix(pieceSize))
         }
     }
 

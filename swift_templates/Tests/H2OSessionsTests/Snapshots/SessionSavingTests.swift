@@ -23,39 +23,27 @@ final class SessionSavingTests: FolderTestCase {
     }
 
     func testASavedConversationGoesOnAsIfNothingHadHappened() async throws {
-        let original = try await saved(fixture())
+        for hasLists in [false, true] {
+            try FileManager.default.removeItem(at: folder)
+            let (first, second) = (try fixture(), try fixture())
+            for fixture in [first, second] { fixture.model.hasLists = hasLists }
+            let original = try await saved(first)
 
-        let restored = try await H2OSession.restore(
-            from: folder, model: fixture().makeModel(), options: options)
+            let restored = try await H2OSession.restore(
+                from: folder, model: second.makeModel(), options: options)
 
-        let (before, after) = (await original.messages, await restored.messages)
-        XCTAssertEqual(before, after)
-        let (ours, theirs) = (
-            try await restored.respond(to: "four"), try await original.respond(to: "four")
-        )
-        XCTAssertEqual(ours.text, theirs.text)
-        XCTAssertEqual(ours.usage.readTokens, theirs.usage.readTokens)
-        let (kept, expected) = (await restored.keptPositions, await original.keptPositions)
-        XCTAssertEqual(kept, expected)
-    }
-
-    func testAConversationOfAModelWithSeveralCachesPerLayerGoesOn() async throws {
-        let (first, second) = (try fixture(), try fixture())
-        for fixture in [first, second] { fixture.model.hasLists = true }
-        let original = try await saved(first)
-
-        let restored = try await H2OSession.restore(
-            from: folder, model: second.makeModel(), options: options)
-
-        let (ours, theirs) = (
-            try await restored.respond(to: "four"), try await original.respond(to: "four")
-        )
-        XCTAssertEqual(ours.text, theirs.text)
-        XCTAssertEqual(ours.usage.readTokens, theirs.usage.readTokens)
-        XCTAssertGreaterThan(ours.usage.cachedTokens, 0)
-        let (kept, expected) = (await restored.keptPositions, await original.keptPositions)
-        XCTAssertEqual(kept, expected)
-        XCTAssertGreaterThan(kept.count, kept.shares.filter { $0 > 0 }.count)
+            let (before, after) = (await original.messages, await restored.messages)
+            XCTAssertEqual(before, after)
+            let (ours, theirs) = (
+                try await restored.respond(to: "four"), try await original.respond(to: "four")
+            )
+            XCTAssertEqual(ours.text, theirs.text)
+            XCTAssertEqual(ours.usage.readTokens, theirs.usage.readTokens)
+            XCTAssertGreaterThan(ours.usage.cachedTokens, 0)
+            let (kept, expected) = (await restored.keptPositions, await original.keptPositions)
+            XCTAssertEqual(kept, expected)
+            XCTAssertGreaterThan(kept.count, kept.shares.filter { $0 > 0 }.count)
+        }
     }
 
     func testWithOtherToolsItsTokensAreCompared() async throws {
