@@ -90,8 +90,6 @@ public final class H2OChat {
         /// The time from the end of a reply until the caches are written. Without it, large caches
         /// might be written although the next reply changes them at once.
         package var quiet = Duration.seconds(3)
-
-        package init() {}
     }
 
     package var pace = Pace()

@@ -116,27 +116,20 @@ extension H2OBudgets: Codable {
 }
 
 extension H2OBudgets.Layer: Codable {
-    private enum Field: String, CodingKey, CaseIterable {
+    private enum CodingKeys: String, CodingKey, CaseIterable {
         case heavyBudget = "heavy_budget"
         case recentBudget = "recent_budget"
         case maxSize = "max_size"
     }
 
     package init(from decoder: any Decoder) throws {
-        let names = Field.allCases.map(\.rawValue)
+        let names = CodingKeys.allCases.map(\.rawValue)
         try decoder.refuseFields(except: names) {
             H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
         }
-        let fields = try decoder.container(keyedBy: Field.self)
+        let fields = try decoder.container(keyedBy: CodingKeys.self)
         heavyBudget = try fields.decode(Int.self, forKey: .heavyBudget)
         recentBudget = try fields.decode(Int.self, forKey: .recentBudget)
         maxSize = try fields.decodeIfPresent(Int.self, forKey: .maxSize)
-    }
-
-    package func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: Field.self)
-        try fields.encode(heavyBudget, forKey: .heavyBudget)
-        try fields.encode(recentBudget, forKey: .recentBudget)
-        try fields.encodeIfPresent(maxSize, forKey: .maxSize)
     }
 }

@@ -136,7 +136,7 @@ extension KVCache {
 
 extension H2OCaches: Codable {
     /// The names of the fields in files.
-    private enum Field: String, CodingKey, CaseIterable {
+    private enum CodingKeys: String, CodingKey, CaseIterable {
         case configuration = "config"
         case storage = "kv"
         case groupSize = "group_size"
@@ -147,11 +147,11 @@ extension H2OCaches: Codable {
     ///
     /// - Throws: `DecodingError`, ``H2OCacheError``
     public init(from decoder: any Decoder) throws {
-        let names = Field.allCases.map(\.rawValue)
+        let names = CodingKeys.allCases.map(\.rawValue)
         try decoder.refuseFields(except: names) {
             H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
         }
-        let fields = try decoder.container(keyedBy: Field.self)
+        let fields = try decoder.container(keyedBy: CodingKeys.self)
         try self.init(
             configuration: fields.decode(H2OConfiguration.self, forKey: .configuration),
             storage: Self.storage(fields.decodeIfPresent(String.self, forKey: .storage)),
@@ -160,20 +160,12 @@ extension H2OCaches: Codable {
         try H2OStorage.check(groupSize: groupSize)
     }
 
-    public func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: Field.self)
-        try fields.encode(configuration, forKey: .configuration)
-        try fields.encode(storage, forKey: .storage)
-        try fields.encode(groupSize, forKey: .groupSize)
-        try fields.encodeIfPresent(budgets, forKey: .budgets)
-    }
-
     private static func storage(_ name: String?) throws -> H2OStorage {
         guard let name else { return .dense }
         guard let storage = H2OStorage(rawValue: name) else {
             throw H2OCacheError.invalidConfiguration(
                 .unknownChoice(
-                    field: Field.storage.rawValue, value: name,
+                    field: CodingKeys.storage.rawValue, value: name,
                     known: H2OStorage.allCases.map(\.rawValue)))
         }
         return storage

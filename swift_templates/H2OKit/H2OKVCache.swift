@@ -261,12 +261,14 @@ extension KVCache {
 /// Figures of recall and its archive.
 package struct H2ORecallStatistics: Hashable, Codable, Sendable {
     /// Rows that recall brought back, all heads together.
-    package fileprivate(set) var rows: Int
+    package let rows: Int
     /// Seconds spent on choosing and bringing back rows.
-    package fileprivate(set) var seconds: Double
+    package let seconds: Double
     /// Bytes of the archive now, in memory or in files.
-    package fileprivate(set) var archiveBytes: Int
+    package let archiveBytes: Int
+}
 
+extension H2ORecallStatistics {
     /// Adds up the figures of all caches with recall; nil if there is none.
     package init?(_ caches: [H2OKVCache]) {
         let all = caches.compactMap(\.recalled)
@@ -274,12 +276,6 @@ package struct H2ORecallStatistics: Hashable, Codable, Sendable {
         self.init(
             rows: all.map(\.rows).reduce(0, +), seconds: all.map(\.seconds).reduce(0, +),
             archiveBytes: all.map(\.archiveBytes).reduce(0, +))
-    }
-
-    package init(rows: Int = 0, seconds: Double = 0, archiveBytes: Int = 0) {
-        self.rows = rows
-        self.seconds = seconds
-        self.archiveBytes = archiveBytes
     }
 
     /// The rows and seconds since earlier figures, with the bytes of `self`.

@@ -15,10 +15,6 @@ package struct ParityResult: Sendable {
     package internal(set) var positionsEqual = true
     package internal(set) var firstDifference: Difference?
 
-    package init(name: String, dtype: String, layers: Int, steps: Int) {
-        (self.name, self.dtype, self.layers, self.steps) = (name, dtype, layers, steps)
-    }
-
     package struct Difference: Encodable, Sendable {
         package let layer: Int
         package let step: Int
@@ -33,13 +29,9 @@ package struct ParityResult: Sendable {
 
 /// Compares the results of one layer after one step with the trace.
 package struct ParityComparison {
-    private let layer: Int
-    private let step: Int
-    private let tolerance: Float
-
-    package init(layer: Int, step: Int, tolerance: Float) {
-        (self.layer, self.step, self.tolerance) = (layer, step, tolerance)
-    }
+    let layer: Int
+    let step: Int
+    let tolerance: Float
 
     /// Checks that outputs agree within `tolerance`, relative to the largest output if that is
     /// larger than 1.

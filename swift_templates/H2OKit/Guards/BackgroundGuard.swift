@@ -213,14 +213,6 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// The notifications of UIKit that the guard follows.
     package struct Notifications: Sendable {
         let background, foreground, inactive, active: Notification.Name
-
-        package init(
-            background: Notification.Name, foreground: Notification.Name,
-            inactive: Notification.Name, active: Notification.Name
-        ) {
-            (self.background, self.foreground) = (background, foreground)
-            (self.inactive, self.active) = (inactive, active)
-        }
     }
 
     /// Closes and opens the guard on an app's notifications. This runs on the thread that posts

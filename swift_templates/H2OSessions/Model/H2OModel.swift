@@ -43,7 +43,7 @@ public actor H2OModel {
                 snapshots: snapshots, promptChunk: promptChunk))
     }
 
-    package init(_ loaded: LoadedModel) {
+    init(_ loaded: LoadedModel) {
         self.loaded = loaded
         pressure = loaded.platform.pressure.observe { [holders] in
             Task { await Self.releaseMemory(holders) }
@@ -182,33 +182,19 @@ extension H2OModel {
 
 /// The system services that a model uses; tests replace them.
 package struct H2OPlatform: Sendable {
-    package var memory: MemoryGuard
-    package var background: BackgroundGuard
-    package var metal: MetalCheck
-    package var pressure: MemoryPressure
+    package var memory = MemoryGuard.system
+    package var background = BackgroundGuard.system
+    package var metal = MetalCheck.system
+    package var pressure = MemoryPressure.system
     /// The folder that has a subfolder for each conversation's archives.
-    package var archives: URL
+    package var archives = H2OPlatform.ownArchives
     /// The folder that has a subfolder for each conversation's snapshots.
     package var snapshots: URL {
         archives.deletingLastPathComponent()
             .appending(path: "h2o-snapshots", directoryHint: .isDirectory)
     }
     /// Returns the time since a fixed moment.
-    package var elapsed: @Sendable () -> Duration
-
-    package init(
-        memory: MemoryGuard = .system, background: BackgroundGuard = .system,
-        metal: MetalCheck = .system, pressure: MemoryPressure = .system,
-        archives: URL = H2OPlatform.ownArchives,
-        elapsed: @escaping @Sendable () -> Duration = H2OPlatform.sinceStart
-    ) {
-        self.memory = memory
-        self.background = background
-        self.metal = metal
-        self.pressure = pressure
-        self.archives = archives
-        self.elapsed = elapsed
-    }
+    package var elapsed: @Sendable () -> Duration = H2OPlatform.sinceStart
 
     /// The folder for archives in the app's folder for support files.
     package static let ownArchives: URL = {

@@ -28,7 +28,7 @@ package final class LoadedModel: @unchecked Sendable {
     /// none.
     let prepared: Result<PreparedPrompt, PreparedPromptProblem>?
 
-    package init(
+    init(
         context: sending ModelContext, manifest: ModelManifest? = nil, caches: H2OCaches,
         archiveInFiles: Bool = false, snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         promptChunk: Int = GenerateParameters().promptChunk, facts: ModelFacts = ModelFacts(),
@@ -181,15 +181,9 @@ package struct ModelFacts: Sendable {
     package var positions: Int?
     /// The number of tokens in the vocabulary, from `config.json`; nil if it is not there.
     package var vocabulary: Int?
+}
 
-    package init(
-        sampling: H2OSampling = H2OSampling(), positions: Int? = nil, vocabulary: Int? = nil
-    ) {
-        self.sampling = sampling
-        self.positions = positions
-        self.vocabulary = vocabulary
-    }
-
+extension ModelFacts {
     /// - Parameter folder: the model's folder; missing files leave the defaults
     package init(in folder: URL) {
         if let file: GenerationFile = Self.read("generation_config.json", in: folder) {

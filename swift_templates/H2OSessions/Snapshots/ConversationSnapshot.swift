@@ -17,10 +17,6 @@ package struct ConversationState: Codable, Hashable, Sendable {
     /// Positions of messages' texts, by the messages' indices, as far as they are known.
     package var texts = [Int: Range<Int>]()
 
-    package init(chain: TranscriptChain.Head) {
-        self.chain = chain
-    }
-
     /// Why no conversation can be in this state; nil if one can. A state from a file is not
     /// trusted, because anybody can compute the file's digest.
     ///
@@ -56,12 +52,6 @@ package struct ConversationHead: @unchecked Sendable {
     package var caches: [any KVCache]
     /// The folder of the caches' archives; nil for archives in memory.
     package var archive: ConversationFolder?
-
-    package init(state: ConversationState, caches: [any KVCache], archive: ConversationFolder? = nil) {
-        self.state = state
-        self.caches = caches
-        self.archive = archive
-    }
 }
 
 /// An earlier state of a conversation to which it can return, because evicted rows cannot be

@@ -182,17 +182,6 @@ package struct ConversationIdentity: Codable, Hashable, Sendable {
     /// The number of tokens in the vocabulary; nil if the model's files do not contain it.
     package let vocabulary: Int?
 
-    package init(
-        model: String, modelDigest: String, caches: H2OCaches, templateDigest: String,
-        vocabulary: Int? = nil
-    ) {
-        self.model = model
-        self.modelDigest = modelDigest
-        self.caches = caches
-        self.templateDigest = templateDigest
-        self.vocabulary = vocabulary
-    }
-
     /// - Throws: `H2OCacheError` with the name of the part that differs
     func check(_ saved: ConversationIdentity, in file: URL) throws {
         guard saved.modelDigest == modelDigest else {

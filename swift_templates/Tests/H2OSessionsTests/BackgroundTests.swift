@@ -1,7 +1,8 @@
 import Foundation
-import H2OKit
 import H2OSessions
 import XCTest
+
+@testable import H2OKit
 
 final class BackgroundTests: XCTestCase {
     func testNothingIsComputedInTheBackgroundAndTheReplyGoesOnAfterwards() async throws {

@@ -1,10 +1,11 @@
 import Foundation
 import H2OKit
-import H2OSessions
 import H2OTestModels
 import MLX
 import MLXLMCommon
 import XCTest
+
+@testable import H2OSessions
 
 /// The base class of tests that load a model from a folder, which sets the limits of MLX.
 class ModelFolderTestCase: FolderTestCase {

@@ -1,10 +1,11 @@
 import Foundation
 import H2OKit
-import H2OSessions
 import H2OTestModels
 import MLX
 import MLXLMCommon
 import XCTest
+
+@testable import H2OSessions
 
 /// Tests conversations that begin with the caches of a system prompt in the model's folder.
 final class PreparedPromptTests: ModelFolderTestCase {

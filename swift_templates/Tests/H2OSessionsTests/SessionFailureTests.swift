@@ -13,7 +13,7 @@ final class SessionFailureTests: XCTestCase {
         model.onCall = {
             guard model.calls.count == first else { return }
             model.onCall = nil
-            eval([concatenated([MLXArray([Int32(1)], [1, 1]), MLXArray([Int32(1)], [1])])])
+            eval([MLXArray([Float(1), 2]) + MLXArray([Float(1), 2, 3])])
         }
     }
 

@@ -1,10 +1,11 @@
 import Foundation
 import H2OKit
-import H2OSessions
 import H2OTestModels
 import MLX
 import MLXLMCommon
 import XCTest
+
+@testable import H2OSessions
 
 /// A session with an ``EchoModel``, and the model, so that a test can inspect it.
 struct SessionFixture {

@@ -1,9 +1,10 @@
 import Foundation
 import H2OKit
-import H2OSessions
 import H2OTestModels
 import MLXLMCommon
 import XCTest
+
+@testable import H2OSessions
 
 /// Tests that the caches of a conversation read the same tokens as if the chat template rendered
 /// the whole conversation, although each turn renders only new messages. Uses templates of several

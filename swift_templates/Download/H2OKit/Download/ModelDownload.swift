@@ -275,10 +275,6 @@ public struct ModelDownloadProgress: Hashable, Sendable {
     /// Bytes per second over the last seconds; nil at first.
     public var bytesPerSecond: Double?
 
-    package init(received: Int, total: Int) {
-        (self.received, self.total) = (received, total)
-    }
-
     /// The remaining time at this rate.
     public var remaining: Duration? {
         guard let bytesPerSecond, bytesPerSecond > 0 else { return nil }
@@ -290,8 +286,6 @@ public struct ModelDownloadProgress: Hashable, Sendable {
 package struct TransferRate {
     private static let window = Duration.seconds(5)
     private var samples = [(time: ContinuousClock.Instant, bytes: Int)]()
-
-    package init() {}
 
     /// - Returns: bytes per second; nil at the first call
     package mutating func add(total bytes: Int, at time: ContinuousClock.Instant) -> Double? {

@@ -232,11 +232,6 @@ package struct ModelPiece: Hashable, Sendable {
     /// 64 lowercase hexadecimal digits.
     package let sha256: String
 
-    package init(path: String, offset: Int, count: Int, fileSize: Int, sha256: String) {
-        (self.path, self.offset, self.count) = (path, offset, count)
-        (self.fileSize, self.sha256) = (fileSize, sha256)
-    }
-
     package var isWholeFile: Bool { count == fileSize }
 
     /// Identifies the piece among the pieces of its model.

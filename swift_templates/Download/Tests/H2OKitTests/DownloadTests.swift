@@ -1,6 +1,7 @@
 import Foundation
-import H2OKit
 import XCTest
+
+@testable import H2OKit
 
 final class DownloadStoreTests: FolderTestCase {
     private var fixture: DownloadFixture { DownloadFixture(root: folder) }

@@ -82,15 +82,6 @@ package struct ProofReport: Encodable, Sendable {
         let system: String
         let systemVersion: String
 
-        package init(
-            identifier: String, gpu: String, cores: Int, memoryBytes: Int, system: String,
-            systemVersion: String
-        ) {
-            (self.identifier, self.gpu, self.cores) = (identifier, gpu, cores)
-            (self.memoryBytes, self.system) = (memoryBytes, system)
-            self.systemVersion = systemVersion
-        }
-
         /// The machine on which this runs.
         static var current: Machine {
             let process = ProcessInfo.processInfo

@@ -1,9 +1,10 @@
 import Foundation
 import H2OKit
-import H2OSessions
 import H2OTestModels
 import MLXLMCommon
 import XCTest
+
+@testable import H2OSessions
 
 /// The report of a made-up phone, whose clock advances with each reading.
 @MainActor

@@ -1,9 +1,10 @@
 import Foundation
 import H2OKit
-import H2OSessions
 import MLX
 import MLXLMCommon
 import XCTest
+
+@testable import H2OSessions
 
 final class SnapshotFileTests: FolderTestCase {
     private var file: URL { folder.appending(path: "chat.safetensors") }

@@ -163,7 +163,7 @@ extension ConversationIdentity {
         ConversationIdentity(
             model: model, modelDigest: "digest of \(model)",
             caches: H2OCaches(configuration: try H2OConfiguration(maxSize: maxSize)),
-            templateDigest: template)
+            templateDigest: template, vocabulary: nil)
     }
 }
 

@@ -2,23 +2,12 @@
 
 import Cmlx
 
-/// Concatenates arrays along an axis.
-public func concatenated(
-    _ arrays: [MLXArray], axis: Int = 0, stream: StreamOrDevice = .default
-) -> MLXArray {
-    let list = new_mlx_vector_array(arrays)
-    defer { mlx_vector_array_free(list) }
-    var result = mlx_array_new()
-    mlx_concatenate_axis(&result, list, Int32(axis), stream.ctx)
-    return MLXArray(result)
-}
-
 extension MLXArray {
     /// The array with an additional axis of size 1.
-    public func expandedDimensions(axis: Int, stream: StreamOrDevice = .default) -> MLXArray {
-        var result = mlx_array_new()
-        mlx_expand_dims(&result, ctx, Int32(axis), stream.ctx)
-        return MLXArray(result)
+    public func expandedDimensions(axis: Int) -> MLXArray {
+        var sizes = shape
+        sizes.insert(1, at: axis)
+        return reshaped(sizes)
     }
 
     /// The same elements in another shape. A size of -1 is computed from the other sizes.
@@ -32,10 +21,10 @@ extension MLXArray {
     }
 
     /// The array without an axis of size 1.
-    public func squeezed(axis: Int, stream: StreamOrDevice = .default) -> MLXArray {
-        var result = mlx_array_new()
-        mlx_squeeze_axis(&result, ctx, Int32(axis), stream.ctx)
-        return MLXArray(result)
+    public func squeezed(axis: Int) -> MLXArray {
+        var sizes = shape
+        sizes.remove(at: axis)
+        return reshaped(sizes)
     }
 
     public static func + (lhs: MLXArray, rhs: MLXArray) -> MLXArray {

@@ -18,13 +18,8 @@ int mlx_add(mlx_array* res, const mlx_array a, const mlx_array b, const mlx_stre
 
 int mlx_astype(mlx_array* res, const mlx_array a, mlx_dtype dtype, const mlx_stream s);
 
-int mlx_concatenate_axis(
-    mlx_array* res, const mlx_vector_array arrays, int axis, const mlx_stream s);
-
 int mlx_contiguous(
     mlx_array* res, const mlx_array a, bool allow_col_major, const mlx_stream s);
-
-int mlx_expand_dims(mlx_array* res, const mlx_array a, int axis, const mlx_stream s);
 
 int mlx_reshape(
     mlx_array* res,
@@ -43,8 +38,6 @@ int mlx_slice(
     const int* strides,
     size_t strides_num,
     const mlx_stream s);
-
-int mlx_squeeze_axis(mlx_array* res, const mlx_array a, int axis, const mlx_stream s);
 
 int mlx_fast_scaled_dot_product_attention(
     mlx_array* res,

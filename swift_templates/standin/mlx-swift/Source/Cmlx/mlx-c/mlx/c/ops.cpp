@@ -35,26 +35,11 @@ extern "C" int mlx_astype(
   });
 }
 
-extern "C" int mlx_concatenate_axis(
-    mlx_array* res, const mlx_vector_array arrays, int axis, const mlx_stream s) {
-  return mlx_status_([&] {
-    mlx_array_set_(
-        *res, mx::concatenate(mlx_vector_array_get_(arrays), axis, mlx_stream_get_(s)));
-  });
-}
-
 extern "C" int mlx_contiguous(
     mlx_array* res, const mlx_array a, bool allow_col_major, const mlx_stream s) {
   return mlx_status_([&] {
     mlx_array_set_(
         *res, mx::contiguous(mlx_array_get_(a), allow_col_major, mlx_stream_get_(s)));
-  });
-}
-
-extern "C" int mlx_expand_dims(
-    mlx_array* res, const mlx_array a, int axis, const mlx_stream s) {
-  return mlx_status_([&] {
-    mlx_array_set_(*res, mx::expand_dims(mlx_array_get_(a), axis, mlx_stream_get_(s)));
   });
 }
 
@@ -88,13 +73,6 @@ extern "C" int mlx_slice(
                   mlx_array_get_(a), mx::Shape(start, start + start_num),
                   mx::Shape(stop, stop + stop_num),
                   mx::Shape(strides, strides + strides_num), mlx_stream_get_(s)));
-  });
-}
-
-extern "C" int mlx_squeeze_axis(
-    mlx_array* res, const mlx_array a, int axis, const mlx_stream s) {
-  return mlx_status_([&] {
-    mlx_array_set_(*res, mx::squeeze(mlx_array_get_(a), axis, mlx_stream_get_(s)));
   });
 }
 
