@@ -79,14 +79,4 @@
             }
         }
     }
-
-    extension H2OToolCall {
-        fileprivate var argumentsJSON: String {
-            let encoder = JSONEncoder()
-            encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-            // Encoding a JSON value never fails.
-            return (try? encoder.encode(arguments)).map { String(decoding: $0, as: UTF8.self) }
-                ?? "{}"
-        }
-    }
 #endif

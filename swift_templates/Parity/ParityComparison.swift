@@ -1,16 +1,16 @@
 import MLX
 
 /// The result of replaying a case of a trace.
-package struct ParityResult: Sendable {
+package struct ParityResult: Encodable, Sendable {
     package let name: String
     package let dtype: String
     package let layers: Int
     package let steps: Int
     package internal(set) var comparisons = 0
     /// The largest difference of an output, relative to the largest output of the step if that is
-    /// above 1.
+    /// above 1. Finite, because JSON cannot contain infinity.
     package internal(set) var largestOutputDifference: Float = 0
-    /// The largest difference of a score, relative to the score if that is above 1.
+    /// The largest difference of a score, relative to the score if that is above 1. Finite too.
     package internal(set) var largestScoreDifference: Float = 0
     package internal(set) var positionsEqual = true
     package internal(set) var firstDifference: Difference?
@@ -40,7 +40,7 @@ package struct ParityComparison {
         let scale = traced.reduce(1) { max($0, abs($1)) }
         let difference =
             largestDifference(ours.asType(.float32).asArray(Float.self), traced) / scale
-        result.largestOutputDifference = max(result.largestOutputDifference, difference)
+        result.largestOutputDifference = max(result.largestOutputDifference, difference.finite)
         note(
             .output, in: &result,
             difference <= tolerance
@@ -89,7 +89,7 @@ package struct ParityComparison {
             for (position, score) in ours.sorted(by: { $0.key < $1.key }) {
                 guard let expected = traced[position] else { continue }
                 let scaled = largestDifference([score], [expected]) / max(1, abs(expected))
-                result.largestScoreDifference = max(result.largestScoreDifference, scaled)
+                result.largestScoreDifference = max(result.largestScoreDifference, scaled.finite)
                 if text == nil, !(scaled <= allowed) {
                     text =
                         "head \(head) has the score \(score) at position \(position); "
@@ -140,6 +140,11 @@ package struct ParityComparison {
         }
         return "keeps \(surplus) instead of the trace's \(lacking.sorted())"
     }
+}
+
+extension Float {
+    /// The largest finite number for infinity, otherwise the number itself.
+    fileprivate var finite: Float { min(self, .greatestFiniteMagnitude) }
 }
 
 /// The largest |a - b|; infinite if a value is not a number or the counts differ.

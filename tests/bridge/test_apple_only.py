@@ -132,7 +132,7 @@ def test_the_guard_of_the_background_type_checks(tmp_path):
 
 def test_the_footprint_and_the_warning_of_memory_type_check(tmp_path):
     texts = {
-        "#if canImport(Darwin)": swift("Proof/H2OSessions/Proof/Footprint.swift"),
+        "#if canImport(Darwin)": swift("Proof/H2OSessions/Proof/Footprint.swift", "H2OKit"),
         "#if canImport(UIKit)": swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit"),
     }
     for condition, text in texts.items():

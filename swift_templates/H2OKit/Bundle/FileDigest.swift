@@ -6,7 +6,7 @@ import Foundation
     import MLX
 #endif
 
-/// Computes the sha256 of files.
+/// Computes the sha256 of files and of bytes.
 package enum FileDigest {
     /// Bytes to read at a time.
     private static let chunk = 1 << 20
@@ -27,18 +27,25 @@ package enum FileDigest {
         }
         return hash.hexadecimal
     }
+
+    /// Returns the sha256 of bytes as 64 lowercase hexadecimal digits.
+    package static func sha256(of data: Data) -> String {
+        var hash = SHA256Hash()
+        hash.update(data: data)
+        return hash.hexadecimal
+    }
 }
 
 /// Computes a sha256 of bytes that arrive in parts.
 #if canImport(CryptoKit)
-    package typealias SHA256Hash = SHA256
+    private typealias SHA256Hash = SHA256
 #else
-    package typealias SHA256Hash = PortableSHA256
+    private typealias SHA256Hash = PortableSHA256
 #endif
 
 extension SHA256Hash {
     /// The sha256 of all bytes added so far, as 64 lowercase hexadecimal digits.
-    package var hexadecimal: String {
+    fileprivate var hexadecimal: String {
         finalize().map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
 }

@@ -131,10 +131,7 @@ package struct TranscriptChain: Hashable, Sendable {
     }
 
     private static func digest(_ before: String, _ next: some Encodable) -> String {
-        var hash = SHA256Hash()
-        hash.update(data: Data(before.utf8))
-        hash.update(data: Data(json(next).utf8))
-        return hash.hexadecimal
+        FileDigest.sha256(of: Data((before + json(next)).utf8))
     }
 }
 
@@ -161,11 +158,8 @@ package struct TokenLedger: Codable, Hashable, Sendable {
             rest.append(token)
             count += 1
             guard rest.count == Self.block else { continue }
-            var hash = SHA256Hash()
-            hash.update(data: Data(digest.utf8))
             let bytes = rest.flatMap { token in (0 ..< 4).map { UInt8(token >> (8 * $0) & 255) } }
-            hash.update(data: Data(bytes))
-            (digest, rest) = (hash.hexadecimal, [])
+            (digest, rest) = (FileDigest.sha256(of: Data(digest.utf8 + bytes)), [])
         }
     }
 

@@ -1,4 +1,5 @@
 import Foundation
+import H2OKit
 import MLXLMCommon
 
 /// One message of a conversation.
@@ -68,6 +69,9 @@ public struct H2OToolCall: Hashable, Codable, Sendable {
         self.name = name
         self.arguments = arguments
     }
+
+    /// The arguments as JSON.
+    package var argumentsJSON: String { json(arguments) }
 }
 
 /// The description of a tool that the model reads.

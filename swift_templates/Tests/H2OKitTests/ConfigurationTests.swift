@@ -5,9 +5,7 @@ import XCTest
 final class ConfigurationTests: XCTestCase {
     func testItIsWrittenWithPythonsNames() throws {
         let configuration = try H2OConfiguration(maxSize: 64, pinned: [10 ..< 12])
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = .sortedKeys
-        let text = String(decoding: try encoder.encode(configuration), as: UTF8.self)
+        let text = json(configuration)
 
         for field in [
             #""decay":0.999"#, #""heavy_budget":32"#, #""max_size":64"#, #""novelty":2"#,

@@ -13,12 +13,10 @@ final class SettingsFileTests: XCTestCase {
             .init(heavyBudget: 30, recentBudget: 20, maxSize: 64),
         ]
         let budgets = H2OBudgets(layers: layers, recall: [0])
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = .sortedKeys
 
         XCTAssertEqual(
             try JSONDecoder().decode(H2OBudgets.self, from: Data(text.utf8)), budgets)
-        XCTAssertEqual(String(decoding: try encoder.encode(budgets), as: UTF8.self), text)
+        XCTAssertEqual(json(budgets), text)
     }
 
     func testOtherBudgetsAreRefused() {

@@ -184,13 +184,6 @@ final class BackgroundTests: XCTestCase {
         XCTAssertFalse(asked.entries.contains("\(ObjectIdentifier(Thread.current))"))
     }
 
-    func testAnOpenGuardLeavesAStepWhereItIs() async throws {
-        let worker = CountingActor(BackgroundGuard {})
-        try await worker.work(steps: 100)
-        // The call is one job. A guard that left its caller's executor would add one job per step.
-        XCTAssertEqual(worker.jobs, 1)
-    }
-
     func testAModelsThreadHasMoreThanTheStackOfAppsThreads() async throws {
         let size = try await SessionFixture().makeModel().stackSize
         XCTAssertEqual(size, ThreadExecutor.stackSize)
@@ -200,42 +193,4 @@ final class BackgroundTests: XCTestCase {
 
 extension H2OModel {
     fileprivate var stackSize: Int { Thread.current.stackSize }
-}
-
-/// Runs steps, and counts the jobs of its executor.
-private actor CountingActor {
-    private final class Executor: SerialExecutor, @unchecked Sendable {
-        private let queue = DispatchQueue(label: "counting")
-        private let lock = NSLock()
-        private var count = 0
-
-        var jobs: Int { lock.withLock { count } }
-
-        func enqueue(_ job: consuming ExecutorJob) {
-            let job = UnownedJob(job)
-            lock.withLock { count += 1 }
-            queue.async { job.runSynchronously(on: self.asUnownedSerialExecutor()) }
-        }
-
-        func asUnownedSerialExecutor() -> UnownedSerialExecutor {
-            UnownedSerialExecutor(ordinary: self)
-        }
-    }
-
-    private let background: BackgroundGuard
-    private nonisolated let executor = Executor()
-
-    nonisolated var unownedExecutor: UnownedSerialExecutor {
-        executor.asUnownedSerialExecutor()
-    }
-
-    nonisolated var jobs: Int { executor.jobs }
-
-    init(_ background: BackgroundGuard) {
-        self.background = background
-    }
-
-    func work(steps: Int) async throws {
-        for _ in 0 ..< steps { try await background.withGPU {} }
-    }
 }

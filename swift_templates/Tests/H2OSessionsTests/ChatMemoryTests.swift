@@ -62,9 +62,7 @@ final class ChatMemoryTests: XCTestCase {
         for text in ["hello there", " and then? ", "so"] {
             _ = try await session.respond(to: text)
         }
-        let read = LetterTokenizer().decode(
-            tokenIds: fixture.model.calls.flatMap { $0 }, skipSpecialTokens: false)
-        let letters = Array(read)
+        let letters = Array(fixture.model.readText)
         let texts = await session.conversation.texts
         for (index, message) in await session.messages.enumerated().dropFirst() {
             let positions = try XCTUnwrap(texts[index], "\(index)")

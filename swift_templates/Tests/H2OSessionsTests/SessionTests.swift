@@ -106,7 +106,7 @@ final class SessionTurnsTests: XCTestCase {
 
         _ = try await session.respond(to: "two")
 
-        XCTAssertEqual(text(fixture.model.calls[calls]), "\n<u:two|\n<a:")
+        XCTAssertEqual(fixture.model.readTexts[calls], "\n<u:two|\n<a:")
     }
 
     func testATurnThatWasCutIsEndedBeforeTheNext() async throws {
@@ -117,7 +117,7 @@ final class SessionTurnsTests: XCTestCase {
 
         _ = try await session.respond(to: "two")
 
-        XCTAssertEqual(text(fixture.model.calls[calls]), "|\n<u:two|\n<a:")
+        XCTAssertEqual(fixture.model.readTexts[calls], "|\n<u:two|\n<a:")
     }
 
     func testTheCachesSeeEachTokenOnceAndInOrder() async throws {
@@ -130,7 +130,7 @@ final class SessionTurnsTests: XCTestCase {
 
         let tokensSeen = await session.tokensSeen
         XCTAssertEqual(fixture.model.calls.map(\.count).reduce(0, +), tokensSeen)
-        let systems = text(fixture.model.calls.flatMap { $0 }).components(separatedBy: "<s:")
+        let systems = fixture.model.readText.components(separatedBy: "<s:")
         XCTAssertEqual(systems.count, 2, "the system prompt is read once")
     }
 
@@ -145,9 +145,9 @@ final class SessionTurnsTests: XCTestCase {
         _ = try await session.respond(to: "two")
 
         XCTAssertEqual(
-            text(fixture.model.calls[0]), "be brief.\n", "only the instructions are read")
-        XCTAssertEqual(text(fixture.model.calls[1]), "one")
-        XCTAssertEqual(text(fixture.model.calls[calls]), "\ntwo")
+            fixture.model.readTexts[0], "be brief.\n", "only the instructions are read")
+        XCTAssertEqual(fixture.model.readTexts[1], "one")
+        XCTAssertEqual(fixture.model.readTexts[calls], "\ntwo")
     }
 
     func testAResetSessionRepliesAsANewOne() async throws {
@@ -160,10 +160,6 @@ final class SessionTurnsTests: XCTestCase {
         await session.reset()
 
         assertEqual(try await session.respond(to: "one").text, first)
-    }
-
-    private func text(_ tokens: [Int]) -> String {
-        LetterTokenizer().decode(tokenIds: tokens, skipSpecialTokens: false)
     }
 }
 
@@ -283,8 +279,7 @@ final class SessionCancellationTests: XCTestCase {
 
         _ = try await session.respond(to: "two")
 
-        let text = LetterTokenizer().decode(
-            tokenIds: model.calls.flatMap { $0 }, skipSpecialTokens: false)
+        let text = model.readText
         XCTAssertTrue(text.hasPrefix("<u:abcdefgh|\n<a:|\n<u:two|\n<a:"), text)
     }
 

@@ -92,10 +92,13 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
             tokenizer: hasTemplate ? tokenizer : LetterTokenizer(hasTemplate: false))
     }
 
-    /// All tokens that the model has read, as text.
-    package var readText: String {
-        tokenizer.decode(tokenIds: calls.flatMap { $0 }, skipSpecialTokens: false)
+    /// The tokens of each call, as text.
+    package var readTexts: [String] {
+        calls.map { tokenizer.decode(tokenIds: $0, skipSpecialTokens: false) }
     }
+
+    /// All tokens that the model has read, as text.
+    package var readText: String { readTexts.joined() }
 
     private var stop: Int { tokenizer.eosTokenId ?? 0 }
 

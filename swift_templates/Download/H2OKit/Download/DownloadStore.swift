@@ -22,7 +22,7 @@ package struct DownloadStore: Sendable {
         self.root = root
         manifest = try ModelManifest.decode(manifestData)
         pieces = try manifest.pieces()
-        version = Self.digest(of: manifestData)
+        version = FileDigest.sha256(of: manifestData)
     }
 
     /// The model's folder; nil until the model is complete.
@@ -74,7 +74,7 @@ package struct DownloadStore: Sendable {
     /// - Throws: an error of the file system
     package func put(_ piece: ModelPiece, from file: URL) throws -> Bool {
         let data = try Data(contentsOf: file)
-        guard data.count == piece.count, Self.digest(of: data) == piece.sha256 else {
+        guard data.count == piece.count, FileDigest.sha256(of: data) == piece.sha256 else {
             return false
         }
         let target = part.appending(path: piece.path)
@@ -114,12 +114,6 @@ package struct DownloadStore: Sendable {
         guard (try? file.seek(toOffset: UInt64(piece.offset))) != nil,
             let data = try? file.read(upToCount: piece.count), data.count == piece.count
         else { return nil }
-        return Self.digest(of: data)
-    }
-
-    private static func digest(of data: Data) -> String {
-        var hash = SHA256Hash()
-        hash.update(data: data)
-        return hash.hexadecimal
+        return FileDigest.sha256(of: data)
     }
 }

@@ -241,8 +241,6 @@ struct DownloadFixture {
     }
 
     private static func digest(_ text: String) -> String {
-        var hash = SHA256Hash()
-        hash.update(data: Data(text.utf8))
-        return hash.hexadecimal
+        FileDigest.sha256(of: Data(text.utf8))
     }
 }

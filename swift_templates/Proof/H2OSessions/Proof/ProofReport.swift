@@ -46,8 +46,7 @@ package struct ProofReport: Encodable, Sendable {
             let first = results.lazy.compactMap(\.firstDifference).first
             verdict = first == nil ? "equal" : "differs"
             cases = results.count
-            let largest = results.map(\.largestOutputDifference).max() ?? 0
-            largestOutputDifference = min(largest, .greatestFiniteMagnitude)
+            largestOutputDifference = results.map(\.largestOutputDifference).max() ?? 0
             let text = first.map { "step \($0.step), \($0.kind.rawValue): \($0.detail)" } ?? ""
             detail = String(text.prefix(Self.longestDetail))
         }

@@ -47,7 +47,9 @@ public enum ToolCallFormat: String, Sendable, Codable, CaseIterable {
         switch self {
         case .json: JSONCalls()
         case .lfm2: PythonCalls(startTag: "<|tool_call_start|>", endTag: "<|tool_call_end|>")
-        case .xmlFunction: XMLCalls()
+        case .xmlFunction:
+            TaggedCalls(
+                startTag: "<tool_call>", endTag: "</tool_call>", call: "function")
         case .glm4: GLMCalls()
         case .gemma:
             GemmaCalls(
@@ -55,7 +57,10 @@ public enum ToolCallFormat: String, Sendable, Codable, CaseIterable {
                 quote: "<escape>")
         case .gemma4: GemmaCalls(startTag: "<|tool_call>", endTag: "<tool_call|>", quote: "<|\"|>")
         case .kimiK2: KimiCalls()
-        case .minimaxM2: MiniMaxCalls()
+        case .minimaxM2:
+            TaggedCalls(
+                startTag: "<minimax:tool_call>", endTag: "</minimax:tool_call>",
+                call: "invoke", attribute: " name")
         case .mistral: MistralCalls()
         case .llama3: LlamaCalls()
         }
@@ -218,38 +223,29 @@ extension String {
     }
 }
 
-struct XMLCalls: ToolCallParser {
-    let startTag: String? = "<tool_call>"
-    let endTag: String? = "</tool_call>"
+/// Calls in a tag with a name, with parameters in tags with names.
+struct TaggedCalls: ToolCallParser {
+    let startTag: String?
+    let endTag: String?
+    /// The tag of a call.
+    let call: String
+    /// What is between a tag and the equals sign before its name.
+    var attribute = ""
 
     func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
-        guard let function = content.parts(from: "<function=", to: "</function>").first,
-            let (name, rest) = function.halves(around: ">")
-        else { return nil }
+        guard let (name, rest) = named(call, in: content).first else { return nil }
         var arguments = [String: JSONValue]()
-        for parameter in rest.parts(from: "<parameter=", to: "</parameter>") {
-            guard let (key, value) = parameter.halves(around: ">") else { break }
+        for (key, value) in named("parameter", in: rest) {
             arguments[key] = tools.value(value, of: key, in: name)
         }
         return ToolCall(function: .init(name: name, arguments: arguments))
     }
-}
 
-struct MiniMaxCalls: ToolCallParser {
-    let startTag: String? = "<minimax:tool_call>"
-    let endTag: String? = "</minimax:tool_call>"
-
-    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
-        guard let call = content.parts(from: "<invoke name=", to: "</invoke>").first,
-            let (quoted, rest) = call.halves(around: ">")
-        else { return nil }
-        let name = quoted.removing("\"")
-        var arguments = [String: JSONValue]()
-        for parameter in rest.parts(from: "<parameter name=", to: "</parameter>") {
-            guard let (key, value) = parameter.halves(around: ">") else { break }
-            arguments[key.removing("\"")] = tools.value(value, of: key.removing("\""), in: name)
+    /// The names and the contents of all tags of a kind.
+    private func named(_ tag: String, in text: String) -> [(name: String, content: String)] {
+        text.parts(from: "<\(tag)\(attribute)=", to: "</\(tag)>").compactMap { part in
+            part.halves(around: ">").map { ($0.before.removing("\""), $0.after) }
         }
-        return ToolCall(function: .init(name: name, arguments: arguments))
     }
 }
 
