@@ -6,24 +6,18 @@
     import H2OTestModels
     import XCTest
 
-    /// Checks which caches a request continues. Apple's framework may give each session its own
-    /// executor, or share one between sessions; only the stand-in can be set to either.
+    /// Checks which caches a request continues.
     @available(iOS 27, macOS 27, visionOS 27, *)
     final class ConversationsTests: XCTestCase {
         func testSessionsThatTakeTurnsReadNothingTwice() async throws {
-            for lifetime in [ExecutorLifetime.session, .configuration] {
-                try await ExecutorLifetime.$current.withValue(lifetime) {
-                    let fixture = try Fixture(saying: "one", "two", "three", "four")
-                    let sessions = [fixture.session(), fixture.session(instructions: "be kind")]
-                    for session in sessions { try await session.respond(to: "first") }
-                    for session in sessions {
-                        let usage = try await session.respond(to: "second").usage
-                        XCTAssertEqual(
-                            usage.readTokenCount, "\n<u:second|\n<a:".count, "\(lifetime)")
-                    }
-                    XCTAssertEqual(fixture.loads.count, 1)
-                }
+            let fixture = try Fixture(saying: "one", "two", "three", "four")
+            let sessions = [fixture.session(), fixture.session(instructions: "be kind")]
+            for session in sessions { try await session.respond(to: "first") }
+            for session in sessions {
+                let usage = try await session.respond(to: "second").usage
+                XCTAssertEqual(usage.readTokenCount, "\n<u:second|\n<a:".count)
             }
+            XCTAssertEqual(fixture.loads.count, 1)
         }
 
         func testSessionsThatBeginAlikeStayApart() async throws {
@@ -66,19 +60,15 @@
         }
 
         func testPrewarmingLeavesThePromptToRead() async throws {
-            for lifetime in [ExecutorLifetime.session, .configuration] {
-                try await ExecutorLifetime.$current.withValue(lifetime) {
-                    let fixture = try Fixture(saying: "one", "two")
-                    let session = fixture.session(instructions: "be kind")
-                    session.prewarm()
-                    session.prewarm()
-                    for text in ["<s:be kind|\n<u:", "<s:be kind|\n<u:hi|\n<a:one|"] {
-                        let usage = try await session.respond(to: "hi").usage
-                        XCTAssertEqual(usage.input.cachedTokenCount, text.count, "\(lifetime)")
-                    }
-                    XCTAssertEqual(fixture.loads.count, 1)
-                }
+            let fixture = try Fixture(saying: "one", "two")
+            let session = fixture.session(instructions: "be kind")
+            session.prewarm()
+            session.prewarm()
+            for text in ["<s:be kind|\n<u:", "<s:be kind|\n<u:hi|\n<a:one|"] {
+                let usage = try await session.respond(to: "hi").usage
+                XCTAssertEqual(usage.input.cachedTokenCount, text.count)
             }
+            XCTAssertEqual(fixture.loads.count, 1)
         }
 
         func testPrewarmingReadsToolsAndEarlierTurns() async throws {
@@ -91,7 +81,7 @@
             resumed.prewarm()
             let usage = try await resumed.respond(to: "Thanks").usage
             let read = "Thanks<|im_end|>\n<|im_start|>assistant\n"
-            XCTAssertEqual(usage.readTokenCount, TemplateTokenizer(.qwen3).count(read))
+            XCTAssertEqual(usage.readTokenCount, TestTokenizer(.qwen3).tokens(of: read).count)
             for text in ["Adds two numbers", "Hello.", "Thanks"] {
                 XCTAssertEqual(again.readText.components(separatedBy: text).count - 1, 1, text)
             }

@@ -36,7 +36,7 @@
 
             let begin = ChatTemplate.qwen3.begin(thinks: false)
             let read = "\n<|im_start|>user\nThanks<|im_end|>\n" + begin
-            XCTAssertEqual(usage.readTokenCount, TemplateTokenizer(.qwen3).count(read))
+            XCTAssertEqual(usage.readTokenCount, TestTokenizer(.qwen3).tokens(of: read).count)
         }
 
         func testAToolThatMustBeCalledIsCalledOnceATurn() async throws {

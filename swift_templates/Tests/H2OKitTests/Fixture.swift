@@ -19,11 +19,9 @@ struct Tokens {
     let queries: MLXArray
     let keys: MLXArray
     let values: MLXArray
+}
 
-    init(queries: MLXArray, keys: MLXArray, values: MLXArray) {
-        (self.queries, self.keys, self.values) = (queries, keys, values)
-    }
-
+extension Tokens {
     init(_ count: Int, seed: UInt64) {
         var generator = Generator(state: seed)
         func array(_ heads: Int, _ dim: Int) -> MLXArray {

@@ -201,7 +201,7 @@ final class ChatTests: FolderTestCase {
         XCTAssertEqual(texts(chat), ["count", "one tw"])
         XCTAssertEqual(chat.ending, .cut)
 
-        fixture.model.script = LetterTokenizer().encode(text: "o th|", addSpecialTokens: false)
+        fixture.model.script = TestTokenizer().tokens(of: "o th|")
         await chat.continueReply()
         XCTAssertEqual(texts(chat), ["count", "one two th"])
         XCTAssertEqual(chat.ending, .whole)

@@ -154,7 +154,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
         digest: String = digest, hasLists: Bool = false
     ) throws -> Int {
         let text = "<s:\(instructions)|\n<u:"
-        let tokens = LetterTokenizer().encode(text: text, addSpecialTokens: false)
+        let tokens = TestTokenizer().tokens(of: text)
         let configuration = try H2OConfiguration(
             maxSize: maxSize, recentBudget: recentBudget, pinned: [0 ..< tokens.count],
             recall: recall)

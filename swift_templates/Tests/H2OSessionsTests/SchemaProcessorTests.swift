@@ -9,7 +9,7 @@ import XCTest
 /// Tests replies of made-up models in which a token is a character.
 final class SchemaProcessorTests: XCTestCase {
     private static let letters = "| \"{}[]:,.-0123456789abcdeflnrstuxy".map(String.init)
-    private static let tokenizer = LetterTokenizer(letters: letters.map { Character($0) })
+    private static let tokenizer = TestTokenizer(letters: letters.map { Character($0) })
     private static let end = 0
 
     func testAModelThatWantsSomethingElseGivesAnInstance() throws {

@@ -7,7 +7,7 @@ import XCTest
 final class SessionSchemaTests: XCTestCase {
     func testAReplyHasTheFormOfItsSchemaWhateverTheModelWants() async throws {
         let (fixture, session) = try makeSession()
-        fixture.model.script = LetterTokenizer().encode(text: "nothing", addSpecialTokens: false)
+        fixture.model.script = TestTokenizer().tokens(of: "nothing")
         let options = H2OSession.Options(
             sampling: .greedy, maxTokens: 12, schema: try H2OSchema(#"{"enum": [true, null]}"#))
 
@@ -40,7 +40,7 @@ final class SessionSchemaTests: XCTestCase {
         let (fixture, _) = try makeSession()
         let model = fixture.makeModel()
         model.loaded.grammars = SchemaGrammars(
-            tokenizer: LetterTokenizer(), endOfTurn: EchoModel.stop
+            tokenizer: TestTokenizer(), endOfTurn: EchoModel.stop
         ) {
             grammars.add(())
             return Self.grammar($0)
@@ -76,8 +76,7 @@ final class SessionSchemaTests: XCTestCase {
     }
 
     private static func grammar(_ text: String) -> any TokenGrammar {
-        let letters = LetterTokenizer.letters.map(String.init)
-        return ReferenceGrammar(text, letters: letters, end: EchoModel.stop)
+        ReferenceGrammar(text, letters: TestTokenizer().letters, end: EchoModel.stop)
     }
 
     private func makeSession(
@@ -87,7 +86,7 @@ final class SessionSchemaTests: XCTestCase {
         fixture.maxTokens = 12
         let model = fixture.makeModel()
         model.loaded.grammars = SchemaGrammars(
-            tokenizer: LetterTokenizer(), endOfTurn: EchoModel.stop, compile: compile)
+            tokenizer: TestTokenizer(), endOfTurn: EchoModel.stop, compile: compile)
         return (fixture, model.makeSession(options: .init(sampling: .greedy, maxTokens: 12)))
     }
 }

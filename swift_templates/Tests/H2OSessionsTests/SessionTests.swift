@@ -33,7 +33,7 @@ final class SessionTests: XCTestCase {
     func testTheTokensAreThoseOfUpstreamsIterator() async throws {
         let fixture = try SessionFixture(maxSize: 32)
         let prompt = String(repeating: "tell me more. ", count: 3)
-        let tokenizer = LetterTokenizer()
+        let tokenizer = TestTokenizer()
         let ids = try tokenizer.applyChatTemplate(
             messages: [["role": "user", "content": prompt]])
         let caches = (0 ..< 2).map { _ in H2OKVCache(fixture.configuration, .dense) }

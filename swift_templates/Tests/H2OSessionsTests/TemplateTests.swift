@@ -36,7 +36,7 @@ final class TemplateTests: XCTestCase {
         }
 
         let opening = try XCTUnwrap(fixture.readText.components(separatedBy: "<|im_end|>").first)
-        let tokens = TemplateTokenizer(.qwen3).encode(text: opening, addSpecialTokens: false)
+        let tokens = TestTokenizer(.qwen3).tokens(of: opening)
         let keptPositions = await session.keptPositions
         XCTAssertTrue(opening.contains("Adds."))
         XCTAssertGreaterThan(keptPositions.shares.count, 2 * 512)
@@ -95,7 +95,7 @@ struct TemplateFixture {
         -> Int
     {
         let text = try rendered(await session.messages.dropLast()) + "\n" + reply
-        return TemplateTokenizer(template).count(text)
+        return TestTokenizer(template).tokens(of: text).count
     }
 
     /// The messages as the template renders them, up to the end of the last message.

@@ -69,7 +69,7 @@ final class ThoughtTests: XCTestCase {
         XCTAssertFalse(read.contains("Add them."))
         let messages = await session.messages
         let text = try fixture.rendered(messages, tools: [try adder()])
-        assertEqual(await session.tokensSeen, TemplateTokenizer(.qwen3).count(text))
+        assertEqual(await session.tokensSeen, TestTokenizer(.qwen3).tokens(of: text).count)
     }
 
     func testStoppedThoughtsDoNotStayInTheCachesAndASnapshotIsKept() async throws {
@@ -102,7 +102,7 @@ final class ThoughtTests: XCTestCase {
             let session = fixture.model.makeSession(
                 options: H2OSession.Options(thinking: thinking))
             let text = try fixture.rendered([.user("Hi")]) + "\n<|im_start|>assistant"
-            let prompt = TemplateTokenizer(.qwen3).count(text)
+            let prompt = TestTokenizer(.qwen3).tokens(of: text).count
             for try await part in session.streamResponse(to: "Hi") {
                 guard case .text = part else { continue }
                 let tokens = await session.conversation.snapshots.tokens

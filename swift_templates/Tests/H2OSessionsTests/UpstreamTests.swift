@@ -16,7 +16,7 @@
         }
 
         private func context(
-            _ model: EchoModel, _ tokenizer: any MLXLMCommon.Tokenizer = LetterTokenizer()
+            _ model: EchoModel, _ tokenizer: any MLXLMCommon.Tokenizer = TestTokenizer()
         ) -> ModelContext {
             ModelContext(
                 configuration: ModelConfiguration(id: "echo", eosTokenIds: [EchoModel.stop]),
@@ -39,13 +39,13 @@
 
         func testAChatSessionReadsOnlyWhatIsNew() async throws {
             let model = EchoModel()
-            model.script = LetterTokenizer().encode(text: "so it is|", addSpecialTokens: false)
+            model.script = TestTokenizer().tokens(of: "so it is|")
             let session = ChatSession(
                 ModelContainer(context: context(model)), generateParameters: try parameters())
             _ = try await session.respond(to: String(repeating: "tell me more. ", count: 4))
             let first = model.calls.count
 
-            model.script = LetterTokenizer().encode(text: "yes|", addSpecialTokens: false)
+            model.script = TestTokenizer().tokens(of: "yes|")
             _ = try await session.respond(to: "and then")
 
             let read = model.calls[first...].map(\.count).max() ?? 0
@@ -56,7 +56,7 @@
         /// After a cancel, the app may be in the background, where a step on the GPU would end it.
         func testNoStepFollowsACancel() async throws {
             let model = EchoModel()
-            let cancelling = LetterTokenizer { withUnsafeCurrentTask { $0?.cancel() } }
+            let cancelling = TestTokenizer { withUnsafeCurrentTask { $0?.cancel() } }
             let stream = try generate(
                 input: LMInput(tokens: tokenArray([9, 10, 11])), parameters: parameters(),
                 context: context(model, cancelling))
@@ -82,7 +82,7 @@
     private struct TemplateProcessor: UserInputProcessor {
         func prepare(input: UserInput) async throws -> LMInput {
             let messages = DefaultMessageGenerator().generate(from: input)
-            let ids = try LetterTokenizer().applyChatTemplate(messages: messages)
+            let ids = try TestTokenizer().applyChatTemplate(messages: messages)
             return LMInput(tokens: tokenArray(ids))
         }
     }

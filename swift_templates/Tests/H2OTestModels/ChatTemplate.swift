@@ -142,56 +142,98 @@ package enum ChatTemplate: CaseIterable, Sendable {
 }
 
 /// A tokenizer in which each character and each mark of a template is a token.
-package struct TemplateTokenizer: Tokenizer {
-    package let template: ChatTemplate
+package struct TestTokenizer: Tokenizer {
+    private typealias Fields = [String: any Sendable]
 
-    package init(_ template: ChatTemplate) { self.template = template }
+    private let tokens: [String]
+    private let ids: [String: Int]
+    /// The tokens with several characters.
+    private let marks: [String]
+    private let onDecode: @Sendable () -> Void
+    /// The chat template; nil for none.
+    private let render: (@Sendable ([Fields], _ tools: [Fields]?, Fields?) throws -> String)?
 
-    package static let tokens =
-        ["?"] + ChatTemplate.marks + ["\n"] + (32 ..< 127).map { String(UnicodeScalar(UInt8($0))) }
+    package let bosToken: String? = nil
+    package let eosToken: String?
+    package let unknownToken: String? = "?"
+
+    /// A tokenizer of letters.
+    ///
+    /// - Parameters:
+    ///   - hasTemplate: whether there is a chat template, of the form `<u:text|`
+    ///   - onDecode: a function that each decoding runs
+    package init(
+        hasTemplate: Bool = true,
+        letters: some Collection<Character> = "?|<>:abcdefghijklmnopqrstuvwxyz .\n01",
+        onDecode: @escaping @Sendable () -> Void = {}
+    ) {
+        tokens = letters.map { String($0) }
+        (marks, eosToken, self.onDecode) = ([], "|", onDecode)
+        if hasTemplate {
+            render = { messages, _, _ in Self.turns(messages) + "<a:" }
+        } else {
+            render = nil
+        }
+        ids = Self.ids(of: tokens)
+    }
+
+    /// A tokenizer with the chat template of a family.
+    package init(_ template: ChatTemplate) {
+        marks = ChatTemplate.marks
+        tokens = ["?"] + marks + ["\n"] + (32 ..< 127).map { String(UnicodeScalar(UInt8($0))) }
+        (eosToken, onDecode) = (template.stop, {})
+        render = { try template.render($0, tools: $1, context: $2) }
+        ids = Self.ids(of: tokens)
+    }
+
+    private static func turns(_ messages: [Fields]) -> String {
+        messages.map { message in
+            let role = (message["role"] as? String)?.prefix(1) ?? "?"
+            return "<\(role):\(message["content"] as? String ?? "")|\n"
+        }.joined()
+    }
+
+    private static func ids(of tokens: [String]) -> [String: Int] {
+        Dictionary(zip(tokens, tokens.indices), uniquingKeysWith: { _, last in last })
+    }
 
     /// The text of each token for a grammar; a NUL character for a mark, because grammars do not
     /// allow it.
-    package static let letters = tokens.map { $0.count == 1 ? $0 : "\u{0}" }
+    package var letters: [String] { tokens.map { $0.count == 1 ? $0 : "\u{0}" } }
 
-    private static let ids = Dictionary(
-        zip(tokens, tokens.indices), uniquingKeysWith: { _, last in last })
+    /// The token that ends a turn.
+    package var stop: Int { eosTokenId ?? 0 }
 
-    package let bosToken: String? = nil
-    package var eosToken: String? { template.stop }
-    package let unknownToken: String? = "?"
-
-    /// The number of tokens of a text.
-    package func count(_ text: String) -> Int { encode(text: text, addSpecialTokens: false).count }
-
-    package func encode(text: String, addSpecialTokens: Bool) -> [Int] {
-        var (rest, ids) = (text[...], [Int]())
+    package func tokens(of text: String) -> [Int] {
+        var (rest, found) = (text[...], [Int]())
         while !rest.isEmpty {
-            let mark = ChatTemplate.marks.first { rest.hasPrefix($0) }
-            let next = mark ?? String(rest.prefix(1))
-            ids.append(Self.ids[next] ?? 0)
+            let next = marks.first { rest.hasPrefix($0) } ?? String(rest.prefix(1))
+            found.append(ids[next] ?? 0)
             rest = rest.dropFirst(next.count)
         }
-        return ids
+        return found
     }
+
+    package func encode(text: String, addSpecialTokens: Bool) -> [Int] { tokens(of: text) }
 
     package func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
-        let tokens = tokenIds.map { Self.tokens[$0] }
-        guard skipSpecialTokens else { return tokens.joined() }
-        return tokens.filter { !ChatTemplate.special.contains($0) }.joined()
+        onDecode()
+        let texts = tokenIds.map { tokens[$0] }
+        guard skipSpecialTokens else { return texts.joined() }
+        return texts.filter { !ChatTemplate.special.contains($0) }.joined()
     }
 
-    package func convertTokenToId(_ token: String) -> Int? { Self.ids[token] }
+    package func convertTokenToId(_ token: String) -> Int? { ids[token] }
 
     package func convertIdToToken(_ id: Int) -> String? {
-        Self.tokens.indices.contains(id) ? Self.tokens[id] : nil
+        tokens.indices.contains(id) ? tokens[id] : nil
     }
 
     package func applyChatTemplate(
         messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,
         additionalContext: [String: any Sendable]?
     ) throws -> [Int] {
-        let text = try template.render(messages, tools: tools, context: additionalContext)
-        return encode(text: text, addSpecialTokens: false)
+        guard let render else { throw TokenizerError.missingChatTemplate }
+        return tokens(of: try render(messages, tools, additionalContext))
     }
 }

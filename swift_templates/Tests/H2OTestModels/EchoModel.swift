@@ -11,7 +11,7 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     package static let stop = 1
 
     private let template: ChatTemplate?
-    private let tokenizer: any Tokenizer
+    private let tokenizer: TestTokenizer
     /// The tokens that begin a reply.
     private let begin: [Int]
     /// The vectors of all tokens.
@@ -40,15 +40,13 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     package static let weightBytes = 40
 
     /// - Parameters:
-    ///   - template: the chat template; nil for that of ``LetterTokenizer``
+    ///   - template: the chat template; nil for `<u:text|`
     ///   - thinks: whether the template lets the model think
     package init(_ template: ChatTemplate? = nil, thinks: Bool = true) {
         self.template = template
-        tokenizer = template.map(TemplateTokenizer.init) ?? LetterTokenizer()
-        begin = tokenizer.encode(
-            text: template?.begin(thinks: thinks) ?? "<a:", addSpecialTokens: false)
-        let count = template == nil ? LetterTokenizer.letters.count : TemplateTokenizer.tokens.count
-        vectors = (0 ..< count).map { Self.vector($0, at: 0) }
+        tokenizer = template.map { TestTokenizer($0) } ?? TestTokenizer()
+        begin = tokenizer.tokens(of: template?.begin(thinks: thinks) ?? "<a:")
+        vectors = tokenizer.letters.indices.map { Self.vector($0, at: 0) }
         super.init()
     }
 
@@ -63,8 +61,7 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
         if recordsCalls { calls.append(tokens) }
         last = (last + tokens).suffix(begin.count)
         if last == begin, !replies.isEmpty {
-            let text = replies.removeFirst() + (tokenizer.eosToken ?? "")
-            reply = tokenizer.encode(text: text, addSpecialTokens: false)
+            reply = tokenizer.tokens(of: replies.removeFirst()) + [stop]
         }
         let offset = cache?.first.map { self.offset(of: $0) } ?? 0
         let rows = tokens.enumerated().map { Self.vector($1, at: offset + $0) }
@@ -89,7 +86,7 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
         ModelContext(
             configuration: ModelConfiguration(id: "echo", eosTokenIds: [stop]), model: self,
             processor: NoProcessor(),
-            tokenizer: hasTemplate ? tokenizer : LetterTokenizer(hasTemplate: false))
+            tokenizer: hasTemplate ? tokenizer : TestTokenizer(hasTemplate: false))
     }
 
     /// The tokens of each call, as text.
@@ -100,7 +97,7 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     /// All tokens that the model has read, as text.
     package var readText: String { readTexts.joined() }
 
-    private var stop: Int { tokenizer.eosTokenId ?? 0 }
+    private var stop: Int { tokenizer.stop }
 
     package func newCache(parameters: GenerateParameters?) -> [any KVCache] {
         (0 ..< 2).map { _ in
@@ -139,60 +136,6 @@ extension [Int] {
 
 private struct WeakCache {
     weak var cache: AnyObject?
-}
-
-/// A tokenizer in which each character is a token, with a chat template of the form `<u:text|`.
-package struct LetterTokenizer: Tokenizer {
-    /// Whether there is a chat template; `|` ends a turn in it.
-    package let hasTemplate: Bool
-
-    private let letters: [Character]
-    private let onDecode: @Sendable () -> Void
-
-    /// - Parameter onDecode: a function that each decoding runs
-    package init(
-        hasTemplate: Bool = true, letters: [Character] = letters,
-        onDecode: @escaping @Sendable () -> Void = {}
-    ) {
-        self.hasTemplate = hasTemplate
-        self.letters = letters
-        self.onDecode = onDecode
-    }
-
-    package static let letters = Array("?|<>:abcdefghijklmnopqrstuvwxyz .\n01")
-
-    package let bosToken: String? = nil
-    package let eosToken: String? = "|"
-    package let unknownToken: String? = "?"
-
-    package func encode(text: String, addSpecialTokens: Bool) -> [Int] {
-        text.map { letters.firstIndex(of: $0) ?? 0 }
-    }
-
-    package func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
-        onDecode()
-        return String(tokenIds.map { letters[$0] })
-    }
-
-    package func convertTokenToId(_ token: String) -> Int? {
-        token.count == 1 ? token.first.flatMap(letters.firstIndex) : nil
-    }
-
-    package func convertIdToToken(_ id: Int) -> String? {
-        letters.indices.contains(id) ? String(letters[id]) : nil
-    }
-
-    package func applyChatTemplate(
-        messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,
-        additionalContext: [String: any Sendable]?
-    ) throws -> [Int] {
-        guard hasTemplate else { throw TokenizerError.missingChatTemplate }
-        let turns = messages.map { message in
-            let role = (message["role"] as? String)?.prefix(1) ?? "?"
-            return "<\(role):\(message["content"] as? String ?? "")|\n"
-        }
-        return encode(text: turns.joined() + "<a:", addSpecialTokens: false)
-    }
 }
 
 private struct NoProcessor: UserInputProcessor {

@@ -219,8 +219,8 @@ extension ReferenceGrammar {
 
 /// Whether this version of mlx-swift-lm can make replies follow a schema.
 package let hasGrammarEngine: Bool = {
-    let tokenizer = TemplateTokenizer(.qwen3)
-    let stop = tokenizer.convertTokenToId(ChatTemplate.qwen3.stop) ?? 0
+    let tokenizer = TestTokenizer(.qwen3)
+    let stop = tokenizer.stop
     let engine = try? GrammarEngine(tokenizer: tokenizer, endOfTurn: stop) { _, _ in false }
     return engine != nil
 }()
@@ -230,10 +230,9 @@ extension H2OModel {
     /// has no grammar engine.
     package nonisolated func withGrammars(_ template: ChatTemplate) -> H2OModel {
         guard !hasGrammarEngine else { return self }
-        let tokenizer = TemplateTokenizer(template)
-        let stop = tokenizer.convertTokenToId(template.stop) ?? 0
-        loaded.grammars = SchemaGrammars(tokenizer: tokenizer, endOfTurn: stop) {
-            ReferenceGrammar($0, letters: TemplateTokenizer.letters, end: stop)
+        let tokenizer = TestTokenizer(template)
+        loaded.grammars = SchemaGrammars(tokenizer: tokenizer, endOfTurn: tokenizer.stop) {
+            ReferenceGrammar($0, letters: tokenizer.letters, end: tokenizer.stop)
         }
         return self
     }

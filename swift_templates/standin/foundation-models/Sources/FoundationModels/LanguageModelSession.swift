@@ -213,17 +213,6 @@ public protocol Tool: Sendable {
     func call(arguments: Arguments) async throws -> String
 }
 
-/// How long executors exist. Apple's documentation describes both cases.
-public enum ExecutorLifetime: Sendable {
-    /// Each session has its own executor.
-    case session
-    /// Sessions whose models have equal configurations share an executor.
-    case configuration
-
-    /// The lifetime of executors of sessions that this task creates. Only the stand-in has it.
-    @TaskLocal public static var current = ExecutorLifetime.session
-}
-
 /// An executor with its model.
 struct BoundExecutor: Sendable {
     private let run:
@@ -232,29 +221,15 @@ struct BoundExecutor: Sendable {
         ) async throws -> Void
     let prewarm: @Sendable (Transcript) -> Void
 
-    private static let shared = Mutex([AnySendableKey: any LanguageModelExecutor]())
-
     init<Model: LanguageModel>(of model: Model) {
-        let executor = Result { try Self.executor(of: model) }
+        let executor = Result {
+            try Model.Executor(configuration: model.executorConfiguration)
+        }
         run = { request, channel in
             try await executor.get().respond(to: request, model: model, streamingInto: channel)
         }
         prewarm = { transcript in
             try? executor.get().prewarm(model: model, transcript: transcript)
-        }
-    }
-
-    private static func executor<Model: LanguageModel>(of model: Model) throws -> Model.Executor {
-        let configuration = model.executorConfiguration
-        guard ExecutorLifetime.current == .configuration else {
-            return try Model.Executor(configuration: configuration)
-        }
-        return try shared.withLock { executors in
-            let key = AnySendableKey(configuration)
-            if let executor = executors[key] as? Model.Executor { return executor }
-            let executor = try Model.Executor(configuration: configuration)
-            executors[key] = executor
-            return executor
         }
     }
 
@@ -278,14 +253,6 @@ struct BoundExecutor: Sendable {
             return round
         }
     }
-}
-
-/// A configuration of any type, as a key of a dictionary.
-private struct AnySendableKey: Hashable, @unchecked Sendable {
-    // AnyHashable is not Sendable, but this value is always made from a Sendable one.
-    private let value: AnyHashable
-
-    init(_ value: some Hashable & Sendable) { self.value = AnyHashable(value) }
 }
 
 /// The parts that an executor sent for one request, collected by the ids of their entries.
