@@ -32,20 +32,21 @@ struct PromptFormat {
     ///
     /// - Throws: the template's own error
     func chain(of transcript: [H2OMessage]) throws -> TranscriptChain {
-        let openings = try openings(transcript)
-        let common = openings.map { Array($0[0].prefix(commonPrefix($0[0], $0[1]))) }
+        let system = Array(transcript.prefix { $0.role == .system })
+        let opening = try tokensBeforeUser(after: system) ?? []
         return TranscriptChain(
-            opening: Surroundings(tools: tools, variables: variables, opening: common ?? []),
+            opening: Surroundings(tools: tools, variables: variables, opening: opening),
             messages: transcript.map(\.withoutThoughts))
     }
 
-    /// The tokens of two transcripts with different messages of the user. Their common beginning is
-    /// the system prompt, with tools and the template's special tokens around it. nil without a
+    /// The tokens of these messages that do not depend on the user's next message: of the system
+    /// prompt, for example, with tools and the template's special tokens around it. nil without a
     /// template.
-    private func openings(_ transcript: [H2OMessage]) throws -> [[Int]]? {
-        let system = Array(transcript.prefix { $0.role == .system })
-        let prompts = try ["a", "0"].compactMap { try render(system + [.user($0)]) }
-        return prompts.isEmpty ? nil : prompts
+    private func tokensBeforeUser(after messages: [H2OMessage]) throws -> [Int]? {
+        guard let first = try render(messages + [.user("a")]),
+            let second = try render(messages + [.user("0")])
+        else { return nil }
+        return Array(first.prefix(commonPrefix(first, second)))
     }
 
     /// The tokens of all messages and of the beginning of a reply.
@@ -63,8 +64,8 @@ struct PromptFormat {
         guard !system.isEmpty || !tools.isEmpty else {
             return Opening(tokens: tokens, pinned: 0 ..< 0)
         }
-        let common = try openings(transcript)?.map { commonPrefix(tokens, $0) }.min()
-        return Opening(tokens: tokens, pinned: 0 ..< (common ?? 0))
+        let common = try tokensBeforeUser(after: system) ?? []
+        return Opening(tokens: tokens, pinned: 0 ..< commonPrefix(tokens, common))
     }
 
     /// The tokens with which a conversation with these messages begins, whatever the user says
@@ -72,12 +73,8 @@ struct PromptFormat {
     ///
     /// - Throws: the template's own error
     func beginning(_ transcript: [H2OMessage]) throws -> Opening? {
-        let questions = ["a", "0"].map { transcript + [.user($0)] }
-        guard let first = try render(questions[0]), let second = try render(questions[1]) else {
-            return nil
-        }
-        let tokens = Array(first.prefix(commonPrefix(first, second)))
-        return Opening(tokens: tokens, pinned: try opening(questions[0]).pinned)
+        guard let tokens = try tokensBeforeUser(after: transcript) else { return nil }
+        return Opening(tokens: tokens, pinned: try opening(transcript + [.user("a")]).pinned)
     }
 
     /// The tokens of the messages from `first` on and of the beginning of a reply. The caches have

@@ -29,6 +29,26 @@ class ModelFolderTestCase: FolderTestCase {
     func write(_ text: String, to name: String) throws {
         try Data(text.utf8).write(to: folder.appending(path: name))
     }
+
+    /// Loads a model from the folder.
+    ///
+    /// - Parameters:
+    ///   - free: the free bytes; nil if the system does not report them
+    ///   - archives: the folder for archives in files; nil for archives in memory
+    func load(
+        free: Int? = nil, configuration: H2OConfiguration? = nil, archives: URL? = nil,
+        loader: any H2OModelLoader = EchoLoader(), metal: MetalCheck = MetalCheck { nil },
+        background: BackgroundGuard = BackgroundGuard {}
+    ) async throws -> H2OModel {
+        let configuration = try configuration ?? H2OConfiguration(maxSize: 32)
+        return try await H2OModel.load(
+            from: folder, plan: plan, caches: H2OCaches(configuration: configuration),
+            archiveInFiles: archives != nil,
+            platform: H2OPlatform(
+                memory: MemoryGuard { free }, background: background, metal: metal,
+                archives: archives ?? H2OPlatform.ownArchives),
+            loader: loader)
+    }
 }
 
 final class LoadingTests: ModelFolderTestCase {
@@ -167,18 +187,6 @@ final class LoadingTests: ModelFolderTestCase {
         reply.cancel()
         let stop = try await reply.value
         XCTAssertEqual(stop, .cancelled, "a reply waits")
-    }
-
-    private func load(
-        free: Int, loader: any H2OModelLoader = EchoLoader(),
-        metal: MetalCheck = MetalCheck { nil }, background: BackgroundGuard = BackgroundGuard {}
-    ) async throws -> H2OModel {
-        try await H2OModel.load(
-            from: folder, plan: plan,
-            caches: H2OCaches(configuration: try H2OConfiguration(maxSize: 32)),
-            platform: H2OPlatform(
-                memory: MemoryGuard { free }, background: background, metal: metal),
-            loader: loader)
     }
 }
 

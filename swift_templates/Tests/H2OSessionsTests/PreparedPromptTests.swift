@@ -9,7 +9,7 @@ import XCTest
 
 /// Tests conversations that begin with the caches of a system prompt in the model's folder.
 final class PreparedPromptTests: ModelFolderTestCase {
-    private let instructions = "you are brief."
+    private static let instructions = "you are brief."
 
     private func problem(_ problem: PreparedPromptProblem) -> String {
         problem.localizedDescription
@@ -153,7 +153,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
         maxSize: Int = 64, recentBudget: Int = 8, recall: H2ORecall? = nil,
         digest: String = digest, hasLists: Bool = false
     ) throws -> Int {
-        let text = "<s:\(instructions)|\n<u:"
+        let text = "<s:\(Self.instructions)|\n<u:"
         let tokens = TestTokenizer().tokens(of: text)
         let configuration = try H2OConfiguration(
             maxSize: maxSize, recentBudget: recentBudget, pinned: [0 ..< tokens.count],
@@ -171,28 +171,19 @@ final class PreparedPromptTests: ModelFolderTestCase {
         return tokens.count
     }
 
-    /// - Parameter archives: the folder for archives in files; nil for archives in memory
     private func makeModel(
         recall: H2ORecall? = nil, archives: URL? = nil
     ) async throws -> (model: H2OModel, echo: EchoModel) {
         let loader = EchoLoader()
         let configuration = try H2OConfiguration(maxSize: 64, recentBudget: 8, recall: recall)
-        let model = try await H2OModel.load(
-            from: folder, plan: plan, caches: H2OCaches(configuration: configuration),
-            archiveInFiles: archives != nil,
-            platform: H2OPlatform(
-                memory: MemoryGuard { nil }, background: BackgroundGuard {},
-                metal: MetalCheck { nil },
-                archives: archives ?? H2OPlatform.ownArchives),
-            loader: loader)
+        let model = try await load(
+            configuration: configuration, archives: archives, loader: loader)
         return (model, loader.model)
     }
 
-    private func session(_ model: H2OModel) -> H2OSession {
-        session(model, instructions: instructions)
-    }
-
-    private func session(_ model: H2OModel, instructions: String?) -> H2OSession {
+    private func session(
+        _ model: H2OModel, instructions: String? = instructions
+    ) -> H2OSession {
         model.makeSession(
             instructions: instructions,
             options: H2OSession.Options(sampling: .greedy, maxTokens: 6))
