@@ -34,8 +34,8 @@ final class ArchiveFilesTests: FolderTestCase {
         for _ in 0 ..< (original?.offset ?? 0) / 300 { twin.attend(Tokens(300, seed: 1)) }
         original = nil  // releases the archive's lock
 
-        let loaded = try XCTUnwrap(
-            H2OCacheFile.load(from: file, archive: folder).caches[0] as? H2OKVCache)
+        let caches = try H2OCacheFile.load(from: file, archive: folder).caches
+        let loaded = try XCTUnwrap(caches.evicting.first)
 
         XCTAssertEqual(loaded.attend(Tokens(9, seed: 2)), twin.attend(Tokens(9, seed: 2)))
         XCTAssertEqual(loaded.recalled?.archiveBytes, twin.recalled?.archiveBytes)
@@ -50,9 +50,9 @@ final class ArchiveFilesTests: FolderTestCase {
         let elsewhere = folder.appending(path: "elsewhere", directoryHint: .isDirectory)
         try copyFiles(to: elsewhere)
 
-        let loaded = try H2OCacheFile.load(from: file, archive: elsewhere).caches[0]
+        let loaded = try H2OCacheFile.load(from: file, archive: elsewhere).caches
 
-        let cache = try XCTUnwrap(loaded as? H2OKVCache)
+        let cache = try XCTUnwrap(loaded.evicting.first)
         XCTAssertEqual(cache.attend(Tokens(9, seed: 2)), expected.attend(Tokens(9, seed: 2)))
         XCTAssertEqual(cache.recalled?.archiveBytes, expected.recalled?.archiveBytes)
     }
@@ -63,7 +63,7 @@ final class ArchiveFilesTests: FolderTestCase {
         try copyFiles(to: own)
 
         let copies = try [original as any KVCache].copied(archive: own)
-        let copy = try XCTUnwrap(copies[0] as? H2OKVCache)
+        let copy = try XCTUnwrap(copies.evicting.first)
 
         XCTAssertEqual(copy.attend(Tokens(300, seed: 2)), original.attend(Tokens(300, seed: 2)))
         XCTAssertEqual(copy.recalled?.archiveBytes, original.recalled?.archiveBytes)

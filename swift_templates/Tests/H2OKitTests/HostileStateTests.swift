@@ -4,7 +4,7 @@ import MLXLMCommon
 import XCTest
 
 /// Tests saved caches that are damaged or manipulated.
-final class HostileStateTests: XCTestCase {
+final class HostileStateTests: FolderTestCase {
     /// The ledger's arrays, in their order.
     private let contents: [(from: Int, name: String, value: Float)] = [
         (5, "scores", .nan), (4, "positions", 2_000_000_000), (1, "victim", 16),
@@ -70,9 +70,7 @@ final class HostileStateTests: XCTestCase {
     }
 
     func testAPlainCacheWithoutItsShapesIsRefused() throws {
-        let file = FileManager.default.temporaryDirectory.appending(
-            path: "\(UUID().uuidString).safetensors")
-        defer { try? FileManager.default.removeItem(at: file) }
+        let file = folder.appending(path: "caches.safetensors")
         let keys = Tokens(5, seed: 1).keys
         for name in ["KVCache", "RotatingKVCache"] {
             for state in [["0.0": keys], ["0.0": flat, "0.1": flat]] {
@@ -83,6 +81,7 @@ final class HostileStateTests: XCTestCase {
             }
         }
     }
+
     func testAnErrorHasItsCodeAndValues() throws {
         let policy = MLXFast.H2OPolicy(checked: [
             "max_size": .integer(48), "recent_budget": .integer(8), "recall.ask": .integer(4),

@@ -4,7 +4,7 @@ import MLXLMCommon
 import XCTest
 
 /// Tests that evicted rows come back when a prompt asks for them.
-final class RecallTests: XCTestCase {
+final class RecallTests: FolderTestCase {
     private func configuration(rows: Int = 16, every: Int = 0) throws -> H2OConfiguration {
         try H2OConfiguration(
             maxSize: 48, recentBudget: 8, novelty: 0,
@@ -54,9 +54,8 @@ final class RecallTests: XCTestCase {
         let configuration = try H2OConfiguration(
             maxSize: 48, recentBudget: 8, novelty: 0, recall: recall)
         let model = TinyModel { [KVCacheSimple(), KVCacheSimple(), KVCacheSimple()] }
-        let caches = try H2OCaches(configuration: configuration, storage: storage, groupSize: 32)
-            .makeCaches(for: model)
-        return caches.compactMap { $0 as? H2OKVCache }
+        return try H2OCaches(configuration: configuration, storage: storage, groupSize: 32)
+            .makeCaches(for: model).evicting
     }
 
     func testOneChoiceServesAllLayersAndHeads() throws {
@@ -76,9 +75,7 @@ final class RecallTests: XCTestCase {
     }
 
     func testALoadedSetOfCachesChoosesTogetherToo() throws {
-        let file = FileManager.default.temporaryDirectory.appending(
-            path: "\(UUID().uuidString).safetensors")
-        defer { try? FileManager.default.removeItem(at: file) }
+        let file = folder.appending(path: "caches.safetensors")
         for storage in H2OStorage.allCases {
             let caches = try joined(storage, bits: 4)
             for (layer, cache) in caches.enumerated() {
@@ -90,8 +87,7 @@ final class RecallTests: XCTestCase {
             let answers = caches.map { $0.attend(Fact().question) }
             let after = caches.map { $0.attend(Tokens(1, seed: 40)) }
 
-            for set in sets {
-                let set = set.compactMap { $0 as? H2OKVCache }
+            for set in sets.map(\.evicting) {
                 XCTAssertEqual(set.map { $0.attend(Fact().question) }, answers)
                 XCTAssertEqual(set.map { $0.attend(Tokens(1, seed: 40)) }, after)
                 XCTAssertEqual(set.map(\.keptPositions), caches.map(\.keptPositions))
