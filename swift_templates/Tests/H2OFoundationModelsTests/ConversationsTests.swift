@@ -17,7 +17,7 @@
                 let usage = try await session.respond(to: "second").usage
                 XCTAssertEqual(usage.readTokenCount, "\n<u:second|\n<a:".count)
             }
-            XCTAssertEqual(fixture.loads.count, 1)
+            XCTAssertEqual(fixture.loads.entries.count, 1)
         }
 
         func testSessionsThatBeginAlikeStayApart() async throws {
@@ -68,7 +68,7 @@
                 let usage = try await session.respond(to: "hi").usage
                 XCTAssertEqual(usage.input.cachedTokenCount, text.count)
             }
-            XCTAssertEqual(fixture.loads.count, 1)
+            XCTAssertEqual(fixture.loads.entries.count, 1)
         }
 
         func testPrewarmingReadsToolsAndEarlierTurns() async throws {

@@ -11,14 +11,17 @@
     @available(iOS 27, macOS 27, visionOS 27, *)
     struct Fixture {
         let model = EchoModel()
-        let loads = Loads()
+        /// The loads of the model, including those that failed.
+        let loads = Recorder<Void>()
         let shared: SharedConversations
 
-        /// - Parameter texts: the texts of the model's replies, in order
-        init(maxSize: Int = 512, saying texts: String...) throws {
+        /// - Parameters:
+        ///   - failures: how many loads fail
+        ///   - texts: the texts of the model's replies, in order
+        init(maxSize: Int = 512, failures: Int = 0, saying texts: String...) throws {
             let configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
             shared = SharedConversations { [model, loads] in
-                try loads.add()
+                guard loads.add(()) >= failures else { throw LoadFailure() }
                 return H2OModel(
                     context: model.context(), caches: H2OCaches(configuration: configuration))
             }
@@ -33,23 +36,6 @@
         func session(after entries: some Sequence<Transcript.Entry>) -> LanguageModelSession {
             LanguageModelSession(
                 model: H2OLanguageModel(shared), transcript: Transcript(entries: entries))
-        }
-    }
-
-    /// Counts how often a model was loaded, and lets a number of loads fail.
-    final class Loads: @unchecked Sendable {
-        private let lock = NSLock()
-        private(set) var count = 0
-        var failures = 0
-
-        func add() throws {
-            try lock.withLock {
-                if failures > 0 {
-                    failures -= 1
-                    throw LoadFailure()
-                }
-                count += 1
-            }
         }
     }
 

@@ -56,8 +56,7 @@
         }
 
         func testAFailedLoadIsTriedAgainByTheNextRequest() async throws {
-            let fixture = try Fixture(saying: "one")
-            fixture.loads.failures = 1
+            let fixture = try Fixture(failures: 1, saying: "one")
             let session = fixture.session()
             let error = await failure(of: try await session.respond(to: "a"))
             XCTAssertTrue(error is LoadFailure, "\(String(describing: error))")
@@ -73,7 +72,7 @@
             let again = try await session.respond(to: "b")
             XCTAssertEqual(again.content, "two")
             XCTAssertEqual(again.usage.input.cachedTokenCount, 0)
-            XCTAssertEqual(fixture.loads.count, 2)
+            XCTAssertEqual(fixture.loads.entries.count, 2)
         }
 
         func testWithoutALimitAResponseIsAsLongAsItIs() async throws {

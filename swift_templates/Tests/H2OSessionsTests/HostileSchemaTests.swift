@@ -1,4 +1,5 @@
 import Foundation
+import H2OTestModels
 import XCTest
 
 @testable import H2OSessions

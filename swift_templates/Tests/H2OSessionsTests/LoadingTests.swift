@@ -214,62 +214,46 @@ private struct Unloadable: H2OModelLoader {
 
 /// Tests a model that is loaded once and shared by all users.
 final class SharedModelTests: XCTestCase {
-    private actor Loads {
-        private(set) var count = 0
-        var fails = false
-
-        func next() throws {
-            count += 1
-            if fails { throw CancellationError() }
-        }
-
-        func fail(_ fails: Bool) { self.fails = fails }
-    }
-
     func testAllWhoAskAtTheSameTimeOrLaterHaveOneModel() async throws {
-        let (fixture, loads, shared) = (try SessionFixture(), Loads(), SharedModel())
+        let (fixture, loads, shared) = (try SessionFixture(), Recorder<Void>(), SharedModel())
         let load: @Sendable () async throws -> H2OModel = {
-            try await loads.next()
+            loads.add(())
             return fixture.makeModel()
         }
         async let first = shared.model(load: load)
         async let second = shared.model(load: load)
         let models = try await [first, second, shared.model(load: load)]
         XCTAssertEqual(Set(models.map { ObjectIdentifier($0) }).count, 1)
-        let count = await loads.count
-        XCTAssertEqual(count, 1)
+        XCTAssertEqual(loads.entries.count, 1)
     }
 
     func testAModelThatNobodyHasIsReleasedAndLoadedAgain() async throws {
-        let (fixture, loads, shared) = (try SessionFixture(), Loads(), SharedModel())
+        let (fixture, loads, shared) = (try SessionFixture(), Recorder<Void>(), SharedModel())
         for time in 1 ... 2 {
             do {
                 var model: H2OModel? = try await shared.model {
-                    try await loads.next()
+                    loads.add(())
                     return fixture.makeModel()
                 }
                 let session = model?.makeSession()
                 model = nil
                 let loaded = await shared.loaded
                 XCTAssertTrue(loaded === session?.model, "a session uses the model")
-                let count = await loads.count
-                XCTAssertEqual(count, time)
+                XCTAssertEqual(loads.entries.count, time)
             }
             assertEqual(try await holdsOnceReleased { await shared.loaded == nil }, true)
         }
     }
 
     func testAModelThatWasNotLoadedIsLoadedAgain() async throws {
-        let (fixture, loads, shared) = (try SessionFixture(), Loads(), SharedModel())
+        let (fixture, loads, shared) = (try SessionFixture(), Recorder<Void>(), SharedModel())
         let load: @Sendable () async throws -> H2OModel = {
-            try await loads.next()
+            guard loads.add(()) > 0 else { throw CancellationError() }
             return fixture.makeModel()
         }
-        await loads.fail(true)
         await assertThrows(try await shared.model(load: load)) {
             XCTAssertTrue($0 is CancellationError)
         }
-        await loads.fail(false)
         let model = try await shared.model(load: load)
         XCTAssertNotNil(model)
     }

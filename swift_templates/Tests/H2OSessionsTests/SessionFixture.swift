@@ -132,23 +132,6 @@ func assertEqual<T: Equatable>(
     XCTAssertEqual(value, expected, message, file: file, line: line)
 }
 
-/// Entries from any thread, in their order.
-final class Recorder<Entry: Sendable>: @unchecked Sendable {
-    private let lock = NSLock()
-    private var recorded = [Entry]()
-
-    var entries: [Entry] { lock.withLock { recorded } }
-
-    /// Returns the number of entries before this one.
-    @discardableResult
-    func add(_ entry: Entry) -> Int {
-        lock.withLock {
-            recorded.append(entry)
-            return recorded.count - 1
-        }
-    }
-}
-
 /// The base class of tests that each need a new folder, which is deleted after the test.
 class FolderTestCase: XCTestCase {
     let folder = FileManager.default.temporaryDirectory

@@ -143,3 +143,22 @@ private struct NoProcessor: UserInputProcessor {
         throw CancellationError()
     }
 }
+
+/// Entries from any thread, in their order.
+package final class Recorder<Entry: Sendable>: @unchecked Sendable {
+    private let lock = NSLock()
+    private var recorded = [Entry]()
+
+    package init() {}
+
+    package var entries: [Entry] { lock.withLock { recorded } }
+
+    /// Returns the number of entries before this one.
+    @discardableResult
+    package func add(_ entry: Entry) -> Int {
+        lock.withLock {
+            recorded.append(entry)
+            return recorded.count - 1
+        }
+    }
+}

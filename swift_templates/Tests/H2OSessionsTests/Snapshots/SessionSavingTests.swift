@@ -1,6 +1,7 @@
 import Foundation
 import H2OKit
 import H2OSessions
+import H2OTestModels
 import XCTest
 
 final class SessionSavingTests: FolderTestCase {
