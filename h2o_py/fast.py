@@ -1,6 +1,6 @@
 """The functions of the compiled core: attention that reports its logits, and the H2O cache.
 
-`h2o_pack.parity.reference` has the same functions with the same results. Shapes use B for the
+`h2o_pack.parity.reference` states the same cache in plain operations. Shapes use B for the
 batch, Hq and Hkv for query and KV heads, L for new tokens, N for rows in use, C for `max_size`,
 Dk and Dv for head dims of keys and values. A wrong shape, dtype or setting raises a ValueError
 that names the argument and what it must be.

@@ -325,7 +325,7 @@ def change_archive(random: Random, folder: Path) -> None:
             arrays[at] = mutations.array(random, arrays[at])
     recall = cache.config.recall
     assert recall is not None
-    restored = core.Archive.restored(arrays, header, recall, **numbers)
+    restored = core.restored_archive(arrays, header, recall, **numbers)
     for _ in range(3):
         kind = random.randrange(4)
         if kind == 0:

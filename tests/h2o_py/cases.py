@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle
 from types import SimpleNamespace
 
 import mlx.core as mx
 
-from h2o_pack.parity import reference
-from h2o_pack.parity.reference.recall import Recalled
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from h2o_py.rows import DENSE, Attended, Ledger, Rows
@@ -22,22 +21,6 @@ def _fallback_layer(config, row_format):
     return ext.LayerCache(core._native(config, row_format), config.recall, in_operations=True)
 
 
-def _fallback_recall(
-    queries, keys, rows, ledger, archive, *, config, row_format=DENSE, **options
-):
-    kept_rows, state, arrived = ext.recall(
-        queries,
-        keys,
-        rows,
-        ledger,
-        archive,
-        config=core._native(config, row_format),
-        fallback=True,
-        **options,
-    )
-    return Recalled(Rows(*kept_rows), Ledger(*state), arrived)
-
-
 def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **options):
     config = core._native(config, row_format)
     out, kept_rows, state = ext.attend_in_operations(
@@ -46,19 +29,14 @@ def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **optio
     return Attended(out, Rows(*kept_rows), Ledger(*state))
 
 
-def _fallback_attention(*arguments, **options):
-    return ext.attention_in_operations(*arguments, **options)
-
-
 # What a GPU runs for calls that the kernels do not take: the core in MLX operations.
 fallback = SimpleNamespace(
-    scaled_dot_product_attention_with_scores=_fallback_attention,
+    scaled_dot_product_attention_with_scores=ext.attention_in_operations,
     cache_attend=_fallback_attend,
     layer_cache=_fallback_layer,
     restored_layer_cache=core.restored_layer_cache,
     prompt_choice=core.prompt_choice,
-    Archive=core.Archive,
-    recall=_fallback_recall,
+    recall=partial(core.recall, fallback=True),
 )
 BACKENDS = {"fast": core, "fallback": fallback}
 
@@ -220,27 +198,3 @@ def assert_same_archive(first, second):
             assert mx.array_equal(array, second_array)
         else:
             assert largest_difference(array, second_array) < 1e-5
-
-
-__all__ = [
-    "BACKENDS",
-    "TOLERANCE",
-    "assert_invariants",
-    "assert_same_archive",
-    "assert_same_state",
-    "fallback",
-    "filled",
-    "held",
-    "hold",
-    "in_pairs",
-    "in_turn",
-    "in_use",
-    "kept",
-    "largest_difference",
-    "make_cache",
-    "random_tokens",
-    "reference",
-    "saved_of",
-    "step",
-    "using_instructions",
-]

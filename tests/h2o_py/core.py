@@ -6,17 +6,24 @@ With those of `h2o_py.fast`: a module of the same functions is a backend of test
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from h2o_pack.parity.reference.recall import Recalled
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.fast import *  # noqa: F403  a backend has these too
 from h2o_py.fast import _native
 from h2o_py.rows import DENSE, DTYPES, Ledger, RowFormat, Rows
 from h2o_py.store import unless_failed
+
+
+class Recalled(NamedTuple):
+    """Rows and ledger after a recall, and how many rows came back, over all heads."""
+
+    rows: Rows
+    ledger: Ledger
+    came: int
 
 
 def open_folder(path: str, mark: tuple[str, int, str] | None = None) -> ext.SegmentFolder:
@@ -32,45 +39,17 @@ def trim_ledger(
     return Ledger(*ext.trim_ledger(rows, ledger, length, native))
 
 
-class Archive(ext.Archive):
-    """Keys after RoPE, values and novelty of all tokens of one layer, to recall from."""
-
-    def __init__(self, recall: H2ORecall) -> None:
-        folder = None if recall.store is None else open_folder(recall.store)
-        super().__init__(recall, folder)
-
-    def append(
-        self,
-        keys: mx.array,
-        values: mx.array,
-        key_sum: mx.array,
-        config: H2OConfig,
-        row_format: RowFormat = DENSE,
-    ) -> None:
-        """Add the next tokens, without evaluating them."""
-        super().append(keys, values, key_sum, _native(config, row_format))
-
-    @classmethod
-    def restored(
-        cls,
-        arrays: Sequence[mx.array],
-        saved: dict[str, Any],
-        recall: H2ORecall,
-        *,
-        key_dim: int,
-        length: int,
-    ) -> ext.Archive:
-        """The archive in memory that had `arrays`, with `length` tokens seen."""
-        return ext.restored_archive(
-            list(arrays),
-            recall,
-            bits=saved["bits"],
-            group_size=saved["group_size"],
-            dtype=DTYPES[saved["dtype"]],
-            key_dim=key_dim,
-            first=saved["first"],
-            length=length,
-        )
+def restored_archive(
+    arrays: Sequence[mx.array],
+    saved: dict[str, Any],
+    recall: H2ORecall,
+    *,
+    key_dim: int,
+    length: int,
+) -> ext.Archive:
+    """The archive in memory that had `arrays`, with `length` tokens seen."""
+    values = {**saved, "dtype": DTYPES[saved["dtype"]]}
+    return ext.restored_archive(list(arrays), recall, key_dim=key_dim, length=length, **values)
 
 
 def recall(
@@ -78,31 +57,21 @@ def recall(
     keys: mx.array,
     rows: Rows,
     ledger: Ledger,
-    archive: Archive,
+    archive: ext.Archive,
     *,
-    offset: int,
     config: H2OConfig,
-    scale: float,
-    mask: mx.array | str | None = None,
-    sinks: mx.array | None = None,
-    also: mx.array | None = None,
     row_format: RowFormat = DENSE,
+    **options: Any,
 ) -> Recalled:
-    """The rows and the ledger once archived tokens that these queries ask for came back."""
-    kept_rows, state, arrived = ext.recall(
-        queries,
-        keys,
-        rows,
-        ledger,
-        archive,
-        offset=offset,
-        config=_native(config, row_format),
-        scale=scale,
-        mask=mask,
-        sinks=sinks,
-        also=also,
+    """The rows and the ledger once archived tokens that these queries ask for came back.
+
+    options: offset, scale, mask, sinks, also, and fallback: whether to use MLX's operations.
+    """
+    native = _native(config, row_format)
+    kept_rows, state, came = ext.recall(
+        queries, keys, rows, ledger, archive, config=native, **options
     )
-    return Recalled(Rows(*kept_rows), Ledger(*state), arrived)
+    return Recalled(Rows(*kept_rows), Ledger(*state), came)
 
 
 def chosen_positions(

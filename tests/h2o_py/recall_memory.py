@@ -36,7 +36,7 @@ def tokens(count: int, heads: int) -> mx.array:
     return mx.random.normal((1, heads, count, DIM)).astype(mx.float16)
 
 
-def archived(recall: H2ORecall, count: int) -> tuple[H2OKVCache, core.Archive]:
+def archived(recall: H2ORecall, count: int) -> tuple[H2OKVCache, ext.Archive]:
     """A full cache and an archive of `count` tokens, the first of which it has seen."""
     config = H2OConfig(ROWS, recall=recall)
     cache = H2OKVCache(H2OConfig(ROWS))

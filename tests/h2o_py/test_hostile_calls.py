@@ -189,7 +189,7 @@ def test_an_archive_without_the_arrays_of_its_tokens_is_refused(length):
     """Found by `make fuzz`: the number of segments overflowed."""
     header = {"bits": 4, "dtype": "mlx.core.float32", "first": 0, "group_size": 32}
     with pytest.raises(ValueError, match="Archive"):
-        core.Archive.restored([], header, H2ORecall(), key_dim=64, length=length)
+        core.restored_archive([], header, H2ORecall(), key_dim=64, length=length)
 
 
 @pytest.mark.parametrize("seen", [12, 60])  # with free rows, and where the last tokens ask

@@ -70,13 +70,10 @@ class _MetalRule:
 
 _NAME = "h2o_pack.parity.reference"
 _rows = copied(f"{_NAME}.rows", mx=_MetalRule())
-_cache = copied(f"{_NAME}.cache", packed=_rows.packed, converted=_rows.converted)
-_layer = copied(f"{_NAME}.layer", rows_and_ledger=_cache)
+_kept = copied(f"{_NAME}.kept", packed=_rows.packed, converted=_rows.converted)
+_layer = copied(f"{_NAME}.layer", KeptRows=_kept.KeptRows)
 reference = copied(
     _NAME,
-    cache_attend=_cache.cache_attend,
-    cache_fetch=_cache.cache_fetch,
-    cache_write=_cache.cache_write,
     layer_cache=_layer.LayerCache,
     restored_layer_cache=_layer.LayerCache.restored,
 )

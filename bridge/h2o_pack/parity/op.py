@@ -11,6 +11,7 @@ from typing import Any, cast
 import mlx.core as mx
 
 from h2o_pack.parity import reference
+from h2o_pack.parity.reference.policy import importance
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.trace import SCORE_TOLERANCE, Case, Trace, advance, make_caches
 from h2o_py.cache import join
@@ -178,15 +179,6 @@ def kept(ledger: Ledger, batch: int, head: int) -> dict[int, int]:
 
 
 def importances(ledger: Ledger, batch: int, head: int, config: H2OConfig) -> dict[int, float]:
-    """Return {position: importance}; see docs/decisions.md and h2o_pack.parity.reference."""
-    scores: Any = ledger.scores[batch, head].tolist()
-    novelty: Any = ledger.novelty[batch, head].tolist()
-    rows = kept(ledger, batch, head)
-    if not config.novelty:
-        return {position: scores[row] for position, row in rows.items()}
-    largest = max((scores[row] for row in rows.values()), default=0.0)
-    scale = largest if largest > 0 else 1.0
-    return {
-        position: max(0.0, scores[row]) / scale + config.novelty * novelty[row]
-        for position, row in rows.items()
-    }
+    """Return {position: importance}, also of protected positions."""
+    values: Any = importance(ledger.scores, ledger.novelty, config)[batch, head].tolist()
+    return {position: values[row] for position, row in kept(ledger, batch, head).items()}

@@ -22,6 +22,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten, tree_unflatten
 
 from h2o_pack.parity.op import importances, kept
+from h2o_pack.parity.reference.policy import protected
 from h2o_pack.parity.request import Request, TokenCase, generate
 from h2o_pack.parity.trace import load
 
@@ -155,15 +156,12 @@ def gap_of(cache: Any, batch: int, head: int, positions: tuple[int, int]) -> flo
 
 
 def is_protected(cache: Any, batch: int, head: int, position: int) -> bool:
-    """Return whether the policy protects a position from eviction at the next token."""
+    """Return whether a position is protected from eviction at the next token."""
     config, held = cache.config, cache.ledger.held
     row = kept(cache.ledger, batch, head).get(position)
-    return (
-        position < config.sink_size
-        or position >= cache.offset + 1 - config.recent_budget
-        or any(start <= position < end for start, end in config.pinned)
-        or (held is not None and row is not None and bool(held[batch, head, row].item()))
-    )
+    is_held = held is not None and row is not None and bool(held[batch, head, row].item())
+    recent_from = cache.offset + 1 - config.recent_budget
+    return is_held or bool(protected(mx.array(position), config, recent_from).item())
 
 
 def moved(weight: mx.array, key: mx.array) -> mx.array:

@@ -1,18 +1,16 @@
-"""The archive of a cache in plain MLX operations; see cexport/h2o/archive.h."""
+"""The archive of a cache; see cexport/h2o/archive.h."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 
-from h2o_pack.parity.reference.policy import novelties
-from h2o_pack.parity.reference.rows import as_stored, packed, wide
-from h2o_py.config import H2OConfig, H2ORecall
+from h2o_pack.parity.reference.rows import packed, unpacked
+from h2o_py.config import H2ORecall
 from h2o_py.policy_fields import ARCHIVE_GROUP, SEGMENT_TOKENS
-from h2o_py.rows import DENSE, DTYPES, RowFormat
+from h2o_py.rows import RowFormat
 
 
 class Archive:
@@ -21,10 +19,11 @@ class Archive:
     mark = None
     """Where the files of an archive end; None, because this archive has no files."""
 
-    def __init__(self, recall: H2ORecall) -> None:
-        self.recall = recall
-        bits = recall.archive_bits
-        self.row_format = RowFormat(bits, bits, ARCHIVE_GROUP)
+    def __init__(self, recall: H2ORecall, key_dim: int, dtype: mx.Dtype) -> None:
+        self.recall, self._key_dim = recall, key_dim
+        self._row_format = RowFormat(
+            recall.archive_bits, recall.archive_bits, ARCHIVE_GROUP, dtype
+        )
         self.length = 0
         """Tokens seen so far."""
         self.first = 0
@@ -33,31 +32,25 @@ class Archive:
         """[B, Hkv, n, R]: keys and values as `RowFormat` packs them."""
         self._novelty = mx.zeros((1, 1, 0))
         """float32 [B, Hkv, n]."""
-        self._key_dim = 0
 
-    def append(
-        self,
-        keys: mx.array,
-        values: mx.array,
-        key_sum: mx.array,
-        config: H2OConfig,
-        row_format: RowFormat = DENSE,
-    ) -> None:
-        """Add the next tokens, with rotated keys if `row_format` rotates them."""
-        keys, values = as_stored(keys, row_format), as_stored(values, row_format)
-        if self.length == 0:
-            bits, group_size = self.bits, self.group_size
-            self.row_format = RowFormat(bits, bits, group_size, keys.dtype)
-            self._key_dim = keys.shape[3]
-        novelty, _ = novelties(keys, key_sum, self.length, config.novelty_margin)
-        rows = _hidden_or_packed(keys, values, self.row_format)
+    def append(self, keys: mx.array, values: mx.array, novelty: mx.array) -> None:
+        """Add the next tokens; keys and values are rotated if the cache rotates them."""
+        rows = _hidden_or_packed(keys, values, self._row_format)
         if self._rows is None:
             self._rows, self._novelty = rows, novelty
         else:
             self._rows = mx.concatenate([self._rows, rows], axis=2)
             self._novelty = mx.concatenate([self._novelty, novelty], axis=2)
         self.length += keys.shape[2]
-        self._keep_limit()
+        token_bytes = int(self._rows[:, :, :1].nbytes) + int(self._novelty[:, :, :1].nbytes)
+        while (
+            self.recall.limit
+            and (self.length - self.first) * token_bytes > self.recall.limit
+            and self.first + SEGMENT_TOKENS <= self.length
+        ):  # drop the oldest segment
+            self._rows = self._rows[:, :, SEGMENT_TOKENS:]
+            self._novelty = self._novelty[:, :, SEGMENT_TOKENS:]
+            self.first += SEGMENT_TOKENS
 
     @property
     def nbytes(self) -> int:
@@ -76,17 +69,17 @@ class Archive:
     @property
     def bits(self) -> int:
         """Bits of an element of a key or a value."""
-        return self.row_format.key_bits
+        return self._row_format.key_bits
 
     @property
     def group_size(self) -> int:
         """Elements that share a scale and a bias."""
-        return self.row_format.group_size
+        return self._row_format.group_size
 
     @property
     def dtype(self) -> mx.Dtype:
         """The dtype of the first keys."""
-        return self.row_format.dtype
+        return self._row_format.dtype
 
     @classmethod
     def restored(
@@ -99,10 +92,8 @@ class Archive:
         length: int,
     ) -> Archive:
         """Make an archive from saved `arrays` and settings, after `length` tokens."""
-        archive = cls(recall)
-        bits = saved["bits"]
-        archive.row_format = RowFormat(bits, bits, saved["group_size"], DTYPES[saved["dtype"]])
-        archive.first, archive.length, archive._key_dim = saved["first"], length, key_dim
+        archive = cls(recall, key_dim, saved["dtype"])
+        archive.first, archive.length = saved["first"], length
         if arrays:
             archive._rows = mx.concatenate(list(arrays[::2]), axis=2)
             archive._novelty = mx.concatenate(list(arrays[1::2]), axis=2)
@@ -115,29 +106,12 @@ class Archive:
         if self._rows is not None:
             self._rows, self._novelty = self._rows[:, :, :length], self._novelty[:, :, :length]
 
-    def copy(self) -> Archive:
-        """A copy; later changes to either archive do not change the other."""
-        return copy.copy(self)
-
     def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]:
         """Keys [B, Hkv, n, Dk], values and novelty of positions begin..end-1, in float32."""
         assert self._rows is not None  # noqa: S101  the archive has tokens
         part = slice(begin - self.first, end - self.first)
-        keys, values = wide(self._rows[:, :, part], end - begin, self._key_dim, self.row_format)
-        return keys.astype(mx.float32), values.astype(mx.float32), self._novelty[:, :, part]
-
-    def _keep_limit(self) -> None:
-        """Drop the oldest segments while the archive is larger than its limit."""
-        assert self._rows is not None  # noqa: S101  tokens were appended
-        token_bytes = int(self._rows[:, :, :1].nbytes) + int(self._novelty[:, :, :1].nbytes)
-        while (
-            self.recall.limit
-            and (self.length - self.first) * token_bytes > self.recall.limit
-            and self.first + SEGMENT_TOKENS <= self.length
-        ):
-            self._rows = self._rows[:, :, SEGMENT_TOKENS:]
-            self._novelty = self._novelty[:, :, SEGMENT_TOKENS:]
-            self.first += SEGMENT_TOKENS
+        keys, values = unpacked(self._rows[:, :, part], self._key_dim, self._row_format)
+        return keys, values, self._novelty[:, :, part]
 
 
 def _hidden_or_packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:

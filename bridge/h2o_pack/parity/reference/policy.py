@@ -1,9 +1,10 @@
-"""Computes a row's novelty, and its importance, which decides its eviction."""
+"""What decides eviction: the novelty, the score and the importance of rows."""
 
 from __future__ import annotations
 
 import mlx.core as mx
 
+from h2o_pack.parity.reference.attention import LOWEST, probabilities
 from h2o_py.config import H2OConfig
 
 
@@ -43,20 +44,48 @@ def novelties(
     return mx.stack(novelties, axis=2), key_sum
 
 
+def observed(
+    scores: mx.array, logits: mx.array, sinks: mx.array | None, config: H2OConfig
+) -> mx.array:
+    """Scores [B, Hkv, N], updated by the last `observation_window` queries one by one."""
+    batch, heads, count, rows = logits.shape
+    kv_heads = scores.shape[1]
+    grouped = (batch, kv_heads, heads // kv_heads, count, rows)
+    seen_by_head = mx.not_equal(logits, LOWEST)
+    if config.score == "abs_logit":
+        looked_at = mx.where(seen_by_head, mx.abs(logits), 0.0)
+    else:
+        looked_at = probabilities(logits, sinks)
+    means = looked_at.reshape(grouped).mean(axis=2)
+    seen = seen_by_head.reshape(grouped).any(axis=2) & mx.isfinite(means)
+    decay = config.decay
+    for query in range(max(0, count - config.observation_window), count):
+        m = means[:, :, query]
+        if config.score == "peak":
+            updated = mx.maximum(decay * scores, m)
+        else:
+            updated = decay * scores + (1 - decay) * m
+        updated = mx.where(scores < 0, m, updated)
+        scores = mx.where(seen[:, :, query], updated, scores)
+    return scores
+
+
+def importance(scores: mx.array, novelty: mx.array, config: H2OConfig) -> mx.array:
+    """The importance of rows [B, Hkv, N] that no rule protects."""
+    if config.novelty == 0:
+        return scores
+    positive = mx.maximum(scores, 0.0)
+    most = positive.max(axis=-1, keepdims=True)
+    return mx.where(most > 0, positive / most, 0.0) + config.novelty * novelty
+
+
 def importance_of(
     entries: dict[str, mx.array], config: H2OConfig, *, recent_from: int
 ) -> mx.array:
     """The importance of rows, [B, Hkv, N]: the least is evicted; infinite if protected."""
-    importance = entries["scores"]
-    if config.novelty != 0:
-        positive = mx.maximum(importance, 0.0)
-        most = positive.max(axis=-1, keepdims=True)
-        share = mx.where(most > 0, positive / most, 0.0)
-        importance = share + config.novelty * entries["novelty"]
-    stays = protected(entries["positions"], config, recent_from)
-    if "held" in entries:
-        stays = stays | entries["held"]
-    return mx.where(stays, float("inf"), importance)
+    stays = protected(entries["positions"], config, recent_from) | entries["held"]
+    worth = importance(entries["scores"], entries["novelty"], config)
+    return mx.where(stays, float("inf"), worth)
 
 
 def protected(positions: mx.array, config: H2OConfig, recent_from: int) -> mx.array:
