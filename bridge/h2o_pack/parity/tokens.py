@@ -70,11 +70,11 @@ def compare(
         result = compare_case(request, case, answer, swift, expected)
         first = result.first_difference
         if case.kv is not None and first is not None and first.kind in ("logits", "token"):
-            compared = (
-                (run, partial(compare_run, request, case, answer, swift, run))
-                for run in runs(case, swift)
+            compare_with = partial(compare_run, request, case, answer, swift)
+            is_quantized = case.kv != "dense"
+            result = decided_by_rounding(
+                result, runs(case, swift), compare_with, is_quantized=is_quantized
             )
-            result = decided_by_rounding(result, compared, is_quantized=case.kv != "dense")
         results.append(result)
     return tuple(results)
 
@@ -92,13 +92,14 @@ def compare_run(
     allowed: a difference of logits to allow, if it is above the tolerance.
     """
     expected = {f"{case.name}.{step}": logits for step, logits in enumerate(run.logits)}
-    again = replace(case, tokens=tuple(run.tokens), evicting=case.evicting)
+    again = replace(case, tokens=tuple(run.tokens))
     return compare_case(request, again, answer, swift, expected, allowed)
 
 
 def decided_by_rounding(
     result: CaseResult,
-    runs: Iterator[tuple[Run, Callable[..., CaseResult]]],
+    runs: Iterator[Run],
+    compare_with: Callable[..., CaseResult],
     *,
     is_quantized: bool,
 ) -> CaseResult:
@@ -110,35 +111,37 @@ def decided_by_rounding(
     Swift's logits may instead equal the logits of another run, or differ from the first run by
     at most MARGIN times the largest difference between the first run and the others.
 
-    runs: pairs of a run and a function that compares Swift's answer with the run. Runs are made
-    one by one, until they explain the difference.
+    runs: made one by one, until they explain the difference. compare_with: compares Swift's
+    answer with a run, see `compare_run`.
     """
     before = result.first_difference
     if before is None:
         return result
     accepted: CaseResult | None = None
     gaps: list[tuple[float, ...]] = []
-    first: tuple[Run, Callable[..., CaseResult]] | None = None
+    first: Run | None = None
     change = 0.0  # of the logits, by moving each weight by one rounding
-    for draw, (run, compare_with) in enumerate(runs):
-        exchanges, again = run.exchanges, compare_with()
+    for draw, run in enumerate(runs):
+        exchanges, again = run.exchanges, compare_with(run)
         if any(math.isinf(exchange.gap) for exchange in exchanges):
             return result
         if not is_quantized and not (draw or (exchanges and again.equal)):
             return result
         if first is None:
-            first = run, compare_with
+            first = run
         else:
             gaps.append(run.gaps)
-            change = max(change, logits_apart(run, first[0]))
+            change = max(change, logits_apart(run, first))
         if accepted is None and again.equal:
             accepted = again
             if draw:
                 accepted = again.tie(None, before.step, draw_detail(result, again, draw))
         if not all_tie(exchanges, gaps):
             continue
-        if accepted is None and change and (within := first[1](MARGIN * change)).equal:
-            accepted = within.tie(None, before.step, change_detail(within, change))
+        if accepted is None and change:
+            within = compare_with(first, MARGIN * change)
+            if within.equal:
+                accepted = within.tie(None, before.step, change_detail(within, change))
         if accepted is not None:
             return with_exchanges(accepted, exchanges, gaps)
     return result
