@@ -11,7 +11,7 @@ from h2o_py.errors import H2OConfigError, H2OError, H2OFileError, H2OStateError
 from h2o_py.models import STORAGES
 from h2o_py.storages import STORAGE_BITS
 from h2o_py.store import load_cache, save_cache
-from tests.h2o_py.cases import in_pairs, random_tokens, step
+from tests.h2o_py.cases import assert_same_state, in_pairs, random_tokens, step
 
 SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 LARGEST = 2**31 - 1
@@ -45,6 +45,9 @@ def test_what_a_cache_saves_is_taken(kv, tokens, pending):
     twin = type(cache).restored(cache.arrays, cache.header)
     assert twin.header == cache.header
     assert (twin.offset, twin.length) == (cache.offset, cache.length)
+    for some in (cache, twin):
+        some.settle()
+    assert_same_state(twin, cache, 0)
     empty = STORAGES[kv](SMALL, 32)
     assert type(cache).restored(empty.arrays, empty.header).empty()
 

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import importlib
+import random
 
 import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import KVCache
 
 from h2o_pack.measure.held import active_memory
+from h2o_pack.parity import reference
+from h2o_py import H2ORecall
+from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES, make_h2o_cache
-from tests.h2o_py.cases import kept, largest_difference, random_tokens, step
+from tests.h2o_py.cases import (
+    assert_invariants,
+    assert_same_archive,
+    held,
+    kept,
+    random_tokens,
+    step,
+)
 from tests.h2o_py.small_models import VOCABULARY, small_model
+from tests.h2o_py.test_traffic import loaded
 from tests.nightly import nightly_except
 
 EVERYDAY = ("dense", "k8v4", "r16h4")
 
 generate_step = importlib.import_module("mlx_lm.generate").generate_step
-
-CHUNKS = (1, 7, 64, 300)
-SHARP = {"heads": 2, "kv_heads": 1, "dim": 32}
 
 
 class Plain(KVCache):
@@ -94,48 +103,48 @@ def test_a_chunk_leaves_no_more_memory_in_use_than_the_cache_says(kv):
     assert active_memory() - cache.nbytes <= overhead + reused
 
 
-def by_position(cache, values):
-    """One KV head's values, in the order of positions."""
-    order = mx.argsort(cache.positions[0, 0, : cache.length])
-    return values[0, 0, : cache.length][order]
-
-
-@pytest.mark.parametrize("score", ["peak", "softmax", "abs_logit"])
-def test_scores_depend_on_chunking_by_the_observation_window_alone(score):
-    wide = H2OConfig(512, score=score, observation_window=300)
-    caches = [_refilled(wide, chunk) for chunk in CHUNKS]
-    scores = [by_position(cache, cache.scores) for cache in caches]
-    for row in scores[1:]:
-        assert largest_difference(row, scores[0]) < 1e-5
-    narrow = H2OConfig(512, score=score, observation_window=20)
-    unseen = [by_position(c, c.scores) for c in (_refilled(narrow, chunk) for chunk in CHUNKS)]
-    assert largest_difference(unseen[0], unseen[1]) < 1e-5  # no chunk longer than the window
-    assert largest_difference(unseen[0], unseen[3]) > 1e-3
-
-
 def test_without_scores_and_without_attention_the_kept_rows_are_those_of_novelty():
-    config = H2OConfig(
-        64, sink_size=4, heavy_budget=20, recent_budget=24, novelty=2.0, novelty_margin=0.0
-    )
-    complete = _refilled(H2OConfig(512, novelty_margin=0.0), 300)
-    novelty = by_position(complete, complete.ledger.novelty).tolist()
+    config = H2OConfig(64, sink_size=4, heavy_budget=20, recent_budget=24)
+    complete, cache = H2OKVCache(H2OConfig(512)), H2OKVCache(config)
+    _, keys, values = random_tokens(300, heads=2, kv_heads=1, dim=32)
+    for some in (complete, cache):
+        some.update_and_fetch(keys, values)
+        some.settle()
+    assert complete.positions[0, 0, :300].tolist() == list(range(300))
+    novelty = complete.ledger.novelty[0, 0].tolist()
     assert sum(value > 0 for value in novelty) > 36
-    cache = _refilled(config, 300, attend=False)
     evictable = sorted(range(4, 276), key=lambda p: novelty[p])
     assert kept(cache)[0][0] == sorted({*range(4), *range(276, 300), *evictable[-36:]})
 
 
-def _refilled(config, chunk, *, attend=True):
-    """A cache that has seen the same 300 tokens in chunks of this size."""
-    mx.random.seed(2)
-    queries, keys, values = random_tokens(300, **SHARP)
-    cache = STORAGES["dense"](config, 64)
-    for begin in range(0, 300, chunk):
-        part = slice(begin, begin + chunk)
-        new = [a[:, :, part] for a in (queries, keys, values)]
-        if attend:
-            mx.eval(step(cache, *new))
-        else:
-            cache.update_and_fetch(*new[1:])
-            cache.settle()
-    return cache
+LARGEST_CHUNK = 446
+"""1 + 2 + ... + 446 = 99,681."""
+
+
+@pytest.mark.nightly("test_traffic.py, in short conversations")
+def test_100000_tokens_in_chunks_of_every_size_are_archived_and_recalled():
+    """At eight moments a restored reference goes on in the same way."""
+    recall = H2ORecall(ask=4, every=1)
+    config = H2OConfig(96, sink_size=4, heavy_budget=40, recent_budget=40, recall=recall)
+    cache = H2OKVCache(config)
+    sizes = [*range(1, LARGEST_CHUNK + 1), 100_000 - LARGEST_CHUNK * (LARGEST_CHUNK + 1) // 2]
+    random.Random(5).shuffle(sizes)  # noqa: S311  not for secrets
+    mx.random.seed(5)
+    compared = 0
+    for number, tokens in enumerate(sizes):
+        queries, keys, values = random_tokens(tokens, heads=2, kv_heads=1, dim=32)
+        is_compared = compared < cache.offset // 12_000
+        caches = [cache, loaded(cache, reference)] if is_compared else [cache]
+        for some in caches:
+            mx.eval(step(some, 4 * queries, keys, values), some.arrays)
+        if is_compared:
+            compared += 1
+            assert held(cache) == held(caches[1])
+            assert kept(cache) == kept(caches[1])
+            assert_same_archive(cache.archive, caches[1].archive)
+        if number % 150 == 100:
+            assert_invariants(cache)
+            cache = (loaded(cache), cache.copy())[number % 2]
+    assert compared == 8
+    assert (cache.offset, cache.archive.first, cache.archive.length) == (100_000, 0, 100_000)
+    assert cache.archive.nbytes == 100_000 * (2 * (16 + 2 * 4) + 4)

@@ -56,7 +56,10 @@ def finished(caches):
 
 
 def softmax_over_all(queries, keys, values, sinks=None):
-    """Attention of the last queries to all keys, causally among their own, in float64."""
+    """Attention of the last queries to all keys, causally among their own, in float64.
+
+    Returns the output and the share of each key before those of the queries [B, Hq, L, N].
+    """
     q, k, v = (np.array(a.astype(mx.float32), np.float64) for a in (queries, keys, values))
     group, asks, length = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
@@ -67,7 +70,7 @@ def softmax_over_all(queries, keys, values, sinks=None):
     if sinks is not None:
         total = total + np.exp(np.array(sinks, np.float64))[:, None, None]
     shares = weights / total
-    return shares @ v, shares[..., : length - asks].max(axis=2)
+    return shares @ v, shares[..., : length - asks]
 
 
 @pytest.mark.parametrize(("ask", "with_sinks"), [(1, False), (4, True), (12, False)])
@@ -99,14 +102,26 @@ def test_all_layers_and_heads_hold_what_most_looks_point_to():
         all_keys, all_values = (
             mx.concatenate([c[layer][n] for c in prompt_calls], 2) for n in (1, 2)
         )
-        _, strongest = softmax_over_all(queries[:, :, -4:], all_keys, all_values)
-        votes = votes + (strongest**2).sum(axis=1)
+        _, shares = softmax_over_all(queries[:, :, -4:], all_keys, all_values)
+        votes = votes + (shares.max(axis=2) ** 2).sum(axis=1)
     assert before + 12 - 4 == votes.shape[1]
     for b, row in enumerate(votes):
         expected = sorted(brute_choice(row.tolist(), 0, before + 12, 10, caches[0].config))
         for cache in finished(caches):
             assert held(cache)[b] == [expected] * 2
             assert all(set(expected) <= set(head) for head in kept(cache)[b])
+
+
+def test_heads_that_choose_alone_hold_what_their_own_queries_point_to():
+    cache, calls = H2OKVCache(config(threshold=0)), [new for new, *_ in traffic(batch=2)[:8]]
+    for queries, keys, values in calls:
+        mx.eval(step(cache, 3 * queries, keys, values))
+    all_keys, all_values = (mx.concatenate([new[n] for new in calls], 2) for n in (1, 2))
+    _, shares = softmax_over_all(calls[7][0][:, :, -4:], all_keys, all_values)
+    asked_for = shares.reshape(2, 2, 2, 4, -1).mean(axis=2).max(axis=2)  # of each KV head
+    for b, heads in enumerate(asked_for.tolist()):
+        choices = [brute_choice(row, 0, cache.offset, 10, cache.config) for row in heads]
+        assert held(cache)[b] == [sorted(choice) for choice in choices]
 
 
 def brute_choice(asked_for, first, seen, rows, config):

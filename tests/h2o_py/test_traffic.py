@@ -117,6 +117,7 @@ class Conversation:
         for pair, (_, keys, values) in zip(self.layers, new, strict=True):
             views = [cache.update_and_fetch(keys, values) for cache in pair]
             for view, oracles in zip(*views, strict=True):
+                assert view.dtype == oracles.dtype == keys.dtype
                 assert largest_difference(view, oracles) <= self.tolerance
             for cache in pair:
                 cache.settle()
@@ -173,9 +174,10 @@ class Conversation:
                 assert_invariants(cache)
 
 
-def loaded(cache):
-    """Return the cache as its arrays and strings give it back."""
-    twin = copy.copy(cache)  # of the same backend
+def loaded(cache, backend=None):
+    """Return the cache as its arrays and strings give it back, on this or another backend."""
+    twin = copy.copy(cache)
+    twin.backend = backend or cache.backend
     twin.arrays, twin.header = cache.arrays, cache.header
     return twin
 
