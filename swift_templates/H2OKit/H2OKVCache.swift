@@ -69,7 +69,7 @@ package final class H2OKVCache: RoutedAttentionCache {
         _ state: [MLXArray], _ metaState: [String], _ archive: URL?
     ) throws -> (H2OConfiguration, MLXFast.H2ORowFormat, MLXFast.H2OLayerCache) {
         let saved = try SavedHeader(metaState, archive: archive)
-        let core = try H2OCacheError.ofSaved { try MLXFast.H2OLayerCache(saved.cache(of: state)) }
+        let core = try H2OCacheError.ofSaved { try saved.restore(state) }
         return (saved.configuration, saved.format, core)
     }
 

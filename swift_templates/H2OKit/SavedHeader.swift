@@ -69,11 +69,11 @@ struct SavedHeader {
         return fields + (archive.map { [json(SavedArchive($0))] } ?? [])
     }
 
-    /// The values from which the core restores a cache. The core checks them first.
-    func cache(of arrays: [MLXArray]) -> MLXFast.H2OSavedCache {
-        MLXFast.H2OSavedCache(
-            offset: offset, length: length, pending: pending, policy: configuration.policy,
-            format: format, archive: archive, arrays: arrays)
+    /// Restores the cache with these arrays. The core checks everything first.
+    func restore(_ arrays: [MLXArray]) throws -> MLXFast.H2OLayerCache {
+        try MLXFast.H2OLayerCache(
+            restoring: arrays, offset: offset, length: length, pending: pending,
+            policy: configuration.policy, format: format, archive: archive)
     }
 
     private static func count(_ field: String, _ name: String) throws -> Int {

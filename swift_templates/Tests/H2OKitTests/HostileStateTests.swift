@@ -94,10 +94,11 @@ final class HostileStateTests: FolderTestCase {
             })
         XCTAssertEqual(MLXFast.H2OError.last?.code, "attend_before_write")
 
-        let saved = MLXFast.H2OSavedCache(
-            offset: 5, length: 4, pending: 0, policy: policy, format: .dense, archive: nil,
-            arrays: [])
-        XCTAssertThrowsError(try MLXFast.H2OLayerCache(saved)) { error in
+        XCTAssertThrowsError(
+            try MLXFast.H2OLayerCache(
+                restoring: [], offset: 5, length: 4, pending: 0, policy: policy, format: .dense,
+                archive: nil)
+        ) { error in
             let error = error as? MLXFast.H2OError
             XCTAssertEqual(error?.code, "damaged_header")
             XCTAssertEqual(error?.values["part"], "length")

@@ -125,35 +125,6 @@ extension MLXFast {
         }
     }
 
-    /// The values in a saved cache, which are not trusted.
-    public struct H2OSavedCache {
-        /// Tokens seen.
-        public var offset: Int
-        /// Rows in use.
-        public var length: Int
-        /// Tokens written whose attention is outstanding.
-        public var pending: Int
-        /// The policy. Its `recall.store` must be the archive's current folder.
-        public var policy: H2OPolicy
-        public var format: H2ORowFormat
-        public var archive: H2OSavedArchive?
-        /// The arrays that ``H2OLayerCache/arrays(stream:)`` returned.
-        public var arrays: [MLXArray]
-
-        public init(
-            offset: Int, length: Int, pending: Int, policy: H2OPolicy, format: H2ORowFormat,
-            archive: H2OSavedArchive?, arrays: [MLXArray]
-        ) {
-            self.offset = offset
-            self.length = length
-            self.pending = pending
-            self.policy = policy
-            self.format = format
-            self.archive = archive
-            self.arrays = arrays
-        }
-    }
-
     /// The object through which the caches of one conversation choose together which rows recall
     /// brings back; see ``H2OLayerCache/join(_:layer:)``.
     public final class H2OPromptChoice {
@@ -193,22 +164,36 @@ extension MLXFast {
             self.init(owning: ctx)
         }
 
-        /// Restores a saved cache; checks everything before using it.
+        /// Restores a saved cache. Nothing in a saved cache is trusted: this checks everything
+        /// before using it.
         ///
+        /// - Parameters:
+        ///   - arrays: the arrays that ``arrays(stream:)`` returned
+        ///   - offset: tokens seen
+        ///   - length: rows in use
+        ///   - pending: tokens written whose attention is outstanding
+        ///   - policy: its `recall.store` must be the archive's current folder
+        ///   - format: how rows are stored
+        ///   - archive: the values of the archive; nil without an archive
+        ///   - stream: stream or device to evaluate on
         /// - Throws: ``H2OError``, or `MLXError` for a policy or format that does not exist
-        public convenience init(_ saved: H2OSavedCache, stream: StreamOrDevice = .default) throws {
+        public convenience init(
+            restoring arrays: [MLXArray], offset: Int, length: Int, pending: Int,
+            policy: H2OPolicy, format: H2ORowFormat, archive: H2OSavedArchive?,
+            stream: StreamOrDevice = .default
+        ) throws {
             var ctx = mlx_h2o_layer_cache()
-            let arrays = new_mlx_vector_array(saved.arrays)
+            let arrays = new_mlx_vector_array(arrays)
             defer { mlx_vector_array_free(arrays) }
             try throwing {
-                withCConfig(saved.policy, saved.format) { config in
-                    withCArchive(saved.archive) { archive in
+                withCConfig(policy, format) { config in
+                    withCArchive(archive) { archive in
                         mlx_h2o_layer_cache_restore(
                             &ctx,
                             mlx_h2o_saved_cache(
-                                offset: Int64(saved.offset), length: Int64(saved.length),
-                                pending: Int64(saved.pending), config: config,
-                                archive: archive, arrays: arrays),
+                                offset: Int64(offset), length: Int64(length),
+                                pending: Int64(pending), config: config, archive: archive,
+                                arrays: arrays),
                             stream.ctx)
                     }
                 }
