@@ -1,4 +1,4 @@
-"""Small random models of many families, built from mlx_lm's own model files."""
+"""Small random models of many families, built from mlx_lm's own model files, and their use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from functools import cache
 
 import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map
+from mlx_lm.models.cache import CacheList
+
+from h2o_py.cache import H2OKVCache
+
+generate_step = importlib.import_module("mlx_lm.generate").generate_step
 
 VOCABULARY = 97
 SLIDING = 24
@@ -320,3 +325,27 @@ def _random(parameter, dtype):
     if not parameter.any().item():
         parameter = 0.3 * mx.random.normal(parameter.shape)
     return parameter.astype(dtype)
+
+
+def random_prompt(tokens, seed=1):
+    """Token ids, the same ones for a seed."""
+    mx.random.seed(seed)
+    return mx.random.randint(0, VOCABULARY, (tokens,))
+
+
+def greedy(model, prompt, caches, answer=10, chunk=16):
+    """Return the tokens with which mlx_lm goes on after a prompt that it reads in chunks."""
+    steps = generate_step(
+        mx.array(prompt),
+        model,
+        max_tokens=answer,
+        prompt_cache=caches,
+        prefill_step_size=chunk,
+    )
+    return [int(token) for token, _ in steps]
+
+
+def evicting(caches):
+    """Return the H2O caches, those inside lists of caches too."""
+    members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
+    return [member for member in members if isinstance(member, H2OKVCache)]

@@ -23,9 +23,14 @@ from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o
 from h2o_py.routing import install_routing, remove_routing, routing_installed
 from tests.conftest import DEMO
 from tests.h2o_py.cases import in_turn, kept
-from tests.h2o_py.small_models import FAMILIES, VOCABULARY, small_model
-
-generate_step = importlib.import_module("mlx_lm.generate").generate_step
+from tests.h2o_py.small_models import (
+    FAMILIES,
+    VOCABULARY,
+    evicting,
+    greedy,
+    random_prompt,
+    small_model,
+)
 
 COMMON = H2OConfig(48, sink_size=2, heavy_budget=20, recent_budget=20)
 CHUNKS = (10, 30, 1, 1, 15, 1)
@@ -42,13 +47,6 @@ def entry(heavy, recent):
     return {"heavy_budget": heavy, "recent_budget": recent}
 
 
-def run(model, caches, tokens=90, answer=20):
-    mx.random.seed(1)
-    prompt = mx.random.randint(0, VOCABULARY, (tokens,))
-    options = {"max_tokens": answer, "prompt_cache": caches, "prefill_step_size": 16}
-    return [int(t) for t, _ in generate_step(prompt, model, **options)]
-
-
 def test_a_file_gives_each_layer_its_budgets(tmp_path):
     path = budget_file(tmp_path, [entry(36, 10), None, entry(5, 41), None])
     caches = make_h2o_cache(small_model("qwen3"), COMMON, budgets=load_budgets(path))
@@ -63,7 +61,7 @@ def test_each_layer_keeps_its_own_recent_window(tmp_path, kv):
     budgets = load_budgets(budget_file(tmp_path, [entry(36, 10), entry(5, 41)] * 2))
     model = small_model("llama")
     caches = make_h2o_cache(model, COMMON, kv=kv, group_size=32, budgets=budgets)
-    run(model, caches)
+    greedy(model, random_prompt(90), caches, answer=20)
     for cache, recent in zip(caches, (10, 41, 10, 41), strict=True):
         for head in kept(cache)[0]:
             assert len(head) == 48
@@ -115,15 +113,14 @@ def test_pinned_positions_stay_in_every_layer_through_files_and_copies(tmp_path,
     config = H2OConfig(48, sink_size=2, heavy_budget=10, recent_budget=10, pinned=pinned)
     model = small_model(family)
     caches = make_h2o_cache(model, config, kv=kv, group_size=32)
-    run(model, caches, tokens=60, answer=4)
+    greedy(model, random_prompt(60), caches, answer=4)
     path = str(tmp_path / "cache.safetensors")
     save_prompt_cache(path, caches)
     caches = load_prompt_cache(path)
-    run(model, caches, tokens=60, answer=20)
+    greedy(model, random_prompt(60), caches, answer=20)
     positions = {0, 1, *range(5, 12), *range(40, 44), 95, 96, *range(134, 144)}
-    members = [m for c in caches for m in getattr(c, "caches", [c]) if hasattr(m, "attend")]
-    assert members
-    for cache in members:
+    assert evicting(caches)
+    for cache in evicting(caches):
         assert cache.offset == 144
         assert all(positions <= set(head) and len(head) == 48 for head in kept(cache)[0])
 

@@ -18,6 +18,7 @@ from h2o_py.config import H2OConfig
 from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
 from h2o_py.policy_fields import FIELDS
 from h2o_py.store import load_cache, save_cache
+from tests.h2o_py.small_models import greedy
 
 FACT = "\nthe code of bravo is 7291.\n"
 QUESTION = "\nthe code of bravo is"
@@ -31,15 +32,6 @@ def long_prompt(tokenizer, tokens):
     return [*body, *tokenizer.encode(QUESTION)]
 
 
-def greedy(model, prompt, caches, count=5, chunk=64):
-    tokens = []
-    for token, _ in mlx_lm.generate.__globals__["generate_step"](
-        mx.array(prompt), model, max_tokens=count, prompt_cache=caches, prefill_step_size=chunk
-    ):
-        tokens.append(int(token))
-    return tokens
-
-
 @pytest.mark.parametrize("recall", [None, H2ORecall(ask=5)])
 def test_caches_that_nothing_uses_leave_memory_before_garbage_is_collected(
     demo, routed, recall
@@ -50,7 +42,7 @@ def test_caches_that_nothing_uses_leave_memory_before_garbage_is_collected(
     gc.disable()
     try:
         caches = make_h2o_cache(model, config)
-        greedy(model, long_prompt(tokenizer, 300), caches)
+        greedy(model, long_prompt(tokenizer, 300), caches, chunk=64)
         references = [weakref.ref(cache) for cache in caches]
         del caches
         assert [ref() for ref in references] == [None] * len(references)
@@ -63,10 +55,10 @@ def test_a_fact_that_nobody_asked_about_survives_at_a_quarter_of_the_context(dem
     prompt = long_prompt(tokenizer, 800)
     answer = tokenizer.encode(" 7291")
     caches = make_h2o_cache(model, H2OConfig(200))
-    assert greedy(model, prompt, caches, 5)[: len(answer)] == answer
+    assert greedy(model, prompt, caches, 5, chunk=64)[: len(answer)] == answer
     assert {(c.length, c.offset) for c in caches} == {(200, len(prompt) + 5)}
     window = H2OConfig(200, heavy_budget=1, recent_budget=195, novelty=0.0)
-    forgetful = greedy(model, prompt, make_h2o_cache(model, window), 5)
+    forgetful = greedy(model, prompt, make_h2o_cache(model, window), 5, chunk=64)
     assert forgetful[: len(answer)] != answer
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 
 import mlx.core as mx
@@ -23,13 +22,11 @@ from tests.h2o_py.cases import (
     random_tokens,
     step,
 )
-from tests.h2o_py.small_models import VOCABULARY, small_model
+from tests.h2o_py.small_models import generate_step, random_prompt, small_model
 from tests.h2o_py.test_traffic import loaded
 from tests.nightly import nightly_except
 
 EVERYDAY = ("dense", "k8v4", "r16h4")
-
-generate_step = importlib.import_module("mlx_lm.generate").generate_step
 
 
 class Plain(KVCache):
@@ -76,7 +73,7 @@ def test_a_model_reads_an_8000_token_prompt_in_flat_memory():
     model = small_model("qwen3")
     peaks = {}
     for tokens in (2000, 8000):
-        prompt = mx.random.randint(0, VOCABULARY, (tokens,))
+        prompt = random_prompt(tokens)
         caches = make_h2o_cache(model, H2OConfig(512))
         mx.eval(prompt)
         mx.clear_cache()

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import mlx.core as mx
 import mlx_lm.models
 import pytest
-from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
+from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from h2o_pack.facts import swift_models
-from h2o_py.cache import H2OCacheList, H2OKVCache
+from h2o_py.cache import H2OCacheList
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES, make_h2o_cache
 from tests.h2o_py.cases import in_turn, kept, largest_difference
-from tests.h2o_py.small_models import FAMILIES, RARER, SLIDING, VOCABULARY, small_model
+from tests.h2o_py.small_models import (
+    FAMILIES,
+    RARER,
+    SLIDING,
+    VOCABULARY,
+    evicting,
+    generate_step,
+    random_prompt,
+    small_model,
+)
 from tests.nightly import nightly_except
-
-generate_step = importlib.import_module("mlx_lm.generate").generate_step
 
 SCORED = [
     "qwen3", "llama", "llama sliding", "gemma3_text", "gemma4_text", "qwen3_next", "lfm2",
@@ -72,19 +78,15 @@ pytestmark = [
 
 def generated(model, caches, chunk=16, answer=ANSWER):
     """Greedy tokens after a fixed prompt, and their log-probabilities [answer, V]."""
-    mx.random.seed(3)
-    prompt = mx.random.randint(0, VOCABULARY, (PROMPT,))
     steps = generate_step(
-        prompt, model, max_tokens=answer, prompt_cache=caches, prefill_step_size=chunk
+        random_prompt(PROMPT, seed=3),
+        model,
+        max_tokens=answer,
+        prompt_cache=caches,
+        prefill_step_size=chunk,
     )
     tokens, logprobs = zip(*steps, strict=True)
     return [int(t) for t in tokens], mx.stack(logprobs)
-
-
-def evicting(caches):
-    """The H2O caches, those inside lists of caches too."""
-    members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
-    return [member for member in members if isinstance(member, H2OKVCache)]
 
 
 def chunk(family):

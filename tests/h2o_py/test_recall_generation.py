@@ -16,9 +16,8 @@ from h2o_py import H2OConfig, H2OConfigWarning, H2ORecall, make_h2o_cache
 from h2o_py.budgets import Budgets, LayerBudget
 from h2o_py.cache import join
 from tests.h2o_py.cases import kept, largest_difference
-from tests.h2o_py.small_models import VOCABULARY, small_model
-from tests.h2o_py.test_generation import greedy
-from tests.h2o_py.test_model_families import ANSWER, PROMPT, SMALL, evicting, generated
+from tests.h2o_py.small_models import VOCABULARY, evicting, greedy, small_model
+from tests.h2o_py.test_model_families import ANSWER, PROMPT, SMALL, generated
 from tests.h2o_py.test_recall import same
 from tests.nightly import nightly_except
 
@@ -90,13 +89,13 @@ def test_a_prompt_that_the_server_goes_on_from_gives_what_one_cache_gives(routed
     settings = config(H2ORecall(ask=8), rows=32)
     first, alone = make_h2o_cache(model, settings), make_h2o_cache(model, settings)
     for caches in (first, alone):
-        tokens = greedy(model, prompt[:100], caches)
+        tokens = greedy(model, prompt[:100], caches, 5)
     tokens_read = [*prompt[:100], *tokens[:-1]]
     store = LRUPromptCache(4)
     store.insert_cache("model", tokens_read, first)
     copies, rest = store.fetch_nearest_cache("model", [*tokens_read, *prompt[100:]])
     assert rest == prompt[100:]
-    assert greedy(model, rest, copies) == greedy(model, prompt[100:], alone)
+    assert greedy(model, rest, copies, 5) == greedy(model, prompt[100:], alone, 5)
     assert all(same(*pair) for pair in zip(copies, alone, strict=True))
     assert all(cache.recalled > 0 for cache in copies)
 

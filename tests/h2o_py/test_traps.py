@@ -21,7 +21,6 @@ from mlx_lm.models.cache import (
 )
 
 from h2o_py import routing
-from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
 from tests.h2o_py.cases import (
@@ -33,7 +32,7 @@ from tests.h2o_py.cases import (
     random_tokens,
     step,
 )
-from tests.h2o_py.small_models import VOCABULARY, small_model
+from tests.h2o_py.small_models import evicting, greedy, random_prompt, small_model
 from tests.nightly import nightly_except
 
 upstream = importlib.import_module("mlx_lm.generate")
@@ -60,30 +59,12 @@ def attach():
         detach_h2o_cache(model)
 
 
-def some_prompt(tokens, seed=1):
-    mx.random.seed(seed)
-    return mx.random.randint(0, VOCABULARY, (tokens,))
-
-
-def greedy(model, prompt, caches, answer=10, chunk=16):
-    steps = upstream.generate_step(
-        prompt, model, max_tokens=answer, prompt_cache=caches, prefill_step_size=chunk
-    )
-    return [int(token) for token, _ in steps]
-
-
-def members(caches):
-    """The H2O caches, those inside lists of caches too."""
-    inner = [member for cache in caches for member in getattr(cache, "caches", [cache])]
-    return [member for member in inner if isinstance(member, H2OKVCache)]
-
-
 # Positions
 
 
 def test_trap_keys_rotated_by_the_count_of_rows_instead_of_the_position():
     model = small_model("llama")
-    prompt = some_prompt(60)
+    prompt = random_prompt(60)
     caches, full = make_h2o_cache(model, SMALL), make_prompt_cache(model)
     answer = greedy(model, prompt, caches, answer=30)
     model(mx.concatenate([prompt, mx.array(answer)])[None], cache=full)
@@ -116,7 +97,7 @@ def test_trap_new_tokens_are_evicted_at_once_for_having_no_score(config):
 
 def test_trap_a_chunk_loses_rows_before_its_own_attention():
     model = small_model("qwen3")
-    prompt = some_prompt(100)[None]
+    prompt = random_prompt(100)[None]
     caches = make_h2o_cache(model, SMALL)
     logits = model(prompt, cache=caches)
     assert {c.length for c in caches} == {32}
@@ -144,7 +125,7 @@ def test_trap_kv_bits_is_ignored(attach, family, kv):
     model = attach(small_model(family), SMALL, kv=kv, group_size=32)
     options = {"kv_bits": 8, "quantized_kv_start": 0, "max_tokens": 2}
     with pytest.raises(ValueError) as error:
-        list(upstream.generate_step(some_prompt(20), model, **options))
+        list(upstream.generate_step(random_prompt(20), model, **options))
     assert (error.value.code, error.value.values["bits"]) == ("quantized_later", 8)
 
 
@@ -163,7 +144,7 @@ def test_trap_a_batch_silently_gets_other_caches(attach, family, kv):
     if family == "qwen3":
         caches = [make_prompt_cache(model) for _ in range(2)]
         for history in caches:
-            model(some_prompt(4)[None], cache=history)
+            model(random_prompt(4)[None], cache=history)
         with pytest.raises(ValueError, match=message + " with history"):
             upstream.batch_generate(
                 model, _Tokens(), [[1, 2], [3]], prompt_caches=caches, max_tokens=2
@@ -179,7 +160,7 @@ class _Tokens:
 
 def test_a_batch_of_equal_length_is_served_directly():
     model = small_model("qwen3")
-    prompts = mx.stack([some_prompt(50, seed) for seed in (1, 2, 3)])
+    prompts = mx.stack([random_prompt(50, seed) for seed in (1, 2, 3)])
     together = make_h2o_cache(model, SMALL)
     for begin, end in ((0, 40), (40, 41), (41, 50)):
         batch = model(prompts[:, begin:end], cache=together)
@@ -205,7 +186,7 @@ def speculate(model, draft, prompt, answer, **options):
 def test_speculative_decoding_is_right_while_there_is_room(attach, kv):
     model = attach(small_model("qwen3"), ROOMY, kv=kv, group_size=32)
     draft = attach(small_model("llama"), ROOMY, kv=kv, group_size=32)
-    prompt = some_prompt(30)
+    prompt = random_prompt(30)
     expected = greedy(model, prompt, make_prompt_cache(model), answer=20)
     assert speculate(model, draft, prompt, 20) == expected
     caches = [*make_prompt_cache(model), *make_prompt_cache(draft)]
@@ -218,9 +199,9 @@ def test_trap_speculative_decoding_goes_on_when_the_rewind_is_lost(attach, evict
     sizes = {"model": ROOMY, "draft": ROOMY, evicting: SMALL}
     model = attach(small_model("qwen3"), sizes["model"])
     draft = attach(small_model("llama"), sizes["draft"])
-    expected = greedy(model, some_prompt(20), make_h2o_cache(model, ROOMY), answer=30)
+    expected = greedy(model, random_prompt(20), make_h2o_cache(model, ROOMY), answer=30)
     steps = upstream.speculative_generate_step(
-        some_prompt(20), model, draft, max_tokens=30, num_draft_tokens=3
+        random_prompt(20), model, draft, max_tokens=30, num_draft_tokens=3
     )
     tokens = []
     with pytest.raises(ValueError, match=r"speculative decoding \(draft_model\)"):
@@ -233,7 +214,7 @@ def test_trap_speculative_decoding_starts_on_rows_that_were_evicted(demo, attach
     model, tokenizer = demo
     attach(model, H2OConfig(40))
     caches = make_prompt_cache(model)
-    greedy(model, mx.array(tokenizer.encode("import os\n" * 30)), caches, answer=2)
+    greedy(model, tokenizer.encode("import os\n" * 30), caches, answer=2)
     caches += make_prompt_cache(model)
     with pytest.raises(ValueError) as error:
         mlx_lm.generate(
@@ -246,9 +227,9 @@ def test_trap_speculative_decoding_starts_on_rows_that_were_evicted(demo, attach
 
 def test_speculative_decoding_without_h2o_is_as_it_was():
     model, draft = small_model("qwen3"), small_model("llama")
-    expected = greedy(model, some_prompt(20), make_prompt_cache(model))
+    expected = greedy(model, random_prompt(20), make_prompt_cache(model))
     assert upstream.speculative_generate_step is routing.guarded_speculation
-    assert speculate(model, draft, some_prompt(20), 10) == expected
+    assert speculate(model, draft, random_prompt(20), 10) == expected
     routing.remove_routing()
     assert upstream.speculative_generate_step is routing._speculate
 
@@ -259,10 +240,10 @@ def test_speculative_decoding_without_h2o_is_as_it_was():
 def test_trap_scores_start_anew_with_the_second_turn():
     model = small_model("qwen3")
     caches = make_h2o_cache(model, SMALL)
-    greedy(model, some_prompt(50), caches)
+    greedy(model, random_prompt(50), caches)
     before = [_scores(c) for c in caches]
     answer = 6
-    greedy(model, some_prompt(3, seed=2), caches, answer=answer)
+    greedy(model, random_prompt(3, seed=2), caches, answer=answer)
     for cache, old in zip(caches, before, strict=True):
         for head, new in enumerate(_scores(cache)):
             shared = set(old[head]) & set(new)
@@ -281,14 +262,14 @@ def _scores(cache):
 def test_trap_a_deep_copy_shares_rows_with_its_original(kv):
     model = small_model("falcon_h1")  # its caches are in lists
     caches, control = (make_h2o_cache(model, SMALL, kv=kv, group_size=32) for _ in range(2))
-    greedy(model, some_prompt(50), caches)
-    greedy(model, some_prompt(50), control)
+    greedy(model, random_prompt(50), caches)
+    greedy(model, random_prompt(50), control)
     twins = copy.deepcopy(caches)
-    for token in some_prompt(12, seed=5):  # one by one: such steps write in place
+    for token in random_prompt(12, seed=5):  # one by one: such steps write in place
         mx.eval(model(token[None, None], cache=caches))
-    again = some_prompt(12, seed=6)
+    again = random_prompt(12, seed=6)
     assert greedy(model, again, twins, answer=8) == greedy(model, again, control, answer=8)
-    for twin, original in zip(members(twins), members(control), strict=True):
+    for twin, original in zip(evicting(twins), evicting(control), strict=True):
         assert_same_state(twin, original, 0)
         assert largest_difference(twin.keys, original.keys) == 0
 
@@ -300,11 +281,11 @@ from mlx_lm.models.cache import load_prompt_cache
 h2o_py.install_routing()
 saved = json.loads(sys.argv[1])
 loaded = {name: load_prompt_cache(path) for name, (_, path) in saved.items()}
-from tests.h2o_py.small_models import small_model  # imports what would make classes loadable
-from tests.h2o_py.test_traps import greedy, some_prompt
+# This imports what would make classes loadable.
+from tests.h2o_py.small_models import greedy, random_prompt, small_model
 answers = {}
 for name, (family, _) in saved.items():
-    prompt = some_prompt(20, seed=9)
+    prompt = random_prompt(20, seed=9)
     answers[name] = greedy(small_model(family), prompt, loaded[name], answer=30)
 print(json.dumps(answers))
 """
@@ -317,11 +298,11 @@ def test_trap_another_process_continues_otherwise_in_the_middle_of_eviction(tmp_
     for family, kv in in_turn(families, STORAGES):
         model, name = small_model(family), f"{family} {kv}"
         caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
-        greedy(model, some_prompt(50), caches)
-        assert {(c.offset, c.size()) for c in members(caches)} == {(60, 32)}
+        greedy(model, random_prompt(50), caches)
+        assert {(c.offset, c.size()) for c in evicting(caches)} == {(60, 32)}
         paths[name] = family, str(tmp_path / f"{name}.safetensors")
         save_prompt_cache(paths[name][1], caches)
-        expected[name] = greedy(model, some_prompt(20, seed=9), caches, answer=30)
+        expected[name] = greedy(model, random_prompt(20, seed=9), caches, answer=30)
     process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CONTINUE, json.dumps(paths)],
         check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2],
@@ -336,7 +317,7 @@ def test_trap_another_process_continues_otherwise_in_the_middle_of_eviction(tmp_
 def test_trap_the_servers_prompt_cache_trims_or_shares_what_it_stored(kv):
     model = small_model("qwen3")
     store = server.LRUPromptCache()
-    prompt = some_prompt(24).tolist()
+    prompt = random_prompt(24).tolist()
     caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
     model(mx.array([prompt]), cache=caches)
     store.insert_cache("m", prompt, caches)
@@ -353,10 +334,10 @@ def test_trap_the_servers_prompt_cache_trims_or_shares_what_it_stored(kv):
         assert copies is None
     copies, rest = store.fetch_nearest_cache("m", [*prompt, 94])
     assert rest == [94]
-    greedy(model, some_prompt(40, seed=3), copies, answer=10)
+    greedy(model, random_prompt(40, seed=3), copies, answer=10)
     assert {(c.offset, c.length) for c in caches} == {(24, 24)}
 
-    longer = [*prompt, *some_prompt(20, seed=4).tolist()]
+    longer = [*prompt, *random_prompt(20, seed=4).tolist()]
     model(mx.array([longer[24:]]), cache=caches)
     store = server.LRUPromptCache()
     store.insert_cache("m", longer, caches)
@@ -387,7 +368,7 @@ def test_the_server_answers_through_h2o_caches_one_request_at_a_time(demo, attac
         model_key = provider.model_key
     finally:
         responder.stop_and_join()
-    expected = greedy(model, mx.array(prompt), make_prompt_cache(model), answer=6, chunk=32)
+    expected = greedy(model, prompt, make_prompt_cache(model), answer=6, chunk=32)
     assert answers == [expected, expected]
     caches, rest = store.fetch_nearest_cache(model_key, [*prompt, *expected, 1])
     assert rest == [1]
