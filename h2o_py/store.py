@@ -6,9 +6,10 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import mlx.core as mx
+import msgspec
 
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
@@ -18,6 +19,8 @@ from h2o_py.saved_header import RECALL
 Failure = tuple[str, str, int]
 """A code of `h2o_py.errors`, the file or folder, and errno or 0."""
 Result = TypeVar("Result")
+_Layers = list[Annotated[list[str], msgspec.Meta(min_length=1)]]
+"""The header of each cache."""
 _KIND = "h2o-pack cache"
 _VERSION = "1"
 _CLASSES = {cls.FORMAT: cls for cls in (H2OKVCache, QuantizedH2OKVCache, MixedH2OKVCache)}
@@ -89,7 +92,7 @@ def load_cache(
         )
     folder = None if store is None else str(store)
     caches = []
-    for i, described in enumerate(_described(str(path), header)):
+    for i, described in enumerate(_part(str(path), header, "layers", _Layers)):
         names = ", ".join(_CLASSES)
         form = described[0].removesuffix(RECALL)
         if form not in _CLASSES:
@@ -104,7 +107,7 @@ def load_cache(
         except RuntimeError as error:  # MLX reads the file only when an array is used
             raise _unreadable(str(path), error) from error
         caches.append(cache)
-    return caches, _metadata(str(path), header)
+    return caches, _part(str(path), header, "metadata", dict[str, str])
 
 
 def delete_archive(folder: str | Path) -> None:
@@ -165,27 +168,10 @@ def _unreadable(path: str, error: Exception) -> H2OFileError:
     return H2OFileError("unreadable_cache_file", where=path, reason=str(error))
 
 
-def _described(path: str, header: Mapping[str, str]) -> list[list[str]]:
-    """Return the header of each cache."""
-    layers = _json(path, header, "layers")
-    if isinstance(layers, list) and all(
-        isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
-        for texts in layers
-    ):
-        return layers
-    raise H2OFileError("damaged_cache_file", where=path, part="layers")
-
-
-def _metadata(path: str, header: Mapping[str, str]) -> dict[str, str]:
-    metadata = _json(path, header, "metadata")
-    if isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values()):
-        return metadata
-    raise H2OFileError("damaged_cache_file", where=path, part="metadata")
-
-
-def _json(path: str, header: Mapping[str, str], name: str) -> Any:
+def _part(path: str, header: Mapping[str, str], name: str, kind: Any) -> Any:
+    """Return a part of the header, which is JSON of this type."""
     try:
-        return json.loads(header.get(name, ""))
+        return msgspec.convert(json.loads(header.get(name, "")), kind)
     except (ValueError, RecursionError) as error:
         raise H2OFileError("damaged_cache_file", where=path, part=name) from error
 
