@@ -11,6 +11,7 @@ from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models.cache import CacheList
 
 from h2o_py.cache import H2OKVCache
+from tests.bridge.models.small_configs import DELTA, MIXTURE, SLIDING_FIRST, SPECIFIC
 
 generate_step = importlib.import_module("mlx_lm.generate").generate_step
 
@@ -25,14 +26,8 @@ COMMON = {
     "rope_theta": 1000.0, "max_position_embeddings": 1000, "tie_word_embeddings": False,
     "sliding_window": SLIDING,
 }  # fmt: skip
-_MIXTURE = {
-    "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2,
-    "decoder_sparse_step": 1, "mlp_only_layers": [0], "moe_intermediate_size": 64,
-    "shared_expert_intermediate_size": 64, "norm_topk_prob": True,
-}  # fmt: skip
-SLIDING_FIRST = ["sliding_attention", "full_attention"] * 2
 LATENT = {
-    **_MIXTURE, "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "n_shared_experts": 1,
+    **MIXTURE, "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "n_shared_experts": 1,
     "kv_lora_rank": 32, "q_lora_rank": 16, "qk_rope_head_dim": 32, "qk_nope_head_dim": 32,
     "v_head_dim": 32, "rope_scaling": None,
 }  # fmt: skip
@@ -43,52 +38,27 @@ FAMILIES = {
     "llama sliding": {"layer_types": SLIDING_FIRST},
     "gemma3_text": {"sliding_window_pattern": 2},
     "gemma4_text": {
-        "num_hidden_layers": 6, "sliding_window_pattern": 2, "num_kv_shared_layers": 2,
-        "global_head_dim": 64, "hidden_size_per_layer_input": 8,
-        "vocab_size_per_layer_input": VOCABULARY, "tie_word_embeddings": True,
+        **SPECIFIC["gemma4_text"], "sliding_window": SLIDING,
+        "vocab_size_per_layer_input": VOCABULARY,
     },
-    "qwen3_5": {
-        "text_config": {
-            **COMMON, "model_type": "qwen3_5_text", "linear_num_value_heads": 2,
-            "linear_num_key_heads": 2, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
-            "linear_conv_kernel_dim": 3, "full_attention_interval": 2,
-            "rope_parameters": {"rope_theta": 1000.0, "partial_rotary_factor": 0.5},
-        },
-    },
+    "qwen3_5": {"text_config": {**COMMON, **DELTA, "model_type": "qwen3_5_text"}},
     "granitemoehybrid": {
-        "layer_types": ["mamba", "attention"] * 2, "mamba_n_heads": 4, "mamba_d_head": 16,
-        "mamba_d_state": 16, "mamba_d_conv": 3, "mamba_n_groups": 1, "mamba_proj_bias": False,
-        "mamba_conv_bias": True, "embedding_multiplier": 1.0, "attention_multiplier": 0.2,
-        "logits_scaling": 1.0, "residual_multiplier": 1.0, "attention_bias": False,
-        "shared_intermediate_size": 64, "position_embedding_type": "rope",
-        "num_attention_heads": 2,
+        **SPECIFIC["granitemoehybrid"], "num_attention_heads": 2, "attention_bias": False,
     },
     "nemotron_h": {
-        "hybrid_override_pattern": "M*-*", "mamba_num_heads": 4, "mamba_head_dim": 16,
-        "ssm_state_size": 16, "conv_kernel": 3, "n_groups": 1, "mamba_proj_bias": False,
-        "use_bias": False, "use_conv_bias": True, "attention_bias": False, "mlp_bias": False,
-        "layer_norm_epsilon": 1e-5, "time_step_limit": (0.01, 1.0), "chunk_size": 16,
-        "mlp_hidden_act": "relu2", "residual_in_fp32": False,
+        **SPECIFIC["nemotron_h"], "hybrid_override_pattern": "M*-*", "attention_bias": False,
+        "mlp_bias": False,
     },
     "olmo_hybrid": {
-        "layer_types": ["linear_attention", "full_attention"] * 2, "linear_num_key_heads": 2,
-        "linear_num_value_heads": 2, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
-        "linear_conv_kernel_dim": 3, "linear_allow_neg_eigval": True, "attention_bias": False,
+        **DELTA, "layer_types": ["linear_attention", "full_attention"] * 2,
+        "linear_allow_neg_eigval": True, "attention_bias": False,
     },
-    "qwen3_next": {
-        **_MIXTURE, "linear_num_value_heads": 2, "linear_num_key_heads": 2,
-        "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_conv_kernel_dim": 3,
-        "partial_rotary_factor": 0.5, "full_attention_interval": 2,
-    },
-    "lfm2": {
-        "full_attn_idxs": [1, 3], "conv_bias": True, "conv_L_cache": 3, "block_dim": 64,
-        "block_ff_dim": 64, "block_multiple_of": 32, "block_ffn_dim_multiplier": 1.0,
-        "block_auto_adjust_ff_dim": True, "num_attention_heads": 2,
-    },
-    "gpt_oss": {**_MIXTURE, "layer_types": SLIDING_FIRST},
+    "qwen3_next": SPECIFIC["qwen3_next"],
+    "lfm2": SPECIFIC["lfm2"],
+    "gpt_oss": {**MIXTURE, "layer_types": SLIDING_FIRST},
     "phi": {"hidden_size": 128},
     "phi3": {"hidden_size": 128},
-    "qwen3_moe": _MIXTURE,
+    "qwen3_moe": MIXTURE,
     "smollm3": {},
     "ministral3": {
         "layer_types": SLIDING_FIRST,
@@ -98,13 +68,8 @@ FAMILIES = {
         },
     },
     "cohere2": {"hidden_size": 128, "sliding_window_pattern": 2},
-    "falcon_h1": {
-        "mamba_d_head": 16, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_state": 16,
-        "mamba_chunk_size": 16,
-    },
-    "baichuan_m1": {
-        "hidden_size": 128, "sliding_window_layers": [0, 2], "conv_window": 2,
-    },
+    "falcon_h1": SPECIFIC["falcon_h1"],
+    "baichuan_m1": {**SPECIFIC["baichuan_m1"], "hidden_size": 128, "sliding_window": SLIDING},
     "deepseek_v2": {
         **LATENT, "v_head_dim": 64,
         "rope_scaling": {
