@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import zlib
 from functools import cache
@@ -275,7 +276,7 @@ def small_model(family, dtype=mx.float32):
     mx.random.seed(zlib.crc32(family.encode()))  # its own, whatever other families there are
     name = family.split()[0]
     architecture = importlib.import_module(f"mlx_lm.models.{name}")
-    settings = {"model_type": name, **COMMON, **settings}
+    settings = copy.deepcopy({"model_type": name, **COMMON, **settings})  # mlx_lm changes it
     model = architecture.Model(architecture.ModelArgs.from_dict(settings))
     assert sum(p.size for _, p in tree_flatten(model.parameters())) < 1_000_000, family
     model.update(tree_map(lambda p: _random(p, dtype), model.parameters()))
