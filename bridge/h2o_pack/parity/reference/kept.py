@@ -57,10 +57,8 @@ class KeptRows:
     ) -> KeptRows:
         """Make an empty cache for tokens like these."""
         batch, heads, _, key_dim = keys.shape
-        no_rows = [
-            packed(keys[:, :, :0], values[:, :, :0], form)
-            for form in (row_format.pool, *([row_format.ring] if row_format.has_ring else []))
-        ]
+        formats = [row_format.pool, row_format.ring] if row_format.has_ring else [row_format]
+        no_rows = [packed(keys[:, :, :0], values[:, :, :0], form) for form in formats]
         rows = (batch, heads, config.max_size)
         ledger = Ledger(
             scores=mx.full(rows, UNUSED["scores"], mx.float32),
@@ -110,16 +108,11 @@ class KeptRows:
         self.can_hold = ledger.held is not None
         if ledger.held is None:
             ledger = ledger._replace(held=mx.zeros(ledger.positions.shape, mx.bool_))
+        entries = {name: a for name, a in ledger._asdict().items() if name in UNUSED}
         in_pool, ring_end = _count(self.pool), self.pool_size + _count(self.ring)
-        self.set_entries(
-            {
-                name: mx.concatenate(
-                    [array[:, :, :in_pool], array[:, :, self.pool_size : ring_end]], axis=2
-                )
-                for name, array in ledger._asdict().items()
-                if name in UNUSED
-            }
-        )
+        self.pool = self.pool | {name: a[:, :, :in_pool] for name, a in entries.items()}
+        in_ring = slice(self.pool_size, ring_end)
+        self.ring = self.ring | {name: a[:, :, in_ring] for name, a in entries.items()}
 
     def entries(self) -> Part:
         """The ledger's entries of the rows in use, [B, Hkv, N]."""

@@ -174,8 +174,8 @@ def chosen_positions(
     """The positions with the largest weights, best first, filled up with -1 to `rows`.
 
     A position gets the largest weight among itself and its neighbors; equal weights are in the
-    order of positions. asked_for: [..., N], weights of the positions from `first` on; negative for
-    positions that may not be recalled. settings: other settings than those of `config`.
+    order of positions. asked_for: [..., N], weights of the positions from `first` on; negative
+    for positions that may not be recalled. settings: other settings than those of `config`.
     """
     settings = settings or config.recall
     assert settings is not None  # noqa: S101  the cache recalls
