@@ -83,8 +83,7 @@ def differences(
     The message is "" if the difference is allowed.
     """
     if out is not None:
-        scale = mx.maximum(1.0, mx.abs(recorded["out"].astype(mx.float32)).max())
-        size = largest(out / scale, recorded["out"] / scale)
+        size = relative(out, recorded["out"])
         detail = f"the outputs differ by {size:.2g}, allowed is {tolerance:.2g}"
         yield "output", size, detail if size > tolerance else ""
     positions, expected = mx.sort(cache.positions), mx.sort(recorded["positions"])
@@ -115,6 +114,12 @@ def differences(
 def held(positions: mx.array, is_held: mx.array) -> mx.array:
     """Return the recalled positions, sorted, with -1 for every other row."""
     return mx.sort(mx.where(is_held, positions, -1))
+
+
+def relative(values: mx.array, expected: mx.array) -> float:
+    """Return the largest difference, divided by the largest expected value if it is above 1."""
+    scale = mx.maximum(1.0, mx.abs(expected.astype(mx.float32)).max())
+    return largest(values / scale, expected / scale)
 
 
 def largest(values: mx.array, expected: mx.array) -> float:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import mlx.core as mx
 
 from h2o_pack.parity import request as requests
-from h2o_pack.parity.op import first_head, largest
+from h2o_pack.parity.op import first_head, relative
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.request import Request, Text, TokenCase
 from h2o_pack.parity.rounding import MARGIN, Exchange, Run
@@ -150,23 +150,7 @@ def decided_by_rounding(
 def logits_apart(run: Run, other: Run) -> float:
     """Return the largest difference of two runs' logits, as `compare_step` measures it."""
     pairs = zip(run.logits, other.logits, strict=True)
-    flat = ((flattened(own), flattened(others)) for own, others in pairs)
-    return max(relative_difference(own, others, scale_of(others)) for own, others in flat)
-
-
-def flattened(logits: mx.array) -> mx.array:
-    """Return logits as one row in float32."""
-    return logits.reshape(-1).astype(mx.float32)
-
-
-def scale_of(logits: mx.array) -> float:
-    """Return the divisor of differences of logits: the largest logit, but at least 1."""
-    return max(1.0, float(mx.abs(logits).max()))
-
-
-def relative_difference(logits: mx.array, expected: mx.array, scale: float) -> float:
-    """Return the largest difference of two rows of logits, divided by `scale`."""
-    return largest(logits / scale, expected / scale)
+    return max(relative(own.reshape(-1), others.reshape(-1)) for own, others in pairs)
 
 
 def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> bool:
@@ -319,16 +303,16 @@ def compare_step(
     expected: mx.array,
 ) -> CaseResult:
     """Compare one step; tokens: the ids that Swift and Python chose."""
-    swift, python = flattened(logits), flattened(expected)
+    swift, python = (a.reshape(-1).astype(mx.float32) for a in (logits, expected))
     if swift.size != python.size:
         detail = f"Swift has {swift.size} logits, Python {python.size}"
         return result.compared(Difference(None, step, "logits", detail))
-    scale = scale_of(python)
-    size = relative_difference(swift, python, scale)
+    size = relative(swift, python)
     so_far = max(result.largest_output_difference, min(size, LARGEST))
     result = replace(result, largest_output_difference=so_far)
     (swift_token, python_token), detail = tokens, ""
     if swift_token != python_token:
+        scale = max(1.0, float(mx.abs(python).max()))
         gap = float(python[python_token] - python[swift_token]) / scale
         detail = (
             f"Swift chose {swift_token} (logits {swift[swift_token].item():.6g} there, "
