@@ -125,8 +125,8 @@ def test_a_saved_cache_can_be_of_any_moment(tmp_path, after):
     assert_equal(take(restored, TRAFFIC, 2), take(memory, TRAFFIC, 2))
 
 
-def test_a_saved_cache_goes_on_in_the_folder_that_it_is_given_and_chooses_none(tmp_path):
-    """Another folder of the same name is looked for in vain."""
+def test_a_saved_cache_chooses_no_folder(tmp_path):
+    """It goes on in the folder that it is given, and only in that of its archive."""
     files = H2OKVCache(config(tmp_path / "chat"))
     take(files, TRAFFIC, 0)
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
