@@ -171,13 +171,13 @@ class LayerCache:
             outs.append(kept.attend(queries[:, :, first], mask=mask, **options))
         queries, keys, values = (a[:, :, -asking:] for a in (queries, keys, values))
         reading = None
-        if self._choice is not None and tokens > 1:
+        if self._choice is not None and tokens > 1:  # the layers choose when all have voted
             reading = read_everything(
                 kept, archive, queries, keys, values, mask=own_mask, **options
             )
             self._ballot = self._choice.ballot(self._layer, kept.seen + asking)
             self._ballot.add(self._layer, reading.strongest, archive.first, self.config)
-        else:
+        else:  # each head chooses now
             choices = choices_of_heads(
                 kept, archive, queries, keys, mask=own_mask, chosen=self.chosen, **options
             )
