@@ -234,18 +234,14 @@ def probe(tokenizer: Any, prompt: str) -> tuple[Text, ...]:
     """Encode the prompt's text and the probes, also as messages if there is a chat template."""
     probes: list[str] = json.loads(PROBES.read_text("utf-8"))
     texts = [
-        Text(text, message=False, ids=encode(tokenizer, text)) for text in (prompt, *probes)
+        Text(text, message=False, ids=tuple(tokenizer.encode(text)))
+        for text in (prompt, *probes)
     ]
     if tokenizer.has_chat_template:
         texts += [
             Text(text, message=True, ids=converse(tokenizer, text)) for text in probes if text
         ]
     return tuple(texts)
-
-
-def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Return the ids of a text, with the special tokens that the tokenizer adds."""
-    return tuple(tokenizer.encode(text))
 
 
 def converse(tokenizer: Any, text: str) -> tuple[int, ...]:

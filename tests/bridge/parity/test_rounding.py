@@ -53,24 +53,25 @@ def runs(answer: Answer, more: float | None):
     return given
 
 
+def results_of(request, answer, more):
+    return {result.name: result for result in compare(request, runs(answer, more))}
+
+
 def test_logits_that_mlx_lm_gives_after_one_rounding_are_no_difference(
     token_request, drifting_answer
 ):
-    results = {
-        result.name: result for result in compare(token_request, runs(drifting_answer, 0))
-    }
+    results = results_of(token_request, drifting_answer, 0)
     assert results["kv 8"].equal
     assert results["kv 8"].largest_output_difference == 0
     [tie] = results["kv 8"].ties
     assert tie.step == STEP
     assert tie.detail.startswith("decided by rounding: the logits differ by ")
     assert tie.detail.endswith("with each weight moved by one rounding (draw 1)")
+    assert not results["kv dense"].equal, "rows that are not quantized have no codes to decide"
 
 
 def test_other_logits_remain_a_difference(token_request, drifting_answer):
-    results = {
-        result.name: result for result in compare(token_request, runs(drifting_answer, None))
-    }
+    results = results_of(token_request, drifting_answer, None)
     for name in ("kv 8", "kv dense"):
         first = results[name].first_difference
         assert first is not None
@@ -80,19 +81,10 @@ def test_other_logits_remain_a_difference(token_request, drifting_answer):
 def test_logits_that_change_more_with_one_rounding_are_no_difference(
     token_request, drifting_answer
 ):
-    results = {
-        result.name: result for result in compare(token_request, runs(drifting_answer, 4))
-    }
+    results = results_of(token_request, drifting_answer, 4)
     assert results["kv 8"].equal
     [tie] = results["kv 8"].ties
     assert tie.detail.endswith("when each weight is moved by one rounding")
-    assert not results["kv dense"].equal
-
-
-def test_rows_that_are_not_quantized_have_no_codes_to_decide(token_request, drifting_answer):
-    results = {
-        result.name: result for result in compare(token_request, runs(drifting_answer, 0))
-    }
     assert not results["kv dense"].equal
 
 
