@@ -127,7 +127,7 @@ class ModelRun:
         rows, tokens = config.max_size, 0
         self.progress("recording a run of mlx-lm")
         folder = self.root / self.model.folder
-        for trace in traces.record(folder, config, described.context, work / "trace"):
+        for trace in traces.record(folder, config, described, work / "trace"):
             rows, tokens = trace.cases[0].config.max_size, sum(trace.cases[0].steps)
             if "op" in levels:
                 self.progress("replaying it through the reference")

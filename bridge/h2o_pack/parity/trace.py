@@ -24,7 +24,6 @@ from mlx_lm.models.cache import CacheList
 
 from h2o_pack.errors import model_error
 from h2o_pack.model import ModelConfig
-from h2o_pack.models.config import read_config
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.swift import Build, failure
 from h2o_py import H2OKVCache, fast, make_h2o_cache
@@ -209,13 +208,12 @@ def prompt_length(max_kv: int, context: int) -> int:
 
 
 def record(
-    model_folder: Path, config: H2OConfig, context: int, folder: Path
+    model_folder: Path, config: H2OConfig, described: ModelConfig, folder: Path
 ) -> Iterator[Trace]:
     """Run the model once and record each case; yields traces of at most MOST_BYTES."""
     model, tokenizer = load(model_folder)
-    described = read_config(model_folder / "config.json", assume_full_attention=True)
     config = fitting(config, described)
-    tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
+    tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, described.context))
     inputs = run(model, tokens, config)
     recorded: list[Case] = []
     total = largest = 0

@@ -45,7 +45,7 @@ def trace(tmp_path_factory) -> Trace:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traces, "DECODED", 20)
         patch.setattr(traces, "cases", lambda *of: [c for c in cases(*of) if c.name in names])
-        (recording,) = record(demo.folder, H2OConfig(32), demo.config.context, folder)
+        (recording,) = record(demo.folder, H2OConfig(32), demo.config, folder)
     return recording
 
 
@@ -137,7 +137,7 @@ def test_traces_that_would_be_too_large_come_one_after_the_other(tmp_path, monke
     monkeypatch.setattr(traces, "MOST_BYTES", 1_500_000)
     demo = resolve("demo")
     names, layers = [], {}
-    parts = record(demo.folder, H2OConfig(32), demo.config.context, tmp_path / "trace")
+    parts = record(demo.folder, H2OConfig(32), demo.config, tmp_path / "trace")
     for part in islice(parts, 3):
         names += [case.name for case in part.cases]
         layers |= {case.name: case.layers for case in part.cases}
