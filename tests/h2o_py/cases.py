@@ -88,6 +88,13 @@ def step(cache, queries, keys, values, mask="ask", sinks=None):
     return cache.attend(queries, scale=queries.shape[-1] ** -0.5, mask=mask, sinks=sinks)
 
 
+def put(array, index, value):
+    """Return a copy of the array with one element changed."""
+    copy = mx.array(array)
+    copy[index] = value
+    return copy
+
+
 def saved_of(archive):
     """What must be known beside an archive's arrays."""
     return {

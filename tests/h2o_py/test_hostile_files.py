@@ -11,7 +11,7 @@ from h2o_py.errors import H2OConfigError, H2OError, H2OFileError, H2OStateError
 from h2o_py.models import STORAGES
 from h2o_py.storages import STORAGE_BITS
 from h2o_py.store import load_cache, save_cache
-from tests.h2o_py.cases import assert_same_state, in_pairs, random_tokens, step
+from tests.h2o_py.cases import assert_same_state, in_pairs, put, random_tokens, step
 
 SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 LARGEST = 2**31 - 1
@@ -26,15 +26,6 @@ def filled(kv, tokens, pending=0):
     if pending:
         cache.update_and_fetch(*random_tokens(pending)[1:])
     return cache
-
-
-def put(array, index, value):
-    """The array with one element changed, whose index is given for each dimension."""
-    flat, place = array.reshape(-1), 0
-    for size, at in zip(array.shape, index, strict=True):
-        place = place * size + at % size
-    mask = mx.arange(flat.size) == place
-    return mx.where(mask, mx.array(value, array.dtype), flat).reshape(array.shape)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from h2o_py import H2OConfig, H2OError, H2ORecall
 from h2o_py.cache import H2OKVCache
 from h2o_py.models import STORAGES
-from tests.h2o_py.cases import random_tokens, step
+from tests.h2o_py.cases import put, random_tokens, step
 from tests.h2o_py.test_recall import config, filled, same
 
 
@@ -61,13 +61,6 @@ def test_a_file_names_no_folder_to_write_to(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def changed(array, at, value):
-    """Return a copy with one element changed."""
-    flat = mx.array(array).reshape(-1)
-    flat[at] = value
-    return flat.reshape(array.shape)
-
-
 def test_a_damaged_archive_is_refused():
     cache = filled(chunks=(300, 1))
     arrays, header = cache.arrays, cache.header
@@ -93,14 +86,17 @@ def test_a_damaged_archive_is_refused():
     damaged.append((arrays, [*header[:4], json.dumps(no_recall), *header[5:]]))
     for at, replacement in (
         (6, mx.ones(arrays[6].shape, mx.bool_)),  # all held
-        (6, changed(arrays[6].view(mx.uint8), 0, 63).view(mx.bool_)),  # found by `make fuzz`
+        (
+            6,
+            put(arrays[6].view(mx.uint8), (0, 0, 0), 63).view(mx.bool_),
+        ),  # found by `make fuzz`
         (6, arrays[6].astype(mx.int32)),
         (6, arrays[6][:, :, :-1]),
         (7, arrays[7][:, :, :-1]),
         (7, arrays[7][..., :-1]),
         (7, arrays[7].astype(mx.float32)),
         (8, arrays[8][:, :1]),
-        (8, changed(arrays[8], 3, float("nan"))),
+        (8, put(arrays[8], (0, 0, 3), float("nan"))),
         (9, arrays[7]),
         (10, arrays[8]),
     ):
@@ -118,7 +114,7 @@ def test_what_left_a_ring_may_stand_in_any_order(chunks, recall):
     settings = H2OConfig(7, sink_size=0, heavy_budget=0, recent_budget=3, recall=recall)
     cache = filled(settings, chunks, lambda config: STORAGES["r16h8"](config, 64))
     assert same(cache, type(cache).restored(cache.arrays, cache.header))
-    pool = changed(cache.arrays[3], 0, 1 << 20)
+    pool = put(cache.arrays[3], (0, 0, 0), 1 << 20)
     arrays = [*cache.arrays[:3], pool, *cache.arrays[4:]]
     with pytest.raises(H2OError) as error:
         type(cache).restored(arrays, cache.header)
