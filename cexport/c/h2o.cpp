@@ -2,15 +2,166 @@
 
 #include <mutex>
 
-#include "archive_files.h"
-#include "handles.h"
+#include "layer_cache.h"
+#include "mlx/c/error.h"
 #include "mlx/c/private/mlx.h"
 
 namespace h2o::c {
 
 namespace mx = mlx::core;
 
+/// The code and the values of the last error on this thread.
+struct LastError {
+  std::string code;
+  std::vector<std::pair<std::string, std::string>> values;
+};
+
 thread_local LastError last_error;
+
+/// Runs `body` and returns 0. If `body` throws, passes the exception's message to the mlx
+/// error handler (as an argument, never as the format) and returns 1.
+template <class Body>
+int guarded(Body body) {
+  last_error = {};
+  try {
+    body();
+    return 0;
+  } catch (const CacheError& error) {
+    last_error = {error.code, {error.values.begin(), error.values.end()}};
+    mlx_error("%s", error.what());
+  } catch (const ArchiveError& error) {
+    const auto& [code, path, number] = error.failure;
+    last_error = {code, {{"path", path}, {"error", std::to_string(number)}}};
+    mlx_error("%s", error.what());
+  } catch (const std::exception& error) {
+    mlx_error("%s", error.what());
+  }
+  return 1;
+}
+
+/// Returns the result of `get`, or an empty value if it throws.
+template <class Get>
+auto result_of(Get get) {
+  decltype(get()) result{};
+  guarded([&] { result = get(); });
+  return result;
+}
+
+/// The object of a handle. Throws std::invalid_argument if the handle is empty.
+template <class Held, class Handle>
+Held& held_by(const Handle& handle, const char* name) {
+  if (!handle.ctx) {
+    throw std::invalid_argument(std::string("an argument of type ") + name + " is empty");
+  }
+  return *static_cast<Held*>(handle.ctx);
+}
+
+const char* text(const char* value) {
+  return value ? value : "";
+}
+
+struct PolicyHandle {
+  Values policy;
+  std::optional<Values> recall;
+  std::optional<Completed> completed;
+  std::vector<Problem> problems;
+};
+
+PolicyHandle& handle_of(const mlx_h2o_policy& policy) {
+  return held_by<PolicyHandle>(policy, "mlx_h2o_policy");
+}
+
+constexpr std::string_view of_recall = "recall.";
+
+/// Returns whether a name is the name of a setting of recall, and the name without "recall.".
+std::pair<bool, std::string> split(const char* name) {
+  const std::string_view whole = text(name);
+  const bool recalls = whole.substr(0, of_recall.size()) == of_recall;
+  return {recalls, std::string(recalls ? whole.substr(of_recall.size()) : whole)};
+}
+
+int set(mlx_h2o_policy policy, const char* name, Value value) {
+  return guarded([&] {
+    auto& handle = handle_of(policy);
+    const auto [recalls, key] = split(name);
+    if (recalls && !handle.recall) {
+      handle.recall.emplace();
+    }
+    (recalls ? *handle.recall : handle.policy)[key] = std::move(value);
+  });
+}
+
+/// Null if there is no such setting.
+template <class Held>
+const Held* value_in(const std::map<std::string, Held>& values, const std::string& name) {
+  const auto entry = values.find(name);
+  return entry == values.end() ? nullptr : &entry->second;
+}
+
+/// A setting of a complete policy; null if there is no such setting, or after an error.
+const Value* setting(mlx_h2o_policy policy, const char* name) {
+  return result_of([&]() -> const Value* {
+    const auto& completed = handle_of(policy).completed;
+    const auto [recalls, key] = split(name);
+    if (!completed || (recalls && !completed->recall)) {
+      return nullptr;
+    }
+    return value_in(recalls ? *completed->recall : completed->policy, key);
+  });
+}
+
+/// A problem by its index; null beyond the last one, or after an error.
+const Problem* problem(mlx_h2o_policy policy, size_t index) {
+  return result_of([&] {
+    const auto& problems = handle_of(policy).problems;
+    return index < problems.size() ? &problems[index] : nullptr;
+  });
+}
+
+/// A value of a problem by name; null if there is no such value, or after an error.
+const decltype(Problem::values)::mapped_type* problem_value(
+    mlx_h2o_policy policy, size_t index, const char* name) {
+  const auto* of = problem(policy, index);
+  return of ? value_in(of->values, text(name)) : nullptr;
+}
+
+template <class Held>
+int64_t integer_of(const Held* value) {
+  const auto* integer = value ? std::get_if<int64_t>(value) : nullptr;
+  return integer ? *integer : 0;
+}
+
+template <class Held>
+const char* text_of(const Held* value) {
+  const auto* text = value ? std::get_if<std::string>(value) : nullptr;
+  return text ? text->c_str() : "";
+}
+
+/// Converts a list of bounds to ranges if the setting holds ranges.
+Value integers(const std::string& name, const int64_t* values, size_t count) {
+  for (const auto& field : policy_fields) {
+    if (name == field.name && field.kind == Kind::ranges && count % 2 == 0) {
+      Ranges ranges;
+      for (size_t i = 0; i < count; i += 2) {
+        ranges.emplace_back(values[i], values[i + 1]);
+      }
+      return ranges;
+    }
+  }
+  return std::vector<int64_t>(values, values + count);
+}
+
+Completed complete(const PolicyHandle& handle, const char* named) {
+  if (handle.policy.empty() && handle.recall) {
+    Completed completed;
+    completed.recall = complete_recall(*handle.recall);
+    return completed;
+  }
+  Values policy = handle.policy;
+  return h2o::complete(
+      named ? with_defaults_of(named, std::move(policy)) : std::move(policy),
+      handle.recall);
+}
 
 /// The callback that receives notices of caches.
 struct NoticeHandler {
@@ -62,12 +213,10 @@ int with_cache(const mlx_h2o_layer_cache& cache, Work work) {
   return status;
 }
 
-/// Returns the result of `get` for a cache, or an empty value after an error.
-template <class Get>
-auto number_of(const mlx_h2o_layer_cache& cache, Get get) {
-  decltype(get(cache_of(cache))) number{};
-  guarded([&] { number = get(cache_of(cache)); });
-  return number;
+/// The arrays of a cache's ledger or rows; none while the cache is empty.
+template <class Held>
+std::vector<mx::array> arrays_of(const LayerCache& cache, const std::optional<Held>& held) {
+  return cache.is_empty() ? std::vector<mx::array>() : h2o::arrays_of(*held);
 }
 
 mx::Dtype dtype_of(mlx_dtype dtype) {
@@ -142,6 +291,93 @@ SavedCache saved_of(const mlx_h2o_saved_cache& saved) {
 } // namespace h2o::c
 
 using namespace h2o::c;
+
+extern "C" int mlx_h2o_policy_new(mlx_h2o_policy* res) {
+  return guarded([&] { res->ctx = new PolicyHandle(); });
+}
+
+extern "C" int mlx_h2o_policy_free(mlx_h2o_policy policy) {
+  delete static_cast<PolicyHandle*>(policy.ctx);
+  return 0;
+}
+
+extern "C" int mlx_h2o_policy_set_integer(
+    mlx_h2o_policy policy, const char* name, int64_t value) {
+  return set(policy, name, value);
+}
+
+extern "C" int mlx_h2o_policy_set_number(
+    mlx_h2o_policy policy, const char* name, double value) {
+  return set(policy, name, value);
+}
+
+extern "C" int mlx_h2o_policy_set_text(
+    mlx_h2o_policy policy, const char* name, const char* value) {
+  return set(policy, name, std::string(text(value)));
+}
+
+extern "C" int mlx_h2o_policy_set_integers(
+    mlx_h2o_policy policy, const char* name, const int64_t* values, size_t count) {
+  return set(policy, name, integers(text(name), values, values ? count : 0));
+}
+
+extern "C" int mlx_h2o_policy_complete(mlx_h2o_policy policy, const char* named) {
+  bool is_complete = false;
+  guarded([&] {
+    auto& handle = handle_of(policy);
+    handle.completed.reset();
+    try {
+      handle.completed = complete(handle, named);
+      handle.problems = handle.completed->warnings;
+      is_complete = true;
+    } catch (const h2o::PolicyError& error) {
+      handle.problems = {error.problem};
+    } catch (const std::exception& error) {
+      handle.problems = {{error.what(), {}}};
+    }
+  });
+  return is_complete ? 0 : 1;
+}
+
+extern "C" int64_t mlx_h2o_policy_integer(mlx_h2o_policy policy, const char* name) {
+  return integer_of(setting(policy, name));
+}
+
+extern "C" double mlx_h2o_policy_number(mlx_h2o_policy policy, const char* name) {
+  const auto* value = setting(policy, name);
+  const auto* number = value ? std::get_if<double>(value) : nullptr;
+  return number ? *number : double(integer_of(value));
+}
+
+extern "C" const char* mlx_h2o_policy_text(mlx_h2o_policy policy, const char* name) {
+  return text_of(setting(policy, name));
+}
+
+extern "C" int mlx_h2o_policy_recall_rows(mlx_h2o_policy policy) {
+  return result_of([&] {
+    const auto& completed = handle_of(policy).completed;
+    return completed ? completed->recall_rows : 0;
+  });
+}
+
+extern "C" size_t mlx_h2o_policy_problems(mlx_h2o_policy policy) {
+  return result_of([&] { return handle_of(policy).problems.size(); });
+}
+
+extern "C" const char* mlx_h2o_policy_problem_code(mlx_h2o_policy policy, size_t index) {
+  const auto* of = problem(policy, index);
+  return of ? of->code.c_str() : "";
+}
+
+extern "C" int64_t mlx_h2o_policy_problem_integer(
+    mlx_h2o_policy policy, size_t index, const char* name) {
+  return integer_of(problem_value(policy, index, name));
+}
+
+extern "C" const char* mlx_h2o_policy_problem_text(
+    mlx_h2o_policy policy, size_t index, const char* name) {
+  return text_of(problem_value(policy, index, name));
+}
 
 extern "C" int mlx_fast_scaled_dot_product_attention_with_scores(
     mlx_array* out,
@@ -327,19 +563,19 @@ extern "C" int mlx_h2o_layer_cache_move_archive(
 }
 
 extern "C" int mlx_h2o_layer_cache_offset(const mlx_h2o_layer_cache cache) {
-  return number_of(cache, [](auto& core) { return core.offset(); });
+  return result_of([&] { return cache_of(cache).offset(); });
 }
 
 extern "C" int mlx_h2o_layer_cache_length(const mlx_h2o_layer_cache cache) {
-  return number_of(cache, [](auto& core) { return core.length(); });
+  return result_of([&] { return cache_of(cache).length(); });
 }
 
 extern "C" int mlx_h2o_layer_cache_waiting(const mlx_h2o_layer_cache cache) {
-  return number_of(cache, [](auto& core) { return core.waiting(); });
+  return result_of([&] { return cache_of(cache).waiting(); });
 }
 
 extern "C" bool mlx_h2o_layer_cache_is_trimmable(const mlx_h2o_layer_cache cache) {
-  return number_of(cache, [](auto& core) { return core.is_trimmable(); });
+  return result_of([&] { return cache_of(cache).is_trimmable(); });
 }
 
 extern "C" int mlx_h2o_layer_cache_numbers(
@@ -356,22 +592,14 @@ extern "C" int mlx_h2o_layer_cache_numbers(
 extern "C" int mlx_h2o_layer_cache_ledger(
     mlx_vector_array* res, const mlx_h2o_layer_cache cache) {
   return with_cache(cache, [&](auto& core) {
-    std::vector<mlx::core::array> arrays;
-    if (!core.is_empty()) {
-      arrays = h2o::arrays_of(*core.ledger());
-    }
-    mlx_vector_array_set_(*res, std::move(arrays));
+    mlx_vector_array_set_(*res, arrays_of(core, core.ledger()));
   });
 }
 
 extern "C" int mlx_h2o_layer_cache_rows(
     mlx_vector_array* res, const mlx_h2o_layer_cache cache) {
   return with_cache(cache, [&](auto& core) {
-    std::vector<mlx::core::array> arrays;
-    if (!core.is_empty()) {
-      arrays = h2o::arrays_of(*core.rows());
-    }
-    mlx_vector_array_set_(*res, std::move(arrays));
+    mlx_vector_array_set_(*res, arrays_of(core, core.rows()));
   });
 }
 
