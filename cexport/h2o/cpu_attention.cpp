@@ -148,9 +148,13 @@ void MaskView::apply(
     return;
   }
   std::vector<float> bias(count);
-  kernels().to_float32(
-      {advance(data_, element_, start), element_, step * int64_t(element_size(element_))},
-      count, 1, bias.data(), 1);
+  const RowsView values{
+      advance(data_, element_, start), element_, step * int64_t(element_size(element_))};
+  if (step == 1) {
+    kernels().to_float32(values, 1, count, bias.data(), count);
+  } else {
+    kernels().to_float32(values, count, 1, bias.data(), 1);
+  }
   for (int n = 0; n < count; ++n) {
     bool hidden =
         (low_bias_hides && bias[n] <= hiding_bias_) || logits[n] + bias[n] <= lowest;

@@ -51,34 +51,6 @@ uint32_t to_bits(float value) {
   return bits;
 }
 
-float to_float(float value) {
-  return value;
-}
-
-float to_float(BFloat16 value) {
-  return from_bits(uint32_t(value.bits) << 16);
-}
-
-float to_float(PairedBFloat16 value) {
-  return from_bits(uint32_t(value.bits) << 16);
-}
-
-float to_float(Float16 value) {
-  uint32_t magnitude = uint32_t(value.bits & 0x7fff) << 13;
-  uint32_t special = magnitude >= (0x7c00u << 13) ? 0x7f800000u : 0u;
-  uint32_t sign = uint32_t(value.bits & 0x8000) << 16;
-  return from_bits(to_bits(from_bits(magnitude) * 0x1p112f) | special | sign);
-}
-
-/// Round to nearest, ties to even; NaN stays NaN.
-uint16_t to_bfloat16(float value) {
-  uint32_t bits = to_bits(value);
-  if (value != value) {
-    return uint16_t(bits >> 16) | 0x40;
-  }
-  return uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
 uint16_t to_float16(float value) {
   uint32_t bits = to_bits(value);
   uint16_t sign = uint16_t((bits >> 16) & 0x8000);
@@ -96,28 +68,10 @@ uint16_t to_float16(float value) {
   return sign | uint16_t((rebased + 0xfff + ((rebased >> 13) & 1)) >> 13);
 }
 
-template <class T>
-T narrowed(float value);
-
-template <>
-float narrowed(float value) {
-  return value;
-}
-
-template <>
-Float16 narrowed(float value) {
-  return {to_float16(value)};
-}
-
-template <>
-BFloat16 narrowed(float value) {
-  return {to_bfloat16(value)};
-}
-
 /// Stores `count` floats one by one, for processors without float16 instructions.
 void store_halves(Float16* p, const float* values, int count) {
   for (int i = 0; i < count; ++i) {
-    p[i] = narrowed<Float16>(values[i]);
+    p[i] = {to_float16(values[i])};
   }
 }
 
@@ -132,7 +86,7 @@ void store_halves(Float16* p, const float* values, int count) {
   store(lane, v);            \
   store_halves(p, lane, lanes)
 #define H2O_WIDEN_BYTES(bytes) widen_bytes(bytes)
-#define H2O_WIDEN_HALF(x) to_float(x)
+#define H2O_WIDEN_HALF(x) load(&x, 1)[0]
 #if defined(__aarch64__)
 #define H2O_REGISTER "w"
 #define H2O_BLOCK 4

@@ -55,7 +55,7 @@ H2O_INLINE void dot_block(
     for (int h = 0; h < Heads; ++h) {
       for (int r = 0; r < Rows; ++r) {
         out[h * out_stride + r] +=
-            queries[h * int64_t(dim) + d] * to_float(rows[r * stride + d]);
+            queries[h * int64_t(dim) + d] * scalar_to_float(rows[r * stride + d]);
       }
     }
   }
@@ -163,7 +163,7 @@ H2O_TARGET void mix_heads(
     for (int h = 0; h < Heads; ++h) {
       float total = accumulate ? out[h * int64_t(dim) + d] : 0.0f;
       for (int n = 0; n < row_count; ++n) {
-        total += weights[h * weight_stride + n] * to_float(rows[n * stride + d]);
+        total += weights[h * weight_stride + n] * scalar_to_float(rows[n * stride + d]);
       }
       out[h * int64_t(dim) + d] = total;
     }
@@ -192,14 +192,8 @@ template <class T>
 H2O_TARGET void to_float32_of(
     const T* rows, int64_t stride, int row_count, int dim, float* out, int64_t out_stride) {
   for (int n = 0; n < row_count; ++n) {
-    const T* row = rows + n * stride;
-    float* to = out + n * out_stride;
-    int d = 0;
-    for (; d + lanes <= dim; d += lanes) {
-      store(to + d, load(row + d));
-    }
-    for (; d < dim; ++d) {
-      to[d] = to_float(row[d]);
+    for (int d = 0; d < dim; d += lanes) {
+      store(out + n * out_stride + d, load(rows + n * stride + d, dim - d), dim - d);
     }
   }
 }

@@ -326,7 +326,8 @@ H2O_TARGET void unpack_rows_of(
       S scale, bias;
       std::memcpy(&scale, scales + group * sizeof(S), sizeof(S));
       std::memcpy(&bias, biases + group * sizeof(S), sizeof(S));
-      const Vector factor = splat(to_float(scale)), offset = splat(to_float(bias));
+      const Vector factor = splat(scalar_to_float(scale)),
+                   offset = splat(scalar_to_float(bias));
       const int end = (group + 1) * packing.group_size;
       for (int d = group * packing.group_size; d < end; d += lanes) {
         Vector product = load_packed<Bits>(words, d) * factor;

@@ -2,12 +2,8 @@
 
 template <class T>
 H2O_TARGET void from_float32_of(const float* values, int count, T* out) {
-  int i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    store(out + i, load(values + i));
-  }
-  for (; i < count; ++i) {
-    out[i] = narrowed<T>(values[i]);
+  for (int i = 0; i < count; i += lanes) {
+    store(out + i, load(values + i, count - i), count - i);
   }
 }
 
@@ -33,11 +29,7 @@ H2O_INLINE void quantize_group(
     least = v < least ? v : least;
     most = v > most ? v : most;
   }
-  float low = least[0], high = most[0];
-  for (int lane = 1; lane < lanes; ++lane) {
-    low = std::min(low, least[lane]);
-    high = std::max(high, most[lane]);
-  }
+  const float low = -largest_lane(-least), high = largest_lane(most);
   const bool from_low = std::fabs(low) > std::fabs(high);
   const float edge = from_low ? low : high;
   scale = std::max((high - low) / bins, 1e-7f);

@@ -63,12 +63,11 @@ H2O_INLINE IntVector load(const int32_t* p) {
   return v;
 }
 
-/// -1 in the lanes whose byte is not 0.
-H2O_INLINE IntVector not_zero(const uint8_t* p) {
+H2O_INLINE IntVector load(const uint8_t* p) {
   typedef uint8_t ByteVector __attribute__((vector_size(H2O_LANES)));
   ByteVector bytes;
   std::memcpy(&bytes, p, sizeof(bytes));
-  return __builtin_convertvector(bytes, IntVector) != 0;
+  return __builtin_convertvector(bytes, IntVector);
 }
 
 /// float16 to float32 by moving the exponent; infinities and NaN do not change.
@@ -87,18 +86,6 @@ H2O_INLINE Vector widen_half(const Float16* p) {
 
 H2O_INLINE Vector load(const Float16* p) {
   return H2O_LOAD_HALF(p);
-}
-
-H2O_INLINE float scalar_to_float(float x) {
-  return x;
-}
-
-H2O_INLINE float scalar_to_float(BFloat16 x) {
-  return to_float(x);
-}
-
-H2O_INLINE float scalar_to_float(Float16 x) {
-  return H2O_WIDEN_HALF(x);
 }
 
 H2O_INLINE Vector load(const BFloat16* p) {
@@ -184,4 +171,50 @@ H2O_INLINE void store(BFloat16* p, Vector v) {
 
 H2O_INLINE void store(Float16* p, Vector v) {
   H2O_STORE_HALF(p, v);
+}
+
+/// Loads `count` elements, but at most a vector; the other lanes get `filling`.
+template <class T>
+H2O_INLINE auto load(const T* from, int count, T filling = {}) {
+  if (count >= lanes) {
+    return load(from);
+  }
+  T elements[lanes];
+  std::fill(std::copy(from, from + count, elements), elements + lanes, filling);
+  return load(elements);
+}
+
+/// Stores the first `count` lanes, but at most all.
+template <class T>
+H2O_INLINE void store(T* to, Vector v, int count) {
+  if (count >= lanes) {
+    return store(to, v);
+  }
+  T elements[lanes];
+  store(elements, v);
+  std::copy(elements, elements + count, to);
+}
+
+H2O_INLINE float largest_lane(Vector v) {
+  float result = v[0];
+  for (int lane = 1; lane < lanes; ++lane) {
+    result = std::max(result, v[lane]);
+  }
+  return result;
+}
+
+H2O_INLINE float scalar_to_float(float x) {
+  return x;
+}
+
+H2O_INLINE float scalar_to_float(BFloat16 x) {
+  return __builtin_bit_cast(float, uint32_t(x.bits) << 16);
+}
+
+H2O_INLINE float scalar_to_float(PairedBFloat16 x) {
+  return scalar_to_float(BFloat16{x.bits});
+}
+
+H2O_INLINE float scalar_to_float(Float16 x) {
+  return H2O_WIDEN_HALF(x);
 }
