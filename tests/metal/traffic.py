@@ -29,11 +29,9 @@ STAGES = {"write": "h2o_write_row", "attention": "h2o_attend", "ledger": "h2o_up
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one step of one layer."""
+    """Bytes that one step of one layer reads and writes."""
 
     name: str
-    read: int
-    written: int
     write: int
     attention: int
     ledger: int
@@ -42,8 +40,8 @@ class Traffic:
 
     @property
     def total(self) -> int:
-        """Bytes read and written."""
-        return self.read + self.written
+        """Bytes of all stages."""
+        return self.write + self.attention + self.ledger
 
 
 FORMATS = {
@@ -72,14 +70,10 @@ def measure(host, backend, name):
     host.reset_counters()
     evaluated(host, step(cache, *new), *cache.ledger)
     stages = dict.fromkeys(STAGES, 0)
-    read = written = 0
     for entry in host.counters():
         (stage,) = [s for s, kernel in STAGES.items() if entry["kernel"].startswith(kernel)]
-        for bytes_read, bytes_written in entry["buffers"].values():
-            read += bytes_read
-            written += bytes_written
-            stages[stage] += bytes_read + bytes_written
-    return Traffic(name, read, written, **stages)
+        stages[stage] += sum(map(sum, entry["buffers"].values()))
+    return Traffic(name, **stages)
 
 
 def unfused(dense: Traffic) -> Traffic:
@@ -96,12 +90,8 @@ def unfused(dense: Traffic) -> Traffic:
     # both (two reads and a write each), smallest score (read).
     scores = 3 * 4 * HEADS * ROWS + entry + 2 * 3 * entry + entry
     gather = 2 * (KV_HEADS * ROWS * row + 2 * entry)
-    read = append // 2 + dense.read + scores * 2 // 3 + gather // 2
-    total = append + dense.attention + scores + gather
     return Traffic(
         "published, unfused",
-        read=min(read, total),
-        written=total - min(read, total),
         write=append,
         attention=dense.attention,
         ledger=scores + gather,
