@@ -27,12 +27,15 @@ bool is_seen(const QueryResult& query, int group, int n) {
   return false;
 }
 
-} // namespace
-
+/// The cosine c between a typical one of `count` keys and the mean of all of them. It
+/// follows from the squared length of the sum of their unit vectors, count + count (count
+/// - 1) c^2.
 float typical_cosine(float sum_square, int count) {
   float pairs = std::max(1.0f, float(count) * (float(count) - 1.0f));
   return std::sqrt(std::max(0.0f, sum_square - float(count)) / pairs);
 }
+
+} // namespace
 
 void enter_token(
     const Policy& policy,

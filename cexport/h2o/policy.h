@@ -9,11 +9,6 @@
 /// evict. All implementations of the cache follow these definitions.
 namespace h2o::cpu {
 
-/// The cosine c between a typical one of `count` keys and the mean of all of them. It
-/// follows from the squared length of the sum of their unit vectors, count + count (count
-/// - 1) c^2.
-float typical_cosine(float sum_square, int count);
-
 /// Adds a token, written to `row`, to the ledger: unobserved, with its position and its
 /// novelty. With u = `key`/|key| and S the sum of all unit keys so far, u included,
 /// novelty is 1 - u.S/|S|. With a `novelty_margin` above 0 it is max(0, c - u.S/|S| -

@@ -1,6 +1,5 @@
 #include "posix_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -9,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace h2o::posix {
@@ -176,21 +177,14 @@ int lock(const std::string& path, File& file) {
 }
 
 int names_in(const std::string& folder, std::vector<std::string>& names) {
-  DIR* stream = ::opendir(folder.c_str());
-  if (stream == nullptr) {
-    return errno;
-  }
   names.clear();
-  errno = 0;
-  while (const dirent* entry = ::readdir(stream)) {
-    names.emplace_back(entry->d_name);
-    errno = 0;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename());
   }
-  int error = errno;
-  ::closedir(stream);
-  std::erase_if(names, [](const std::string& name) { return name == "." || name == ".."; });
   std::sort(names.begin(), names.end());
-  return error;
+  return error.value();
 }
 
 int remove_file(const std::string& path) {

@@ -59,7 +59,7 @@ int check_own_folder(const std::string& path);
 /// Opens and locks `path`; EWOULDBLOCK if another holder has the lock.
 int lock(const std::string& path, File& file);
 
-/// The names in a folder, sorted, without "." and "..".
+/// The names in a folder, sorted.
 int names_in(const std::string& folder, std::vector<std::string>& names);
 
 int remove_file(const std::string& path);   ///< 0 also if it does not exist

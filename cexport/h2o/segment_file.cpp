@@ -316,12 +316,11 @@ bool parse_manifest(const std::string& text, SegmentManifest& manifest) {
           manifest.shape.value_bytes;
     } else if (word == "dropped") {
       words >> manifest.dropped >> hex;
-      from_hex(hex, manifest.chain);
+      manifest.chain = from_hex(hex);
     } else if (word == "segment") {
-      SegmentEntry segment{};
-      words >> segment.serial >> hex;
-      from_hex(hex, segment.digest);
-      manifest.segments.push_back(segment);
+      int64_t serial = -1;
+      words >> serial >> hex;
+      manifest.segments.push_back({serial, from_hex(hex)});
     }
   }
   // A text that was misread, or has extra content, differs from the text of its manifest.

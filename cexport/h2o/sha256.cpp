@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstring>
 
 namespace h2o {
@@ -141,20 +142,12 @@ std::string to_hex(const Digest& digest) {
   return text;
 }
 
-bool from_hex(const std::string& text, Digest& digest) {
-  if (text.size() != 64) {
-    return false;
+Digest from_hex(const std::string& text) {
+  Digest digest{};
+  for (size_t i = 0; i < digest.size() && 2 * i + 2 <= text.size(); i++) {
+    std::from_chars(&text[2 * i], &text[2 * i] + 2, digest[i], 16);
   }
-  for (size_t i = 0; i < 64; i++) {
-    char c = text[i];
-    bool number = '0' <= c && c <= '9';
-    if (!number && !('a' <= c && c <= 'f')) {
-      return false;
-    }
-    int value = number ? c - '0' : c - 'a' + 10;
-    digest[i / 2] = i % 2 == 0 ? uint8_t(value << 4) : uint8_t(digest[i / 2] | value);
-  }
-  return true;
+  return digest;
 }
 
 } // namespace h2o

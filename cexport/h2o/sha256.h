@@ -45,7 +45,7 @@ Digest sha256(const std::string& text);
 /// Writes a digest as 64 lowercase hexadecimal digits.
 std::string to_hex(const Digest& digest);
 
-/// Parses the text that `to_hex` writes; returns false for any other text.
-bool from_hex(const std::string& text, Digest& digest);
+/// Parses the text that `to_hex` writes; another text gives another digest.
+Digest from_hex(const std::string& text);
 
 } // namespace h2o
