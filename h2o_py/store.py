@@ -6,19 +6,16 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import mlx.core as mx
 import msgspec
 
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
-from h2o_py.errors import H2OError, H2OFileError, of_archive
+from h2o_py.errors import H2OError, H2OFileError
 from h2o_py.saved_header import RECALL
 
-Failure = tuple[str, str, int]
-"""A code of `h2o_py.errors`, the file or folder, and errno or 0."""
-Result = TypeVar("Result")
 _Layers = list[Annotated[list[str], msgspec.Meta(min_length=1)]]
 """The header of each cache."""
 _KIND = "h2o-pack cache"
@@ -121,7 +118,7 @@ def delete_archive(folder: str | Path) -> None:
             operating system reports an error.
 
     """
-    unless_failed(ext.delete_archive(str(folder)))
+    ext.delete_archive(str(folder))
 
 
 def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[str]:
@@ -139,20 +136,7 @@ def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[st
         H2OFileError: the operating system reports an error.
 
     """
-    return unless_failed(ext.delete_stale_archives(str(root), list(keep)))
-
-
-def unless_failed(result: Result | Failure) -> Result:
-    """Return the result of a call of the core, or raise its failure.
-
-    Raises:
-        H2OFileError: the result is a failure: code, path and errno.
-
-    """
-    if isinstance(result, tuple):
-        code, path, error = result
-        raise H2OFileError(code, **of_archive(path, error))
-    return result
+    return ext.delete_stale_archives(str(root), list(keep))
 
 
 def _read(path: str) -> tuple[dict[str, mx.array], dict[str, str]]:

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "checks.h"
-#include "fallback.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
 #include "row_layout.h"
@@ -36,47 +35,18 @@ size_t Archive::nbytes() const {
   return length_ == first_ ? 0 : size_t(length_ - first_) * size_t(token_bytes());
 }
 
-void Archive::begin(const mx::array& keys, const mx::array& values) {
-  make_layouts(archive_function, format_, keys.shape(3), values.shape(3), keys.dtype());
-  format_.dtype = keys.dtype();
-  batch_ = keys.shape(0);
-  kv_heads_ = keys.shape(1);
-  key_dim_ = keys.shape(3);
-  value_dim_ = values.shape(3);
-}
-
-void Archive::check_tokens_fit(
-    const mx::array& keys, const mx::array& values, const mx::array& key_sum) const {
-  check_heads(archive_function, "keys", keys, "[B, Hkv, L, Dk]");
-  check_heads(archive_function, "values", values, "[B, Hkv, L, Dv]");
-  check_tokens(archive_function, length_, keys.shape(2), 1);
-  auto check = [](const char* name, const mx::array& a, const mx::Shape& expected) {
-    if (a.shape() != expected) {
-      refuse(
-          archive_function, name, " has shape ", a.shape(), "; expected ", expected, ".");
-    }
-  };
-  const int tokens = keys.shape(2);
-  if (batch_ > 0) {
-    check("keys", keys, {batch_, kv_heads_, tokens, key_dim_});
-    check("values", values, {batch_, kv_heads_, tokens, value_dim_});
-  }
-  check("values", values, {keys.shape(0), keys.shape(1), tokens, values.shape(3)});
-  check("key_sum", key_sum, {keys.shape(0), keys.shape(1), keys.shape(3)});
-  if (key_sum.dtype() != mx::float32) {
-    refuse(archive_function, "key_sum has dtype ", key_sum.dtype(), "; expected float32.");
-  }
-}
-
 void Archive::append(
     const mx::array& keys,
     const mx::array& values,
     const mx::array& key_sum,
     const CacheConfig& config,
     mx::StreamOrDevice s) {
-  check_tokens_fit(keys, values, key_sum);
   if (batch_ == 0) {
-    begin(keys, values);
+    format_.dtype = keys.dtype();
+    batch_ = keys.shape(0);
+    kv_heads_ = keys.shape(1);
+    key_dim_ = keys.shape(3);
+    value_dim_ = values.shape(3);
   }
   if (failure()) {
     length_ += keys.shape(2);
@@ -168,11 +138,6 @@ void Archive::drop_oldest() {
 }
 
 void Archive::trim(int n, mx::StreamOrDevice s) {
-  if (n < 0 || n > length_ - first_) {
-    refuse(
-        archive_function, "n is ", n, "; expected 0 to ", length_ - first_,
-        ", the number of archived positions.");
-  }
   pack(s);
   length_ -= n;
   while (n > 0 && blocks_.back().count() <= n) {
@@ -189,7 +154,7 @@ void Archive::trim(int n, mx::StreamOrDevice s) {
     auto& last = blocks_.back();
     const int stay = last.count() - n;
     auto cut = [&](const mx::array& a) {
-      return mx::contiguous(fallback::take_rows(a, 2, 0, stay, s), false, s);
+      return mx::contiguous(sliced(a, 2, 0, stay, s), false, s);
     };
     last = {cut(last.rows), cut(last.novelty)};
   }
@@ -223,13 +188,10 @@ mx::array Archive::packed_keys(
         {batch_, kv_heads_, head, last, begin, stored - begin}, dtype, key_bytes));
   }
   for (int block = stored; block < end; ++block) {
-    const auto& rows = in_memory[block - files_.stored()].rows;
-    auto stop = rows.shape();
-    stop[1] = last;
-    stop[3] = int(key_bytes / mx::size_of(dtype));
-    parts.push_back(mx::slice(rows, {0, head, 0, 0}, stop, s));
+    const auto heads = sliced(in_memory[block - files_.stored()].rows, 1, head, last, s);
+    parts.push_back(sliced(heads, 3, 0, int(key_bytes / mx::size_of(dtype)), s));
   }
-  return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s);
+  return mx::concatenate(parts, 2, s);
 }
 
 Archive Archive::restored(
@@ -240,26 +202,8 @@ Archive Archive::restored(
     int first,
     int length,
     std::shared_ptr<SegmentFolder> folder) {
-  validate(format);
   const bool has_files = folder != nullptr;
   Archive archive(recall, std::move(folder));
-  if (format.key_bits != recall.archive_bits || format.value_bits != recall.archive_bits ||
-      format.has_ring()) {
-    refuse(
-        archive_function, "the saved archive has ", format.key_bits,
-        " bits; archive_bits is ", recall.archive_bits, ".");
-  }
-  if (!is_supported(format.dtype)) {
-    refuse(
-        archive_function, "dtype is ", format.dtype,
-        "; expected float32, float16 or bfloat16.");
-  }
-  check_tokens(archive_function, length, 0, 0);
-  if (first < 0 || first > length || first % segment_tokens != 0) {
-    refuse(
-        archive_function, "first is ", first, "; expected a multiple of ", segment_tokens,
-        " up to the length ", length, ".");
-  }
   if (has_files) {
     first = archive.first_with_files(first, length, arrays);
   }
@@ -282,28 +226,14 @@ Archive Archive::restored(
     }
     return archive;
   }
-  check_rows(archive_function, {arrays[0]}, format);
   const RowLayout layout = layouts_of(archive_function, format, {arrays[0]}, key_dim).pool;
   archive.batch_ = arrays[0].shape(0);
   archive.kv_heads_ = arrays[0].shape(1);
   archive.key_dim_ = key_dim;
   archive.value_dim_ = layout.value.dim;
   for (size_t i = 0; i < blocks; ++i) {
-    const auto &rows = arrays[2 * i], &novelty = arrays[2 * i + 1];
-    const int before = (archive.files_.stored() + int(i)) * segment_tokens;
-    const int count = std::min(segment_tokens, length - first - before);
-    const mx::Shape shape{archive.batch_, archive.kv_heads_, count};
-    mx::Shape rows_shape = shape;
-    rows_shape.push_back(arrays[0].shape(3));
-    if (rows.shape() != rows_shape || rows.dtype() != arrays[0].dtype() ||
-        novelty.shape() != shape || novelty.dtype() != mx::float32) {
-      refuse(
-          archive_function, "block ", i, " has rows of shape ", rows.shape(), " and dtype ",
-          rows.dtype(), " and novelty of shape ", novelty.shape(), " and dtype ",
-          novelty.dtype(), "; expected ", rows_shape, " of ", arrays[0].dtype(), " and ",
-          shape, " of float32.");
-    }
-    archive.blocks_.push_back({mx::contiguous(rows), mx::contiguous(novelty)});
+    archive.blocks_.push_back(
+        {mx::contiguous(arrays[2 * i]), mx::contiguous(arrays[2 * i + 1])});
   }
   archive.files_.check(format, layout, archive.batch_ * archive.kv_heads_);
   return archive;

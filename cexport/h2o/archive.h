@@ -11,8 +11,6 @@ namespace h2o {
 /// and which copies share. Single tokens stay unpacked until 64 can be packed together,
 /// so that a step of generation does no work here. The packed content does not depend on
 /// when tokens are packed.
-///
-/// Every function may throw std::invalid_argument, which says what is wrong.
 class Archive {
  public:
   /// `archive_group` must divide the head dims, unless the archive has 16 bits. If there
@@ -57,8 +55,10 @@ class Archive {
   /// Segments in files are left out; `files().mark()` says where they end.
   std::vector<mx::array> arrays(mx::StreamOrDevice s = {});
 
-  /// Restores an archive from its `arrays` and its `format`. `folder` contains the
-  /// segments before them; `first` may be later than when the archive was saved.
+  /// Restores an archive from its `format` and its `arrays`, whose shapes the caller has
+  /// checked. `folder` contains the segments before them; `first` may be later than when
+  /// the archive was saved. Throws std::invalid_argument if arrays are missing, and
+  /// ArchiveError if the folder has other segments.
   static Archive restored(
       const std::vector<mx::array>& arrays,
       const Recall& recall,
@@ -110,9 +110,6 @@ class Archive {
   ArchiveFiles files_;               // the segments before the blocks
 
   int64_t token_bytes() const;
-  void begin(const mx::array& keys, const mx::array& values);
-  void check_tokens_fit(
-      const mx::array& keys, const mx::array& values, const mx::array& key_sum) const;
   void pack(mx::StreamOrDevice s);
   void drop_oldest();
   int first_with_files(int first, int length, const std::vector<mx::array>& arrays);

@@ -226,12 +226,6 @@ void delete_layer(const std::string& layer) {
 
 } // namespace
 
-std::string layer_folder(const std::string& folder, int layer) {
-  std::string digits = std::to_string(layer);
-  return folder + "/layer-" + std::string(digits.size() < 3 ? 3 - digits.size() : 0, '0') +
-         digits;
-}
-
 void delete_archive(const std::string& folder) {
   const std::vector<std::string> layers = layers_of(folder);
   std::vector<posix::File> locks(layers.size());

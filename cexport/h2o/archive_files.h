@@ -29,9 +29,9 @@ struct ArchiveBlock {
   }
 };
 
-/// Packs the pieces behind `tail`, an optional block of less than a segment, into
-/// segments and one shorter block. `position` is the position of the first piece's first
-/// token, and `format` has no ring. Evaluates nothing.
+/// Packs the pieces, one chunk or any number of single tokens, behind `tail`, an optional
+/// block of less than a segment, into segments and one shorter block. `position` is the
+/// position of the first token, and `format` has no ring. Evaluates nothing.
 ///
 /// A token's novelty is computed from its key before rounding. A key with an element that
 /// is not finite is packed as zeros with biases of NaN, so that it stays not finite.
@@ -127,9 +127,6 @@ class ArchiveFiles {
   std::deque<int64_t> handed_; // serials of the blocks in memory that are being written
   mutable bool is_lost_ = false;
 };
-
-/// "FOLDER/layer-007"
-std::string layer_folder(const std::string& folder, int layer);
 
 /// Removes a conversation's archive: the archive's files, and its folders if nothing else
 /// is in them. Removes nothing while any layer is open (archive_locked). A missing folder

@@ -188,20 +188,17 @@ std::vector<ArchiveBlock> in_operations(
     const RowFormat& format,
     const Policy& policy,
     mx::Stream s) {
-  std::vector<mx::array> keys, values, sums, units;
+  std::vector<mx::array> all_keys, all_values, all_sums;
   for (const auto& piece : pieces) {
-    keys.push_back(piece.keys);
-    values.push_back(piece.values);
-    units.push_back(fallback::unit_keys(piece.keys, s));
-    sums.push_back(fallback::key_sums(units.back(), piece.key_sum, s));
+    all_keys.push_back(piece.keys);
+    all_values.push_back(piece.values);
+    all_sums.push_back(mx::expand_dims(piece.key_sum, 2, s));
   }
-  auto joined = [&](const std::vector<mx::array>& parts) {
-    return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s);
-  };
-  auto all_keys = joined(keys);
-  auto rows = rows_in_operations(all_keys, joined(values), format, s);
-  auto novelty =
-      fallback::key_novelty(all_keys, joined(units), joined(sums), position, policy, s);
+  const auto keys = mx::concatenate(all_keys, 2, s), units = fallback::unit_keys(keys, s);
+  const auto sums = pieces.size() == 1 ? fallback::key_sums(units, pieces[0].key_sum, s)
+                                       : mx::add(mx::concatenate(all_sums, 2, s), units, s);
+  auto rows = rows_in_operations(keys, mx::concatenate(all_values, 2, s), format, s);
+  auto novelty = fallback::key_novelty(keys, units, sums, position, policy, s);
   if (tail) {
     rows = mx::concatenate({tail->rows, rows}, 2, s);
     novelty = mx::concatenate({tail->novelty, novelty}, 2, s);
@@ -211,7 +208,7 @@ std::vector<ArchiveBlock> in_operations(
     const int end = std::min(rows.shape(2), n + segment_tokens);
     // Each block has its own buffer, so that each can be released alone.
     auto cut = [&](const mx::array& a) {
-      return mx::contiguous(fallback::take_rows(a, 2, n, end, s), false, s);
+      return mx::contiguous(sliced(a, 2, n, end, s), false, s);
     };
     blocks.push_back({cut(rows), cut(novelty)});
   }

@@ -269,17 +269,9 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     const Mask& mask,
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s) {
-  check_heads(dense_function, "keys", keys, "[B, Hkv, N, Dk]");
-  check_heads(dense_function, "values", values, "[B, Hkv, N, Dv]");
+  check_tokens_of(dense_function, keys, values, "N");
   check_head_dim(dense_function, "keys", keys.shape(3));
   check_head_dim(dense_function, "values", values.shape(3));
-  for (int axis = 0; axis < 3; ++axis) {
-    if (keys.shape(axis) != values.shape(axis)) {
-      refuse(
-          dense_function, "keys has shape ", keys.shape(), " and values ", values.shape(),
-          "; all but the head dim must agree.");
-    }
-  }
   check_attention(
       dense_function, queries, keys.shape(0), keys.shape(1), keys.shape(2), keys.shape(3),
       mask, sinks);

@@ -20,9 +20,13 @@ void check_heads(
   }
 }
 
-void check_tokens_of(const char* function, const mx::array& keys, const mx::array& values) {
-  check_heads(function, "keys", keys, "[B, Hkv, L, Dk]");
-  check_heads(function, "values", values, "[B, Hkv, L, Dv]");
+void check_tokens_of(
+    const char* function,
+    const mx::array& keys,
+    const mx::array& values,
+    const std::string& length) {
+  check_heads(function, "keys", keys, ("[B, Hkv, " + length + ", Dk]").c_str());
+  check_heads(function, "values", values, ("[B, Hkv, " + length + ", Dv]").c_str());
   for (int axis : {0, 1, 2}) {
     if (keys.shape(axis) != values.shape(axis)) {
       refuse(

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <deque>
 
-#include "fallback.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
 
@@ -34,8 +33,7 @@ std::vector<float> largest_around(
   return largest;
 }
 
-} // namespace
-
+/// Whether every cache of this policy keeps the position after `seen` tokens.
 bool is_kept_anyway(const Policy& policy, int position, int seen) {
   if (position < policy.sink_size || position >= seen - policy.recent_budget) {
     return true;
@@ -44,6 +42,8 @@ bool is_kept_anyway(const Policy& policy, int position, int seen) {
     return position >= range.first && position < range.second;
   });
 }
+
+} // namespace
 
 std::vector<int> choose_positions(
     const std::vector<float>& asked_for,
@@ -99,7 +99,7 @@ void Ballot::add(
     votes = up_to_end(votes, first);
     const int latest = std::max(first, first_);
     auto from_latest = [&](const mx::array& a, int begin) {
-      return fallback::take_rows(a, 1, latest - begin, a.shape(1), s);
+      return sliced(a, 1, latest - begin, a.shape(1), s);
     };
     votes_ = mx::add(from_latest(*votes_, first_), from_latest(votes, first), s);
     first_ = latest;

@@ -10,9 +10,6 @@
 /// Chooses the positions that recall brings back.
 namespace h2o {
 
-/// Whether every cache of this policy keeps the position after `seen` tokens.
-bool is_kept_anyway(const Policy& policy, int position, int seen);
-
 /// Returns the positions with the highest counts, at most `most_positions`, the best first.
 ///
 /// A position's count is the largest value of `asked_for` at the position itself, at the

@@ -39,7 +39,7 @@ struct Step : CacheStep {
 Vectors widened(
     const Step& step, const mx::array& rows, int count, const RowFormat& format) {
   return unpacked_rows(
-      first_rows(rows, count, step.s), format, step.key_dim(), mx::float32, step.s);
+      sliced(rows, 2, 0, count, step.s), format, step.key_dim(), mx::float32, step.s);
 }
 
 /// Keys and values of the pool's rows, then of the ring's, in float32.
@@ -68,17 +68,17 @@ mx::array entered(const Step& step, const mx::array& old, const mx::array& fresh
     return mx::where(mx::equal(mx::arange(size, s), victim, s), fresh, old, s);
   }
   if (!step.leaves_ring()) {
-    std::vector<mx::array> parts{take_rows(old, 2, 0, old_pool, s)};
+    std::vector<mx::array> parts{sliced(old, 2, 0, old_pool, s)};
     if (old_ring > 0) {
-      parts.push_back(take_rows(old, 2, size, size + old_ring, s));
+      parts.push_back(sliced(old, 2, size, size + old_ring, s));
     }
     parts.push_back(fresh);
     return mx::concatenate(parts, 2, s);
   }
-  auto in_pool = take_rows(old, 2, 0, pool_used, s);
-  auto in_ring = take_rows(old, 2, size, size + old_ring, s);
+  auto in_pool = sliced(old, 2, 0, pool_used, s);
+  auto in_ring = sliced(old, 2, size, size + old_ring, s);
   auto target = old_pool < size ? mx::array(old_pool) : victim;
-  auto leaving = take_rows(in_ring, 2, row, row + 1, s);
+  auto leaving = sliced(in_ring, 2, row, row + 1, s);
   in_pool = mx::where(mx::equal(mx::arange(pool_used, s), target, s), leaving, in_pool, s);
   auto is_row = mx::equal(mx::arange(old_ring, s), mx::array(row), s);
   return mx::concatenate({in_pool, mx::where(is_row, fresh, in_ring, s)}, 2, s);
@@ -101,7 +101,7 @@ Kept kept_rows(const Step& step, const Entries& entries) {
         importance(entries, config, seen - config.recent_budget, s), positions, s);
   };
   if (!config.format.has_ring()) {
-    return {mx::sort(take_rows(order(), 2, count - pool_length, count, s), -1, s), {}};
+    return {mx::sort(sliced(order(), 2, count - pool_length, count, s), -1, s), {}};
   }
   auto index = mx::broadcast_to(mx::arange(count, s), positions.shape(), s);
   auto recent = mx::greater_equal(positions, mx::array(seen - config.ring_rows()), s);
@@ -118,8 +118,8 @@ Kept kept_rows(const Step& step, const Entries& entries) {
   auto slot_of = mx::where(recent, mx::remainder(positions, slots, s), slots, s);
   auto by_slot = mx::astype(mx::argsort(slot_of, -1, s), mx::int32, s);
   return {
-      take_rows(in_pool, 2, 0, pool_length, s),
-      take_rows(by_slot, 2, 0, step.ring_length(seen), s)};
+      sliced(in_pool, 2, 0, pool_length, s),
+      sliced(by_slot, 2, 0, step.ring_length(seen), s)};
 }
 
 /// Converts rows to another format; quantizes again only if the formats differ.
@@ -145,12 +145,12 @@ mx::array converted(
 Rows rearranged(const Step& step, const Kept& kept) {
   const auto& s = step.s;
   const auto& rows = step.call.rows;
-  auto pool = take_rows(rows.pool, 2, 0, step.pool_used(), s);
+  auto pool = sliced(rows.pool, 2, 0, step.pool_used(), s);
   if (!kept.ring) {
     return {pick_rows(pool, kept.pool, s)};
   }
   const RowFormat& format = step.format();
-  auto ring = take_rows(*rows.ring, 2, 0, step.ring_used(), s);
+  auto ring = sliced(*rows.ring, 2, 0, step.ring_used(), s);
   auto gather = [&](const mx::array& in_pool, const mx::array& in_ring,
                     const mx::array& indices, int most) {
     auto buffer = pick_rows(mx::concatenate({in_pool, in_ring}, 2, s), indices, s);
@@ -179,8 +179,8 @@ mx::array saved(const Step& step, const mx::array& entries, const mx::array& emp
   if (slots == 0) {
     return resized(entries, size, empty, step.s);
   }
-  auto in_pool = take_rows(entries, 2, 0, pool_length, step.s);
-  auto in_ring = take_rows(entries, 2, pool_length, entries.shape(2), step.s);
+  auto in_pool = sliced(entries, 2, 0, pool_length, step.s);
+  auto in_ring = sliced(entries, 2, pool_length, entries.shape(2), step.s);
   return mx::concatenate(
       {resized(in_pool, size, empty, step.s), resized(in_ring, slots, empty, step.s)}, 2,
       step.s);
@@ -214,7 +214,7 @@ Attended cache_attend(
   const auto [keys, values] = ring ? joined(step, newest) : newest;
   auto new_keys = first == over_victim
                       ? pick_rows(keys, step.victim(), s)
-                      : take_rows(newest.first, 2, first, first + call.tokens, s);
+                      : sliced(newest.first, 2, first, first + call.tokens, s);
   auto [novelty, key_sum] = entered_keys(new_keys, ledger.key_sum, call.offset, config, s);
   auto positions = mx::broadcast_to(mx::arange(call.offset, seen, s), novelty.shape(), s);
   Entries entries{
@@ -251,7 +251,7 @@ Attended cache_attend(
     auto order = eviction_order(
         importance(entries, config, seen + 1 - config.recent_budget, s), entries.positions,
         s);
-    victim = mx::astype(mx::squeeze(take_rows(order, 2, 0, 1, s), 2, s), mx::int32, s);
+    victim = mx::astype(mx::squeeze(sliced(order, 2, 0, 1, s), 2, s), mx::int32, s);
   }
   if (result.out) {
     // The next write depends on the victim, so it also waits until the values have been

@@ -30,8 +30,6 @@ struct Entries {
 /// k/|k| in float32 for keys [..., Dk]; zero where |k| is zero or not finite.
 mx::array unit_keys(const mx::array& keys, mx::StreamOrDevice s);
 
-mx::array take_rows(const mx::array& a, int axis, int begin, int end, mx::StreamOrDevice s);
-
 /// Takes rows of [..., N] or [..., N, R] by their indices [B, Hkv, M].
 mx::array pick_rows(const mx::array& a, const mx::array& indices, mx::StreamOrDevice s);
 

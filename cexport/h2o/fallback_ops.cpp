@@ -5,6 +5,7 @@
 
 #include "mlx/ops.h"
 #include "mlx_version.h"
+#include "row_layout.h"
 
 namespace h2o::fallback {
 
@@ -49,14 +50,6 @@ mx::array unit_keys(const mx::array& keys, mx::StreamOrDevice s) {
   return mx::where(usable, mx::divide(k, norm, s), mx::array(0.0f), s);
 }
 
-mx::array take_rows(
-    const mx::array& a, int axis, int begin, int end, mx::StreamOrDevice s) {
-  mx::Shape start(a.ndim(), 0), stop = a.shape();
-  start[axis] = begin;
-  stop[axis] = end;
-  return mx::slice(a, start, stop, s);
-}
-
 mx::array pick_rows(const mx::array& a, const mx::array& indices, mx::StreamOrDevice s) {
   if (a.ndim() == 3) {
     return mx::take_along_axis(a, indices, 2, s);
@@ -70,7 +63,7 @@ mx::array pick_rows(const mx::array& a, const mx::array& indices, mx::StreamOrDe
 mx::array resized(
     const mx::array& a, int size, const mx::array& empty, mx::StreamOrDevice s) {
   if (a.shape(2) >= size) {
-    return take_rows(a, 2, 0, size, s);
+    return sliced(a, 2, 0, size, s);
   }
   auto shape = a.shape();
   shape[2] = size - shape[2];
@@ -87,7 +80,7 @@ mx::array masked_logits(
     mx::StreamOrDevice s) {
   int batch = queries.shape(0), heads = queries.shape(1), tokens = queries.shape(2);
   int kv_heads = keys.shape(1), rows = keys.shape(2);
-  auto q = mx::astype(take_rows(queries, 2, tokens - count, tokens, s), mx::float32, s);
+  auto q = mx::astype(sliced(queries, 2, tokens - count, tokens, s), mx::float32, s);
   q = mx::multiply(q, mx::array(scale), s);
   q = mx::reshape(q, {batch, kv_heads, heads / kv_heads * count, keys.shape(3)}, s);
   auto k = mx::swapaxes(mx::astype(keys, mx::float32, s), 2, 3, s);
@@ -101,7 +94,7 @@ mx::array masked_logits(
     return logits;
   }
   auto values = mx::broadcast_to(*mask.values, {batch, heads, tokens, rows}, s);
-  values = take_rows(values, 2, tokens - count, tokens, s);
+  values = sliced(values, 2, tokens - count, tokens, s);
   if (values.dtype() == mx::bool_) {
     return mx::where(values, logits, mx::array(lowest), s);
   }
@@ -272,7 +265,7 @@ std::pair<mx::array, mx::array> entered_keys(
   auto sums = key_sums(unit, key_sum, s);
   return {
       key_novelty(new_keys, unit, sums, offset, policy, s),
-      mx::squeeze(take_rows(sums, 2, tokens - 1, tokens, s), 2, s)};
+      mx::squeeze(sliced(sums, 2, tokens - 1, tokens, s), 2, s)};
 }
 
 } // namespace h2o::fallback

@@ -43,9 +43,7 @@ MaskParts parts_of(
   const auto whole = mx::broadcast_to(*mask.values, shape, s);
   const int lines = int(shape.size()) - 2, columns = lines + 1;
   auto cut = [&](int first_line, int last_line, int first, int last) {
-    return fallback::take_rows(
-        fallback::take_rows(whole, lines, first_line, last_line, s), columns, first, last,
-        s);
+    return sliced(sliced(whole, lines, first_line, last_line, s), columns, first, last, s);
   };
   const auto own = cut(before, tokens, rows + before, rows + tokens);
   auto older = own.shape();
@@ -63,17 +61,13 @@ MaskParts parts_of(
   return parts;
 }
 
-mx::array tokens_of(const mx::array& a, int begin, int end, mx::StreamOrDevice s) {
-  return begin == 0 && end == a.shape(2) ? a : fallback::take_rows(a, 2, begin, end, s);
-}
-
 /// The first `count` rows of a buffer. If `count` is 0, returns one row of zeros, because
 /// MLX 0.31 cannot save an empty array.
 mx::array used_rows(const mx::array& rows, int count, mx::StreamOrDevice s) {
   if (count == 0) {
     return mx::zeros({rows.shape(0), rows.shape(1), 1, rows.shape(3)}, rows.dtype(), s);
   }
-  return rows.shape(2) == count ? rows : first_rows(rows, count, s);
+  return sliced(rows, 2, 0, count, s);
 }
 
 size_t bytes_of(const std::vector<mx::array>& arrays) {
@@ -146,11 +140,7 @@ std::optional<mx::array> LayerCache::attend(
   }
   const CacheStep step{config_, offset_ - unattended_, unattended_};
   if (queries) {
-    const auto& key_sum = ledger_->key_sum; // [B, Hkv, Dk]
-    check_new_queries("attend", *queries, step.tokens);
-    check_attention(
-        "attend", *queries, key_sum.shape(0), key_sum.shape(1), step.rows(),
-        key_sum.shape(2), mask, sinks);
+    check_queries(*queries, step.tokens, step.rows(), mask, sinks);
   }
   const AttendArguments arguments{queries,     *rows_, *ledger_, step.tokens,
                                   step.offset, scale,  mask,     sinks};
@@ -192,6 +182,19 @@ void LayerCache::check_tokens_fit(const mx::array& keys, const mx::array& values
         function, "keys has shape ", keys.shape(), " and values ", values.shape(),
         "; the tokens before have [B, Hkv, Dk] = ", heads, " and Dv = ", value_dim(), ".");
   }
+}
+
+/// Throws std::invalid_argument if attention of `tokens` queries over `rows` rows cannot be
+/// computed.
+void LayerCache::check_queries(
+    const mx::array& queries,
+    int tokens,
+    int rows,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks) const {
+  const auto& heads = ledger_->key_sum.shape(); // [B, Hkv, Dk]
+  check_new_queries("attend", queries, tokens);
+  check_attention("attend", queries, heads[0], heads[1], rows, heads[2], mask, sinks);
 }
 
 /// Sets the members that depend on the first keys and values.
@@ -237,7 +240,7 @@ std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
   auto add = [&](const mx::array& buffer, int count, const RowFormat& format) {
     const int key_dim = ledger_->key_sum.shape(2);
     const auto vectors =
-        unpacked_rows(first_rows(buffer, count, s), format, key_dim, format.dtype, s);
+        unpacked_rows(sliced(buffer, 2, 0, count, s), format, key_dim, format.dtype, s);
     keys.push_back(as_given(vectors.first, config_.format, s));
     values.push_back(as_given(vectors.second, config_.format, s));
   };
@@ -251,10 +254,7 @@ std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
     keys.push_back(mx::astype(deferred_->keys, keys[0].dtype(), s));
     values.push_back(mx::astype(deferred_->values, values[0].dtype(), s));
   }
-  auto joined = [&](const std::vector<mx::array>& parts) {
-    return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s);
-  };
-  return {joined(keys), joined(values)};
+  return {mx::concatenate(keys, 2, s), mx::concatenate(values, 2, s)};
 }
 
 std::pair<mx::array, mx::array> LayerCache::views(mx::StreamOrDevice s) {
@@ -281,16 +281,15 @@ mx::array LayerCache::attend_in_parts(
     const Attention& attention,
     const Mask& mask,
     mx::StreamOrDevice s) {
-  check_heads("attend", "queries", queries, "[B, Hq, L, Dk]");
-  check_new_queries("attend", queries, deferred_->keys.shape(2));
-  const int tokens = queries.shape(2), size = config_.max_size;
-  const auto parts = layer_caches::parts_of(
-      mask, tokens, deferred_->asking, std::min(length_, size), size, s);
+  const int tokens = deferred_->keys.shape(2), size = config_.max_size;
+  const int rows = std::min(length_, size);
+  check_queries(queries, tokens, rows + tokens, mask, attention.sinks);
+  const auto parts = layer_caches::parts_of(mask, tokens, deferred_->asking, rows, size, s);
   const Deferred deferred = *std::exchange(deferred_, std::nullopt);
   const int before = tokens - deferred.asking;
   std::vector<mx::array> outs;
   auto part = [&](const mx::array& a, int begin, int end) {
-    return layer_caches::tokens_of(a, begin, end, s);
+    return sliced(a, 2, begin, end, s);
   };
   auto step = [&](int begin, int end, const Mask& seen) {
     put(part(deferred.keys, begin, end), part(deferred.values, begin, end), s);
@@ -301,7 +300,7 @@ mx::array LayerCache::attend_in_parts(
     step(0, before, parts.before);
   }
   std::optional<mx::array> read_out;
-  if (archive_) {
+  if (archive_ && archive_->length() > archive_->first()) {
     const Asking asking{
         part(queries, before, tokens), part(deferred.keys, before, tokens), attention.scale,
         parts.own, attention.sinks};
@@ -315,7 +314,7 @@ mx::array LayerCache::attend_in_parts(
   if (read_out) {
     outs.back() = *read_out;
   }
-  return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 2, s);
+  return mx::concatenate(outs, 2, s);
 }
 
 bool LayerCache::is_trimmable() const {

@@ -265,6 +265,12 @@ class LayerCache {
   std::vector<CacheNotice> notices_;
 
   void check_tokens_fit(const mx::array& keys, const mx::array& values) const;
+  void check_queries(
+      const mx::array& queries,
+      int tokens,
+      int rows,
+      const Mask& mask,
+      const std::optional<mx::array>& sinks) const;
   void start(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   int length_after(int tokens) const;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -76,12 +75,12 @@ void check_numbers(const SavedCache& saved) {
                                 {"found", "no recall"},
                                 {"allowed", "one with recall"}});
     }
-    for (auto [part, number, allowed] :
-         {std::tuple{"archive's bits", archive->format.key_bits, std::array{4, 8, 16}},
-          {"archive's group_size", archive->format.group_size, {32, 64, 128}}}) {
-      if (std::find(allowed.begin(), allowed.end(), number) == allowed.end()) {
-        refuse_number(part, number, text(allowed[0], ", ", allowed[1], " or ", allowed[2]));
-      }
+    const int bits = archive->format.key_bits, group_size = archive->format.group_size;
+    if (bits != saved.recall->archive_bits) {
+      refuse_number("archive's bits", bits, text(saved.recall->archive_bits));
+    }
+    if (group_size != 32 && group_size != 64 && group_size != 128) {
+      refuse_number("archive's group_size", group_size, "32, 64 or 128");
     }
     const auto whole_segments = text("whole segments of at most ", saved.offset, " tokens");
     if (archive->first < 0 || archive->first > saved.offset ||

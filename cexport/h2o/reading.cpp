@@ -1,6 +1,6 @@
 #include "recall.h"
 
-#include "checks.h"
+#include "cache_step.h"
 #include "fallback.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
@@ -41,7 +41,6 @@ class Reader {
       const mx::array& values,
       const ArchivedCache& cache,
       const CacheConfig& config,
-      const Layouts& layouts,
       mx::StreamOrDevice s)
       : asking_(asking),
         cache_(cache),
@@ -59,7 +58,7 @@ class Reader {
         column_(column_of_rows()),
         bias_(bias_of_kept()),
         scaled_(scaled_queries()) {
-    const int64_t floats = layouts.pool.key.dim + layouts.pool.value.dim;
+    const int64_t floats = keys_.shape(3) + values_.shape(3);
     const int64_t token_bytes =
         batch_ * (kv_heads_ * floats + asking.queries.shape(1) * asks_) * 4;
     segments_ = int(std::max<int64_t>(1, tile_bytes / (token_bytes * segment_tokens)));
@@ -122,7 +121,7 @@ class Reader {
     auto bias = mx::zeros({batch_, kv_heads_, archived_ + 1}, mx::float32, s_);
     auto hiding = mx::full(column_.shape(), -infinity, mx::float32, s_);
     bias = mx::put_along_axis(bias, column_, hiding, 2, s_);
-    return mx::expand_dims(fallback::take_rows(bias, 2, 0, archived_, s_), 2, s_);
+    return mx::expand_dims(sliced(bias, 2, 0, archived_, s_), 2, s_);
   }
 
   mx::array scaled_queries() {
@@ -161,7 +160,7 @@ class Reader {
   /// Keys and values of the rows in use, in float32.
   std::pair<mx::array, mx::array> rows_in_use() {
     auto parts = [&](const mx::array& rows, const RowFormat& format, int count) {
-      auto used = first_rows(rows, count, s_);
+      auto used = sliced(rows, 2, 0, count, s_);
       return unpacked_rows(used, format, keys_.shape(3), mx::float32, s_);
     };
     const CacheStep step{config_, cache_.offset, 0};
@@ -187,7 +186,7 @@ class Reader {
     for (int block = std::max(begin, stored); block < end; ++block) {
       parts.push_back(in_memory_[block - stored].rows);
     }
-    return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s_);
+    return mx::concatenate(parts, 2, s_);
   }
 
   /// The keys of these blocks. Values in files are not read.
@@ -197,7 +196,7 @@ class Reader {
 
   Keys keys_of(const mx::array& packed, int begin) {
     const int first = begin * segment_tokens;
-    auto bias = fallback::take_rows(bias_, 3, first, first + packed.shape(2), s_);
+    auto bias = sliced(bias_, 3, first, first + packed.shape(2), s_);
     return {wide(of_archive(packed, cache_.archive.layout().key)), bias};
   }
 
@@ -267,7 +266,7 @@ class Reader {
     auto all = mx::concatenate(tiles, 3, s_);
     auto columns = mx::broadcast_to(mx::expand_dims(column_, 2, s_), rows.shape(), s_);
     all = mx::put_along_axis(all, columns, rows, 3, s_);
-    all = fallback::take_rows(all, 3, 0, archived_, s_);
+    all = sliced(all, 3, 0, archived_, s_);
     return mx::reshape(all, {batch_, kv_heads_ * group_, archived_}, s_);
   }
 };
@@ -280,16 +279,7 @@ std::optional<Reading> read_everything(
     const ArchivedCache& cache,
     const CacheConfig& config,
     mx::StreamOrDevice s) {
-  constexpr const char* function = "read_everything";
-  check_heads(function, "values", values, "[B, Hkv, a, Dv]");
-  const Layouts layouts = checked_asking(function, asking, cache, config);
-  const auto& keys = asking.keys;
-  const mx::Shape expected{
-      keys.shape(0), keys.shape(1), keys.shape(2), cache.archive.value_dim()};
-  if (values.shape() != expected) {
-    refuse(function, "values has shape ", values.shape(), "; expected ", expected, ".");
-  }
-  return reading::Reader(asking, values, cache, config, layouts, s).run();
+  return reading::Reader(asking, values, cache, config, s).run();
 }
 
 } // namespace h2o

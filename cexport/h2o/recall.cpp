@@ -6,7 +6,6 @@
 
 #include "archive.h"
 #include "cache_step.h"
-#include "checks.h"
 #include "choice.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
@@ -28,11 +27,8 @@ struct HeadEntries {
 class RowSwap {
  public:
   /// `step`: the step of the asking tokens.
-  RowSwap(CacheStep step, const Archive& archive, ArchiveReader& reader, Layouts layouts)
-      : step_(std::move(step)),
-        archive_(reader),
-        layouts_(std::move(layouts)),
-        element_(cpu::element_of(archive.format().dtype)) {
+  RowSwap(CacheStep step, ArchiveReader& archive, Layouts layouts)
+      : step_(std::move(step)), archive_(archive), layouts_(std::move(layouts)) {
   }
 
   /// Removes positions whose archived key is not finite.
@@ -120,8 +116,8 @@ class RowSwap {
       const int row = in_ring ? entry - pool_rows : entry;
       char* to =
           buffer.data<char>() + (int64_t(head) * buffer.shape(2) + row) * layout.bytes();
-      store(layout.key, archived.key, to);
-      store(layout.value, archived.value, to);
+      layout.key.store_rounded(archived.key, to, widened_, packing_);
+      layout.value.store_rounded(archived.value, to, widened_, packing_);
       entries.scores[entry] = -1.0f;
       entries.positions[entry] = position;
       entries.novelty[entry] = archived.novelty;
@@ -141,7 +137,6 @@ class RowSwap {
   CacheStep step_;
   ArchiveReader& archive_;
   Layouts layouts_;
-  cpu::Element element_; // of keys and values
   std::vector<float> importance_, scores_, widened_, packing_;
   std::vector<uint8_t> stays_;
 
@@ -186,62 +181,7 @@ class RowSwap {
     std::sort(picks.begin(), picks.end());
     return picks;
   }
-
-  void store(const VectorLayout& layout, cpu::RowsView vector, char* row) {
-    // Rounded to the vectors' dtype first, because new tokens arrive in it.
-    const int dim = layout.dim;
-    widened_.resize(2 * dim);
-    float* rounded = widened_.data() + dim;
-    cpu::kernels().to_float32(vector, 1, dim, widened_.data(), dim);
-    cpu::kernels().from_float32(widened_.data(), dim, element_, rounded);
-    layout.store({rounded, element_, 0}, row, packing_);
-  }
 };
-
-Layouts checked_archived(
-    const char* function, const ArchivedCache& cache, const CacheConfig& config) {
-  const auto& [rows, ledger, archive, offset] = cache;
-  check_tokens(function, offset, 0, 0);
-  check_rows_in_use(function, rows, {config, offset, 0});
-  const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);
-  if (archive.length() != offset || archive.length() == archive.first()) {
-    refuse(
-        function, "the archive has positions from ", archive.first(), " to ",
-        archive.length(), "; offset is ", offset, ".");
-  }
-  const int key_dim = archive.key_dim();
-  check_ledger(function, ledger, batch, heads, config.max_size, key_dim);
-  auto layouts = layouts_of(function, config.format, rows, key_dim);
-  if (archive.batch() != batch || archive.kv_heads() != heads ||
-      layouts.pool.value.dim != archive.value_dim()) {
-    refuse(
-        function, "the archive has batch size ", archive.batch(), ", ", archive.kv_heads(),
-        " KV heads of ", archive.key_dim(), " and ", archive.value_dim(),
-        "; the rows have others.");
-  }
-  return layouts;
-}
-
-Layouts checked_asking(
-    const char* function,
-    const Asking& asking,
-    const ArchivedCache& cache,
-    const CacheConfig& config) {
-  const Layouts layouts = checked_archived(function, cache, config);
-  const auto& [queries, keys, scale, mask, sinks] = asking;
-  const Archive& archive = cache.archive;
-  check_heads(function, "keys", keys, "[B, Hkv, a, Dk]");
-  const int asks = keys.shape(2);
-  check_tokens(function, cache.offset, asks, 1);
-  const mx::Shape expected{archive.batch(), archive.kv_heads(), asks, archive.key_dim()};
-  if (keys.shape() != expected) {
-    refuse(function, "keys has shape ", keys.shape(), "; expected ", expected, ".");
-  }
-  check_new_queries(function, queries, asks);
-  check_attention(
-      function, queries, keys.shape(0), keys.shape(1), asks, keys.shape(3), mask, sinks);
-  return layouts;
-}
 
 namespace recalling {
 
@@ -261,12 +201,9 @@ mx::array copy_of_rows(const mx::array& a) {
 ArchivedCache evaluated(
     const ArchivedCache& cache, std::vector<mx::array> others, mx::StreamOrDevice s) {
   ArchivedCache ready = cache;
-  auto settle = [&](mx::array& a) {
-    a = mx::contiguous(a, false, s);
-  };
   auto& ledger = ready.ledger;
   for (auto* a : {&ledger.scores, &ledger.positions, &ledger.novelty, &ledger.victim}) {
-    settle(*a);
+    *a = mx::contiguous(*a, false, s);
   }
   if (!ledger.held) {
     ledger.held = mx::zeros(ledger.scores.shape(), mx::bool_, s);
@@ -288,7 +225,6 @@ Recalled swapped(
     const ArchivedCache& cache,
     const ArchivedCache& ready,
     const CacheStep& step,
-    const Layouts& layouts,
     ArchiveReader& reader,
     Choose choose) {
   const int size = step.config.max_size, kv_heads = ready.archive.kv_heads();
@@ -306,7 +242,9 @@ Recalled swapped(
   if (ready.archive.failure()) {
     return result;
   }
-  RowSwap swap(step, ready.archive, reader, layouts);
+  const Layouts layouts =
+      layouts_of("recall", step.config.format, cache.rows, ready.archive.key_dim());
+  RowSwap swap(step, reader, layouts);
   for (int b = 0; b < ready.archive.batch(); ++b) {
     for (int h = 0; h < kv_heads; ++h) {
       const int head = b * kv_heads + h;
@@ -351,17 +289,6 @@ std::vector<int> positions_of(
   return result;
 }
 
-mx::array checked_positions(
-    const char* function, const mx::array& positions, int batch, mx::StreamOrDevice s) {
-  if (positions.ndim() != 2 || positions.shape(0) != batch ||
-      positions.dtype() != mx::int32) {
-    refuse(
-        function, "positions has shape ", positions.shape(), " and dtype ",
-        positions.dtype(), "; expected [", batch, ", M] of int32.");
-  }
-  return mx::contiguous(positions, false, s);
-}
-
 /// A head's own choice, followed by the further positions to hold, at most `most` together.
 /// If there are further positions, keeps only the first `own_rows` of the own ones.
 std::vector<int> joined(
@@ -388,15 +315,11 @@ Recalled recall(
     bool in_operations,
     mx::StreamOrDevice s) {
   using namespace recalling;
-  constexpr const char* function = "recall";
-  const Layouts layouts = checked_asking(function, tokens, cache, config);
   Archive& archive = cache.archive;
   const int batch = tokens.keys.shape(0), kv_heads = tokens.keys.shape(1);
   const int asks = tokens.keys.shape(2);
-  auto besides = mx::zeros({batch, 0}, mx::int32);
-  if (also) {
-    besides = checked_positions(function, *also, batch, s);
-  }
+  const auto besides =
+      also ? mx::contiguous(*also, false, s) : mx::zeros({batch, 0}, mx::int32);
   Asking asking = tokens;
   asking.queries = as_stored(tokens.queries, config.format, s);
   asking.keys = as_stored(tokens.keys, config.format, s);
@@ -441,7 +364,7 @@ Recalled recall(
     const int own_rows = std::max(1, wanted / 2);
     return joined(std::move(own), positions_of(besides, b, most, reader), own_rows, most);
   };
-  return swapped(cache, ready, {config, cache.offset, asks}, layouts, reader, choose);
+  return swapped(cache, ready, {config, cache.offset, asks}, reader, choose);
 }
 
 Recalled bring_back(
@@ -449,16 +372,13 @@ Recalled bring_back(
     const ArchivedCache& cache,
     const CacheConfig& config,
     mx::StreamOrDevice s) {
-  constexpr const char* function = "bring_back";
-  const Layouts layouts = checked_archived(function, cache, config);
   Archive& archive = cache.archive;
-  const auto wanted = recalling::checked_positions(function, positions, archive.batch(), s);
+  const auto wanted = mx::contiguous(positions, false, s);
   const ArchivedCache ready = recalling::evaluated(cache, {wanted}, s);
   ArchiveReader reader(archive, archive.blocks(s));
   const int rows = recall_rows(config, archive.recall());
   return recalling::swapped(
-      cache, ready, {config, cache.offset, 0}, layouts, reader,
-      [&](RowSwap& swap, int b, int h) {
+      cache, ready, {config, cache.offset, 0}, reader, [&](RowSwap& swap, int b, int h) {
         const auto chosen = recalling::positions_of(wanted, b, rows, reader);
         return swap.with_finite_keys(chosen, b * archive.kv_heads() + h);
       });
@@ -472,18 +392,6 @@ mx::array chosen_positions(
     const Policy& policy,
     const Recall& recall,
     mx::StreamOrDevice s) {
-  constexpr const char* function = "chosen_positions";
-  if (asked_for.ndim() != 2 || asked_for.dtype() != mx::float32) {
-    refuse(
-        function, "asked_for has shape ", asked_for.shape(), " and dtype ",
-        asked_for.dtype(), "; expected [B, N] of float32.");
-  }
-  if (rows < 1 || first < 0 || first + int64_t(asked_for.shape(1)) > seen) {
-    refuse(
-        function, "rows is ", rows, ", first ", first, " and seen ", seen, " for ",
-        asked_for.shape(1),
-        " positions; expected at least 1 row and positions below seen.");
-  }
   auto ready = mx::contiguous(asked_for, false, s);
   mx::eval(ready);
   const int batch = ready.shape(0), count = ready.shape(1);

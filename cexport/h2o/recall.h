@@ -22,16 +22,6 @@ struct Asking {
   std::optional<mx::array> sinks = std::nullopt; ///< [Hq]
 };
 
-/// The layouts of the cache's rows; throws std::invalid_argument if cache, archive and
-/// asking tokens do not fit each other.
-Layouts checked_archived(
-    const char* function, const ArchivedCache& cache, const CacheConfig& config);
-Layouts checked_asking(
-    const char* function,
-    const Asking& asking,
-    const ArchivedCache& cache,
-    const CacheConfig& config);
-
 struct Recalled {
   Rows rows;     ///< new buffers if any rows came back, otherwise the old ones
   Ledger ledger; ///< with `held`
@@ -50,7 +40,7 @@ struct Recalled {
 /// An archive whose files cannot be read sets its `failure`, and nothing changes.
 ///
 /// Evaluates its arguments. Keeps the logits of one KV head in memory (on a GPU, up to 32
-/// MiB). Throws std::invalid_argument if arguments contradict each other.
+/// MiB).
 ///
 /// Args:
 ///   cache: its state before the asking tokens.
@@ -147,7 +137,7 @@ struct Reading {
 /// in files cannot be read; its `failure` says why.
 ///
 /// `values` [B, Hkv, a, Dv] are the values of the asking tokens, which `cache` does not
-/// contain yet. Throws std::invalid_argument if arguments contradict each other.
+/// contain yet.
 std::optional<Reading> read_everything(
     const Asking& asking,
     const mx::array& values,

@@ -104,13 +104,6 @@ constexpr int64_t logits_bytes = 32 << 20;
 /// Far below every real logit, and far above the logit of a hidden row.
 constexpr float below_every_logit = -1e30f;
 
-/// Columns [begin, end) of packed keys.
-mx::array columns(const mx::array& keys, int64_t begin, int64_t end, mx::StreamOrDevice s) {
-  auto stop = keys.shape();
-  stop[3] = int(end);
-  return mx::slice(keys, {0, 0, 0, int(begin)}, stop, s);
-}
-
 /// Logits [B, heads, Hq / Hkv * a, positions] of queries [.., Dk], which are scaled.
 mx::array logits(
     const mx::array& queries, Archive& archive, int head, int last, mx::StreamOrDevice s) {
@@ -122,13 +115,13 @@ mx::array logits(
     auto keys = mx::astype(packed, mx::float32, s);
     return mx::matmul(queries, mx::swapaxes(keys, 2, 3, s), s);
   }
-  const int64_t words = key.scales() / 4;
-  auto both = columns(packed, words, key.bytes() / 4, s);
+  const int words = int(key.scales() / 4);
+  auto both = sliced(packed, 3, words, packed.shape(3), s);
   both =
       mx::astype(mx::view(mx::contiguous(both, false, s), format.dtype, s), mx::float32, s);
   auto halves = mx::split(both, 2, 3, s);
   return mx::quantized_matmul(
-      queries, columns(packed, 0, words, s), halves[0], halves[1], true, key.group_size,
+      queries, sliced(packed, 3, 0, words, s), halves[0], halves[1], true, key.group_size,
       key.bits, "affine", s);
 }
 
@@ -154,7 +147,7 @@ mx::array relevance_in_operations(
   for (int head = 0; head < kv_heads; head += together) {
     const int last = std::min(kv_heads, head + together);
     auto of_heads = [&](const mx::array& a) {
-      return fallback::take_rows(a, 1, head, last, s);
+      return sliced(a, 1, head, last, s);
     };
     auto older = relevant::logits(of_heads(scaled), archive, head, last, s);
     // For a query that sees no row, all probability goes to a column behind the rows.
@@ -175,11 +168,10 @@ mx::array relevance_in_operations(
     auto is_seen =
         mx::any(mx::reshape(finite, grouped, s), std::vector<int>{2, 3}, false, s);
     relevance = mx::where(is_seen, relevance, mx::array(-1.0f), s);
-    parts.push_back(
-        mx::contiguous(fallback::take_rows(relevance, 2, 0, archived, s), false, s));
+    parts.push_back(mx::contiguous(sliced(relevance, 2, 0, archived, s), false, s));
     mx::eval(parts.back()); // one group of heads after the other
   }
-  return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 1, s);
+  return mx::concatenate(parts, 1, s);
 }
 
 } // namespace h2o

@@ -106,28 +106,31 @@ void VectorLayout::store(
   cpu::kernels().from_float32(biases, groups, element, row + this->biases());
 }
 
+void VectorLayout::store_rounded(
+    cpu::RowsView vector,
+    char* row,
+    std::vector<float>& rounded,
+    std::vector<float>& scratch) const {
+  rounded.resize(2 * dim);
+  float* wide = rounded.data() + dim;
+  cpu::kernels().to_float32(vector, 1, dim, wide, dim);
+  cpu::kernels().from_float32(wide, dim, element, rounded.data());
+  store({rounded.data(), element, 0}, row, scratch);
+}
+
 void move_row(
     const RowLayout& from_layout,
     const char* from,
     const RowLayout& to_layout,
     char* to,
-    std::vector<float>& widened,
+    std::vector<float>& rounded,
     std::vector<float>& scratch) {
   if (from_layout.key.bits == to_layout.key.bits) {
     std::memcpy(to, from, from_layout.bytes());
     return;
   }
-  for (auto [source, target] :
-       {std::pair{&from_layout.key, &to_layout.key},
-        std::pair{&from_layout.value, &to_layout.value}}) {
-    const int dim = source->dim;
-    widened.resize(2 * dim);
-    // Rounded to the vectors' dtype first, because mx.quantize takes them in it.
-    float* rounded = widened.data() + dim;
-    cpu::kernels().to_float32(source->view(from, 0), 1, dim, widened.data(), dim);
-    cpu::kernels().from_float32(widened.data(), dim, source->element, rounded);
-    target->store({rounded, source->element, 0}, to, scratch);
-  }
+  to_layout.key.store_rounded(from_layout.key.view(from, 0), to, rounded, scratch);
+  to_layout.value.store_rounded(from_layout.value.view(from, 0), to, rounded, scratch);
 }
 
 bool share_rows(const mx::array& from, mx::array& to) {
@@ -251,10 +254,11 @@ Layouts layouts_of(
   return layouts;
 }
 
-mx::array first_rows(const mx::array& rows, int count, mx::StreamOrDevice s) {
-  auto stop = rows.shape();
-  stop[2] = count;
-  return mx::slice(rows, mx::Shape(4, 0), stop, s);
+mx::array sliced(const mx::array& a, int axis, int begin, int end, mx::StreamOrDevice s) {
+  mx::Shape start(a.ndim(), 0), stop = a.shape();
+  start[axis] = begin;
+  stop[axis] = end;
+  return mx::slice(a, start, stop, s);
 }
 
 mx::array packed_rows(
@@ -281,11 +285,9 @@ mx::array unpacked(
     const RowFormat& format,
     mx::Dtype dtype,
     mx::StreamOrDevice s) {
+  const int64_t item = mx::size_of(rows.dtype());
   auto columns = [&](int64_t begin, int64_t end) {
-    mx::Shape start(4, 0), stop = rows.shape();
-    start[3] = int(begin / mx::size_of(rows.dtype()));
-    stop[3] = int(end / mx::size_of(rows.dtype()));
-    return mx::slice(rows, start, stop, s);
+    return sliced(rows, 3, int(begin / item), int(end / item), s);
   };
   const int64_t end = vector.start + vector.bytes();
   if (format.is_dense()) {

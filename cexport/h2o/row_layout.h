@@ -29,6 +29,14 @@ struct VectorLayout {
   /// Stores `vector` in `row`, quantized if the layout says so. `scratch` is a buffer
   /// that the caller keeps between calls.
   void store(cpu::RowsView vector, char* row, std::vector<float>& scratch) const;
+
+  /// Does the same after rounding `vector` to the dtype of keys and values, in which new
+  /// tokens arrive.
+  void store_rounded(
+      cpu::RowsView vector,
+      char* row,
+      std::vector<float>& rounded,
+      std::vector<float>& scratch) const;
 };
 
 struct RowLayout {
@@ -56,7 +64,7 @@ void move_row(
     const char* from,
     const RowLayout& to_layout,
     char* to,
-    std::vector<float>& widened,
+    std::vector<float>& rounded,
     std::vector<float>& scratch);
 
 /// Lets `to` use the buffer of `from` if shapes are equal and rows are contiguous. MLX's
@@ -107,8 +115,8 @@ Rows rows_from(Iterator first, Iterator last) {
   return rows;
 }
 
-/// The first `count` rows of a buffer [B, Hkv, capacity, row].
-mx::array first_rows(const mx::array& rows, int count, mx::StreamOrDevice s);
+/// The elements [begin, end) of an array along one axis.
+mx::array sliced(const mx::array& a, int axis, int begin, int end, mx::StreamOrDevice s);
 
 /// Packs keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] into rows, with MLX operations.
 mx::array packed_rows(

@@ -1,9 +1,9 @@
 #include "conversions.h"
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
@@ -98,31 +98,10 @@ void bind(nb::module_& m) {
       "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(), "sinks"_a = nb::none());
 
   bind_layer_cache(m);
-  m.def(
-      "delete_archive",
-      [](const std::string& folder) {
-        return or_failure<bool>([&] {
-          h2o::delete_archive(folder);
-          return true;
-        });
-      },
-      "folder"_a);
-
-  m.def(
-      "delete_stale_archives",
-      [](const std::string& root, const std::vector<std::string>& keep) {
-        return or_failure<std::vector<std::string>>(
-            [&] { return h2o::delete_stale_archives(root, keep); });
-      },
-      "root"_a, "keep"_a);
+  m.def("delete_archive", &h2o::delete_archive, "folder"_a);
+  m.def("delete_stale_archives", &h2o::delete_stale_archives, "root"_a, "keep"_a);
   m.def("compile_kernel", &h2o::metal::compile_kernel, "kernel"_a, "arguments"_a);
-  m.def("scoring_pipelines", [] {
-    std::map<std::string, std::pair<int, int>> threads;
-    for (const auto& [name, each] : h2o::metal::scoring_pipelines()) {
-      threads[name] = {each.allowed, each.used};
-    }
-    return threads;
-  });
+  m.def("scoring_pipelines", &h2o::metal::scoring_pipelines);
   m.def("instruction_set", [] { return h2o::cpu::kernels().name; });
 }
 

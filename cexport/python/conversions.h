@@ -60,22 +60,7 @@ inline h2o::Rows to_rows(const RowsTuple& t) {
   return {std::get<0>(t), std::get<1>(t).array};
 }
 
-using FailureTuple = std::tuple<std::string, std::string, int>;  // code, path, errno
 using MarkTuple = std::tuple<std::string, int64_t, std::string>; // session, count, chain
-
-inline FailureTuple failure_tuple(const h2o::ArchiveFailure& failure) {
-  return {failure.code, failure.path, failure.error};
-}
-
-/// Returns the result of `open`, or its failure as a value.
-template <class Result, class Open>
-std::variant<Result, FailureTuple> or_failure(Open&& open) {
-  try {
-    return open();
-  } catch (const h2o::ArchiveError& error) {
-    return failure_tuple(error.failure);
-  }
-}
 
 inline std::optional<MarkTuple> optional_mark(const std::optional<ArchiveMark>& mark) {
   return mark ? std::optional(MarkTuple{mark->session, mark->count, mark->chain})

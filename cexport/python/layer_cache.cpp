@@ -86,7 +86,7 @@ void translate(const std::exception_ptr& thrown, void*) {
   }
 }
 
-SavedCache saved_cache(
+std::unique_ptr<SharedCache> restored(
     const h2o::CacheConfig& config,
     nb::handle recall,
     std::tuple<int64_t, int64_t, int64_t> counts,
@@ -104,7 +104,8 @@ SavedCache saved_cache(
       saved.archive->mark = {session, count, chain};
     }
   }
-  return saved;
+  nb::gil_scoped_release release;
+  return shared(LayerCache::restored(std::move(saved)));
 }
 
 } // namespace
@@ -145,19 +146,8 @@ void bind_layer_cache(nb::module_& m) {
           "config"_a, "recall"_a.none() = nb::none(), nb::kw_only(),
           "in_operations"_a = false)
       .def_static(
-          "restored",
-          [](const h2o::CacheConfig& config, nb::handle recall,
-             std::tuple<int64_t, int64_t, int64_t> counts, std::vector<mx::array> arrays,
-             const std::optional<std::tuple<int64_t, int64_t, int, int, mx::Dtype>>&
-                 archive,
-             const std::optional<MarkTuple>& mark) {
-            auto saved =
-                saved_cache(config, recall, counts, std::move(arrays), archive, mark);
-            nb::gil_scoped_release release;
-            return shared(h2o::LayerCache::restored(std::move(saved)));
-          },
-          "config"_a, "recall"_a.none(), nb::kw_only(), "counts"_a, "arrays"_a,
-          "archive"_a.none() = nb::none(), "mark"_a.none() = nb::none())
+          "restored", &restored, "config"_a, "recall"_a.none(), nb::kw_only(), "counts"_a,
+          "arrays"_a, "archive"_a.none() = nb::none(), "mark"_a.none() = nb::none())
       .def(
           "write",
           [](SharedCache& cache, const mx::array& keys, const mx::array& values,

@@ -20,7 +20,7 @@ from h2o_py.rows import Ledger, RowFormat, Rows
 from h2o_py.store import load_cache, save_cache
 from tests.attacks import mutations
 from tests.h2o_py import core
-from tests.h2o_py.cases import fallback, random_tokens, saved_of, step
+from tests.h2o_py.cases import fallback, random_tokens, step
 
 POLICIES = [
     H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12),
@@ -146,7 +146,7 @@ Arguments = dict[str, Any]
 
 def change_call(random: Random, folder: Path) -> None:
     """One call of any function, with one to three of its arguments changed."""
-    calls = [_write, _write, _attend, _attend, _attend, _trim, _attention, _quantized]
+    calls = [_write, _write, _attend, _attend, _attend, _attention, _quantized]
     function, arguments = random.choice(calls)(random)
     for _ in range(random.choice([1, 1, 1, 2, 3])):
         name = random.choice(sorted(arguments))
@@ -213,12 +213,6 @@ def _attend(random: Random) -> tuple[Any, Arguments]:
     return function, {**arguments, **new}
 
 
-def _trim(random: Random) -> tuple[Any, Arguments]:
-    (cache, _), arguments = _of_cache(random)
-    del arguments["offset"]
-    return core.trim_ledger, {**arguments, "ledger": cache.ledger, "length": 3}
-
-
 def _attention(random: Random) -> tuple[Any, Arguments]:
     q, k, v = random_tokens(random.choice([1, 2, 9]), dim=32)
     masks = [None, "causal", mx.zeros((1, k.shape[2]))]
@@ -281,20 +275,13 @@ def recalling_cache(random: Random, store: str | None = None) -> H2OKVCache:
 
 
 def change_recall(random: Random, folder: Path) -> None:
-    """One recall with one to three of its arguments changed."""
+    """A chunk whose last tokens recall, with one to three of attention's arguments changed."""
     cache = recalling_cache(random)
-    asks = random.choice([1, 3])
-    q, k, _v = random_tokens(asks, dim=32)
-    masks = [None, "causal", mx.zeros((asks, asks)), mx.ones((1, asks), mx.bool_)]
+    tokens = random.choice([2, 5, 9])
+    q, k, v = random_tokens(tokens, dim=32)
+    masks = [None, "causal", mx.zeros((tokens, 32 + tokens)), mx.ones((1, 1), mx.bool_)]
     arguments: Any = {
         "queries": q,
-        "keys": k,
-        "rows": cache.rows,
-        "ledger": cache.ledger,
-        "archive": cache.archive,
-        "offset": cache.offset,
-        "config": cache.config,
-        "row_format": cache.row_format,
         "scale": 0.2,
         "mask": random.choice(masks),
         "sinks": random.choice([None, mx.zeros((4,))]),
@@ -302,46 +289,8 @@ def change_recall(random: Random, folder: Path) -> None:
     for _ in range(random.choice([0, 1, 1, 2, 3])):
         name = random.choice(sorted(arguments))
         arguments[name] = changed(random, arguments[name])
-    recalled = random.choice([core.recall, fallback.recall])(**arguments)
-    mx.eval([array for array in (*recalled.rows, *recalled.ledger) if array is not None])
-
-
-def change_archive(random: Random, folder: Path) -> None:
-    """An archive restored from changed arrays and values, and used."""
-    cache = recalling_cache(random)
-    archive = cache.archive
-    arrays, header = list(archive.arrays), saved_of(archive)
-    numbers = {"key_dim": 32, "length": archive.length}
-    for _ in range(random.choice([0, 1, 1, 2])):
-        kind = random.randrange(4)
-        if kind == 0:
-            name = random.choice(["bits", "first", "group_size"])
-            header = {**header, name: mutations.integer(random)}
-        elif kind == 1:
-            name = random.choice(sorted(numbers))
-            numbers[name] = mutations.integer(random)
-        elif arrays:
-            at = random.randrange(len(arrays))
-            arrays[at] = mutations.array(random, arrays[at])
-    recall = cache.config.recall
-    assert recall is not None
-    restored = core.restored_archive(arrays, header, recall, **numbers)
-    for _ in range(3):
-        kind = random.randrange(4)
-        if kind == 0:
-            restored.trim(random.choice([0, 1, 7, 300, mutations.integer(random)]))
-        elif kind == 1:
-            _q, k, v = random_tokens(random.choice([1, 70, 300]), dim=32)
-            key_sum = mx.zeros((1, 2, 32))
-            new = [mutations.array(random, array) for array in (k, v, key_sum)]
-            parts = [random.choice(pair) for pair in zip((k, v, key_sum), new, strict=True)]
-            restored.append(*parts, core._native(cache.config))
-        else:
-            begin = random.choice([restored.first, mutations.integer(random)])
-            end = random.choice([restored.length, begin + 1, mutations.integer(random)])
-            mx.eval(restored.rows(begin, end))
-        mx.eval(restored.arrays)
-        assert restored.nbytes >= 0
+    cache.update_and_fetch(k, v)
+    mx.eval(cache.attend(**arguments), cache.arrays)
 
 
 def change_folder(random: Random, folder: Path) -> None:

@@ -19,24 +19,12 @@ namespace h2o::python {
 
 namespace {
 
-h2o::Recall settings_of(nb::handle recall) {
-  auto settings = recall_from(recall);
-  if (!settings) {
-    throw std::invalid_argument("[Archive] recall is None; expected its settings.");
-  }
-  return *settings;
-}
-
-std::tuple<RowsTuple, LedgerTuple, int> to_tuple(const h2o::Recalled& recalled) {
-  return {
-      python::to_tuple(recalled.rows), python::to_tuple(recalled.ledger), recalled.count};
-}
+using FailureTuple = std::tuple<std::string, std::string, int>; // code, path, errno
 
 std::optional<FailureTuple> optional_failure(const std::optional<ArchiveFailure>& failure) {
-  return failure ? std::optional(failure_tuple(*failure)) : std::nullopt;
+  return failure ? std::optional(FailureTuple{failure->code, failure->path, failure->error})
+                 : std::nullopt;
 }
-
-constexpr int64_t most_part_bytes = int64_t(1) << 30;
 
 int64_t append(
     h2o::SegmentFolder& folder,
@@ -45,16 +33,6 @@ int64_t append(
     int64_t key_bytes,
     const std::string& format,
     bool may_wait) {
-  const bool fits =
-      rows.ndim() == 4 && rows.size() > 0 && rows.shape(2) == h2o::segment_tokens &&
-      novelty.shape() == mx::Shape(rows.shape().begin(), rows.shape().end() - 1) &&
-      novelty.dtype() == mx::float32 && 0 < key_bytes &&
-      key_bytes < static_cast<int64_t>(rows.shape(3) * rows.itemsize());
-  if (!fits) {
-    throw std::invalid_argument(
-        "append takes rows [B, Hkv, 256, row], novelty [B, Hkv, 256] in float32 and a key "
-        "smaller than a row.");
-  }
   const int64_t heads = rows.shape(0) * rows.shape(1);
   const h2o::SegmentShape shape{
       heads, key_bytes, static_cast<int64_t>(rows.shape(3) * rows.itemsize()) - key_bytes};
@@ -62,9 +40,6 @@ int64_t append(
   auto keeper = std::make_shared<Kept>(rows, novelty);
   keeper->first.eval();
   keeper->second.eval();
-  if (!keeper->first.flags().row_contiguous || !keeper->second.flags().row_contiguous) {
-    throw std::invalid_argument("append takes rows and novelty that are contiguous.");
-  }
   nb::gil_scoped_release release;
   return folder.append(
       format, shape, keeper->first.data<char>(), keeper->second.data<char>(), keeper,
@@ -92,7 +67,7 @@ std::tuple<mx::array, mx::array, mx::array> tokens_of(
   }
   std::for_each(in_memory.begin(), in_memory.end(), add);
   auto cut = [&](const std::vector<mx::array>& parts) {
-    return h2o::fallback::take_rows(
+    return h2o::sliced(
         mx::concatenate(parts, 2), 2, begin - archive.first(), end - archive.first(), {});
   };
   const auto [keys, values] =
@@ -103,24 +78,7 @@ std::tuple<mx::array, mx::array, mx::array> tokens_of(
 } // namespace
 
 void bind_for_tests(nb::module_& m, nb::class_<h2o::Archive>& archive) {
-  archive
-      .def(
-          "__init__",
-          [](h2o::Archive* self, nb::handle recall,
-             std::shared_ptr<h2o::SegmentFolder> folder) {
-            new (self) h2o::Archive(settings_of(recall), std::move(folder));
-          },
-          "recall"_a, "folder"_a.none() = nb::none())
-      .def(
-          "append",
-          [](h2o::Archive& archive, const mx::array& keys, const mx::array& values,
-             const mx::array& key_sum, const h2o::CacheConfig& config) {
-            archive.append(keys, values, key_sum, config);
-          },
-          "keys"_a, "values"_a, "key_sum"_a, "config"_a)
-      .def(
-          "trim", [](h2o::Archive& archive, int n) { archive.trim(n); }, "n"_a)
-      .def("copy", [](const h2o::Archive& archive) { return archive; })
+  archive.def("copy", [](const h2o::Archive& archive) { return archive; })
       .def_prop_ro("arrays", [](h2o::Archive& archive) { return archive.arrays(); })
       .def("rows", &tokens_of, "begin"_a, "end"_a)
       .def_prop_ro(
@@ -132,76 +90,16 @@ void bind_for_tests(nb::module_& m, nb::class_<h2o::Archive>& archive) {
       });
 
   m.def(
-      "restored_archive",
-      [](const std::vector<mx::array>& arrays, nb::handle recall, int bits, int group_size,
-         const mx::Dtype& dtype, int key_dim, int first, int length) {
-        return h2o::Archive::restored(
-            arrays, settings_of(recall), {bits, bits, group_size, dtype}, key_dim, first,
-            length);
-      },
-      "arrays"_a, "recall"_a, nb::kw_only(), "bits"_a, "group_size"_a, "dtype"_a,
-      "key_dim"_a, "first"_a, "length"_a);
-
-  m.def(
-      "recall",
-      [](const mx::array& queries, const mx::array& keys, const RowsTuple& rows,
-         const LedgerTuple& ledger, h2o::Archive& archive, int offset,
-         const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
-         const std::optional<mx::array>& sinks, const std::optional<mx::array>& also,
-         bool fallback) {
-        return to_tuple(
-            h2o::recall(
-                {queries, keys, scale, mask_of(mask), sinks},
-                {to_rows(rows), to_ledger(ledger), archive, offset}, also, config,
-                fallback));
-      },
-      "queries"_a, "keys"_a, "rows"_a, "ledger"_a, "archive"_a, nb::kw_only(), "offset"_a,
-      "config"_a, "scale"_a, "mask"_a = nb::none(), "sinks"_a = nb::none(),
-      "also"_a = nb::none(), "fallback"_a = false,
-      nb::call_guard<nb::gil_scoped_release>());
-
-  m.def(
-      "read_everything",
-      [](const mx::array& queries, const mx::array& keys, const mx::array& values,
-         const RowsTuple& rows, const LedgerTuple& ledger, h2o::Archive& archive,
-         int offset, const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
-         const std::optional<mx::array>& sinks)
-          -> std::optional<std::tuple<mx::array, mx::array>> {
-        auto reading = h2o::read_everything(
-            {queries, keys, scale, mask_of(mask), sinks}, values,
-            {to_rows(rows), to_ledger(ledger), archive, offset}, config);
-        if (!reading) {
-          return std::nullopt;
-        }
-        return std::tuple{reading->out, reading->strongest};
-      },
-      "queries"_a, "keys"_a, "values"_a, "rows"_a, "ledger"_a, "archive"_a, nb::kw_only(),
-      "offset"_a, "config"_a, "scale"_a, "mask"_a = nb::none(), "sinks"_a = nb::none(),
-      nb::call_guard<nb::gil_scoped_release>());
-
-  m.def(
       "chosen_positions",
       [](const mx::array& asked_for, int first, int seen, int rows,
          const h2o::CacheConfig& config, nb::handle recall) {
         return h2o::chosen_positions(
-            asked_for, first, seen, rows, config, settings_of(recall));
+            asked_for, first, seen, rows, config, recall_from(recall).value());
       },
       "asked_for"_a, nb::kw_only(), "first"_a, "seen"_a, "rows"_a, "config"_a, "recall"_a);
 
-  m.def(
-      "bring_back",
-      [](const mx::array& positions, const RowsTuple& rows, const LedgerTuple& ledger,
-         h2o::Archive& archive, int offset, const h2o::CacheConfig& config) {
-        return to_tuple(
-            h2o::bring_back(
-                positions, {to_rows(rows), to_ledger(ledger), archive, offset}, config));
-      },
-      "positions"_a, "rows"_a, "ledger"_a, "archive"_a, nb::kw_only(), "offset"_a,
-      "config"_a, nb::call_guard<nb::gil_scoped_release>());
-
   nb::class_<h2o::Ballot>(m, "Ballot")
       .def(nb::init<int>(), "seen"_a)
-      .def("takes", &h2o::Ballot::takes, "layer"_a, "seen"_a)
       .def(
           "add",
           [](h2o::Ballot& ballot, int layer, const mx::array& strongest, int first,
@@ -219,10 +117,6 @@ void bind_for_tests(nb::module_& m, nb::class_<h2o::Archive>& archive) {
           "read",
           [](h2o::SegmentFolder& folder, int64_t serial, int part, int64_t head,
              int64_t size) -> std::optional<nb::bytes> {
-            if (part < 0 || part > static_cast<int>(h2o::Part::novelty) || size < 0 ||
-                size > most_part_bytes) {
-              return std::nullopt;
-            }
             std::string to(static_cast<size_t>(size), '\0');
             if (!folder.read(serial, static_cast<h2o::Part>(part), head, to.data(), size)) {
               return std::nullopt;
@@ -250,24 +144,13 @@ void bind_for_tests(nb::module_& m, nb::class_<h2o::Archive>& archive) {
   m.def(
       "open_segment_folder",
       [](const std::string& path, const std::optional<MarkTuple>& mark) {
-        return or_failure<std::shared_ptr<h2o::SegmentFolder>>([&] {
-          nb::gil_scoped_release release;
-          std::optional<h2o::ArchiveMark> at;
-          if (mark) {
-            at = {std::get<0>(*mark), std::get<1>(*mark), std::get<2>(*mark)};
-          }
-          return std::make_shared<h2o::SegmentFolder>(path, at);
-        });
+        std::optional<h2o::ArchiveMark> at;
+        if (mark) {
+          at = {std::get<0>(*mark), std::get<1>(*mark), std::get<2>(*mark)};
+        }
+        return std::make_shared<h2o::SegmentFolder>(path, at);
       },
-      "path"_a, "mark"_a = nb::none());
-
-  m.def(
-      "trim_ledger",
-      [](const RowsTuple& rows, const LedgerTuple& ledger, int length,
-         const h2o::CacheConfig& config) {
-        return to_tuple(h2o::trim_ledger(to_rows(rows), to_ledger(ledger), length, config));
-      },
-      "rows"_a, "ledger"_a, "length"_a, "config"_a);
+      "path"_a, "mark"_a = nb::none(), nb::call_guard<nb::gil_scoped_release>());
 
   m.def("instruction_sets", &h2o::cpu::instruction_sets);
   m.def("use_instruction_set", &h2o::cpu::use_instruction_set);

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import mlx.core as mx
+import pytest
 
 from h2o_py._compiled import ext
+from h2o_py.errors import H2OFileError
 
 HEADS, WORDS, KEY_BYTES = 4, 6, 8  # of uint32 words, two are the key's
 FORMAT = "4-64-float16"
@@ -31,15 +33,14 @@ def part_of(seed: int, part: int, head: int) -> bytes:
 
 
 def opened(path: Path, mark: tuple[str, int, str] | None = None) -> ext.SegmentFolder:
-    folder = ext.open_segment_folder(str(path), mark)
-    assert isinstance(folder, ext.SegmentFolder), folder
-    return folder
+    return ext.open_segment_folder(str(path), mark)
 
 
-def refusal(path: Path, mark: tuple[str, int, str] | None = None) -> tuple[str, str, int]:
-    failure = ext.open_segment_folder(str(path), mark)
-    assert isinstance(failure, tuple), "it opened"
-    return failure
+def refusal(path: Path, mark: tuple[str, int, str] | None = None) -> tuple[str, str, str]:
+    """Why a folder is refused: the code, the path and the reason."""
+    with pytest.raises(H2OFileError) as error:
+        opened(path, mark)
+    return error.value.code, error.value.values["path"], error.value.values["reason"]
 
 
 def append(folder: ext.SegmentFolder, seed: int, *, may_wait: bool = True) -> int:

@@ -36,7 +36,6 @@ fallback = SimpleNamespace(
     layer_cache=_fallback_layer,
     restored_layer_cache=core.restored_layer_cache,
     prompt_choice=core.prompt_choice,
-    recall=partial(core.recall, fallback=True),
 )
 BACKENDS = {"fast": core, "fallback": fallback}
 

@@ -12,10 +12,10 @@ import pytest
 import h2o_py
 from h2o_py import __main__ as commands
 from h2o_py import errors, saved_header
+from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, join
 from tests.cexport.segments import append, filled
 from tests.conftest import DEMO
-from tests.h2o_py import core
 from tests.h2o_py.cases import BACKENDS, random_tokens, step
 from tests.messages import says
 from tests.nightly import nightly_except
@@ -29,7 +29,7 @@ def test_archives_of_sessions_that_ended_go_but_for_those_to_keep(tmp_path):
 
 
 def test_an_archive_that_is_open_stays(tmp_path):
-    folder = core.open_folder(str(tmp_path / "chat/layer-000"))
+    folder = ext.open_segment_folder(str(tmp_path / "chat/layer-000"))
     with pytest.raises(h2o_py.H2OFileError) as error:
         h2o_py.delete_archive(tmp_path / "chat")
     assert error.value.code == "archive_locked"
@@ -43,7 +43,7 @@ def test_a_refusal_names_the_file_and_the_reason(tmp_path):
     segment = tmp_path / "chat/layer-000/000000.safetensors"
     segment.unlink()
     with pytest.raises(h2o_py.H2OFileError) as error:
-        core.open_folder(str(tmp_path / "chat/layer-000"), mark)
+        ext.open_segment_folder(str(tmp_path / "chat/layer-000"), mark)
     says(error.value)
 
 
@@ -272,7 +272,7 @@ def continued(mark, folder):
     """The archive that goes on from `mark` in `folder`, as a saved cache does."""
     saved_header._check_mark(mark, str(folder / "layer-000"))
     parts = tuple(mark[name] for name in ("session", "count", "chain"))
-    return core.open_folder(str(folder / "layer-000"), parts)
+    return ext.open_segment_folder(str(folder / "layer-000"), parts)
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ void write(
     mx::Stream stream,
     const CacheStep& step,
     const Layouts& layouts,
-    const NewTokens& tokens,
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& victim,
     std::vector<mx::array>& buffers) {
   Encoder encoder(stream);
-  const auto& [keys, values, given_victim] = tokens;
-  const auto victim = encoder.contiguous(given_victim);
   auto& pool = buffers[0];
   const bool has_ring = layouts.ring.has_value();
   H2OWrite parameters{
@@ -61,7 +61,7 @@ void write(
   encoder.use({"h2o_write_row", {type_name(keys.dtype())}}, constants);
   encoder->set_input_array(keys, 0);
   encoder->set_input_array(values, 1);
-  encoder->set_input_array(victim, 2);
+  encoder->set_input_array(encoder.contiguous(victim), 2);
   encoder->set_output_array(pool, 3);
   if (has_ring) {
     parameters.ring = rows_of(buffers[1], *layouts.ring);

@@ -79,7 +79,7 @@ void compile_kernel(const std::string&, const std::vector<std::string>&) {
   no_kernels();
 }
 
-std::map<std::string, PipelineThreads> scoring_pipelines() {
+std::set<std::string> scoring_pipelines() {
   return {};
 }
 
@@ -103,7 +103,9 @@ void write(
     mx::Stream,
     const CacheStep&,
     const Layouts&,
-    const NewTokens&,
+    const mx::array&,
+    const mx::array&,
+    const mx::array&,
     std::vector<mx::array>&) {
   no_kernels();
 }

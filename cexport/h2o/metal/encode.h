@@ -1,6 +1,6 @@
 #pragma once
 
-#include <map>
+#include <set>
 #include <string>
 
 #include "../cache_step.h"
@@ -29,15 +29,8 @@ bool supports(const CallShape& shape);
 /// std::runtime_error with the compiler's message if it does not compile.
 void compile_kernel(const std::string& kernel, const std::vector<std::string>& arguments);
 
-/// Threads of a pipeline's threadgroups: the maximum of the GPU, and the maximum that was
-/// dispatched.
-struct PipelineThreads {
-  int allowed;
-  int used;
-};
-
-/// By name, the pipelines that write scores and that this process has dispatched.
-std::map<std::string, PipelineThreads> scoring_pipelines();
+/// The names of the pipelines that write scores and that this process has used.
+std::set<std::string> scoring_pipelines();
 
 /// Converts a mask to the kernels' form: [B, Hq, L, N], additive ones in `dtype`.
 mx::array mask_for(
@@ -113,22 +106,18 @@ void update_ledger(
     const std::vector<mx::array>& ledger,
     std::vector<mx::array>& outputs);
 
-/// New tokens [B, Hkv, L, D] and the ledger's victim.
-struct NewTokens {
-  mx::array keys;
-  mx::array values;
-  mx::array victim;
-};
-
 /// Copies the first `length` rows of every head into another buffer.
 void copy_rows(mx::Stream stream, const mx::array& from, int length, mx::array& to);
 
-/// Writes tokens to `buffers`: the pool and, if there is one, the ring.
+/// Writes new keys and values [B, Hkv, L, D] to `buffers`: the pool and, if there is one,
+/// the ring. `victim` is the ledger's.
 void write(
     mx::Stream stream,
     const CacheStep& step,
     const Layouts& layouts,
-    const NewTokens& tokens,
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& victim,
     std::vector<mx::array>& buffers);
 
 } // namespace h2o::metal

@@ -3,7 +3,6 @@
 #if H2O_METAL
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <stdexcept>
 
@@ -52,23 +51,22 @@ bool Constants::is_set(int index) const {
 
 namespace {
 
-/// The dispatched pipelines; locked, because evaluations dispatch from several threads.
-struct Dispatched {
+/// The names of pipelines; locked, because several threads evaluate.
+struct Names {
   std::mutex mutex;
-  std::map<std::string, PipelineThreads> pipelines;
+  std::set<std::string> names;
 };
 
-Dispatched& dispatched() {
-  static auto& all = *new Dispatched; // evaluations may outlive static objects
+Names& scoring() {
+  static auto& all = *new Names; // evaluations may outlive static objects
   return all;
 }
 
 } // namespace
 
-std::map<std::string, PipelineThreads> scoring_pipelines() {
-  auto& all = dispatched();
-  std::lock_guard lock(all.mutex);
-  return all.pipelines;
+std::set<std::string> scoring_pipelines() {
+  std::lock_guard lock(scoring().mutex);
+  return scoring().names;
 }
 
 Encoder::Encoder(mx::Stream stream)
@@ -133,19 +131,16 @@ void Encoder::use(const KernelInstance& kernel, const Constants& constants) {
   const std::string name = kernel.name();
   name_ = name + constants.suffix();
   kernel_ = device_.get_kernel(name, library(device_, kernel), name_, constants.list());
-  writes_scores_ = constants.is_set(constant::emits_logits);
+  if (constants.is_set(constant::emits_logits)) {
+    std::lock_guard lock(scoring().mutex);
+    scoring().names.insert(name_);
+  }
   encoder_.set_compute_pipeline_state(kernel_);
 }
 
 void Encoder::dispatch(MTL::Size grid, MTL::Size group) {
   const size_t threads = group.width * group.height * group.depth;
   const size_t allowed = kernel_->maxTotalThreadsPerThreadgroup();
-  if (writes_scores_) {
-    auto& all = dispatched();
-    std::lock_guard lock(all.mutex);
-    auto& pipeline = all.pipelines[name_];
-    pipeline = {int(allowed), std::max(pipeline.used, int(threads))};
-  }
   if (threads > allowed) {
     throw std::runtime_error(
         "[h2o] " + name_ + " can run with " + std::to_string(allowed) +

@@ -99,7 +99,6 @@ class Encoder {
   mx::metal::CommandEncoder& encoder_;
   MTL::ComputePipelineState* kernel_ = nullptr;
   std::string name_;
-  bool writes_scores_ = false;
 
   void copy(const mx::array& from, mx::array& to, const H2OCopy& strides, MTL::Size shape);
 };
