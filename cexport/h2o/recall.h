@@ -88,35 +88,6 @@ mx::array chosen_positions(
     const Recall& recall,
     mx::StreamOrDevice s = {});
 
-/// Computes a number for each position of an archive, from the first position on: the
-/// largest, over the queries, of the mean attention probability in the head group.
-/// Probabilities are over all archived positions and the asking tokens. The number is -1 if
-/// no logit of the position is finite.
-///
-/// Works on one KV head at a time and keeps its logits, Hq / Hkv * a * positions floats.
-/// Reads the packed archive once and widens 256 positions at a time.
-class RelevanceOfHeads {
- public:
-  RelevanceOfHeads(const Asking& asking, ArchiveReader& archive)
-      : asking_(asking), archive_(archive) {
-  }
-
-  /// `relevance` has a float for each position of the archive.
-  void compute(int batch, int head, float* relevance);
-
- private:
-  const Asking& asking_;
-  ArchiveReader& archive_;
-  std::vector<float> queries_, logits_, wide_, most_, mean_, storage_;
-
-  void compute_logits(int batch, int head, int64_t stride);
-};
-
-/// Computes the same numbers with MLX operations, for a GPU: [B, Hkv, positions]. Processes
-/// several heads at once if their logits take at most 32 MiB. Evaluates nothing.
-mx::array relevance_in_operations(
-    const Asking& asking, Archive& archive, mx::StreamOrDevice s);
-
 // Attention of a prompt's last tokens to all earlier tokens: tokens in the cache are read
 // from its rows, evicted tokens from the archive.
 

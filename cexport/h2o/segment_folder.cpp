@@ -29,11 +29,6 @@ std::vector<int64_t> SegmentFolder::serials() const {
   return all;
 }
 
-int64_t SegmentFolder::dropped() const {
-  Lock lock(writer_.mutex);
-  return manifest_.dropped;
-}
-
 bool SegmentFolder::holds(const std::string& format, const SegmentShape& shape) const {
   Lock lock(writer_.mutex);
   return manifest_.format.empty() ||

@@ -42,10 +42,8 @@ class SegmentFolder {
     return path_;
   }
 
-  /// The content of a continued folder: the serials of its segments, oldest first, and
-  /// how many segments were dropped before them.
+  /// The serials of a continued folder's segments, oldest first.
   std::vector<int64_t> serials() const;
-  int64_t dropped() const;
 
   /// Whether its rows, if there are any, have this format and shape.
   bool holds(const std::string& format, const SegmentShape& shape) const;

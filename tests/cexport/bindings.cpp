@@ -129,7 +129,6 @@ void bind_for_tests(nb::module_& m, nb::class_<h2o::Archive>& archive) {
       .def("flush", &h2o::SegmentFolder::flush, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("path", &h2o::SegmentFolder::path)
       .def_prop_ro("serials", &h2o::SegmentFolder::serials)
-      .def_prop_ro("dropped", &h2o::SegmentFolder::dropped)
       .def("is_written", &h2o::SegmentFolder::is_written, "serial"_a)
       .def(
           "mark",

@@ -11,23 +11,18 @@
 
 namespace h2o::metal {
 
-Constants& Constants::set(int index, bool value) {
-  values_.push_back({index, true, value, 0});
-  return *this;
-}
-
-Constants& Constants::set(int index, int32_t value) {
-  values_.push_back({index, false, false, value});
+Constants& Constants::set(int index, Value value) {
+  values_.emplace_back(index, value);
   return *this;
 }
 
 mx::metal::MTLFCList Constants::list() const {
   mx::metal::MTLFCList list;
-  for (const auto& value : values_) {
-    if (value.is_bool) {
-      list.emplace_back(&value.flag, MTL::DataType::DataTypeBool, value.index);
+  for (const auto& [index, value] : values_) {
+    if (const auto* flag = std::get_if<bool>(&value)) {
+      list.emplace_back(flag, MTL::DataType::DataTypeBool, index);
     } else {
-      list.emplace_back(&value.number, MTL::DataType::DataTypeInt, value.index);
+      list.emplace_back(&std::get<int32_t>(value), MTL::DataType::DataTypeInt, index);
     }
   }
   return list;
@@ -35,18 +30,17 @@ mx::metal::MTLFCList Constants::list() const {
 
 std::string Constants::suffix() const {
   std::string text;
-  for (const auto& value : values_) {
-    text +=
-        "_" + std::to_string(value.index) + "is" +
-        (value.is_bool ? (value.flag ? "true" : "false") : std::to_string(value.number));
+  for (const auto& [index, value] : values_) {
+    const auto* flag = std::get_if<bool>(&value);
+    text += "_" + std::to_string(index) + "is" +
+            (flag ? (*flag ? "true" : "false") : std::to_string(std::get<int32_t>(value)));
   }
   return text;
 }
 
 bool Constants::is_set(int index) const {
-  return std::any_of(values_.begin(), values_.end(), [&](const Value& value) {
-    return value.index == index && value.is_bool && value.flag;
-  });
+  return std::find(values_.begin(), values_.end(), std::pair(index, Value(true))) !=
+         values_.end();
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <list>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "../functions.h"
@@ -42,21 +43,17 @@ enum {
 /// values have different pipelines.
 class Constants {
  public:
-  Constants& set(int index, bool value);
-  Constants& set(int index, int32_t value);
+  using Value = std::variant<bool, int32_t>;
+
+  Constants& set(int index, Value value);
 
   mx::metal::MTLFCList list() const;
   std::string suffix() const;
   bool is_set(int index) const;
 
  private:
-  struct Value {
-    int index;
-    bool is_bool;
-    bool flag;
-    int32_t number;
-  };
-  std::list<Value> values_; // a list, because Metal gets the values' addresses
+  // A list, because Metal gets the values' addresses.
+  std::list<std::pair<int, Value>> values_;
 };
 
 /// Encodes the dispatches of one evaluation of a primitive.
