@@ -162,7 +162,7 @@ class AttentionWithScores : public mx::Primitive {
         std::nullopt,
         std::nullopt};
     if (settings_.masked) {
-      attention.mask = *rest;
+      attention.mask = rest[1];
     }
     if (settings_.sunk) {
       attention.sinks = inputs.back();
@@ -189,16 +189,7 @@ std::pair<mx::array, mx::array> attention_node(
   inputs.insert(inputs.end(), keys.begin(), keys.end());
   inputs.insert(inputs.end(), values.begin(), values.end());
   const int batch = queries.shape(0), heads = queries.shape(1), tokens = queries.shape(2);
-  if (mask.values) {
-    inputs.push_back(
-        on_gpu(stream) ? metal::mask_for(
-                             *mask.values, queries.dtype(),
-                             {batch, heads, tokens, keys[0].shape(2)}, stream)
-                       : *mask.values);
-  }
-  if (sinks) {
-    inputs.push_back(on_gpu(stream) ? mx::astype(*sinks, queries.dtype(), stream) : *sinks);
-  }
+  metal::push_masks(inputs, queries, keys[0].shape(2), mask.values, sinks, stream);
   auto outputs = mx::array::make_arrays(
       {{batch, heads, tokens, settings.value_dim},
        {batch * heads * tokens, keys[0].shape(2)}},

@@ -359,7 +359,13 @@ class CacheAttend : public mx::Primitive {
         update.attention->parts.push_back(
             metal::part_of(newest, *layouts.ring, step.ring_used()));
       }
-      metal::take_masks(update, queries + 1, has_mask, has_sinks);
+      if (has_mask) {
+        update.mask = queries[1];
+        update.attention->mask = queries[2];
+      }
+      if (has_sinks) {
+        update.attention->sinks = inputs.back();
+      }
     }
     metal::update_ledger(
         stream(), update, {inputs.begin(), inputs.begin() + attend::ledger_arrays},

@@ -8,12 +8,6 @@
 
 namespace h2o::metal {
 
-mx::array mask_for(
-    const mx::array& mask, mx::Dtype dtype, const mx::Shape& shape, mx::StreamOrDevice s) {
-  auto typed = mask.dtype() == mx::bool_ ? mask : mx::astype(mask, dtype, s);
-  return mx::broadcast_to(typed, shape, s);
-}
-
 void push_masks(
     std::vector<mx::array>& inputs,
     const mx::array& queries,
@@ -25,26 +19,14 @@ void push_masks(
   if (mask && for_kernels) {
     mx::Shape shape{queries.shape(0), queries.shape(1), queries.shape(2), rows};
     inputs.push_back(mx::broadcast_to(*mask, shape, stream));
-    inputs.push_back(mask_for(*mask, queries.dtype(), shape, stream));
+    auto typed =
+        mask->dtype() == mx::bool_ ? *mask : mx::astype(*mask, queries.dtype(), stream);
+    inputs.push_back(mx::broadcast_to(typed, shape, stream));
   } else if (mask) {
     inputs.push_back(*mask);
   }
   if (sinks) {
     inputs.push_back(for_kernels ? mx::astype(*sinks, queries.dtype(), stream) : *sinks);
-  }
-}
-
-void take_masks(
-    LedgerUpdate& update,
-    std::vector<mx::array>::const_iterator inputs,
-    bool has_mask,
-    bool has_sinks) {
-  if (has_mask) {
-    update.mask = inputs[0];
-    update.attention->mask = inputs[1];
-  }
-  if (has_sinks) {
-    update.attention->sinks = inputs[has_mask ? 2 : 0];
   }
 }
 

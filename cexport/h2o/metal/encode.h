@@ -32,10 +32,6 @@ void compile_kernel(const std::string& kernel, const std::vector<std::string>& a
 /// The names of the pipelines that write scores and that this process has used.
 std::set<std::string> scoring_pipelines();
 
-/// Converts a mask to the kernels' form: [B, Hq, L, N], additive ones in `dtype`.
-mx::array mask_for(
-    const mx::array& mask, mx::Dtype dtype, const mx::Shape& shape, mx::StreamOrDevice s);
-
 /// A part of the rows: keys and values, or words, scales and biases of each, as arrays
 /// [B, Hkv, N, *], or side by side in one buffer.
 struct Part {
@@ -81,7 +77,9 @@ struct LedgerUpdate {
 };
 
 /// Appends to a primitive's inputs, if there are any: the caller's mask, then on a GPU the
-/// same mask in the kernels' form, for attention over `rows` rows, and then the sinks.
+/// same mask in the form for attention, and then the sinks. On a GPU, masks are broadcast
+/// to [B, Hq, L, rows], and additive masks for attention and sinks have the dtype of the
+/// queries.
 void push_masks(
     std::vector<mx::array>& inputs,
     const mx::array& queries,
@@ -89,14 +87,6 @@ void push_masks(
     const std::optional<mx::array>& mask,
     const std::optional<mx::array>& sinks,
     mx::Stream stream);
-
-/// Sets the masks and the sinks of an update to the inputs that `push_masks` appended on a
-/// GPU.
-void take_masks(
-    LedgerUpdate& update,
-    std::vector<mx::array>::const_iterator inputs,
-    bool has_mask,
-    bool has_sinks);
 
 /// Encodes attention and the ledger's update: outputs are scores, positions, novelty,
 /// key_sum, victim and, with attention, out.
