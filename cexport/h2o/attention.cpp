@@ -260,7 +260,7 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     const Mask& mask,
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s) {
-  check_tokens_of(dense_function, keys, values, "N");
+  check_tokens_of(dense_function, keys, values, "[B, Hkv, N, Dk]", "[B, Hkv, N, Dv]");
   check_head_dim(dense_function, "keys", keys.shape(3));
   check_head_dim(dense_function, "values", values.shape(3));
   check_attention(

@@ -24,9 +24,10 @@ void check_tokens_of(
     const char* function,
     const mx::array& keys,
     const mx::array& values,
-    const std::string& length) {
-  check_heads(function, "keys", keys, ("[B, Hkv, " + length + ", Dk]").c_str());
-  check_heads(function, "values", values, ("[B, Hkv, " + length + ", Dv]").c_str());
+    const char* key_layout,
+    const char* value_layout) {
+  check_heads(function, "keys", keys, key_layout);
+  check_heads(function, "values", values, value_layout);
   for (int axis : {0, 1, 2}) {
     if (keys.shape(axis) != values.shape(axis)) {
       refuse(

@@ -25,13 +25,14 @@ bool is_supported(mx::Dtype dtype);
 void check_heads(
     const char* function, const char* name, const mx::array& a, const char* layout);
 
-/// Keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] of the same tokens. `length` is the name
-/// of L in errors.
+/// Keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] of the same tokens. The layouts are for
+/// errors.
 void check_tokens_of(
     const char* function,
     const mx::array& keys,
     const mx::array& values,
-    const std::string& length = "L");
+    const char* key_layout = "[B, Hkv, L, Dk]",
+    const char* value_layout = "[B, Hkv, L, Dv]");
 
 /// A head dim must be 1 to 2^20, so that the size of a row cannot overflow an int.
 void check_head_dim(const char* function, const char* name, int64_t dim);
