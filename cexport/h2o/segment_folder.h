@@ -9,7 +9,6 @@
 
 #include "posix_files.h"
 #include "segment_file.h"
-#include "segment_writer.h"
 
 /// The whole segments of an archive in a folder: one file per segment, and a manifest.
 /// They are written in the background under temporary names and then renamed, the
@@ -17,6 +16,8 @@
 /// synced to the medium, because that wears flash; a file that a power failure damages
 /// has the wrong digest and is refused.
 namespace h2o {
+
+class SegmentWriter;
 
 /// The place in a folder from which a saved cache continues its archive.
 struct ArchiveMark {
