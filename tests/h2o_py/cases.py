@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import partial
 from itertools import cycle
 from types import SimpleNamespace
 
