@@ -187,6 +187,10 @@ class RowSwap {
 
 namespace recalling {
 
+/// The most lines of queries that read packed keys. More lines read the keys in float32,
+/// which are then unpacked only once.
+constexpr int few_lines = 8;
+
 /// Computes a number for each position of an archive, from the first position on: the
 /// largest, over the queries, of the mean attention probability in the head group.
 /// Probabilities are over all archived positions and the asking tokens. The number is -1 if
@@ -201,101 +205,93 @@ class RelevanceOfHeads {
   }
 
   /// `relevance` has a float for each position of the archive.
-  void compute(int batch, int head, float* relevance);
+  void compute(int batch, int head, float* relevance) {
+    const auto& sinks = asking_.sinks;
+    const int asks = asking_.queries.shape(2);
+    const int group = asking_.queries.shape(1) / asking_.keys.shape(1);
+    const int archived = archive_.end() - archive_.first(), rows = archived + asks;
+    compute_logits(batch, head, rows);
+    most_.assign(rows, lowest);
+    mean_.resize(archived);
+    std::fill_n(relevance, archived, 0.0f);
+    for (int l = 0; l < asks; ++l) {
+      std::fill(mean_.begin(), mean_.end(), 0.0f);
+      for (int g = 0; g < group; ++g) {
+        float* logits = &logits_[size_t(g * asks + l) * rows];
+        float most = cpu::kernels().hide_not_finite(logits, rows, most_.data());
+        const float sink = sinks ? cpu::load_sink(*sinks, head * group + g) : lowest;
+        most = std::max(most, sink);
+        if (most == lowest) {
+          continue; // this query sees no position
+        }
+        float sum = cpu::kernels().exp_shifted(logits, most, rows, logits);
+        sum += sinks ? std::exp(sink - most) : 0.0f;
+        cpu::kernels().add_scaled(
+            logits, 1.0f / (sum * float(group)), archived, mean_.data());
+      }
+      for (int j = 0; j < archived; ++j) {
+        relevance[j] = std::max(relevance[j], mean_[j]);
+      }
+    }
+    for (int j = 0; j < archived; ++j) {
+      relevance[j] = most_[j] == lowest ? -1.0f : relevance[j];
+    }
+  }
 
  private:
   const Asking& asking_;
   ArchiveReader& archive_;
   std::vector<float> queries_, logits_, wide_, most_, mean_, storage_;
 
-  void compute_logits(int batch, int head, int64_t stride);
-};
-
-/// The most lines of queries that read packed keys. More lines read the keys in float32,
-/// which are then unpacked only once.
-constexpr int few_lines = 8;
-
-void RelevanceOfHeads::compute_logits(int batch, int head, int64_t stride) {
-  const auto& [queries, keys, scale, mask, sinks] = asking_;
-  const int asks = queries.shape(2), dim = queries.shape(3);
-  const int group = queries.shape(1) / keys.shape(1), lines = group * asks;
-  const int heads = keys.shape(1);
-  queries_.resize(size_t(lines) * dim);
-  for (int g = 0; g < group; ++g) {
-    for (int l = 0; l < asks; ++l) {
-      cpu::load_query(
-          queries, batch, head * group + g, l, scale,
-          &queries_[size_t(g * asks + l) * dim]);
-    }
-  }
-  logits_.resize(size_t(lines) * stride);
-  wide_.resize(size_t(segment_tokens) * dim);
-  float* out = logits_.data();
-  auto dot = [&](cpu::RowsView rows, int count) {
-    cpu::kernels().dot_rows(queries_.data(), lines, rows, count, dim, out, stride);
-    out += count;
-  };
-  for (size_t block = 0; block < archive_.blocks(); ++block) {
-    const int count = archive_.count(block);
-    if (lines <= few_lines) {
-      dot(archive_.keys(block, batch * heads + head), count);
-      continue;
-    }
-    cpu::kernels().to_float32(
-        archive_.keys(block, batch * heads + head), count, dim, wide_.data(), dim);
-    dot({wide_.data(), cpu::Element::float32, dim * int64_t(sizeof(float))}, count);
-  }
-  dot(cpu::rows_of(keys, batch, head, storage_), asks);
-
-  const int64_t archived = stride - asks;
-  cpu::MaskView values;
-  if (mask.values) {
-    values = {*mask.values, {queries.shape(0), queries.shape(1), asks, asks}};
-  }
-  for (int g = 0; g < group; ++g) {
-    for (int l = 0; l < asks; ++l) {
-      float* own = &logits_[size_t(g * asks + l) * stride + archived];
-      if (values) {
-        values.apply(batch, head * group + g, l, asks, /* low_bias_hides */ true, own);
-      } else {
-        std::fill(own + l + 1, own + asks, lowest);
-      }
-    }
-  }
-}
-
-void RelevanceOfHeads::compute(int batch, int head, float* relevance) {
-  const auto& sinks = asking_.sinks;
-  const int asks = asking_.queries.shape(2);
-  const int group = asking_.queries.shape(1) / asking_.keys.shape(1);
-  const int archived = archive_.end() - archive_.first(), rows = archived + asks;
-  compute_logits(batch, head, rows);
-  most_.assign(rows, lowest);
-  mean_.resize(archived);
-  std::fill_n(relevance, archived, 0.0f);
-  for (int l = 0; l < asks; ++l) {
-    std::fill(mean_.begin(), mean_.end(), 0.0f);
+  void compute_logits(int batch, int head, int64_t stride) {
+    const auto& [queries, keys, scale, mask, sinks] = asking_;
+    const int asks = queries.shape(2), dim = queries.shape(3);
+    const int group = queries.shape(1) / keys.shape(1), lines = group * asks;
+    const int heads = keys.shape(1);
+    queries_.resize(size_t(lines) * dim);
     for (int g = 0; g < group; ++g) {
-      float* logits = &logits_[size_t(g * asks + l) * rows];
-      float most = cpu::kernels().hide_not_finite(logits, rows, most_.data());
-      const float sink = sinks ? cpu::load_sink(*sinks, head * group + g) : lowest;
-      most = std::max(most, sink);
-      if (most == lowest) {
-        continue; // this query sees no position
+      for (int l = 0; l < asks; ++l) {
+        cpu::load_query(
+            queries, batch, head * group + g, l, scale,
+            &queries_[size_t(g * asks + l) * dim]);
       }
-      float sum = cpu::kernels().exp_shifted(logits, most, rows, logits);
-      sum += sinks ? std::exp(sink - most) : 0.0f;
-      cpu::kernels().add_scaled(
-          logits, 1.0f / (sum * float(group)), archived, mean_.data());
     }
-    for (int j = 0; j < archived; ++j) {
-      relevance[j] = std::max(relevance[j], mean_[j]);
+    logits_.resize(size_t(lines) * stride);
+    wide_.resize(size_t(segment_tokens) * dim);
+    float* out = logits_.data();
+    auto dot = [&](cpu::RowsView rows, int count) {
+      cpu::kernels().dot_rows(queries_.data(), lines, rows, count, dim, out, stride);
+      out += count;
+    };
+    for (size_t block = 0; block < archive_.blocks(); ++block) {
+      const int count = archive_.count(block);
+      if (lines <= few_lines) {
+        dot(archive_.keys(block, batch * heads + head), count);
+        continue;
+      }
+      cpu::kernels().to_float32(
+          archive_.keys(block, batch * heads + head), count, dim, wide_.data(), dim);
+      dot({wide_.data(), cpu::Element::float32, dim * int64_t(sizeof(float))}, count);
+    }
+    dot(cpu::rows_of(keys, batch, head, storage_), asks);
+
+    const int64_t archived = stride - asks;
+    cpu::MaskView values;
+    if (mask.values) {
+      values = {*mask.values, {queries.shape(0), queries.shape(1), asks, asks}};
+    }
+    for (int g = 0; g < group; ++g) {
+      for (int l = 0; l < asks; ++l) {
+        float* own = &logits_[size_t(g * asks + l) * stride + archived];
+        if (values) {
+          values.apply(batch, head * group + g, l, asks, /* low_bias_hides */ true, own);
+        } else {
+          std::fill(own + l + 1, own + asks, lowest);
+        }
+      }
     }
   }
-  for (int j = 0; j < archived; ++j) {
-    relevance[j] = most_[j] == lowest ? -1.0f : relevance[j];
-  }
-}
+};
 
 /// The most bytes of logits at a time.
 constexpr int64_t logits_bytes = 32 << 20;
