@@ -112,6 +112,12 @@ def test_tokens_are_not_taken_back_from_an_archive_that_dropped_its_oldest():
     assert (cache.is_trimmable(), cache.trim(200)) == (False, 0)
 
 
+def test_an_archive_that_its_limit_has_emptied_is_not_asked():
+    with pytest.warns(H2ORecallWarning):
+        cache = filled(config(limit=1), chunks=(516, 1, 30))  # 512 tokens before those that ask
+    assert (cache.archive.first, cache.archive.length) == (512, 547)
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_of_positions_asked_for_alike_the_lowest_come(name):
     settings = H2OConfig(
