@@ -52,8 +52,8 @@ def killed(path: Path, mark: Mark | None) -> Mark:
         os._exit(1)
     os.close(writer)
     with os.fdopen(reader, "rb") as lines:
-        lines_sent = [lines.readline()]
-        time.sleep(random.random() * 0.02)  # noqa: S311
+        lines_sent = [lines.readline() for _ in range(random.randint(2, 4))]  # noqa: S311
+        time.sleep(random.random() * 0.005)  # noqa: S311
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         lines_sent += [line for line in lines if line.endswith(b"\n")]

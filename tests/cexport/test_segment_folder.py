@@ -298,7 +298,7 @@ def test_fifty_killed_writers_leave_what_they_had_said_was_written(tmp_path):
     reached = [int(line) for line in process.stdout.split()]
     assert len(reached) == 50
     assert reached == sorted(reached)
-    assert reached[-1] > 50
+    assert reached[-1] >= 50  # each writer reached a mark of its own
 
 
 def test_files_that_a_crash_left_are_removed(tmp_path):

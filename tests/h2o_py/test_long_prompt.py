@@ -85,7 +85,7 @@ def test_a_model_reads_an_8000_token_prompt_in_flat_memory():
         assert len(list(steps)) == 4
         assert {(c.offset, c.length) for c in caches} == {(tokens + 4, 512)}
         peaks[tokens] = mx.get_peak_memory() - before
-    assert peaks[8000] <= 1.03 * peaks[2000]
+    assert peaks[8000] <= 1.1 * peaks[2000]
 
 
 @pytest.mark.parametrize("kv", nightly_except(EVERYDAY, STORAGES))
