@@ -113,10 +113,13 @@ def swift_string(value: str) -> str:
 
 
 def swift_lines(value: str, indent: int) -> str:
-    """Write any string as a Swift literal of several lines, indented by `indent` spaces."""
+    """Write any string as a Swift literal; the lines of several are indented by `indent`."""
+    first, *others = lines = value.splitlines() or [""]
+    if not others:
+        return swift_string(first)
     margin = " " * indent
-    lines = ("".join(map(swift_character, line)) for line in value.splitlines())
-    body = "\n".join(margin + line if line else "" for line in lines)
+    escaped = ("".join(map(swift_character, line)) for line in lines)
+    body = "\n".join(margin + line if line else "" for line in escaped)
     return f'"""\n{body}\n{margin}"""'
 
 

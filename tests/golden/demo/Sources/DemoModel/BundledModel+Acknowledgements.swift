@@ -9,71 +9,55 @@ extension BundledModel {
             name: "demo", license: "",
             source: "",
             text: [
-                """
-
-                """,
+                "",
             ]),
         H2OAcknowledgement(
             name: "h2o-pack", license: "MIT",
             source: "",
             text: [
-                """
-                Copyright (c) 2026 The h2o-pack authors
-                """,
+                "Copyright (c) 2026 The h2o-pack authors",
                 LicenseText.mit,
             ]),
         H2OAcknowledgement(
             name: "mlx-swift", license: "MIT",
             source: "https://github.com/ml-explore/mlx-swift",
             text: [
-                """
-                Copyright (c) 2023 ml-explore
-                """,
+                "Copyright (c) 2023 ml-explore",
                 LicenseText.mit,
             ]),
         H2OAcknowledgement(
             name: "mlx", license: "MIT",
             source: "https://github.com/ml-explore/mlx",
             text: [
-                """
-                Copyright \u{A9} 2023 Apple Inc.
-                """,
+                "Copyright \u{A9} 2023 Apple Inc.",
                 LicenseText.mit,
             ]),
         H2OAcknowledgement(
             name: "mlx-c", license: "MIT",
             source: "https://github.com/ml-explore/mlx-c",
             text: [
-                """
-                Copyright (c) 2023 ml-explore
-                """,
+                "Copyright (c) 2023 ml-explore",
                 LicenseText.mit,
             ]),
         H2OAcknowledgement(
             name: "metal-cpp", license: "Apache-2.0",
             source: "https://developer.apple.com/metal/cpp/",
             text: [
-                """
-                Copyright \u{A9} 2024 Apple Inc.
-                """,
+                "Copyright \u{A9} 2024 Apple Inc.",
                 LicenseText.apache20,
             ]),
         H2OAcknowledgement(
             name: "fmt", license: "MIT",
             source: "https://github.com/fmtlib/fmt",
             text: [
-                """
-                Copyright (c) 2012 - present, Victor Zverovich and {fmt} contributors
-                """,
+                "Copyright (c) 2012 - present, Victor Zverovich and {fmt} contributors",
                 LicenseText.fmt,
             ]),
         H2OAcknowledgement(
             name: "JSON for Modern C++", license: "MIT",
             source: "https://github.com/nlohmann/json",
             text: [
-                """
-                Copyright (c) 2013-2022 Niels Lohmann
-                """,
+                "Copyright (c) 2013-2022 Niels Lohmann",
                 LicenseText.mit,
             ]),
         H2OAcknowledgement(
@@ -92,27 +76,21 @@ extension BundledModel {
             name: "ThreadPool", license: "Zlib",
             source: "https://github.com/progschj/ThreadPool",
             text: [
-                """
-                Copyright (c) 2012 Jakob Progsch, V\u{E1}clav Zeman
-                """,
+                "Copyright (c) 2012 Jakob Progsch, V\u{E1}clav Zeman",
                 LicenseText.zlib,
             ]),
         H2OAcknowledgement(
             name: "small vector of V8", license: "BSD-3-Clause",
             source: "https://github.com/v8/v8",
             text: [
-                """
-                Copyright \u{A9} 2018 the V8 project authors.
-                """,
+                "Copyright \u{A9} 2018 the V8 project authors.",
                 LicenseText.v8,
             ]),
         H2OAcknowledgement(
             name: "expm1f", license: "BSD-2-Clause",
             source: "https://github.com/ml-explore/mlx",
             text: [
-                """
-                Copyright (c) 2015-2023 Norbert Juffa
-                """,
+                "Copyright (c) 2015-2023 Norbert Juffa",
                 LicenseText.bsd2Clause,
             ]),
         H2OAcknowledgement(
@@ -129,18 +107,14 @@ extension BundledModel {
             name: "mlx-swift-lm", license: "MIT",
             source: "https://github.com/ml-explore/mlx-swift-lm",
             text: [
-                """
-                Copyright (c) 2024 ml-explore
-                """,
+                "Copyright (c) 2024 ml-explore",
                 LicenseText.mit,
             ]),
         H2OAcknowledgement(
             name: "XGrammar", license: "Apache-2.0",
             source: "https://github.com/mlc-ai/xgrammar",
             text: [
-                """
-                Copyright (c) 2024 by XGrammar Contributors
-                """,
+                "Copyright (c) 2024 by XGrammar Contributors",
                 LicenseText.apache20,
             ]),
         H2OAcknowledgement(
@@ -157,9 +131,7 @@ extension BundledModel {
             name: "DLPack", license: "Apache-2.0",
             source: "https://github.com/dmlc/dlpack",
             text: [
-                """
-                Copyright (c) 2017 by Contributors
-                """,
+                "Copyright (c) 2017 by Contributors",
                 LicenseText.apache20,
             ]),
         H2OAcknowledgement(
@@ -176,27 +148,21 @@ extension BundledModel {
             name: "swift-jinja", license: "Apache-2.0",
             source: "https://github.com/huggingface/swift-jinja",
             text: [
-                """
-                Copyright 2022 Hugging Face SAS.
-                """,
+                "Copyright 2022 Hugging Face SAS.",
                 LicenseText.apache20,
             ]),
         H2OAcknowledgement(
             name: "yyjson", license: "MIT",
             source: "https://github.com/ibireme/yyjson",
             text: [
-                """
-                Copyright (c) 2020 YaoYuan <ibireme@gmail.com>
-                """,
+                "Copyright (c) 2020 YaoYuan <ibireme@gmail.com>",
                 LicenseText.mit,
             ]),
         H2OAcknowledgement(
             name: "swift-collections", license: "Apache-2.0",
             source: "https://github.com/apple/swift-collections",
             text: [
-                """
-                Copyright (c) 2021 - 2024 Apple Inc. and the Swift project authors
-                """,
+                "Copyright (c) 2021 - 2024 Apple Inc. and the Swift project authors",
                 LicenseText.apache20,
                 LicenseText.swiftException,
             ]),
@@ -204,9 +170,7 @@ extension BundledModel {
             name: "swift-numerics", license: "Apache-2.0",
             source: "https://github.com/apple/swift-numerics",
             text: [
-                """
-                Copyright (c) 2019-2025 Apple Inc. and the Swift Numerics project authors
-                """,
+                "Copyright (c) 2019-2025 Apple Inc. and the Swift Numerics project authors",
                 LicenseText.apache20,
                 LicenseText.swiftException,
             ]),
