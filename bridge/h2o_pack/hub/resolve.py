@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,14 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote, urlsplit
 
-from h2o_pack.errors import (
-    Problems,
-    UserError,
-    model_error,
-    shown,
-    unreadable,
-    usage_error,
-)
+from h2o_pack.errors import Problems, model_error, shown, unreadable, usage_error
 from h2o_pack.facts import KnownModel
 from h2o_pack.files.paths import CONFIG, metadata_folder, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object
@@ -272,12 +267,20 @@ def branch_path(hub_id: str, revision: str) -> Path:
 
 
 def write_if_possible(path: Path, text: str) -> None:
-    """Write a file completely or not at all; do nothing if it cannot be written."""
-    from h2o_pack.files.write import replace_file
+    """Write a file completely or not at all; do nothing if it cannot be written.
 
-    with suppress(OSError, UserError):
+    Several commands may write it at once, so each uses a temporary file of its own.
+    """
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
