@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "cache_step.h"
 #include "mlx/ops.h"
@@ -12,8 +11,6 @@
 namespace h2o::fallback {
 
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// Inclusive sums along axis 2. Does not scan an axis of one element, because the CPU scan
 /// of MLX 0.31.1 does not write its output for some of these arrays.

@@ -21,6 +21,7 @@ namespace mx = mlx::core;
 
 /// The logit of a row that a query does not see.
 inline constexpr float lowest = std::numeric_limits<float>::lowest();
+inline constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// A mask in the forms of MLX's attention: none, `causal`, or an array that broadcasts to
 /// [B, Hq, L, N]. In a bool array true means visible; any other array is added to the

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 namespace h2o::cpu {
 
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
 
 float dot(const float* a, const float* b, int dim) {
   float result;

@@ -17,7 +17,6 @@ constexpr int64_t tile_bytes = 8 << 20;
 /// The least `largest` of a query: exp(lowest - largest), the weight of a hidden position,
 /// is then always 0.
 constexpr float least_largest = lowest / 2;
-constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// Keys [B, Hkv, n, Dk] in float32, and what is added to their logits [B, Hkv, 1, n]: 0, or
 /// -infinity for keys to leave out.
@@ -79,10 +78,11 @@ class Reader {
       in_turn({merged.out, merged.sum}, {next.out, next.largest, next.sum});
       merged = next;
     }
+    const auto total = logarithm_of_total(merged);
     std::vector<mx::array> strongest;
     for (int block = 0; block < blocks; block += segments_) {
       const auto keys = archived_keys(block, std::min(blocks, block + segments_));
-      auto next = largest_shares(logits(keys), merged);
+      auto next = largest_shares(logits(keys), total);
       in_turn(
           strongest.empty() ? std::vector<mx::array>{} : std::vector{strongest.back()},
           {next});
@@ -92,7 +92,7 @@ class Reader {
       return std::nullopt;
     }
     return Reading{
-        output(merged), with_kept(strongest, largest_shares(logits({row_keys}), merged))};
+        output(merged), with_kept(strongest, largest_shares(logits({row_keys}), total))};
   }
 
  private:
@@ -231,17 +231,17 @@ class Reader {
         mx::add(mx::multiply(merged.sum, fading, s_), mx::sum(weights, -1, true, s_), s_)};
   }
 
-  mx::array inverse_of(const mx::array& sum) {
-    auto none = mx::equal(sum, mx::array(0.0f), s_);
-    return mx::where(none, mx::array(0.0f), mx::reciprocal(sum, s_), s_);
+  /// The logarithm of each query's sum of exp(logit), [B, Hkv, G * a, 1]; infinity for a
+  /// query that sees no position.
+  mx::array logarithm_of_total(const Merged& merged) {
+    auto none = mx::equal(merged.sum, mx::array(0.0f), s_);
+    auto total = mx::add(merged.largest, mx::log(merged.sum, s_), s_);
+    return mx::where(none, mx::array(infinity), total, s_);
   }
 
   /// The largest probability over the queries, [B, Hkv, G, n].
-  mx::array largest_shares(const mx::array& logits, const Merged& merged) {
-    // The largest logarithm first, so that each position needs one exp instead of one per query.
-    auto none = mx::equal(merged.sum, mx::array(0.0f), s_);
-    auto total = mx::add(merged.largest, mx::log(merged.sum, s_), s_);
-    total = mx::where(none, mx::array(infinity), total, s_);
+  mx::array largest_shares(const mx::array& logits, const mx::array& total) {
+    // The largest logarithm first, so that each position needs one exp, not one per query.
     auto shares = mx::subtract(logits, total, s_);
     const mx::Shape by_query{batch_, kv_heads_, group_, asks_, logits.shape(3)};
     return mx::exp(mx::max(mx::reshape(shares, by_query, s_), 3, false, s_), s_);
@@ -254,7 +254,8 @@ class Reader {
   }
 
   mx::array output(const Merged& merged) {
-    auto out = mx::multiply(merged.out, inverse_of(merged.sum), s_);
+    auto none = mx::equal(merged.sum, mx::array(0.0f), s_);
+    auto out = mx::where(none, mx::array(0.0f), mx::divide(merged.out, merged.sum, s_), s_);
     out = mx::reshape(out, {batch_, kv_heads_ * group_, asks_, out.shape(3)}, s_);
     return as_given(mx::astype(out, queries_.dtype(), s_), config_.format, s_);
   }

@@ -170,7 +170,7 @@ class RowSwap {
         step_.seen() - policy.recent_budget, importance_.data());
     std::vector<int> picks;
     for (int entry = 0; entry < size; ++entry) {
-      if (importance_[entry] != std::numeric_limits<float>::infinity()) {
+      if (importance_[entry] != infinity) {
         picks.push_back(entry);
       }
     }
