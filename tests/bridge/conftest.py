@@ -58,6 +58,7 @@ def demo_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     original = swift.standin_files
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(swift, "standin_files", standin_files)
+        patch.setattr(swift, "CACHES_ONLY", "")  # one build for parity and all other tests
         yield output
 
 

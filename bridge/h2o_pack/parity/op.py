@@ -24,14 +24,10 @@ from h2o_py.rows import Ledger
 TIE = 2e-6
 
 
-def compare(trace: Trace) -> tuple[CaseResult, ...]:
-    """Replay every case with the reference, and compare it with the core after each step."""
-    return tuple(compare_case(trace, case) for case in trace.cases)
+def compare(trace: Trace, case: Case) -> CaseResult:
+    """Replay a case with the reference, and compare it with the core after each step.
 
-
-def compare_case(trace: Trace, case: Case) -> CaseResult:
-    """Compare one case; the result names the first difference.
-
+    The result names the first difference.
     If the two keep different positions because of a tie, the result has a note of it rather
     than a difference, and the reference goes on from the core's state.
     """

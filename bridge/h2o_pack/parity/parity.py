@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,13 +65,14 @@ def run_parity(
         stack.enter_context(warnings.catch_warnings())
         stack.enter_context(without_compiling())
         warnings.simplefilter("ignore", H2OConfigWarning)
-        build = None
+        beside = ThreadPoolExecutor(max_workers=1)
+        stack.callback(beside.shutdown, cancel_futures=True)
+        host = build = None
         if program is not None:
             host = swift.prepare(root)
-            progress("building the Swift package")
-            build = swift.build(host, program, root / swift.WORK, progress)
+            build = cache(partial(swift.build, host, program, root / swift.WORK, progress))
         runs = [
-            ModelRun(root, record, model, build, progress).check(levels)
+            ModelRun(root, record, model, build, beside, progress).check(levels)
             for model in record.models
         ]
     return Report(
@@ -78,7 +80,7 @@ def run_parity(
         model=record.models[0].model,
         max_kv=record.models[0].config["max_size"],
         tokens=runs[0][0],
-        host=build.host.name if build else "",
+        host=host.name if host else "",
         levels=tuple(level for _, checked in runs for level in checked),
     )
 
@@ -87,14 +89,16 @@ def run_parity(
 class ModelRun:
     """Checks one model of a package at each level.
 
-    root: the package's folder. record: its lock. build: its built Swift tests, None without
-    Swift. progress: called with each step's name.
+    root: the package's folder. record: its lock. build: builds its Swift tests when they are
+    first needed; None without Swift. beside: compares in Python while Swift builds and runs.
+    progress: called with each step's name.
     """
 
     root: Path
     record: lock.Lock
     model: lock.LockedModel
-    build: swift.Build | None
+    build: Callable[[], swift.Build] | None
+    beside: Executor
     progress: Callable[[str], None]
 
     def check(self, levels: Collection[str]) -> tuple[int, list[Level]]:
@@ -129,24 +133,28 @@ class ModelRun:
         folder = self.root / self.model.folder
         for trace in traces.record(folder, config, described, work / "trace"):
             rows, tokens = trace.cases[0].config.max_size, sum(trace.cases[0].steps)
-            if "op" in levels:
-                self.progress("replaying it through the reference")
-                core += op.compare(trace)
+            compared = [
+                self.beside.submit(op.compare, trace, case)
+                for case in trace.cases
+                if "op" in levels
+            ]
             if "trace" in levels and self.build is not None:
                 work_of_swift = self.root / swift.WORK
-                caches += traces.replay(trace, self.build, work_of_swift, self.progress)
+                caches += traces.replay(trace, self.build(), work_of_swift, self.progress)
+            self.progress("replaying it through the reference")
+            core += [result.result() for result in compared]
         fewer = "" if rows == config.max_size else f", {rows} rows of {config.max_size}"
         results = []
         if "op" in levels:
-            compared = f"C++ core against h2o_pack.parity.reference, on inputs of mlx-lm{fewer}"
-            results.append(Level(1, "op", compared, tuple(core)))
+            what = f"C++ core against h2o_pack.parity.reference, on inputs of mlx-lm{fewer}"
+            results.append(Level(1, "op", what, tuple(core)))
         if "trace" in levels and self.build is None:
-            what = "not checked: whether the generated Swift caches give the same results"
-            compared = "Swift caches against mlx-lm"
-            results.append(Level(2, "trace", compared, (), f"{what}; {NO_SWIFT}"))
+            lacks = "not checked: whether the generated Swift caches give the same results"
+            what = "Swift caches against mlx-lm"
+            results.append(Level(2, "trace", what, (), f"{lacks}; {NO_SWIFT}"))
         elif "trace" in levels and self.build is not None:
-            compared = f"Swift caches on {self.build.host.name} against mlx-lm{fewer}"
-            results.append(Level(2, "trace", compared, tuple(caches)))
+            what = f"Swift caches on {self.build().host.name} against mlx-lm{fewer}"
+            results.append(Level(2, "trace", what, tuple(caches)))
         return tokens, results
 
     def check_model(self, described: ModelConfig, work: Path) -> tuple[int, Level]:
@@ -170,9 +178,10 @@ class ModelRun:
             own_case(self.root, self.record),
             upstream_version=self.record.upstream_version,
         )
-        tokens.answer(request, folder, self.build, self.progress)
+        build = self.build()
+        tokens.answer(request, folder, build, self.progress)
         results = tokens.compare(request, partial(rounding.runs, folder, request))
-        level = Level(3, "tokens", tokens.describe(request, self.build.host), results)
+        level = Level(3, "tokens", tokens.describe(request, build.host), results)
         return len(request.prompt) + len(request.cases[0].tokens), level
 
 

@@ -68,7 +68,7 @@ def test_no_rounding_decides_what_the_trace_keeps(tmp_path, kv, recall):
     names = {field.name for field in fields(Case)}
     recording = Case(**{name: value for name, value in case.items() if name in names})
     recording = replace(recording, config=H2OConfig.from_dict(case["config"]))
-    result = op.compare_case(Trace(tmp_path, ()), recording)
+    result = op.compare(Trace(tmp_path, ()), recording)
     assert result.equal, result.first_difference
     assert not result.ties
     assert len(case["steps"]) > 10
