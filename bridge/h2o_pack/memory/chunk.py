@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -306,7 +307,6 @@ def queue_logits(graph: Graph, hidden: Buffer, tokens: int) -> None:
 
 
 RUNGS = 4  # how many lengths to try between one length and its double
-FEW = 8  # the most tokens of a chunk for which caches use other operations
 
 
 def prefill_peak(run: Run, backend: Backend) -> dict[str, int]:
@@ -314,27 +314,20 @@ def prefill_peak(run: Run, backend: Backend) -> dict[str, int]:
 
     If all caches are bounded, the moment is in the last chunk. Otherwise, if MLX ends its tasks
     by the size of their inputs, growing caches shorten the queue and an earlier chunk may take
-    more memory than the last one. Then shorter contexts are tried too, four per doubling, so
-    that a longer conversation never appears to take less.
+    more memory than the last one. Then shorter contexts are tried too, so that a longer
+    conversation never appears to take less.
     """
+    peaks: list[dict[str, int]] = []
     if run.grows:
-        context = rung_above(grown(run.tokens) // STEP) * STEP
-        longest = replace(run, context=context, step=min(run.step, run.tokens))
-        peak, inputs_close = last_chunk_peak(longest, backend)
-        if inputs_close:
-            return max(peak, earlier_peak(longest, backend), key=total)
-    return last_chunk_peak(run, backend)[0]
-
-
-@lru_cache(maxsize=4096)
-def earlier_peak(run: Run, backend: Backend) -> dict[str, int]:
-    """Bytes by term at the moment of most memory before the caches grow for the last time."""
-    steps = run.tokens // STEP
-    if steps == 1:
-        return {}
-    shorter = replace(run, context=rung_below(steps) * STEP)
-    peak, inputs_close = last_chunk_peak(shorter, backend)
-    return max(peak, earlier_peak(shorter, backend), key=total) if inputs_close else peak
+        step = min(run.step, run.tokens)
+        for steps in rungs(grown(run.tokens) // STEP):
+            shorter = replace(run, context=steps * STEP, step=step)
+            peak, inputs_close = last_chunk_peak(shorter, backend)
+            if inputs_close or peaks:
+                peaks.append(peak)
+            if not inputs_close:
+                break
+    return max(peaks, key=total) if peaks else last_chunk_peak(run, backend)[0]
 
 
 @lru_cache(maxsize=4096)
@@ -343,24 +336,23 @@ def last_chunk_peak(run: Run, backend: Backend) -> tuple[dict[str, int], bool]:
 
     Also returns whether MLX ends the tasks of the longest chunk, which has `step` tokens, by
     the size of their inputs. If it ends them by their number of dispatches, the longest chunk
-    or a chunk of up to FEW tokens, which uses other operations, takes the most memory. If it
-    ends them by inputs, longer chunks shorten the queue, so a much shorter chunk may take the
-    most: then shorter lengths are tried too, four per doubling.
+    or a chunk of up to KERNEL_TOKENS tokens, which uses other operations, takes the most
+    memory. If it ends them by inputs, longer chunks shorten the queue, so a much shorter chunk
+    may take the most: then shorter lengths are tried too.
     """
 
     def of_chunk(tokens: int) -> tuple[dict[str, int], float]:
         return peak_of(run, backend, tokens, tokens if backend.logits == "all" else 0)
 
     tokens = max(1, min(run.step, run.tokens))
-    peaks = [of_chunk(few)[0] for few in dict.fromkeys((1, min(tokens, FEW)))]
-    length = rung_above(tokens)
-    peak, window = of_chunk(length)
+    peaks = [of_chunk(few)[0] for few in (1, min(tokens, KERNEL_TOKENS))]
+    first, *shorter = rungs(tokens)
+    peak, window = of_chunk(first)
     inputs_close = window < backend.longest_window
-    if not inputs_close:
-        peak, window = of_chunk(tokens)
-    peaks.append(peak)
-    while length > FEW + 1 and window < backend.longest_window:
-        length = rung_below(length)
+    peaks.append(peak if inputs_close else of_chunk(tokens)[0])
+    for length in shorter:
+        if window == backend.longest_window or length <= KERNEL_TOKENS:
+            break
         peak, window = of_chunk(length)
         peaks.append(peak)
     return max(peaks, key=total), inputs_close
@@ -371,15 +363,16 @@ def total(terms: dict[str, int]) -> int:
     return sum(terms.values())
 
 
-def rung_above(length: int) -> int:
-    """The next length to try that is at least `length`; there are four per doubling."""
+def rungs(length: int) -> Iterator[int]:
+    """Yield lengths to try, from the first that is at least `length` down to 1.
+
+    There are four between each length and its double.
+    """
     spacing = spacing_below(length)
-    return -(-length // spacing) * spacing
-
-
-def rung_below(length: int) -> int:
-    """The next shorter length to try."""
-    return max(1, length - spacing_below(length))
+    length = -(-length // spacing) * spacing
+    while length:
+        yield length
+        length -= spacing_below(length)
 
 
 def spacing_below(length: int) -> int:
