@@ -18,7 +18,6 @@ from h2o_pack.choice.choice import (
 )
 from h2o_pack.choice.losses import LossTable, read_losses
 from h2o_pack.devices.catalogue import Device, named_devices
-from h2o_pack.devices.catalogue import catalogue as device_catalogue
 from h2o_pack.errors import ExitCode, Problems, UserError, memory_error, usage_error
 from h2o_pack.facts import KnownModel, missing_type
 from h2o_pack.hub.resolve import find_model
@@ -26,10 +25,10 @@ from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
-from h2o_pack.plan.device_fit import TIGHT, holders, plan_models
+from h2o_pack.plan.device_fit import TIGHT, holders, plan_on_devices
 from h2o_pack.plan.device_fit import refusal as refusal_of_device
 from h2o_pack.plan.speed import estimate, floor
-from h2o_pack.plan.workload import ROWS, Workload, largest, workload_of
+from h2o_pack.plan.workload import ROWS, largest, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import LONG_CONVERSATION, CacheSpec, ModelSpec, PackageSpec
@@ -76,12 +75,6 @@ class Question:
         )
 
 
-def sustained(workload: Workload, device: Device) -> float | None:
-    """Return the least tokens per second after ten minutes; None if unknown."""
-    speed = estimate(workload, device)
-    return None if speed is None else floor(speed)
-
-
 def limit_of(device: Device) -> int:
     """Return the bytes that an app may use with both entitlements; UserError if unknown."""
     if device.limit_entitled is not None:
@@ -100,10 +93,17 @@ def room_on(device: Device) -> str:
     return f"{device.title} has room for {gigabytes((1 - TIGHT) * limit_of(device))} GB"
 
 
-def headroom(workload: Workload, device: Device) -> float:
-    """Return the share of a device's limit, which must be known, that stays free."""
-    limit = limit_of(device)
-    return (limit - workload.plan(device.backend).total) / limit
+@dataclass(frozen=True)
+class Trial:
+    """A cache that was planned on all devices.
+
+    tightest: the device on which the smallest share of memory stays free. slowest: the device
+    with the fewest tokens per second; an unknown speed comes first.
+    """
+
+    cache: CacheCandidate
+    tightest: Device
+    slowest: Device
 
 
 @dataclass(frozen=True)
@@ -116,38 +116,34 @@ class Search:
     kv: str
     recall: bool
 
-    def workload(self, rows: int) -> Workload:
-        """Return the model with caches of `rows` rows."""
+    def trial(self, rows: int) -> Trial:
+        """Plan the cache with `rows` rows; the limits of all devices must be known."""
         spec = self.question.filled(rows, self.kv, recall=self.recall)
-        return workload_of(self.model, spec)
-
-    def tightest(self, workload: Workload) -> Device:
-        """Return the device on which the smallest share of memory stays free."""
-        return min(self.question.devices, key=lambda device: headroom(workload, device))
-
-    def slowest(self, workload: Workload) -> Device:
-        """Return the device with the fewest tokens per second; an unknown speed comes first."""
-        return min(self.question.devices, key=lambda device: sustained(workload, device) or 0.0)
-
-    def cache(self, rows: int) -> CacheCandidate:
-        """Return the cache with `rows` rows; the limits of all devices must be known."""
-        workload = self.workload(rows)
-        tightest = self.tightest(workload)
+        workload = workload_of(self.model, spec)
+        devices = self.question.devices
+        needed = [workload.plan(device.backend).total for device in devices]
+        limits = [limit_of(device) for device in devices]
+        free = [(most - size) / most for most, size in zip(limits, needed, strict=True)]
+        speeds = [estimate(workload, device) for device in devices]
+        sustained = [None if speed is None else floor(speed) for speed in speeds]
+        tightest = free.index(min(free))
+        slowest = min(range(len(devices)), key=lambda place: sustained[place] or 0.0)
         share = min(1.0, rows / self.question.tokens)
-        return CacheCandidate(
+        cache = CacheCandidate(
             kv=self.kv,
             max_kv=rows,
             share=round(share, 4),
             recall=self.recall,
-            needed=workload.plan(tightest.backend).total,
-            headroom_share=round(headroom(workload, tightest), 4),
-            sustained=sustained(workload, self.slowest(workload)),
+            needed=needed[tightest],
+            headroom_share=round(free[tightest], 4),
+            sustained=sustained[slowest],
             loss=self.table.loss(self.kv, share),
         )
+        return Trial(cache, devices[tightest], devices[slowest])
 
     def serves(self, rows: int) -> bool:
         """Whether `rows` rows leave the margin free and are fast enough on all devices."""
-        cache, least = self.cache(rows), self.question.min_speed
+        cache, least = self.trial(rows).cache, self.question.min_speed
         is_fast = not least or (cache.sustained is not None and cache.sustained >= least)
         return is_fast and cache.headroom_share >= TIGHT
 
@@ -197,7 +193,7 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
             return too_large(search, fewest)
         if rows < tokens and cache.recall is None and table.recall_pays(rows / tokens):
             search, rows = with_recall(search, rows, fewest)
-        return search.cache(rows)
+        return search.trial(rows).cache
     except UserError as error:
         return refused(kv, "storage", error.what)
 
@@ -216,12 +212,13 @@ def with_recall(search: Search, rows: int, fewest: int) -> tuple[Search, int]:
 
 def too_large(search: Search, rows: int) -> CacheCandidate:
     """Explain why a storage does not fit even with the fewest rows."""
-    cache, workload = search.cache(rows), search.workload(rows)
+    trial, least = search.trial(rows), search.question.min_speed
+    cache = trial.cache
     if cache.headroom_share < TIGHT:
-        need, room = gigabytes(cache.needed), room_on(search.tightest(workload))
+        need, room = gigabytes(cache.needed), room_on(trial.tightest)
         return refused(search.kv, "memory", f"needs {need} GB with {rows:,} rows, but {room}")
     speed = "unknown" if cache.sustained is None else f"{cache.sustained:.0f}"
-    where, least = search.slowest(workload).title, search.question.min_speed
+    where = trial.slowest.title
     says = f"{speed} tokens per second with {rows:,} rows on {where}, less than {least:g}"
     return refused(search.kv, "speed", says)
 
@@ -329,11 +326,9 @@ def show_candidates(spec: PackageSpec, criteria: Criteria, say: ProgressReporter
 
 def chosen_plan(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChosenPlan:
     """Choose a model and its cache and plan them; UserError if nothing fits."""
-    devices = devices_for(spec)
     chosen = choose(spec, criteria, say)
-    [model], [choice] = chosen.spec.models, chosen.choices.values()
-    models, entries = [find_model(model, say, stated=True)], device_catalogue(spec.devices.file)
-    plan = plan_models(chosen.spec, models, devices, entries)
+    [choice] = chosen.choices.values()
+    plan = plan_on_devices(chosen.spec, say)
     return ChosenPlan(models=plan.models, loaded=plan.loaded, size=plan.size, choice=choice)
 
 

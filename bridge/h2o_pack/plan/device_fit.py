@@ -201,7 +201,11 @@ class PlanResult(Result):
 
 
 def plan_on_devices(
-    spec: PackageSpec, say: ProgressReporter, *, every: bool, measured: Path | None
+    spec: PackageSpec,
+    say: ProgressReporter,
+    *,
+    every: bool = False,
+    measured: Path | None = None,
 ) -> PlanResult:
     """Plan the models of a spec; without a number of rows, caches keep every token.
 
