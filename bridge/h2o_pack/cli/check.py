@@ -171,13 +171,13 @@ def prove(
     if imports or len(files) > 1:
         raise usage_error(f"{len(files)} files were given", "Give one FILE.")
     from h2o_pack.prove.report import print_report
-    from h2o_pack.prove.run import Options, run
+    from h2o_pack.prove.run import run
     from h2o_pack.results import to_json
     from h2o_pack.vendoring.fetch import Origin
 
     origin = upstream or (Origin(cache, mirror) if vendor else None)
     with out.progress() as say:
-        report = run(Options(model, max_kv, package, origin), say)
+        report = run(model, max_kv, package, origin, say)
     for file in files:
         with writing(file):
             file.write_text(to_json(report) + "\n", encoding="utf-8")

@@ -18,6 +18,7 @@ from rich.table import Table
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.choice.choice import Choice, print_choice
+from h2o_pack.devices.catalogue import caption
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.files.paths import SYSTEM_PROMPT
 from h2o_pack.memory.terms import MemoryPlan
@@ -232,21 +233,20 @@ def print_result(result: PackageResult, choices: Choices, console: Console) -> N
         print_choice(choice, console)
     print_package(result, console)
     for path in result.replaced:
-        console.print(
+        caption(
             f"note: you had changed {path}; h2o-pack wrote it again and moved your version "
             "to Replaced",
-            markup=False,
-            soft_wrap=False,
+            console,
+            "",
         )
-    for note in common_first(
-        [(model.model.id, model.warnings) for model in result.plan.models]
-    ):
-        console.print(f"note: {note}", markup=False, soft_wrap=False)
+    warnings = [(model.model.id, model.warnings) for model in result.plan.models]
+    for note in common_first(warnings):
+        caption(f"note: {note}", console, "")
     if result.verification is None:
         console.print("nothing was written: this was a dry run")
         return
     for difference in result.verification.differences:
-        console.print(f"differs: {difference}", markup=False, soft_wrap=False)
+        caption(f"differs: {difference}", console, "")
     folder = shlex.quote(str(result.folder))
     project = shlex.quote(f"{result.folder}/App/Chat.xcodeproj")
     steps = f"h2o-pack parity {folder}; open {project}"

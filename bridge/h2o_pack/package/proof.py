@@ -1,6 +1,6 @@
-"""Makes the files that `--proof` adds: the planned bytes, and a trace for the app to replay.
+"""Records the traces that `--proof` adds, which the app replays.
 
-The trace is of one layer's cache with the package's policy and storage, but with few rows, so
+A trace is of one layer's cache with the package's policy and storage, but with few rows, so
 that it evicts after a few tokens; random keys and values replace the model's. A GPU rounds
 differently from the CPU that records the trace. Keys and values are therefore multiples of a
 power of two that 4 bits can store exactly, so that rounding does not decide their codes.
@@ -13,47 +13,21 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+
+import mlx.core as mx
 
 from h2o_pack import __version__
-from h2o_pack.facts import pins
 from h2o_pack.files.paths import TRACES_FOLDER
 from h2o_pack.files.write import Content
-from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS
-from h2o_pack.plan.measured import MLX, TOTAL
+from h2o_pack.parity.trace import Case, Inputs, Trace, record_case, with_rows
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 from h2o_py.config import H2OConfig, warned_before
 
-if TYPE_CHECKING:
-    import mlx.core as mx
-
-    from h2o_pack.parity.trace import Inputs
-
-PRODUCT = "h2o-pack"
-UPSTREAM = ("mlx-swift", "mlx-swift-lm")
 ROWS, RECALLING_ROWS = 16, 24
 QUERY_HEADS = 2  # of one KV head
 RECALL = {"rows": 4, "spread": 1, "before": 0, "threshold": 0, "ask": 4, "every": 3}
 LOWEST, HIGHEST, UNIT = -8, 7, 2.0**-2
 """The lowest and the highest 4-bit code, and the value of one step between codes."""
-
-
-def versions(plan: PackagePlan) -> dict[str, str]:
-    """Return the versions of h2o-pack and of upstream."""
-    pinned = pins(plan.spec.upstream)
-    return {PRODUCT: __version__, **{name: pinned[name].version for name in UPSTREAM}}
-
-
-def planned_bytes(plan: ModelPlan) -> dict[str, dict[str, int]]:
-    """Return the planned bytes of one model by device, "phone" or "tablet", and term."""
-    return {
-        device: {
-            **{term: memory.of(term) for term in (WEIGHTS, KV, LEDGER)},
-            MLX: memory.mlx,
-            TOTAL: memory.total,
-        }
-        for device, memory in plan.memory_of.items()
-    }
 
 
 def traces(plan: PackagePlan) -> Mapping[str, Content]:
@@ -76,10 +50,6 @@ def traces(plan: PackagePlan) -> Mapping[str, Content]:
 
 def trace(plan: ModelPlan) -> dict[str, Content]:
     """Record one layer; return {path: content} of a trace (`h2o_pack.parity.trace`)."""
-    import mlx.core as mx  # imported late: planning does not need MLX
-
-    from h2o_pack.parity.trace import Case, Trace, record_case
-
     config = with_few_rows(plan.cache)
     layer = next(layer for layer in plan.model.config.layers if layer.kind == "full")
     lengths = chunks(config)
@@ -96,8 +66,6 @@ def trace(plan: ModelPlan) -> dict[str, Content]:
 
 def with_few_rows(config: H2OConfig) -> H2OConfig:
     """Return the policy with few rows, and with recall of few rows if it recalls."""
-    from h2o_pack.parity.trace import with_rows
-
     recall = config.recall
     if recall is not None:
         recall = replace(recall, **RECALL, layers=None, store=None, limit=0)
@@ -119,10 +87,6 @@ def chunks(config: H2OConfig) -> tuple[int, ...]:
 
 def draw(lengths: Sequence[int], key_dim: int, value_dim: int, group_size: int) -> Inputs:
     """Draw float32 q, k and v of one key head; lengths: the number of tokens in each step."""
-    import mlx.core as mx
-
-    from h2o_pack.parity.trace import Inputs
-
     count = sum(lengths)
     of_q, of_k, of_v = mx.random.split(mx.random.key(0), 3)
     keys, values = (
@@ -138,8 +102,6 @@ def draw(lengths: Sequence[int], key_dim: int, value_dim: int, group_size: int) 
 
 def on_codes(shape: tuple[int, ...], group_size: int, key: mx.array) -> mx.array:
     """Draw multiples of UNIT; each group contains the lowest and the highest code."""
-    import mlx.core as mx
-
     codes = mx.random.randint(LOWEST, HIGHEST + 1, shape, key=key)
     place = mx.arange(shape[-1]) % group_size
     codes = mx.where(place == 0, LOWEST, mx.where(place == 1, HIGHEST, codes))

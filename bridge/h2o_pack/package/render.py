@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from h2o_pack import __version__, assets, naming
 from h2o_pack.errors import output_error
-from h2o_pack.facts import components, license_text, locked_pins
+from h2o_pack.facts import components, license_text, locked_pins, pins
 from h2o_pack.files import lock
 from h2o_pack.files.paths import APP_FOLDER, NEW_APP_FOLDER, TRACES_FOLDER, VENDOR_FOLDER
 from h2o_pack.files.write import Content, as_bytes
-from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS, MemoryPlan
 from h2o_pack.models.texts import CARRIED
 from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
-from h2o_pack.package import proof
 from h2o_pack.package.icon import ICON_PATH, accent, icon
+from h2o_pack.plan.measured import MLX, TOTAL
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import to_document
@@ -138,7 +138,9 @@ def render(
     for folder, target in folders(plan):
         files |= rendered(folder, target, values)
     if plan.spec.app.proof:
-        files |= proof.traces(plan)
+        from h2o_pack.package.proof import traces  # with MLX, which no other file needs
+
+        files |= traces(plan)
     in_app = [path for path in files if path.startswith(f"{APP_FOLDER}/")]
     app = {path.removeprefix(f"{APP_FOLDER}/"): files.pop(path) for path in in_app}
     app[ICON_PATH] = icon(plan.package_name)
@@ -231,7 +233,7 @@ def template_values(plan: PackagePlan) -> dict[str, Any]:
         "bundle_id": plan.bundle_id,
         "display_name": plan.display_name,
         "proof": plan.spec.app.proof,
-        "proof_versions": proof.versions(plan),
+        "proof_versions": proof_versions(plan),
         "traces_folder": TRACES_FOLDER,
         "version": __version__,
     }
@@ -241,6 +243,27 @@ def megabytes(memory: MemoryPlan) -> float:
     """Return the megabytes that a model needs, without the memory of the app itself."""
     caches = memory.caches + memory.archive + memory.thoughts
     return (memory.weights + caches + memory.prefill + memory.buffer_cache) / 1e6
+
+
+PROOF_UPSTREAM = ("mlx-swift", "mlx-swift-lm")
+
+
+def proof_versions(plan: PackagePlan) -> dict[str, str]:
+    """Return the versions in an app's proof: of h2o-pack and of upstream."""
+    pinned = pins(plan.spec.upstream)
+    return {"h2o-pack": __version__, **{name: pinned[name].version for name in PROOF_UPSTREAM}}
+
+
+def planned_bytes(plan: ModelPlan) -> dict[str, dict[str, int]]:
+    """Return the planned bytes of one model by device, "phone" or "tablet", and term."""
+    return {
+        device: {
+            **{term: memory.of(term) for term in (WEIGHTS, KV, LEDGER)},
+            MLX: memory.mlx,
+            TOTAL: memory.total,
+        }
+        for device, memory in plan.memory_of.items()
+    }
 
 
 def model_values(plan: ModelPlan) -> dict[str, Any]:
@@ -259,7 +282,7 @@ def model_values(plan: ModelPlan) -> dict[str, Any]:
         "layer_rows": layer_rows(plan),
         "memory": plan.memory,
         "kv": plan.storage.name,
-        "planned_bytes": proof.planned_bytes(plan),
+        "planned_bytes": planned_bytes(plan),
         "memory_of": plan.memory_of,
         "recall": plan.cache.recall is not None,
         "archive_in_files": plan.workload.archive_in_files,

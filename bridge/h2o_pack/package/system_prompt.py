@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -31,6 +30,7 @@ from h2o_pack.models.texts import common
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
+from h2o_py.config import warned_before
 
 
 def opening(plan: ModelPlan, encode: Callable[..., list[int]]) -> list[int]:
@@ -89,8 +89,7 @@ def check_pinned(plan: ModelPlan, tokens: int) -> None:
 def pinning(tokens: int) -> Iterator[None]:
     """Add a remedy to the error of caches that refuse to pin a system prompt."""
     try:
-        with warnings.catch_warnings(), user_errors():
-            warnings.simplefilter("ignore")
+        with warned_before(), user_errors():
             yield
     except UserError as error:
         raise usage_error(
@@ -195,14 +194,8 @@ def compute(
     begun = time.monotonic()
     read(model, caches, tokens, record.chunk, say)
     say(f"read {len(tokens)} tokens in {time.monotonic() - begun:.1f} s", done=True)
-    metadata = {
-        "tokens": json.dumps(tokens),
-        "chunk": str(record.chunk),
-        "prompt": record.prompt,
-        "template": record.template,
-        "model": record.model,
-        "policy": record.policy,
-    }
+    metadata = {name: str(value) for name, value in vars(record).items() if name != "made_by"}
+    metadata["tokens"] = json.dumps(tokens)
     scratch = target.with_name(WRITTEN)
     save_prompt_cache(str(scratch), caches, metadata)
     scratch.rename(target)

@@ -22,7 +22,7 @@ from h2o_pack.model import Model, ModelConfig
 from h2o_pack.models.catalogue import as_model, catalogue
 from h2o_pack.spec import CacheSpec
 from h2o_py.budgets import Budgets, parse_budgets
-from h2o_py.config import POLICIES, H2OConfig, H2ORecall
+from h2o_py.config import POLICIES, H2OConfig, H2ORecall, warned_before
 from h2o_py.errors import H2OConfigWarning
 
 OF_BUDGETS = ("heavy_budget", "recent_budget")
@@ -97,8 +97,7 @@ def layer_caches(
     Raises UserError: the budgets do not match the model.
     """
     evicting = [layer.kind == "full" for layer in config.layers]
-    with user_errors(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # `cache_config` and the plan's advice report them
+    with user_errors(), warned_before():
         if budgets is not None:
             budgets.check_layers(evicting, config.model_type)
             refuse_other_rows(budgets, evicting, common.max_size)
@@ -181,8 +180,7 @@ class Workload(Run):
 
     def without_recall(self) -> Workload:
         """Return the workload without recall."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `cache_config` and the plan's advice report them
+        with warned_before():
             caches = tuple(
                 cache and dataclasses.replace(cache, recall=None) for cache in self.caches
             )
@@ -221,8 +219,7 @@ class Workload(Run):
 @lru_cache(maxsize=1024)
 def bounded(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
     """Return the configuration of a cache of `rows` rows with the default budgets."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warned_before():
         return H2OConfig(max_size=rows, recall=recall)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -34,8 +32,7 @@ from h2o_pack.prove.report import (
 )
 from h2o_pack.vendoring.fetch import Origin
 from h2o_py._pins import VERSIONS
-from h2o_py.config import H2OConfig
-from h2o_py.errors import H2OConfigWarning
+from h2o_py.config import H2OConfig, warned_before
 
 STEP = 128  # tokens of a prompt that the model reads at once
 CONVERSATION = 600  # tokens whose peak is measured
@@ -50,28 +47,26 @@ NO_UPSTREAM = (
 )
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options of a report.
+def run(
+    model: str,
+    max_kv: int,
+    package: Path | None,
+    upstream: Path | Origin | None,
+    say: ProgressReporter,
+) -> ProofReport:
+    """Run all checks that this machine supports; the report says why the others did not.
 
-    model: alias, folder or hub id. max_kv: rows per KV head and layer. package: a package of
-    the model to use instead of making one. upstream: the sources for the Vendor/ of a new
-    package; None to make it without Vendor/.
+    package: a package to test; None to make one of `model` with `max_kv` rows, for whose
+    Vendor/ `upstream` is the source, or which has none.
     """
-
-    model: str = "demo"
-    max_kv: int = 128
-    package: Path | None = None
-    upstream: Path | Origin | None = None
-
-
-def run(options: Options, say: ProgressReporter) -> ProofReport:
-    """Run all checks that this machine supports; the report says why the others did not."""
-    with package_of(options, say) as (package, no_vendor):
+    if package is not None:
         record = lock.read(package)
-        levels = levels_of(package, no_vendor, say)
-    model = options.model if options.package is None else record.models[0].model
-    max_kv = int(record.models[0].config["max_size"])
+        model, max_kv = record.models[0].model, int(record.models[0].config["max_size"])
+        levels = levels_of(package, NO_VENDOR, say)
+    else:
+        with new_package(model, max_kv, upstream, say) as (made, no_vendor):
+            record = lock.read(made)
+            levels = levels_of(made, no_vendor, say)
     say("peak memory")
     memory = memory_of(model, max_kv)
     speed = speed_of(model, max_kv, say)
@@ -92,24 +87,20 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
 
 
 @contextmanager
-def package_of(options: Options, say: ProgressReporter) -> Iterator[tuple[Path, str]]:
-    """Yield a package, and why it has no Vendor/ ("" if it has one).
-
-    It is the user's package, or a new one that is deleted afterwards.
-    """
-    if options.package is not None:
-        yield options.package, NO_VENDOR
-        return
+def new_package(
+    model: str, max_kv: int, upstream: Path | Origin | None, say: ProgressReporter
+) -> Iterator[tuple[Path, str]]:
+    """Make a package that is deleted afterwards; yield it, and why it has no Vendor/ or ""."""
     from h2o_pack.package.build import build
     from h2o_pack.package.prepare import prepare
     from h2o_pack.spec import AppSpec, CacheSpec, ModelSpec, PackageSpec
 
     with TemporaryDirectory(prefix="h2o-prove-") as folder:
         output = Path(folder).resolve() / PACKAGE
-        model = ModelSpec(options.model, CacheSpec(max_kv=options.max_kv))
-        spec = PackageSpec((model,), app=AppSpec(name=PACKAGE))
+        cache = CacheSpec(max_kv=max_kv)
+        spec = PackageSpec((ModelSpec(model, cache),), app=AppSpec(name=PACKAGE))
         build(prepare(spec, say, output), output, None, say)
-        yield output, fill_vendor(options.upstream, output, say)
+        yield output, fill_vendor(upstream, output, say)
 
 
 def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressReporter) -> str:
@@ -201,8 +192,7 @@ def plan_of(name: str, max_kv: int) -> MemoryPlan:
     from h2o_pack.hub.resolve import resolve
     from h2o_pack.plan.workload import Workload
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", H2OConfigWarning)  # few recent tokens
+    with warned_before():
         config = H2OConfig(max_kv)
     model = resolve(name)
     caches = tuple(config if layer.kind == "full" else None for layer in model.config.layers)

@@ -10,6 +10,7 @@ import pytest
 from h2o_pack import __version__
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.package import proof
+from h2o_pack.package.render import planned_bytes, proof_versions
 from h2o_pack.parity import op
 from h2o_pack.parity.trace import Case, Trace
 from h2o_pack.spec import CacheSpec
@@ -79,9 +80,8 @@ def test_no_rounding_decides_what_the_trace_keeps(tmp_path, kv, recall):
 def test_the_planned_bytes_and_versions_are_the_packages(tmp_path):
     plan = plan_of(resolve("demo"), CacheSpec(max_kv=64))
     [model] = plan.models
-    phone = proof.planned_bytes(model)["phone"]
+    phone = planned_bytes(model)["phone"]
     assert phone["MLX"] == model.memory_of["phone"].mlx > phone["weights"] > 0
     assert phone["total"] == model.memory_of["phone"].total
-    assert (
-        proof.versions(plan).items() >= {"h2o-pack": __version__, "mlx-swift": "0.31.6"}.items()
-    )
+    versions = {"h2o-pack": __version__, "mlx-swift": "0.31.6"}
+    assert proof_versions(plan).items() >= versions.items()
