@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from h2o_pack.memory import terms
@@ -20,6 +21,11 @@ TENSORS = 7  # projections of a layer
 BESIDE_MLX = (terms.MARGIN, terms.CACHE, terms.APP)  # not counted by MLX's own counter
 
 MEANINGS = {
+    "keys and values": "rows of all layers, as their caches allocate them",
+    "recurrent state": "states of convolutions and of recurrent layers",
+    "ledger": "score, position and novelty of each row, key sums, victims",
+    "before thoughts": "a copy of the caches from before a reply's thoughts, which later turns "
+    "leave out",
     "activations": "hidden states, queries, keys, values and feed-forward of queued layers; "
     "the longer an unbounded cache is, the fewer layers MLX queues",
     "attention": "attention logits, if MLX stores them, and the logits from which rows get "
@@ -46,8 +52,7 @@ def plan_memory(run: Run, backend: Backend) -> MemoryPlan:
             "all tensors that inference loads"
             + ("" if model.files else ", as the catalogue states"),
         ),
-        *(held := kept(run)),
-        *(thoughts_terms(held) if run.drops_thoughts else ()),
+        *kept(run),
         *(Term(name, worst.get(name, 0), "modelled", MEANINGS[name]) for name in working),
         Term(
             terms.ROUNDING,
@@ -81,53 +86,24 @@ def plan_memory(run: Run, backend: Backend) -> MemoryPlan:
     )
 
 
-def kept(run: Run) -> tuple[Term, ...]:
-    """Return the terms of arrays that last from token to token, after `context` tokens."""
-    return (
-        Term(
-            terms.KV,
-            sum(kv_bytes(layer, cache, run) for layer, cache in run.pairs),
-            "exact",
-            "rows of all layers, as their caches allocate them",
-        ),
-        Term(
-            terms.STATE,
-            sum(layer.state_bytes for layer in run.config.layers),
-            "exact",
-            "states of convolutions and of recurrent layers",
-        ),
-        Term(
-            terms.LEDGER,
-            sum(ledger_bytes(layer, cache) for layer, cache in run.pairs if cache),
-            "exact",
-            "score, position and novelty of each row, key sums, victims",
-        ),
-        *archive_terms(run),
-    )
-
-
-def thoughts_terms(kept_terms: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the term of the copied caches from before a reply's thoughts.
-
-    An archive is not copied: both copies of the caches share it.
-    """
-    caches = sum(term.bytes for term in kept_terms if term.name != terms.ARCHIVE)
-    what = "a copy of the caches from before a reply's thoughts, which later turns leave out"
-    return (Term(terms.THOUGHTS, caches, "exact", what),)
-
-
-def archive_terms(run: Run) -> tuple[Term, ...]:
-    """Return the term of recall's archives in memory; () without recall."""
-    if not run.archives:
-        return ()
-    what = "keys, values and novelty of all tokens in the layers that recall"
-    if run.archive_in_files:
-        what = "newest tokens of archives in files, and segments that wait to be written"
-    size = sum(archive.nbytes(run.tokens) for archive, _, _ in run.archives)
-    if run.archive_in_files:
-        in_files = sum(archive.in_flash(run.tokens) for archive, _, _ in run.archives)
-        size -= max(0, in_files - MOST_WAITING)
-    return (Term(terms.ARCHIVE, size, "exact", what),)
+def kept(run: Run) -> Iterator[Term]:
+    """Yield the terms of arrays that last from token to token, after `context` tokens."""
+    sizes = {
+        terms.KV: sum(kv_bytes(layer, cache, run) for layer, cache in run.pairs),
+        terms.STATE: sum(layer.state_bytes for layer in run.config.layers),
+        terms.LEDGER: sum(ledger_bytes(layer, cache) for layer, cache in run.pairs if cache),
+    }
+    yield from (Term(name, size, "exact", MEANINGS[name]) for name, size in sizes.items())
+    if run.archives:
+        size = sum(archive.nbytes(run.tokens) for archive, _, _ in run.archives)
+        what = "keys, values and novelty of all tokens in the layers that recall"
+        if run.archive_in_files:
+            in_files = sum(archive.in_flash(run.tokens) for archive, _, _ in run.archives)
+            size -= max(0, in_files - MOST_WAITING)
+            what = "newest tokens of archives in files, and segments that wait to be written"
+        yield Term(terms.ARCHIVE, size, "exact", what)
+    if run.drops_thoughts:  # both copies of the caches share the archive
+        yield Term(terms.THOUGHTS, sum(sizes.values()), "exact", MEANINGS[terms.THOUGHTS])
 
 
 def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run) -> int:
