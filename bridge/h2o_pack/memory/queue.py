@@ -203,26 +203,15 @@ class CPUGraph(Graph):
         """Queue the fallback of mx.fast.rms_norm (mlx/fast.cpp)."""
         wide = size * self.tokens * FLOAT32
         x = self.op([x], wide, dispatches=2)
-        mean = self.op([self.op([x], wide, dispatches=2)], self.tokens * FLOAT32)
-        self.within(mean, dispatches=9)
-        x = self.op([x, mean], wide, dispatches=3)
-        x = self.new([x], size, dispatches=2)
-        return self.within(x, dispatches=3)
+        square = self.op([x], wide, dispatches=12)
+        x = self.op([x, square], wide, dispatches=3)
+        return self.new([x], size, dispatches=5)
 
     def head_norm(self, x: Buffer, size: int) -> Buffer:
         """Queue an RMS norm of queries or keys, which has the same operations."""
         return self.norm(x, size)
 
     def rope(self, x: Buffer, heads: int, dim: int) -> Buffer:
-        """Queue the fallback of mx.fast.rope: sines and cosines, four products, two sums."""
-        half, angles = heads * dim // 2, self.tokens * dim // 2
-        cosine = self.op([], angles * FLOAT32, dispatches=20)
-        sine = self.op([cosine], angles * FLOAT32, dispatches=4)
-        cosine = self.op([cosine], angles * self.element, dispatches=2)
-        sine = self.op([sine], angles * self.element, dispatches=2)
-        halves = []
-        for first, second in ((cosine, sine), (sine, cosine)):
-            product = self.new([x, first], half, dispatches=4)
-            other = self.new([x, second], half, dispatches=4)
-            halves.append(self.within(product, [other], dispatches=2))
-        return self.new(halves, heads * dim, dispatches=4)
+        """Queue the fallback of mx.fast.rope: products of halves, their sums, the result."""
+        sums = self.new([x], heads * dim, dispatches=52)
+        return self.new([sums], heads * dim, dispatches=4)
