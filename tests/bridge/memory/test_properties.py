@@ -53,28 +53,20 @@ def test_more_rows_take_more(model, pair, kv, backend):
 
 FULL = Layer("full", 2, 64, 64)
 RECURRENT = Layer("recurrent", state_bytes=12_000)
-SHRANK = [  # plans that took less for longer conversations when only the last chunk counted
-    (
-        model(
-            layers=(Layer("full", 2, 64, 64), RECURRENT, RECURRENT) * 5, heads=2,
-            hidden_size=4096, intermediate_size=8192, vocabulary=150_000, context=32768,
-            dtype="float32", weights=10**9,
-        ),
-        (5767, 3122), "ipad",
-    ),
-    (
-        model(
-            layers=(FULL,) * 21, heads=8, hidden_size=1024, intermediate_size=8192,
-            vocabulary=1000, context=32768, bits=8, weights=10**9,
-        ),
-        (6314, 662), "ipad",
-    ),
-]  # fmt: skip
+# Models whose plans take less for longer conversations if only the last chunk counts.
+RECURRING = model(
+    layers=(FULL, RECURRENT, RECURRENT) * 5, heads=2, hidden_size=4096, intermediate_size=8192,
+    vocabulary=150_000, context=32768, dtype="float32", weights=10**9,
+)  # fmt: skip
+PLAIN = model(
+    layers=(FULL,) * 21, heads=8, hidden_size=1024, intermediate_size=8192, vocabulary=1000,
+    context=32768, bits=8, weights=10**9,
+)  # fmt: skip
 
 
 @FEW
-@example(*SHRANK[0][:2], "dense", SHRANK[0][2])
-@example(*SHRANK[1][:2], "dense", SHRANK[1][2])
+@example(RECURRING, (5767, 3122), "dense", "ipad")
+@example(PLAIN, (6314, 662), "dense", "ipad")
 @given(models(), pairs, st.sampled_from(sorted(STORAGES)), st.sampled_from(BACKENDS))
 def test_longer_conversations_take_more(model, pair, kv, backend):
     for max_kv in (0, 512):

@@ -30,8 +30,6 @@ def test_a_plan_as_json_has_every_term_and_device(run):
     document = planned(run, "--context", 1000, "--kv", "mixed")
     assert (document["max_kv"], document["kv"], document["context"]) == (256, "r16h8", 1000)
     assert [plan["backend"] for plan in document["plans"]] == ["iphone", "ipad"]
-    for plan in document["plans"]:
-        assert sum(term["bytes"] for term in plan["terms"]) == plan["total"]
     assert 20 < len(document["devices"]) < 40
     assert {row["entitled"]["verdict"] for row in document["devices"]} == {"fits", "unknown"}
 
@@ -49,25 +47,6 @@ def test_without_max_kv_the_models_own_cache_is_planned(run):
     [document] = check(json.loads(result.stdout), "plan")["models"]
     assert document["max_kv"] is None
     assert document["evicting_layers"] == 0
-
-
-def test_rows_by_layer_and_policies_are_planned(run, tmp_path):
-    layers = [
-        {"heavy_budget": 64, "recent_budget": 60, "max_size": 128},
-        {"heavy_budget": 64, "recent_budget": 60, "max_size": 128},
-        {"heavy_budget": 128, "recent_budget": 124},
-        {"heavy_budget": 256, "recent_budget": 252, "max_size": 512},
-    ]
-    path = tmp_path / "budgets.json"
-    path.write_text(json.dumps({"format": 1, "layers": layers}))
-    alike = planned(run, "--kv", "dense", "--policy", "tuned")
-    by_layer = planned(run, "--kv", "dense", "--policy", "tuned", "--budgets", path)
-    assert (alike["max_kv"], by_layer["max_kv"]) == (256, 256)
-    totals = [
-        {term["name"]: term["bytes"] for term in document["plans"][0]["terms"]}
-        for document in (alike, by_layer)
-    ]
-    assert totals[0]["keys and values"] == totals[1]["keys and values"]
 
 
 def test_what_the_cache_warns_of_is_a_note_and_no_warning_of_python(run):
@@ -176,6 +155,7 @@ def test_a_cache_that_keeps_every_token_is_named_where_it_fits(screen):
     assert [full_cache(tokens, room).kv for tokens in (5120, 6144)] == ["8", "rotated4"]
     assert full_cache(40960, room) is None
     assert full_cache(512, phone) is None
+    assert full_cache(4096, "iPhone 12", room, phone).devices == ("iPhone13,3", "iPhone17,1")
     cases = ((phone, 8192, "dense"), (room, 5120, "8"), (room, 6144, "rotated4"))
     for name, tokens, kv in cases:
         line = screen("--context", tokens, "--device", name)[1]
@@ -188,11 +168,6 @@ def test_of_the_models_own_cache_too_it_is_named_where_that_does_not_fit(run):
     assert "nothing is forgotten" not in run("plan", *room, "--context", 4096).stdout
     output = run("plan", *room, "--context", 5120).stdout.splitlines()[1]
     assert output == "all 5,120 tokens fit, so nothing is forgotten: --max-kv 5120 --kv 8"
-
-
-def test_where_it_fits_on_some_devices_these_are_named():
-    answer = full_cache(4096, "iPhone 12", "iPhone 12 Pro", "iPhone 16 Pro")
-    assert answer.devices == ("iPhone13,3", "iPhone17,1")
 
 
 def test_a_page_has_all_of_it_and_needs_nothing_else(plan, tmp_path):
@@ -314,15 +289,12 @@ def test_the_app_holds_all_of_them():
     assert result.size.models == sum(model.size.models for model in result.models)
 
 
-def test_the_command_shows_it_to_people_and_machines(run):
+def test_the_command_prints_it_as_json(run):
     devices = ("--device", "iPhone 12", "--device", "iPhone 16 Pro")
     document = check(json.loads(run("plan", *BOTH, *devices, "--json").stdout), "plan")
     small, large = "mlx-community/Qwen3-0.6B-4bit", "mlx-community/Qwen3-4B-4bit"
     assert [model["model"] for model in document["models"]] == [large, small]
     assert [device["model"] for device in document["loaded"]] == [small, large]
-    output = [line.split() for line in run("plan", *BOTH, *devices).stdout.splitlines()]
-    loads = [line[-3] for line in output if line[0] in ("4", "8")]
-    assert loads == ["Qwen3-0.6B-4bit", "Qwen3-4B-4bit"]
 
 
 @pytest.mark.parametrize("flag", ["--revision", "--measured", "--budgets"])

@@ -86,9 +86,8 @@ def budgets_file(tmp_path, *sizes):
 
 def test_rows_that_a_file_of_budgets_overrules_are_refused(model, tmp_path):
     path = budgets_file(tmp_path, 128, 256)
-    assert (
-        model_plan(model, CacheSpec(max_kv=192, budgets=read_budgets(path))).budgets is not None
-    )
+    plan = model_plan(model, CacheSpec(max_kv=192, budgets=read_budgets(path)))
+    assert plan.workload.max_kv == 192
     with pytest.raises(UserError, match="keeps 192 rows on average") as error:
         model_plan(model, CacheSpec(max_kv=512, budgets=read_budgets(path)))
     assert "Give --max-kv 192" in error.value.remedy

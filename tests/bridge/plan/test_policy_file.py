@@ -130,8 +130,12 @@ def test_help_shows_what_most_users_change_and_leaves_the_rest_to_the_file(run):
             assert field.flag not in text
 
 
-def test_ios_and_plan_share_all_options_of_a_cache(run):
+def test_ios_and_plan_share_all_options_of_a_cache(run, tmp_path):
+    budgets = tmp_path / "budgets.json"
+    own = {"heavy_budget": 40, "recent_budget": 64, "max_size": 128}
+    budgets.write_text(json.dumps({"format": 1, "layers": [own, None, None, None]}))
     options = ("--model", "demo", "--max-kv", 256, "--pin", "0:16", "--sink-size", 8, "--kv", 8)
+    options += ("--budgets", budgets)
     document = json.loads(run("plan", *options, "--device", "iPhone 15", "--json").stdout)
     result = run("ios", *options, "--device", "iPhone 15", "--dry-run", "--json")
     [model] = json.loads(result.stdout)["models"]
