@@ -88,9 +88,15 @@ def test_the_system_prompt_is_read_by_each(ios, package, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [("--asset-pack",), ("--adapter", "adapters"), ("--revision", "v1")]
+    "options",
+    [
+        *(("--asset-pack",), ("--adapter", "adapters"), ("--revision", "v1")),
+        *(("--download", "https://example.com/m"), ("--budgets", "budgets.json")),
+    ],
 )
-def test_options_of_one_model_are_refused(ios, package, options):
+def test_options_of_one_model_are_refused(ios, package, tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "budgets.json").write_text('{"format": 1, "layers": [null]}')
     [error] = ios(*options, code=ExitCode.USAGE)["errors"]
     what = f"{options[0]} is only for a package with one model, but 2 are given"
     assert error["what"] == what

@@ -297,10 +297,7 @@ def test_the_command_prints_it_as_json(run):
     assert [device["model"] for device in document["loaded"]] == [small, large]
 
 
-@pytest.mark.parametrize("flag", ["--revision", "--measured", "--budgets"])
-def test_options_of_one_model_are_refused(run, tmp_path, flag):
-    path = tmp_path / "budgets.json"
-    path.write_text('{"format": 1, "layers": [null]}')
-    result = run("plan", *BOTH, flag, "v1" if flag == "--revision" else path)
+def test_a_report_of_a_device_is_for_one_model(run, reported):
+    result = run("plan", *BOTH, "--measured", reported(("app", 1)))
     assert result.exit_code == ExitCode.USAGE
-    assert f"{flag} is only for a package with one model, but 2 are given" in result.stderr
+    assert "--measured is only for a package with one model, but 2 are given" in result.stderr
