@@ -11,17 +11,26 @@ from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import mlx.core as mx
+
 from h2o_pack import __version__
 from h2o_pack.doctor.machine import Surroundings, shown
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
+from h2o_pack.hub.resolve import resolve
 from h2o_pack.measure import models
+from h2o_pack.measure.bench import bench
+from h2o_pack.measure.held import FULL, WINDOW, HeldRun, held_by
 from h2o_pack.measure.machine import processor, usable_cores
-from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS, MemoryPlan
+from h2o_pack.package.build import build
+from h2o_pack.package.prepare import prepare
 from h2o_pack.parity.parity import DEFAULT, LEVELS, NO_SWIFT, run_parity
 from h2o_pack.parity.report import NOT_RUN, Level, sentence
 from h2o_pack.parity.swift import SYSTEM, find_swift
+from h2o_pack.plan.measured import MLX
+from h2o_pack.plan.workload import Workload
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.prove.report import (
     ProofReport,
@@ -30,9 +39,11 @@ from h2o_pack.prove.report import (
     ProvenMemory,
     ProvenSpeed,
 )
+from h2o_pack.spec import AppSpec, CacheSpec, ModelSpec, PackageSpec
 from h2o_pack.vendoring.fetch import Origin
+from h2o_pack.vendoring.vendor import vendor
+from h2o_py._compiled import ext
 from h2o_py._pins import VERSIONS
-from h2o_py.config import H2OConfig, warned_before
 
 STEP = 128  # tokens of a prompt that the model reads at once
 CONVERSATION = 600  # tokens whose peak is measured
@@ -91,10 +102,6 @@ def new_package(
     model: str, max_kv: int, upstream: Path | Origin | None, say: ProgressReporter
 ) -> Iterator[tuple[Path, str]]:
     """Make a package that is deleted afterwards; yield it, and why it has no Vendor/ or ""."""
-    from h2o_pack.package.build import build
-    from h2o_pack.package.prepare import prepare
-    from h2o_pack.spec import AppSpec, CacheSpec, ModelSpec, PackageSpec
-
     with TemporaryDirectory(prefix="h2o-prove-") as folder:
         output = Path(folder).resolve() / PACKAGE
         cache = CacheSpec(max_kv=max_kv)
@@ -105,8 +112,6 @@ def new_package(
 
 def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressReporter) -> str:
     """Fill Vendor/ for this system; return why this failed, or ""."""
-    from h2o_pack.vendoring.vendor import vendor
-
     if upstream is None:
         return NO_UPSTREAM
     if find_swift() is None:
@@ -167,10 +172,6 @@ def text(words: str) -> str:
 
 def memory_of(name: str, max_kv: int) -> tuple[ProvenMemory, ...]:
     """Measure memory with H2O caches, next to the plan, and peaks with mlx-lm's caches."""
-    from h2o_pack.measure.held import FULL, WINDOW, HeldRun, held_by
-    from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS
-    from h2o_pack.plan.measured import MLX
-
     caches = ("dense", FULL, WINDOW)
     h2o, full, window = held_by(
         models.loadable(name), [HeldRun(cache, max_kv, STEP, CONVERSATION) for cache in caches]
@@ -189,21 +190,12 @@ def memory_of(name: str, max_kv: int) -> tuple[ProvenMemory, ...]:
 
 def plan_of(name: str, max_kv: int) -> MemoryPlan:
     """Plan the memory of the run that `memory_of` measures."""
-    from h2o_pack.hub.resolve import resolve
-    from h2o_pack.plan.workload import Workload
-
-    with warned_before():
-        config = H2OConfig(max_kv)
-    model = resolve(name)
-    caches = tuple(config if layer.kind == "full" else None for layer in model.config.layers)
-    workload = Workload(model, caches, context=CONVERSATION, step=STEP)
-    return workload.plan("mac" if gpu() else "cpu")
+    workload = Workload(resolve(name), (), context=CONVERSATION, step=STEP)
+    return workload.with_max_kv(max_kv).plan("mac" if gpu() else "cpu")
 
 
 def speed_of(name: str, max_kv: int, say: ProgressReporter) -> tuple[ProvenSpeed, ...]:
     """Measure decoding and reading a prompt with each cache, as `h2o-pack bench` does."""
-    from h2o_pack.measure.bench import bench
-
     caches = bench(models.loadable(name), max_kv, GENERATED, quick=True, say=say).caches
     return (
         *(ProvenSpeed(f"decode, {cache.title}", cache.tokens_per_second) for cache in caches),
@@ -213,15 +205,11 @@ def speed_of(name: str, max_kv: int, say: ProgressReporter) -> tuple[ProvenSpeed
 
 def kernels() -> tuple[str, ...]:
     """Return the Metal kernels that wrote scores in this process."""
-    from h2o_py._compiled import ext
-
     return tuple(sorted(ext.scoring_pipelines())) if gpu() else ()
 
 
 def gpu() -> str:
     """Return the name of the GPU that MLX runs on; "" on a CPU."""
-    import mlx.core as mx
-
     if mx.default_device() != mx.Device(mx.gpu):
         return ""
     return str(mx.device_info().get("device_name", "GPU"))

@@ -4,7 +4,6 @@ from typing import Any
 
 from h2o_pack.model import Layer, Model, ModelConfig, Weights
 from h2o_pack.plan.workload import Workload
-from h2o_py.config import H2OConfig
 
 
 def model(
@@ -28,9 +27,4 @@ def request(
     workload_model: Model | None = None, max_kv: int = 512, **settings: Any
 ) -> Workload:
     """The model with the same evicting cache in every full-attention layer."""
-    workload_model = workload_model or model()
-    caches = tuple(
-        H2OConfig(max_kv) if layer.kind == "full" and max_kv else None
-        for layer in workload_model.config.layers
-    )
-    return Workload(workload_model, caches, **settings)
+    return Workload(workload_model or model(), (), **settings).with_max_kv(max_kv)

@@ -119,7 +119,7 @@ def test_why_there_is_no_upstream_is_said(monkeypatch, tmp_path):
     def offline(*_arguments, **_options):
         raise UserError("github.com is silent", remedy="Go online.", code=ExitCode.NETWORK)
 
-    monkeypatch.setattr("h2o_pack.vendoring.vendor.vendor", offline)
+    monkeypatch.setattr(proving, "vendor", offline)
     assert proving.fill_vendor(None, tmp_path, silent) == proving.NO_UPSTREAM
     monkeypatch.setattr(proving, "find_swift", lambda: None)
     assert proving.fill_vendor(tmp_path, tmp_path, silent) == proving.NO_SWIFT
