@@ -230,20 +230,15 @@ def catalogue(own: Path | None = None) -> Catalogue:
     numbers: dict[tuple[str, str], tuple[Number, ...]] = {}
     for file in files:
         tables = read_tables(file, DevicesFile, BLAME)
-        chips.update({chip.name: chip for chip in tables.chip})
-        memories.update({memory.name: memory for memory in tables.memory})
-        devices.update(
-            {
-                (name, entry.storage): entry
-                for entry in tables.device
-                for name in entry.identifiers
-            }
-        )
+        chips |= {chip.name: chip for chip in tables.chip}
+        memories |= {memory.name: memory for memory in tables.memory}
+        for entry in tables.device:
+            devices |= {(name, entry.storage): entry for name in entry.identifiers}
         fresh: dict[tuple[str, str], tuple[Number, ...]] = {}
         for number in tables.number:
             key = (number.of, number.what)
             fresh[key] = (*fresh.get(key, ()), number)
-        numbers.update(fresh)
+        numbers |= fresh
         merged = Catalogue(chips, memories, devices, numbers, tuple(map(str, files)))
         refuse_unknown_names(merged, tables, file)
     return merged

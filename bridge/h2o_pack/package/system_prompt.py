@@ -161,20 +161,17 @@ def keep(
     prompt: PreparedPrompt, previous: Path, folder: str, target: Path
 ) -> PreparedPrompt | None:
     """Reuse an earlier package's caches if they match `prompt`; return their record or None."""
+    source = previous / folder / SYSTEM_PROMPT
     try:
         earlier = manifest.read(previous, folder)
-    except UserError:
-        return None
-    record = earlier.system_prompt
-    if record is None or replace(record, tokens=0) != prompt:
-        return None
-    source = previous / folder / SYSTEM_PROMPT
-    entry = next((file for file in earlier.files if file.path == SYSTEM_PROMPT), None)
-    try:
-        if entry is None or sha256_of(source) != entry.sha256:
+        record = earlier.system_prompt
+        if record is None or replace(record, tokens=0) != prompt:
+            return None
+        digests = {file.path: file.sha256 for file in earlier.files}
+        if sha256_of(source) != digests.get(SYSTEM_PROMPT):
             return None
         shutil.copyfile(source, target)
-    except OSError:
+    except (UserError, OSError):
         return None
     return record
 
@@ -233,19 +230,13 @@ def make_caches(model: Any, plan: ModelPlan, tokens: int) -> list[Any]:
 
 def check_kinds(caches: list[Any], family: str) -> None:
     """Raise UserError for caches of a kind that the Swift package cannot read from a file."""
-    from mlx_lm.models.cache import ArraysCache, CacheList, KVCache, RotatingKVCache
+    from mlx_lm.models.cache import ArraysCache, KVCache, RotatingKVCache
 
     from h2o_py.cache import H2OKVCache
 
     classes = (H2OKVCache, KVCache, RotatingKVCache, ArraysCache)
-    members = [
-        m
-        for cache in caches
-        for m in (cache.caches if isinstance(cache, CacheList) else [cache])
-    ]
-    kinds = sorted(
-        {type(member).__name__ for member in members if not isinstance(member, classes)}
-    )
+    members = [m for cache in caches for m in getattr(cache, "caches", (cache,))]
+    kinds = sorted({type(m).__name__ for m in members if not isinstance(m, classes)})
     if kinds:
         raise model_error(
             f"models of the type {family} use {' and '.join(kinds)}, which H2OKit cannot read "
