@@ -16,7 +16,7 @@ from h2o_pack.memory.kept import (
     plain_kv_bytes,
     row_bytes,
 )
-from h2o_pack.memory.queue import Buffer, CPUGraph, Graph
+from h2o_pack.memory.queue import Buffer, Graph
 from h2o_pack.memory.run import Backend, Run
 from h2o_pack.memory.terms import RECALL
 from h2o_pack.model import Layer
@@ -35,13 +35,12 @@ def peak_of(
     The length is the most dispatches that are queued and not done. tokens: of the step. logits:
     for how many of the last tokens the output head computes logits.
     """
-    kind_of_graph = Graph if backend.metal else CPUGraph
-    graph = kind_of_graph(run, backend, tokens)
+    graph = Graph(run, backend, tokens)
     hidden = graph.new([], run.config.hidden_size, dispatches=2)
     layers: dict[tuple[Layer, H2OConfig | None], Graph] = {}
     for number, pair in enumerate(run.pairs, 1):
         if pair not in layers:
-            layers[pair] = kind_of_graph(run, backend, tokens)
+            layers[pair] = Graph(run, backend, tokens)
             decoder_layer(layers[pair], *pair)
         hidden = graph.append(layers[pair], hidden)
         two_layers = 2 * graph.dispatches / number
@@ -82,7 +81,7 @@ def attention_block(graph: Graph, layer: Layer, cache: H2OConfig | None, x: Buff
         out = own_attention(graph, layer, q, k, v)
     else:
         out = evicting_attention(graph, layer, cache, q, k, v)
-    if not graph.backend.metal:
+    if not graph.metal:
         out = graph.new([out], heads * layer.value_dim, dispatches=4)
     return graph.linear(out, heads * layer.value_dim, size)
 
@@ -126,7 +125,7 @@ def write_and_attend(
     replaces = rows > cache.max_size or run.storage.recent is not None
     larger = stored_bytes(run, layer, cache, rows) if before or replaces else 0
     written = graph.op([k, v], larger, dispatches=3, term="chunk rows")
-    if graph.backend.metal:
+    if graph.metal:
         out = fallback_attention(graph, layer, cache, (q, written), rows)
     else:
         out = graph.new([q, written], heads * layer.value_dim, dispatches=2)

@@ -36,20 +36,21 @@ class Buffer:
 
 
 class Graph:
-    """The operations of a step on `tokens` tokens, as Metal runs them, in queued order.
+    """The operations of a step on `tokens` tokens, in queued order.
 
-    The conversation has `run.tokens` tokens when the step ends. Time is counted in dispatches.
+    On Metal most operations are one dispatch. On the CPU each is two dispatches, of which the
+    second holds its inputs (cpu/eval.cpp), and transposes, reshapes and broadcasts are one;
+    norms and rotary positions there consist of several operations (mlx/fast.cpp). The
+    conversation has `run.tokens` tokens when the step ends. Time is counted in dispatches.
     elements: elements of all inputs; each input counts once, at the first operation that reads
     it. squared: the sum of the squares of the operations' elements. element: bytes of an
     element of activations.
     """
 
-    linear_dispatches = 1
-    plain_dispatches = 1
-
     def __init__(self, run: Run, backend: Backend, tokens: int) -> None:
         self.run = run
         self.backend = backend
+        self.metal = backend.metal
         self.tokens = tokens
         self.element = run.config.element_bytes
         self.buffers: list[Buffer] = []
@@ -157,7 +158,7 @@ class Graph:
         """
         elements = self.weight_elements(n_in * n_out) + (0 if again else n_in * self.tokens)
         size = n_out * self.tokens * self.element
-        return self.op([x], size, dispatches=self.linear_dispatches, elements=elements)
+        return self.op([x], size, dispatches=1 if self.metal else 5, elements=elements)
 
     def weight_elements(self, parameters: int) -> int:
         """Elements of a weight's arrays; if quantized, these are words, scales and biases."""
@@ -167,16 +168,22 @@ class Graph:
         return parameters * bits // 32 + 2 * parameters // group_size
 
     def norm(self, x: Buffer, size: int) -> Buffer:
-        """Queue an RMS norm of a buffer that a later operation reads again."""
-        return self.new([x], size)
+        """Queue an RMS norm of a buffer that a later operation reads again.
+
+        On the CPU it makes three arrays in float32.
+        """
+        if self.metal:
+            return self.new([x], size)
+        wide = self.op([x], 3 * size * self.tokens * FLOAT32, dispatches=17)
+        return self.new([wide], size, dispatches=5)
 
     def head_norm(self, x: Buffer, size: int) -> Buffer:
         """Queue an RMS norm of queries or keys, which no other operation reads."""
-        return self.within(x, elements=size * self.tokens)
+        return self.within(x, elements=size * self.tokens) if self.metal else self.norm(x, size)
 
     def rope(self, x: Buffer, heads: int, dim: int) -> Buffer:
         """Queue rotary positions; Metal's kernel reads [B, L, H, D] and writes [B, H, L, D]."""
-        return self.new([x], heads * dim)
+        return self.new([x], heads * dim, dispatches=1 if self.metal else 56)
 
     def combine(self, into: Buffer, other: Buffer, size: int) -> Buffer:
         """Queue an operation on two buffers of equal shapes, written to the first.
@@ -185,33 +192,4 @@ class Graph:
         of a gated feed-forward, which is compiled into one operation.
         """
         elements = 2 * size * self.tokens
-        return self.within(into, [other], dispatches=self.plain_dispatches, elements=elements)
-
-
-class CPUGraph(Graph):
-    """The same operations, as MLX's CPU backend runs them.
-
-    Norms and rotary positions consist of several float32 operations. Each operation is two
-    dispatches, of which the second holds its inputs (cpu/eval.cpp); transposes, reshapes and
-    broadcasts are one dispatch.
-    """
-
-    linear_dispatches = 5
-    plain_dispatches = 2
-
-    def norm(self, x: Buffer, size: int) -> Buffer:
-        """Queue the fallback of mx.fast.rms_norm (mlx/fast.cpp)."""
-        wide = size * self.tokens * FLOAT32
-        x = self.op([x], wide, dispatches=2)
-        square = self.op([x], wide, dispatches=12)
-        x = self.op([x, square], wide, dispatches=3)
-        return self.new([x], size, dispatches=5)
-
-    def head_norm(self, x: Buffer, size: int) -> Buffer:
-        """Queue an RMS norm of queries or keys, which has the same operations."""
-        return self.norm(x, size)
-
-    def rope(self, x: Buffer, heads: int, dim: int) -> Buffer:
-        """Queue the fallback of mx.fast.rope: products of halves, their sums, the result."""
-        sums = self.new([x], heads * dim, dispatches=52)
-        return self.new([sums], heads * dim, dispatches=4)
+        return self.within(into, [other], dispatches=1 if self.metal else 2, elements=elements)
