@@ -191,7 +191,7 @@ def pages() -> dict[str, str]:
         tell(result, console)
         return console.export_text()
 
-    findings = (ok("git", "2.39"), problem("Python", "too [old]", "Install it.", blocks=True))
+    findings = (ok("2.39", "git"), problem("too [old]", "Install it.", "Python", blocks=True))
     return {
         "configurations.txt": refusals(),
         "contradictions.txt": contradictions(),

@@ -98,7 +98,7 @@ def collisions(app: App) -> Iterator[Finding]:
     """Yield a finding for each dependency or module of the app that concerns the package."""
     for name, why in app.unread.items():
         note = warning if app.read else problem
-        yield note(name, f"not read: {why}", "Correct the file and run the command again.")
+        yield note(f"not read: {why}", "Correct the file and run the command again.", name)
     facts = coexistence()
     ours = [
         dependency
@@ -119,12 +119,11 @@ def collisions(app: App) -> Iterator[Finding]:
                 remedy = (
                     "Allow more versions in the app: SwiftPM needs a version that suits both."
                 )
-                yield problem(dependency.identity, what, remedy)
+                yield problem(what, remedy, dependency.identity)
             else:
-                what = f"SwiftPM chooses a version from {versions.text}"
-                yield ok(dependency.identity, what)
+                yield ok(f"SwiftPM chooses a version from {versions.text}", dependency.identity)
         elif refusal := refused.get(dependency.identity):
-            yield problem(dependency.identity, refusal.what, refusal.remedy)
+            yield problem(refusal.what, refusal.remedy, dependency.identity)
     yield from second_packages(ours)
     yield from modules_in(app)
 
@@ -136,31 +135,27 @@ def replacement(package: Dependency, pinned: Pin) -> Finding:
     if package.folder is not None:
         vendor = package.folder.parent
         if made_by_us(vendor.parent) and vendor.name == VENDOR_FOLDER:
-            return ok(name, "it is the copy in the package's Vendor folder")
+            return ok("it is the copy in the package's Vendor folder", name)
         what = (
             f"SwiftPM would build the copy in {package.folder}, which lacks the edits for "
             "the cache"
         )
-        return problem(
-            name, what, f"Use {VENDOR_FOLDER}/{name} of the package instead of this copy."
-        )
+        remedy = f"Use {VENDOR_FOLDER}/{name} of the package instead of this copy."
+        return problem(what, remedy, name)
     requirement = package.requirement
     if requirement is None and version(package.resolved):
         requirement = compatible(package.resolved)
     release = pinned.follows or pinned.version
     if requirement is not None and not requirement.allows(exactly(release)):
         what = f"{instead}, but the app requires {requirement.text}"
-        return problem(
-            name,
-            what,
-            f"Update the app to {name} {release}, or remove this dependency from the app.",
-        )
+        remedy = f"Update the app to {name} {release}, or remove this dependency from the app."
+        return problem(what, remedy, name)
     remedy = "This works."
     if package.direct:
         remedy += (
             f" To avoid the warning, use the folder {VENDOR_FOLDER}/{name} of the package."
         )
-    return warning(name, f"{instead}, and warns of a conflicting identity", remedy)
+    return warning(f"{instead}, and warns of a conflicting identity", remedy, name)
 
 
 def made_by_us(folder: Path) -> bool:
@@ -179,7 +174,7 @@ def pins_of(ours: list[Dependency]) -> Mapping[str, Pin]:
 def second_packages(ours: list[Dependency]) -> Iterator[Finding]:
     """Yield the app's generated packages: one is allowed, more are a conflict."""
     for package in ours[:1]:
-        yield ok(package.identity, f"a package of h2o-pack, in {package.location}")
+        yield ok(f"a package of h2o-pack, in {package.location}", package.identity)
     for package in ours[1:]:
         what = (
             f"a second package of h2o-pack, in {package.location}: both have the module H2OKit"
@@ -187,7 +182,7 @@ def second_packages(ours: list[Dependency]) -> Iterator[Finding]:
         remedy = (
             "Add only one of the packages, and add the other package's model folder to the app."
         )
-        yield problem(package.identity, what, remedy)
+        yield problem(what, remedy, package.identity)
 
 
 def modules_in(app: App) -> Iterator[Finding]:
@@ -196,4 +191,4 @@ def modules_in(app: App) -> Iterator[Finding]:
     for package in (*facts.own, *facts.replaced, *facts.shared):
         for name in sorted(set(package.modules) & set(app.modules)):
             what = f"a target of the app has the same name as a module of {package.name}"
-            yield problem(name, what, "Rename the app's target, or set PRODUCT_MODULE_NAME.")
+            yield problem(what, "Rename the app's target, or set PRODUCT_MODULE_NAME.", name)

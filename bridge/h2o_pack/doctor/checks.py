@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,10 +29,9 @@ IMPORT = "from h2o_py._compiled import ext; print(ext.instruction_set())"
 
 def python(machine: Surroundings) -> Finding:
     """Check the version of Python."""
-    name = "Python"
     if old := too_old(machine.python, "python"):
-        return problem(name, old, f"Install Python {needed('python')} or newer.", blocks=True)
-    return ok(name, shown(machine.python))
+        return problem(old, f"Install Python {needed('python')} or newer.", blocks=True)
+    return ok(shown(machine.python))
 
 
 def pinned(package: str) -> Finding:
@@ -41,28 +41,27 @@ def pinned(package: str) -> Finding:
     try:
         installed = metadata.version(package)
     except metadata.PackageNotFoundError:
-        return problem(package, f"missing; version {version} is needed", remedy, blocks=True)
+        return problem(f"missing; version {version} is needed", remedy, blocks=True)
     if installed != version:
         what = f"version {installed} is installed, but h2o-pack needs {version}"
-        return problem(package, what, remedy, blocks=True)
-    return ok(package, installed)
+        return problem(what, remedy, blocks=True)
+    return ok(installed)
 
 
 def compiled_module(machine: Surroundings) -> Finding:
     """Import the compiled module in another process, because a crash ends the process."""
-    name = "compiled module"
     remedy = "Run: pip install --force-reinstall --no-deps h2o-pack (in a checkout: make)"
     result = machine.run(machine.executable, "-c", IMPORT)
     if result is None:
-        return problem(name, f"Python is missing ({machine.executable})", remedy)
+        return problem(f"Python is missing ({machine.executable})", remedy)
     if result.code is None:
-        return problem(name, f"importing it fails: {result.line}", remedy)
+        return problem(f"importing it fails: {result.line}", remedy)
     if result.code < 0:
-        return problem(name, f"importing it killed Python with signal {-result.code}", remedy)
+        return problem(f"importing it killed Python with signal {-result.code}", remedy)
     if result.code != 0:
         last = result.output.strip().splitlines()[-1:] or ["importing it printed nothing"]
-        return problem(name, last[0], remedy)
-    return ok(name, f"works; instruction set {result.line}")
+        return problem(last[0], remedy)
+    return ok(f"works; instruction set {result.line}")
 
 
 SELECT = "sudo xcode-select -s /Applications/Xcode.app"
@@ -76,148 +75,134 @@ ACCEPT = "Run: sudo xcodebuild -license accept"
 
 def macos(machine: Surroundings) -> Finding:
     """Check for Apple silicon and the version of macOS that MLX needs."""
-    name = "macOS"
     result = machine.run("sw_vers", "-productVersion")
     if result is None or (release := result.version()) is None:
         why = result.line if result else "sw_vers is missing"
-        return problem(name, f"the version is unknown: {why}", "Add /usr/bin to PATH.")
+        return problem(f"the version is unknown: {why}", "Add /usr/bin to PATH.")
     if old := too_old(release, "macos"):
-        update = f"Update to macOS {needed('macos')} or newer."
-        return problem(name, f"{old}, which MLX needs", update)
+        return problem(
+            f"{old}, which MLX needs", f"Update to macOS {needed('macos')} or newer."
+        )
     if machine.processor == "arm64":
-        return ok(name, f"{shown(release)} on Apple silicon")
+        return ok(f"{shown(release)} on Apple silicon")
     silicon = machine.run("sysctl", "-n", "hw.optional.arm64")
     if silicon is not None and silicon.output.strip() == "1":
         what = f"{shown(release)}, but this Python is for Intel and runs under Rosetta"
-        return problem(name, what, "Install a Python for arm64, and h2o-pack with it.")
+        return problem(what, "Install a Python for arm64, and h2o-pack with it.")
     what = f"{shown(release)} on an Intel processor, for which MLX has no wheels"
-    return problem(name, what, "Use a Mac with Apple silicon.")
+    return problem(what, "Use a Mac with Apple silicon.")
 
 
 def xcode(machine: Surroundings) -> Finding:
     """Check that Xcode itself is selected; the command line tools lack Metal and iOS."""
-    name = "Xcode"
     selected = machine.run("xcode-select", "-p")
     if selected is None or (selected.code is not None and selected.code != 0):
-        return problem(name, "no developer folder is selected", GET_XCODE)
+        return problem("no developer folder is selected", GET_XCODE)
     if selected.code is None:
-        return not_understood(name, selected, f"Run: {SELECT}")
+        return not_understood(selected, f"Run: {SELECT}")
     if "CommandLineTools" in selected.output:
-        what = f"only the command line tools are selected ({selected.line})"
-        return problem(name, what, GET_XCODE)
+        return problem(f"only the command line tools are selected ({selected.line})", GET_XCODE)
     return selected_xcode(machine, selected.line)
 
 
 def selected_xcode(machine: Surroundings, folder: str) -> Finding:
     """Check that the Xcode in a folder is ready and new enough."""
-    name = "Xcode"
     result = machine.run("xcodebuild", "-version")
     if result is None:
-        return problem(name, f"xcodebuild is missing ({folder})", GET_XCODE)
+        return problem(f"xcodebuild is missing ({folder})", GET_XCODE)
     if "license" in result.output.lower():
-        return problem(name, NOT_ACCEPTED, ACCEPT)
+        return problem(NOT_ACCEPTED, ACCEPT)
     release = result.version("Xcode ")
     if release is None:
-        return not_understood(name, result, "Run: xcodebuild -runFirstLaunch")
+        return not_understood(result, "Run: xcodebuild -runFirstLaunch")
     if old := too_old(release, "xcode"):
-        what = f"{old}: generated packages need Swift {needed('swift')}"
-        return problem(name, what, UPDATE_XCODE)
-    return ok(name, f"{shown(release)} in {folder}")
+        return problem(f"{old}: generated packages need Swift {needed('swift')}", UPDATE_XCODE)
+    return ok(f"{shown(release)} in {folder}")
 
 
 def metal(machine: Surroundings) -> Finding:
     """Check for the Metal compiler, which is a separate download from Xcode 26 on."""
-    name = "Metal toolchain"
     result = machine.run("xcrun", "metal", "--version")
     if result is None:
-        return problem(name, "xcrun is missing", GET_XCODE)
+        return problem("xcrun is missing", GET_XCODE)
     if result.code is None:
-        return not_understood(name, result, f"Run: {TOOLCHAIN}")
+        return not_understood(result, f"Run: {TOOLCHAIN}")
     if result.code != 0:
         lacks_xcode = "unable to find utility" in result.output
-        return problem(name, result.line, GET_XCODE if lacks_xcode else f"Run: {TOOLCHAIN}")
+        return problem(result.line, GET_XCODE if lacks_xcode else f"Run: {TOOLCHAIN}")
     if "metal" not in result.output.lower():
-        return not_understood(name, result, f"Run: {TOOLCHAIN}")
-    return ok(name, result.line)
+        return not_understood(result, f"Run: {TOOLCHAIN}")
+    return ok(result.line)
 
 
 def ios_sdk(machine: Surroundings) -> Finding:
     """Check for the SDK with which an app for the phone is built."""
-    name = "iOS SDK"
     result = machine.run("xcrun", "--sdk", "iphoneos", "--show-sdk-version")
     if result is None:
-        return problem(name, "xcrun is missing", GET_XCODE)
+        return problem("xcrun is missing", GET_XCODE)
     if result.code is not None and result.code != 0:
-        return problem(name, result.line, f"Run: {PLATFORM}")
+        return problem(result.line, f"Run: {PLATFORM}")
     version = result.version()
     if version is None:
-        return not_understood(name, result, f"Run: {PLATFORM}")
-    why = ", for which packages are built"
-    return compared(name, version, "ios-sdk", problem, why, UPDATE_XCODE)
+        return not_understood(result, f"Run: {PLATFORM}")
+    return compared(version, "ios-sdk", problem, ", for which packages are built", UPDATE_XCODE)
 
 
-Grade = Callable[[str, str, str], Finding]
+Grade = Callable[[str, str], Finding]
 
 
 def compared(
-    name: str, version: tuple[int, ...], tool: str, grade: Grade, why: str, update: str
+    version: tuple[int, ...], tool: str, grade: Grade, why: str, update: str
 ) -> Finding:
     """Return whether a tool is new enough; `why` ends the sentence that says it is too old."""
     if old := too_old(version, tool):
-        return grade(name, f"{old}{why}", update)
-    return ok(name, shown(version))
+        return grade(f"{old}{why}", update)
+    return ok(shown(version))
 
 
 def swift(machine: Surroundings) -> Finding:
     """Check for Swift, which only parity needs on systems other than macOS."""
-    name = "Swift"
     grade: Grade = problem if machine.is_mac else warning
     get = "Install Xcode." if machine.is_mac else f"Install Swift: {GET_SWIFT}"
     result = machine.run("swift", "--version")
     if result is None:
-        what = "missing: `h2o-pack parity` cannot run the package's tests"
-        return grade(name, what, get)
+        return grade("missing: `h2o-pack parity` cannot run the package's tests", get)
     version = result.version("Swift version ")
     if version is None:
-        return not_understood(name, result, get)
+        return not_understood(result, get)
     update = get.replace("Install", "Update", 1)
-    return compared(name, version, "swift", grade, ", which generated packages need", update)
+    return compared(version, "swift", grade, ", which generated packages need", update)
 
 
 def git(machine: Surroundings) -> Finding:
     """Check for git, which downloads upstream's sources for a package's Vendor folder."""
-    name = "git"
     install = "xcode-select --install" if machine.is_mac else "apt install git"
     result = machine.run("git", "--version")
     if result is None:
-        what = "missing: mlx-swift and mlx-swift-lm cannot be downloaded"
-        return problem(
-            name,
-            what,
-            f"Run: {install}; or give `h2o-pack vendor --upstream` a folder with clones.",
-        )
+        get = f"Run: {install}; or give `h2o-pack vendor --upstream` a folder with clones."
+        return problem("missing: mlx-swift and mlx-swift-lm cannot be downloaded", get)
     if "license" in result.output.lower() and machine.is_mac:
-        return problem(name, NOT_ACCEPTED, ACCEPT)
+        return problem(NOT_ACCEPTED, ACCEPT)
     version = result.version("git version ")
     if version is None:
-        return not_understood(name, result, f"Run: {install}")
+        return not_understood(result, f"Run: {install}")
     why = ": may be unable to fetch commits by their id"
-    return compared(name, version, "git", warning, why, f"Update it: {install}")
+    return compared(version, "git", warning, why, f"Update it: {install}")
 
 
 def clang(machine: Surroundings) -> Finding:
     """Check for clang, with which only h2o-pack's own tests compile the Metal kernels."""
-    name, use = "clang", "(optional; only tests of h2o-pack use it)"
+    use = "(optional; only tests of h2o-pack use it)"
     get = "Install Xcode." if machine.is_mac else "Run: apt install clang, or install Swift."
     result = machine.run("clang++", "--version")
     if result is None:
-        return warning(name, f"clang++ is missing {use}", get)
+        return warning(f"clang++ is missing {use}", get)
     if result.code == 0 and "Apple clang" in result.output:
-        return ok(name, result.line)
+        return ok(result.line)
     version = result.version("clang version ")
     if version is None:
-        return not_understood(name, result, get)
-    return compared(name, version, "clang", warning, f" {use}", get)
+        return not_understood(result, get)
+    return compared(version, "clang", warning, f" {use}", get)
 
 
 GB = 10**9
@@ -230,7 +215,7 @@ GB."""
 
 def output(machine: Surroundings) -> Finding:
     """Check the disk for packages."""
-    return room("disk for packages", machine.output, "Free space, or give another --output.")
+    return room(machine.output, "Free space, or give another --output.", blocks=True)
 
 
 def models(machine: Surroundings) -> Finding:
@@ -239,33 +224,34 @@ def models(machine: Surroundings) -> Finding:
 
     remedy = "Free space (`hf cache delete`), or set HF_HUB_CACHE to a folder on a larger disk."
     folder = Path(constants.HF_HUB_CACHE)
-    finding = room("disk for models", folder, remedy)
+    finding = room(folder, remedy)
     parents = (existing(machine.output), existing(folder))
     disks = {parent.stat().st_dev for parent in parents if parent is not None}
     if finding.status == "ok" and len(disks) > 1:
-        what = f"{finding.what}; packages are on another disk, so models are copied"
-        return ok(finding.name, what)
+        return ok(f"{finding.what}; packages are on another disk, so models are copied")
     return finding
 
 
-def room(name: str, folder: Path, remedy: str) -> Finding:
-    """Check the free space of a folder's disk, and whether the folder is writable."""
-    blocks = name == "disk for packages"
+def room(folder: Path, remedy: str, *, blocks: bool = False) -> Finding:
+    """Check the free space of a folder's disk, and whether the folder is writable.
+
+    blocks: whether `h2o-pack ios` cannot work when this is a problem.
+    """
     parent = existing(folder)
     if parent is None or not parent.is_dir():
-        return problem(name, f"{folder} is not a folder", remedy, blocks=blocks)
+        return problem(f"{folder} is not a folder", remedy, blocks=blocks)
     if not os.access(parent, os.W_OK | os.X_OK):
-        return problem(name, f"{parent} cannot be written", remedy, blocks=blocks)
+        return problem(f"{parent} cannot be written", remedy, blocks=blocks)
     try:
         free = shutil.disk_usage(parent).free / GB
     except OSError as error:
-        return warning(name, f"{parent}: {error.strerror or error}", remedy)
+        return warning(f"{parent}: {error.strerror or error}", remedy)
     what = f"{free:,.1f} GB are free in {folder}"
     if free < LEAST_GB:
-        return problem(name, f"only {what}", remedy, blocks=blocks)
+        return problem(f"only {what}", remedy, blocks=blocks)
     if free < ROOM_GB:
-        return warning(name, f"{what}, which is too little for some models", remedy)
-    return ok(name, what)
+        return warning(f"{what}, which is too little for some models", remedy)
+    return ok(what)
 
 
 def existing(folder: Path) -> Path | None:
@@ -285,28 +271,26 @@ def hub(machine: Surroundings) -> Finding:
     """Ask the hub for the name of one model, without a token."""
     from huggingface_hub import constants
 
-    name, endpoint = "hub", constants.ENDPOINT
+    endpoint = constants.ENDPOINT
     if constants.HF_HUB_OFFLINE:
         remedy = "Unset it to allow downloads; models in the hub's cache still work."
-        return warning(name, "HF_HUB_OFFLINE is set, so nothing is downloaded", remedy)
+        return warning("HF_HUB_OFFLINE is set, so nothing is downloaded", remedy)
     if not usable(endpoint):
-        what = f"HF_ENDPOINT = {endpoint!r} is not an address"
-        return problem(
-            name, what, "Unset it, or set it to an address such as https://huggingface.co."
-        )
+        remedy = "Unset it, or set it to an address such as https://huggingface.co."
+        return problem(f"HF_ENDPOINT = {endpoint!r} is not an address", remedy)
     status, answer = ask(endpoint + QUESTION, machine.hub_seconds)
     if status is None:
-        return warning(name, f"{endpoint} cannot be reached: {answer}", PROXY)
+        return warning(f"{endpoint} cannot be reached: {answer}", PROXY)
     if status != 200:  # noqa: PLR2004  HTTP's status for success
-        return warning(name, f"{endpoint} answers with status {status}", PROXY)
+        return warning(f"{endpoint} answers with status {status}", PROXY)
     try:
         is_hub = isinstance(json.loads(answer), list)
     except (ValueError, RecursionError):
         is_hub = False
     if not is_hub:
         what = f"{endpoint} does not answer as the hub does: it may be a proxy or a login page"
-        return warning(name, what, PROXY)
-    return ok(name, f"{endpoint} answers")
+        return warning(what, PROXY)
+    return ok(f"{endpoint} answers")
 
 
 def ask(address: str, seconds: float) -> tuple[int | None, str]:
@@ -339,36 +323,36 @@ def token(machine: Surroundings) -> Finding:
     """Check whether there is a token, and where; never show it."""
     from huggingface_hub import constants
 
-    name = "hub token"
     for variable in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if machine.environment.get(variable, "").strip():
-            return ok(name, f"{variable} contains a token")
+            return ok(f"{variable} contains a token")
     path = Path(constants.HF_TOKEN_PATH)
     try:
         if path.read_text("utf-8", errors="replace").strip():
-            return ok(name, f"{path} contains a token")
+            return ok(f"{path} contains a token")
     except FileNotFoundError:
         pass
     except OSError as error:
-        what = f"{path} cannot be read: {error.strerror or error}"
-        return warning(name, what, "Run: hf auth login")
-    return ok(name, "no token; only gated and private models need one (`hf auth login`)")
+        return warning(
+            f"{path} cannot be read: {error.strerror or error}", "Run: hf auth login"
+        )
+    return ok("no token; only gated and private models need one (`hf auth login`)")
 
 
 Check = Callable[[Surroundings], Finding]
 
 
-def on_a_mac(name: str, check: Check) -> Check:
+def on_a_mac(check: Check) -> Check:
     """Return a check that is "not applicable" on systems other than macOS."""
-    elsewhere = Finding(name, "not applicable", "needs a Mac")
+    elsewhere = Finding("", "not applicable", "needs a Mac")
     return lambda machine: check(machine) if machine.is_mac else elsewhere
 
 
 CHECKS: Mapping[str, Check] = {
-    "macOS": on_a_mac("macOS", macos),
-    "Xcode": on_a_mac("Xcode", xcode),
-    "Metal toolchain": on_a_mac("Metal toolchain", metal),
-    "iOS SDK": on_a_mac("iOS SDK", ios_sdk),
+    "macOS": on_a_mac(macos),
+    "Xcode": on_a_mac(xcode),
+    "Metal toolchain": on_a_mac(metal),
+    "iOS SDK": on_a_mac(ios_sdk),
     "Swift": swift,
     "Python": python,
     "mlx": lambda _machine: pinned("mlx"),
@@ -393,14 +377,17 @@ def check_up(
     if seconds is None:
         seconds = 2 * machine.tool_seconds + GRACE_SECONDS
     deadline = time.monotonic() + seconds
-    findings: dict[str, Finding] = {}
+    late = warning(
+        f"no answer within {seconds:g} s", "Check this yourself, and run doctor again."
+    )
+    findings = dict.fromkeys(checks, late)
 
     def run(name: str, check: Check) -> None:
         try:
             findings[name] = check(machine)
         except Exception as error:  # noqa: BLE001  an error in one check must not end the others
             what = f"the check failed: {type(error).__name__}: {error}"
-            findings[name] = warning(name, what, "Report this as an error of h2o-pack.")
+            findings[name] = warning(what, "Report this as an error of h2o-pack.")
 
     threads = [
         threading.Thread(target=run, args=item, name=f"doctor: {item[0]}", daemon=True)
@@ -410,11 +397,4 @@ def check_up(
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    late = f"no answer within {seconds:g} s"
-    return Checkup(
-        tuple(
-            findings.get(name)
-            or warning(name, late, "Check this yourself, and run doctor again.")
-            for name in checks
-        )
-    )
+    return Checkup(tuple(replace(findings[name], name=name) for name in checks))

@@ -50,17 +50,20 @@ class Checkup(Result):
         object.__setattr__(self, "blocked", any(finding.blocks for finding in self.findings))
 
 
-def ok(name: str, what: str) -> Finding:
+# `check_up` fills in the name of a finding that has none: the name of its check.
+
+
+def ok(what: str, name: str = "") -> Finding:
     """Make a finding with status "ok": everything is right."""
     return Finding(name, "ok", what)
 
 
-def warning(name: str, what: str, remedy: str) -> Finding:
+def warning(what: str, remedy: str, name: str = "") -> Finding:
     """Make a finding with status "warning": something may not work, or not well."""
     return Finding(name, "warning", what, remedy)
 
 
-def problem(name: str, what: str, remedy: str, *, blocks: bool = False) -> Finding:
+def problem(what: str, remedy: str, name: str = "", *, blocks: bool = False) -> Finding:
     """Make a finding with status "problem": something does not work."""
     return Finding(name, "problem", what, remedy, blocks)
 

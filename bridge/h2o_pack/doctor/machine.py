@@ -167,6 +167,6 @@ def too_old(version: tuple[int, ...], tool: str) -> str:
     return f"{shown(version)} is older than {needed(tool)}" if old else ""
 
 
-def not_understood(name: str, result: ToolResult, remedy: str) -> Finding:
+def not_understood(result: ToolResult, remedy: str) -> Finding:
     """Return the finding for a tool that failed, hung or printed something unexpected."""
-    return warning(name, f"the version is unknown: {result.line}", remedy)
+    return warning(f"the version is unknown: {result.line}", remedy)
