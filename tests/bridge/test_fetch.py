@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_a_mirror_may_be_a_folder_an_address_of_files_or_a_server(
 
 
 def test_a_mirror_takes_the_place_of_github():
-    pin = facts.Pin("x", "1", "https://github.com/owner/x", True, "0" * 40)
+    pin = replace(facts.pins()["mlx"], source="https://github.com/owner/x")
     assert fetch.address(pin, "") == "https://github.com/owner/x"
     assert fetch.address(pin, "ssh://git@corp/mirrors/") == "ssh://git@corp/mirrors/owner/x"
 

@@ -18,8 +18,20 @@ from h2o_py.families import UNFIT_FAMILIES
 FOLDER = Path(__file__).parent
 
 
-@dataclass(frozen=True)
-class Pin:
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A named fact about another product, and its source.
+
+    measured: whether this project has checked it itself; the comments of each file say how.
+    """
+
+    name: str
+    source: str
+    measured: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pin(Fact):
     """A version of an upstream package; `commit` if it is a git repository.
 
     A submodule names its containing pin as `parent`, and its `path` there. upstream_version:
@@ -27,10 +39,7 @@ class Pin:
     that is not a release.
     """
 
-    name: str
     version: str
-    source: str
-    measured: bool
     commit: str = ""
     parent: str = ""
     path: str = ""
@@ -128,52 +137,40 @@ class OwnPrefill:
     measured: bool
 
 
-@dataclass(frozen=True)
-class Requirement:
+@dataclass(frozen=True, kw_only=True)
+class Requirement(Fact):
     """The oldest supported version of a tool."""
 
-    name: str
     version: str
-    source: str
-    measured: bool
 
 
-@dataclass(frozen=True)
-class Limit:
+@dataclass(frozen=True, kw_only=True)
+class Limit(Fact):
     """A size in bytes above which the App Store refuses an app, or asks users first."""
 
-    name: str
     bytes: int
     what: str
-    source: str
-    measured: bool
 
 
-@dataclass(frozen=True)
-class AppPart:
+@dataclass(frozen=True, kw_only=True)
+class AppPart(Fact):
     """A part of an app besides its models: estimated bytes, with a range.
 
     upstream_version: the version whose packages have the part; "" for all.
     """
 
-    name: str
     bytes: int
     least: int
     most: int
     what: str
-    source: str
-    measured: bool
     upstream_version: str = ""
 
 
-@dataclass(frozen=True)
-class Unlisted:
+@dataclass(frozen=True, kw_only=True)
+class Unlisted(Fact):
     """Bytes of a model's files other than its tensors, per token of the vocabulary."""
 
-    name: str
     bytes_per_token: int
-    source: str
-    measured: bool
 
 
 @dataclass(frozen=True)
@@ -201,10 +198,10 @@ class AppFile:
     unlisted: tuple[Unlisted, ...]
 
 
-Fact = TypeVar("Fact")
+Row = TypeVar("Row")
 
 
-def by(field: str, facts: Iterable[Fact]) -> Mapping[str, Fact]:
+def by(field: str, facts: Iterable[Row]) -> Mapping[str, Row]:
     """Return a mapping of facts by one of their fields."""
     return MappingProxyType({getattr(fact, field): fact for fact in facts})
 
@@ -343,16 +340,13 @@ def app_file() -> AppFile:
     return read_tables(FOLDER / "app.toml", AppFile)
 
 
-@dataclass(frozen=True)
-class Component:
+@dataclass(frozen=True, kw_only=True)
+class Component(Fact):
     """A library whose makers an app must name; see the comments of components.toml."""
 
-    name: str
     license: str
     copyright: tuple[str, ...]
     texts: tuple[str, ...]
-    source: str
-    measured: bool
     package: str = ""
     file: str = ""
     upstream_version: str = ""
@@ -370,17 +364,14 @@ def license_text(name: str) -> str:
     return (Path(__file__).parent / "license_texts" / f"{name}.txt").read_text("utf-8")
 
 
-@dataclass(frozen=True)
-class Known:
+@dataclass(frozen=True, kw_only=True)
+class Known(Fact):
     """A generated package, or a package that the copies in Vendor replace."""
 
-    name: str
     modules: tuple[str, ...]
-    source: str
-    measured: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shared(Known):
     """A package that apps may use too; SwiftPM chooses one version: low <= version < high."""
 
@@ -388,15 +379,12 @@ class Shared(Known):
     high: str
 
 
-@dataclass(frozen=True)
-class RefusedPackage:
+@dataclass(frozen=True, kw_only=True)
+class RefusedPackage(Fact):
     """A package that cannot be in the same app as a generated package."""
 
-    name: str
     what: str
     remedy: str
-    source: str
-    measured: bool
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """Packages of several models, of which an app takes the largest that fits."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from h2o_pack.bundling import delivery
 from h2o_pack.errors import ExitCode
-from h2o_pack.facts import Limit, store_limits
+from h2o_pack.facts import store_limits
 from h2o_pack.files import lock
 from h2o_pack.package.prepare import folders_of
 from h2o_pack.verify.check import verify
@@ -120,7 +121,8 @@ def test_models_of_one_name_have_folders_of_their_own(ios, package, tmp_path):
 
 
 def test_an_app_must_hold_all_of_them(ios, monkeypatch):
-    room_for_one = Limit("app", delivery.app_size(4_500_000).download, "a limit", "here", False)
+    room = delivery.app_size(4_500_000).download
+    room_for_one = replace(store_limits()["app"], bytes=room)
     monkeypatch.setattr(
         delivery, "store_limits", lambda: {**store_limits(), "app": room_for_one}
     )
