@@ -134,11 +134,24 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Headers:
-    """The data from which a model's tensors are known: config.json and the files' headers."""
+class Contents:
+    """The content of a model's files; of weights, only the headers.
 
+    config: config.json. index: the file of each tensor; None without an index. tensors: by
+    file. files: all files that a package needs.
+    """
+
+    id: str
+    commit: str
     config: Mapping[str, Any]
+    index: Mapping[str, str] | None
     tensors: Mapping[str, tuple[Tensor, ...]]
+    files: tuple[ModelFile, ...]
+
+    @property
+    def all_tensors(self) -> tuple[Tensor, ...]:
+        """The tensors of all files."""
+        return tuple(tensor for tensors in self.tensors.values() for tensor in tensors)
 
 
 @dataclass(frozen=True)
@@ -149,7 +162,7 @@ class Model:
     for local folders. files: the files that inference needs, the model card and notices.
     folder: contains all files; None if they must be downloaded. assumed: the architecture is
     unknown, and the user wants all its layers treated as attending to the whole context.
-    remarks: notes for the user. headers: None for a model that only the catalogue describes.
+    remarks: notes for the user. contents: None for a model that only the catalogue describes.
     """
 
     id: str
@@ -160,7 +173,7 @@ class Model:
     folder: Path | None
     assumed: bool = False
     remarks: tuple[str, ...] = ()
-    headers: Headers | None = field(default=None, compare=False, repr=False)
+    contents: Contents | None = field(default=None, compare=False, repr=False)
 
     @property
     def size(self) -> int:

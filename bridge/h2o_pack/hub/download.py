@@ -18,8 +18,7 @@ from h2o_pack.errors import UserError, model_error, network_error
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.write import in_turn
 from h2o_pack.hub.client import at_most, hub_errors
-from h2o_pack.model import Model, ModelFile
-from h2o_pack.models.files import Contents
+from h2o_pack.model import Contents, Model, ModelFile
 from h2o_pack.progress import BarAdvance, ProgressReporter
 
 SUFFIX = ".h2o-pack.incomplete"

@@ -21,14 +21,13 @@ from h2o_pack.errors import Problems, model_error, shown, unreadable, usage_erro
 from h2o_pack.facts import KnownModel
 from h2o_pack.files.paths import CONFIG, metadata_folder, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object
-from h2o_pack.model import Model, ModelFile
+from h2o_pack.model import Contents, Model, ModelFile
 from h2o_pack.models import files
 from h2o_pack.models.catalogue import as_model, catalogue, find, unknown
 from h2o_pack.models.config import describe
 from h2o_pack.models.files import (
     INDEX,
     LENGTH,
-    Contents,
     check_files,
     from_folder,
     header_length,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from h2o_pack.errors import Problems, shown
 from h2o_pack.files.text import read_object
 from h2o_pack.model import Model, Tensor
 from h2o_pack.models.config import BITS
-from h2o_pack.models.files import read_tensors, total
+from h2o_pack.models.files import read_tensors
 from h2o_pack.results import Count, doc
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapters.safetensors"
@@ -64,7 +64,8 @@ def adapted(model: Model, folder: Path | None) -> tuple[Model, Adapter | None]:
     """
     if folder is None:
         return model, None
-    weights = None if model.headers is None else shapes_of(total(model.headers.tensors))
+    tensors = model.contents.all_tensors if model.contents else None
+    weights = None if tensors is None else {tensor.name: tensor.shape for tensor in tensors}
     adapter = read_adapter(folder, len(model.config.layers), weights, model.id)
     loaded = replace(
         model.weights,
@@ -115,11 +116,14 @@ def read_adapter(
             f"scale of lora_parameters is {shown(scale)}, but must be a number", REMEDY
         )
     problems.refuse()
-    shapes = shapes_of(tensors)
-    adapted = modules(shapes, kind, rank, layers, problems)
+    modules: dict[str, dict[str, tuple[int, ...]]] = {}
+    for tensor in sorted(tensors, key=lambda tensor: tensor.name):
+        path, _, name = tensor.name.rpartition(".")
+        modules.setdefault(path, {})[name] = tensor.shape
+    adapted = adapted_places(modules, kind, rank, layers, problems)
     problems.refuse()
     if weights is not None:
-        check_fits(shapes, weights, where, problems)
+        check_fits(modules, weights, where, problems)
         problems.refuse()
     first = min(layer for layer, _ in adapted)
     size = sum(tensor.bytes for tensor in tensors)
@@ -127,17 +131,17 @@ def read_adapter(
     return Adapter(folder, kind, rank, float(scale), layers - first, keys, size)
 
 
-def shapes_of(tensors: Iterable[Tensor]) -> Shapes:
-    """Return the shapes of tensors, by name."""
-    return {tensor.name: tensor.shape for tensor in tensors}
-
-
-def modules(
-    shapes: Shapes, kind: str, rank: int, layers: int, problems: Problems
+def adapted_places(
+    modules: Mapping[str, Shapes], kind: str, rank: int, layers: int, problems: Problems
 ) -> set[tuple[int, str]]:
-    """Return the layer and the key of each adapted module; add errors for wrong modules."""
+    """Return the layer and the key of each adapted module; add errors for wrong modules.
+
+    modules: the shapes of a module's tensors, by the module's path.
+    """
     adapted = set()
-    for path in sorted({name.rpartition(".")[0] for name in shapes}):
+    if not modules:
+        problems.add(f"{WEIGHTS} has no tensors", REMEDY)
+    for path, shapes in modules.items():
         place = IN_LAYER.fullmatch(path)
         if place is None or int(place["layer"]) >= layers:
             problems.add(
@@ -146,49 +150,41 @@ def modules(
                 "Train an adapter that changes only layers, or fuse it into the model with "
                 "`mlx_lm.fuse`.",
             )
-            continue
-        tensors = {
-            name.rpartition(".")[2] for name in shapes if name.rpartition(".")[0] == path
-        }
-        if tensors != set(TYPES[kind]):
+        elif shapes.keys() != set(TYPES[kind]):
             problems.add(
-                f"{shown(path)} has the tensors {', '.join(sorted(tensors))} instead of "
+                f"{shown(path)} has the tensors {', '.join(shapes)} instead of "
                 f"{', '.join(TYPES[kind])}",
                 REMEDY,
             )
-            continue
-        down, up = shapes[f"{path}.lora_a"], shapes[f"{path}.lora_b"]
-        if len(down) != 2 or len(up) != 2:  # noqa: PLR2004
+        elif any(len(shapes[name]) != 2 for name in TYPES["lora"]):  # noqa: PLR2004
             problems.add(
                 f"{shown(path)} is not a linear layer, and mlx-swift-lm adapts only linear "
                 "layers",
                 "Fuse the adapter into the model with `mlx_lm.fuse`, and package that model.",
             )
-        elif (down[1], up[0]) != (rank, rank):
-            ranks = f"{down[1]} and {up[0]}"
+        elif (ranks := (shapes["lora_a"][1], shapes["lora_b"][0])) != (rank, rank):
             problems.add(
-                f"{shown(path)} has tensors of the ranks {ranks} instead of {rank}", REMEDY
+                f"{shown(path)} has tensors of the ranks {ranks[0]} and {ranks[1]} instead of "
+                f"{rank}",
+                REMEDY,
             )
         else:
             adapted.add((int(place["layer"]), place["key"]))
-    if not shapes:
-        problems.add(f"{WEIGHTS} has no tensors", REMEDY)
     return adapted
 
 
-def check_fits(shapes: Shapes, weights: Shapes, where: str, problems: Problems) -> None:
+def check_fits(
+    modules: Mapping[str, Shapes], weights: Shapes, where: str, problems: Problems
+) -> None:
     """Add errors for an adapter's modules that the model lacks or has with other shapes."""
-    for name in sorted(shapes):
-        path, _, tensor = name.rpartition(".")
-        if tensor != "lora_a":
-            continue
+    for path, shapes in modules.items():
         weight = weights.get(f"{path}.weight")
         if weight is None:
             problems.add(
                 f"the adapter changes {shown(path)}, which {where} does not have", REMEDY
             )
             continue
-        inputs, outputs = shapes[name][0], shapes[f"{path}.lora_b"][1]
+        inputs, outputs = shapes["lora_a"][0], shapes["lora_b"][1]
         quantized = f"{path}.scales" in weights
         if weight[0] != outputs or not takes(weight[1], inputs, quantized=quantized):
             problems.add(

@@ -11,7 +11,6 @@ import math
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from h2o_pack.errors import Problems, UserError, model_error, shown, unreadable
 from h2o_pack.files.paths import CONFIG, reason, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object, read_object
-from h2o_pack.model import Headers, Model, ModelFile, Tensor, Weights
+from h2o_pack.model import Contents, Model, ModelFile, Tensor, Weights
 from h2o_pack.models.config import describe
 
 INDEX = "model.safetensors.index.json"
@@ -197,11 +196,6 @@ def read_tensors(path: Path) -> tuple[Tensor, ...]:
     return parse_header(header, size, path.name, str(path))
 
 
-def total(files: Mapping[str, tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """Return the tensors of all files of a model."""
-    return tuple(tensor for tensors in files.values() for tensor in tensors)
-
-
 SHOWN = 3
 
 
@@ -338,22 +332,6 @@ def activations(tensor: Tensor) -> str:
     return ACTIVATIONS.get(tensor.dtype, "") if leaf in ("weight", "scales") else ""
 
 
-@dataclass(frozen=True)
-class Contents:
-    """The content of a model's files; of weights, only the headers.
-
-    config: config.json. index: the file of each tensor; None without an index. tensors: by
-    file. files: all files that a package needs.
-    """
-
-    id: str
-    commit: str
-    config: Mapping[str, Any]
-    index: Mapping[str, str] | None
-    tensors: Mapping[str, tuple[Tensor, ...]]
-    files: tuple[ModelFile, ...]
-
-
 def inspect(
     contents: Contents,
     problems: Problems,
@@ -372,7 +350,7 @@ def inspect(
         check_files(contents.index, names, problems)
     if is_complete:
         check_tensors(contents.index, contents.tensors, problems)
-    tensors = total(contents.tensors)
+    tensors = contents.all_tensors
     if contents.config or is_complete:
         with problems.caught():
             described = describe(
@@ -393,7 +371,7 @@ def inspect(
         folder=folder,
         assumed=described.assumed,
         remarks=described.remarks,
-        headers=Headers(contents.config, contents.tensors),
+        contents=contents,
     )
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from h2o_pack.errors import Problems, in_one_line, shown, unreadable
 from h2o_pack.files.paths import CONFIG
-from h2o_pack.model import Headers, Model, Tensor
+from h2o_pack.model import Contents, Model, Tensor
 from h2o_pack.models.files import LENGTH, TOKENIZER, some_tensors
 from h2o_pack.models.trial import attempt
 
 
-def check_loads(headers: Headers, where: str) -> None:
+def check_loads(contents: Contents) -> None:
     """Check that a model has the tensors that its configuration needs.
 
     Raises UserError: mlx_lm cannot build the model, or all tensors that are missing, unknown or
@@ -22,12 +22,12 @@ def check_loads(headers: Headers, where: str) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="h2o-pack-") as name:
         folder = Path(name)
-        (folder / CONFIG).write_text(json.dumps(dict(headers.config)), "utf-8")
-        for file, tensors in headers.tensors.items():
+        (folder / CONFIG).write_text(json.dumps(dict(contents.config)), "utf-8")
+        for file, tensors in contents.tensors.items():
             write_hollow(folder / file, tensors)
-        shapes = attempt("shapes", where, folder=name)
+        shapes = attempt("shapes", contents.id, folder=name)
     actual, expected = shapes["given"], shapes["needed"]
-    problems = Problems(where)
+    problems = Problems(contents.id)
     for names, what in (
         (expected.keys() - actual.keys(), "the weights lack {names}"),
         (

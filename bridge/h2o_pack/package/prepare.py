@@ -78,9 +78,9 @@ def prepare(
         with file_problems.caught():
             turns = first_turns(texts, spec.app.system, base.id) if spec.app.system else []
         with file_problems.caught():
-            if base.headers is not None and not base.assumed:
+            if base.contents is not None and not base.assumed:
                 say(f"checking that {base.id} loads")
-                check_loads(base.headers, base.id)
+                check_loads(base.contents)
         with problems.caught():
             model, adapter = adapted(base, model_spec.adapter)
             sources.append(ModelSource(model, texts, adapter, tuple(turns)))

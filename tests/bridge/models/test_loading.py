@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import known_models
-from h2o_pack.model import Headers, Tensor
+from h2o_pack.model import Contents, Tensor
 from h2o_pack.models import loading, trial
 from h2o_pack.models.files import from_folder
 from h2o_pack.models.loading import check_loads, try_model
@@ -28,48 +28,53 @@ FILE = "model.safetensors"
 
 
 @pytest.fixture
-def headers(tmp_path) -> Headers:
-    return from_folder("tiny", write_model(tmp_path / "tiny")).headers
+def contents(tmp_path) -> Contents:
+    return from_folder("tiny", write_model(tmp_path / "tiny")).contents
 
 
-def refusal(config: dict[str, Any], tensors: tuple[Tensor, ...]) -> str:
-    return refused(check_loads, Headers(config, {FILE: tensors}), "tiny", code=ExitCode.MODEL)
+def contents_of(config: dict[str, Any], *tensors: Tensor) -> Contents:
+    return Contents("tiny", "", config, None, {FILE: tensors}, ())
+
+
+def refusal(contents: Contents) -> str:
+    return refused(check_loads, contents, code=ExitCode.MODEL)
 
 
 @pytest.mark.parametrize("name", nightly_except([*HUB][::4], HUB))
 def test_a_model_of_the_catalogue_loads_and_does_not_without_one_of_its_tensors(name):
     entry = HUB[name]
-    tensors = tuple(tensors_of(quantized(entry)))
+    tensors = tensors_of(quantized(entry))
     config = config_of(entry) | {"quantization": {"group_size": 64, "bits": 4}}
-    check_loads(Headers(config, {FILE: tensors}), entry.name)
+    check_loads(contents_of(config, *tensors))
     scales = next(tensor for tensor in reversed(tensors) if tensor.name.endswith(".scales"))
-    without = tuple(tensor for tensor in tensors if tensor != scales)
-    assert scales.name.removesuffix("scales") in refusal(config, without)
+    without = (tensor for tensor in tensors if tensor != scales)
+    assert scales.name.removesuffix("scales") in refusal(contents_of(config, *without))
 
 
-def test_tensors_may_be_in_several_files(headers):
-    first, *rest = headers.tensors[FILE]
+def test_tensors_may_be_in_several_files(contents):
+    first, *rest = contents.tensors[FILE]
     files = {"model-1.safetensors": (first,), "model-2.safetensors": tuple(rest)}
-    check_loads(Headers(headers.config, files), "tiny")
+    check_loads(replace(contents, tensors=files))
 
 
-def test_all_tensors_that_are_missing_unknown_or_of_another_shape_are_named(headers):
+def test_all_tensors_that_are_missing_unknown_or_of_another_shape_are_named(contents):
     norm, *rest = sorted(
-        headers.tensors[FILE], key=lambda tensor: tensor.name != "model.norm.weight"
+        contents.tensors[FILE], key=lambda tensor: tensor.name != "model.norm.weight"
     )
     table, *rest = sorted(rest, key=lambda tensor: "embed_tokens" not in tensor.name)
     odd = replace(norm, name="model.odd.weight")
     turned = replace(table, shape=table.shape[::-1])
-    says(refusal(dict(headers.config), (odd, turned, *rest)))
+    says(refusal(contents_of(contents.config, odd, turned, *rest)))
 
 
-def test_layers_that_only_the_configuration_has_are_missing_tensors(headers):
-    says(refusal({**headers.config, "num_hidden_layers": 40}, headers.tensors[FILE]))
+def test_layers_that_only_the_configuration_has_are_missing_tensors(contents):
+    config = {**contents.config, "num_hidden_layers": 40}
+    says(refusal(replace(contents, config=config)))
 
 
 @pytest.mark.parametrize("change", [{"model_type": "unheard"}, {"hidden_size": "x"}])
-def test_a_configuration_from_which_mlx_lm_makes_no_model_is_refused(headers, change):
-    message = refusal({**headers.config, **change}, headers.tensors[FILE])
+def test_a_configuration_from_which_mlx_lm_makes_no_model_is_refused(contents, change):
+    message = refusal(replace(contents, config={**contents.config, **change}))
     assert "mlx_lm cannot build a model from config.json" in message
 
 
