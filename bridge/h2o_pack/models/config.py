@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -42,54 +42,14 @@ ANOTHER_FAMILY = "Choose a model of another family."
 
 @dataclass(frozen=True)
 class Described:
-    """A configuration: its content, its shapes, and mlx-swift-lm's model of the type."""
+    """A configuration's shapes, and notes for the user.
 
-    document: Mapping[str, Any]
+    assumed: whether the architecture is unknown.
+    """
+
     config: ModelConfig
-    swift: SwiftModel | None
-
-    @property
-    def assumed(self) -> bool:
-        """Whether the architecture is unknown."""
-        return self.swift is None
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Notes for the user on differences between mlx-swift-lm and mlx_lm."""
-        document, config, swift = self.document, self.config, self.swift
-        if swift is None:
-            assumed = (
-                f"model_type {shown(config.model_type)} is unknown. As you asked, h2o-pack "
-                "treats all its layers as attending to the whole context."
-            )
-            return (assumed,)
-        wrapped = isinstance(document.get("text_config"), dict)
-        text = document["text_config"] if wrapped else document
-        where = "text_config of config.json" if wrapped else "config.json"
-        remarks = []
-        defaults = [
-            f"{key} (default in mlx_lm {ours}, in mlx-swift-lm {theirs})"
-            for key, (ours, theirs) in swift.defaults.items()
-            if text.get(key) is None
-        ]
-        if defaults:
-            remarks.append(
-                f"{where} lacks {' and '.join(defaults)}. Add the missing values, or the "
-                "package cannot load the weights."
-            )
-        remarks += [
-            f"{where} lacks {key}. Add it with the value of {need}, or the package cannot "
-            "load the weights."
-            for key, need in swift.needs.items()
-            if text.get(key) is None
-        ]
-        if not swift.scores:
-            remarks.append(
-                f"mlx-swift-lm's {swift.swift}.swift computes attention outside of the "
-                "cache, so on the device the cache gets no scores: novelty and recency "
-                "alone decide which tokens it keeps."
-            )
-        return tuple(remarks)
+    remarks: tuple[str, ...]
+    assumed: bool
 
 
 def read_config(path: Path, *, assume_full_attention: bool = False) -> ModelConfig:
@@ -149,7 +109,44 @@ def describe(
         )
     problems.refuse()
     own = {"model_type": model_type, "dtype": dtype, "bits": bits, "group_size": group_size}
-    return Described(document, msgspec.convert({**(shapes or {}), **own}, ModelConfig), swift)
+    config = msgspec.convert({**(shapes or {}), **own}, ModelConfig)
+    if swift is not None:
+        where = "config.json" if text is document else "text_config of config.json"
+        return Described(config, tuple(differences(swift, text, where)), assumed=False)
+    remark = (
+        f"model_type {shown(model_type)} is unknown. As you asked, h2o-pack "
+        "treats all its layers as attending to the whole context."
+    )
+    return Described(config, (remark,), assumed=True)
+
+
+def differences(swift: SwiftModel, text: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Yield notes for the user on differences between mlx-swift-lm and mlx_lm.
+
+    text: the object in config.json that describes the language model. where: its place.
+    """
+    defaults = [
+        f"{key} (default in mlx_lm {ours}, in mlx-swift-lm {theirs})"
+        for key, (ours, theirs) in swift.defaults.items()
+        if text.get(key) is None
+    ]
+    if defaults:
+        yield (
+            f"{where} lacks {' and '.join(defaults)}. Add the missing values, or the "
+            "package cannot load the weights."
+        )
+    for key, need in swift.needs.items():
+        if text.get(key) is None:
+            yield (
+                f"{where} lacks {key}. Add it with the value of {need}, or the package cannot "
+                "load the weights."
+            )
+    if not swift.scores:
+        yield (
+            f"mlx-swift-lm's {swift.swift}.swift computes attention outside of the "
+            "cache, so on the device the cache gets no scores: novelty and recency "
+            "alone decide which tokens it keeps."
+        )
 
 
 @cache
@@ -269,20 +266,10 @@ def affine(value: object, key: str, problems: Problems) -> tuple[int, int]:
     if not isinstance(value, dict):
         problems.add(f"{key} is {shown(value)} but should be an object", CONVERTED)
         return 0, 0
-    bits, group_size = (
-        one_of(value, name, allowed, key, problems)
-        for name, allowed in (("bits", BITS), ("group_size", GROUPS))
-    )
-    return bits, group_size
-
-
-def one_of(
-    table: Mapping[str, Any], name: str, allowed: tuple[int, ...], key: str, problems: Problems
-) -> int:
-    """Return a value if MLX supports it; otherwise add an error."""
-    value = table.get(name)
-    if isinstance(value, int) and value in allowed:
-        return value
-    text = ", ".join(map(str, allowed))
-    problems.add(f"{key}.{name} is {shown(value)} but should be one of {text}", CONVERTED)
-    return 0
+    for name, allowed in (("bits", BITS), ("group_size", GROUPS)):
+        number = value.get(name)
+        if not isinstance(number, int) or number not in allowed:
+            expected = ", ".join(map(str, allowed))
+            what = f"{key}.{name} is {shown(number)} but should be one of {expected}"
+            problems.add(what, CONVERTED)
+    return value.get("bits", 0), value.get("group_size", 0)
