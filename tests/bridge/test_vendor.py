@@ -252,10 +252,11 @@ def test_an_interruption_leaves_the_earlier_vendor_folder_whole(package, upstrea
     assert tree(package) == before
 
 
-def test_a_vendor_folder_of_somebody_else_is_left_alone(package, upstream):
+def test_a_vendor_folder_of_somebody_else_is_left_alone(package, server, tmp_path):
     build_tree(package, {"Vendor/mine": "mine"})
-    says(refusal(package, upstream, ExitCode.OUTPUT))
+    says(refusal(package, Origin(tmp_path / "cache", server.url), ExitCode.OUTPUT))
     assert tree(package / "Vendor") == {"mine": "mine"}
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("name", ["mlx-swift", "mlx"])
@@ -341,14 +342,6 @@ def test_offline_the_command_ends_with_7_and_changes_nothing(
     assert tree(package) == before
     assert names(package) == [name for name in names(package) if "h2o-new" not in name]
     assert names(tmp_path / "cache") == ["upstream"]
-
-
-def test_a_package_of_somebody_else_is_refused_before_anything_is_fetched(
-    package, server, tmp_path
-):
-    build_tree(package, {"Vendor/mine": "mine"})
-    refusal(package, Origin(tmp_path / "cache", server.url), ExitCode.OUTPUT)
-    assert server.requests == []
 
 
 @pytest.mark.parametrize(

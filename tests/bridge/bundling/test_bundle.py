@@ -128,18 +128,6 @@ def test_weights_of_the_earlier_package_that_may_not_be_taken_over_are_copied(
     assert (package / WEIGHTS).stat().st_nlink == 1
 
 
-def test_the_links_of_the_hubs_cache_are_followed_to_its_blobs(tmp_path, package):
-    repository = tmp_path / "models--a--b"
-    build_tree(repository / "blobs", FILES)
-    snapshot = repository / "snapshots" / ("0" * 40)
-    snapshot.mkdir(parents=True)
-    for name in FILES:
-        (snapshot / name).symlink_to(f"../../blobs/{name}")
-    bundle(local(snapshot), package)
-    assert not any(path.is_symlink() for path in (package / "Model").iterdir())
-    assert (package / "Model/config.json").read_text() == "{}"
-
-
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_link_out_of_a_models_folder_is_refused(folder, package, tmp_path, name):
     (tmp_path / "secret").write_text("secret!")

@@ -80,6 +80,7 @@ def test_the_weights_are_a_copy_of_the_hubs_blob_and_the_cache_is_the_clients_ow
     blob = hub.client.cache / "models--someone--tiny" / "blobs" / HASH
     assert blob.read_bytes() == WEIGHTS
     assert not (package / "Model/model.safetensors").samefile(blob)
+    assert not any(path.is_symlink() for path in (package / "Model").rglob("*"))
     before = len(hub.requests)
     snapshot_download(ID, revision=repository.refs["main"])
     assert {request.path.split("/")[-2] for request in hub.requests[before:]} <= {"tree"}

@@ -11,7 +11,6 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.hub.resolve import model_of_address, resolve
-from h2o_pack.models.files import inference_needs
 from tests.bridge.models.checkpoints import repository
 from tests.bridge.trees import write_model
 from tests.messages import refused, says
@@ -81,29 +80,6 @@ def test_two_revisions_or_one_of_a_folder_are_refused(tmp_path):
 
 def test_a_folder_may_have_an_at_sign_in_its_name(tmp_path):
     assert resolve(str(write_model(tmp_path / "mine@home"))).id == "mine@home"
-
-
-def test_an_unknown_architecture_is_taken_only_if_asked(tmp_path):
-    folder = str(write_model(tmp_path / "new", model_type="new"))
-    assert '"new" is not supported' in refusal(folder)
-    model = resolve(folder, assume_full_attention=True)
-    assert model.assumed
-    assert [layer.kind for layer in model.config.layers] == ["full"] * 2
-
-
-@pytest.mark.parametrize(
-    ("name", "needed"),
-    [
-        ("model-00001-of-00002.safetensors", True),
-        ("chat_template.jinja", True),
-        ("adapters.safetensors", False),
-        ("original/model.safetensors", False),
-        ("pytorch_model.bin", False),
-        ("modeling_evil.py", False),
-    ],
-)
-def test_only_what_inference_needs_is_taken(name, needed):
-    assert inference_needs(name) == needed
 
 
 def test_without_a_network_the_message_says_what_to_do(tmp_path: Path):

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import refused_types, swift_models
+from h2o_pack.facts import swift_models
 from h2o_pack.model import Layer, ModelConfig
 from h2o_pack.models.config import Described, describe, read_config
 from tests.bridge.models.small_configs import small_config
@@ -55,13 +55,6 @@ def test_an_unknown_architecture_is_refused_with_the_list_of_known_ones(tmp_path
         f'model_type "qwen4" is not supported ({tmp_path}/config.json). Did you mean "qwen3"? '
         f"Supported: {', '.join(sorted(swift_models()))}. With --assume-full-attention, "
     )
-
-
-@pytest.mark.parametrize("model_type", ["gemma2", "deepseek_v32", "mamba2"])
-def test_a_known_architecture_that_cannot_work_is_refused_with_the_reason(tmp_path, model_type):
-    message = refusal(tmp_path, model_type=model_type)
-    reason = refused_types()[model_type].reason
-    assert message.startswith(f'model_type "{model_type}" is not supported: {reason} (')
 
 
 def test_an_unknown_architecture_may_be_assumed_to_be_plain(tmp_path):

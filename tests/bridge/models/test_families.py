@@ -36,7 +36,8 @@ HALF = {
     "jamba": {"num_experts": 1},
     "nemotron_h": {"hybrid_override_pattern": "M*-M"},
 }
-"""Without mixtures: MLX multiplies gathered matrices in float32 only on a CPU."""
+"""Types to try in bfloat16, without mixtures: on a CPU, MLX multiplies gathered matrices only
+in float32."""
 KINDS = {"KVCache": "full", "H2OKVCache": "full", "RotatingKVCache": "sliding"}
 ALL_TYPES = {
     **{name.split()[0]: {**COMMON, **settings} for name, settings in FAMILIES.items()},
@@ -99,23 +100,18 @@ def with_caches(config: ModelConfig) -> list[Layer]:
     return [layer for layer in config.layers if layer.kind != "none"]
 
 
-@pytest.mark.parametrize("model_type", SERVED)
-def test_layers_are_what_caches_hold_after_a_text(model_type):
-    model = small_model(model_type)
+@pytest.mark.parametrize(
+    ("model_type", "dtype"),
+    [*((name, "float32") for name in SERVED), *((name, "bfloat16") for name in HALF)],
+)
+def test_layers_are_what_caches_hold_after_a_text(model_type, dtype):
+    changes = HALF[model_type] if dtype == "bfloat16" else {}
+    model = small_model(model_type, getattr(mx, dtype), **changes)
     caches = make_prompt_cache(model)
     run(model, caches)
-    config = config_of(model_type)
+    config = config_of(model_type, dtype, **changes)
     assert with_caches(config) == [as_layer(cache) for cache in caches]
     assert len(config.layers) == len(model.layers)
-
-
-@pytest.mark.parametrize("model_type", HALF)
-def test_states_have_the_dtype_of_activations(model_type):
-    model = small_model(model_type, mx.bfloat16, **HALF[model_type])
-    caches = make_prompt_cache(model)
-    run(model, caches)
-    config = config_of(model_type, "bfloat16", **HALF[model_type])
-    assert with_caches(config) == [as_layer(cache) for cache in caches]
 
 
 @pytest.fixture

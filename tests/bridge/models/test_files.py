@@ -16,7 +16,16 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import swift_models
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.model import ModelFile, Tensor
-from h2o_pack.models.files import BYTES, LENGTH, from_folder, parse_header, read_tensors, weigh
+from h2o_pack.models.files import (
+    BYTES,
+    LENGTH,
+    belongs,
+    from_folder,
+    inference_needs,
+    parse_header,
+    read_tensors,
+    weigh,
+)
 from tests.bridge.models.checkpoints import (
     ALL,
     EMBEDDING,
@@ -69,6 +78,19 @@ def test_tied_embeddings_are_decided_by_the_tensors_and_not_by_the_config(tmp_pa
     tied = folder_of(tmp_path / "b", tie_word_embeddings=False)
     assert not from_folder("a", apart).weights.tied_embeddings
     assert from_folder("b", tied).weights.tied_embeddings
+
+
+NEEDED = ("model-00001-of-00002.safetensors", "chat_template.jinja")
+NOTICES = ("README.md", "LICENSE", "LICENSE.txt", "Notice", "USE_POLICY.md", "licence.md")
+OTHERS = (
+    *("adapters.safetensors", "original/model.safetensors", "pytorch_model.bin", "model.gguf"),
+    *("modeling_evil.py", "eval.json", "docs/LICENSE", "README.txt"),
+)
+
+
+@pytest.mark.parametrize("name", [*NEEDED, *NOTICES, *OTHERS])
+def test_what_inference_needs_and_notices_belong_to_a_package_and_no_other_file(name):
+    assert (inference_needs(name), belongs(name)) == (name in NEEDED, name not in OTHERS)
 
 
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors", "tokenizer.json"])

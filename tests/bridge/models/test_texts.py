@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from h2o_pack.bundling import manifest
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.models.files import belongs, inference_needs
 from h2o_pack.models.texts import (
     CARRIED,
     FREE,
@@ -219,19 +218,6 @@ def test_any_card_can_be_read_and_shown(data):
     terms = read_license({"README.md": b"---\nlicense: " + data + b"\n---\n"})
     assert terms.id.isprintable()
     assert len(terms.id) <= 200
-
-
-@pytest.mark.parametrize(
-    "name", ["README.md", "LICENSE", "LICENSE.txt", "Notice", "USE_POLICY.md", "licence.md"]
-)
-def test_the_card_and_notices_belong_to_a_package(name):
-    assert belongs(name)
-    assert not inference_needs(name)
-
-
-@pytest.mark.parametrize("name", ["model.gguf", "docs/LICENSE", "README.txt", "eval.json"])
-def test_other_files_do_not(name):
-    assert not belongs(name)
 
 
 @pytest.mark.parametrize("name", sorted(terms()))
