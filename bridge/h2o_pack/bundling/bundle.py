@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest, check_paths, write
+from h2o_pack.bundling.manifest import BundledFile, Manifest, check_paths, write
 from h2o_pack.errors import Problems, UserError, model_error, output_error
 from h2o_pack.files.digests import (
-    GIT_ID,
     can_clone,
     copy,
     git_id,
@@ -21,7 +20,7 @@ from h2o_pack.files.digests import (
     sha256_of,
 )
 from h2o_pack.files.lock import sha256
-from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER
+from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, GIT_ID, MODEL_FOLDER, SHA256
 from h2o_pack.model import Model, ModelFile
 from h2o_pack.models.adapter import WEIGHTS, Adapter
 from h2o_pack.models.files import local_file

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from h2o_pack.files.paths import (
     ADAPTER_CONFIG,
     MODEL_FOLDER,
     MODEL_MANIFEST,
+    SHA256,
     why_unsafe,
 )
 from h2o_pack.results import Count
@@ -83,7 +83,6 @@ def refused_path(path: str, what: str) -> UserError:
     )
 
 
-SHA256 = re.compile(r"[0-9a-f]{64}")
 DECIDING = ("config.json", "tokenizer.json", "*.safetensors", ADAPTER, ADAPTER_CONFIG)
 """Files that decide the token ids of a text, and the keys and values of a token."""
 

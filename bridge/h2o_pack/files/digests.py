@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -52,7 +51,6 @@ def can_clone(source_folder: Path, folder: Path) -> bool:
 
 CHUNK = 4 << 20  # bytes; so large that the number of system calls does not matter
 WORKERS = 4  # files at once; each has a piece in memory
-GIT_ID = re.compile(r"[0-9a-f]{40}")
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

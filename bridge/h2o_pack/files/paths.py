@@ -28,6 +28,8 @@ TRACES_FOLDER = "Traces"
 VENDOR_MANIFEST = "manifest.json"
 
 
+GIT_ID, SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
+"""Names that git and the hub make from the content of a file or commit."""
 LONGEST = 255
 ABSOLUTE = re.compile(r"[/~]|[A-Za-z]:")
 
@@ -71,13 +73,15 @@ MIRROR = "H2O_PACK_MIRROR"  # replaces https://github.com
 
 def cache_folder() -> Path:
     """Return the folder for downloads: $H2O_PACK_CACHE, or the system's usual folder."""
-    own = os.environ.get(CACHE_VARIABLE)
-    if own:
+    if own := os.environ.get(CACHE_VARIABLE):
         return Path(own).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    if sys.platform == "darwin" and not base:
-        return Path.home() / "Library/Caches/h2o-pack"
-    return Path(base or Path.home() / ".cache") / "h2o-pack"
+    return usual_folder("XDG_CACHE_HOME", ".cache", "Library/Caches")
+
+
+def usual_folder(variable: str, place: str, place_on_a_mac: str) -> Path:
+    """Return h2o-pack's folder below the one that a variable names, or below a usual place."""
+    usual = place_on_a_mac if sys.platform == "darwin" else place
+    return Path(os.environ.get(variable) or Path.home() / usual) / "h2o-pack"
 
 
 def metadata_folder(hub_id: str) -> Path:

@@ -53,20 +53,18 @@ from h2o_pack.errors import (
     output_error,
 )
 from h2o_pack.facts import known_models
-from h2o_pack.files.paths import DISK_FULL, free_space_or
+from h2o_pack.files.paths import DISK_FULL, GIT_ID, free_space_or
 
 ANSWER_BYTES = 64 << 20
 """The most bytes of an answer; the listing of a hundred thousand files has about 30 MB."""
 PATIENCE = 30.0  # seconds
 SLOWEST = 1000  # bytes per second, on average over PATIENCE
 HASH = re.compile(r'(?:W/)?"?(?:[0-9a-f]{40}|[0-9a-f]{64})"?')
-COMMIT = re.compile(r"[0-9a-f]{40}")
-SHA256 = re.compile(r"[0-9a-f]{64}")
 SECONDS = re.compile(r"[0-9]{1,6}")
 PATTERNS = {
     "ETag": HASH,
     "X-Linked-Etag": HASH,
-    "X-Repo-Commit": COMMIT,
+    "X-Repo-Commit": GIT_ID,
     "Retry-After": SECONDS,
 }
 
@@ -294,7 +292,7 @@ class Repository:
             address = hf_hub_url(self.id, "config.json", revision=self.revision)
             metadata = with_retries(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
         commit = metadata.commit_hash or ""
-        if not COMMIT.fullmatch(commit):
+        if not GIT_ID.fullmatch(commit):
             raise wrong_bytes(self.id, "sends no commit id for config.json")
         return commit
 

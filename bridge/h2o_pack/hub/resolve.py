@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from h2o_pack.errors import Problems, model_error, shown, unreadable, usage_error
 from h2o_pack.facts import KnownModel
-from h2o_pack.files.paths import CONFIG, metadata_folder, why_unsafe
+from h2o_pack.files.paths import CONFIG, GIT_ID, SHA256, metadata_folder, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object
 from h2o_pack.model import Contents, Model, ModelFile
 from h2o_pack.models import files
@@ -170,14 +170,14 @@ def hub_contents(
     the revision has an impossible name, the hub refuses or cannot be reached, or all errors in
     the model.
     """
-    from h2o_pack.hub.client import COMMIT, Repository, UnreachableError
+    from h2o_pack.hub.client import Repository, UnreachableError
 
     if not REVISION.fullmatch(revision) or ".." in revision:
         raise usage_error(
             f"{revision!r} is not a revision", "Give a branch, a tag or a commit id."
         )
     try:
-        is_commit = COMMIT.fullmatch(revision)
+        is_commit = GIT_ID.fullmatch(revision)
         commit = revision if is_commit else Repository(hub_id, revision).commit()
         contents = load_contents(hub_id, commit)
         if contents is None:
@@ -188,7 +188,7 @@ def hub_contents(
         if stored is None:
             raise
         return stored
-    if commit not in (revision, last_commit(hub_id, revision)):
+    if commit != known_commit(hub_id, revision):
         write_if_possible(branch_path(hub_id, revision), commit)
     return contents
 
@@ -202,9 +202,7 @@ def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    from h2o_pack.hub.client import COMMIT
-
-    commit = revision if COMMIT.fullmatch(revision) else last_commit(hub_id, revision)
+    commit = known_commit(hub_id, revision)
     contents = load_contents(hub_id, commit) if commit else None
     if contents is not None:
         return contents
@@ -244,15 +242,15 @@ def store_contents(contents: Contents) -> None:
     write_if_possible(entry_path(contents.id, contents.commit), f"{digest}\n{body}")
 
 
-def last_commit(hub_id: str, revision: str) -> str:
-    """Return the last known commit of a branch, or ""."""
-    from h2o_pack.hub.client import COMMIT
-
+def known_commit(hub_id: str, revision: str) -> str:
+    """Return a revision that is a commit, or else the last known commit of a branch, or ""."""
+    if GIT_ID.fullmatch(revision):
+        return revision
     try:
         commit = branch_path(hub_id, revision).read_text("ascii")
     except (OSError, ValueError):
         return ""
-    return commit if COMMIT.fullmatch(commit) else ""
+    return commit if GIT_ID.fullmatch(commit) else ""
 
 
 def entry_path(hub_id: str, commit: str) -> Path:
@@ -323,8 +321,6 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
 
 def needed(listing: Iterable[RepoSibling], problems: Problems) -> dict[str, ModelFile]:
     """Return the listed files that packages need, by path; add errors for invalid entries."""
-    from h2o_pack.hub.client import SHA256
-
     model_files = {}
     for entry in listing:
         path, size = entry.rfilename, entry.size

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from h2o_pack.errors import ExitCode, UserError, model_error, nearest
 from h2o_pack.facts import KnownModel, known_models
+from h2o_pack.files.paths import usual_folder
 from h2o_pack.files.toml import Blame, read_rows
 from h2o_pack.model import Model, Weights
 from h2o_pack.models.config import describe
@@ -94,10 +94,7 @@ def users_file(variable: str, name: str) -> Path | None:
 
 def config_folder() -> Path:
     """Return the folder for settings of h2o-pack, by the system's convention."""
-    folder = os.environ.get("XDG_CONFIG_HOME")
-    if sys.platform == "darwin" and not folder:
-        return Path.home() / "Library/Application Support/h2o-pack"
-    return Path(folder or Path.home() / ".config") / "h2o-pack"
+    return usual_folder("XDG_CONFIG_HOME", ".config", "Library/Application Support")
 
 
 def read_own(path: Path) -> tuple[KnownModel, ...]:
