@@ -30,15 +30,15 @@ def version(text: str) -> Version:
 class Requirement:
     """The versions that a dependency allows: at least `low`, less than `high`.
 
-    For a branch or a commit, `low` and `high` are empty.
+    For a branch, a commit or no requirement, `low` and `high` are empty: all versions fit.
     """
 
-    text: str
+    text: str = ""
     low: Version = ()
     high: Version = ()
 
     def allows(self, other: Requirement) -> bool:
-        """Whether a version can satisfy both requirements; True if one of them is a branch."""
+        """Whether a version can satisfy both requirements."""
         have_limits = self.high and other.high
         return not have_limits or max(self.low, other.low) < min(self.high, other.high)
 
@@ -71,7 +71,7 @@ class Dependency:
 
     identity: str
     location: str
-    requirement: Requirement | None = None
+    requirement: Requirement = Requirement()
     folder: Path | None = None
     resolved: str = ""
     direct: bool = True

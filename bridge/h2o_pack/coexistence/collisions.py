@@ -71,7 +71,7 @@ def check_app(folder: Path, machine: Surroundings, *, may_run: bool) -> AppCheck
             AppDependency(
                 identity=dependency.identity,
                 location=dependency.location,
-                requirement=dependency.requirement.text if dependency.requirement else "",
+                requirement=dependency.requirement.text,
                 resolved=dependency.resolved,
                 direct=dependency.direct,
             )
@@ -113,15 +113,13 @@ def collisions(app: App) -> Iterator[Finding]:
         if dependency.identity in replaced:
             yield replacement(dependency, pinned[dependency.identity])
         elif versions := shared.get(dependency.identity):
-            if dependency.requirement and not dependency.requirement.allows(versions):
-                theirs = dependency.requirement.text
-                what = f"the app requires {theirs}, but the package requires {versions.text}"
-                remedy = (
-                    "Allow more versions in the app: SwiftPM needs a version that suits both."
-                )
-                yield problem(what, remedy, dependency.identity)
-            else:
+            if dependency.requirement.allows(versions):
                 yield ok(f"SwiftPM chooses a version from {versions.text}", dependency.identity)
+                continue
+            theirs = dependency.requirement.text
+            what = f"the app requires {theirs}, but the package requires {versions.text}"
+            remedy = "Allow more versions in the app: SwiftPM needs a version that suits both."
+            yield problem(what, remedy, dependency.identity)
         elif refusal := refused.get(dependency.identity):
             yield problem(refusal.what, refusal.remedy, dependency.identity)
     yield from second_packages(ours)
@@ -143,10 +141,10 @@ def replacement(package: Dependency, pinned: Pin) -> Finding:
         remedy = f"Use {VENDOR_FOLDER}/{name} of the package instead of this copy."
         return problem(what, remedy, name)
     requirement = package.requirement
-    if requirement is None and version(package.resolved):
+    if not requirement.text and version(package.resolved):
         requirement = compatible(package.resolved)
     release = pinned.follows or pinned.version
-    if requirement is not None and not requirement.allows(exactly(release)):
+    if not requirement.allows(exactly(release)):
         what = f"{instead}, but the app requires {requirement.text}"
         remedy = f"Update the app to {name} {release}, or remove this dependency from the app."
         return problem(what, remedy, name)

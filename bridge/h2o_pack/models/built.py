@@ -187,8 +187,7 @@ def context_of(config: Mapping[str, Any], model: Module) -> int:
         own = getattr(module, "args", None) or getattr(module, "config", None)
         sources.append(vars(own) if is_dataclass(own) else {})
     for key, value in ((key, source.get(key)) for source in sources for key in CONTEXT):
-        if value is not None and not fits(value, int, ""):
-            expected = wanted(int, "")
+        if value is not None and (expected := misfit(value, int)):
             raise unreadable(CONFIG, f"{key} is {shown(value)} but should be {expected}")
         if value:
             return int(value)
@@ -353,42 +352,38 @@ def check_arguments(kind: type, values: object, inside: str) -> None:
             is_given = field.name in values and hint not in (int, float)
             if is_required(field) and not is_given:
                 problems.add(f"config.json lacks {place}")
-        elif value != field.default and not fits(value, hint, field.name):
-            expected = wanted(hint, field.name)
+        elif value != field.default and (expected := misfit(value, hint, field.name)):
             problems.add(f"{place} is {shown(value)} but should be {expected}")
     problems.refuse()
 
 
-def fits(value: Any, hint: Any, name: str) -> bool:
-    """Whether a value has the declared type and is not impossibly large for a model."""
+def misfit(value: Any, hint: Any, name: str = "") -> str:
+    """Say what an argument should be, from its type and name; "" if the value is possible.
+
+    A value must have the declared type, and not be impossibly large for a model.
+    """
     kind = typing.get_origin(hint) or hint
     number = type(value) in (int, float)
     if kind in (typing.Union, UnionType):
-        return any(fits(value, arg, name) for arg in typing.get_args(hint))
+        misfits = [misfit(value, arg, name) for arg in typing.get_args(hint)]
+        return misfits[0] if all(misfits) else ""
     if kind is int:  # mlx_lm declares some fractions as int
         least = -1 if name.endswith("_id") else 0
-        return number and least <= value <= (MAX_LAYERS if "layer" in name else MAX_COUNT)
-    if kind is float:
-        return number and abs(value) < LARGE
-    if kind in (list, tuple):
+        most = MAX_LAYERS if "layer" in name else MAX_COUNT
+        fits, wanted = number and least <= value <= most, f"a whole number of 0 to {most:,}"
+    elif kind is float:
+        fits, wanted = number and abs(value) < LARGE, "a number"
+    elif kind in (list, tuple):
         inner = [arg for arg in typing.get_args(hint) if arg is not ...] or [Any]
         is_list = isinstance(value, (list, tuple, str)) and len(value) <= MAX_LAYERS
-        return is_list and all(
-            any(fits(element, kind, "") for kind in inner) for element in value
+        fits = is_list and all(
+            any(not misfit(element, kind) for kind in inner) for element in value
         )
-    return kind not in (bool, str, dict, NoneType) or isinstance(value, kind)
-
-
-def wanted(hint: Any, name: str) -> str:
-    """Describe in words the valid values of an argument, from its type and name."""
-    kinds = [arg for arg in typing.get_args(hint) if arg is not NoneType]
-    if typing.get_origin(hint) in (typing.Union, UnionType) and kinds:
-        return wanted(kinds[0], name)
-    kind = typing.get_origin(hint) or hint
-    if kind is int:
-        return f"a whole number of 0 to {MAX_LAYERS if 'layer' in name else MAX_COUNT:,}"
-    names = {bool: "true or false", float: "a number", str: "a text", dict: "an object"}
-    return names.get(kind, f"a list of at most {MAX_LAYERS:,}")
+        wanted = f"a list of at most {MAX_LAYERS:,}"
+    else:
+        names = {bool: "true or false", str: "a text", dict: "an object", NoneType: "null"}
+        fits, wanted = kind not in names or isinstance(value, kind), names.get(kind, "")
+    return "" if fits else wanted
 
 
 def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
