@@ -134,43 +134,30 @@ def test_apples_checks_need_a_mac(machine):
     )
 
 
-@pytest.mark.parametrize(
-    ("silicon", "what", "remedy"),
-    [
-        ("echo 1", "runs under Rosetta", "Python for arm64"),
-        ("exit 1", "Intel processor", "Apple silicon"),
-    ],
-)
-def test_an_intel_python_is_told_from_an_intel_mac(machine, silicon, what, remedy):
-    machine.has(sw_vers="echo 15.5", sysctl=silicon)
-    finding = doctor.macos(machine.seen(processor="x86_64"))
-    assert finding.status == "problem"
-    assert what in finding.what
-    assert remedy in finding.remedy
+INTEL, LINUX = {"processor": "x86_64"}, {"platform": "linux"}
+ROSETTA = {"sw_vers": "echo 15.5", "sysctl": "echo 1"}
+OLD_SWIFT = {"swift": "echo Swift version 5.10"}
+ELSEWHERE = [
+    (doctor.macos, INTEL, ROSETTA, "problem", "Install a Python for arm64"),
+    (doctor.macos, INTEL, {"sw_vers": "echo 15.5"}, "problem", "Use a Mac with Apple silicon"),
+    (doctor.swift, LINUX, {}, "warning", "swift.org/install"),
+    (doctor.swift, LINUX, OLD_SWIFT, "warning", "Update Swift: https://swift.org"),
+    (doctor.git, LINUX, {"git": BROKEN}, "warning", "apt install git"),
+    (doctor.clang, LINUX, {}, "warning", "apt install clang"),
+    (doctor.python, {"python": (3, 9, 18)}, {}, "problem", "Install Python 3.10"),
+    (doctor.python, {"python": (3, 10, 0)}, {}, "ok", ""),
+    (doctor.python, {"python": (3, 14, 1)}, {}, "ok", ""),
+]
 
 
-@pytest.mark.parametrize(
-    ("check", "scripts", "remedy"),
-    [
-        (doctor.swift, {}, "swift.org/install"),
-        (doctor.swift, {"swift": "echo Swift version 5.10"}, "Update Swift: https://swift.org"),
-        (doctor.git, {"git": BROKEN}, "apt install git"),
-        (doctor.clang, {}, "apt install clang"),
-    ],
-)
-def test_elsewhere_the_remedy_is_another(machine, check, scripts, remedy):
-    finding = check(machine.has(**scripts).seen("linux"))
-    assert finding.status == "warning"
-    assert remedy in finding.remedy
-
-
-@pytest.mark.parametrize(
-    ("version", "status", "blocks"),
-    [((3, 9, 18), "problem", True), ((3, 10, 0), "ok", False), ((3, 14, 1), "ok", False)],
-)
-def test_an_old_python_blocks(machine, version, status, blocks):
-    finding = doctor.python(machine.seen(python=version))
+@pytest.mark.parametrize(("check", "changes", "scripts", "status", "remedy"), ELSEWHERE)
+def test_each_machine_has_its_own_remedy_and_an_old_python_blocks(
+    machine, check, changes, scripts, status, remedy
+):
+    finding = check(machine.has(**scripts).seen(**changes))
+    blocks = check is doctor.python and status == "problem"
     assert (finding.status, finding.blocks) == (status, blocks)
+    assert remedy in finding.remedy
 
 
 @pytest.mark.parametrize("package", ["mlx", "mlx-lm"])

@@ -34,14 +34,10 @@ def changed(path: str) -> str:
     return Manifest("tiny", tuple(files)).digest
 
 
-@pytest.mark.parametrize("path", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_what_decides_the_caches_decides_the_digest(path):
-    assert changed(path) != DIGEST
-
-
-@pytest.mark.parametrize("path", ["tokenizer_config.json", "generation_config.json"])
-def test_a_chat_template_and_defaults_of_sampling_do_not(path):
-    assert changed(path) == DIGEST
+@pytest.mark.parametrize("path", [file.path for file in FILES])
+def test_the_digest_is_of_what_decides_the_caches_and_not_of_template_and_sampling(path):
+    decides = path not in ("tokenizer_config.json", "generation_config.json")
+    assert (changed(path) != DIGEST) == decides
 
 
 def test_names_and_order_do_not_change_the_digest():

@@ -40,13 +40,17 @@ def test_shapes_are_read(tmp_path):
     assert (config.evicting, config.kv_heads, config.head_dim) == ((0, 1), 2, 8)
 
 
-def test_an_explicit_head_dim_wins_where_mlx_lm_reads_it(tmp_path):
-    assert config_of(tmp_path, head_dim=64).head_dim == 64
-    assert config_of(tmp_path, model_type="qwen2", head_dim=64).head_dim == 8
-
-
-def test_without_kv_heads_every_query_head_has_its_own(tmp_path):
-    assert config_of(tmp_path, model_type="llama", num_key_value_heads=None).kv_heads == 4
+@pytest.mark.parametrize(
+    ("changes", "layer"),
+    [
+        ({"head_dim": 64}, Layer("full", 2, 64, 64)),
+        ({"head_dim": 64, "model_type": "qwen2"}, Layer("full", 2, 8, 8)),
+        ({"num_key_value_heads": None, "model_type": "llama"}, Layer("full", 4, 8, 8)),
+        ({"sliding_window": 512}, Layer("full", 2, 8, 8)),
+    ],
+)
+def test_only_keys_that_mlx_lm_reads_count_with_its_defaults(tmp_path, changes, layer):
+    assert config_of(tmp_path, **changes).layers == (layer,) * 2
 
 
 def test_an_unknown_architecture_is_refused_with_the_list_of_known_ones(tmp_path):
@@ -78,11 +82,6 @@ def test_a_model_in_parts_may_be_assumed_too():
 def test_what_is_known_to_fail_is_not_assumed_away():
     with pytest.raises(UserError, match="gemma2"):
         describe({**CONFIG, "model_type": "gemma2"}, "x", assume_full_attention=True)
-
-
-def test_windows_that_mlx_lm_does_not_read_do_not_slide(tmp_path):
-    layers = config_of(tmp_path, sliding_window=512).layers
-    assert [layer.kind for layer in layers] == ["full"] * 2
 
 
 def test_a_model_that_brings_code_is_refused(tmp_path):
