@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from h2o_pack.bundling.manifest import BundledFile, Manifest, check_paths, write
-from h2o_pack.errors import Problems, UserError, model_error, output_error
+from h2o_pack.errors import Problems, output_error
 from h2o_pack.files.digests import (
     can_clone,
     copy,
@@ -227,9 +227,18 @@ def compare(
         if difference and blob:
             blob.unlink(missing_ok=True)
             (folder / expected.path).unlink(missing_ok=True)
-            problems.found.append(damaged(model, expected, difference))
+            problems.add(
+                f"{expected.path} {difference}: the copy in the hub's cache is damaged",
+                "h2o-pack has removed the damaged copy; run the command again to download the "
+                "file.",
+                where=f"{model.id} at {model.commit[:12]}",
+            )
         elif difference:
-            problems.found.append(changed(model, expected, difference))
+            problems.add(
+                f"{expected.path} {difference}: the file changed while it was copied",
+                "Run the command again when no other program writes to the model's folder.",
+                where=str(model.folder),
+            )
     problems.refuse()
 
 
@@ -248,21 +257,3 @@ def differs(wanted: ModelFile, actual: BundledFile, blob: Path | None) -> str:
     if blob and GIT_ID.fullmatch(name) and (git := git_id(blob)) != name:
         return f"has the git id {git[:12]}… instead of {name[:12]}…"
     return ""
-
-
-def changed(model: Model, file: ModelFile, difference: str) -> UserError:
-    """Make the error for a local file that has changed since the model was resolved."""
-    return model_error(
-        f"{file.path} {difference}: the file changed while it was copied",
-        "Run the command again when no other program writes to the model's folder.",
-        where=str(model.folder),
-    )
-
-
-def damaged(model: Model, file: ModelFile, difference: str) -> UserError:
-    """Make the error for a file in the hub's cache that differs from the hub's listing."""
-    return model_error(
-        f"{file.path} {difference}: the copy in the hub's cache is damaged",
-        "h2o-pack has removed the damaged copy; run the command again to download the file.",
-        where=f"{model.id} at {model.commit[:12]}",
-    )

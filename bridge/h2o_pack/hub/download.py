@@ -14,7 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-from h2o_pack.errors import UserError, model_error, network_error
+from h2o_pack.errors import model_error, network_error
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.write import in_turn
 from h2o_pack.hub.client import at_most, hub_errors
@@ -118,7 +118,12 @@ def receive(model: Model, file: ModelFile, blob: Path, advance: BarAdvance) -> N
         path.unlink()
         advance(-file.size)
         if not continued:
-            raise other_bytes(model, file, digest)
+            raise network_error(
+                f"{file.path} of {model.id} arrived with the sha256 {digest[:12]}… instead of "
+                f"{file.sha256[:12]}…",
+                "h2o-pack has removed the file. Run the command again; if this happens "
+                "again, a proxy or a mirror changes files.",
+            )
 
 
 def transfer(model: Model, file: ModelFile, partial: BinaryIO, advance: BarAdvance) -> None:
@@ -142,7 +147,11 @@ def address_of(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
     metadata = get_hf_file_metadata(url, retry_on_errors=True)
     same = (metadata.commit_hash, metadata.etag) == (model.commit, file.sha256)
     if not same or metadata.size not in (None, file.size):
-        raise changed_on_hub(model, file)
+        raise model_error(
+            f"{file.path} of {model.id} has changed since the hub listed it at "
+            f"{model.commit[:12]}",
+            "Run the command again.",
+        )
     headers = dict(build_hf_headers())
     if urlsplit(metadata.location)[:2] != urlsplit(url)[:2]:
         # The address of a CDN is signed: the CDN must not get the token.
@@ -188,24 +197,6 @@ class Bar:
 
     def __exit__(self, *_error: object) -> None:
         """Leave h2o-pack's bar as it is."""
-
-
-def changed_on_hub(model: Model, file: ModelFile) -> UserError:
-    """Make the error for a file that has changed since the model was resolved."""
-    return model_error(
-        f"{file.path} of {model.id} has changed since the hub listed it at {model.commit[:12]}",
-        "Run the command again.",
-    )
-
-
-def other_bytes(model: Model, file: ModelFile, digest: str) -> UserError:
-    """Make the error for content that does not have the hash in the hub's listing."""
-    return network_error(
-        f"{file.path} of {model.id} arrived with the sha256 {digest[:12]}… instead of "
-        f"{file.sha256[:12]}…",
-        "h2o-pack has removed the file. Run the command again; if this happens "
-        "again, a proxy or a mirror changes files.",
-    )
 
 
 def downloaded(contents: Contents) -> Path | None:

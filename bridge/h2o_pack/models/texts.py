@@ -394,6 +394,8 @@ NEEDLESS = "Leave out --system: the app then reads its system prompt in the firs
 def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
     """Return rendered first turns; all begin with the system prompt.
 
+    Without a template, one of them is only the system prompt.
+
     Raises UserError: the template cannot be used, refuses a system prompt, leaves it out, or
     writes the date before its end.
     """
@@ -404,10 +406,11 @@ def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
         remedy = "Leave out --system, or correct the template in a local copy of the model."
         raise model_error(texts.unusable, remedy, where=where)
     if template is None:
-        return plain_turns(system)
+        return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
 
     def rendered(user: str, date: str) -> str:
-        return template.render(conversation(system, user), lambda _format: date)
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        return template.render(messages, lambda _format: date)
 
     try:
         turns = [rendered(user, DATES[0]) for user in USERS]
@@ -424,16 +427,6 @@ def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
             "be valid for one day only",
         )
     return turns
-
-
-def plain_turns(system: str) -> list[str]:
-    """Return the texts of first turns without a template, and the text of only the prompt."""
-    return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
-
-
-def conversation(system: str, user: str) -> list[dict[str, str]]:
-    """Return the messages of a first turn."""
-    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
 def common(sequences: Sequence[Sequence[Any]]) -> list[Any]:
