@@ -13,7 +13,7 @@ from typing import Any
 from h2o_pack.doctor.machine import Surroundings, as_version
 from h2o_pack.errors import usage_error
 from h2o_pack.facts import identity
-from h2o_pack.files.text import read_file
+from h2o_pack.files.text import once, read_file
 from h2o_pack.vendoring.vendor import RESOLVED
 
 Version = tuple[int, ...]
@@ -212,14 +212,7 @@ def read_openstep(content: str) -> Any:
             parts.append(MARKS[mark])
         elif quoted is not None or plain:
             parts.append(json.dumps(quoted if plain is None else plain))
-    return json.loads("".join(parts), object_pairs_hook=distinct)
-
-
-def distinct(pairs: list[tuple[str, Any]]) -> Table:
-    """Make a dictionary of pairs; ValueError if a key occurs twice."""
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return dict(pairs)
+    return json.loads("".join(parts), object_pairs_hook=once)
 
 
 TARGETS = ("PBXNativeTarget", "PBXAggregateTarget", "PBXLegacyTarget")

@@ -44,7 +44,10 @@ def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
     models = {model.name.lower(): model for model in known_models().values()}
     path = own or users_file(VARIABLE, "models.toml")
     if path is not None:
-        models |= {model.name.lower(): model for model in read_own(path)}
+        for model in read_rows(path, "model", OwnModel, BLAME, unique="name"):
+            # A folder is relative to the file.
+            folder = model.folder and str(path.parent / Path(model.folder).expanduser())
+            models[model.name.lower()] = replace(model, folder=folder)
     return tuple(models.values())
 
 
@@ -88,21 +91,5 @@ def users_file(variable: str, name: str) -> Path | None:
     """Return the file that an environment variable names, or else the user's file, if any."""
     if place := os.environ.get(variable):
         return Path(place).expanduser()
-    path = config_folder() / name
-    return path if path.is_file() else None
-
-
-def config_folder() -> Path:
-    """Return the folder for settings of h2o-pack, by the system's convention."""
-    return usual_folder("XDG_CONFIG_HOME", ".config", "Library/Application Support")
-
-
-def read_own(path: Path) -> tuple[KnownModel, ...]:
-    """Read a user's catalogue; a folder is relative to the file."""
-    models = read_rows(path, "model", OwnModel, BLAME, unique="name")
-    return tuple(
-        replace(model, folder=str(path.parent / Path(model.folder).expanduser()))
-        if model.folder
-        else model
-        for model in models
-    )
+    folder = usual_folder("XDG_CONFIG_HOME", ".config", "Library/Application Support")
+    return folder / name if (folder / name).is_file() else None

@@ -280,6 +280,7 @@ HEADS = {"lm_head", "output"}
 EXPERTS = {"experts", "switch_mlp", "input_linear", "output_linear"}
 BLOCKS = {"layers", "h", "blocks"}
 ACTIVATIONS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+"""The dtype of activations, by the type of the embedding's weights or scales."""
 
 
 def weigh(
@@ -291,8 +292,8 @@ def weigh(
     for tensor in tensors:
         part = part_of(tensor.name)
         sums[part] += tensor.bytes
-        if part == "embedding" and not dtype:
-            dtype = activations(tensor)
+        if part == "embedding" and tensor.name.endswith((".weight", ".scales")):
+            dtype = dtype or ACTIVATIONS.get(tensor.dtype, "")
     tied = sums["head"] == 0
     loaded = sum(sums.values()) - sums["skipped"]
     unread = sums["table"] + (0 if tied else sums["embedding"])
@@ -324,12 +325,6 @@ def part_of(name: str) -> str:
     if module in EMBEDDINGS:
         return "embedding"
     return "head" if module in HEADS else "rest"
-
-
-def activations(tensor: Tensor) -> str:
-    """Return the dtype of activations that an embedding's tensor gives; "" if unknown."""
-    leaf = tensor.name.rpartition(".")[2]
-    return ACTIVATIONS.get(tensor.dtype, "") if leaf in ("weight", "scales") else ""
 
 
 def inspect(

@@ -11,7 +11,7 @@ from h2o_pack.hub.resolve import find_model, resolve
 from h2o_pack.memory.kept import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, ModelConfig
 from h2o_pack.models import trial
-from h2o_pack.models.catalogue import as_model, catalogue, config_folder, find
+from h2o_pack.models.catalogue import as_model, catalogue, find
 from h2o_pack.models.files import weigh
 from h2o_pack.spec import ModelSpec
 from tests.bridge import schemas
@@ -162,13 +162,13 @@ def test_a_users_own_file_extends_and_overrides(run, tmp_path):
 
 
 def test_it_is_found_by_a_variable_or_in_the_settings(tmp_path, monkeypatch):
-    own = write(config_folder() / "models.toml", OWN)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    write(tmp_path / "h2o-pack/models.toml", OWN)
     assert find("mine") is not None
     write(tmp_path / "other.toml", OWN.replace("mine", "yours"))
     monkeypatch.setenv("H2O_PACK_MODELS", str(tmp_path / "other.toml"))
     assert find("mine") is None
     assert find("yours") is not None
-    assert own.is_relative_to(tmp_path)
 
 
 GOOD = '[[model]]\nname = "a"\nhub = "b/c"\nsource = "s"\n'
