@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from h2o_pack.bundling.manifest import BundledFile, Manifest, check_paths, write
-from h2o_pack.errors import Problems, output_error
+from h2o_pack.errors import ExitCode, Problems
 from h2o_pack.files.digests import (
     can_clone,
     copy,
@@ -44,28 +44,22 @@ def check_space(needs: Iterable[Need]) -> None:
     disks: dict[int, list[Need]] = {}
     for need in needs:
         disks.setdefault(device(need.folder), []).append(need)
-    problems = Problems()
+    problems = Problems(code=ExitCode.OUTPUT)
     for together in disks.values():
-        with problems.caught():
-            check_disk(together)
+        occupied = [need for need in together if need.size]
+        total = sum(need.size for need in occupied)
+        free = shutil.disk_usage(existing(together[0].folder)).free
+        if not total or total + RESERVE <= free:
+            continue
+        purposes = ", ".join(f"{disk_size(need.size)} for {need.purpose}" for need in occupied)
+        problems.add(
+            f"h2o-pack needs {purposes} and {disk_size(RESERVE)} in reserve, but the disk has "
+            f"{disk_size(free)} free",
+            f"Free {disk_size(total + RESERVE - free)}, or choose folders on another disk "
+            "(--output for the package, HF_HUB_CACHE for the hub's cache).",
+            where=str(occupied[0].folder),
+        )
     problems.refuse()
-
-
-def check_disk(needs: list[Need]) -> None:
-    """Raise UserError if one disk has too little free space for its needs."""
-    occupied = [need for need in needs if need.size]
-    total = sum(need.size for need in occupied)
-    free = shutil.disk_usage(existing(needs[0].folder)).free
-    if not total or total + RESERVE <= free:
-        return
-    purposes = ", ".join(f"{disk_size(need.size)} for {need.purpose}" for need in occupied)
-    raise output_error(
-        f"h2o-pack needs {purposes} and {disk_size(RESERVE)} in reserve, but the disk has "
-        f"{disk_size(free)} free",
-        f"Free {disk_size(total + RESERVE - free)}, or choose folders on another disk "
-        "(--output for the package, HF_HUB_CACHE for the hub's cache).",
-        where=str(occupied[0].folder),
-    )
 
 
 def device(folder: Path) -> int:

@@ -185,15 +185,12 @@ def check_fits(
             )
             continue
         inputs, outputs = shapes["lora_a"][0], shapes["lora_b"][1]
-        quantized = f"{path}.scales" in weights
-        if weight[0] != outputs or not takes(weight[1], inputs, quantized=quantized):
+        # Quantized inputs are packed into words of 32 bits.
+        packings = BITS if f"{path}.scales" in weights else (32,)
+        fits = any(weight[1] * 32 == inputs * bits for bits in packings)
+        if weight[0] != outputs or not fits:
             problems.add(
                 f"{shown(path)} is for {inputs} inputs and {outputs} outputs, but the weight "
                 f"of {where} has the shape {list(weight)}",
                 REMEDY,
             )
-
-
-def takes(width: int, inputs: int, *, quantized: bool) -> bool:
-    """Whether a weight's rows, perhaps packed into 32-bit words, have this number of inputs."""
-    return any(width * 32 == inputs * bits for bits in BITS) if quantized else width == inputs
