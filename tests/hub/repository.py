@@ -44,9 +44,8 @@ class Content:
     @cached_property
     def blob_id(self) -> str:
         """The object's id in git: of the content, or of the pointer that LFS puts there."""
-        if self.lfs:
-            return git_blob(self.pointer)
-        return self.digest("sha1", f"blob {self.real_size}\0".encode())
+        blob = Content(self.pointer) if self.lfs else self
+        return blob.digest("sha1", b"blob %d\0" % blob.real_size)
 
     @property
     def pointer(self) -> bytes:
@@ -70,11 +69,6 @@ class Content:
     def open(self) -> BinaryIO:
         """Return the real content as a binary file."""
         return io.BytesIO(self.data) if self.file is None else self.file.open("rb")
-
-
-def git_blob(data: bytes) -> str:
-    """Return the id that git gives a file of this content."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # noqa: S324 - git's
 
 
 def large(data: bytes, **claims: object) -> Content:

@@ -32,15 +32,12 @@ def header(tensors: Described) -> tuple[dict[str, Any], int]:
 
 
 def packed(document: Any, data: int | bytes = 0) -> bytes:
-    """Write a safetensors file of a header and bytes, or so many zeros."""
-    text = document if isinstance(document, bytes) else compact(document)
+    """Write a safetensors file of a header, in JSON as MLX writes it, and bytes or zeros."""
+    text = document
+    if not isinstance(document, bytes):
+        text = json.dumps(document, separators=(",", ":")).encode()
     body = data if isinstance(data, bytes) else bytes(data)
     return struct.pack("<Q", len(text)) + text + body
-
-
-def compact(document: Any) -> bytes:
-    """Write JSON as MLX does."""
-    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def checkpoint(tensors: Described = TENSORS) -> bytes:
