@@ -19,7 +19,7 @@ from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 
-from h2o_pack.errors import Problems, UserError, in_one_line, model_error, unreadable
+from h2o_pack.errors import Problems, UserError, in_one_line, unreadable
 
 SECONDS = 60.0
 """Seconds of processor time, so that a busy machine refuses no model."""
@@ -100,9 +100,9 @@ def attempt(task: str, where: str, **arguments: Any) -> Any:
         raise unreadable(where, too_long)
     if isinstance(answer, int):
         raise unreadable(where, f"{library} fails for {files}")
-    problems = Problems()
+    problems = Problems(where)
     for what, remedy in answer.get("refused", ()):
-        problems.found.append(model_error(what, remedy, where=where))
+        problems.add(what, remedy)
     problems.refuse()
     return answer["value"]
 

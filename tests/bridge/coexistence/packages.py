@@ -223,14 +223,6 @@ YYJSON = url("ibireme/yyjson.git", 'exact: "0.12.0"')
 PARSERS = (product("Jinja", "swift-jinja"), product("yyjson", "yyjson"))
 
 
-def swift_tokenizers() -> dict[str, str]:
-    """Return the files that packages copy; their manifest is one of h2o-pack's own."""
-    return {
-        "LICENSE": "",
-        "Sources/Tokenizers/Tokenizers.swift": source("Tokenizers", "Jinja", "yyjson"),
-    }
-
-
 def swift_jinja() -> dict[str, str]:
     collections = url("apple/swift-collections.git", 'from: "1.0.0"')
     needs = product("OrderedCollections", "swift-collections")
@@ -269,6 +261,11 @@ def swift_transformers() -> dict[str, str]:
     }
 
 
+# Packages copy these files; their manifest is one of h2o-pack's own.
+TOKENIZERS = {
+    "LICENSE": "",
+    "Sources/Tokenizers/Tokenizers.swift": source("Tokenizers", "Jinja", "yyjson"),
+}
 PACKAGES = {
     "apple/swift-collections": (
         library("swift-collections", "OrderedCollections"),
@@ -281,7 +278,7 @@ PACKAGES = {
     "ml-explore/mlx-swift": (mlx_swift(), "0.31.6"),
     "ml-explore/mlx-swift-lm": (mlx_swift_lm("3.31.4"), "3.31.4"),
     "swiftlang/swift-syntax": (library("swift-syntax", *SYNTAX), "602.0.0"),
-    "DePasqualeOrg/swift-tokenizers": (swift_tokenizers(), "0.1.0"),
+    "DePasqualeOrg/swift-tokenizers": (TOKENIZERS, "0.1.0"),
 }
 
 
