@@ -12,10 +12,11 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
 
 from h2o_pack.errors import Problems, model_error, shown, unreadable, usage_error
 from h2o_pack.facts import KnownModel
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
     from h2o_pack.hub.client import Repository
 
+FORMAT = 5
+"""The version of the stored descriptions, which another version does not read."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 BUNDLED = Path(__file__).parents[1] / "models"
 
@@ -210,34 +213,22 @@ def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
     return Path(config).parent if isinstance(config, str) else None
 
 
-@dataclass(frozen=True)
-class Entry:
-    """The JSON of a stored description."""
-
-    contents: Contents
-    format: Literal[4] = 4
-
-
 def load_contents(hub_id: str, commit: str) -> Contents | None:
     """Return the stored description of a model at a commit; None if missing or damaged."""
-    import msgspec
-
     try:
         first, _, body = entry_path(hub_id, commit).read_bytes().partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != first:
             return None
-        entry = msgspec.convert(json.loads(body), Entry).contents
+        contents = msgspec.convert(json.loads(body), Contents)
     except (OSError, ValueError):
         return None
-    return entry if (entry.id, entry.commit) == (hub_id, commit) else None
+    return contents if (contents.id, contents.commit) == (hub_id, commit) else None
 
 
 def store_contents(contents: Contents) -> None:
     """Store the description of a model; do nothing if the cache cannot be written."""
-    import msgspec
-
     # With json, because a configuration may contain Infinity.
-    body = json.dumps(msgspec.to_builtins(Entry(contents)), separators=(",", ":"))
+    body = json.dumps(msgspec.to_builtins(contents), separators=(",", ":"))
     digest = hashlib.sha256(body.encode()).hexdigest()
     write_if_possible(entry_path(contents.id, contents.commit), f"{digest}\n{body}")
 
@@ -255,7 +246,7 @@ def known_commit(hub_id: str, revision: str) -> str:
 
 def entry_path(hub_id: str, commit: str) -> Path:
     """Return the path of the stored description of a model at a commit."""
-    return metadata_folder(hub_id) / f"{commit}.json"
+    return metadata_folder(hub_id) / f"{commit}-{FORMAT}.json"
 
 
 def branch_path(hub_id: str, revision: str) -> Path:

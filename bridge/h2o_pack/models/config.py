@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,6 @@ def why_refused(model_type: str) -> str:
 @cache
 def types_of_mlx_lm() -> tuple[str, ...]:
     """Return the names of mlx_lm's files that contain a model, without importing them."""
-    from importlib.util import find_spec
-
     spec = find_spec("mlx_lm")
     folders = (spec.submodule_search_locations or ()) if spec else ()
     files = (path for folder in folders for path in Path(folder, "models").glob("*.py"))
