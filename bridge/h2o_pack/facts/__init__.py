@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 from h2o_pack.errors import model_error, nearest, shown, usage_error
 from h2o_pack.files.toml import read_rows, read_tables
 from h2o_pack.results import Count, doc
-from h2o_py.families import UNFIT_FAMILIES
+from h2o_py.families import UNFIT_FAMILIES, UnfitFamily
 
 FOLDER = Path(__file__).parent
 
@@ -297,21 +297,21 @@ def refuse_missing_type(
 
 
 @cache
-def refused_types() -> Mapping[str, Refused]:
-    """Model types that are not supported, by name."""
-    return by_type((*swift_file().refused, *UNFIT_FAMILIES))
+def refused_types() -> Mapping[str, str]:
+    """Why model types are not supported, by their names."""
+    return reasons((*swift_file().refused, *UNFIT_FAMILIES))
 
 
 @cache
-def refused_windows() -> Mapping[str, Refused]:
-    """Model types whose layers with a sliding window are not supported."""
-    return by_type(swift_file().windows)
+def refused_windows() -> Mapping[str, str]:
+    """Why layers with a sliding window are not supported, by model type."""
+    return reasons(swift_file().windows)
 
 
-def by_type(refused: Iterable[Any]) -> Mapping[str, Refused]:
-    """Return the refusals by model type."""
+def reasons(refusals: Iterable[Refused | UnfitFamily]) -> Mapping[str, str]:
+    """Return the reason for each refused model type."""
     return MappingProxyType(
-        {name: refusal for refusal in refused for name in refusal.model_types}
+        {name: refusal.reason for refusal in refusals for name in refusal.model_types}
     )
 
 

@@ -98,10 +98,9 @@ def describe(
     # mlx_lm may use caches without a window for layers with sliding attention
     kinds = [layer["kind"] for layer in (shapes or {}).get("layers", ())]
     kinds += text["layer_types"] if isinstance(text.get("layer_types"), list) else []
-    windows = refused_windows().get(model_type)
-    if windows is not None and {"sliding", "sliding_attention"}.intersection(kinds):
-        what = f"this model has sliding-window layers, {windows.reason}"
-        problems.add(what, ANOTHER_FAMILY)
+    reason = refused_windows().get(model_type)
+    if reason and {"sliding", "sliding_attention"}.intersection(kinds):
+        problems.add(f"this model has sliding-window layers, {reason}", ANOTHER_FAMILY)
     if shapes is not None and "full" not in kinds:
         problems.add(
             f'no layer of this "{model_type}" model attends to the whole context, so H2O '
@@ -186,8 +185,8 @@ def refuse_unknown(model_type: str, problems: Problems, *, assume_full_attention
 
 def why_refused(model_type: str) -> str:
     """Return why a model type of mlx_lm or mlx-swift-lm is refused; "" if it is not."""
-    if model_type in refused_types():
-        return refused_types()[model_type].reason
+    if reason := refused_types().get(model_type):
+        return reason
     if model_type not in swift_models() and model_type in types_of_mlx_lm():
         return f"mlx-swift-lm {version_name('')} has no language model of this type"
     return ""
