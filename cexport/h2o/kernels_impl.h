@@ -17,61 +17,11 @@ namespace h2o::cpu::H2O_NAMESPACE {
 
 #include "kernels_vector_impl.h"
 
-#include "kernels_dense_impl.h"
-#include "kernels_packed_impl.h"
+#include "kernels_rows_impl.h"
+
 #include "kernels_policy_impl.h"
+#include "kernels_products_impl.h"
 #include "kernels_quantize_impl.h"
-
-H2O_TARGET void dot_rows(
-    const float* queries,
-    int heads,
-    RowsView rows,
-    int row_count,
-    int dim,
-    float* out,
-    int64_t out_stride) {
-  if (rows.packing.bits < 16) {
-    return dot_packed_rows(queries, heads, rows, row_count, dim, out, out_stride);
-  }
-  with_type(rows.element, [&](auto type) __attribute__((always_inline)) {
-    const auto* data = static_cast<const decltype(type)*>(rows.data);
-    const int64_t stride = rows.stride / int64_t(sizeof(type));
-    dot_rows_of(queries, heads, data, stride, row_count, dim, out, out_stride);
-  });
-}
-
-H2O_TARGET void mix_rows(
-    const float* weights,
-    int heads,
-    int64_t weight_stride,
-    RowsView rows,
-    int row_count,
-    int dim,
-    bool accumulate,
-    float* out) {
-  if (rows.packing.bits < 16) {
-    return mix_packed_rows(
-        weights, heads, weight_stride, rows, row_count, dim, accumulate, out);
-  }
-  with_type(rows.element, [&](auto type) __attribute__((always_inline)) {
-    const auto* data = static_cast<const decltype(type)*>(rows.data);
-    const int64_t stride = rows.stride / int64_t(sizeof(type));
-    mix_rows_of(
-        weights, heads, weight_stride, data, stride, row_count, dim, accumulate, out);
-  });
-}
-
-H2O_TARGET void to_float32(
-    RowsView rows, int row_count, int dim, float* out, int64_t out_stride) {
-  if (rows.packing.bits < 16) {
-    return unpack_rows(rows, row_count, dim, out, out_stride);
-  }
-  with_type(rows.element, [&](auto type) __attribute__((always_inline)) {
-    const auto* data = static_cast<const decltype(type)*>(rows.data);
-    const int64_t stride = rows.stride / int64_t(sizeof(type));
-    to_float32_of(data, stride, row_count, dim, out, out_stride);
-  });
-}
 
 #undef H2O_INLINE
 

@@ -1,0 +1,328 @@
+// Products of queries with rows, and weighted sums of rows; part of kernels_impl.h, in its
+// namespace and with its macros. `Rows` is DenseRows or PackedRows. A quantized vector is
+// scale * q + bias for each group of elements, so
+//   query . vector = sum over groups of scale * (query . q) + bias * (sum of query)
+// and the integers are widened in registers, once for all heads of a block.
+
+/// out[h * out_stride + r] = query . row, for `Count` rows from `first` on.
+template <int Count, int Heads, class Rows>
+H2O_INLINE void dot_block(
+    const float* queries, Rows rows, int first, int dim, float* out, int64_t out_stride) {
+  Vector sum[Heads][Count] = {};
+  constexpr int parts = Rows::vectors_per_load;
+  int d = 0;
+  for (int group = 0, begin = 0; begin < dim; ++group, begin += rows.group_size) {
+    Vector scale[Count];
+    if constexpr (Rows::is_packed) {
+      for (int r = 0; r < Count; ++r) {
+        scale[r] = splat(rows.scales[group * tile_rows + first + r]);
+      }
+    }
+    const int end = std::min(begin + rows.group_size, dim);
+    for (d = begin; d + parts * lanes <= end; d += parts * lanes) {
+      Vector query[parts][Heads];
+      for (int p = 0; p < parts; ++p) {
+        for (int h = 0; h < Heads; ++h) {
+          query[p][h] = load(queries + h * int64_t(dim) + d + p * lanes);
+        }
+      }
+      for (int r = 0; r < Count; ++r) {
+        Vector key[parts];
+        rows.load(first + r, d, key);
+        if constexpr (Rows::is_packed) {
+          key[0] *= scale[r];
+        }
+        for (int p = 0; p < parts; ++p) {
+          for (int h = 0; h < Heads; ++h) {
+            sum[h][r] += query[p][h] * key[p];
+          }
+        }
+      }
+    }
+  }
+  store_sums<Count, Heads>(&sum[0][0], out, out_stride);
+  if constexpr (!Rows::is_packed) {
+    for (; d < dim; ++d) {
+      for (int h = 0; h < Heads; ++h) {
+        for (int r = 0; r < Count; ++r) {
+          out[h * out_stride + r] += queries[h * int64_t(dim) + d] * rows.at(first + r, d);
+        }
+      }
+    }
+  }
+}
+
+template <int Heads, class Rows>
+H2O_TARGET void dot_heads(
+    const float* queries,
+    Rows rows,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  int n = 0;
+  for (; n + H2O_BLOCK <= row_count; n += H2O_BLOCK) {
+    for (int r = 0; r < H2O_BLOCK; ++r) {
+      rows.prefetch(n + rows_ahead + r, 0, dim);
+    }
+    dot_block<H2O_BLOCK, Heads>(queries, rows, n, dim, out + n, out_stride);
+  }
+  for (; n < row_count; ++n) {
+    dot_block<1, Heads>(queries, rows, n, dim, out + n, out_stride);
+  }
+}
+
+template <class Rows>
+H2O_TARGET void dot_rows_of(
+    const float* queries,
+    int heads,
+    Rows rows,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  for_head_blocks(heads, [&](int h, auto block) __attribute__((always_inline)) {
+    dot_heads<decltype(block)::value>(
+        queries + h * int64_t(dim), rows, row_count, dim, out + h * out_stride, out_stride);
+  });
+}
+
+/// Adds the products of the queries with the biases of a tile.
+H2O_TARGET void dot_biases(
+    const float* queries,
+    int heads,
+    const float* biases,
+    int group_size,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  for (int h = 0; h < heads; ++h) {
+    for (int group = 0; group * group_size < dim; ++group) {
+      Vector total = {};
+      const float* query = queries + h * int64_t(dim) + group * group_size;
+      for (int d = 0; d < group_size; d += lanes) {
+        total += load(query + d);
+      }
+      const float query_sum = sum_lanes(total);
+      for (int n = 0; n < row_count; ++n) {
+        out[h * out_stride + n] += query_sum * biases[group * tile_rows + n];
+      }
+    }
+  }
+}
+
+/// out[h * dim + d...] += sum over rows of weight * row, for `Vectors` vectors from `d` on.
+template <int Heads, int Vectors, class Rows>
+H2O_INLINE void mix_block(
+    const float* weights,
+    int64_t weight_stride,
+    Rows rows,
+    int row_count,
+    int d,
+    int dim,
+    float* out) {
+  Vector sum[Heads][Vectors];
+  for (int h = 0; h < Heads; ++h) {
+    for (int i = 0; i < Vectors; ++i) {
+      sum[h][i] = load(out + h * int64_t(dim) + d + i * lanes);
+    }
+  }
+  const float* scales[Vectors];
+  if constexpr (Rows::is_packed) {
+    for (int i = 0; i < Vectors; ++i) {
+      scales[i] = rows.scales + (d + i * lanes) / rows.group_size * tile_rows;
+    }
+  }
+  for (int n = 0; n < row_count; ++n) {
+    rows.prefetch(n + rows_ahead, d, Vectors * lanes);
+    Vector value[Vectors];
+    for (int i = 0; i < Vectors; i += Rows::vectors_per_load) {
+      rows.load(n, d + i * lanes, value + i);
+      if constexpr (Rows::is_packed) {
+        value[i] *= splat(scales[i][n]);
+      }
+    }
+    for (int h = 0; h < Heads; ++h) {
+      Vector weight = splat(weights[h * weight_stride + n]);
+      for (int i = 0; i < Vectors; ++i) {
+        sum[h][i] += weight * value[i];
+      }
+    }
+  }
+  for (int h = 0; h < Heads; ++h) {
+    for (int i = 0; i < Vectors; ++i) {
+      store(out + h * int64_t(dim) + d + i * lanes, sum[h][i]);
+    }
+  }
+}
+
+template <int Heads, class Rows>
+H2O_TARGET void mix_heads(
+    const float* weights,
+    int64_t weight_stride,
+    Rows rows,
+    int row_count,
+    int dim,
+    float* out) {
+  constexpr int block = H2O_BLOCK * lanes, least = Rows::vectors_per_load * lanes;
+  int d = 0;
+  for (; d + block <= dim; d += block) {
+    mix_block<Heads, H2O_BLOCK>(weights, weight_stride, rows, row_count, d, dim, out);
+  }
+  for (; d + least <= dim; d += least) {
+    mix_block<Heads, Rows::vectors_per_load>(
+        weights, weight_stride, rows, row_count, d, dim, out);
+  }
+  if constexpr (!Rows::is_packed) {
+    for (; d < dim; ++d) {
+      for (int h = 0; h < Heads; ++h) {
+        float total = out[h * int64_t(dim) + d];
+        for (int n = 0; n < row_count; ++n) {
+          total += weights[h * weight_stride + n] * rows.at(n, d);
+        }
+        out[h * int64_t(dim) + d] = total;
+      }
+    }
+  }
+}
+
+template <class Rows>
+H2O_TARGET void mix_rows_of(
+    const float* weights,
+    int heads,
+    int64_t weight_stride,
+    Rows rows,
+    int row_count,
+    int dim,
+    float* out) {
+  for_head_blocks(heads, [&](int h, auto block) __attribute__((always_inline)) {
+    mix_heads<decltype(block)::value>(
+        weights + h * weight_stride, weight_stride, rows, row_count, dim,
+        out + h * int64_t(dim));
+  });
+}
+
+/// Adds the weighted sums of a tile's biases.
+H2O_TARGET void mix_biases(
+    const float* weights,
+    int heads,
+    int64_t weight_stride,
+    const float* biases,
+    int group_size,
+    int row_count,
+    int dim,
+    float* out) {
+  for (int h = 0; h < heads; ++h) {
+    for (int group = 0; group * group_size < dim; ++group) {
+      float total = 0.0f;
+      for (int n = 0; n < row_count; ++n) {
+        total += weights[h * weight_stride + n] * biases[group * tile_rows + n];
+      }
+      float* to = out + h * int64_t(dim) + group * group_size;
+      for (int i = 0; i < group_size; i += lanes) {
+        store(to + i, load(to + i) + splat(total));
+      }
+    }
+  }
+}
+
+/// Reorders each block of two vectors: first the even elements, then the odd ones, as loads
+/// of pairs return them.
+H2O_TARGET void split_pairs(const float* values, int count, float* out) {
+  for (int d = 0; d < count; d += 2 * lanes) {
+    for (int i = 0; i < lanes; ++i) {
+      out[d + i] = values[d + 2 * i];
+      out[d + lanes + i] = values[d + 2 * i + 1];
+    }
+  }
+}
+
+/// Calls run(rows, biases, first row, rows) for all rows at once if they are not quantized,
+/// and for each tile if they are. Rows of bfloat16 are paired if their length allows it.
+template <class Run>
+H2O_TARGET void for_rows(RowsView view, int row_count, int dim, Run run) {
+  if (view.packing.bits == 8) {
+    return for_tiles<8>(view, row_count, dim, run);
+  }
+  if (view.packing.bits == 4) {
+    return for_tiles<4>(view, row_count, dim, run);
+  }
+  with_type(view.element, [&](auto type) __attribute__((always_inline)) {
+    using T = decltype(type);
+    const int64_t stride = view.stride / int64_t(sizeof(T));
+    const auto* data = static_cast<const T*>(view.data);
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      if (dim % (2 * lanes) == 0) {
+        const auto* pairs = reinterpret_cast<const PairedBFloat16*>(data);
+        return run(DenseRows<PairedBFloat16>{pairs, stride}, nullptr, 0, row_count);
+      }
+    }
+    run(DenseRows<T>{data, stride}, nullptr, 0, row_count);
+  });
+}
+
+H2O_TARGET void dot_rows(
+    const float* queries,
+    int heads,
+    RowsView view,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  for_rows(
+      view, row_count, dim,
+      [&](auto rows, const float* biases, int first,
+          int count) __attribute__((always_inline)) {
+        using Rows = decltype(rows);
+        if constexpr (Rows::is_paired) {
+          std::vector<float> split(size_t(heads) * dim);
+          split_pairs(queries, heads * dim, split.data());
+          dot_rows_of(split.data(), heads, rows, count, dim, out, out_stride);
+        } else {
+          dot_rows_of(queries, heads, rows, count, dim, out + first, out_stride);
+        }
+        if constexpr (Rows::is_packed) {
+          dot_biases(
+              queries, heads, biases, rows.group_size, count, dim, out + first, out_stride);
+        }
+      });
+}
+
+H2O_TARGET void mix_rows(
+    const float* weights,
+    int heads,
+    int64_t weight_stride,
+    RowsView view,
+    int row_count,
+    int dim,
+    bool accumulate,
+    float* out) {
+  if (!accumulate) {
+    std::fill(out, out + int64_t(heads) * dim, 0.0f);
+  }
+  for_rows(
+      view, row_count, dim,
+      [&](auto rows, const float* biases, int first, int count)
+          __attribute__((always_inline)) {
+            using Rows = decltype(rows);
+            if constexpr (Rows::is_paired) {
+              std::vector<float> split(size_t(heads) * dim);
+              split_pairs(out, heads * dim, split.data());
+              mix_rows_of(weights, heads, weight_stride, rows, count, dim, split.data());
+              for (int d = 0; d < heads * dim; d += 2 * lanes) {
+                for (int i = 0; i < lanes; ++i) {
+                  out[d + 2 * i] = split[d + i];
+                  out[d + 2 * i + 1] = split[d + lanes + i];
+                }
+              }
+            } else {
+              mix_rows_of(weights + first, heads, weight_stride, rows, count, dim, out);
+            }
+            if constexpr (Rows::is_packed) {
+              mix_biases(
+                  weights + first, heads, weight_stride, biases, rows.group_size, count,
+                  dim, out);
+            }
+          });
+}
