@@ -30,26 +30,25 @@ int open_retrying(const std::string& path, int flags, File& file) {
   return 0;
 }
 
-int write_all(const File& file, const Piece& piece) {
-  auto* bytes = static_cast<const char*>(piece.data);
-  for (size_t done = 0; done < piece.size;) {
-    size_t now = std::min(piece.size - done, most_at_once);
-    ssize_t written = ::write(file.descriptor(), bytes + done, now);
+int write_all(const File& file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    ssize_t written =
+        ::write(file.descriptor(), bytes.data(), std::min(bytes.size(), most_at_once));
     if (written < 0 && errno != EINTR) {
       return errno;
     }
-    done += static_cast<size_t>(std::max<ssize_t>(written, 0));
+    bytes.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
   }
   return 0;
 }
 
-int write_pieces(const std::string& path, const std::vector<Piece>& pieces) {
+int write_pieces(const std::string& path, const std::vector<std::string_view>& pieces) {
   File file;
   // An existing file may belong to another user, or be a second name of another file, so
   // it is never written to.
   ::unlink(path.c_str());
   int error = open_retrying(path, O_WRONLY | O_CREAT | O_EXCL, file);
-  for (const Piece& piece : pieces) {
+  for (std::string_view piece : pieces) {
     error = error != 0 ? error : write_all(file, piece);
   }
   return error;
@@ -121,7 +120,7 @@ int read_text(const std::string& path, size_t most, std::string& text) {
   return read_at(file, 0, text.data(), size);
 }
 
-int write_whole(const std::string& path, const std::vector<Piece>& pieces) {
+int write_whole(const std::string& path, const std::vector<std::string_view>& pieces) {
   const std::string temporary = path + ".new";
   int error = write_pieces(temporary, pieces);
   if (error == 0) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// File functions over the system's calls. Each returns 0 or errno.
@@ -27,12 +28,6 @@ class File {
   int descriptor_ = -1;
 };
 
-/// A piece of memory to write.
-struct Piece {
-  const void* data;
-  size_t size;
-};
-
 /// Opens a file for reading; refuses a link.
 int open_to_read(const std::string& path, File& file);
 
@@ -47,7 +42,7 @@ int read_text(const std::string& path, size_t most, std::string& text);
 
 /// Writes a file that only its owner can read. It is written under a temporary name and
 /// renamed, so that it is complete or absent.
-int write_whole(const std::string& path, const std::vector<Piece>& pieces);
+int write_whole(const std::string& path, const std::vector<std::string_view>& pieces);
 
 /// Makes a folder that only its owner can read, unless it exists.
 int make_folder(const std::string& path);

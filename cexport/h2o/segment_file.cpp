@@ -43,16 +43,13 @@ int64_t sums_bytes(const SegmentShape& shape) {
   return 3 * shape.heads * static_cast<int64_t>(sizeof(uint64_t));
 }
 
-std::string path_of(const std::string& folder, const SegmentIdentity& identity) {
-  return folder + "/" + segment_name(identity.serial);
-}
-
 /// The size of the header in the format of safetensors, and the header, padded to align
 /// the data.
-std::string header_of(const SegmentIdentity& identity, const SegmentShape& shape) {
+std::string header_of(const SegmentKind& kind, int64_t serial) {
+  const SegmentShape& shape = kind.shape;
   std::ostringstream json;
-  json << R"({"__metadata__":{"format":")" << identity.format << R"(","segment":")"
-       << identity.serial << R"(","session":")" << identity.session << R"("})";
+  json << R"({"__metadata__":{"format":")" << kind.format << R"(","segment":")" << serial
+       << R"(","session":")" << kind.session << R"("})";
   int64_t begin = 0;
   auto add = [&](const char* name, const char* dtype, const std::string& dims,
                  int64_t bytes) {
@@ -136,12 +133,13 @@ void copy_part(
 }
 
 int write_segment(
-    const std::string& folder,
-    const SegmentIdentity& identity,
-    const SegmentShape& shape,
+    const std::string& path,
+    const SegmentKind& kind,
+    int64_t serial,
     const char* rows,
     const char* novelty,
     SegmentRecord& record) {
+  const SegmentShape& shape = kind.shape;
   std::vector<char> data(static_cast<size_t>(shape.bytes()));
   std::vector<uint64_t> sums(static_cast<size_t>(3 * shape.heads));
   for (Part part : all_parts) {
@@ -151,30 +149,32 @@ int write_segment(
       sums[sum_index(shape, part, head)] = sum_of(to, shape.part_bytes(part));
     }
   }
-  const std::string header = header_of(identity, shape);
-  const size_t size = sums.size() * sizeof(uint64_t);
+  const std::string header = header_of(kind, serial);
+  const std::vector<std::string_view> pieces{
+      header,
+      {data.data(), data.size()},
+      {reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(uint64_t)}};
   Sha256 digest;
-  digest.add(header);
-  digest.add(data.data(), data.size());
-  digest.add(sums.data(), size);
+  for (std::string_view piece : pieces) {
+    digest.add(piece);
+  }
   record = {digest.digest(), header.size(), sums};
-  return posix::write_whole(
-      path_of(folder, identity),
-      {{header.data(), header.size()}, {data.data(), data.size()}, {sums.data(), size}});
+  return posix::write_whole(path, pieces);
 }
 
 int check_segment(
-    const std::string& folder,
-    const SegmentIdentity& identity,
-    const SegmentShape& shape,
+    const std::string& path,
+    const SegmentKind& kind,
+    int64_t serial,
     SegmentRecord& record) {
-  const std::string header = header_of(identity, shape);
+  const SegmentShape& shape = kind.shape;
+  const std::string header = header_of(kind, serial);
   record.data_begin = header.size();
   const uint64_t begin = record.data_begin + static_cast<uint64_t>(shape.bytes());
   const uint64_t end = begin + static_cast<uint64_t>(sums_bytes(shape));
   posix::File file;
   uint64_t size = 0;
-  int error = posix::open_to_read(path_of(folder, identity), file);
+  int error = posix::open_to_read(path, file);
   error = error != 0 ? error : posix::size_of(file, size);
   if (error != 0 || size != end) {
     return error != 0 ? error : EBADMSG;
@@ -195,15 +195,14 @@ int check_segment(
     if (at >= begin) {
       std::memcpy(sums + (at - begin), block.data(), now);
     }
-    digest.add(block.data(), now);
+    digest.add({block.data(), now});
     at += now;
   }
   return digest.digest() == record.digest ? 0 : EBADMSG;
 }
 
 int read_part(
-    const std::string& folder,
-    const SegmentIdentity& identity,
+    const std::string& path,
     const SegmentShape& shape,
     const SegmentRecord& record,
     Part part,
@@ -211,7 +210,7 @@ int read_part(
     char* to) {
   const int64_t size = shape.part_bytes(part);
   posix::File file;
-  int error = posix::open_to_read(path_of(folder, identity), file);
+  int error = posix::open_to_read(path, file);
   if (error == 0) {
     const int64_t begin = shape.part_begin(part, head);
     error = posix::read_at(file, record.data_begin + begin, to, size);
@@ -268,8 +267,9 @@ bool is_sound(const SegmentManifest& manifest) {
 
 Digest chained(const Digest& chain, const Digest& digest) {
   Sha256 next;
-  next.add(chain.data(), chain.size());
-  next.add(digest.data(), digest.size());
+  for (const Digest& part : {chain, digest}) {
+    next.add({reinterpret_cast<const char*>(part.data()), part.size()});
+  }
   return next.digest();
 }
 

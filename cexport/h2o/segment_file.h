@@ -85,11 +85,11 @@ struct SegmentShape {
   int64_t bytes() const;
 };
 
-/// Identifies a segment of a conversation's archive.
-struct SegmentIdentity {
-  std::string session;
-  std::string format; ///< of the rows: letters, digits, ".", "-" and "_"
-  int64_t serial;     ///< never used twice in a folder
+/// What all segments of an archive have in common.
+struct SegmentKind {
+  std::string session; ///< see random_session
+  std::string format;  ///< of the rows: letters, digits, ".", "-" and "_"
+  SegmentShape shape = {};
 };
 
 /// The record by which a reader verifies a segment.
@@ -108,9 +108,9 @@ int64_t serial_of(const std::string& name);
 /// Writes rows [heads, 256, row_bytes], each a key followed by its value, and novelty
 /// [heads, 256]. Returns 0 or errno.
 int write_segment(
-    const std::string& folder,
-    const SegmentIdentity& identity,
-    const SegmentShape& shape,
+    const std::string& path,
+    const SegmentKind& kind,
+    int64_t serial,
     const char* rows,
     const char* novelty,
     SegmentRecord& record);
@@ -118,15 +118,14 @@ int write_segment(
 /// Reads a whole file and fills in the record's sums; EBADMSG if the file has another
 /// digest than the record.
 int check_segment(
-    const std::string& folder,
-    const SegmentIdentity& identity,
-    const SegmentShape& shape,
+    const std::string& path,
+    const SegmentKind& kind,
+    int64_t serial,
     SegmentRecord& record);
 
 /// Reads one part of one head; EBADMSG if its sum is wrong.
 int read_part(
-    const std::string& folder,
-    const SegmentIdentity& identity,
+    const std::string& path,
     const SegmentShape& shape,
     const SegmentRecord& record,
     Part part,
@@ -147,14 +146,11 @@ void copy_part(
 constexpr int64_t most_segments = 100'000'000'000;
 
 struct SegmentEntry {
-  int64_t serial;
+  int64_t serial; ///< never used twice in a folder
   Digest digest;
 };
 
-struct SegmentManifest {
-  std::string session; ///< see random_session
-  std::string format;  ///< see SegmentIdentity
-  SegmentShape shape = {};
+struct SegmentManifest : SegmentKind {
   int64_t dropped = 0; ///< number of older segments, which a byte limit removed
   Digest chain = {};   ///< chain of the dropped segments, see chain_at
   std::vector<SegmentEntry> segments;

@@ -24,7 +24,7 @@
 namespace h2o {
 
 /// The thread that writes segments, one per process. It uses only files and plain memory,
-/// never MLX, and runs while any folder is open.
+/// never MLX.
 class SegmentWriter {
  public:
   /// The writer of this process; a forked child has its own.
@@ -39,9 +39,8 @@ class SegmentWriter {
   /// Bytes that wait in memory, all folders together.
   int64_t waiting = 0;
 
-  /// The thread starts with the first attached folder, and ends with the last.
-  void attach();
-  void detach();
+  /// Starts the thread, unless it runs. Throws std::system_error.
+  void start();
 
   /// Queues a folder with segments to write behind the others. Call it with the lock held.
   void enqueue(SegmentFolder& folder);
@@ -52,12 +51,10 @@ class SegmentWriter {
  private:
   void run();
 
-  std::thread thread_;
   std::condition_variable begin_;
   std::deque<SegmentFolder*> queue_;
   SegmentFolder* current_ = nullptr;
-  int attached_ = 0;
-  bool ending_ = false;
+  bool is_running_ = false;
 };
 
 namespace {
@@ -87,8 +84,8 @@ struct Owned {
 } // namespace
 
 SegmentWriter& SegmentWriter::shared() {
-  // Never destroyed, because at exit its thread may still run, and after a fork its mutex
-  // may be locked.
+  // Never destroyed, because at exit its thread still runs, and after a fork its mutex may
+  // be locked.
   static std::atomic<Owned*> owned{nullptr};
   Owned* existing = owned.load();
   if (existing == nullptr || existing->process != ::getpid()) {
@@ -101,27 +98,12 @@ SegmentWriter& SegmentWriter::shared() {
   return owned.load()->writer;
 }
 
-void SegmentWriter::attach() {
-  std::unique_lock lock(mutex);
-  progress.wait(lock, [this] { return !ending_; });
-  if (attached_ == 0) {
-    thread_ = std::thread([this] { run(); });
+void SegmentWriter::start() {
+  std::scoped_lock lock(mutex);
+  if (!is_running_) {
+    std::thread([this] { run(); }).detach();
+    is_running_ = true;
   }
-  attached_ += 1;
-}
-
-void SegmentWriter::detach() {
-  std::unique_lock lock(mutex);
-  if (--attached_ > 0) {
-    return;
-  }
-  ending_ = true;
-  begin_.notify_one();
-  lock.unlock();
-  thread_.join();
-  lock.lock();
-  ending_ = false;
-  progress.notify_all();
 }
 
 void SegmentWriter::enqueue(SegmentFolder& folder) {
@@ -141,11 +123,8 @@ void SegmentWriter::run() {
   block_signals();
   lower_priority();
   std::unique_lock lock(mutex);
-  while (!ending_) {
-    if (queue_.empty()) {
-      begin_.wait(lock);
-      continue;
-    }
+  while (true) {
+    begin_.wait(lock, [this] { return !queue_.empty(); });
     current_ = queue_.front();
     queue_.pop_front();
     const bool more = current_->write_one(lock);
@@ -161,12 +140,9 @@ SegmentFolder::~SegmentFolder() {
   if (forked()) {
     return;
   }
-  {
-    Lock lock(writer_.mutex);
-    writer_.withdraw(*this, lock);
-    forget_waiting();
-  }
-  writer_.detach();
+  Lock lock(writer_.mutex);
+  writer_.withdraw(*this, lock);
+  forget_waiting();
 }
 
 std::vector<int64_t> SegmentFolder::serials() const {
@@ -231,18 +207,16 @@ bool SegmentFolder::read(int64_t serial, Part part, int64_t head, char* to, int6
     return false;
   }
   const Segment segment = entry->second;
-  const SegmentIdentity identity{manifest_.session, manifest_.format, serial};
   const SegmentShape shape = manifest_.shape;
   lock.unlock();
   if (!segment.record) {
     copy_part(shape, segment.rows, segment.novelty, part, head, to);
     return true;
   }
-  const int error = read_part(path_, identity, shape, *segment.record, part, head, to);
+  const int error = read_part(path_of(serial), shape, *segment.record, part, head, to);
   if (error != 0) {
     lock.lock();
-    fail(
-        archive_codes::not_read, path_ + "/" + segment_name(serial), unless_content(error));
+    fail(archive_codes::not_read, path_of(serial), unless_content(error));
   }
   return error == 0;
 }
@@ -374,14 +348,13 @@ bool SegmentFolder::write_one(Lock& lock) {
 
 bool SegmentFolder::write_segment_file(
     int64_t serial, const Segment& segment, SegmentRecord& record, Lock& lock) {
-  const SegmentIdentity identity{manifest_.session, manifest_.format, serial};
-  const SegmentShape shape = manifest_.shape;
+  const SegmentKind kind = manifest_;
   lock.unlock();
   const int error =
-      write_segment(path_, identity, shape, segment.rows, segment.novelty, record);
+      write_segment(path_of(serial), kind, serial, segment.rows, segment.novelty, record);
   lock.lock();
   if (error != 0) {
-    fail(archive_codes::not_written, path_ + "/" + segment_name(serial), error);
+    fail(archive_codes::not_written, path_of(serial), error);
   }
   return error == 0;
 }
@@ -402,10 +375,10 @@ bool SegmentFolder::write_manifest(const std::optional<SegmentEntry>& fresh, Loc
   lock.unlock();
   const std::string text = text_of(manifest);
   const std::string path = path_ + "/manifest";
-  const int error = posix::write_whole(path, {{text.data(), text.size()}});
+  const int error = posix::write_whole(path, {text});
   if (error == 0) {
     for (int64_t serial : doomed) {
-      posix::remove_file(path_ + "/" + segment_name(serial));
+      posix::remove_file(path_of(serial));
     }
   }
   lock.lock();
@@ -489,7 +462,7 @@ SegmentFolder::SegmentFolder(std::string path, const std::optional<ArchiveMark>&
     pass_by_files();
   }
   try {
-    writer_.attach();
+    writer_.start();
   } catch (const std::system_error& no_thread) {
     refuse_folder(archive_codes::unusable, path_, no_thread.code().value());
   }
@@ -522,12 +495,9 @@ void SegmentFolder::check_segments(size_t count) {
   for (size_t i = 0; i < count; i++) {
     const auto& [serial, digest] = manifest_.segments[i];
     auto record = std::make_shared<SegmentRecord>(SegmentRecord{digest, 0, {}});
-    const int error = check_segment(
-        path_, {manifest_.session, manifest_.format, serial}, manifest_.shape, *record);
+    const int error = check_segment(path_of(serial), manifest_, serial, *record);
     if (error != 0) {
-      refuse_folder(
-          archive_codes::damaged, path_ + "/" + segment_name(serial),
-          unless_content(error));
+      refuse_folder(archive_codes::damaged, path_of(serial), unless_content(error));
     }
     segments_[serial].record = std::move(record);
   }

@@ -114,6 +114,10 @@ class SegmentFolder {
   void fail(const char* code, const std::string& path, int error);
   bool forked() const;
 
+  std::string path_of(int64_t serial) const {
+    return path_ + "/" + segment_name(serial);
+  }
+
   const std::string path_;
   const int process_;
   posix::File lock_file_;

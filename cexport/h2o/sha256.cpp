@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <cstring>
 
 namespace h2o {
 
@@ -13,13 +12,11 @@ Sha256::Sha256() {
   CC_SHA256_Init(&state_);
 }
 
-void Sha256::add(const void* data, size_t size) {
-  auto* bytes = static_cast<const uint8_t*>(data);
-  while (size > 0) { // the system's function takes 32-bit sizes
-    size_t now = std::min(size, size_t(1) << 30);
-    CC_SHA256_Update(&state_, bytes, static_cast<CC_LONG>(now));
-    bytes += now;
-    size -= now;
+void Sha256::add(std::string_view bytes) {
+  while (!bytes.empty()) { // the system's function takes 32-bit sizes
+    size_t now = std::min(bytes.size(), size_t(1) << 30);
+    CC_SHA256_Update(&state_, bytes.data(), static_cast<CC_LONG>(now));
+    bytes.remove_prefix(now);
   }
 }
 
@@ -88,35 +85,32 @@ void Sha256::block(const uint8_t* data) {
   }
 }
 
-void Sha256::add(const void* data, size_t size) {
-  auto* bytes = static_cast<const uint8_t*>(data);
+void Sha256::add(std::string_view bytes) {
   size_t filled = size_ % 64;
-  size_ += size;
+  size_ += bytes.size();
   if (filled > 0) {
-    size_t now = std::min(size, 64 - filled);
-    std::memcpy(tail_.data() + filled, bytes, now);
-    bytes += now;
-    size -= now;
+    size_t now = std::min(bytes.size(), 64 - filled);
+    std::copy_n(bytes.begin(), now, tail_.begin() + filled);
+    bytes.remove_prefix(now);
     if (filled + now < 64) {
       return;
     }
     block(tail_.data());
   }
-  for (; size >= 64; bytes += 64, size -= 64) {
-    block(bytes);
+  for (; bytes.size() >= 64; bytes.remove_prefix(64)) {
+    block(reinterpret_cast<const uint8_t*>(bytes.data()));
   }
-  std::copy_n(bytes, size, tail_.begin());
+  std::copy(bytes.begin(), bytes.end(), tail_.begin());
 }
 
 Digest Sha256::digest() {
-  uint64_t bits = size_ * 8;
-  const uint8_t padding[64] = {0x80};
-  add(padding, size_ % 64 < 56 ? 56 - size_ % 64 : 120 - size_ % 64);
-  uint8_t length[8];
-  for (int i = 0; i < 8; i++) {
-    length[i] = uint8_t(bits >> (56 - 8 * i));
+  const uint64_t bits = size_ * 8;
+  std::string padding(size_ % 64 < 56 ? 56 - size_ % 64 : 120 - size_ % 64, '\0');
+  padding[0] = '\x80';
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    padding += char(bits >> shift);
   }
-  add(length, 8);
+  add(padding);
   Digest result;
   for (int i = 0; i < 32; i++) {
     result[i] = uint8_t(state_[i / 4] >> (24 - 8 * (i % 4)));
@@ -126,9 +120,9 @@ Digest Sha256::digest() {
 
 #endif
 
-Digest sha256(const std::string& text) {
+Digest sha256(std::string_view bytes) {
   Sha256 sum;
-  sum.add(text);
+  sum.add(bytes);
   return sum.digest();
 }
 

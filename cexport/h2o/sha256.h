@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #ifdef __APPLE__
 #include <CommonCrypto/CommonDigest.h>
@@ -19,10 +20,7 @@ class Sha256 {
  public:
   Sha256();
 
-  void add(const void* data, size_t size);
-  void add(const std::string& text) {
-    add(text.data(), text.size());
-  }
+  void add(std::string_view bytes);
 
   /// Returns the digest of all bytes that were added. The object cannot be used
   /// afterwards.
@@ -40,7 +38,7 @@ class Sha256 {
 #endif
 };
 
-Digest sha256(const std::string& text);
+Digest sha256(std::string_view bytes);
 
 /// Writes a digest as 64 lowercase hexadecimal digits.
 std::string to_hex(const Digest& digest);
