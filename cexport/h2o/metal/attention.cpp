@@ -10,63 +10,21 @@ namespace h2o::metal {
 
 namespace {
 
-/// Strides in elements of an array [B, Hkv, N, *] whose heads follow each other.
-struct HeadStrides {
-  int64_t head;
-  int64_t row;
-};
-
-HeadStrides strides_of(const mx::array& a) {
-  return {a.shape(1) == 1 ? a.strides(0) : a.strides(1), a.strides(2)};
-}
-
 bool heads_follow(const mx::array& a) {
   return a.strides(3) == 1 &&
          (a.shape(0) == 1 || a.shape(1) == 1 || a.strides(0) == a.strides(1) * a.shape(1));
 }
 
-/// The arrays of a call, in layouts that the kernels can read.
-struct Call {
-  mx::array queries;
-  bool query_transposed; // [B, L, Hq, D] in memory
-  std::vector<Part> parts;
-  std::optional<mx::array> mask;
-  std::optional<mx::array> sinks;
-  const Attention& attention;
-
-  int batch() const {
-    return queries.shape(0);
+/// The same attention with arrays in layouts that the kernels can read. Queries that are not
+/// contiguous are then [B, L, Hq, D] in memory.
+Attention laid_out(Encoder& encoder, Attention call) {
+  auto& q = call.queries;
+  const bool transposed = q.shape(0) == 1 && q.strides(3) == 1 &&
+                          q.strides(1) == q.shape(3) &&
+                          q.strides(2) == int64_t(q.shape(3)) * q.shape(1);
+  if (!transposed) {
+    q = encoder.contiguous(q);
   }
-  int heads() const {
-    return queries.shape(1);
-  }
-  int tokens() const {
-    return queries.shape(2);
-  }
-  int group() const {
-    return heads() / attention.kv_heads;
-  }
-  int rows() const {
-    int total = 0;
-    for (const auto& part : parts) {
-      total += part.rows;
-    }
-    return total;
-  }
-};
-
-Call laid_out(Encoder& encoder, const Attention& attention) {
-  const auto& q = attention.queries;
-  bool transposed = q.shape(0) == 1 && q.strides(3) == 1 && q.strides(1) == q.shape(3) &&
-                    q.strides(2) == int64_t(q.shape(3)) * q.shape(1);
-  transposed = transposed && !q.flags().row_contiguous;
-  Call call{
-      transposed ? q : encoder.contiguous(q),
-      transposed,
-      attention.parts,
-      attention.mask,
-      attention.sinks,
-      attention};
   auto lay_out = [&](std::vector<mx::array>& arrays) {
     bool fits = std::all_of(arrays.begin(), arrays.end(), heads_follow);
     // Scales and biases have the same strides.
@@ -83,9 +41,9 @@ Call laid_out(Encoder& encoder, const Attention& attention) {
   }
   if (call.mask) {
     auto& m = *call.mask;
-    bool fits = m.flags().row_contiguous || m.shape(0) == 1 || m.shape(1) == 1 ||
-                m.strides(0) == m.strides(1) * m.shape(1);
-    call.mask = fits ? m : encoder.contiguous(m);
+    const bool fits = m.flags().row_contiguous || m.shape(0) == 1 || m.shape(1) == 1 ||
+                      m.strides(0) == m.strides(1) * m.shape(1);
+    m = fits ? m : encoder.contiguous(m);
   }
   if (call.sinks) {
     call.sinks = encoder.contiguous(*call.sinks);
@@ -94,14 +52,14 @@ Call laid_out(Encoder& encoder, const Attention& attention) {
 }
 
 /// Whether attention is computed in blocks because there are many rows, by MLX's rule.
-bool takes_two_passes(const Encoder& encoder, const Call& call) {
+bool takes_two_passes(const Encoder& encoder, const Attention& call) {
   const char device = encoder.device_class();
   return ((device == 'd' || device == 's') && call.rows() >= 1024) ||
          (call.group() > 1 && call.rows() >= 4096);
 }
 
 /// The number of blocks, by MLX's rule for this GPU.
-int block_count(const Encoder& encoder, const Call& call) {
+int block_count(const Encoder& encoder, const Attention& call) {
   const int simdgroups = call.group() * call.tokens(), rows = call.rows();
   switch (encoder.device_class()) {
     case 's':
@@ -120,13 +78,13 @@ int block_count(const Encoder& encoder, const Call& call) {
 }
 
 /// `blocks`: the number of blocks if there are two passes, else 0.
-Constants constants_of(const Call& call, int blocks, bool emits) {
+Constants constants_of(const Attention& call, int blocks, bool emits) {
   const Part& pool = call.parts[0];
   const bool has_ring = call.parts.size() == 2;
   const bool boolean = call.mask && call.mask->dtype() == mx::bool_;
   Constants constants;
-  constants.set(constant::query_transposed, call.query_transposed)
-      .set(constant::is_causal, call.attention.causal && call.tokens() > 1)
+  constants.set(constant::query_transposed, !call.queries.flags().row_contiguous)
+      .set(constant::is_causal, call.causal && call.tokens() > 1)
       .set(constant::bool_mask, boolean)
       .set(constant::float_mask, call.mask && !boolean)
       .set(constant::has_sinks, call.sinks.has_value())
@@ -134,55 +92,34 @@ Constants constants_of(const Call& call, int blocks, bool emits) {
       .set(constant::blocks, int32_t(blocks))
       .set(constant::key_bits, int32_t(pool.key_bits))
       .set(constant::value_bits, int32_t(pool.value_bits))
-      .set(constant::group_size, int32_t(call.attention.group_size))
+      .set(constant::group_size, int32_t(call.group_size))
       .set(constant::ring_bits, int32_t(has_ring ? call.parts[1].key_bits : 0));
   return constants;
 }
 
-/// Strides of a mask [B, Hq, L, N], 0 along dimensions that are broadcast.
-struct MaskStrides {
-  int32_t row = 0;
-  int32_t query = 0;
-  int32_t head = 0;
-};
-
-MaskStrides mask_strides(const Call& call) {
-  if (!call.mask) {
-    return {};
-  }
-  const auto& m = *call.mask;
-  auto stride = [&](int axis) {
-    return m.shape(axis) > 1 ? int32_t(m.strides(axis)) : 0;
-  };
-  return {stride(3), stride(2), m.shape(1) > 1 ? stride(1) : stride(0)};
-}
-
+/// Strides of words or elements, and of scales, which only quantized vectors have.
 H2OVectors vectors_of(const std::vector<mx::array>& arrays) {
-  auto [head, row] = strides_of(arrays[0]);
-  const int64_t word = arrays[0].itemsize();
-  H2OVectors vectors{head * word, row * word, 0, 0};
-  if (arrays.size() == 3) {
-    auto [scale_head, scale_row] = strides_of(arrays[1]);
-    const int64_t scale = arrays[1].itemsize();
-    vectors.scale_head = scale_head * scale;
-    vectors.scale_row = scale_row * scale;
-  }
-  return vectors;
+  const auto &words = arrays.front(), &scales = arrays.back();
+  return {head_stride(words), row_stride(words), head_stride(scales), row_stride(scales)};
 }
 
 /// Binds the arguments that h2o_attend and h2o_attend_block share.
-void bind(Encoder& encoder, const Call& call, mx::array& out, mx::array* logits) {
-  auto mask = mask_strides(call);
+void bind(Encoder& encoder, const Attention& call, mx::array& out, mx::array* logits) {
+  // 0 along dimensions that are broadcast.
+  auto mask_stride = [&](int axis) {
+    return call.mask && call.mask->shape(axis) > 1 ? int32_t(call.mask->strides(axis)) : 0;
+  };
+  const bool masks_heads = call.mask && call.mask->shape(1) > 1;
   const Part& pool = call.parts[0];
   H2OAttention parameters{
       call.group(),
       call.heads(),
       pool.rows,
       call.parts.size() == 2 ? call.parts[1].rows : 0,
-      call.attention.scale,
-      mask.head,
-      mask.query,
-      mask.row,
+      call.scale,
+      mask_stride(masks_heads ? 1 : 0),
+      mask_stride(2),
+      mask_stride(3),
       vectors_of(pool.keys),
       vectors_of(pool.values),
       {},
@@ -218,24 +155,25 @@ void bind(Encoder& encoder, const Call& call, mx::array& out, mx::array* logits)
   }
 }
 
-KernelInstance instance_of(const std::string& kernel, const Call& call) {
-  return {kernel, {type_name(call.queries.dtype()), std::to_string(call.attention.dim)}};
+KernelInstance instance_of(const std::string& kernel, const Attention& call) {
+  return {kernel, {type_name(call.queries.dtype()), std::to_string(call.dim)}};
 }
 
-void one_pass(Encoder& encoder, const Call& call, mx::array& out, mx::array* logits) {
+void one_pass(Encoder& encoder, const Attention& call, mx::array& out, mx::array* logits) {
   encoder.use(instance_of("h2o_attend", call), constants_of(call, 0, logits != nullptr));
   bind(encoder, call, out, logits);
   encoder.dispatch(
       MTL::Size(call.batch() * call.heads(), call.tokens(), 1), MTL::Size(1024, 1, 1));
 }
 
-void two_passes(Encoder& encoder, const Call& call, mx::array& out, mx::array* logits) {
+void two_passes(
+    Encoder& encoder, const Attention& call, mx::array& out, mx::array* logits) {
   const int blocks = block_count(encoder, call);
   const auto constants = constants_of(call, blocks, logits != nullptr);
   mx::Shape shape{call.batch(), call.heads(), call.tokens(), blocks};
   auto totals = encoder.temporary(shape, mx::float32);
   auto largest = encoder.temporary(shape, mx::float32);
-  shape.push_back(call.attention.dim);
+  shape.push_back(call.dim);
   auto parts = encoder.temporary(shape, call.queries.dtype());
 
   encoder.use(instance_of("h2o_attend_block", call), constants);
@@ -243,7 +181,7 @@ void two_passes(Encoder& encoder, const Call& call, mx::array& out, mx::array* l
   encoder->set_output_array(totals, 19);
   encoder->set_output_array(largest, 20);
   encoder.dispatch(
-      MTL::Size(call.attention.kv_heads, call.batch(), blocks),
+      MTL::Size(call.kv_heads, call.batch(), blocks),
       MTL::Size(32, call.group(), call.tokens()));
 
   encoder.use(instance_of("h2o_add_blocks", call), constants);
@@ -267,7 +205,7 @@ bool supports(const CallShape& shape) {
 
 void encode_attention(
     Encoder& encoder, const Attention& attention, mx::array& out, mx::array* scores) {
-  Call call = laid_out(encoder, attention);
+  const Attention call = laid_out(encoder, attention);
   if (takes_two_passes(encoder, call)) {
     two_passes(encoder, call, out, scores);
   } else {

@@ -91,7 +91,6 @@ int32_t mask_kind(const std::optional<mx::array>& mask) {
 H2OLedger parameters_of(const LedgerUpdate& update, const mx::array& keys, int group) {
   const CacheStep& step = update.step;
   const CacheConfig& config = step.config;
-  const int64_t item = int64_t(keys.itemsize());
   const int first_row = step.first_row();
   H2OLedger p{};
   p.kv_heads = keys.shape(1);
@@ -116,8 +115,8 @@ H2OLedger parameters_of(const LedgerUpdate& update, const mx::array& keys, int g
     p.mask_query = update.mask->strides(2);
     p.mask_row = update.mask->strides(3);
   }
-  p.key_head = (keys.shape(1) == 1 ? keys.strides(0) : keys.strides(1)) * item;
-  p.key_row = keys.strides(2) * item;
+  p.key_head = head_stride(keys);
+  p.key_row = row_stride(keys);
   p.key = layout_parameters(update.key);
   return p;
 }
@@ -197,12 +196,11 @@ void update_ledger(
     encode_ledger(encoder, update, entries, nullptr, 1, outputs);
     return;
   }
-  const auto& queries = update.attention->queries;
-  const int lines = queries.shape(0) * queries.shape(1) * queries.shape(2);
-  auto logits = encoder.temporary({lines, update.step.rows()}, mx::float32);
-  encode_attention(encoder, *update.attention, outputs[5], &logits);
-  const int group = queries.shape(1) / update.attention->kv_heads;
-  encode_ledger(encoder, update, entries, &logits, group, outputs);
+  const Attention& attention = *update.attention;
+  const int lines = attention.batch() * attention.heads() * attention.tokens();
+  auto logits = encoder.temporary({lines, attention.rows()}, mx::float32);
+  encode_attention(encoder, attention, outputs[5], &logits);
+  encode_ledger(encoder, update, entries, &logits, attention.group(), outputs);
 }
 
 } // namespace h2o::metal

@@ -59,6 +59,22 @@ struct Attention {
   bool causal;
   std::optional<mx::array> mask = {};  // bool or in the queries' dtype
   std::optional<mx::array> sinks = {}; // in the queries' dtype
+
+  int batch() const {
+    return queries.shape(0);
+  }
+  int heads() const {
+    return queries.shape(1);
+  }
+  int tokens() const {
+    return queries.shape(2);
+  }
+  int group() const {
+    return heads() / kv_heads;
+  }
+  int rows() const {
+    return parts[0].rows + (parts.size() == 2 ? parts[1].rows : 0);
+  }
 };
 
 /// Encodes attention: out [B, Hq, L, D] and, unless null, scores [B * Hq * L, N].

@@ -148,6 +148,14 @@ int Encoder::max_threads() const {
   return int(kernel_->maxTotalThreadsPerThreadgroup() / 32 * 32);
 }
 
+int64_t head_stride(const mx::array& a) {
+  return (a.shape(1) == 1 ? a.strides(0) : a.strides(1)) * int64_t(a.itemsize());
+}
+
+int64_t row_stride(const mx::array& a) {
+  return a.strides(2) * int64_t(a.itemsize());
+}
+
 std::string type_name(mx::Dtype dtype) {
   if (dtype == mx::float32) {
     return "float";

@@ -103,6 +103,11 @@ class Encoder {
 /// The position of a vector in a row, in the form that our kernels take.
 H2OVectorLayout layout_parameters(const VectorLayout& layout);
 
+/// Bytes from one head to the next of an array [B, Hkv, N, *] whose heads follow each other,
+/// and from one row to the next.
+int64_t head_stride(const mx::array& a);
+int64_t row_stride(const mx::array& a);
+
 /// The name of a dtype in our kernels' instances; empty if they do not support it.
 std::string type_name(mx::Dtype dtype);
 
