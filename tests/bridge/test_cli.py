@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from h2o_pack import results
-from h2o_pack.cli import MODULES, main
+from h2o_pack.cli import main
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import pins
@@ -45,7 +45,7 @@ def imported_by(*calls: list[str]) -> set[str]:
 
 def test_help_lists_the_commands_and_the_exit_codes(run):
     text = run("--help").output
-    for command in MODULES:
+    for command in main.files:
         assert re.search(rf"^  {command} ", text, re.MULTILINE)
     for code in ExitCode:
         assert re.search(rf"^ +{code.value}  \w", text, re.MULTILINE)
@@ -57,7 +57,7 @@ def test_commands_for_other_programs_have_a_section_of_their_own(run):
     assert re.search(r"^  schema ", programs, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", main.files)
 def test_every_command_shows_an_example_and_takes_the_common_options(run, name):
     for path, command in commands(name):
         text = run(*path, "--help").output
@@ -167,7 +167,7 @@ def test_the_schema_of_a_command_is_printed(run):
 def test_every_command_has_a_schema_and_every_schema_a_command():
     names = {
         "-".join(path)
-        for name in MODULES
+        for name in main.files
         for path, command in commands(name)
         if not isinstance(command, click.Group) and name != "schema"
     }
@@ -190,7 +190,7 @@ def test_quiet_prints_nothing_and_verbose_says_what_is_done(ios):
 
 
 def test_help_imports_nothing_heavy():
-    calls = [["--help"], *([name, "--help"] for name in MODULES)]
+    calls = [["--help"], *([name, "--help"] for name in main.files)]
     assert HEAVY & imported_by(*calls) == set()
 
 

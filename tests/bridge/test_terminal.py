@@ -65,7 +65,7 @@ def test_no_error_has_it_whoever_raised_it(error, arguments, capsys, monkeypatch
     command = click.Command("stop", callback=stop, params=flags)
     monkeypatch.setattr(Commands, "get_command", lambda *_names: command)
     with pytest.raises(SystemExit):
-        Commands({"stop": "none"}, {}).main(["stop", *arguments], prog_name="h2o-pack")
+        Commands({"": {"stop": "none"}}).main(["stop", *arguments], prog_name="h2o-pack")
     output = capsys.readouterr()
     assert "PWN" in output.err
     assert not set(output.out + output.err) & set("\x1b\x07\x9b\u202e")
@@ -94,7 +94,7 @@ def test_nothing_that_a_library_prints_has_it(library, capsys, monkeypatch):
     command = click.Command("say", callback=library)
     monkeypatch.setattr(Commands, "get_command", lambda *_names: command)
     with pytest.raises(SystemExit):
-        Commands({"say": "none"}, {}).main(["say"], prog_name="h2o-pack")
+        Commands({"": {"say": "none"}}).main(["say"], prog_name="h2o-pack")
     output = "".join(capsys.readouterr())
     assert "PWN" in output
     assert not set(output) & set("\x1b\x07\x9b\u202e")
@@ -105,7 +105,7 @@ import click, warnings
 from h2o_pack.cli.frame import Commands
 warn = click.Command("warn", callback=lambda: warnings.warn("\\x1b]0;PWN\\x07"))
 Commands.get_command = lambda *names: warn
-Commands({"warn": "none"}, {}).main(["warn"])
+Commands({"": {"warn": "none"}}).main(["warn"])
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from h2o_pack.cli import MODULES
+from h2o_pack.cli import main
 from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.parity import report as parity
 from tests.bridge.parity.test_report import REPORT
@@ -64,7 +64,7 @@ def test_a_report_on_several_models_fits_and_is_not_cut():
         assert (rows.count("equal"), rows.count("differs")) == (2, 2)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", main.files)
 def test_the_help_of_a_command_fits(run, name):
     assert too_wide(run(name, "--help").output) == []
 

@@ -8,38 +8,25 @@ from h2o_pack import __version__
 from h2o_pack.cli.frame import EXIT_CODES, Commands
 
 SECTIONS = {
-    "Commands": (
-        "ios",
-        "plan",
-        "choose",
-        "devices",
-        "models",
-        "update",
-        "policy",
-        "vendor",
-        "verify",
-        "parity",
-        "prove",
-        "doctor",
-        "completion",
-    ),
-    "Measure a model": ("eval", "profile", "budgets", "bench"),
-    "For programs that read the output": ("schema",),
+    "Commands": {
+        "ios": "package",
+        "plan": "plan",
+        "choose": "plan",
+        "devices": "plan",
+        "models": "plan",
+        "update": "package",
+        "policy": "plan",
+        "vendor": "package",
+        "verify": "check",
+        "parity": "check",
+        "prove": "check",
+        "doctor": "check",
+        "completion": "plan",
+    },
+    "Measure a model": dict.fromkeys(("eval", "profile", "budgets", "bench"), "measure"),
+    "For programs that read the output": {"schema": "plan"},
 }
-FILES = {
-    "package": ("ios", "update", "vendor"),
-    "plan": ("plan", "choose", "devices", "models", "policy", "schema", "completion"),
-    "check": ("verify", "parity", "prove", "doctor"),
-    "measure": ("eval", "profile", "budgets", "bench"),
-}
-"""The commands of each file of this folder."""
-MODULES = {
-    name: f"h2o_pack.cli.{file}"
-    for commands in SECTIONS.values()
-    for name in commands
-    for file, names in FILES.items()
-    if name in names
-}
+"""The commands of each section of the help, each with the file of this folder that has it."""
 
 
 def show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001
@@ -60,7 +47,6 @@ def show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> N
 
 @click.group(
     cls=Commands,
-    modules=MODULES,
     sections=SECTIONS,
     epilog=EXIT_CODES,
     context_settings={"max_content_width": 100, "show_default": True},

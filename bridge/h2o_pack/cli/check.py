@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
+from h2o_pack.cli import options as common
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.options import PATH, POSITIVE, origin_options
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import ExitCode, usage_error
 from h2o_pack.files.text import writing
 
 
 @command(example="h2o-pack doctor ~/MyApp")
-@click.argument("app", type=PATH, required=False)
+@click.argument("app", type=common.PATH, required=False)
 @click.option(
     "--output",
-    type=PATH,
+    type=common.PATH,
     default=Path(),
     show_default=False,
     help="Folder for packages; doctor checks its disk. [default: the current folder]",
@@ -73,7 +74,7 @@ def may_run_manifest(app: Path, out: Terminal) -> bool:
 
 
 @command(example="h2o-pack verify build/Demo")
-@click.argument("package", type=PATH)
+@click.argument("package", type=common.PATH)
 @click.option("--quick", is_flag=True, help="Compare only the sizes of the model's files.")
 @click.option("--strict", is_flag=True, help="Exit with 1 also if you added files.")
 def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
@@ -93,7 +94,7 @@ def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
 
 
 @command(example="h2o-pack parity build/Demo")
-@click.argument("package", type=PATH)
+@click.argument("package", type=common.PATH)
 @click.option(
     "--level",
     "levels",
@@ -126,7 +127,7 @@ def parity(
 
 
 @command(example="h2o-pack prove proof.json")
-@click.argument("files", type=PATH, nargs=-1, metavar="[FILE]...")
+@click.argument("files", type=common.PATH, nargs=-1, metavar="[FILE]...")
 @click.option(
     "--import",
     "imports",
@@ -134,10 +135,12 @@ def parity(
     help="Run no checks; add the reports in FILEs to the page of reports in this checkout.",
 )
 @click.option("--model", default="demo", help="Short name, folder or hub id.")
-@click.option("--max-kv", type=POSITIVE, default=128, help="Tokens that each layer keeps.")
+@click.option(
+    "--max-kv", type=common.POSITIVE, default=128, help="Tokens that each layer keeps."
+)
 @click.option(
     "--package",
-    type=PATH,
+    type=common.PATH,
     help="Package to test, instead of a new package with --model and --max-kv.",
 )
 @click.option(
@@ -146,19 +149,9 @@ def parity(
     show_default="--vendor on a Mac",
     help="Download mlx-swift and mlx-swift-lm, which the level `tokens` of parity needs.",
 )
-@origin_options
+@common.origin_options
 def prove(
-    *,
-    files: tuple[Path, ...],
-    imports: bool,
-    model: str,
-    max_kv: int,
-    package: Path | None,
-    vendor: bool,
-    upstream: Path | None,
-    mirror: str,
-    cache: Path,
-    out: Terminal,
+    *, files: tuple[Path, ...], imports: bool, vendor: bool, out: Terminal, **options: Any
 ) -> None:
     """Test parity, memory and speed, and write a report to FILE.
 
@@ -173,11 +166,10 @@ def prove(
     from h2o_pack.prove.report import print_report
     from h2o_pack.prove.run import run
     from h2o_pack.results import to_json
-    from h2o_pack.vendoring.fetch import Origin
 
-    origin = upstream or (Origin(cache, mirror) if vendor else None)
+    origin = common.origin(options) if vendor or options["upstream"] else None
     with out.progress() as say:
-        report = run(model, max_kv, package, origin, say)
+        report = run(options["model"], options["max_kv"], options["package"], origin, say)
     for file in files:
         with writing(file):
             file.write_text(to_json(report) + "\n", encoding="utf-8")

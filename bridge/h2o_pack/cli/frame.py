@@ -10,8 +10,7 @@ A command is made with `command` in a file of this folder. It parses, calls and 
             result = library_function(name, say)
         out.show(result, lambda console: print_devices(result, console))
 
-The command is registered by its name and module in `h2o_pack.cli`, and imported when it is
-used.
+The command is registered by its name and file in `h2o_pack.cli`, and imported when it is used.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, NoReturn
@@ -50,16 +49,11 @@ BUG = "This is an error in h2o-pack itself: run the command again with --debug a
 class Commands(click.Group):
     """A group that imports its commands when they are used and maps errors to exit codes."""
 
-    def __init__(
-        self,
-        modules: Mapping[str, str],
-        sections: Mapping[str, Sequence[str]],
-        **options: Any,
-    ) -> None:
-        """Store the module of each command, and the commands of each section of the help."""
+    def __init__(self, sections: Mapping[str, Mapping[str, str]], **options: Any) -> None:
+        """Store the commands of each section of the help, each with its file."""
         super().__init__(**options)
-        self.modules = modules
         self.sections = sections
+        self.files = {name: file for part in sections.values() for name, file in part.items()}
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run the command line."""
@@ -68,7 +62,7 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands of each section."""
-        width = formatter.width - 6 - max(map(len, self.modules))
+        width = formatter.width - 6 - max(map(len, self.files))
         for title, names in self.sections.items():
             commands = ((name, self.get_command(ctx, name)) for name in names)
             with formatter.section(title):
@@ -81,16 +75,15 @@ class Commands(click.Group):
                 )
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return the names in the order in which they were given."""
-        return list(self.modules)
+        """Return the names in the order of the help."""
+        return list(self.files)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the module of a command and return the command; None if it is unknown."""
-        if cmd_name not in self.modules:
+        """Import the file of a command and return the command; None if it is unknown."""
+        if cmd_name not in self.files:
             return None
-        command = getattr(import_module(self.modules[cmd_name]), cmd_name)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{self.modules[cmd_name]}.{cmd_name} is not a command")
+        module = import_module(f"h2o_pack.cli.{self.files[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(
@@ -98,9 +91,9 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command of this name, or raise an error with the nearest name."""
         name = click.utils.make_str(args[0])
-        if name not in self.modules and not name.startswith("-"):
-            near = nearest(name, self.modules)
-            names = ", ".join(self.modules)
+        if name not in self.files and not name.startswith("-"):
+            near = nearest(name, self.files)
+            names = ", ".join(self.files)
             raise click.UsageError(f'No such command "{name}". {near}Commands: {names}.', ctx)
         return super().resolve_command(ctx, args)
 

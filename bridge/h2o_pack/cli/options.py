@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -26,12 +26,15 @@ from h2o_pack.spec import (
 from h2o_py.policy_fields import FIELDS, NAMED_POLICIES, SCORES, Field
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
 
+if TYPE_CHECKING:
+    from h2o_pack.vendoring.fetch import Origin
+
 POLICIES = tuple(policy.name for policy in NAMED_POLICIES)
 KV = (*STORAGE_BITS, *SYNONYMS)
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 POSITIVE = click.IntRange(min=1)
-Spec = TypeVar("Spec")
+Part = TypeVar("Part")
 
 
 class PinnedRange(click.ParamType):  # type: ignore[type-arg]
@@ -162,7 +165,16 @@ origin_options = together(
         help="Folder that keeps downloads. [default: $H2O_PACK_CACHE, or the user's cache]",
     ),
 )
-"""The origin of upstream's sources: `upstream`, `mirror` and `cache`."""
+"""The options that `origin` reads."""
+
+
+def origin(options: dict[str, Any]) -> Path | Origin:
+    """Return the origin of upstream's sources: the user's clones, or a download."""
+    from h2o_pack.vendoring.fetch import Origin
+
+    clones: Path | None = options["upstream"]
+    return clones or part(Origin, options)
+
 
 sample_options = together(
     click.option(
@@ -179,7 +191,7 @@ sample_options = together(
     ),
     click.option("--samples", type=POSITIVE, default=4, help="Pieces of the text to read."),
 )
-"""The text that a model reads to be profiled: `text`, `tokens` and `samples`."""
+"""The text that a model reads to be profiled: fields of `profiling.options.Options`."""
 
 storage_options = together(
     click.option(
@@ -289,7 +301,7 @@ choice_options = together(
         "SmolLM2-135M-Instruct]",
     ),
 )
-"""The criteria of a choice: `min_speed` and `losses`."""
+"""The fields of `Criteria`."""
 
 
 def device_options(text: str) -> Decorator:
@@ -338,8 +350,8 @@ def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
     )
 
 
-def part(kind: type[Spec], options: dict[str, Any], **values: Any) -> Spec:
-    """Make a part of a spec from the options named like its fields, and from other values."""
+def part(kind: type[Part], options: dict[str, Any], **values: Any) -> Part:
+    """Make a dataclass from the options named like its fields, and from other values."""
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: options[name] for name in names & options.keys()} | values)
 

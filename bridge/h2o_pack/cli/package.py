@@ -221,14 +221,8 @@ def ios(
     *,
     output: Path | None,
     vendor: bool,
-    upstream: Path | None,
-    mirror: str,
-    cache: Path,
     app: bool,
-    allow_outside: bool,
     dry_run: bool,
-    min_speed: float | None,
-    losses: Path | None,
     out: Terminal,
     **options: Any,
 ) -> None:
@@ -243,17 +237,15 @@ def ios(
     from h2o_pack.package import build as pipeline
     from h2o_pack.package.package_result import ios_result, print_result
     from h2o_pack.package.prepare import prepare
-    from h2o_pack.vendoring.fetch import Origin
 
     context = click.get_current_context()
     if make_packages(context):
         return
-    del allow_outside  # this option concerns only paths in h2o-pack.toml
     problems = Problems()
     spec = common.spec_of(options, problems)
-    origin = (upstream or Origin(cache, mirror)) if vendor else None
+    origin = common.origin(options) if vendor else None
     with out.progress() as say:
-        choice = choose(spec, Criteria(min_speed, losses), say)
+        choice = choose(spec, common.part(Criteria, options), say)
         plan = prepare(choice.spec, say, output, problems)
         if dry_run:
             outcome = pipeline.dry_run(plan, output, new_app=app)
@@ -282,16 +274,7 @@ def end(result: PackageResult) -> None:
 @common.origin_options
 @click.option("--app", is_flag=True, help=NEW_APP)
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
-def update(
-    *,
-    package: Path,
-    upstream: Path | None,
-    mirror: str,
-    cache: Path,
-    app: bool,
-    dry_run: bool,
-    out: Terminal,
-) -> None:
+def update(*, package: Path, app: bool, dry_run: bool, out: Terminal, **options: Any) -> None:
     """Make PACKAGE again with the same options.
 
     First shows what changes: the version of h2o-pack, the model's commit, the versions of
@@ -300,11 +283,10 @@ def update(
     """
     from h2o_pack.package.package_result import ios_result
     from h2o_pack.package.update import UpdateResult, planned, print_changes, print_update
-    from h2o_pack.vendoring.fetch import Origin
 
     outcome = None
     with out.progress() as say:
-        plan = planned(package, upstream or Origin(cache, mirror), say, new_app=app)
+        plan = planned(package, common.origin(options), say, new_app=app)
         out.tell(lambda console: print_changes(plan, console, dry_run=dry_run))
         if not dry_run and plan.needed:
             outcome = plan.make(say)
@@ -341,13 +323,11 @@ def update(
 def vendor(
     *,
     package: Path,
-    upstream: Path | None,
-    mirror: str,
-    cache: Path,
     host: str,
     upstream_version: str,
     offline: bool,
     out: Terminal,
+    **options: Any,
 ) -> None:
     """Put edited copies of mlx-swift and mlx-swift-lm into PACKAGE.
 
@@ -355,11 +335,10 @@ def vendor(
     this version of h2o-pack supports.
     """
     from h2o_pack.package.package_result import print_vendored, vendor_result
-    from h2o_pack.vendoring.fetch import Origin
     from h2o_pack.vendoring.vendor import vendor as fill
 
     with out.progress(log=not out.json) as say:
-        origin = upstream or Origin(cache, mirror)
+        origin = common.origin(options)
         vendored = fill(package, origin, host, say, version=upstream_version, offline=offline)
     out.show(
         vendor_result(package, vendored),

@@ -37,8 +37,6 @@ def plan(
     every: bool,
     measured: Path | None,
     html: Path | None,
-    min_speed: float | None,
-    losses: Path | None,
     out: Terminal,
     **options: Any,
 ) -> None:
@@ -62,7 +60,7 @@ def plan(
     result: PlanResult
     with out.progress() as say:
         if spec.models[0].model is None:
-            result = chosen_plan(spec, Criteria(min_speed, losses), say)
+            result = chosen_plan(spec, common.part(Criteria, options), say)
         else:
             result = plan_on_devices(spec, say, every=every, measured=measured)
     if html is not None:
@@ -83,9 +81,7 @@ def plan(
 @common.settings
 @common.choice_options
 @click.option("--asset-pack", is_flag=True, help="Keep the model out of the app.")
-def choose(
-    *, min_speed: float | None, losses: Path | None, out: Terminal, **options: Any
-) -> None:
+def choose(*, out: Terminal, **options: Any) -> None:
     """Choose a model and a cache for some devices, and show why.
 
     Keeps the options that you give, and chooses the others: the largest model of the
@@ -99,7 +95,7 @@ def choose(
     spec = common.spec_of(options, problems)
     problems.refuse()
     with out.progress() as say:
-        choice = show_candidates(spec, Criteria(min_speed, losses), say)
+        choice = show_candidates(spec, common.part(Criteria, options), say)
     out.show(choice, lambda console: print_choice(choice, console, verbose=out.verbose))
     if choice.chosen is None:
         sys.exit(ExitCode.MEMORY)
