@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 FOLDER = Path(__file__).parent
 
 Type = Literal["integer", "number", "score", "ranges", "bytes", "layers", "folder"]
@@ -170,8 +167,8 @@ def read(folder: Path = FOLDER) -> Source:
 
 def _file(path: Path, kind: type[Any]) -> Any:
     try:
-        return msgspec.convert(toml.loads(path.read_text("utf-8")), kind, strict=True)
-    except (msgspec.ValidationError, ValueError) as error:
+        return msgspec.toml.decode(path.read_bytes(), type=kind)
+    except ValueError as error:
         raise SourceError(f"interface/{path.name}: {error}") from None
 
 
