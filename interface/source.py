@@ -65,7 +65,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     title: str
     meaning: str = ""
     values: dict[str, float | str] = {}
-    by_rows: list[str] = []
+    by_rows: tuple[str, ...] = ()
 
 
 class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

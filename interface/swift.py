@@ -67,6 +67,11 @@ def setting(field: Field, may_be_nil: bool = False) -> str:  # noqa: FBT001, FBT
     return expression.format(name)
 
 
+def value_of(field: Field) -> str:
+    """Return the expression that reads a setting from a policy that the core returns."""
+    return VALUES[field.type].format(field.name)
+
+
 def case_values(case: Case) -> list[str]:
     """Return the associated values of an enum case, with their types."""
     return [
@@ -135,21 +140,3 @@ def text_literal(text: str, indent: str) -> str:
     literals = [f'"{line} "' for line in lines[:-1]] + [f'"{lines[-1]}"']
     joined = f"\n{indent}    + ".join(literals)
     return f"{indent}{joined}".replace("\0", " ")
-
-
-TOOLS = {
-    "swift_types": TYPES,
-    "swift_value": value,
-    "swift_default": default,
-    "swift_recall_type": recall_type,
-    "swift_recall_default": recall_default,
-    "swift_setting": setting,
-    "swift_value_of": lambda field: VALUES[field.type].format(field.name),
-    "swift_case_values": case_values,
-    "swift_case_arguments": case_arguments,
-    "swift_case_bindings": case_bindings,
-    "swift_text": text_literal,
-    "swift_message": message,
-    "swift_allowed": allowed,
-}
-"""The functions that the templates use, by their names in the templates."""
