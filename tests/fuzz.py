@@ -15,17 +15,15 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.attacks import sanitized
+from tests.processes import ROOT, python
 
-ROOT = Path(__file__).resolve().parents[1]
 FOUND = "Found by make fuzz. Add this decorator above the test:"
 FAILED = "FAILED "
 LEAST_SECONDS = 30  # of attacks in a round
@@ -59,13 +57,11 @@ def search(seed: int, seconds: float) -> int:
     start, number, failed = time.monotonic(), 0, list[str]()
     while number == 0 or time.monotonic() - start < seconds:
         begun = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-p", "tests.fuzz", "-m", "hypothesis", "-q"]
+        command = ["-m", "pytest", "-p", "tests.fuzz", "-m", "hypothesis", "-q"]
         command += ["-p", "no:cacheprovider", "--hypothesis-profile", "random"]
         command += [f"--hypothesis-seed={seed + number}", "-rf", "--color=no"]
         command += [f"--deselect={test}" for test in failed]
-        process = subprocess.run(
-            [*command, *property_tests()], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        process = python(*command, *property_tests())
         lines = process.stdout.splitlines()
         number += 1
         elapsed = time.monotonic() - start
@@ -99,16 +95,10 @@ class Attacks:
         """Attack for a number of seconds."""
         end, first = time.monotonic() + seconds, self.next
         while (remainder := end - time.monotonic()) > 0:
-            command = [sys.executable, "-W", "ignore", "-m", "tests.attacks", "--of", self.kind]
+            command = ["-W", "ignore", "-m", "tests.attacks", "--of", self.kind]
             command += [f"--seed={self.next}", f"--seconds={remainder}", f"--count={1_000_000}"]
-            process = subprocess.run(
-                command,
-                cwd=ROOT,
-                env=sanitized.environment() if self.kind == "core" else None,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            environment = sanitized.environment() if self.kind == "core" else None
+            process = python(*command, env=environment)
             tried = [int(line) for line in process.stdout.splitlines() if line.isdigit()]
             if not tried:
                 print(process.stderr)

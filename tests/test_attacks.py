@@ -1,29 +1,24 @@
 """A few attacks of `make fuzz`, on the usual core; and that a finding is one."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from h2o_pack.errors import ExitCode
-from tests import fuzz
-from tests.attacks import __main__ as attacks
-from tests.attacks import commands, core
+from tests.attacks import TooLongError, commands, core, passes
+from tests.processes import python
 
 
 def test_some_attacks_do_no_harm():
-    command = [sys.executable, "-W", "ignore", "-m", "tests.attacks", "--usual", "--seed=1"]
-    process = subprocess.run(
-        [*command, "--count=40"], cwd=fuzz.ROOT, capture_output=True, text=True, check=False
-    )
+    arguments = ("-m", "tests.attacks", "--usual", "--seed=1", "--count=40")
+    process = python("-W", "ignore", *arguments)
     assert process.returncode == 0, process.stderr[-3000:]
     assert process.stdout.split()[-1] == "40"
 
 
 def test_some_attacks_on_commands_end_as_documented(tmp_path):
     for seed in range(8):
-        assert attacks.command_passes(seed, tmp_path)
+        assert passes(commands.ATTACKS, seed, tmp_path)
 
 
 @pytest.mark.nightly("test_some_attacks_on_commands_end_as_documented")
@@ -41,22 +36,21 @@ def test_what_is_attacked_is_what_the_commands_read(tmp_path, monkeypatch):
             assert commands.run(*arguments) == expected.get(arguments[0], ExitCode.OK)
 
 
-@pytest.mark.parametrize("error", [RuntimeError, commands.TooLong, MemoryError])
+@pytest.mark.parametrize("error", [RuntimeError, TooLongError, MemoryError])
 def test_a_command_that_ends_otherwise_is_a_finding(error, tmp_path, monkeypatch, capsys):
     def fail(*_):
         raise error("found")
 
     monkeypatch.setattr("h2o_pack.cli.plan.devices.callback", fail)
-    with pytest.raises((AssertionError, commands.TooLong)):
+    with pytest.raises((AssertionError, TooLongError)):
         commands.run("devices")
 
 
 @pytest.mark.parametrize("error", [KeyError, IndexError, RecursionError, AssertionError])
-def test_an_error_that_is_not_ours_is_a_finding(error, monkeypatch, capsys):
+def test_an_error_that_is_not_ours_is_a_finding(error, capsys):
     def fail(random, folder):
         raise error("found")
 
-    for name in [name for name in vars(core) if name.startswith("change_")]:
-        monkeypatch.setattr(core, name, fail)
-    assert not attacks.passes(1, Path())
+    for attack in core.ATTACKS:
+        assert not passes([attack._replace(change=fail)], 1, Path())
     assert "found" in capsys.readouterr().err

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from hypothesis import settings
 
 from tests import fuzz
+from tests.processes import python
 
 FAILING = """
 from hypothesis import given, settings, strategies
@@ -26,11 +24,9 @@ def test_a_test_run_tries_the_same_examples_each_time():
 
 def test_the_random_search_finds_an_example_and_prints_it_as_a_decorator(tmp_path):
     (tmp_path / "test_failing.py").write_text(FAILING)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.fuzz", "-p", "no:cacheprovider"]
-    options = ["--rootdir", tmp_path, "-c", "/dev/null", tmp_path / "test_failing.py"]
-    process = subprocess.run(
-        [*command, *options], cwd=fuzz.ROOT, capture_output=True, text=True, check=False
-    )
+    plugins = ("-p", "tests.fuzz", "-p", "no:cacheprovider")
+    options = ("--rootdir", tmp_path, "-c", "/dev/null", tmp_path / "test_failing.py")
+    process = python("-m", "pytest", *plugins, *options)
     assert process.returncode == 1
     output = process.stdout.partition(fuzz.FOUND)[2].replace("\n", "").replace(" ", "")
     assert '@example(number=1000,word="a(b",)' in output.replace("'", '"')

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
-from tests.attacks import mutations
+from tests.attacks import Attack, TooLongError, mutations
 from tests.bridge.memory.test_devices import OWN
 from tests.bridge.models import test_adapter as adapters
 from tests.bridge.models.checkpoints import checkpoint
@@ -74,11 +74,6 @@ name = "ours"
 folder = "model"
 source = "here"
 """
-
-
-def shown(*arguments: str) -> str:
-    """Return what a command prints."""
-    return CliRunner().invoke(main, arguments).stdout
 
 
 class Target:
@@ -185,7 +180,7 @@ TARGETS = (
     Target(of_app, lambda path: ("doctor", path)),
     Target(file("h2o-pack.toml", PROJECT), lambda path: ("ios", "--dry-run")),
     Target(
-        file("policy.toml", shown("policy", "show", "tuned")),
+        file("policy.toml", CliRunner().invoke(main, ("policy", "show", "tuned")).stdout),
         with_model("plan", "--policy", *PLAN),
     ),
     Target(file("budgets.json", json.dumps(BUDGETS)), with_model("plan", "--budgets", *PLAN)),
@@ -219,16 +214,12 @@ WEIGHTS = (8, 8, *[2] * 2, *[1] * (len(TARGETS) - 4))
 """Most of what somebody else makes is a model or a package."""
 
 
-class TooLong(BaseException):
-    """A command that does not end."""
-
-
 @contextmanager
 def limited() -> Iterator[None]:
     """End what takes too long as a finding."""
 
     def late(*_: object) -> None:
-        raise TooLong
+        raise TooLongError
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(LONGEST)
@@ -455,3 +446,6 @@ def replace(random: Random, path: Path, *, whole: bool) -> None:
             sparse.truncate(SPARSE if whole else 1 << 27)
     elif kind == 6:
         path.symlink_to("..")
+
+
+ATTACKS = (Attack(change_command, 4), Attack(change_hub, 1))

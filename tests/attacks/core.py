@@ -18,7 +18,7 @@ from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES
 from h2o_py.rows import Ledger, RowFormat, Rows
 from h2o_py.store import load_cache, save_cache
-from tests.attacks import mutations
+from tests.attacks import Attack, mutations
 from tests.h2o_py import core
 from tests.h2o_py.cases import fallback, random_tokens, step
 
@@ -341,3 +341,15 @@ def _change_files(random: Random, folder: Path) -> None:
             return
         elif path.exists():
             path.write_bytes(mutations.data(random, path.read_bytes()))
+
+
+OF_THE_BINDING = (ValueError, TypeError, RuntimeError, MemoryError)
+ATTACKS = (
+    Attack(change_call, 4, OF_THE_BINDING),
+    Attack(change_state, 6, (ValueError, MemoryError)),  # of broadcast arrays
+    Attack(change_other, 1, (ValueError,)),
+    Attack(change_file, 1, (ValueError,)),
+    Attack(change_prompt_file, 1, (ValueError, RuntimeError)),  # MLX's, of what it cannot read
+    Attack(change_recall, 2, OF_THE_BINDING),
+    Attack(change_folder, 1, (ValueError,)),
+)

@@ -1,12 +1,11 @@
 """Swift that only Apple's systems compile, type-checked here with what it asks of them."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from h2o_pack import assets
+from tests.processes import ran
 
 # What dyld gives on Apple's systems, by its header's types.
 DYLD = """
@@ -68,9 +67,7 @@ def typecheck(folder: Path, **texts: str) -> None:
     for name, text in texts.items():
         paths.append(folder / f"{name}.swift")
         paths[-1].write_text(text)
-    command = ["swiftc", "-typecheck", "-swift-version", "6", "-package-name", "h2o"]
-    command += map(os.fspath, paths)
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    process = ran("swiftc", "-typecheck", "-swift-version", 6, "-package-name", "h2o", *paths)
     assert process.returncode == 0, process.stderr
     assert "warning:" not in process.stderr
 

@@ -21,6 +21,7 @@ from h2o_py._pins import VERSIONS
 from tests.bridge import schemas
 from tests.bridge.trees import names, tree
 from tests.messages import says
+from tests.processes import python
 
 HEAVY = {
     "mlx", "msgspec", "mlx_lm", "numpy", "transformers", "huggingface_hub", "jinja2",
@@ -38,9 +39,7 @@ def imported_by(*calls: list[str]) -> set[str]:
         "        main(call)\n"
         "print(*sys.modules)\n"
     )
-    command = [sys.executable, "-c", code]
-    process = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(process.stdout.split())
+    return set(python("-c", code, check=True).stdout.split())
 
 
 def test_help_lists_the_commands_and_the_exit_codes(run):
@@ -94,16 +93,9 @@ def test_completion_is_a_script_of_the_shell(run, shell):
 
 
 def test_completion_completes(tmp_path):
-    values = {
-        "_H2O_PACK_COMPLETE": "bash_complete",
-        "COMP_WORDS": "h2o-pack ven",
-        "COMP_CWORD": "1",
-    }
-    command = [sys.executable, "-m", "h2o_pack"]
-    process = subprocess.run(
-        command, env={**os.environ, **values}, capture_output=True, text=True, check=True
-    )
-    assert process.stdout == "plain,vendor\n"
+    words = {"COMP_WORDS": "h2o-pack ven", "COMP_CWORD": "1"}
+    environment = os.environ | {"_H2O_PACK_COMPLETE": "bash_complete", **words}
+    assert python("-m", "h2o_pack", env=environment, check=True).stdout == "plain,vendor\n"
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from h2o_pack.files import lock
 from h2o_pack.hub.download import SUFFIX
 from tests.bridge.trees import sizes
 from tests.hub import faults, qwen3
-from tests.interruptible import interruptible
 from tests.nightly import nightly_except
+from tests.processes import interruptible
 
 MEMORY = 400 << 20  # bytes
 

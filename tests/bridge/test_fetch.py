@@ -29,8 +29,8 @@ from tests.bridge.repositories import (
     store,
 )
 from tests.bridge.trees import build_tree, names, tree
-from tests.interruptible import interruptible
 from tests.messages import refused, says
+from tests.processes import interruptible
 
 NOBODY = "http://127.0.0.1:9"  # the port for discarding, where nobody listens
 

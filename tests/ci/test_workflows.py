@@ -3,8 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +10,8 @@ import pytest
 import yaml
 
 from h2o_pack.parity.swift import VENDORED_BUILD, Host
+from tests.processes import ROOT, python, ran
 
-ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 ELSEWHERE = ("gh release create ", "mv dist/notes.md ")
@@ -85,13 +83,7 @@ def test_make_apple_runs_each_step_of_its_workflow():
 
 def run(script: str, *arguments: object, tools: Path | None = None, **settings: str):
     path = os.environ["PATH"] if tools is None else f"{tools}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        [ROOT / ".ci" / script, *map(str, arguments)],
-        env={**os.environ, "PATH": path, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ran(ROOT / ".ci" / script, *arguments, env=os.environ | {"PATH": path, **settings})
 
 
 def tool(folder: Path, name: str, text: str) -> Path:
@@ -144,10 +136,7 @@ def test_a_python_that_is_too_old_is_named_before_anything_is_made(tmp_path, tar
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     # What a virtual environment depends on is elsewhere: nothing of it is needed to say so.
-    command = ["make", target, f"PYTHON={old}", "SOURCES="]
-    process = subprocess.run(
-        command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False
-    )
+    process = ran("make", target, f"PYTHON={old}", "SOURCES=", cwd=tmp_path)
     assert process.returncode == 2
     assert f"needs Python 3.10 or newer; {old} is older" in process.stdout
     assert not (tmp_path / "dist").exists()
@@ -168,9 +157,10 @@ def test_the_swift_half_is_left_out_where_swift_is_too_old_for_packages(
     test = tmp_path / "test_one.py"
     marked = "@pytest.mark.swift\ndef test_it():\n    pass\n"
     test.write_text(f"import pytest\n\n\n{marked}", "utf-8")
-    command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", test]
-    command += ["-p", "tests.left_out", "--rootdir", tmp_path, "-W", "ignore::Warning"]
+    options = ("-rs", "-p", "no:cacheprovider", "-p", "tests.left_out", "-W", "ignore::Warning")
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     settings = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-    process = subprocess.run(command, env=settings, capture_output=True, text=True, check=True)
+    process = python(
+        "-m", "pytest", *options, "--rootdir", tmp_path, test, env=settings, check=True
+    )
     assert summary in process.stdout

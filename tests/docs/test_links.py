@@ -1,13 +1,12 @@
 """Links lead somewhere where the repository is read on a forge, which knows only its files."""
 
 import re
-import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.docs.conftest import ROOT
+from tests.processes import ROOT, ran
 
 LINK = re.compile(r'\]\(([^)\s]+)\)|<img [^>]*src="([^"]+)"')
 FENCE = re.compile(r"^ *(```+).*?^ *\1$", re.MULTILINE | re.DOTALL)
@@ -18,10 +17,8 @@ RAW = re.compile(r"^(?:===|!!!|\?\?\?) ", re.MULTILINE)
 
 def tracked(*patterns: str) -> list[str]:
     # The folder may belong to someone else, as in a container.
-    command = "git -c safe.directory=* ls-files --cached --others --exclude-standard"
-    process = subprocess.run(
-        [*command.split(), *patterns], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    listing = ("ls-files", "--cached", "--others", "--exclude-standard")
+    process = ran("git", "-c", "safe.directory=*", *listing, *patterns, check=True)
     return [path for path in process.stdout.splitlines() if (ROOT / path).is_file()]
 
 

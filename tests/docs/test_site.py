@@ -3,8 +3,6 @@
 import importlib
 import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
@@ -18,7 +16,7 @@ import h2o_py
 from docs.docgen.command_line import walk
 from h2o_pack.cli import main
 from h2o_pack.errors import MEANINGS, ExitCode
-from tests.docs.conftest import ROOT
+from tests.processes import ROOT, python
 
 pytestmark = pytest.mark.nightly("test_pages.py, of their sources")
 LOADING_LINKS = {"stylesheet", "icon", "preload", "preconnect", "modulepreload", "manifest"}
@@ -105,15 +103,9 @@ CSS_ADDRESS = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Build the site; any warning of mkdocs is an error."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-    process = subprocess.run(
-        [*command, "--site-dir", os.fspath(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = ("-m", "mkdocs", "build", "--strict", "--site-dir", folder)
+    process = python(*command, env=environment)
     assert process.returncode == 0, process.stdout + process.stderr
     return read_site(folder)
 

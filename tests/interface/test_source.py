@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from sysconfig import get_path
@@ -15,6 +13,7 @@ from interface import __main__ as command
 from interface import generate as generator
 from interface.source import FOLDER, SourceError, read
 from tests.messages import says
+from tests.processes import python, ran
 
 
 def copy(folder):
@@ -78,13 +77,7 @@ def with_a_new_setting(tmp_path):
 
 
 def test_no_generated_file_is_stale():
-    process = subprocess.run(
-        [sys.executable, "-m", "interface", "--check"],
-        cwd=generator.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    process = python("-m", "interface", "--check")
     assert (process.returncode, process.stderr) == (0, "")
 
 
@@ -149,11 +142,10 @@ def test_the_core_with_a_new_setting_takes_and_checks_it(with_a_new_setting, tmp
     include = [f"-I{tmp_path / part}" for part in ("cexport/h2o", "metal/kernels")]
     rules = tmp_path / "cexport/h2o/policy_rules.cpp"
     program = tmp_path / "main"
-    subprocess.run(
-        [compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", *include,
-         "-include", "cstdint", rules, tmp_path / "main.cpp", "-o", program], check=True,
-    )  # fmt: skip
-    says(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
+    strict = ("-std=c++20", "-Wall", "-Wextra", "-Werror", "-include", "cstdint")
+    sources = (rules, tmp_path / "main.cpp")
+    ran(compiler, *strict, *include, *sources, "-o", program, check=True)
+    says(ran(program, check=True).stdout)
 
 
 def test_python_with_a_new_setting_has_it(with_a_new_setting, tmp_path):
@@ -168,12 +160,7 @@ def test_python_with_a_new_setting_has_it(with_a_new_setting, tmp_path):
         "from h2o_py.config import H2OConfig\n"
         "print(H2OConfig(512, row_weight=0.5).to_dict()['row_weight'])\n"
     )
-    process = subprocess.run(
-        [sys.executable, "-S", "-c", script],  # no site: an editable install comes before cwd
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{get_path('purelib')}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{get_path('purelib')}"}
+    # Without site: an editable install comes before the current folder.
+    process = python("-S", "-c", script, cwd=tmp_path, env=environment)
     assert (process.stdout, process.stderr) == ("0.5\n", "")
