@@ -4,6 +4,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ INTEGERS = [*NUMBERS, *(-n for n in NUMBERS), -LARGEST - 1, 2**31, 2**32, 2**63,
 FLOATS = [0.0, -0.0, -1.0, 1.0, math.nan, math.inf, -math.inf, 3.4e38, -3.4e38, 1e-45, 0.5]
 DTYPES = [mx.float32, mx.float16, mx.bfloat16, mx.int32, mx.uint32, mx.int8, mx.bool_, mx.int64]
 JSON_VALUES: list[Any] = [None, True, [], {}, "", "peak", [[1, 2]], [[-1, 4]], [[0, LARGEST]]]
+PLACE = "(the place of a value)"
 TEXTS = ["", "x", "0", "-1", " 1", "1e9", "9" * 30, "null", "[" * 2000, "{", '"' * 9, "\x00"]
 
 
@@ -34,63 +36,48 @@ def array(random: Random, original: mx.array) -> mx.array:
 
 def text(random: Random, original: str) -> str:
     """The text, or the JSON in it, with something changed."""
-    try:
-        values = json.loads(original)
-    except (ValueError, RecursionError):
-        values = None
     kind = random.randrange(4)
     if kind == 0:
         return random.choice(TEXTS)
     if kind == 1 and original.isdigit():
         return str(integer(random))
-    if kind <= 2 and isinstance(values, dict) and values:
-        name = random.choice(sorted(values))
-        replacements = [*JSON_VALUES, *FLOATS, integer(random), 10 ** random.choice([20, 400])]
-        change = random.randrange(4)
-        if change == 0:
-            del values[name]
-        elif change == 1:
-            values[random.choice(sorted(values)) + "x"] = values.pop(name)
-        else:
-            values[name] = random.choice(replacements)
-        return json.dumps(values)
+    if kind <= 2:
+        with suppress(ValueError, RecursionError):
+            return document(random, json.loads(original))
     return data(random, original.encode()).decode("utf-8", "replace")
 
 
 def document(random: Random, values: Any) -> str:
-    """JSON in which a value anywhere is another one, is gone, or is there twice."""
-    text = json.dumps(values)
-    place, value = random.choice([*places(values)] or [(values, None)])
-    old = json.dumps(place) if value is None else f"{json.dumps(place)}: {json.dumps(value)}"
-    absurd = [
-        *JSON_VALUES,
-        *FLOATS,
-        integer(random),
-        10 ** random.choice([20, 400]),
-        "x" * 70_000,
-    ]
-    absurd += ["../../../evil", "/etc/passwd", "\x1b[2J", "\ud800", "-1", [None] * 5000]
+    """JSON in which a value anywhere is another one, is gone, or has a key of its own twice."""
+    values = json.loads(json.dumps(values))
+    absurd: list[Any] = [*JSON_VALUES, *FLOATS, integer(random), 10 ** random.choice([20, 400])]
+    absurd += ["x" * 70_000, "../../../evil", "/etc/passwd", "\x1b[2J", "\ud800", [None] * 5000]
     replacement = random.choice(
         [json.dumps(random.choice(absurd)), "9" * 5000, "[" * 9 + "]" * 9]
     )
-    kind = random.randrange(4)
-    if value is None or kind == 0:
-        return text.replace(json.dumps(place), replacement, 1)
-    if kind == 1:
-        return text.replace(old, f"{old}, {json.dumps(place)}: {replacement}", 1)
-    return text.replace(old, f"{json.dumps(place)}: {replacement}", 1)
+    everywhere = [*places(values)]
+    if not everywhere:
+        return replacement
+    holder, key = random.choice(everywhere)
+    kind = random.randrange(6)
+    old = json.dumps(holder.pop(key))
+    if kind == 0:
+        return json.dumps(values)
+    name = f"{key}x" if kind == 1 else str(key)
+    both = f"{old}, {json.dumps(name)}: {replacement}" if kind == 2 else replacement
+    if isinstance(holder, dict):
+        holder[name] = PLACE
+        return json.dumps(values).replace(json.dumps(PLACE), both, 1)
+    holder.insert(key, PLACE)
+    return json.dumps(values).replace(json.dumps(PLACE), replacement, 1)
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Each key with its value, and each item with None, of all objects and lists."""
-    if isinstance(value, dict):
-        for key, part in value.items():
-            yield key, part
-            yield from places(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield part, None
-            yield from places(part)
+    """Each key of all objects, and each index of all lists, with the object or list."""
+    if isinstance(value, (dict, list)):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield value, key
+            yield from places(value[key])
 
 
 def data(random: Random, original: bytes) -> bytes:
