@@ -1,5 +1,6 @@
 """Small file trees: models, packages, upstream checkouts."""
 
+import dataclasses
 import json
 import os
 from contextlib import suppress
@@ -8,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
+
+from h2o_pack.files import lock
 
 CONFIG: dict[str, Any] = {
     "model_type": "qwen3",
@@ -49,6 +52,12 @@ def sizes(folder: Path, suffix: str) -> list[int]:
                 if name.endswith(suffix):
                     counts.append((Path(parent) / name).stat().st_size)
     return counts
+
+
+def relock(package: Path, **changes: Any) -> None:
+    """Change some of what a package's lock says."""
+    record = dataclasses.replace(lock.read(package), **changes)
+    (package / lock.NAME).write_text(record.to_json(), encoding="utf-8")
 
 
 def program(folder: Path, name: str, script: str) -> Path:

@@ -4,11 +4,14 @@ import json
 import re
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 
-from docs.docgen import facts, markdown, pages, policy, schemas, swift_api
+from docs.docgen import command_line, facts, markdown, pages, policy, schemas, swift_api
 from h2o_pack import results
+from h2o_pack.cli import main
+from h2o_pack.errors import MEANINGS, ExitCode
 from h2o_pack.facts import FOLDER
 from interface.source import read
 from tests.docs.conftest import SOURCES
@@ -133,6 +136,18 @@ def test_every_schema_is_on_the_page():
     for name in names:
         assert f"## {name}\n" in page
         json.loads(files[f"reference/schemas/{name}.json"])
+
+
+def test_every_command_and_option_and_every_exit_code_is_on_the_page():
+    page = command_line.sections()
+    for context in command_line.walk(click.Context(main, info_name="h2o-pack")):
+        section = page.partition(f"\n## {context.command_path}\n")[2].partition("\n## ")[0]
+        for parameter in context.command.params:
+            options = parameter.opts if isinstance(parameter, click.Option) else ()
+            assert all(name in section for name in options), context.command_path
+    for code in ExitCode:
+        assert MEANINGS[code] in page
+        assert f"\n### {int(code)}: " in SOURCES["troubleshooting.md"]
 
 
 def test_text_is_kept_from_becoming_markup():

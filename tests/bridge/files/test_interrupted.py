@@ -22,7 +22,7 @@ from h2o_pack.spec import CacheSpec
 from h2o_pack.verify.check import verify
 from tests.bridge.plans import plan_of
 from tests.bridge.repositories import COPIES, FILES, PLACES, edits_tree
-from tests.bridge.trees import build_tree, names, tree
+from tests.bridge.trees import build_tree, names, relock, tree
 from tests.messages import says
 from tests.nightly import nightly_except
 
@@ -132,10 +132,7 @@ def earlier(place, first):
     copy = place.parent / "earlier"
     if not copy.exists():
         output = make_package(first, copy / "Demo").folder
-        record = lock.Lock(
-            **{**vars(lock.read(output)), "vendor": lock.Vendored("apple", "0" * 64, ())}
-        )
-        (output / lock.NAME).write_text(record.to_json())
+        relock(output, vendor=lock.Vendored("apple", "0" * 64, ()))
         build_tree(output, MINE)
     shutil.rmtree(place)
     shutil.copytree(copy, place)

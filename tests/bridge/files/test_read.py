@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ WITHOUT_VENDOR = lock.Lock(
     [None, lock.Vendored("linux", "1" * 64, (lock.EditedFile("x/y", "2" * 64, "3" * 64),))],
 )
 def test_a_lock_reads_back_as_it_was_written(tmp_path, vendor):
-    original = lock.Lock(**{**vars(WITHOUT_VENDOR), "vendor": vendor})
+    original = replace(WITHOUT_VENDOR, vendor=vendor)
     (tmp_path / lock.NAME).write_text(original.to_json())
     assert lock.read(tmp_path) == original
 

@@ -18,7 +18,7 @@ from h2o_pack.files.write import as_bytes
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec
 from tests.bridge.plans import plan_of, rendered
-from tests.bridge.trees import build_tree, names, tree
+from tests.bridge.trees import build_tree, names, relock, tree
 from tests.messages import refused, says
 
 
@@ -59,8 +59,7 @@ def test_the_record_of_a_vendor_folder_stays_with_it(plan, other_plan, tmp_path)
     output = tmp_path / "Demo"
     make_package(plan, output)
     vendored = lock.Vendored("linux", "1" * 64, ())
-    record = lock.Lock(**{**vars(lock.read(output)), "vendor": vendored})
-    (output / lock.NAME).write_text(record.to_json())
+    relock(output, vendor=vendored)
     build_tree(output, {"Vendor/mlx-swift/a.cpp": "upstream"})
     make_package(other_plan, output)
     assert lock.read(output).vendor == vendored
@@ -132,6 +131,20 @@ def test_generation_needs_no_more_than_the_renderer_gives(plan, tmp_path):
     assert contents == {name: as_bytes(content) for name, content in rendered(plan).items()}
 
 
+def owned_by_another(monkeypatch, path):
+    """Let a file or folder seem to be another user's."""
+    for name in ("stat", "lstat"):
+        original = getattr(Path, name)
+
+        def status(self, original=original, **options):
+            result = original(self, **options)
+            if self != path:
+                return result
+            return SimpleNamespace(st_mode=result.st_mode, st_uid=-1)
+
+        monkeypatch.setattr(Path, name, status)
+
+
 @pytest.mark.parametrize("name", [".Demo.h2o-new", ".Demo.h2o-old", ".Demo.h2o-done"])
 @pytest.mark.parametrize("how", ["a link", "another user's"])
 def test_what_somebody_else_put_at_a_name_of_ours_is_not_taken(
@@ -141,16 +154,7 @@ def test_what_somebody_else_put_at_a_name_of_ours_is_not_taken(
     if how == "a link":
         (tmp_path / name).symlink_to(evil)
     else:
-        evil.rename(tmp_path / name)
-        lstat = Path.lstat
-
-        def of_another(self):
-            status = lstat(self)
-            if self.name != name:
-                return status
-            return SimpleNamespace(st_mode=status.st_mode, st_uid=status.st_uid + 1)
-
-        monkeypatch.setattr(Path, "lstat", of_another)
+        owned_by_another(monkeypatch, evil.rename(tmp_path / name))
     before = tree(tmp_path)
     says(refusal(plan, tmp_path / "Demo"))
     assert tree(tmp_path) == before
@@ -160,15 +164,7 @@ def test_a_package_of_another_user_is_left_as_it_is(plan, other_plan, tmp_path, 
     package = make_package(plan, tmp_path / "Demo").folder
     build_tree(package, {".build/old": "old"})
     before = tree(tmp_path)
-    stat = Path.stat
-
-    def of_another(self, **options):
-        status = stat(self, **options)
-        if self != package:
-            return status
-        return SimpleNamespace(st_mode=status.st_mode, st_uid=status.st_uid + 1)
-
-    monkeypatch.setattr(Path, "stat", of_another)
+    owned_by_another(monkeypatch, package)
     says(refusal(other_plan, package))
     assert tree(tmp_path) == before
 
