@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable
 
 from interface.source import Case, Field
 from interface.words import camel
@@ -40,23 +41,26 @@ def value(field: Field, setting: object) -> str:
     return f".{camel(str(setting))}" if field.type == "score" else str(setting)
 
 
-def default(field: Field) -> str:
-    """Return the default value of a parameter, as it follows the type."""
+def parameter(field: Field) -> str:
+    """Return the parameter of an initializer that sets a setting, with its default value."""
+    declaration = f"{camel(field.name)}: {TYPES[field.type]}"
     if field.required:
-        return ""
-    if field.derived:
-        return "? = nil"
-    return " = []" if field.type == "ranges" else f" = {value(field, field.default)}"
+        return declaration
+    if field.type == "ranges":
+        return f"{declaration} = []"
+    if field.default is None:
+        return f"{declaration}? = nil"
+    return f"{declaration} = {value(field, field.default)}"
+
+
+def parameters(fields: Iterable[Field]) -> list[str]:
+    """Return the parameters that set these settings."""
+    return [parameter(field) for field in fields]
 
 
 def recall_type(field: Field) -> str:
     """Return the type of a setting of recall; optional if the core computes its default."""
     return TYPES[field.type] + ("?" if field.default is None else "")
-
-
-def recall_default(field: Field) -> str:
-    """Return the default value of a setting of recall."""
-    return "nil" if field.default is None else f"{field.default}"
 
 
 def setting(field: Field, may_be_nil: bool = False) -> str:  # noqa: FBT001, FBT002  templates call it

@@ -94,59 +94,46 @@ def swift(path: str, *imports: str) -> str:
     return text
 
 
+def where(condition: str, text: str, *, holds: bool = True) -> str:
+    """Return a text in which a condition of the compiler holds, or does not."""
+    assert condition in text
+    return text.replace(condition, f"{condition.split(maxsplit=1)[0]} {str(holds).lower()}")
+
+
+def of_memory() -> dict[str, str]:
+    """Return what the plan of memory is made of."""
+    return {
+        "limits": LIMITS,
+        "error": swift("H2OKit/Bundle/H2OLoadingError.swift"),
+        "plan": swift("H2OKit/Bundle/MemoryPlan.swift"),
+        "manifest": swift("H2OKit/Bundle/ModelManifest.swift"),
+        "digest": swift("H2OKit/Bundle/FileDigest.swift", "MLX"),
+        "sha256": swift("upstream/linux/PortableSHA256.swift"),
+    }
+
+
 @pytest.mark.parametrize("simulator", [True, False])
 def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
     check = swift("H2OKit/Guards/MetalCheck.swift", "MachO")
-    for condition, holds in (
-        ("#if canImport(Metal)", True),
-        ("#elseif canImport(Metal)", True),
-        ("#if targetEnvironment(simulator)", simulator),
-    ):
-        assert condition in check
-        keyword = condition.split()[0]
-        check = check.replace(condition, f"{keyword} {str(holds).lower()}")
-    typecheck(
-        tmp_path,
-        check=check,
-        error=swift("H2OKit/Bundle/H2OLoadingError.swift"),
-        plan=swift("H2OKit/Bundle/MemoryPlan.swift"),
-        memory=swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit"),
-        limits=LIMITS,
-        manifest=swift("H2OKit/Bundle/ModelManifest.swift"),
-        digest=swift("H2OKit/Bundle/FileDigest.swift", "MLX"),
-        sha256=swift("upstream/linux/PortableSHA256.swift"),
-        dyld=DYLD,
-        warning=WARNING,
-    )
+    for condition in ("#if canImport(Metal)", "#elseif canImport(Metal)"):
+        check = where(condition, check)
+    check = where("#if targetEnvironment(simulator)", check, holds=simulator)
+    memory = swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit")
+    texts = {"check": check, "memory": memory, "dyld": DYLD, "warning": WARNING}
+    typecheck(tmp_path, **texts, **of_memory())
 
 
 def test_the_guard_of_the_background_type_checks(tmp_path):
     guard = swift("H2OKit/Guards/BackgroundGuard.swift", "MLX", "UIKit")
     assert guard.count("#if canImport(UIKit)") == 3
-    guard = guard.replace("#if canImport(UIKit)", "#if true")
-    typecheck(tmp_path, guard=guard, uikit=UIKIT)
+    typecheck(tmp_path, guard=where("#if canImport(UIKit)", guard), uikit=UIKIT)
 
 
 def test_the_footprint_and_the_warning_of_memory_type_check(tmp_path):
+    footprint = swift("Proof/H2OSessions/Proof/Footprint.swift", "H2OKit")
+    memory = swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit")
     texts = {
-        "#if canImport(Darwin)": swift("Proof/H2OSessions/Proof/Footprint.swift", "H2OKit"),
-        "#if canImport(UIKit)": swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit"),
+        "footprint": where("#if canImport(Darwin)", footprint),
+        "memory": where("#if canImport(UIKit)", memory),
     }
-    for condition, text in texts.items():
-        assert condition in text
-    footprint, memory = (
-        text.replace(condition, "#if true") for condition, text in texts.items()
-    )
-    typecheck(
-        tmp_path,
-        footprint=footprint,
-        memory=memory,
-        limits=LIMITS,
-        error=swift("H2OKit/Bundle/H2OLoadingError.swift"),
-        plan=swift("H2OKit/Bundle/MemoryPlan.swift"),
-        manifest=swift("H2OKit/Bundle/ModelManifest.swift"),
-        digest=swift("H2OKit/Bundle/FileDigest.swift", "MLX"),
-        sha256=swift("upstream/linux/PortableSHA256.swift"),
-        mach=MACH,
-        uikit=UIKIT,
-    )
+    typecheck(tmp_path, **texts, mach=MACH, uikit=UIKIT, **of_memory())
