@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +19,14 @@ from h2o_pack.spec import local_folder
 
 if TYPE_CHECKING:
     from h2o_pack.package.build import PackageResult
-    from h2o_pack.package.package_result import IosResult
+    from h2o_pack.package.package_result import Choices
 
 
 NAME = "h2o-pack.toml"
-MADE = "h2o_pack.made"
-"""The key of the list of results, which is set while the packages of the file are made."""
 OUTSIDE = "allow_outside"
+OUTPUT = {"as_json": "--json", "quiet": "--quiet", "verbose": "--verbose"}
 PASSED_ON = {
-    "as_json": "--json",
-    "quiet": "--quiet",
-    "verbose": "--verbose",
+    **OUTPUT,
     "debug": "--debug",
     "dry_run": "--dry-run",
     OUTSIDE: "--allow-outside",
@@ -39,13 +37,11 @@ REMEDY = "The keys of a [[package]] are the options of `h2o-pack ios` without le
 NEW_APP = "Write the newest scaffold of the app to App.new. The folder App is never changed."
 
 
-def make_packages(ctx: click.Context) -> bool:
-    """Run the command for each package of h2o-pack.toml in this folder.
+def project(ctx: click.Context) -> list[tuple[dict[str, Any], Terminal]] | None:
+    """Return the options and the terminal of each package of h2o-pack.toml in this folder.
 
-    Returns False, without having run anything, if there is no such file or if the command line
-    has other options. With --json, prints the results as one document, even if a package ends
-    with an exit code. Raises UserError: the file is not valid, or has an option that the
-    command does not have.
+    None if there is no such file or if the command line has other options. Raises UserError:
+    the file is not valid, or has an option that the command does not have.
     """
     names = [
         name
@@ -53,15 +49,11 @@ def make_packages(ctx: click.Context) -> bool:
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     path = Path(NAME)
-    if set(names) - set(PASSED_ON) or not path.is_file() or MADE in ctx.meta:
-        return False
-    from h2o_pack.package.package_result import PackagesResult
-    from h2o_pack.results import to_json
-
+    if set(names) - set(PASSED_ON) or not path.is_file():
+        return None
     shared = [PASSED_ON[name] for name in names]
-    tables = packages(ctx.command, path)
     parsed = []
-    for where, table in tables:
+    for where, table in packages(ctx.command, path):
         own = [argument for key in table for argument in option(key, table[key], where)]
         try:
             package = ctx.command.make_context(ctx.info_name, own + shared, ctx.parent)
@@ -69,21 +61,9 @@ def make_packages(ctx: click.Context) -> bool:
             raise refused(error.format_message().rstrip("."), where) from error
         if not ctx.params[OUTSIDE]:
             refuse_outside(package, where)
-        parsed.append(package)
-    made: list[IosResult] = []
-    ctx.meta[MADE] = made
-    code: int | str | None = ExitCode.OK
-    try:
-        for package in parsed:
-            with package:
-                package.command.invoke(package)
-    except SystemExit as end:
-        code = end.code
-    if made or "as_json" in names:
-        echo_json(to_json(PackagesResult(packages=tuple(made))))
-    if code:
-        sys.exit(code)
-    return True
+        options = package.params
+        parsed.append((options, Terminal(*(options[name] for name in OUTPUT))))
+    return parsed
 
 
 def refuse_outside(package: click.Context, where: str) -> None:
@@ -217,15 +197,7 @@ def refused(what: str, where: str) -> UserError:
     help="Allow paths in h2o-pack.toml that are outside of this folder.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan; write nothing.")
-def ios(
-    *,
-    output: Path | None,
-    vendor: bool,
-    app: bool,
-    dry_run: bool,
-    out: Terminal,
-    **options: Any,
-) -> None:
+def ios(*, out: Terminal, **options: Any) -> None:
     """Make a Swift package with a model and its H2O cache.
 
     Downloads the model's files and the sources of mlx-swift and mlx-swift-lm, once. To finish
@@ -233,40 +205,51 @@ def ios(
     that fits the device. Without options, makes the packages that h2o-pack.toml in this folder
     describes.
     """
+    from h2o_pack.package.package_result import PackagesResult, ios_result, print_result
+    from h2o_pack.results import to_json
+
+    packages = project(click.get_current_context())
+    made, code = [], ExitCode.OK
+    for package, screen in [(options, out)] if packages is None else packages:
+        outcome, choices = make(package, screen)
+        result = ios_result(outcome, choices)
+        if packages is not None and screen.json:
+            made.append(result)
+        else:
+            screen.show(result, partial(print_result, outcome, choices))
+        code = code_of(outcome)
+        if code:
+            break
+    if made or (packages is not None and out.json):
+        echo_json(to_json(PackagesResult(packages=tuple(made))))
+    sys.exit(code)
+
+
+def make(options: dict[str, Any], out: Terminal) -> tuple[PackageResult, Choices]:
+    """Make a package, or plan it; return the result, and the choices of open options."""
     from h2o_pack.choice.choose import Criteria, choose
     from h2o_pack.package import build as pipeline
-    from h2o_pack.package.package_result import ios_result, print_result
     from h2o_pack.package.prepare import prepare
 
-    context = click.get_current_context()
-    if make_packages(context):
-        return
     problems = Problems()
     spec = common.spec_of(options, problems)
-    origin = common.origin(options) if vendor else None
+    origin = common.origin(options) if options["vendor"] else None
+    output, app = options["output"], options["app"]
     with out.progress() as say:
         choice = choose(spec, common.part(Criteria, options), say)
         plan = prepare(choice.spec, say, output, problems)
-        if dry_run:
-            outcome = pipeline.dry_run(plan, output, new_app=app)
-        else:
-            outcome = pipeline.build(plan, output, origin, say, new_app=app)
-    result = ios_result(outcome, choice.choices)
-    made = context.meta.get(MADE)
-    if made is not None and out.json:
-        made.append(result)
-    else:
-        out.show(result, lambda console: print_result(outcome, choice.choices, console))
-    end(outcome)
+        if options["dry_run"]:
+            return pipeline.dry_run(plan, output, new_app=app), choice.choices
+        return pipeline.build(plan, output, origin, say, new_app=app), choice.choices
 
 
-def end(result: PackageResult) -> None:
-    """Exit with the code of a failed vendoring or of differences, if there are any."""
+def code_of(result: PackageResult) -> ExitCode:
+    """Return the exit code of a package, and print the error of a failed vendoring."""
     if result.not_vendored is not None:
         click.echo(f"error: {result.not_vendored}", err=True)
-        sys.exit(result.not_vendored.code)
-    if result.verification is not None and result.verification.differences:
-        sys.exit(ExitCode.DIFFERENT)
+        return result.not_vendored.code
+    differs = result.verification is not None and result.verification.differences
+    return ExitCode.DIFFERENT if differs else ExitCode.OK
 
 
 @command(example="h2o-pack update build/Demo --dry-run")
@@ -294,7 +277,7 @@ def update(*, package: Path, app: bool, dry_run: bool, out: Terminal, **options:
     result = UpdateResult(package=plan.package, changes=plan.changes, made=made)
     out.show(result, lambda console: print_update(outcome, console))
     if outcome is not None:
-        end(outcome)
+        sys.exit(code_of(outcome))
 
 
 @command(example="h2o-pack vendor build/Demo --host linux")
