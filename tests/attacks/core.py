@@ -219,36 +219,26 @@ def _attention(random: Random) -> tuple[Any, Arguments]:
     options = {"scale": 0.2, "mask": random.choice(masks)}
     name = "scaled_dot_product_attention_with_scores"
     function = random.choice([getattr(core, name), _on_a_gpu(name)])
-    return _positional(function), {"a": q, "b": k, "c": v, **options}
+    return function, {"queries": q, "keys": k, "values": v, **options}
 
 
 def _quantized(random: Random) -> tuple[Any, Arguments]:
     q, k, v = random_tokens(random.choice([1, 2, 9]), dim=64)
     bits, group = random.choice([4, 8]), random.choice([32, 64])
-    names = "bcdefg"
-    parts = [*mx.quantize(k, group, bits), *mx.quantize(v, group, bits)]
-    arguments = {"a": q, **dict(zip(names, parts, strict=True))}
-    function = core.scaled_dot_product_attention_quantized_with_scores
-    options = {"scale": 0.2, "bits": bits, "group_size": group, "mask": None}
-    return _positional(function), {**arguments, **options}
+    arguments = {"queries": q, "scale": 0.2, "bits": bits, "group_size": group, "mask": None}
+    for name, array in (("key", k), ("value", v)):
+        parts = mx.quantize(array, group, bits)
+        names = (f"{name}_words", f"{name}_scales", f"{name}_biases")
+        arguments |= zip(names, parts, strict=True)
+    return core.scaled_dot_product_attention_quantized_with_scores, arguments
 
 
 def _on_a_gpu(name: str) -> Any:
     """What a GPU runs for calls that the kernels do not take, after the same checks."""
 
-    def call(*arrays: Any, **options: Any) -> Any:
-        getattr(core, name)(*arrays, **options)
-        return getattr(fallback, name)(*arrays, **options)
-
-    return call
-
-
-def _positional(function: Any) -> Any:
-    """The function with its arrays by the letters a, b, c and so on."""
-
     def call(**arguments: Any) -> Any:
-        arrays = [arguments.pop(name) for name in sorted(arguments) if len(name) == 1]
-        return function(*arrays, **arguments)
+        getattr(core, name)(**arguments)
+        return getattr(fallback, name)(**arguments)
 
     return call
 
