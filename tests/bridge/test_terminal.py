@@ -11,7 +11,7 @@ import pytest
 from rich.table import Table
 
 from h2o_pack.cli.frame import Commands
-from h2o_pack.cli.terminal import Terminal, messages, plain, results
+from h2o_pack.cli.terminal import Terminal, plain, plain_console
 from h2o_pack.errors import ExitCode, UserError
 
 EVIL = "\x1b]0;PWN\x07\x9b31m\u202etxt"
@@ -22,11 +22,11 @@ def test_what_a_terminal_obeys_is_replaced(character):
     assert plain(f"a{character}b\n\tc") == "a\ufffdb\n\tc"
 
 
-@pytest.mark.parametrize("console", [results, messages])
-def test_nothing_that_a_console_prints_has_it(console, capsys):
+@pytest.mark.parametrize("stderr", [False, True])
+def test_nothing_that_a_console_prints_has_it(stderr, capsys):
     table = Table("check")
     table.add_row(EVIL)
-    screen = console()
+    screen = plain_console(stderr=stderr)
     screen.print(EVIL, markup=False)
     screen.print(table)
     screen.print("models/a:cat:b", markup=False)

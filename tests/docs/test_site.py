@@ -2,7 +2,6 @@
 
 import os
 import re
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
@@ -18,52 +17,32 @@ pytestmark = pytest.mark.nightly("test_pages.py, of their sources")
 LOADING_LINKS = {"stylesheet", "icon", "preload", "preconnect", "modulepreload", "manifest"}
 
 
-@dataclass
-class Page:
-    """A page: links of the navigation, and what it loads."""
+class Page(HTMLParser):
+    """A page: links of its navigation, what it loads, its classes and its styles."""
 
-    path: str
-    navigation: list[str] = field(default_factory=list)
-    resources: list[str] = field(default_factory=list)
-    classes: set[str] = field(default_factory=set)
-    styles: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Site:
-    """A built site."""
-
-    folder: Path
-    pages: dict[str, Page]
-
-    def files(self, pattern: str) -> dict[str, str]:
-        """Return the text of files by their path."""
-        return {
-            path.relative_to(self.folder).as_posix(): path.read_text("utf-8")
-            for path in sorted(self.folder.rglob(pattern))
-        }
-
-
-class Reader(HTMLParser):
-    def __init__(self, page: Page) -> None:
+    def __init__(self, path: str, text: str) -> None:
         super().__init__()
-        self.page = page
+        self.path = path
+        self.navigation: list[str] = []
+        self.resources: list[str] = []
+        self.classes: set[str] = set()
+        self.styles: list[str] = []
         self.open: list[str] = []
+        self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
         self.open.append(tag)
-        page = self.page
-        page.classes |= set(values.get("class", "").split())
-        page.styles += [values["style"]] if "style" in values else []
+        self.classes |= set(values.get("class", "").split())
+        self.styles += [values["style"]] if "style" in values else []
         if tag == "a" and "href" in values and "nav" in self.open:
-            page.navigation.append(values["href"].partition("#")[0])
+            self.navigation.append(values["href"].partition("#")[0])
         if tag == "link" and LOADING_LINKS & set(values.get("rel", "").split()):
-            page.resources.append(values.get("href", ""))
+            self.resources.append(values.get("href", ""))
         if tag != "a" and "src" in values:
-            page.resources.append(values["src"])
+            self.resources.append(values["src"])
         if "srcset" in values:
-            page.resources += [word.split()[0] for word in values["srcset"].split(",")]
+            self.resources += [word.split()[0] for word in values["srcset"].split(",")]
 
     def handle_endtag(self, tag: str) -> None:
         while self.open and self.open.pop() != tag:
@@ -71,17 +50,7 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if "style" in self.open[-1:]:
-            self.page.styles.append(data)
-
-
-def read_site(folder: Path) -> Site:
-    """Read every page below a folder."""
-    pages = {}
-    for path in sorted(folder.rglob("*.html")):
-        page = Page(path.relative_to(folder).as_posix())
-        Reader(page).feed(path.read_text("utf-8"))
-        pages[page.path] = page
-    return Site(folder, pages)
+            self.styles.append(data)
 
 
 EXTERNAL = re.compile(r"^(?:[a-z][a-z+.-]*:)?//", re.IGNORECASE)
@@ -89,29 +58,37 @@ CSS_ADDRESS = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)")
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site; any warning of mkdocs is an error."""
     folder = tmp_path_factory.mktemp("site")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = ("-m", "mkdocs", "build", "--strict", "--site-dir", folder)
     process = python(*command, env=environment)
     assert process.returncode == 0, process.stdout + process.stderr
-    return read_site(folder)
+    return folder
 
 
-def test_every_page_can_be_reached_from_the_navigation(site):
+@pytest.fixture(scope="session")
+def pages(site: Path) -> list[Page]:
+    return [
+        Page(path.relative_to(site).as_posix(), path.read_text("utf-8"))
+        for path in sorted(site.rglob("*.html"))
+    ]
+
+
+def test_every_page_can_be_reached_from_the_navigation(pages):
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     assert settings["strict"] is True
     reached = {
         normpath((PurePosixPath(page.path).parent / link).as_posix())
-        for page in site.pages.values()
+        for page in pages
         for link in page.navigation
     }
-    assert set(site.pages) - {"404.html"} <= reached
+    assert {page.path for page in pages} - {"404.html"} <= reached
 
 
-def test_no_page_loads_anything_from_elsewhere(site):
-    for page in site.pages.values():
+def test_no_page_loads_anything_from_elsewhere(site, pages):
+    for page in pages:
         assert page.resources
         for address in page.resources:
             assert not EXTERNAL.match(address), f"{page.path} loads {address}"
@@ -119,8 +96,8 @@ def test_no_page_loads_anything_from_elsewhere(site):
             assert not external_addresses(style), page.path
         # The theme's script fetches these where a page asks for them.
         assert not page.classes & {"mermaid", "md-source"}, page.path
-    for path, text in site.files("*.css").items():
-        assert not external_addresses(text), path
+    for path in site.rglob("*.css"):
+        assert not external_addresses(path.read_text("utf-8")), path
 
 
 def external_addresses(css: str) -> list[str]:
@@ -129,7 +106,7 @@ def external_addresses(css: str) -> list[str]:
 
 
 def test_every_public_python_name_is_in_the_reference(site):
-    page = (site.folder / "reference/python.html").read_text("utf-8")
+    page = (site / "reference/python.html").read_text("utf-8")
     names = [
         f"h2o_py.fast.{name}"
         for name, value in vars(fast).items()

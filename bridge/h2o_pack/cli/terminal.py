@@ -55,20 +55,20 @@ class Terminal:
             from h2o_pack.results import to_json
 
             echo_json(to_json(result))
-        elif not self.quiet:
-            people(results())
+        else:
+            self.tell(people)
 
     def tell(self, people: Callable[[Console], None]) -> None:
-        """Print text for people before the result."""
+        """Print text for people."""
         if not (self.json or self.quiet):
-            people(results())
+            people(plain_console())
 
     @contextmanager
     def progress(self, *, log: bool = False) -> Iterator[ProgressReporter]:
         """Show the current step; log: if stderr is no terminal, print each finished step."""
         from h2o_pack.progress import silent
 
-        screen = messages()
+        screen = plain_console(stderr=True)
         if self.quiet or not (screen.is_terminal or log or self.verbose):
             yield silent
             return
@@ -134,21 +134,11 @@ def bars(screen: Console, unit: Unit) -> Any:
     )
 
 
-def results() -> Console:
-    """Return the console for results; in a file or a pipe, it is 80 columns wide."""
-    console = plain_console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = WIDTH
-    return console
-
-
-def messages() -> Console:
-    """Return the console for progress and notes."""
-    return plain_console(stderr=True)
-
-
 def plain_console(*, stderr: bool = False) -> Console:
-    """Return a console whose output passes through `plain`, but keeps rich's own colors."""
+    """Return a console whose output passes through `plain`, but keeps rich's own colors.
+
+    In a file or a pipe, it is 80 columns wide. stderr: for progress and notes.
+    """
     from rich import console as rich_console
     from rich.segment import Segment
 
@@ -165,7 +155,10 @@ def plain_console(*, stderr: bool = False) -> Console:
             """Let the command handle a closed pipe, for which rich would exit with status 1."""
             raise BrokenPipeError
 
-    return PlainConsole(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
+    console = PlainConsole(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDTH
+    return console
 
 
 def plain(text: str) -> str:
