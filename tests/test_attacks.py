@@ -26,7 +26,7 @@ def test_what_is_attacked_is_what_the_commands_read(tmp_path, monkeypatch):
     """Unchanged it is taken, so that an attack is not refused for something else."""
     expected = {"vendor": ExitCode.USAGE, "eval": ExitCode.MODEL}
     monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path / "cache"))
-    for number, target in enumerate(commands.TARGETS):
+    for number, target in enumerate(commands.TARGETS.values()):
         for at, call in enumerate(target.calls):
             place = tmp_path / f"{number}-{at}"
             place.mkdir()

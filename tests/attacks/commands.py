@@ -156,8 +156,8 @@ def with_model(command: str, option: str, *more: str) -> Call:
 
 
 PLAN = ("--max-kv", "64", "--context", "256")
-TARGETS = (
-    Target(
+TARGETS = {
+    "model": Target(
         of_model,
         lambda path: ("plan", "--model", path, *CACHE),
         lambda path: ("choose", "--model", path, "--device", "iPhone 15"),
@@ -166,7 +166,7 @@ TARGETS = (
         lambda path: ("ios", "--model", path, *CACHE, "--dry-run"),
         lambda path: ("profile", "--model", path, *CACHE, "--tokens", "64", "--no-timing"),
     ),
-    Target(
+    "package": Target(
         of_package,
         lambda path: ("verify", path),
         lambda path: ("verify", path, "--quick", "--strict"),
@@ -176,42 +176,46 @@ TARGETS = (
         lambda path: ("parity", path, "--level", "op"),
         lambda path: ("ios", "--model", path.parent / "model", *CACHE, "--output", path),
     ),
-    Target(of_adapter, with_model("ios", "--adapter", *CACHE, "--dry-run")),
-    Target(of_app, lambda path: ("doctor", path)),
-    Target(file("h2o-pack.toml", PROJECT), lambda path: ("ios", "--dry-run")),
-    Target(
+    "adapter": Target(of_adapter, with_model("ios", "--adapter", *CACHE, "--dry-run")),
+    "app": Target(of_app, lambda path: ("doctor", path)),
+    "h2o-pack.toml": Target(file("h2o-pack.toml", PROJECT), lambda path: ("ios", "--dry-run")),
+    "policy.toml": Target(
         file("policy.toml", CliRunner().invoke(main, ("policy", "show", "tuned")).stdout),
         with_model("plan", "--policy", *PLAN),
     ),
-    Target(file("budgets.json", json.dumps(BUDGETS)), with_model("plan", "--budgets", *PLAN)),
-    Target(file("devices.toml", OWN), with_model("plan", "--devices", *PLAN)),
-    Target(
+    "budgets.json": Target(
+        file("budgets.json", json.dumps(BUDGETS)), with_model("plan", "--budgets", *PLAN)
+    ),
+    "devices.toml": Target(file("devices.toml", OWN), with_model("plan", "--devices", *PLAN)),
+    "losses.json": Target(
         file("losses.json", (FACTS / "losses.json").read_text("utf-8")),
         with_model("choose", "--losses", "--device", "iPhone 15"),
     ),
-    Target(
+    "report.json": Target(
         file("report.json", msgspec.json.encode(report()).decode()),
         lambda path: ("prove", "--import", path),
     ),
-    Target(
+    "profile.json": Target(
         file("profile.json", (ROOT / "docs/results/profile/profile.json").read_text("utf-8")),
         lambda path: (
             *("budgets", "--profile", path, "--max-kv", "64"),
             *("--output", path.parent / "made.json"),
         ),
     ),
-    Target(
+    "preset.toml": Target(
         file("preset.toml", (PRESETS / "demo.toml").read_text("utf-8")),
         lambda path: ("eval", "--preset", path, "--model", path.parent / "none"),
     ),
-    Target(
+    "measured.json": Target(
         file("measured.json", json.dumps(MEASURED)),
         with_model("plan", "--measured", *PLAN, "--device", "iPhone16,1"),
     ),
-    Target(file("models.toml", KNOWN), lambda path: ("models", "--catalogue", path)),
-)
-WEIGHTS = (8, 8, *[2] * 2, *[1] * (len(TARGETS) - 4))
-"""Most of what somebody else makes is a model or a package."""
+    "models.toml": Target(
+        file("models.toml", KNOWN), lambda path: ("models", "--catalogue", path)
+    ),
+}
+WEIGHTS = {"model": 8, "package": 8, "adapter": 2, "app": 2}
+"""Most of what somebody else makes is a model or a package; 1 for everything else."""
 
 
 @contextmanager
@@ -248,7 +252,8 @@ def run(*arguments: object) -> int:
 def change_command(random: Random, folder: Path) -> None:
     """One command on something of which one or two files were changed."""
     place = Path(tempfile.mkdtemp(dir=folder))
-    [target] = random.choices(TARGETS, WEIGHTS)
+    weights = [WEIGHTS.get(name, 1) for name in TARGETS]
+    [target] = random.choices([*TARGETS.values()], weights)
     here = Path.cwd()
     try:
         path = target.put(place)

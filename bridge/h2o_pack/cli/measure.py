@@ -99,9 +99,10 @@ def eval(  # noqa: A001  the command's name
     share = join()
     settings = {name: value for name, value in changes.items() if value is not None}
     with user_errors("eval"), out.progress() as say:
+        experiments = load_preset(preset)
         settings["models"] = tuple(map(loadable, models or ()))
         evaluation, unlike = evaluate(
-            load_preset(preset).changed(**settings),
+            experiments.changed(**settings),
             share,
             say,
             text=text,

@@ -10,7 +10,7 @@ import pytest
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from h2o_pack.files.text import read_file
-from tests.bridge.trees import write_model
+from tests.attacks import commands
 from tests.messages import refused, says
 
 WITHOUT_VENDOR = lock.Lock(
@@ -93,37 +93,22 @@ def test_what_a_shell_hands_over_is_read(tmp_path):
     os.close(out)
 
 
-CALLS = {
-    "policy.toml": ("plan", "--max-kv", 64, "--policy"),
-    "budgets.json": ("plan", "--max-kv", 64, "--context", 256, "--budgets"),
-    "devices.toml": ("plan", "--max-kv", 64, "--devices"),
-    "losses.json": ("choose", "--device", "iPhone 15", "--losses"),
-    "report.json": ("prove", "--import"),
-    "config.json": ("plan", "--max-kv", 64),
-    "adapter_config.json": ("ios", "--max-kv", 64, "--dry-run", "--adapter"),
-    lock.NAME: ("verify",),
+IN_FOLDERS = {
+    "config.json": ("model", ExitCode.MODEL),
+    "adapter_config.json": ("adapter", ExitCode.MODEL),
+    lock.NAME: ("package", ExitCode.OUTPUT),
 }
-
-CODES = {
-    "config.json": ExitCode.MODEL,
-    "adapter_config.json": ExitCode.MODEL,
-    lock.NAME: ExitCode.OUTPUT,
-}
+FILES = [name for name in commands.TARGETS if "." in name]
 
 
 @pytest.mark.parametrize("kind", ["device", "long"])
-@pytest.mark.parametrize("name", CALLS)
-def test_commands_refuse_such_files_with_their_own_code(run, tmp_path, monkeypatch, name, kind):
+@pytest.mark.parametrize("name", [*IN_FOLDERS, *FILES])
+def test_commands_refuse_such_files_with_their_own_code(tmp_path, monkeypatch, name, kind):
+    target_name, code = IN_FOLDERS.get(name, (name, ExitCode.USAGE))
+    target = commands.TARGETS[target_name]
+    path = target.put(tmp_path)
+    file = path / name if path.is_dir() else path
+    file.unlink()
+    KINDS[kind](file)
     monkeypatch.chdir(tmp_path)
-    model = write_model(tmp_path / "model")
-    command, *options = CALLS[name]
-    path = (model if name == "config.json" else tmp_path) / name
-    path.unlink(missing_ok=True)
-    KINDS[kind](path)
-    takes_model = command in ("plan", "choose", "ios")
-    options_of_model = ["--model", model] if takes_model else []
-    last = path.parent if name.startswith(("adapter", "h2o")) else path
-    result = run(
-        command, *options_of_model, *options, *([] if name == "config.json" else [last])
-    )
-    assert result.exit_code == CODES.get(name, ExitCode.USAGE), result.output
+    assert commands.run(*target.calls[0](path)) == code
