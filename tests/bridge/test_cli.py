@@ -11,6 +11,7 @@ import click
 import jsonschema
 import pytest
 
+from docs.docgen.command_line import walk
 from h2o_pack import results
 from h2o_pack.cli import main
 from h2o_pack.cli.terminal import Terminal
@@ -51,22 +52,21 @@ def test_help_lists_the_commands_by_section_and_the_exit_codes(run):
         assert re.search(rf"^ +{code.value}  \w", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", main.files)
-def test_every_command_shows_an_example_and_takes_the_common_options(run, name):
-    for path, command in commands(name):
-        text = run(*path, "--help").output
-        assert re.search(rf"\n  Example: .*h2o-pack {' '.join(path)}", text), text
-        if not isinstance(command, click.Group):
-            options = {option for param in command.params for option in param.opts}
-            assert {"--json", "--quiet", "-q", "--verbose", "-v", "--debug"} <= options
+CONTEXTS = list(walk(click.Context(main, info_name="h2o-pack")))[1:]
+COMMANDS = {
+    context.command_path: context.command
+    for context in CONTEXTS
+    if not isinstance(context.command, click.Group)
+}
 
 
-def commands(name: str) -> list[tuple[list[str], click.Command]]:
-    """Return a command and its subcommands with the words that call them."""
-    command = main.get_command(click.Context(main), name)
-    assert command is not None
-    inner = command.commands if isinstance(command, click.Group) else {}
-    return [([name], command), *(([name, part], inner[part]) for part in inner)]
+@pytest.mark.parametrize("path", [context.command_path for context in CONTEXTS])
+def test_every_command_shows_an_example_and_takes_the_common_options(run, path):
+    text = run(*path.split()[1:], "--help").output
+    assert re.search(rf"\n  Example: .*{path}", text), text
+    if path in COMMANDS:
+        options = {option for param in COMMANDS[path].params for option in param.opts}
+        assert {"--json", "--quiet", "-q", "--verbose", "-v", "--debug"} <= options
 
 
 def test_the_version_is_printed_with_the_pinned_upstream(run):
@@ -134,13 +134,8 @@ def test_the_schema_of_a_command_is_printed(run):
 
 
 def test_every_command_has_a_schema_and_every_schema_a_command():
-    names = {
-        "-".join(path)
-        for name in main.files
-        for path, command in commands(name)
-        if not isinstance(command, click.Group) and name != "schema"
-    }
-    assert names | {"error"} == set(results.RESULTS)
+    names = {"-".join(path.split()[1:]) for path in COMMANDS}
+    assert names - {"schema"} | {"error"} == set(results.RESULTS)
 
 
 def test_every_schema_is_one(run):

@@ -3,8 +3,6 @@
 import json
 import logging
 import os
-import subprocess
-import sys
 
 import click
 import pytest
@@ -13,6 +11,7 @@ from rich.table import Table
 from h2o_pack.cli.frame import Commands
 from h2o_pack.cli.terminal import Terminal, plain, plain_console
 from h2o_pack.errors import ExitCode, UserError
+from tests.processes import python
 
 EVIL = "\x1b]0;PWN\x07\x9b31m\u202etxt"
 
@@ -105,20 +104,16 @@ Commands({"": {"warn": "none"}}).main(["warn"])
 
 
 def test_nothing_that_python_warns_of_has_it():
-    command = [sys.executable, "-c", WARN]  # pytest records warnings in this process
-    process = subprocess.run(command, capture_output=True, check=False)
-    assert b"PWN" in process.stderr
-    assert not set(process.stderr) & set(b"\x1b\x07")
+    process = python("-c", WARN)  # pytest records warnings in this process
+    assert "PWN" in process.stderr
+    assert not set(process.stderr) & set("\x1b\x07")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_a_name_in_an_option_has_none_of_it_in_any_encoding(encoding):
-    process = subprocess.run(
-        [sys.executable, "-m", "h2o_pack", "plan", "--model", "demo", "--kv", EVIL],
-        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
-        capture_output=True,
-        check=False,
-    )
+    settings = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    arguments = ("plan", "--model", "demo", "--kv", EVIL)
+    process = python("-m", "h2o_pack", *arguments, env=os.environ | settings)
     assert process.returncode == ExitCode.USAGE
-    assert b"PWN" in process.stderr
-    assert not set(process.stderr) & set(b"\x1b\x07\x9b")
+    assert "PWN" in process.stderr
+    assert not set(process.stderr) & set("\x1b\x07\x9b")
