@@ -222,7 +222,8 @@ def ios(*, out: Terminal, **options: Any) -> None:
             break
     if made or (packages is not None and out.json):
         echo_json(to_json(PackagesResult(packages=tuple(made))))
-    sys.exit(code)
+    if code:
+        sys.exit(code)
 
 
 def make(options: dict[str, Any], out: Terminal) -> tuple[PackageResult, Choices]:
@@ -276,8 +277,8 @@ def update(*, package: Path, app: bool, dry_run: bool, out: Terminal, **options:
     made = None if outcome is None else ios_result(outcome)
     result = UpdateResult(package=plan.package, changes=plan.changes, made=made)
     out.show(result, lambda console: print_update(outcome, console))
-    if outcome is not None:
-        sys.exit(code_of(outcome))
+    if outcome is not None and (code := code_of(outcome)):
+        sys.exit(code)
 
 
 @command(example="h2o-pack vendor build/Demo --host linux")

@@ -15,6 +15,7 @@ import pytest
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
+from h2o_pack.models import trial
 from h2o_pack.models.files import from_folder
 from h2o_pack.package import build, render, update
 from h2o_pack.package.build import make_package
@@ -34,6 +35,7 @@ CHANGES = (
 
 def in_child(work: Callable[[], object]) -> int:
     """Do something in a forked process; return its exit code, negative for a signal."""
+    trial.worker.stop()  # a child cannot use a process of its parent
     child = os.fork()
     if child == 0:
         code = 70
