@@ -53,7 +53,7 @@ struct SavedHeader {
         pending = try Self.count(fields[3], "pending")
         format = kind == .dense ? .dense : try SavedRowFormat(fields[5], of: kind).format
         valueDim = nil
-        archive = recalls ? try decode(SavedArchive.self, fields.last).archive : nil
+        archive = recalls ? try decode(MLXFast.H2OSavedArchive.self, fields.last) : nil
         configuration = try decode(H2OConfiguration.self, fields[4]).archiving(
             in: folder, hasFiles: archive?.mark != nil)
     }
@@ -66,7 +66,7 @@ struct SavedHeader {
         if kind != .dense {
             fields.append(json(SavedRowFormat(format: format, valueDim: valueDim)))
         }
-        return fields + (archive.map { [json(SavedArchive($0))] } ?? [])
+        return fields + (archive.map { [json($0)] } ?? [])
     }
 
     /// Restores the cache with these arrays. The core checks everything first.
@@ -133,7 +133,7 @@ private struct SavedRowFormat: Codable {
             keyBits: try saved.decode(Int.self, forKey: hasRing ? .heavyBits : .keyBits),
             valueBits: try saved.decode(Int.self, forKey: hasRing ? .heavyBits : .valueBits),
             groupSize: try saved.decode(Int.self, forKey: .groupSize),
-            dtype: try saved.decode(SavedDType.self, forKey: .dtype).value,
+            dtype: try saved.decode(MLXFast.H2ODType.self, forKey: .dtype),
             recentBits: recentBits,
             isRotated: try !hasRing
                 && saved.decodeIfPresent(Bool.self, forKey: .rotated) ?? false)
@@ -152,7 +152,7 @@ private struct SavedRowFormat: Codable {
             if format.isRotated { try saved.encode(true, forKey: .rotated) }
         }
         try saved.encode(format.groupSize, forKey: .groupSize)
-        try saved.encode(SavedDType(format.dtype), forKey: .dtype)
+        try saved.encode(format.dtype, forKey: .dtype)
     }
 
     private enum CodingKeys: String, CodingKey {
@@ -164,65 +164,6 @@ private struct SavedRowFormat: Codable {
         case dtype
         case valueDim = "value_dim"
         case rotated
-    }
-}
-
-/// The archive's part of a header, in Python's names.
-private struct SavedArchive: Codable {
-    let bits: Int
-    let dtype: SavedDType
-    let first: Int
-    let groupSize: Int
-    let since: Int
-    /// Identifies the archive's segments in files; nil if the archive was in memory.
-    let files: Mark?
-
-    init(_ archive: MLXFast.H2OSavedArchive) {
-        (bits, dtype) = (archive.bits, SavedDType(archive.dtype))
-        (first, groupSize, since) = (archive.first, archive.groupSize, archive.since)
-        files = archive.mark.map {
-            Mark(session: $0.session, count: $0.count, chain: $0.chain)
-        }
-    }
-
-    var archive: MLXFast.H2OSavedArchive {
-        MLXFast.H2OSavedArchive(
-            first: first, since: since, bits: bits, groupSize: groupSize, dtype: dtype.value,
-            mark: files.map { .init(session: $0.session, count: $0.count, chain: $0.chain) })
-    }
-
-    private enum CodingKeys: String, CodingKey {
-        case bits, dtype, first, since, files
-        case groupSize = "group_size"
-    }
-
-    struct Mark: Codable {
-        let session: String
-        let count: Int
-        let chain: String
-    }
-}
-
-/// The dtypes of keys and values, by their names in Python.
-private enum SavedDType: String, Codable {
-    case float32 = "mlx.core.float32"
-    case float16 = "mlx.core.float16"
-    case bfloat16 = "mlx.core.bfloat16"
-
-    init(_ dtype: DType) {
-        switch dtype {
-        case .float16: self = .float16
-        case .bfloat16: self = .bfloat16
-        default: self = .float32
-        }
-    }
-
-    var value: DType {
-        switch self {
-        case .float32: .float32
-        case .float16: .float16
-        case .bfloat16: .bfloat16
-        }
     }
 }
 

@@ -5,6 +5,31 @@ import Cmlx
 /// *position* is a token's index in the sequence, a *row* its place in the buffer.
 extension MLXFast {
 
+    /// The dtypes that keys and values may have, by their names in saved caches.
+    public enum H2ODType: String, Codable, Sendable {
+        case float32 = "mlx.core.float32"
+        case float16 = "mlx.core.float16"
+        case bfloat16 = "mlx.core.bfloat16"
+
+        fileprivate init(_ dtype: mlx_dtype) {
+            switch DType(dtype) {
+            case .float16: self = .float16
+            case .bfloat16: self = .bfloat16
+            default: self = .float32
+            }
+        }
+
+        fileprivate var cmlxDtype: mlx_dtype {
+            let dtype: DType =
+                switch self {
+                case .float32: .float32
+                case .float16: .float16
+                case .bfloat16: .bfloat16
+                }
+            return dtype.cmlxDtype
+        }
+    }
+
     /// How rows are stored: with the dtype of keys and values, or as the words, scales and biases
     /// of `quantized(_:groupSize:bits:)`.
     ///
@@ -20,7 +45,7 @@ extension MLXFast {
         /// The number of elements that share a scale and a bias: 32, 64 or 128.
         public var groupSize: Int
         /// The dtype of keys and values, and of scales and biases; the first keys set it.
-        public var dtype: DType
+        public var dtype: H2ODType
         /// Bits of the ring: 4, 8 or 16; nil for rows without a ring.
         public var recentBits: Int?
         /// Whether the cache rotates keys and values before it stores them, which reduces the error
@@ -28,7 +53,7 @@ extension MLXFast {
         public var isRotated: Bool
 
         public init(
-            keyBits: Int, valueBits: Int, groupSize: Int = 64, dtype: DType = .float32,
+            keyBits: Int, valueBits: Int, groupSize: Int = 64, dtype: H2ODType = .float32,
             recentBits: Int? = nil, isRotated: Bool = false
         ) {
             self.keyBits = keyBits
@@ -70,7 +95,7 @@ extension MLXFast {
         /// Dv; 0 before the first values.
         public let valueDim: Int
         /// The dtype of keys and values if they are quantized.
-        public let dtype: DType
+        public let dtype: H2ODType
         /// Bytes of the rows' buffers, including spare rows.
         public let rowBytes: Int
         /// Bytes of the ledger.
@@ -84,7 +109,7 @@ extension MLXFast {
     }
 
     /// The values of a saved cache's archive that its arrays do not contain.
-    public struct H2OSavedArchive: Hashable, Sendable {
+    public struct H2OSavedArchive: Hashable, Codable, Sendable {
         /// The oldest position that the archive still contains.
         public var first: Int
         /// The number of single-token steps since the last recall.
@@ -94,34 +119,24 @@ extension MLXFast {
         /// The number of elements that share a scale and a bias: 32, 64 or 128.
         public var groupSize: Int
         /// The dtype of keys and values.
-        public var dtype: DType
+        public var dtype: H2ODType
         /// Identifies the archive's segments in files; nil if the archive was in memory.
         public var mark: Mark?
 
-        public init(
-            first: Int, since: Int, bits: Int, groupSize: Int, dtype: DType, mark: Mark?
-        ) {
-            self.first = first
-            self.since = since
-            self.bits = bits
-            self.groupSize = groupSize
-            self.dtype = dtype
-            self.mark = mark
+        /// The names in saved caches.
+        private enum CodingKeys: String, CodingKey {
+            case first, since, bits, dtype
+            case groupSize = "group_size"
+            case mark = "files"
         }
 
-        public struct Mark: Hashable, Sendable {
+        public struct Mark: Hashable, Codable, Sendable {
             /// A random identifier of the conversation.
             public var session: String
             /// The number of segments so far, including dropped ones.
             public var count: Int
             /// The digest of all segments' digests, in hexadecimal.
             public var chain: String
-
-            public init(session: String, count: Int, chain: String) {
-                self.session = session
-                self.count = count
-                self.chain = chain
-            }
         }
     }
 
@@ -301,7 +316,7 @@ extension MLXFast {
             var numbers = mlx_h2o_layer_numbers()
             mlx_h2o_layer_cache_numbers(&numbers, ctx)
             return H2OLayerNumbers(
-                valueDim: Int(numbers.value_dim), dtype: DType(numbers.dtype),
+                valueDim: Int(numbers.value_dim), dtype: H2ODType(numbers.dtype),
                 rowBytes: numbers.row_bytes, ledgerBytes: numbers.ledger_bytes,
                 archiveBytes: numbers.recalls ? numbers.archive_bytes : nil,
                 recalledRows: Int(numbers.recalled), recallSeconds: numbers.recall_seconds)
@@ -339,7 +354,7 @@ extension MLXFast {
             }
             return H2OSavedArchive(
                 first: Int(saved.first), since: Int(saved.since), bits: Int(saved.bits),
-                groupSize: Int(saved.group_size), dtype: DType(saved.dtype), mark: mark)
+                groupSize: Int(saved.group_size), dtype: H2ODType(saved.dtype), mark: mark)
         }
     }
 }
