@@ -94,11 +94,7 @@ extension H2OBudgets: Codable {
     }
 
     public init(from decoder: any Decoder) throws {
-        let names = Field.allCases.map(\.rawValue)
-        try decoder.refuseFields(except: names) {
-            H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
-        }
-        let fields = try decoder.container(keyedBy: Field.self)
+        let fields = try decoder.fields(Field.self)
         let format = try fields.decode(Int.self, forKey: .format)
         guard format == Self.format else {
             throw H2OCacheError.otherFormat(found: "\(format)", known: ["\(Self.format)"])
@@ -123,11 +119,7 @@ extension H2OBudgets.Layer: Codable {
     }
 
     package init(from decoder: any Decoder) throws {
-        let names = CodingKeys.allCases.map(\.rawValue)
-        try decoder.refuseFields(except: names) {
-            H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
-        }
-        let fields = try decoder.container(keyedBy: CodingKeys.self)
+        let fields = try decoder.fields(CodingKeys.self)
         heavyBudget = try fields.decode(Int.self, forKey: .heavyBudget)
         recentBudget = try fields.decode(Int.self, forKey: .recentBudget)
         maxSize = try fields.decodeIfPresent(Int.self, forKey: .maxSize)

@@ -147,11 +147,7 @@ extension H2OCaches: Codable {
     ///
     /// - Throws: `DecodingError`, ``H2OCacheError``
     public init(from decoder: any Decoder) throws {
-        let names = CodingKeys.allCases.map(\.rawValue)
-        try decoder.refuseFields(except: names) {
-            H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
-        }
-        let fields = try decoder.container(keyedBy: CodingKeys.self)
+        let fields = try decoder.fields(CodingKeys.self)
         try self.init(
             configuration: fields.decode(H2OConfiguration.self, forKey: .configuration),
             storage: Self.storage(fields.decodeIfPresent(String.self, forKey: .storage)),
@@ -206,12 +202,22 @@ enum H2OFamilies {
 }
 
 extension Decoder {
-    /// Throws `error` for the first field whose name is not in `names`.
-    func refuseFields(except names: [String], _ error: (String) -> any Error) throws {
+    /// The fields of a JSON object.
+    ///
+    /// - Parameters:
+    ///   - keys: the fields that it may have
+    ///   - prefix: the text before the names of fields in errors
+    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` for any other field
+    func fields<Key: CodingKey & CaseIterable>(
+        _ keys: Key.Type, prefix: String = ""
+    ) throws -> KeyedDecodingContainer<Key> {
+        let known = keys.allCases.map(\.stringValue)
         for field in try container(keyedBy: AnyField.self).allKeys
-        where !names.contains(field.stringValue) {
-            throw error(field.stringValue)
+        where !known.contains(field.stringValue) {
+            throw H2OCacheError.invalidConfiguration(
+                .unknownField(field: prefix + field.stringValue, known: known))
         }
+        return try container(keyedBy: keys)
     }
 }
 

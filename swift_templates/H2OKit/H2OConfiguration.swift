@@ -176,11 +176,7 @@ extension H2OConfiguration: Codable {
     ///
     /// - Throws: `DecodingError`, ``H2OCacheError/invalidConfiguration(_:layer:)``
     public init(from decoder: any Decoder) throws {
-        let names = Field.allCases.map(\.rawValue)
-        try decoder.refuseFields(except: names) {
-            H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
-        }
-        let fields = try decoder.container(keyedBy: Field.self)
+        let fields = try decoder.fields(Field.self)
         try self.init(
             maxSize: fields.decode(Int.self, forKey: .maxSize),
             sinkSize: fields.decodeIfPresent(Int.self, forKey: .sinkSize)

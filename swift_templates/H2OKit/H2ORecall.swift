@@ -95,12 +95,7 @@ extension H2ORecall: Codable {
     ///
     /// - Throws: `DecodingError`, ``H2OCacheError/invalidConfiguration(_:layer:)``
     public init(from decoder: any Decoder) throws {
-        let names = Field.allCases.map(\.rawValue)
-        try decoder.refuseFields(except: names) {
-            H2OCacheError.invalidConfiguration(
-                .unknownField(field: "recall.\($0)", known: names))
-        }
-        let fields = try decoder.container(keyedBy: Field.self)
+        let fields = try decoder.fields(Field.self, prefix: "recall.")
         try self.init(
             rows: fields.decodeIfPresent(Int.self, forKey: .rows),
             spread: fields.decodeIfPresent(Int.self, forKey: .spread) ?? 16,
