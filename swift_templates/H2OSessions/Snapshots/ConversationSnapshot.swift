@@ -93,7 +93,7 @@ package struct ConversationSnapshot: @unchecked Sendable {
     ///
     /// - Throws: `H2OCacheError.notSavable`
     func contents(identity: ConversationIdentity) throws -> SnapshotFile.Computed {
-        try SnapshotFile.computed(copy.state, caches: copy.caches, identity: identity)
+        try SnapshotFile.computed(copy, identity: identity)
     }
 
     /// Bytes of the caches' buffers, without archives.

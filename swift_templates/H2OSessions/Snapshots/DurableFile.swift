@@ -1,8 +1,10 @@
 import Foundation
 import H2OKit
 
-/// Safetensors files that are complete or do not exist, and contain their own digest.
+/// Prompt cache files that are complete or do not exist, and contain their own digest.
 enum DurableFile {
+    /// The name of the digest among the caller's strings.
+    static let field = "digest"
     /// Sixty-four zeros, which are in the place of the digest while it is computed.
     static let placeholder = String(repeating: "0", count: 64)
 
@@ -11,17 +13,16 @@ enum DurableFile {
     ///
     /// - Parameters:
     ///   - file: its name ends in .safetensors; an existing file is replaced atomically
-    ///   - field: the key of the digest in the header
     ///   - write: writes the file at the URL that it receives
     /// - Throws: the error of `write`, `H2OCacheError.damaged` or an error of the file system
-    static func write(to file: URL, digest field: String, by write: (URL) throws -> Void) throws {
+    static func write(to file: URL, by write: (URL) throws -> Void) throws {
         let name = file.deletingPathExtension().lastPathComponent
         let new = file.deletingLastPathComponent()
             .appending(path: "\(name).new.safetensors", directoryHint: .notDirectory)
         try? FileManager.default.removeItem(at: new)
         do {
             try write(new)
-            try seal(new, field)
+            try seal(new)
             // A new file can be written while the device is locked, and only its owner can read it.
             try FileManager.default.setAttributes(
                 [.posixPermissions: 0o600, .protectionKey: FileProtectionType.completeUnlessOpen],
@@ -46,9 +47,9 @@ enum DurableFile {
     /// Compares a file with the digest in its header.
     ///
     /// - Throws: `H2OCacheError.damaged`, or an error of reading
-    static func check(_ file: URL, digest field: String) throws {
-        let range = try digestRange(in: file, field)
-        guard let digest = try header(of: file)[field],
+    static func check(_ file: URL) throws {
+        let range = try digestRange(in: file)
+        guard let digest = try header(of: file)["0.\(field)"],
             try FileDigest.sha256(of: file, zeroing: range) == digest
         else {
             throw damaged(file)
@@ -59,8 +60,8 @@ enum DurableFile {
         .damaged(reason: "it was cut short or changed", file: file)
     }
 
-    private static func seal(_ file: URL, _ field: String) throws {
-        let range = try digestRange(in: file, field)
+    private static func seal(_ file: URL) throws {
+        let range = try digestRange(in: file)
         let digest = try FileDigest.sha256(of: file, zeroing: range)
         let handle = try FileHandle(forUpdating: file)
         defer { try? handle.close() }
@@ -82,9 +83,9 @@ enum DurableFile {
     }
 
     /// The place of the digest's 64 digits in the file.
-    private static func digestRange(in file: URL, _ field: String) throws -> Range<Int> {
+    private static func digestRange(in file: URL) throws -> Range<Int> {
         // Quotes inside the header's texts have a backslash, so no text contains this key.
-        let key = Data("\"\(field)\":\"".utf8)
+        let key = Data("\"0.\(field)\":\"".utf8)
         guard let match = try headerData(of: file).range(of: key) else {
             throw damaged(file)
         }

@@ -17,13 +17,12 @@ extension Conversation {
     package func save(_ messages: [H2OMessage], to folder: URL) async throws {
         guard let head, hasMessages else { throw H2OSessionError.nothingToSave }
         let saved = SavedConversation(folder: folder)
-        try saved.make()
+        try FileManager.default.createPrivateDirectory(at: folder)
         var details = [Detail.messages.rawValue: json(messages)]
         let archive = head.archive.map { (name: SavedConversation.newArchive(), own: $0) }
         details[Detail.archive.rawValue] = archive?.name
         let computed = try await onGPU {
-            try SnapshotFile.computed(
-                head.state, caches: head.caches, identity: loaded.identity, details: details)
+            try SnapshotFile.computed(head, identity: loaded.identity, details: details)
         }
         // Writes outside of the guard, so that leaving the app does not wait for the medium.
         try await BackgroundGuard.finishing {
@@ -43,9 +42,8 @@ extension Conversation {
     ///   for damaged files; or an error of reading
     package func restore(from folder: URL) async throws -> [H2OMessage] {
         let saved = SavedConversation(folder: folder)
-        let identity = loaded.identity
-        let details = try SnapshotFile.details(of: saved.file, identity: identity)
-        let own = try details[Detail.archive.rawValue].map { name in
+        let file = try SnapshotFile(saved.file, identity: loaded.identity)
+        let own = try file.details[Detail.archive.rawValue].map { name in
             guard let archives = saved.archives(named: name) else {
                 throw H2OCacheError.damaged(
                     reason: "its archive is not in the conversation's folder", file: saved.file)
@@ -53,11 +51,8 @@ extension Conversation {
             return try ConversationFolder(in: loaded.platform.archives, archivesOf: archives)
         }
         let messages = try JSONDecoder().decode(
-            [H2OMessage].self, from: Data((details[Detail.messages.rawValue] ?? "").utf8))
-        let newest = try await onGPU {
-            try SnapshotFile.read(saved.file, details, identity, own?.url)
-        }
-        goOn(from: ConversationHead(state: newest.state, caches: newest.caches, archive: own))
+            [H2OMessage].self, from: Data((file.details[Detail.messages.rawValue] ?? "").utf8))
+        goOn(from: try await onGPU { try file.head(archive: own) })
         snapshots.add(savedIn: try saved.turns, archive: own)
         await keepSnapshot()
         return messages
@@ -68,25 +63,16 @@ extension Conversation {
 /// states of earlier turns, and a folder with archives.
 struct SavedConversation {
     private static let archivePrefix = "archive-"
-    private static let turnPrefix = "turn-"
-    private static let fileEnd = ".safetensors"
-    /// How many digits the number of a turn has in the name of its file.
-    private static let digits = 9
 
     let folder: URL
 
     /// The newest state.
-    var file: URL { folder.appending(path: "conversation\(Self.fileEnd)") }
-
-    /// Creates the folder if it does not exist.
-    func make() throws {
-        try FileManager.default.createPrivateDirectory(at: folder)
-    }
+    var file: URL { folder.appending(path: "conversation.safetensors") }
 
     /// States of earlier turns, oldest first.
     var turns: [URL] {
         get throws {
-            try names(Self.turnPrefix).map { folder.appending(path: $0) }
+            try names("turn-").map { folder.appending(path: $0) }
                 .filter { moment(of: $0) != nil }.sorted { $0.path < $1.path }
         }
     }
@@ -94,17 +80,18 @@ struct SavedConversation {
     /// Keeps the newest state as the state of an earlier turn, unless the state that replaces it
     /// has the same messages.
     func keepTurn(before chain: TranscriptChain.Head, _ identity: ConversationIdentity) throws {
-        let chainOf = { (file: URL) in try? SnapshotFile.state(of: file, identity: identity).chain }
+        let chainOf = { (file: URL) in
+            try? SnapshotFile(file, identity: identity, checksEveryByte: false).state.chain
+        }
         guard let current = chainOf(file), current != chain, let turns = try? turns,
             turns.last.flatMap(chainOf) != current
         else { return }
-        let digits = String((turns.last.flatMap(moment) ?? 0) + 1)
+        let turn = folder.appending(
+            path: String(
+                format: "turn-%09ld.safetensors", (turns.last.flatMap(moment) ?? 0) + 1))
         // After a billion turns, no name is left.
-        guard digits.count <= Self.digits else { return }
-        let zeros = String(repeating: "0", count: Self.digits - digits.count)
-        let name = Self.turnPrefix + zeros + digits
-        try FileManager.default.linkOrCopyItem(
-            at: file, to: folder.appending(path: name + Self.fileEnd))
+        guard moment(of: turn) != nil else { return }
+        try FileManager.default.linkOrCopyItem(at: file, to: turn)
     }
 
     /// Deletes states of earlier turns until the remaining ones take at most this many bytes.
@@ -114,8 +101,7 @@ struct SavedConversation {
             try file.resourceValues(forKeys: [.fileSizeKey]).fileSize ?? 0
         }
         while try states.map(size).reduce(0, +) > bytes {
-            let moments = states.map { moment(of: $0) ?? 0 }
-            let index = states.count == 1 ? 0 : SnapshotThinning.victim(of: moments)
+            let index = SnapshotThinning.victim(of: states.map { moment(of: $0) ?? 0 })
             try FileManager.default.removeItem(at: states.remove(at: index))
         }
     }
@@ -158,13 +144,8 @@ struct SavedConversation {
 
     /// The number in the name of a turn's file; nil for another file.
     private func moment(of turn: URL) -> Int? {
-        let name = turn.lastPathComponent
-        guard name.hasPrefix(Self.turnPrefix), name.hasSuffix(Self.fileEnd) else { return nil }
-        let digits = name.dropFirst(Self.turnPrefix.count).dropLast(Self.fileEnd.count)
-        guard digits.count == Self.digits, digits.utf8.allSatisfy({ 48 ... 57 ~= $0 }) else {
-            return nil
-        }
-        return Int(digits)
+        let match = turn.lastPathComponent.wholeMatch(of: /turn-([0-9]{9})\.safetensors/)
+        return match.flatMap { Int($0.1) }
     }
 }
 

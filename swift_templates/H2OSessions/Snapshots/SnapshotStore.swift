@@ -132,9 +132,8 @@ package struct SnapshotStore: @unchecked Sendable {
     /// - Parameter archive: the folder with the archives of all these files
     package mutating func add(savedIn files: [URL], archive: ConversationFolder?) {
         for file in files {
-            guard let state = try? SnapshotFile.state(of: file, identity: identity()) else {
-                continue
-            }
+            let saved = try? SnapshotFile(file, identity: identity(), checksEveryByte: false)
+            guard let state = saved?.state else { continue }
             let stored = StoredSnapshot(file, archive)
             count += 1
             entries.append(
@@ -231,17 +230,15 @@ package struct SnapshotStore: @unchecked Sendable {
     }
 
     private func victim(of indices: [Int]) -> Int {
-        indices.count == 1
-            ? indices[0] : indices[SnapshotThinning.victim(of: indices.map { entries[$0].moment })]
+        indices[SnapshotThinning.victim(of: indices.map { entries[$0].moment })]
     }
 }
 
 /// Chooses the snapshot that is deleted first. The distances between the remaining snapshots grow
 /// with their age.
 package enum SnapshotThinning {
-    /// - Parameter moments: the numbers of the snapshots in the order of creation, from 1 on; two
-    ///   or more
-    /// - Returns: the index of the snapshot to delete, which is never the newest
+    /// - Parameter moments: the numbers of the snapshots in the order of creation, from 1 on
+    /// - Returns: the index of the snapshot to delete, which is the newest only if it is alone
     package static func victim(of moments: [Int]) -> Int {
         let newest = moments[moments.count - 1]
         /// The distance between the neighbors of a snapshot, divided by its age.

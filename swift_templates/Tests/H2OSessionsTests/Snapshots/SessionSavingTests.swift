@@ -174,16 +174,16 @@ final class SessionSavingTests: FolderTestCase {
         _ identity: ConversationIdentity, details: [String: String] = [:],
         _ change: (inout [String: Any]) -> Void
     ) throws {
-        let saved = try SnapshotFile.read(file, identity: identity)
+        let saved = try SnapshotFile(file, identity: identity)
         let encoded = try JSONEncoder().encode(saved.state)
         var fields = try XCTUnwrap(
             JSONSerialization.jsonObject(with: encoded) as? [String: Any])
         change(&fields)
-        let state = try JSONDecoder().decode(
+        var head = try saved.head()
+        head.state = try JSONDecoder().decode(
             ConversationState.self, from: JSONSerialization.data(withJSONObject: fields))
         try SnapshotFile.computed(
-            state, caches: saved.caches, identity: identity,
-            details: ["messages": saved.details["messages"] ?? ""].merging(details) { $1 }
+            head, identity: identity, details: saved.details.merging(details) { $1 }
         ).write(to: file)
     }
 

@@ -16,7 +16,8 @@ final class SnapshotFileTests: FolderTestCase {
         let cache = KVCacheSimple()
         let values = (0 ..< 64).map { Float($0) }
         cache.state = [MLXArray(values, [1, 1, 8, 8]), MLXArray(values, [1, 1, 8, 8])]
-        try SnapshotFile.computed(state, caches: [cache], identity: .test(), details: details)
+        let head = ConversationHead(state: state, caches: [cache])
+        try SnapshotFile.computed(head, identity: .test(), details: details)
             .write(to: other ?? file)
     }
 
@@ -32,7 +33,7 @@ final class SnapshotFileTests: FolderTestCase {
     private func refusal(_ identity: ConversationIdentity? = nil) throws -> H2OCacheError? {
         let identity = try identity ?? .test()
         var refusal: H2OCacheError?
-        XCTAssertThrowsError(try SnapshotFile.read(file, identity: identity)) { error in
+        XCTAssertThrowsError(try SnapshotFile(file, identity: identity)) { error in
             refusal = error as? H2OCacheError
         }
         return refusal
@@ -49,12 +50,13 @@ final class SnapshotFileTests: FolderTestCase {
     func testItGivesBackWhatWasWritten() throws {
         try write()
 
-        let saved = try SnapshotFile.read(file, identity: .test())
+        let saved = try SnapshotFile(file, identity: .test())
+        let caches = try saved.head().caches
 
         XCTAssertEqual(saved.state, state)
         XCTAssertEqual(saved.details["messages"], details["messages"])
-        XCTAssertEqual(saved.caches[0].state[0].shape, [1, 1, 8, 8])
-        XCTAssertEqual(saved.caches[0].state[1].asArray(Float.self).last, 63)
+        XCTAssertEqual(caches[0].state[0].shape, [1, 1, 8, 8])
+        XCTAssertEqual(caches[0].state[1].asArray(Float.self).last, 63)
     }
 
     func testItIsWrittenUnderAnotherNameAndLeavesNothingElse() throws {
@@ -99,7 +101,7 @@ final class SnapshotFileTests: FolderTestCase {
             var changed = data
             changed[index] ^= 1
             try changed.write(to: file)
-            XCTAssertThrowsError(try SnapshotFile.read(file, identity: .test()), "byte \(index)")
+            XCTAssertThrowsError(try SnapshotFile(file, identity: .test()), "byte \(index)")
         }
     }
 
