@@ -12,12 +12,8 @@ package actor Conversation: MemoryHolder {
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
 
-    /// Empty until something is read.
-    var caches = [any KVCache]()
-    /// The folder of the caches' archives; nil for archives in memory.
-    var archive: ConversationFolder?
-    /// nil until something is read.
-    var state: ConversationState?
+    /// The state from which the conversation continues; nil until something is read.
+    var head: ConversationHead?
     /// The digest of the instructions, tools and options with which the last messages were read.
     var opening: TranscriptChain.Head?
     /// Earlier states to which the conversation can return.
@@ -31,18 +27,15 @@ package actor Conversation: MemoryHolder {
     private var hasThoughts = false
     private var lastPositions = H2OKeptPositions([])
 
-    package init(model: H2OModel) {
+    /// - Parameters:
+    ///   - head: the state from which it continues
+    ///   - snapshots: those of another conversation, to which it can return
+    package init(
+        model: H2OModel, head: ConversationHead? = nil, snapshots: SnapshotStore? = nil
+    ) {
         self.model = model
-        snapshots = model.loaded.makeSnapshots()
-        model.holders.add(self)
-    }
-
-    /// Creates a conversation that continues from the caches of another one, and can return to the
-    /// same snapshots.
-    init(model: H2OModel, head: ConversationHead?, snapshots: SnapshotStore) {
-        self.model = model
-        self.snapshots = snapshots
-        (caches, archive, state) = (head?.caches ?? [], head?.archive, head?.state)
+        self.head = head
+        self.snapshots = snapshots ?? model.loaded.makeSnapshots()
         model.holders.add(self)
     }
 
@@ -89,7 +82,7 @@ package actor Conversation: MemoryHolder {
             let response = try await generate(request, emit)
             var chain = request.chain
             chain.append(response.message(after: beginning).withoutThoughts)
-            state?.chain = chain.head
+            head?.state.chain = chain.head
             hasThoughts = hasThoughts || !response.thoughts.isEmpty
             let isOver = response.toolCalls.isEmpty
             // This is a separate task, so that a canceled reply also ends normally.
@@ -111,9 +104,7 @@ package actor Conversation: MemoryHolder {
 
     /// Releases the caches.
     func leave() {
-        caches = []
-        archive = nil
-        state = nil
+        goOn(from: nil)
         beforeThoughts = nil
         hasThoughts = false
     }
@@ -128,6 +119,10 @@ package actor Conversation: MemoryHolder {
         emit(.usage(response.usage))
         return response
     }
+
+    var state: ConversationState? { head?.state }
+
+    var caches: [any KVCache] { head?.caches ?? [] }
 
     /// Tokens that the caches have read; most of them may have been evicted.
     package var tokensSeen: Int { state?.read.count ?? 0 }
@@ -189,20 +184,20 @@ package actor Conversation: MemoryHolder {
             waiting = waiting.dropFirst(state.chain.count)
             let next = try format.following(
                 state.chain.count, of: transcript, ended: state.ended)
-            self.state?.unread.removeLast(min(next.replaced, state.unread.count))
+            head?.state.unread.removeLast(min(next.replaced, state.unread.count))
             let position = state.read.count + max(0, state.unread.count - next.replaced)
             locate(waiting, in: next.tokens, from: position)
-            self.state?.unread += next.tokens
+            head?.state.unread += next.tokens
         } else {
             let opening = try format.opening(transcript)
             guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
             try await begin(opening, at: chain.head)
-            state?.texts = [:]
+            head?.state.texts = [:]
             locate(transcript[...], in: opening.tokens, from: 0)
         }
-        state?.chain = chain.head
-        state?.texts[transcript.count] = nil
-        state?.ended = false
+        head?.state.chain = chain.head
+        head?.state.texts[transcript.count] = nil
+        head?.state.ended = false
         let new = state?.unread.count ?? 0
         guard new > 0 else { throw H2OSessionError.emptyPrompt }
         // Turns that were read one by one may together be longer than one prompt may be.
@@ -225,9 +220,9 @@ package actor Conversation: MemoryHolder {
             loaded.context.configuration, tokenizer: tokenizer, tools: [], prompt: prompt)
         let end = decoder.isThinking ? "\n</think>\n\n" : ""
         let mark = tokenizer.encode(text: end, addSpecialTokens: false)
-        state?.unread += tokenizer.encode(text: end + reply.text, addSpecialTokens: false)
+        head?.state.unread += tokenizer.encode(text: end + reply.text, addSpecialTokens: false)
         let begin = (state?.read.count ?? 0) + unread.count + mark.count
-        state?.texts[index] = begin ..< begin
+        head?.state.texts[index] = begin ..< begin
     }
 
     /// Ends a turn of the model: removes its thoughts from the caches, if later turns are without
@@ -269,12 +264,12 @@ package actor Conversation: MemoryHolder {
 
     /// Begins with the caches or the snapshot that have read most of the tokens, with the prepared
     /// caches of the system prompt, or with empty caches.
-    func begin(_ opening: PromptFormat.Opening, at head: TranscriptChain.Head) async throws {
+    func begin(_ opening: PromptFormat.Opening, at chain: TranscriptChain.Head) async throws {
         let tokens = opening.tokens
         if let state, state.pinned == opening.pinned, state.read.count < tokens.count,
             state.read.begins(tokens)
         {
-            self.state?.unread = Array(tokens[state.read.count...])
+            head?.state.unread = Array(tokens[state.read.count...])
             return
         }
         leave()
@@ -283,18 +278,19 @@ package actor Conversation: MemoryHolder {
         }
         if let nearest {
             goOn(from: nearest)
-            state?.chain = head
-            state?.unread = Array(tokens[nearest.state.read.count...])
+            head?.state.chain = chain
+            head?.state.unread = Array(tokens[nearest.state.read.count...])
             return
         }
         let inFiles = loaded.archiveInFiles && loaded.caches.configuration.recall != nil
         let folder = inFiles ? try ConversationFolder(in: loaded.platform.archives) : nil
-        caches = try loaded.makeCaches(pinned: opening.pinned, archive: folder?.url)
-        archive = folder
-        var state = ConversationState(chain: head)
+        var state = ConversationState(chain: chain)
         state.unread = opening.tokens
         state.pinned = opening.pinned
-        self.state = state
+        head = ConversationHead(
+            state: state,
+            caches: try loaded.makeCaches(pinned: opening.pinned, archive: folder?.url),
+            archive: folder)
         try await beginPrepared(opening)
     }
 }
@@ -338,7 +334,7 @@ extension Conversation {
         do {
             preparedPromptProblem = nil
             try await begin(opening, at: chain.heads[0])
-            state?.texts = [:]
+            head?.state.texts = [:]
             locate(earlier[...], in: opening.tokens, from: 0)
             while let state, !state.unread.isEmpty {
                 let system = state.pinned.upperBound - state.read.count
@@ -383,27 +379,22 @@ extension Conversation {
             with: opening.tokens, pinned: opening.pinned, made: caches)
         guard preparedPromptProblem == nil else { return }
         do {
-            caches = try await onGPU {
-                try prepared.copies(for: caches)
-            }
+            let copies = try await onGPU { try prepared.copies(for: caches) }
+            head?.caches = copies
         } catch let error as H2OCacheError {
             preparedPromptProblem = .unreadable(error.localizedDescription)
             return
         }
-        state?.read.append(prepared.tokens)
-        state?.unread.removeFirst(prepared.tokens.count)
+        head?.state.read.append(prepared.tokens)
+        head?.state.unread.removeFirst(prepared.tokens.count)
     }
 }
 
 extension Conversation {
-    /// The state from which the conversation continues; nil until something is read.
-    var head: ConversationHead? {
-        state.map { ConversationHead(state: $0, caches: caches, archive: archive) }
-    }
-
-    func goOn(from head: ConversationHead) {
-        // Replaces the caches first, because they have files in the archive's folder open.
-        (caches, archive, state) = (head.caches, head.archive, head.state)
+    func goOn(from other: ConversationHead?) {
+        // Releases the caches first, because they have files in the archive's folder open.
+        head?.caches = []
+        head = other
     }
 
     /// Keeps a snapshot of the conversation's present state. If this fails, the snapshot is missing,

@@ -80,7 +80,7 @@ extension Conversation {
         let end = state.read.count - (state.ended ? 1 : 0)
         let written = reply.usage.generatedTokens - (state.ended ? 1 : 0)
         let begin = state.texts[index]?.lowerBound ?? end - written + reply.usage.thoughtTokens
-        self.state?.texts[index] = begin < end ? begin ..< end : nil
+        head?.state.texts[index] = begin < end ? begin ..< end : nil
     }
 
     func read(_ count: Int) async throws {
@@ -92,8 +92,8 @@ extension Conversation {
             _ = loaded.context.model(input, cache: caches, state: nil)
             eval(caches.flatMap { $0.innerState() })
         }
-        state?.read.append(tokens)
-        state?.unread.removeFirst(count)
+        head?.state.read.append(tokens)
+        head?.state.unread.removeFirst(count)
     }
 
     /// Reads the rest of the prompt at once and generates the reply, one token per step.
@@ -111,18 +111,18 @@ extension Conversation {
                 reading: unread, loaded.context.model, caches: caches,
                 sampler: parameters.sampler(), processors: processors.compactMap { $0 })
         }
-        state?.read.append(unread)
-        state?.unread = []
+        head?.state.read.append(unread)
+        head?.state.unread = []
         while reply.usage.generatedTokens < options.maxTokens ?? .max {
             let token = try await onGPU { loop.next() }
             if let failure = loop.failure { throw failure }
-            state?.read.append([token])
+            head?.state.read.append([token])
             if reply.usage.generatedTokens == 0 {
                 reply.usage.timeToFirstToken = loaded.platform.elapsed() - reply.begun
             }
             reply.usage.generatedTokens += 1
             if stops.contains(token) {
-                state?.ended = true
+                head?.state.ended = true
                 reply.end(with: token).forEach(emit)
                 return .endOfTurn
             }
