@@ -186,9 +186,10 @@ package struct ModelFacts: Sendable {
 extension ModelFacts {
     /// - Parameter folder: the model's folder; missing files leave the defaults
     package init(in folder: URL) {
-        if let file: GenerationFile = Self.read("generation_config.json", in: folder) {
-            sampling = file.sampling
-        }
+        let generation = "generation_config.json"
+        sampling = Self.read(generation, in: folder) ?? H2OSampling()
+        let choice: Choice? = Self.read(generation, in: folder)
+        if choice?.doSample == false { sampling.temperature = 0 }
         let file: ConfigurationFile? = Self.read("config.json", in: folder)
         positions = file?.maxPositionEmbeddings ?? file?.textConfig?.maxPositionEmbeddings
         vocabulary = file?.vocabSize ?? file?.textConfig?.vocabSize
@@ -202,19 +203,9 @@ extension ModelFacts {
     }
 }
 
-private struct GenerationFile: Decodable {
+/// Whether `generation_config.json` asks for sampling.
+private struct Choice: Decodable {
     let doSample: Bool?
-    let temperature: Float?
-    let topP: Float?
-    let topK: Int?
-    let minP: Float?
-    let repetitionPenalty: Float?
-
-    var sampling: H2OSampling {
-        H2OSampling(
-            temperature: doSample == false ? 0 : temperature, topP: topP, topK: topK, minP: minP,
-            repetitionPenalty: repetitionPenalty)
-    }
 }
 
 private struct ConfigurationFile: Decodable {
