@@ -423,7 +423,7 @@ extension Conversation {
             let moved = snapshots.takeExcess(allBut: all ? tokensSeen : nil, planned: planned)
         {
             let contents = try? await onGPU { try snapshots.contents(of: moved) }
-            guard let contents = contents ?? nil else { continue }
+            guard let contents else { continue }
             await BackgroundGuard.finishing { snapshots.write(moved, contents) }
         }
     }

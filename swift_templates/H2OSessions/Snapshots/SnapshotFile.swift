@@ -103,37 +103,20 @@ package struct SnapshotFile {
 
 /// A snapshot in a file.
 final class StoredSnapshot {
+    private let file: URL
+    private let archive: ConversationFolder?
     /// The folder of a file that is deleted with this object; nil for a file of a saved
     /// conversation, which is not deleted.
     private let folder: ConversationFolder?
-    private let file: URL
-    private let archive: ConversationFolder?
     let byteCount: Int
 
-    init(
-        _ contents: SnapshotFile.Computed, _ archive: ConversationFolder?, in folder: ConversationFolder,
-        name: String
-    ) throws {
-        self.folder = folder
-        self.archive = archive
-        file = folder.url.appending(path: name, directoryHint: .notDirectory)
-        try contents.write(to: file)
-        byteCount = Self.size(of: file)
-    }
-
-    init(_ file: URL, _ archive: ConversationFolder?) {
-        folder = nil
-        self.file = file
-        self.archive = archive
-        byteCount = Self.size(of: file)
+    init(_ file: URL, _ archive: ConversationFolder?, ownedIn folder: ConversationFolder? = nil) {
+        (self.file, self.archive, self.folder) = (file, archive, folder)
+        byteCount = (try? file.resourceValues(forKeys: [.fileSizeKey]))?.fileSize ?? 0
     }
 
     deinit {
         if folder != nil { try? FileManager.default.removeItem(at: file) }
-    }
-
-    private static func size(of file: URL) -> Int {
-        (try? file.resourceValues(forKeys: [.fileSizeKey]))?.fileSize ?? 0
     }
 
     func head(

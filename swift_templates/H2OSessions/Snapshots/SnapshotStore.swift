@@ -24,16 +24,21 @@ public struct H2OSnapshotLimits: Hashable, Sendable {
 /// The newest snapshots are few turns apart, older ones more. Only jobs on the model's executor use
 /// it.
 package struct SnapshotStore: @unchecked Sendable {
-    /// A snapshot in memory or in a file. Only jobs on the model's executor use it.
-    package struct Entry: @unchecked Sendable {
-        fileprivate let state: ConversationState
-        /// The number of the snapshot in the order of creation.
+    /// A snapshot that moves from memory to a file. Only jobs on the model's executor use it.
+    package struct Excess: @unchecked Sendable {
         fileprivate let moment: Int
-        fileprivate let bytes: Int
-        fileprivate let place: Place
+        fileprivate let snapshot: ConversationSnapshot
     }
 
-    fileprivate enum Place {
+    private struct Entry {
+        let state: ConversationState
+        /// The number of the snapshot in the order of creation.
+        let moment: Int
+        let bytes: Int
+        let place: Place
+    }
+
+    private enum Place {
         case memory(ConversationSnapshot)
         case file(StoredSnapshot)
     }
@@ -97,27 +102,34 @@ package struct SnapshotStore: @unchecked Sendable {
     ///   - planned: bytes of memory that the plan contains for the newest snapshot, in addition to
     ///     the limit
     /// - Returns: nil if no snapshot should move
-    package mutating func takeExcess(allBut tokens: Int? = nil, planned: Int = 0) -> Entry? {
-        guard limits.files > 0, tokens != nil || isExcess(planned) else { return nil }
-        return memory.first { entries[$0].state.read.count != tokens }
-            .map { entries.remove(at: $0) }
+    package mutating func takeExcess(allBut tokens: Int? = nil, planned: Int = 0) -> Excess? {
+        guard limits.files > 0, tokens != nil || isExcess(planned),
+            let index = memory.first(where: { entries[$0].state.read.count != tokens }),
+            case .memory(let snapshot) = entries[index].place
+        else { return nil }
+        return Excess(moment: entries.remove(at: index).moment, snapshot: snapshot)
     }
 
-    /// Computes the content of the file of a snapshot in memory; nil if it is in a file already.
+    /// Computes the content of the file of a snapshot.
     ///
     /// - Throws: `H2OCacheError.notSavable`
-    func contents(of entry: Entry) throws -> SnapshotFile.Computed? {
-        guard case .memory(let snapshot) = entry.place else { return nil }
-        return try snapshot.contents(identity: identity())
+    func contents(of excess: Excess) throws -> SnapshotFile.Computed {
+        try excess.snapshot.contents(identity: identity())
     }
 
     /// Writes a snapshot that ``takeExcess(allBut:planned:)`` returned, and deletes older ones to
     /// keep the limit in files. If writing fails, or if all snapshots were deleted meanwhile, the
     /// snapshot is lost.
-    mutating func write(_ entry: Entry, _ contents: SnapshotFile.Computed) {
-        guard entry.moment > forgotten, let stored = try? store(entry, contents) else { return }
-        let index = entries.firstIndex { $0.moment > entry.moment } ?? entries.endIndex
-        entries.insert(stored, at: index)
+    mutating func write(_ excess: Excess, _ contents: SnapshotFile.Computed) {
+        guard excess.moment > forgotten,
+            let stored = try? store(contents, archive: excess.snapshot.archive)
+        else { return }
+        let index = entries.firstIndex { $0.moment > excess.moment } ?? entries.endIndex
+        entries.insert(
+            Entry(
+                state: excess.snapshot.state, moment: excess.moment, bytes: stored.byteCount,
+                place: .file(stored)),
+            at: index)
         while bytes(in: files) > limits.files { entries.remove(at: victim(of: files)) }
     }
 
@@ -193,18 +205,16 @@ package struct SnapshotStore: @unchecked Sendable {
         }
     }
 
-    /// Writes a snapshot to a file, and returns the stored snapshot.
+    /// Writes a snapshot to a new file.
     private mutating func store(
-        _ entry: Entry, _ contents: SnapshotFile.Computed
-    ) throws -> Entry {
-        guard case .memory(let snapshot) = entry.place else { return entry }
+        _ contents: SnapshotFile.Computed, archive: ConversationFolder?
+    ) throws -> StoredSnapshot {
         let folder = try self.folder ?? ConversationFolder(in: root)
         self.folder = folder
-        let stored = try StoredSnapshot(
-            contents, snapshot.archive, in: folder, name: "\(UUID().uuidString).safetensors")
-        return Entry(
-            state: entry.state, moment: entry.moment, bytes: stored.byteCount,
-            place: .file(stored))
+        let name = "\(UUID().uuidString).safetensors"
+        let file = folder.url.appending(path: name, directoryHint: .notDirectory)
+        try contents.write(to: file)
+        return StoredSnapshot(file, archive, ownedIn: folder)
     }
 
     /// The bytes that snapshots may take in memory now: less than the limit if the device is short of

@@ -115,7 +115,7 @@ final class SnapshotStoreTests: FolderTestCase {
         var store = try store(memory: 0, files: 1 << 20)
         store.add(try snapshot(2))
         let moved = try XCTUnwrap(store.takeExcess())
-        let contents = try XCTUnwrap(store.contents(of: moved))
+        let contents = try store.contents(of: moved)
         store.removeAll()
 
         store.write(moved, contents)
@@ -150,9 +150,7 @@ extension SnapshotStore {
     /// Adds a snapshot, and moves snapshots above the limit in memory to files.
     fileprivate mutating func keep(_ snapshot: ConversationSnapshot) throws {
         add(snapshot)
-        while let moved = takeExcess() {
-            write(moved, try XCTUnwrap(contents(of: moved)))
-        }
+        while let moved = takeExcess() { write(moved, try contents(of: moved)) }
     }
 }
 
