@@ -72,18 +72,18 @@
         }
 
         func testPrewarmingReadsToolsAndEarlierTurns() async throws {
-            let fixture = try ScriptedFixture(saying: "Hello.", "Welcome.")
-            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let fixture = try Fixture(.qwen3, saying: "Hello.", "Welcome.")
+            let session = fixture.session(tools: [Adder()])
             try await session.respond(to: "Hi")
-            let again = try ScriptedFixture(saying: "Welcome.")
-            let resumed = LanguageModelSession(
-                model: again.model, tools: [Adder()], transcript: session.transcript)
+            let again = try Fixture(.qwen3, saying: "Welcome.")
+            let resumed = again.session(after: session.transcript, tools: [Adder()])
             resumed.prewarm()
             let usage = try await resumed.respond(to: "Thanks").usage
             let read = "Thanks<|im_end|>\n<|im_start|>assistant\n"
             XCTAssertEqual(usage.readTokenCount, TestTokenizer(.qwen3).tokens(of: read).count)
+            let all = again.model.readText
             for text in ["Adds two numbers", "Hello.", "Thanks"] {
-                XCTAssertEqual(again.readText.components(separatedBy: text).count - 1, 1, text)
+                XCTAssertEqual(all.components(separatedBy: text).count - 1, 1, text)
             }
         }
 

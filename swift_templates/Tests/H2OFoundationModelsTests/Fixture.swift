@@ -10,32 +10,51 @@
     /// Sessions with an ``EchoModel``, and the model, so that a test can inspect it.
     @available(iOS 27, macOS 27, visionOS 27, *)
     struct Fixture {
-        let model = EchoModel()
+        let model: EchoModel
         /// The loads of the model, including those that failed.
         let loads = Recorder<Void>()
         let shared: SharedConversations
+        private let options: H2OSession.Options
 
         /// - Parameters:
+        ///   - template: the chat template; nil for `<u:text|`
+        ///   - thinks: whether the model may think
         ///   - failures: how many loads fail
         ///   - texts: the texts of the model's replies, in order
-        init(maxSize: Int = 512, failures: Int = 0, saying texts: String...) throws {
-            let configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
+        init(
+            _ template: ChatTemplate? = nil, thinks: Bool = true, maxSize: Int = 2048,
+            failures: Int = 0, saying texts: String...
+        ) throws {
+            let caches = H2OCaches(
+                configuration: try H2OConfiguration(maxSize: maxSize, recentBudget: 8))
+            model = EchoModel(template, thinks: thinks)
+            model.replies = texts
+            options = H2OSession.Options(thinking: thinks ? nil : false)
             shared = SharedConversations { [model, loads] in
                 guard loads.add(()) >= failures else { throw LoadFailure() }
-                return H2OModel(
-                    context: model.context(), caches: H2OCaches(configuration: configuration))
+                let loaded = H2OModel(context: model.context(), caches: caches)
+                return template.map(loaded.withGrammars) ?? loaded
             }
-            model.replies = texts
         }
 
-        func session(instructions: String? = nil) -> LanguageModelSession {
-            LanguageModelSession(model: H2OLanguageModel(shared), instructions: instructions)
+        private var languageModel: H2OLanguageModel {
+            H2OLanguageModel(
+                shared, options: options,
+                capabilities: [.toolCalling, .guidedGeneration, .reasoning])
+        }
+
+        func session(
+            instructions: String? = nil, tools: [any Tool] = []
+        ) -> LanguageModelSession {
+            LanguageModelSession(model: languageModel, tools: tools, instructions: instructions)
         }
 
         /// A session that continues a transcript with these entries.
-        func session(after entries: some Sequence<Transcript.Entry>) -> LanguageModelSession {
+        func session(
+            after entries: some Sequence<Transcript.Entry>, tools: [any Tool] = []
+        ) -> LanguageModelSession {
             LanguageModelSession(
-                model: H2OLanguageModel(shared), transcript: Transcript(entries: entries))
+                model: languageModel, tools: tools, transcript: Transcript(entries: entries))
         }
     }
 
@@ -49,28 +68,6 @@
         } catch {
             return error
         }
-    }
-
-    /// Sessions with a model that replies with given texts, and the chat template of Qwen3.
-    @available(iOS 27, macOS 27, visionOS 27, *)
-    struct ScriptedFixture {
-        let scripted: EchoModel
-        let model: H2OLanguageModel
-
-        init(thinks: Bool = true, saying replies: String...) throws {
-            scripted = EchoModel(.qwen3, thinks: thinks)
-            let caches = H2OCaches(configuration: try H2OConfiguration(maxSize: 2048))
-            scripted.replies = replies
-            let shared = SharedConversations { [scripted] in
-                H2OModel(context: scripted.context(), caches: caches).withGrammars(.qwen3)
-            }
-            model = H2OLanguageModel(
-                shared, options: H2OSession.Options(thinking: thinks ? nil : false),
-                capabilities: [.toolCalling, .guidedGeneration, .reasoning])
-        }
-
-        /// All tokens that the model has read, as text.
-        var readText: String { scripted.readText }
     }
 
     @available(iOS 27, macOS 27, visionOS 27, *)

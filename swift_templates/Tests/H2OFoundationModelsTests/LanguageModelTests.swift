@@ -99,8 +99,8 @@
     @available(iOS 27, macOS 27, visionOS 27, *)
     final class ReasoningTests: XCTestCase {
         func testThoughtsAreAnEntryBeforeTheResponse() async throws {
-            let fixture = try ScriptedFixture(saying: "<think>\n7 * 13\n</think>\n\nNo.")
-            let session = LanguageModelSession(model: fixture.model)
+            let fixture = try Fixture(.qwen3, saying: "<think>\n7 * 13\n</think>\n\nNo.")
+            let session = fixture.session()
             let response = try await session.respond(to: "Is 91 prime?")
             XCTAssertEqual(response.content, "No.")
             guard case .reasoning(let thoughts) = session.transcript[1],

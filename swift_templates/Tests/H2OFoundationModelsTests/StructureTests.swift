@@ -12,9 +12,9 @@
         private let greedy = GenerationOptions(samplingMode: .greedy)
 
         func testAResponseHasTheStructureThatIsAskedFor() async throws {
-            let fixture = try ScriptedFixture(
-                thinks: false, saying: #"{"city": "Oslo", "days": 3}"#)
-            let session = LanguageModelSession(model: fixture.model)
+            let fixture = try Fixture(
+                .qwen3, thinks: false, saying: #"{"city": "Oslo", "days": 3}"#)
+            let session = fixture.session()
 
             let response = try await session.respond(
                 to: "Where?", generating: Trip.self, options: greedy)
@@ -27,9 +27,9 @@
         }
 
         func testTheNextRequestGoesOnAfterWhatTheModelWrote() async throws {
-            let fixture = try ScriptedFixture(
-                thinks: false, saying: #"{"city":"Oslo","days":3}"#, "Welcome.")
-            let session = LanguageModelSession(model: fixture.model)
+            let fixture = try Fixture(
+                .qwen3, thinks: false, saying: #"{"city":"Oslo","days":3}"#, "Welcome.")
+            let session = fixture.session()
             try await session.respond(to: "Where?", generating: Trip.self, options: greedy)
 
             let usage = try await session.respond(to: "Thanks").usage
@@ -40,10 +40,10 @@
         }
 
         func testAToolThatMustBeCalledIsCalledOnceATurn() async throws {
-            let fixture = try ScriptedFixture(
-                thinks: false, saying: #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#,
+            let fixture = try Fixture(
+                .qwen3, thinks: false, saying: #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#,
                 "It is 3.")
-            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let session = fixture.session(tools: [Adder()])
             let options = GenerationOptions(samplingMode: .greedy, toolCallingMode: .required)
 
             let response = try await session.respond(to: "What is 1 + 2?", options: options)

@@ -8,8 +8,8 @@
     @available(iOS 27, macOS 27, visionOS 27, *)
     final class ToolTests: XCTestCase {
         func testTheFrameworkRunsToolsUntilTheModelAnswers() async throws {
-            let fixture = try ScriptedFixture(saying: call(1, 2), call(3, 3), "It is 6.")
-            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let fixture = try Fixture(.qwen3, saying: call(1, 2), call(3, 3), "It is 6.")
+            let session = fixture.session(tools: [Adder()])
             let response = try await session.respond(to: "What is 1 + 2 + 3?")
             XCTAssertEqual(response.content, "It is 6.")
             XCTAssertEqual(
@@ -21,20 +21,20 @@
         }
 
         func testARoundReadsOnlyTheAnswerOfTheTool() async throws {
-            let fixture = try ScriptedFixture(saying: call(1, 2), "It is 3.", "Welcome.")
-            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let fixture = try Fixture(.qwen3, saying: call(1, 2), "It is 3.", "Welcome.")
+            let session = fixture.session(tools: [Adder()])
             try await session.respond(to: "What is 1 + 2?")
             try await session.respond(to: "Thanks")
-            let read = fixture.readText
+            let read = fixture.model.readText
             for text in ["What is 1 + 2?", "<tool_response>\n3\n", "It is 3.", "Thanks"] {
                 XCTAssertEqual(read.components(separatedBy: text).count - 1, 1, text)
             }
         }
 
         func testSeveralCallsOfOneAnswerAreOneEntry() async throws {
-            let fixture = try ScriptedFixture(
-                saying: "Both:\n\(call(1, 2))\n\(call(3, 4))", "3 and 7.")
-            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let fixture = try Fixture(
+                .qwen3, saying: "Both:\n\(call(1, 2))\n\(call(3, 4))", "3 and 7.")
+            let session = fixture.session(tools: [Adder()])
             let response = try await session.respond(to: "Add")
             XCTAssertEqual(response.content, "3 and 7.")
             XCTAssertEqual(
@@ -49,17 +49,17 @@
             for (mode, isTold) in [(nil, true), (.allowed, true), (.disallowed, false)]
                 as [(GenerationOptions.ToolCallingMode?, Bool)]
             {
-                let fixture = try ScriptedFixture(saying: "I cannot.")
-                let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+                let fixture = try Fixture(.qwen3, saying: "I cannot.")
+                let session = fixture.session(tools: [Adder()])
                 let options = GenerationOptions(toolCallingMode: mode)
                 try await session.respond(to: "Add", options: options)
-                XCTAssertEqual(fixture.readText.contains("Adds two numbers"), isTold)
+                XCTAssertEqual(fixture.model.readText.contains("Adds two numbers"), isTold)
             }
         }
 
         func testACallThatCannotBeReadIsAnError() async throws {
-            let fixture = try ScriptedFixture(saying: "<tool_call>\n{add 1}\n</tool_call>")
-            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let fixture = try Fixture(.qwen3, saying: "<tool_call>\n{add 1}\n</tool_call>")
+            let session = fixture.session(tools: [Adder()])
             let error = await failure(of: try await session.respond(to: "Add"))
             guard case .malformedToolCall(let text)? = error as? H2OSessionError else {
                 return XCTFail("\(String(describing: error))")
