@@ -20,6 +20,9 @@ final class CacheFileTests: FolderTestCase {
             let caches = try filled(tokens)
 
             try H2OCacheFile.save(caches, to: file("caches"), metadata: ["chat": "one"])
+            let first = try H2OCacheFile.load(from: file("caches"))
+            // Caches can be saved over the file that they came from.
+            try H2OCacheFile.save(first.caches, to: file("caches"), metadata: first.metadata)
             let (loaded, metadata) = try H2OCacheFile.load(from: file("caches"))
 
             XCTAssertEqual(metadata, ["chat": "one"])
@@ -87,18 +90,6 @@ final class CacheFileTests: FolderTestCase {
             let (loaded, _) = try H2OCacheFile.load(from: file("older"))
 
             XCTAssertEqual(loaded[0].metaState.prefix(5), ["1", "8", "256", "5", "5"])
-        }
-    }
-
-    func testCachesAreSavedOverTheFileThatTheyCameFrom() throws {
-        let caches = try filled()
-        try H2OCacheFile.save(caches, to: file("same"))
-
-        try H2OCacheFile.save(H2OCacheFile.load(from: file("same")).caches, to: file("same"))
-
-        let loaded = try H2OCacheFile.load(from: file("same")).caches
-        for (ours, theirs) in zip(loaded.map(\.tracking), caches) {
-            XCTAssertEqual(ours.attendOneByOne(3, seed: 2), theirs.attendOneByOne(3, seed: 2))
         }
     }
 

@@ -97,27 +97,18 @@ final class SessionTests: XCTestCase {
 }
 
 final class SessionTurnsTests: XCTestCase {
-    func testALaterTurnReadsOnlyWhatIsNew() async throws {
-        let fixture = try SessionFixture()
-        let session = fixture.makeSession()
-        fixture.model.script = [5, EchoModel.stop]
-        _ = try await session.respond(to: "one")
-        let calls = fixture.model.calls.count
+    func testALaterTurnReadsOnlyWhatIsNewAfterTheEndOfTheOneBefore() async throws {
+        for (reply, read) in [("a|", "\n<u:two|\n<a:"), ("a cut reply", "|\n<u:two|\n<a:")] {
+            let fixture = try SessionFixture()
+            let session = fixture.makeSession()
+            fixture.model.script = TestTokenizer().tokens(of: reply)
+            _ = try await session.respond(to: "one")
+            let calls = fixture.model.calls.count
 
-        _ = try await session.respond(to: "two")
+            _ = try await session.respond(to: "two")
 
-        XCTAssertEqual(fixture.model.readTexts[calls], "\n<u:two|\n<a:")
-    }
-
-    func testATurnThatWasCutIsEndedBeforeTheNext() async throws {
-        let fixture = try SessionFixture()
-        let session = fixture.makeSession()
-        _ = try await session.respond(to: "one")
-        let calls = fixture.model.calls.count
-
-        _ = try await session.respond(to: "two")
-
-        XCTAssertEqual(fixture.model.readTexts[calls], "|\n<u:two|\n<a:")
+            XCTAssertEqual(fixture.model.readTexts[calls], read)
+        }
     }
 
     func testTheCachesSeeEachTokenOnceAndInOrder() async throws {

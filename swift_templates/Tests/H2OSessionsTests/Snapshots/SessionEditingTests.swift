@@ -46,17 +46,26 @@ final class SessionEditingTests: XCTestCase {
     }
 
     func testAChangeReadsOnlyWhatComesAfterTheSnapshotBeforeIt() async throws {
-        let (session, tokensSeen) = try await talk(try SessionFixture(maxSize: 32), prompts)
-        let (expected, _) = try await talk(try SessionFixture(maxSize: 32), prompts.prefix(3))
+        for limits in [H2OSnapshotLimits(), H2OSnapshotLimits(memory: 0, files: 1 << 20), .none] {
+            var fixture = try SessionFixture(maxSize: 32)
+            fixture.snapshots = limits
+            let (session, tokensSeen) = try await talk(fixture, prompts)
+            let (expected, _) = try await talk(
+                try SessionFixture(maxSize: 32), prompts.prefix(3))
 
-        try await session.keep(6)
-        let usage = try await session.respond(to: "other").usage
+            try await session.keep(6)
+            let response = try await session.respond(to: "other")
 
-        let expectedUsage = try await expected.respond(to: "other").usage
-        XCTAssertEqual(usage.cachedTokens, tokensSeen[2])
-        XCTAssertEqual(usage.readTokens, expectedUsage.readTokens)
-        let (edited, told) = (await session.messages, await expected.messages)
-        XCTAssertEqual(edited, told)
+            let expectedResponse = try await expected.respond(to: "other")
+            guard limits != .none else {
+                XCTAssertEqual(response.usage.cachedTokens, 0, "all is read again")
+                continue
+            }
+            XCTAssertEqual(response.usage.cachedTokens, tokensSeen[2])
+            XCTAssertEqual(response.usage.readTokens, expectedResponse.usage.readTokens)
+            let (edited, told) = (await session.messages, await expected.messages)
+            XCTAssertEqual(edited, told)
+        }
     }
 
     func testAnEarlierMessageCanBeAnotherOne() async throws {
@@ -69,16 +78,6 @@ final class SessionEditingTests: XCTestCase {
 
         XCTAssertEqual(usage.cachedTokens, tokensSeen[3], "the fifth prompt differs")
         XCTAssertGreaterThan(usage.readTokens, 20)
-    }
-
-    func testWithoutSnapshotsAChangeReadsAllAgain() async throws {
-        var fixture = try SessionFixture(maxSize: 32)
-        fixture.snapshots = .none
-        let (session, _) = try await talk(fixture, prompts)
-
-        try await session.keep(6)
-
-        assertEqual(try await session.respond(to: "other").usage.cachedTokens, 0)
     }
 
     func testTurnsThatAreReadAgainMayBeLongerThanAPrompt() async throws {
@@ -101,38 +100,18 @@ final class SessionEditingTests: XCTestCase {
         }
     }
 
-    func testSnapshotsInFilesGiveTheSameReplies() async throws {
-        var fixture = try SessionFixture(maxSize: 32)
-        fixture.snapshots = H2OSnapshotLimits(memory: 0, files: 1 << 20)
-        let (session, tokensSeen) = try await talk(fixture, prompts)
-        let (expected, _) = try await talk(try SessionFixture(maxSize: 32), prompts.prefix(2))
-
-        try await session.keep(4)
-        let response = try await session.respond(to: "other")
-
-        let expectedText = try await expected.respond(to: "other").text
-        XCTAssertEqual(response.usage.cachedTokens, tokensSeen[1])
-        XCTAssertEqual(response.text, expectedText)
-    }
-
     func testARegeneratedReplyReadsItsPromptAlone() async throws {
-        let (session, tokensSeen) = try await talk(try SessionFixture(maxSize: 32), prompts)
-        let before = await session.messages
+        for turns in [1, 6] {
+            let (session, tokensSeen) = try await talk(
+                try SessionFixture(maxSize: 32), prompts.prefix(turns))
+            let before = await session.messages
 
-        var usage: H2OSession.Usage?
-        for try await part in session.regenerate() { usage = part.usage ?? usage }
+            var usage: H2OSession.Usage?
+            for try await part in session.regenerate() { usage = part.usage ?? usage }
 
-        assertEqual(await session.messages, before, "the sampling is greedy")
-        XCTAssertEqual(usage?.cachedTokens, tokensSeen[4])
-    }
-
-    func testTheFirstReplyCanBeRegenerated() async throws {
-        let (session, _) = try await talk(try SessionFixture(maxSize: 32), ["one"])
-        let before = await session.messages
-
-        for try await _ in session.regenerate() {}
-
-        assertEqual(await session.messages, before)
+            assertEqual(await session.messages, before, "the sampling is greedy")
+            XCTAssertEqual(usage?.cachedTokens, ([0] + tokensSeen)[turns - 1])
+        }
     }
 
     func testInstructionsAreReadOnce() async throws {
