@@ -22,7 +22,6 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// By thread, a function that waits for the stream in which that thread's steps queued
     /// work. Each thread may have its own default stream.
     private var streams = [ObjectIdentifier: @Sendable () -> Void]()
-    private var closed: Bool
     /// Whether the app is about to leave the foreground, or has not fully entered it.
     private var isInactive = false
     private var isInBackground: Bool
@@ -45,7 +44,6 @@ public final class BackgroundGuard: @unchecked Sendable {
         waitForStream: @escaping @Sendable () -> @Sendable () -> Void = BackgroundGuard.stream
     ) {
         self.waitForStream = waitForStream
-        closed = isClosed
         isInBackground = isClosed
         self.finishQueuedWork = finishQueuedWork
     }
@@ -56,6 +54,9 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// Whether new steps must wait.
     public var isClosed: Bool { condition.withLock { closed } }
+
+    /// Use this with the lock held.
+    private var closed: Bool { isInBackground && allowances == 0 }
 
     /// Whether a step throws an error if the guard is closed, instead of waiting for the
     /// foreground. An App Intent that runs in the background would wait until the system ends it.
@@ -71,11 +72,8 @@ public final class BackgroundGuard: @unchecked Sendable {
     ///   the running step has ended. Call it in the task's expiration handler.
     public func allowInBackground() -> @Sendable () -> Void {
         let allowance = Allowance(self)
-        let opens = condition.withLock {
-            allowances += 1
-            return closed
-        }
-        if opens { resume() }
+        condition.withLock { allowances += 1 }
+        resume()
         return { allowance.end() }
     }
 
@@ -99,7 +97,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     private func endAllowance() {
         let closes = condition.withLock {
             allowances -= 1
-            return allowances == 0 && isInBackground
+            return closed
         }
         if closes { close() }
     }
@@ -167,19 +165,14 @@ public final class BackgroundGuard: @unchecked Sendable {
     @discardableResult
     package func close(within seconds: TimeInterval = 4) -> Bool {
         let deadline = Date(timeIntervalSinceNow: seconds)
-        let mayGoOn = condition.withLock {
+        let idle: Bool? = condition.withLock {
             isInBackground = true
-            return allowances > 0
-        }
-        if mayGoOn { return true }
-        let idle = condition.withLock {
-            closed = true
-            while steps > 0 {
-                guard condition.wait(until: deadline) else { break }
-            }
+            guard closed else { return nil }
+            while steps > 0, condition.wait(until: deadline) {}
             overdue = steps > 0
-            return steps == 0
+            return !overdue
         }
+        guard let idle else { return true }
         if idle { finish() }
         return idle
     }
@@ -200,9 +193,9 @@ public final class BackgroundGuard: @unchecked Sendable {
         open()
     }
 
+    /// Lets the waiting steps check again whether they may begin.
     private func resume() {
         let continuations = condition.withLock {
-            closed = false
             overdue = false
             defer { waiting = [:] }
             return Array(waiting.values)
