@@ -15,9 +15,6 @@ enum H2OWarning {
         once(notice.code, isOfRecall ? "recall has ended: \(text)" : text)
     }
 
-    /// Prints a warning about a configuration, unless a warning of this kind was printed before.
-    static func configuration(_ kind: String, _ text: String) { once(kind, text) }
-
     private static func text(of notice: MLXFast.H2OError) -> String {
         switch notice.code {
         case "not_routed":
@@ -43,7 +40,8 @@ enum H2OWarning {
     private static let lock = NSLock()
     private nonisolated(unsafe) static var subjects = Set<String>()
 
-    private static func once(_ subject: String, _ text: String) {
+    /// Prints a warning, unless one about this subject was printed before.
+    static func once(_ subject: String, _ text: String) {
         lock.lock()
         defer { lock.unlock() }
         if subjects.insert(subject).inserted { say(text) }
@@ -65,6 +63,6 @@ extension H2OConfiguration {
 
     /// Prints ``warnings``, each once per process.
     func warnOnce() {
-        for (code, text) in warnings { H2OWarning.configuration(code, text) }
+        for (code, text) in warnings { H2OWarning.once(code, text) }
     }
 }
