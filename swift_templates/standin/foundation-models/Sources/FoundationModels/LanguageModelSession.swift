@@ -259,73 +259,57 @@ struct BoundExecutor: Sendable {
 struct Round: Sendable {
     private(set) var usage: LanguageModelExecutorGenerationChannel.Usage?
     /// The parts in the order in which they began.
-    private var parts = [(id: String, part: Part)]()
+    private var parts = [Part]()
 
-    private enum Part: Sendable {
-        case response(String)
-        case reasoning(String)
-        case calls([Transcript.ToolCall])
+    private enum Kind: Sendable {
+        case response, reasoning, calls
+    }
+
+    private struct Part: Sendable {
+        let id: String
+        let kind: Kind
+        var text = ""
+        var calls = [Transcript.ToolCall]()
     }
 
     /// The text of the round's response.
-    var text: String {
-        for case .response(let text) in parts.map(\.part) { return text }
-        return ""
-    }
+    var text: String { parts.first { $0.kind == .response }?.text ?? "" }
 
-    var calls: [Transcript.ToolCall]? {
-        for case .calls(let calls) in parts.map(\.part) { return calls }
-        return nil
-    }
+    var calls: [Transcript.ToolCall]? { parts.first { $0.kind == .calls }?.calls }
 
     mutating func add(_ event: LanguageModelExecutorGenerationChannel.Event) {
         switch event.content {
         case .response(let action):
             switch action.kind {
             case .updateUsage(let usage): self.usage = usage
-            case .appendText(let more):
-                guard case .response(let text) = part(event.entryID) else {
-                    return put(event.entryID, .response(more))
-                }
-                put(event.entryID, .response(text + more))
+            case .appendText(let text): parts[part(event.entryID, .response)].text += text
             }
-        case .reasoning(let action):
-            guard case .reasoning(let text) = part(event.entryID) else {
-                return put(event.entryID, .reasoning(action.text))
-            }
-            put(event.entryID, .reasoning(text + action.text))
+        case .reasoning(let action): parts[part(event.entryID, .reasoning)].text += action.text
         case .toolCalls(let action):
             switch action.kind {
             case .updateUsage(let usage): self.usage = usage
-            case .call(let call):
-                guard case .calls(let calls) = part(event.entryID) else {
-                    return put(event.entryID, .calls([call]))
-                }
-                put(event.entryID, .calls(calls + [call]))
+            case .call(let call): parts[part(event.entryID, .calls)].calls.append(call)
             }
         }
     }
 
-    private func part(_ id: String) -> Part? { parts.first { $0.id == id }?.part }
-
-    private mutating func put(_ id: String, _ part: Part) {
-        if let index = parts.firstIndex(where: { $0.id == id }) {
-            parts[index].part = part
-        } else {
-            parts.append((id, part))
-        }
+    /// The index of the part with this id, which is added if it is new.
+    private mutating func part(_ id: String, _ kind: Kind) -> Int {
+        if let index = parts.firstIndex(where: { $0.id == id }) { return index }
+        parts.append(Part(id: id, kind: kind))
+        return parts.count - 1
     }
 
     /// The transcript's entries, in the order in which they began.
     func entries(schema: GenerationSchema?) -> [Transcript.Entry] {
-        parts.map { id, part in
-            switch part {
-            case .response(let text):
+        parts.map { part in
+            switch part.kind {
+            case .response:
                 .response(
-                    Transcript.Response(id: id, segments: [segment(text, schema: schema)]))
-            case .reasoning(let text):
-                .reasoning(Transcript.Reasoning(segments: [.text(text)]))
-            case .calls(let calls): .toolCalls(Transcript.ToolCalls(calls))
+                    Transcript.Response(
+                        id: part.id, segments: [segment(part.text, schema: schema)]))
+            case .reasoning: .reasoning(Transcript.Reasoning(segments: [.text(part.text)]))
+            case .calls: .toolCalls(Transcript.ToolCalls(part.calls))
             }
         }
     }
