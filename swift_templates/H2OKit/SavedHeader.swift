@@ -108,14 +108,12 @@ extension H2OConfiguration {
 /// How a saved cache stores its rows, in Python's names: `key_bits` and `value_bits` or, with a
 /// ring, `heavy_bits`, `recent_bits` and `value_dim`. `rotated` is omitted if false: files
 /// without it stay valid.
-private struct SavedRowFormat: Codable {
+private struct SavedRowFormat {
     let format: MLXFast.H2ORowFormat
     let valueDim: Int?
+}
 
-    init(format: MLXFast.H2ORowFormat, valueDim: Int?) {
-        (self.format, self.valueDim) = (format, valueDim)
-    }
-
+extension SavedRowFormat: Codable {
     /// - Parameter text: the saved JSON
     /// - Throws: ``H2OCacheError``
     init(_ text: String, of kind: H2OKVCache.Kind) throws {

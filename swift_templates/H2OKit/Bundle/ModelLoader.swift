@@ -55,17 +55,13 @@ package struct BundledTokenizerLoader: TokenizerLoader {
     ///   template if the model has them
     /// - Throws: an error of swift-tokenizers for a missing file or an unknown kind
     package func load(from directory: URL) async throws -> any MLXLMCommon.Tokenizer {
-        BundledTokenizer(try await AutoTokenizer.from(directory: directory))
+        BundledTokenizer(tokenizer: try await AutoTokenizer.from(directory: directory))
     }
 }
 
 /// Adapts a tokenizer of swift-tokenizers to mlx-swift-lm's protocol.
 struct BundledTokenizer: MLXLMCommon.Tokenizer {
-    private let tokenizer: any H2OTokenizers.Tokenizer
-
-    init(_ tokenizer: any H2OTokenizers.Tokenizer) {
-        self.tokenizer = tokenizer
-    }
+    let tokenizer: any H2OTokenizers.Tokenizer
 
     var bosToken: String? { tokenizer.bosToken }
 

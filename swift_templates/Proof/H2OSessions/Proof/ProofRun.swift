@@ -14,14 +14,6 @@ package struct ProofRun: Sendable {
     /// The length of the first and of the last period; a speed is measured for each of them.
     private let window = Duration.seconds(60)
 
-    init(
-        model: H2OModel, setting: H2OProofSetting, duration: Duration,
-        machine: ProofReport.Machine
-    ) {
-        (self.model, self.setting) = (model, setting)
-        (self.duration, self.machine) = (duration, machine)
-    }
-
     /// Runs all measurements and makes the report.
     ///
     /// - Parameter progress: receives the share of the time that has passed, after each turn
