@@ -82,7 +82,9 @@ final class RecallTests: FolderTestCase {
                 cache.attend(layer == 1 ? Fact().text : Tokens(180, seed: UInt64(layer)))
             }
             try H2OCacheFile.save(caches, to: file)
-            let sets = [try H2OCacheFile.load(from: file).caches, try [any KVCache](caches).copied()]
+            let sets = [
+                try H2OCacheFile.load(from: file).caches, try [any KVCache](caches).copied(),
+            ]
 
             let answers = caches.map { $0.attend(Fact().question) }
             let after = caches.map { $0.attend(Tokens(1, seed: 40)) }

@@ -3,7 +3,7 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// Tests that must pass with every storage of rows.
+/// Tests storages of rows.
 final class StorageTests: XCTestCase {
     func testACacheIsSavedAndCopiedBetweenUpdateAndAttention() throws {
         for storage in H2OStorage.allCases {
@@ -42,6 +42,58 @@ final class StorageTests: XCTestCase {
                 cache.settle()
                 XCTAssertEqual(cache.length, 16, "\(storage)")
             }
+        }
+    }
+
+    func testAGroupSizeThatThereIsNotIsRefused() throws {
+        let configuration = try H2OConfiguration(maxSize: 16)
+
+        XCTAssertThrowsError(try H2OStorage.eightBits.makeCache(configuration, groupSize: 48)) {
+            XCTAssertEqual(
+                $0.localizedDescription, "group_size must be 32, 64 or 128, got 48.")
+        }
+    }
+
+    func testAGroupThatDoesNotDivideTheHeadDimIsAnErrorAndNotACrash() throws {
+        let cache = try H2OStorage.eightBits.makeCache(H2OConfiguration(maxSize: 16))
+        let tokens = Tokens(4, seed: 1)
+
+        XCTAssertThrowsError(
+            try withError {
+                cache.attend(
+                    queries: tokens.queries, keys: tokens.keys, values: tokens.values,
+                    scale: Heads.scale, mask: .causal)
+            })
+    }
+
+    func testRowsOfAnotherKindOrWithOtherBitsAreRefused() throws {
+        let cache = try H2OStorage.recent16Heavy8.makeCache(maxSize: 16)
+        cache.attend(Tokens(5, seed: 1))
+        var fields = cache.metaState
+        fields[5] = try H2OStorage.eightBits.makeCache(maxSize: 16).metaState[5]
+        let state = cache.state
+
+        XCTAssertThrowsError(try H2OKVCache(state: state, metaState: fields)) { error in
+            XCTAssertTrue(error.localizedDescription.contains("another kind"), "\(error)")
+        }
+        fields[5] = cache.metaState[5].replacing("\"heavy_bits\":8", with: "\"heavy_bits\":5")
+        XCTAssertNotEqual(fields[5], cache.metaState[5])
+        XCTAssertThrowsError(try H2OKVCache(state: state, metaState: fields)) { error in
+            guard case .damaged? = error as? H2OCacheError else { return XCTFail("\(error)") }
+        }
+    }
+
+    /// The strings of a cache that is not rotated do not contain `rotated`.
+    func testSavedCachesSayWhetherTheyAreRotated() throws {
+        for (storage, isRotated) in [(H2OStorage.fourBits, false), (.rotatedFourBits, true)] {
+            let cache = try storage.makeCache(maxSize: 16)
+            cache.attend(Tokens(20, seed: 1))
+
+            let saved = cache.metaState
+            let restored = try H2OKVCache(state: cache.state, metaState: saved)
+
+            XCTAssertEqual(saved[5].contains("rotated"), isRotated, saved[5])
+            XCTAssertEqual(restored.metaState, saved)
         }
     }
 }

@@ -156,18 +156,6 @@ final class ThoughtTests: XCTestCase {
         }
     }
 
-    func testThinkingIsTurnedOffByTheVariableOfTheTemplate() async throws {
-        let fixture = try TemplateFixture(.qwen3, thinks: false)
-        fixture.scripted.replies = ["Hello.", "Yes."]
-        let session = fixture.model.makeSession(options: H2OSession.Options(thinking: false))
-
-        let reply = try await session.respond(to: "Hi")
-
-        XCTAssertTrue(fixture.readText.contains("assistant\n<think>\n\n</think>\n\nHello."))
-        XCTAssertEqual(reply.text, "Hello.")
-        XCTAssertEqual(reply.usage.thoughtTokens, 0)
-    }
-
     func testTurningThinkingOffReadsNothingAgain() async throws {
         let fixture = try TemplateFixture(.qwen3)
         fixture.scripted.replies = ["<think>\nhm\n</think>\n\nHello."]
