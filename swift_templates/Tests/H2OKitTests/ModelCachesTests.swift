@@ -95,31 +95,20 @@ final class ModelCachesTests: XCTestCase {
         }
     }
 
-    func testBudgetsMayDifferFromLayerToLayer() throws {
+    func testBudgetsAndRowsMayDifferFromLayerToLayer() throws {
         let model = TinyModel { [KVCacheSimple(), RotatingKVCache(maxSize: 8), KVCacheSimple()] }
-        let budgets = H2OBudgets(layers: [.init(heavyBudget: 2, recentBudget: 10), nil, nil])
-
-        let caches = try makeCaches(for: model, budgets: budgets)
-
-        let first = try XCTUnwrap(caches[0] as? H2OKVCache).configuration
-        XCTAssertEqual([first.heavyBudget, first.recentBudget, first.maxSize], [2, 10, 16])
-        XCTAssertEqual((caches[2] as? H2OKVCache)?.configuration, try configuration())
-    }
-
-    func testRowsMayDifferFromLayerToLayer() throws {
-        let model = TinyModel { [KVCacheSimple(), KVCacheSimple()] }
         let budgets = H2OBudgets(layers: [
-            .init(heavyBudget: 4, recentBudget: 4, maxSize: 12),
-            .init(heavyBudget: 8, recentBudget: 8, maxSize: 20),
+            .init(heavyBudget: 2, recentBudget: 6, maxSize: 12), nil, nil,
         ])
 
-        let caches = try makeCaches(for: model, budgets: budgets, storage: .eightBits)
+        let caches = try makeCaches(for: model, budgets: budgets, storage: .eightBits).evicting
 
-        XCTAssertEqual(caches.map(\.maxSize), [12, 20])
-        for (cache, rows) in zip(caches, [12, 20]) {
-            let tracking = try XCTUnwrap(cache as? H2OKVCache)
-            tracking.attendOneByOne(40, seed: 1)
-            XCTAssertEqual(tracking.keptPositions.map(\.count), [rows, rows])
+        let first = caches[0].configuration
+        XCTAssertEqual([first.heavyBudget, first.recentBudget, first.maxSize], [2, 6, 12])
+        XCTAssertEqual(caches[1].configuration, try configuration())
+        for (cache, rows) in zip(caches, [12, 16]) {
+            cache.attendOneByOne(40, seed: 1)
+            XCTAssertEqual(cache.keptPositions.map(\.count), [rows, rows])
         }
     }
 

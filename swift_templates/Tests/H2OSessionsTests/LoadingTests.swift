@@ -67,10 +67,17 @@ final class LoadingTests: ModelFolderTestCase {
         XCTAssertEqual(model.memory.free, plan.total)
     }
 
-    func testAModelThatDoesNotFitIsNotLoaded() async throws {
+    func testWithoutMemoryKernelsOrManifestNothingIsLoaded() async throws {
         await assertThrows(
             try await load(free: plan.total - 7, loader: Unloadable()),
             H2OLoadingError.noMemory(needs: ["m": plan], free: plan.total - 7))
+        await assertThrows(
+            try await load(free: 0, loader: Unloadable(), metal: MetalCheck { [] }),
+            H2OLoadingError.noMetalLibrary(searched: []))
+        try FileManager.default.removeItem(at: folder.appending(path: ModelManifest.fileName))
+        await assertThrows(
+            try await load(free: plan.total, loader: Unloadable()),
+            H2OLoadingError.noManifest(in: folder))
     }
 
     func testTwoModelsHaveTheSumOfTheirLimitsAndGiveThemBack() async throws {
@@ -125,20 +132,6 @@ final class LoadingTests: ModelFolderTestCase {
             H2OSessionError.promptTooLong(tokens: 26, atMost: 20))
         let stop = try await session.respond(to: "hi").usage.stop
         XCTAssertNotNil(stop)
-    }
-
-    func testNothingIsLoadedWithoutTheKernelsOfMLX() async throws {
-        let metal = MetalCheck { [] }
-        await assertThrows(
-            try await load(free: 0, loader: Unloadable(), metal: metal),
-            H2OLoadingError.noMetalLibrary(searched: []))
-    }
-
-    func testADamagedFolderIsNotLoaded() async throws {
-        try FileManager.default.removeItem(at: folder.appending(path: ModelManifest.fileName))
-        await assertThrows(
-            try await load(free: plan.total, loader: Unloadable()),
-            H2OLoadingError.noManifest(in: folder))
     }
 
     func testAModelThatCannotBeAdaptedIsNotLoadedWithAnAdapter() async throws {

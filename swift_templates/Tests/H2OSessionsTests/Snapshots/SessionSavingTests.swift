@@ -148,12 +148,6 @@ final class SessionSavingTests: FolderTestCase {
         XCTAssertFalse(waited.contains(true))
     }
 
-    func testBeforeTheFirstReplyThereIsNothingToSave() async throws {
-        let session = try SessionFixture().makeSession()
-
-        await assertThrows(try await session.save(to: folder), H2OSessionError.nothingToSave)
-    }
-
     func testAnotherPolicyOrTemplateIsRefusedByName() async throws {
         _ = try await saved(fixture())
 
