@@ -11,12 +11,8 @@ extension Conversation {
         let (format, options) = (request.format, request.options)
         let recalledBefore = recalled
         let unread = state?.unread ?? []
-        let end = loaded.context.tokenizer.decode(
-            tokenIds: unread.suffix(Self.promptEnd), skipSpecialTokens: false)
-        var reply = Reply(to: request, loaded.context, prompt: end)
-        if options.beginning?.text.isEmpty == false {
-            reply.goOn(after: unread.suffix(Self.promptEnd))
-        }
+        var reply = Reply(
+            to: request, loaded.context, promptEnd: unread.suffix(Self.promptEnd))
         reply.usage.preparedPromptProblem = preparedPromptProblem?.localizedDescription
         reply.usage.cachedTokens = tokensSeen
         reply.usage.readTokens = unread.count

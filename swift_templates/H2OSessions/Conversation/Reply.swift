@@ -17,13 +17,15 @@ struct Reply {
     /// The time of the request.
     let begun: Duration
 
-    /// - Parameter prompt: the text of the tokens at the end of the prompt
-    init(to request: ConversationRequest, _ context: ModelContext, prompt: String) {
+    /// - Parameter promptEnd: the last tokens of the prompt
+    init(to request: ConversationRequest, _ context: ModelContext, promptEnd: ArraySlice<Int>) {
         let (tools, options) = (request.format.tools, request.options)
         if options.schema == nil {
             decoder = ReplyDecoder(
                 context.configuration, tokenizer: context.tokenizer,
-                tools: tools.map(\.specification), prompt: prompt)
+                tools: tools.map(\.specification),
+                prompt: context.tokenizer.decode(
+                    tokenIds: Array(promptEnd), skipSpecialTokens: false))
             stops = StopStrings(
                 context.configuration.effectiveStopStrings.union(options.stopStrings))
         } else {
@@ -31,7 +33,10 @@ struct Reply {
         }
         requiredCall = options.requiresToolCall ? "" : nil
         let readsMarks = decoder.map { $0.canThink || !tools.isEmpty } ?? false
-        detokenizer = ReplyText(tokenizer: context.tokenizer, skipsSpecialTokens: !readsMarks)
+        let continues = options.beginning?.text.isEmpty == false
+        detokenizer = ReplyText(
+            after: continues ? promptEnd : [], tokenizer: context.tokenizer,
+            skipsSpecialTokens: !readsMarks)
         ids = CallIdentifiers(request.transcript)
         format = context.configuration.toolCallFormat ?? .json
         begun = request.begun
@@ -41,9 +46,6 @@ struct Reply {
         get { response.usage }
         set { response.usage = newValue }
     }
-
-    /// Continues a text. The text of the next token may depend on the tokens before it.
-    mutating func goOn(after tokens: some Sequence<Int>) { detokenizer.goOn(after: tokens) }
 
     /// Whether a stop string has occurred.
     var isStopped: Bool { stops.isFound }
@@ -173,19 +175,18 @@ struct ReplyText {
     private let tokenizer: any Tokenizer
     /// Whether to leave out special tokens. Some models mark tool calls and thoughts with them.
     private let skipsSpecialTokens: Bool
-    private var segment = [Int]()
+    private var segment: [Int]
     /// The number of the segment's Unicode scalars that were returned already.
     private var returned = 0
 
-    init(tokenizer: any Tokenizer, skipsSpecialTokens: Bool) {
+    /// - Parameter tokens: tokens before the text, on which it may depend
+    init(
+        after tokens: ArraySlice<Int>, tokenizer: any Tokenizer, skipsSpecialTokens: Bool
+    ) {
         self.tokenizer = tokenizer
         self.skipsSpecialTokens = skipsSpecialTokens
-    }
-
-    /// Begins after tokens whose text was returned already.
-    mutating func goOn(after tokens: some Sequence<Int>) {
         segment = Array(tokens)
-        returned = decoded.count
+        if !segment.isEmpty { returned = decoded.count }
     }
 
     /// Returns the text that this token adds; empty while a character is incomplete.
