@@ -100,22 +100,8 @@ public enum ModelAdapterError: Error {
     case incompatibleModelType
 }
 
-/// The content of adapter_config.json.
-public struct LoRAConfiguration: Sendable, Codable {
-    public struct LoRAParameters: Sendable, Codable {
-        public let rank: Int
-        public let scale: Float
-        public let keys: [String]?
-    }
-
-    public let numLayers: Int
-    public let loraParameters: LoRAParameters
-
-    enum CodingKeys: String, CodingKey {
-        case numLayers = "num_layers"
-        case loraParameters = "lora_parameters"
-    }
-}
+/// The content of adapter_config.json, which the stand-in does not use.
+public struct LoRAConfiguration: Codable {}
 
 public struct LoRAContainer {
     public init(configuration: LoRAConfiguration, parameters: consuming ModuleParameters) {}
