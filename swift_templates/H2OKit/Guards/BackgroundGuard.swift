@@ -20,8 +20,9 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// Returns a function that waits for the stream in which the calling thread queues work.
     private let waitForStream: @Sendable () -> @Sendable () -> Void
     /// By thread, a function that waits for the stream in which that thread's steps queued
-    /// work. Each thread may have its own default stream.
-    private var streams = [ObjectIdentifier: @Sendable () -> Void]()
+    /// work. Each thread may have its own default stream. The threads are kept, because a later
+    /// thread could otherwise get the identifier of one that has ended.
+    private var streams = [ObjectIdentifier: (thread: Thread, wait: @Sendable () -> Void)]()
     /// Whether the app is about to leave the foreground, or has not fully entered it.
     private var isInactive = false
     private var isInBackground: Bool
@@ -240,11 +241,11 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// Records the stream of this thread, because the thread that closes the guard has another
     /// one.
     private func noteStream() {
-        let thread = ObjectIdentifier(Thread.current)
-        let isKnown = condition.withLock { finishQueuedWork != nil || streams[thread] != nil }
+        let (thread, id) = (Thread.current, ObjectIdentifier(Thread.current))
+        let isKnown = condition.withLock { finishQueuedWork != nil || streams[id] != nil }
         guard !isKnown else { return }
         let wait = waitForStream()
-        condition.withLock { streams[thread] = wait }
+        condition.withLock { streams[id] = (thread, wait) }
     }
 
     /// Returns a function that waits for MLX's default stream of this thread.
@@ -256,7 +257,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// Waits until nothing is queued on the GPU.
     private func finish() {
         if let finishQueuedWork { return finishQueuedWork() }
-        for synchronize in condition.withLock({ Array(streams.values) }) { synchronize() }
+        for stream in condition.withLock({ Array(streams.values) }) { stream.wait() }
     }
 
     private func wait(
