@@ -29,15 +29,6 @@ final class ChatTests: FolderTestCase {
         return chat
     }
 
-    /// Makes a chat with a model that can think.
-    private func loadedChat(_ fixture: TemplateFixture, maxTokens: Int? = nil) async -> H2OChat {
-        let chat = H2OChat(
-            options: H2OSession.Options(sampling: .greedy, maxTokens: maxTokens)
-        ) { fixture.model }
-        await chat.load()
-        return chat
-    }
-
     /// Makes a chat in which a long reply has begun.
     private func replyingChat(folder: URL? = nil) async throws -> (H2OChat, Task<Void, Never>) {
         var fixture = try SessionFixture()
@@ -126,9 +117,9 @@ final class ChatTests: FolderTestCase {
         let call = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>"
         var expected = [String]()
         for launch in 1 ... 2 {
-            let fixture = try TemplateFixture(.qwen3, thinks: false)
-            fixture.scripted.replies = [call, "It is noon."]
-            let chat = H2OChat(tools: [clock], folder: folder) { fixture.model }
+            let fixture = try SessionFixture(.qwen3, thinks: false)
+            fixture.model.replies = [call, "It is noon."]
+            let chat = H2OChat(tools: [clock], folder: folder) { fixture.makeModel() }
             await chat.load()
             await chat.say("What time is it?")
             expected += ["What time is it?", "It is noon."]
@@ -141,8 +132,8 @@ final class ChatTests: FolderTestCase {
     }
 
     func testTheFirstReplyOfAModelThatThinksIsAnAnswer() async throws {
-        let fixture = try TemplateFixture(.qwen3, thinks: false)
-        fixture.scripted.replies = ["Hello."]
+        let fixture = try SessionFixture(.qwen3, thinks: false)
+        fixture.model.replies = ["Hello."]
         let chat = await loadedChat(fixture)
         XCTAssertTrue(chat.canThink)
         XCTAssertFalse(chat.thinks)
@@ -154,8 +145,8 @@ final class ChatTests: FolderTestCase {
     }
 
     func testThoughtsAreShownWhileTheyArriveIfTheyAreAskedFor() async throws {
-        let fixture = try TemplateFixture(.qwen3)
-        fixture.scripted.replies = ["<think>\nA greeting.\n</think>\n\nHello."]
+        let fixture = try SessionFixture(.qwen3)
+        fixture.model.replies = ["<think>\nA greeting.\n</think>\n\nHello."]
         let chat = await loadedChat(fixture)
         chat.thinks = true
         chat.pace.shows = .zero
@@ -173,20 +164,21 @@ final class ChatTests: FolderTestCase {
     }
 
     func testThoughtsThatAreCutSaySoAndGetTheirAnswer() async throws {
-        let fixture = try TemplateFixture(.qwen3)
+        var fixture = try SessionFixture(.qwen3)
+        fixture.maxTokens = 40
         let long = String(repeating: "hm ", count: 300)
-        fixture.scripted.replies = ["<think>\n\(long)</think>\n\nHello."]
-        let chat = await loadedChat(fixture, maxTokens: 40)
+        fixture.model.replies = ["<think>\n\(long)</think>\n\nHello."]
+        let chat = await loadedChat(fixture)
         chat.thinks = true
         await chat.say("Hi")
         XCTAssertEqual(chat.messages.last?.text, "")
         XCTAssertEqual(chat.ending, .cut)
         XCTAssertTrue(chat.canContinue)
 
-        let before = fixture.readText.count
+        let before = fixture.model.readText.count
         // The continued reply begins with empty thoughts, as a reply whose thoughts have ended.
         await chat.continueReply()
-        let read = String(fixture.readText.dropFirst(before))
+        let read = String(fixture.model.readText.dropFirst(before))
         XCTAssertTrue(read.contains("<think>\n\n</think>\n\n"), read)
         let prompt = read.components(separatedBy: "</think>")[0]
         XCTAssertFalse(prompt.contains("hm"), "thoughts are not read again")

@@ -11,12 +11,16 @@ final class RequiredCallTests: XCTestCase {
     private let options = H2OSession.Options(
         sampling: .greedy, maxTokens: nil, thinking: false, requiresToolCall: true)
 
+    private func session(_ fixture: SessionFixture) throws -> H2OSession {
+        fixture.makeModel().makeSession(tools: [try adder(of: digit)], options: options)
+    }
+
     func testTheModelCallsAToolBeforeItAnswers() async throws {
-        let fixture = try TemplateFixture(.qwen3, thinks: false)
-        fixture.scripted.replies = [
+        let fixture = try SessionFixture(.qwen3, thinks: false)
+        fixture.model.replies = [
             #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#, "It is 3.",
         ]
-        let session = fixture.model.makeSession(tools: [try adder(of: digit)], options: options)
+        let session = try session(fixture)
 
         let parts = try await session.parts(to: "What is 1 + 2?")
 
@@ -28,9 +32,9 @@ final class RequiredCallTests: XCTestCase {
     }
 
     func testAModelThatWouldRatherTalkCallsToo() async throws {
-        let fixture = try TemplateFixture(.qwen3, thinks: false)
-        fixture.scripted.replies = ["I would rather not.", "Well."]
-        let session = fixture.model.makeSession(tools: [try adder(of: digit)], options: options)
+        let fixture = try SessionFixture(.qwen3, thinks: false)
+        fixture.model.replies = ["I would rather not.", "Well."]
+        let session = try session(fixture)
 
         let reply = try await session.respond(to: "Add")
 
@@ -41,10 +45,10 @@ final class RequiredCallTests: XCTestCase {
     }
 
     func testEachTurnCalls() async throws {
-        let fixture = try TemplateFixture(.qwen3, thinks: false)
+        let fixture = try SessionFixture(.qwen3, thinks: false)
         let call = #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#
-        fixture.scripted.replies = [call, "3.", call, "Again 3."]
-        let session = fixture.model.makeSession(tools: [try adder(of: digit)], options: options)
+        fixture.model.replies = [call, "3.", call, "Again 3."]
+        let session = try session(fixture)
         for _ in 0 ..< 2 { _ = try await session.respond(to: "Add") }
 
         let calls = await session.messages.flatMap(\.toolCalls)
@@ -52,14 +56,14 @@ final class RequiredCallTests: XCTestCase {
     }
 
     func testACallThatIsCutOffIsReported() async throws {
-        let fixture = try TemplateFixture(.qwen3, thinks: false)
+        let fixture = try SessionFixture(.qwen3, thinks: false)
         let written = #"{"name": "add", "arg"#
-        fixture.scripted.replies = [written]
-        fixture.scripted.onCall = { [scripted = fixture.scripted] in
-            guard scripted.readText.hasSuffix("arg") else { return }
+        fixture.model.replies = [written]
+        fixture.model.onCall = { [model = fixture.model] in
+            guard model.readText.hasSuffix("arg") else { return }
             withUnsafeCurrentTask { $0?.cancel() }
         }
-        let session = fixture.model.makeSession(tools: [try adder(of: digit)], options: options)
+        let session = try session(fixture)
 
         let reply = try await session.respond(to: "Add")
 
@@ -70,7 +74,8 @@ final class RequiredCallTests: XCTestCase {
     }
 
     func testWithoutToolsItIsAnError() async throws {
-        let session = try TemplateFixture(.qwen3, thinks: false).model.makeSession(options: options)
+        let fixture = try SessionFixture(.qwen3, thinks: false)
+        let session = fixture.makeModel().makeSession(options: options)
         await assertThrows(try await session.respond(to: "Add"), H2OSessionError.noToolToCall)
     }
 

@@ -9,11 +9,15 @@ import XCTest
 
 /// A session with an ``EchoModel``, and the model, so that a test can inspect it.
 struct SessionFixture {
-    let model = EchoModel()
+    let model: EchoModel
+    /// The chat template of a family; nil for `<u:text|`.
+    let template: ChatTemplate?
+    /// The format of the model's tool calls; nil for upstream's default format.
+    var calls: ToolCallFormat?
     var background = BackgroundGuard()
     var configuration: H2OConfiguration
     var instructions: String?
-    var maxTokens = 6
+    var maxTokens: Int?
     var promptChunk = 512
     var hasTemplate = true
     var archives = H2OPlatform.ownArchives
@@ -26,8 +30,14 @@ struct SessionFixture {
     var free = 1 << 30
     var elapsed: @Sendable () -> Duration = { .zero }
 
-    init(maxSize: Int = 64) throws {
-        configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
+    /// - Parameter maxSize: C; nil for 64, or 2048 with a template
+    init(
+        _ template: ChatTemplate? = nil, thinks: Bool = true, maxSize: Int? = nil
+    ) throws {
+        (self.template, model) = (template, EchoModel(template, thinks: thinks))
+        maxTokens = template == nil ? 6 : nil
+        configuration = try H2OConfiguration(
+            maxSize: maxSize ?? (template == nil ? 64 : 2048), recentBudget: 8)
     }
 
     static func reading(_ promptChunk: Int) throws -> SessionFixture {
@@ -47,15 +57,17 @@ struct SessionFixture {
     }
 
     func makeModel() -> H2OModel {
-        H2OModel(
+        var context = model.context(hasTemplate: hasTemplate)
+        context.configuration.toolCallFormat = calls
+        let loaded = H2OModel(
             LoadedModel(
-                context: model.context(hasTemplate: hasTemplate),
-                caches: H2OCaches(configuration: configuration), archiveInFiles: archiveInFiles,
-                snapshots: snapshots, promptChunk: promptChunk,
+                context: context, caches: H2OCaches(configuration: configuration),
+                archiveInFiles: archiveInFiles, snapshots: snapshots, promptChunk: promptChunk,
                 facts: ModelFacts(positions: positions, vocabulary: vocabulary), plan: plan,
                 platform: H2OPlatform(
                     memory: MemoryGuard { [free] in free }, background: background,
                     pressure: pressure, archives: archives, elapsed: elapsed)))
+        return template.map(loaded.withGrammars) ?? loaded
     }
 
     func makeSession() -> H2OSession {

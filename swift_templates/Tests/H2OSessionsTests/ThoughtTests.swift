@@ -7,9 +7,9 @@ import XCTest
 /// Tests the thoughts of a model before its answer.
 final class ThoughtTests: XCTestCase {
     func testThoughtsAreNotPartOfTheAnswer() async throws {
-        let fixture = try TemplateFixture(.qwen3)
-        fixture.scripted.replies = ["<think>\nA greeting.\n</think>\n\nHello."]
-        let session = fixture.model.makeSession()
+        let fixture = try SessionFixture(.qwen3)
+        fixture.model.replies = ["<think>\nA greeting.\n</think>\n\nHello."]
+        let session = fixture.makeModel().makeSession()
 
         let parts = try await session.parts(to: "Hi")
 
@@ -29,17 +29,17 @@ final class ThoughtTests: XCTestCase {
             (.qwen3Thinking, "", "<|im_start|>assistant\n"),
         ]
         for (template, begin, kept) in cases {
-            let fixture = try TemplateFixture(template)
-            fixture.scripted.replies = [
+            let fixture = try SessionFixture(template)
+            fixture.model.replies = [
                 begin + "A greeting.\n</think>\n\nHello.",
                 begin + "Again?\n</think>\n\nHello again.",
             ]
-            let session = fixture.model.makeSession(instructions: "Be brief.")
+            let session = fixture.makeModel().makeSession(instructions: "Be brief.")
             _ = try await session.respond(to: "Hi")
-            let first = fixture.readText.count
+            let first = fixture.model.readText.count
             _ = try await session.respond(to: "Hi again")
 
-            let read = String(fixture.readText.dropFirst(first))
+            let read = String(fixture.model.readText.dropFirst(first))
             XCTAssertTrue(read.contains("Hello.<|im_end|>\n<|im_start|>user\nHi again"), read)
             // The caches have read the conversation as the template renders it, up to the beginning
             // of the last reply.
@@ -49,22 +49,23 @@ final class ThoughtTests: XCTestCase {
     }
 
     func testThoughtsStayWhileToolsAreCalledAndGoWithTheTurn() async throws {
-        let fixture = try TemplateFixture(.qwen3)
+        let fixture = try SessionFixture(.qwen3)
         let call =
             "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":1,\"b\":2}}\n</tool_call>"
-        fixture.scripted.replies = [
+        fixture.model.replies = [
             "<think>\nAdd them.\n</think>\n\n" + call, "<think>\nDone.\n</think>\n\nIt is 3.",
             "Bye.",
         ]
-        let session = fixture.model.makeSession(tools: [try adder()])
+        let session = fixture.makeModel().makeSession(tools: [try adder()])
         assertEqual(try await session.respond(to: "What is 1 + 2?").text, "It is 3.")
         XCTAssertTrue(
-            fixture.readText.contains("</think>\n\n\(call)<|im_end|>\n<|im_start|>user\n<tool_"))
-        let turn = fixture.readText.count
+            fixture.model.readText.contains(
+                "</think>\n\n\(call)<|im_end|>\n<|im_start|>user\n<tool_"))
+        let turn = fixture.model.readText.count
 
         _ = try await session.respond(to: "Thanks")
 
-        let read = String(fixture.readText.dropFirst(turn))
+        let read = String(fixture.model.readText.dropFirst(turn))
         XCTAssertTrue(read.contains("\(call)<|im_end|>"), "the call is read again")
         XCTAssertFalse(read.contains("Add them."))
         let messages = await session.messages
@@ -73,10 +74,10 @@ final class ThoughtTests: XCTestCase {
     }
 
     func testStoppedThoughtsDoNotStayInTheCachesAndASnapshotIsKept() async throws {
-        let fixture = try TemplateFixture(.qwen3)
+        let fixture = try SessionFixture(.qwen3)
         let thoughts = String(repeating: "hm ", count: 500)
-        fixture.scripted.replies = ["<think>\n\(thoughts)</think>\n\nHello.", "Yes."]
-        let session = fixture.model.makeSession(instructions: "Be brief.")
+        fixture.model.replies = ["<think>\n\(thoughts)</think>\n\nHello.", "Yes."]
+        let session = fixture.makeModel().makeSession(instructions: "Be brief.")
         var count = 0
         for try await part in session.streamResponse(to: "Hi") {
             guard case .thought = part else { continue }
@@ -97,9 +98,9 @@ final class ThoughtTests: XCTestCase {
 
     func testNothingIsHeldTwiceOnceTheAnswerBeginsWithoutThoughts() async throws {
         for thinking in [nil, false] {
-            let fixture = try TemplateFixture(.qwen3, thinks: thinking ?? true)
-            fixture.scripted.replies = ["Hello there."]
-            let session = fixture.model.makeSession(
+            let fixture = try SessionFixture(.qwen3, thinks: thinking ?? true)
+            fixture.model.replies = ["Hello there."]
+            let session = fixture.makeModel().makeSession(
                 options: H2OSession.Options(thinking: thinking))
             let text = try fixture.rendered([.user("Hi")]) + "\n<|im_start|>assistant"
             let prompt = TestTokenizer(.qwen3).tokens(of: text).count
@@ -117,13 +118,14 @@ final class ThoughtTests: XCTestCase {
             (H2OSnapshotLimits(memory: 0), false, true), (H2OSnapshotLimits(), true, true),
             (.none, false, false),
         ] {
-            let fixture = try TemplateFixture(.qwen3, snapshots: limits)
-            fixture.scripted.replies = ["<think>\n\(thoughts)</think>\n\nHello.", "Yes."]
-            let session = fixture.model.makeSession(instructions: "Be brief.")
+            var fixture = try SessionFixture(.qwen3)
+            fixture.snapshots = limits
+            fixture.model.replies = ["<think>\n\(thoughts)</think>\n\nHello.", "Yes."]
+            let session = fixture.makeModel().makeSession(instructions: "Be brief.")
             var bytes = [H2OSnapshotLimits]()
             for try await part in session.streamResponse(to: "Hi") {
                 guard case .thought = part else { continue }
-                if warns { await fixture.model.releaseMemory() }
+                if warns { await session.model.releaseMemory() }
                 bytes.append(await session.conversation.snapshots.bytes)
             }
 
@@ -143,23 +145,23 @@ final class ThoughtTests: XCTestCase {
     }
 
     func testAnotherReplyThinksOnlyIfItIsToThink() async throws {
-        let fixture = try TemplateFixture(.qwen3)
-        fixture.scripted.replies = ["<think>\nhm\n</think>\n\nHello.", "Hi.", "<think>\nhm"]
-        let session = fixture.model.makeSession(instructions: "Be brief.")
+        let fixture = try SessionFixture(.qwen3)
+        fixture.model.replies = ["<think>\nhm\n</think>\n\nHello.", "Hi.", "<think>\nhm"]
+        let session = fixture.makeModel().makeSession(instructions: "Be brief.")
         _ = try await session.respond(to: "Hi")
         for thinking in [false, true] {
-            let count = fixture.readText.count
+            let count = fixture.model.readText.count
             let options = H2OSession.Options(thinking: thinking)
             for try await _ in session.regenerate(options: options) {}
-            let new = fixture.readText.dropFirst(count)
+            let new = fixture.model.readText.dropFirst(count)
             XCTAssertEqual(new.contains("<think>\n\n</think>\n\n"), !thinking, "\(new)")
         }
     }
 
     func testTurningThinkingOffReadsNothingAgain() async throws {
-        let fixture = try TemplateFixture(.qwen3)
-        fixture.scripted.replies = ["<think>\nhm\n</think>\n\nHello."]
-        let session = fixture.model.makeSession(instructions: "Be brief.")
+        let fixture = try SessionFixture(.qwen3)
+        fixture.model.replies = ["<think>\nhm\n</think>\n\nHello."]
+        let session = fixture.makeModel().makeSession(instructions: "Be brief.")
         _ = try await session.respond(to: "Hi")
 
         let usage = try await session.respond(

@@ -118,9 +118,10 @@ final class ToolFormatTests: XCTestCase {
     private func parts(
         of text: String, _ format: ToolCallFormat
     ) async throws -> [H2OSession.Part] {
-        let fixture = try TemplateFixture(.qwen3, calls: format)
-        fixture.scripted.replies = [text, WrittenCalls.answer("It rains.", format)]
-        return try await fixture.model.makeSession(tools: [weather()]).parts(to: "Weather?")
+        var fixture = try SessionFixture(.qwen3)
+        fixture.calls = format
+        fixture.model.replies = [text, WrittenCalls.answer("It rains.", format)]
+        return try await fixture.makeModel().makeSession(tools: [weather()]).parts(to: "Weather?")
     }
 
     private func weather() throws -> H2OTool {

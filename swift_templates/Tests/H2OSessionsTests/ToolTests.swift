@@ -11,15 +11,15 @@ final class ToolTests: XCTestCase {
     }
 
     private func session(
-        _ fixture: TemplateFixture, says replies: [String],
+        _ fixture: SessionFixture, says replies: [String],
         _ options: H2OSession.Options = H2OSession.Options()
     ) throws -> H2OSession {
-        fixture.scripted.replies = replies
-        return fixture.model.makeSession(tools: [try adder()], options: options)
+        fixture.model.replies = replies
+        return fixture.makeModel().makeSession(tools: [try adder()], options: options)
     }
 
     func testACallIsAnsweredAndTheModelGoesOn() async throws {
-        let fixture = try TemplateFixture(.qwen3)
+        let fixture = try SessionFixture(.qwen3)
         let session = try session(fixture, says: [call(1, 2), "It is 3."])
 
         let parts = try await session.parts(to: "What is 1 + 2?")
@@ -37,11 +37,11 @@ final class ToolTests: XCTestCase {
                 .user("What is 1 + 2?"), .assistant("", toolCalls: [toolCall]), answer,
                 .assistant("It is 3."),
             ])
-        XCTAssertEqual(fixture.readText, try fixture.rendered(messages, tools: [try adder()]))
+        XCTAssertEqual(fixture.model.readText, try fixture.rendered(messages, tools: [try adder()]))
     }
 
     func testSeveralCallsOfOneAnswerAreAnsweredInTheirOrder() async throws {
-        let fixture = try TemplateFixture(.qwen3)
+        let fixture = try SessionFixture(.qwen3)
         let replies = ["Both:\n\(call(1, 2))\n\(call(3, 4))", "3 and 7."]
         let session = try session(fixture, says: replies)
 
@@ -57,7 +57,7 @@ final class ToolTests: XCTestCase {
     }
 
     func testAModelMayCallInSeveralRounds() async throws {
-        let fixture = try TemplateFixture(.qwen3)
+        let fixture = try SessionFixture(.qwen3)
         let session = try session(fixture, says: [call(1, 2), call(3, 3), "6.", "Welcome."])
 
         let reply = try await session.respond(to: "Add")
@@ -66,11 +66,11 @@ final class ToolTests: XCTestCase {
         XCTAssertEqual(reply.text, "6.")
         let messages = await session.messages
         XCTAssertEqual(Set(messages.flatMap(\.toolCalls).map(\.id)).count, 2)
-        XCTAssertEqual(fixture.readText, try fixture.rendered(messages, tools: [try adder()]))
+        XCTAssertEqual(fixture.model.readText, try fixture.rendered(messages, tools: [try adder()]))
     }
 
     func testTheErrorOfAToolIsTextForTheModel() async throws {
-        let fixture = try TemplateFixture(.qwen3)
+        let fixture = try SessionFixture(.qwen3)
         let wrong = "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>"
         let session = try session(fixture, says: [wrong, "I need numbers."])
 
@@ -86,7 +86,7 @@ final class ToolTests: XCTestCase {
         let undeclared = "<tool_call>\n{\"name\": \"sub\", \"arguments\": {}}\n</tool_call>"
         let cutOff = "<tool_call>\n{\"name\": \"add\""
         for wrong in [unreadable, undeclared, cutOff] {
-            let fixture = try TemplateFixture(.qwen3)
+            let fixture = try SessionFixture(.qwen3)
             let session = try session(fixture, says: ["Now: " + wrong])
 
             let parts = try await session.parts(to: "Add")
@@ -98,7 +98,7 @@ final class ToolTests: XCTestCase {
     }
 
     func testRoundsThatDoNotEndAreAnErrorAndTheConversationIsAsBefore() async throws {
-        let fixture = try TemplateFixture(.qwen3)
+        let fixture = try SessionFixture(.qwen3)
         let session = try session(
             fixture, says: [call(1, 1), call(1, 1), call(1, 1), "Hello."],
             H2OSession.Options(maxToolRounds: 2))
@@ -112,8 +112,8 @@ final class ToolTests: XCTestCase {
     }
 
     func testTwoToolsOfOneNameAreRefused() async throws {
-        let fixture = try TemplateFixture(.qwen3)
-        let session = fixture.model.makeSession(tools: [try adder(), try adder()])
+        let fixture = try SessionFixture(.qwen3)
+        let session = fixture.makeModel().makeSession(tools: [try adder(), try adder()])
         await assertThrows(
             try await session.respond(to: "Add"), H2OSessionError.duplicateTool("add"))
     }
@@ -142,10 +142,10 @@ final class ToolTests: XCTestCase {
                 .optional("b", type: .int, description: "Another"),
             ]
         ) { (numbers: Summands) in "\(numbers.a + (numbers.b ?? 0))" }
-        let fixture = try TemplateFixture(.qwen3)
+        let fixture = try SessionFixture(.qwen3)
         let wrong = call(1, 2).replacing("\"a\":1", with: "\"a\":\"one\"")
-        fixture.scripted.replies = [call(1, 2), wrong, "Three."]
-        let session = fixture.model.makeSession(tools: [adder])
+        fixture.model.replies = [call(1, 2), wrong, "Three."]
+        let session = fixture.makeModel().makeSession(tools: [adder])
 
         _ = try await session.respond(to: "Add")
 
@@ -164,14 +164,15 @@ final class ToolTests: XCTestCase {
     }
 
     func testAToolMayAskAnotherSessionOfTheModel() async throws {
-        let fixture = try TemplateFixture(.qwen3)
-        fixture.scripted.replies = [call(1, 2), "It is three.", "Three."]
-        let inner = fixture.model.makeSession()
+        let fixture = try SessionFixture(.qwen3)
+        fixture.model.replies = [call(1, 2), "It is three.", "Three."]
+        let model = fixture.makeModel()
+        let inner = model.makeSession()
         let tool = H2OTool(name: "add", description: "Adds.", parameters: []) {
             (_: [String: Int]) in
             try await inner.respond(to: "What is 1 + 2?").text
         }
-        let session = fixture.model.makeSession(tools: [tool])
+        let session = model.makeSession(tools: [tool])
 
         let text = try await session.respond(to: "Ask").text
 

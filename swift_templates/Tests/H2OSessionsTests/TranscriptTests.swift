@@ -8,7 +8,7 @@ final class TranscriptTests: XCTestCase {
     private let call = H2OToolCall(id: "1", name: "add")
 
     private func refusal(_ messages: [H2OMessage]) async throws -> H2OSessionError? {
-        let conversation = Conversation(model: try TemplateFixture(.qwen3).model)
+        let conversation = Conversation(model: try SessionFixture(.qwen3).makeModel())
         do {
             _ = try await conversation.respond(to: messages)
             return nil
@@ -27,7 +27,10 @@ final class TranscriptTests: XCTestCase {
                 [.user("a"), .tool("3", callID: "1", name: "add")],
                 "message 1 answers the tool call \"1\", which has an answer already"
             ),
-            ([.user("a"), calling, .user("b")], "the tool call \"1\" has no answer before message 2."),
+            (
+                [.user("a"), calling, .user("b")],
+                "the tool call \"1\" has no answer before message 2."
+            ),
             (
                 [.user("a"), calling, .tool("3", callID: "1", name: "add"), calling, .user("b")],
                 "message 3 has a tool call with the identifier \"1\","
