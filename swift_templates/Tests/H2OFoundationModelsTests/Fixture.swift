@@ -44,14 +44,14 @@
         }
 
         func session(
-            instructions: String? = nil, tools: [any Tool] = []
+            instructions: String? = nil, tools: [any FoundationModels.Tool] = []
         ) -> LanguageModelSession {
             LanguageModelSession(model: languageModel, tools: tools, instructions: instructions)
         }
 
         /// A session that continues a transcript with these entries.
         func session(
-            after entries: some Sequence<Transcript.Entry>, tools: [any Tool] = []
+            after entries: some Sequence<Transcript.Entry>, tools: [any FoundationModels.Tool] = []
         ) -> LanguageModelSession {
             LanguageModelSession(
                 model: languageModel, tools: tools, transcript: Transcript(entries: entries))
