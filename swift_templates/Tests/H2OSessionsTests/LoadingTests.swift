@@ -67,13 +67,16 @@ final class LoadingTests: ModelFolderTestCase {
         XCTAssertEqual(model.memory.free, plan.total)
     }
 
-    func testWithoutMemoryKernelsOrManifestNothingIsLoaded() async throws {
+    func testWithoutMemoryOrKernelsNothingIsLoaded() async throws {
         await assertThrows(
             try await load(free: plan.total - 7, loader: Unloadable()),
             H2OLoadingError.noMemory(needs: ["m": plan], free: plan.total - 7))
         await assertThrows(
             try await load(free: 0, loader: Unloadable(), metal: MetalCheck { [] }),
             H2OLoadingError.noMetalLibrary(searched: []))
+    }
+
+    func testADamagedFolderIsNotLoaded() async throws {
         try FileManager.default.removeItem(at: folder.appending(path: ModelManifest.fileName))
         await assertThrows(
             try await load(free: plan.total, loader: Unloadable()),
