@@ -78,7 +78,7 @@ def test_a_pinned_instruction_is_kept_and_an_unpinned_one_is_not_by_a_window():
     texts = samples(Shape(160, (0.0,), (0,)))
     names = ("paper_heavy+pinned", "paper_heavy")
     pinned, free = run(texts, [FULL, *(sized(name, 64) for name in names)])[1:]
-    fact = texts[0].questions[0].fact
+    fact = texts[0].questions[0]
     parts = (fact.position + fact.length) * reading.BINS // len(texts[0].ids)
     for with_pin, without in zip(pinned, free, strict=True):
         assert all(sum(layer[:parts]) == pytest.approx(parts) for layer in with_pin.kept)

@@ -6,8 +6,7 @@ from typing import get_args
 import pytest
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation import tasks
-from h2o_pack.measure.evaluation.chat_tasks import chat_askings, make_conversation
+from h2o_pack.measure.evaluation.chat_tasks import make_conversation
 from h2o_pack.measure.evaluation.contenders import CacheFactory, find_contender
 from h2o_pack.measure.evaluation.preset import load_preset, names
 from h2o_pack.measure.evaluation.reading import run_prompts
@@ -16,7 +15,6 @@ from h2o_pack.measure.evaluation.tasks import (
     STATEMENT,
     Shape,
     Way,
-    askings,
     make_sample,
     window_start,
 )
@@ -53,19 +51,18 @@ def test_another_seed_or_number_makes_other_text_names_and_codes():
 
 def test_facts_stand_where_they_are_said_to_and_are_not_scored():
     sample = make()
-    for question in sample.questions:
-        fact = question.fact
+    for fact in sample.questions:
         span = slice(fact.position, fact.position + fact.length)
         stated = tokens().decode(sample.ids[span])
-        assert stated == f"\nthe code of {fact.key} is {fact.code}.\n"
+        assert stated == f"\nthe code of {fact.key} is {fact.answer}.\n"
         assert not any(sample.scored[span])
-    stated = sum(question.fact.length for question in sample.questions)
+    stated = sum(question.length for question in sample.questions)
     assert sum(sample.scored) == len(sample.ids) - stated - 1  # nothing predicts the first
 
 
 def test_facts_come_at_their_depths_in_the_order_of_depth():
     sample = make()
-    middle, early, late = (q.fact for q in sample.questions)
+    middle, early, late = sample.questions
     assert early.position < middle.position < late.position
     assert late.position + late.length == len(sample.ids)
     assert early.position == pytest.approx(0.1 * len(sample.ids), abs=12)
@@ -74,15 +71,14 @@ def test_facts_come_at_their_depths_in_the_order_of_depth():
 def test_a_question_asks_for_its_fact_and_does_not_hold_the_answer():
     for question in make().questions:
         text = tokens().decode(question.ids)
-        assert text.endswith(f"\nthe code of {question.fact.key} is")
-        assert question.answer == question.fact.code
+        assert text.endswith(f"\nthe code of {question.key} is")
         assert question.answer not in text
 
 
 def test_names_and_codes_are_unlike_within_a_sample():
     sample = make(Shape(1024, tuple(i / 13 for i in range(13)), tuple(range(13))))
-    facts = [question.fact for question in sample.questions]
-    assert len({fact.key for fact in facts}) == len({fact.code for fact in facts}) == 13
+    facts = sample.questions
+    assert len({fact.key for fact in facts}) == len({fact.answer for fact in facts}) == 13
 
 
 def test_windows_of_a_seed_keep_apart():
@@ -146,7 +142,7 @@ def sample_of(shape=MANY, number=0):
 
 
 def asked(way, shape=MANY, number=0):
-    return askings(way, tokens(), sample_of(shape, number))
+    return sample_of(shape, number).asked(way)
 
 
 def shown(ids):
@@ -181,7 +177,7 @@ def test_every_answer_that_counts_is_stated_in_the_text(way):
 
 
 def test_a_question_ends_in_the_name_of_the_fact_whose_code_is_the_answer():
-    facts = {q.fact.code: q.fact for q in sample_of().questions}
+    facts = {fact.answer: fact for fact in sample_of().questions}
     [[turn]] = asked("asked")
     assert shown(turn.prompt).endswith(f"\nthe code of {facts[turn.answer].key} is")
     [[turn]] = asked("wording")
@@ -204,10 +200,10 @@ def test_a_second_turn_follows_another_fact_or_else_text():
 
 def test_names_come_in_one_prompt_and_are_asked_for_without_another():
     [[naming, *questions]] = asked("named")
-    facts = [q.fact for q in sample_of().questions[:8]]
+    facts = sample_of().questions[:8]
     assert all(fact.key in shown(naming.prompt) for fact in facts)
     assert len({turn.answer for turn in questions}) == len(questions) == 4
-    assert {turn.answer for turn in questions} <= {fact.code for fact in facts}
+    assert {turn.answer for turn in questions} <= {fact.answer for fact in facts}
     assert not any(turn.prompt for turn in questions)
 
 
@@ -237,7 +233,7 @@ def test_a_text_without_room_for_a_passage_is_refused():
 def test_text_goes_on_where_the_sample_ends():
     plain = make_sample(tokens(), words(), Shape(200), 5, 0)
     longer = make_sample(tokens(), words(), Shape(300), 5, 0)
-    [[turn]] = askings("text", tokens(), plain)
+    [[turn]] = plain.asked("text")
     going_on = turn.prompt + turn.forced
     assert going_on == longer.ids[200 : 200 + len(going_on)]
 
@@ -299,7 +295,7 @@ def test_a_conversation_has_the_length_and_all_that_is_asked_for(number):
 @pytest.mark.parametrize("way", load_preset("chat").experiments[0].ways)
 def test_each_way_asks_through_the_template_for_what_the_conversation_says(way):
     talk = conversation()
-    for asking in chat_askings(way, talk.tokens, talk):
+    for asking in talk.asked(way):
         prompt = talk.tokens.decode(asking[0].prompt)
         assert prompt.startswith("<user>")
         assert "<assistant>" in prompt
@@ -322,11 +318,11 @@ def test_what_cannot_be_asked_is_refused():
         conversation(length=400)
     talk = conversation(COUNTS)
     with pytest.raises(UserError, match="changes earlier turns"):
-        chat_askings("asked", talk.tokens, talk)
+        talk.asked("asked")
     with pytest.raises(UserError, match='not asked in the way "late"'):
-        chat_askings("late", talk.tokens, talk)
+        talk.asked("late")
     with pytest.raises(UserError, match='"tool" belongs to conversations'):
-        tasks.askings("tool", talk.tokens, talk)
+        make().asked("tool")
 
 
 @pytest.mark.usefixtures("routed")
@@ -340,7 +336,6 @@ def test_the_full_cache_is_compared_with_itself_and_others_with_it():
     model = random_model()
     full, bounded, recalling = run_prompts(
         model, CacheFactory(model), talk.tokens, [talk], contenders, ["asked", "text"],
-        asking=chat_askings,
     )  # fmt: skip
     assert full[0].metrics["text_kl"] == 0
     assert bounded[0].metrics["text_kl"] > 0

@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from importlib import resources
 
 from msgspec import Struct
@@ -71,76 +71,62 @@ def phrases() -> Phrases:
 class Conversation:
     """A conversation before any question is asked.
 
-    messages: its turns, in which `_END` marks the notes' end. length: how many tokens it has
-    after the notes are cut. facts: (name, value) pairs, in the order of the questions. rule:
-    the word that the first turn tells the model to answer with. earlier: the (name, value) pair
-    in the model's answer. tool: the (name, value) pair in the tool's output.
+    messages: its turns; the notes in them are longer than those in `ids`. ids: of all turns,
+    with the notes cut. following: ids of the notes' continuation after the cut. facts: (name,
+    value) pairs, in the order of the questions. rule: the word that the first turn tells the
+    model to answer with. earlier: the (name, value) pair in the model's answer. tool: the
+    (name, value) pair in the tool's output.
     """
 
     tokens: Tokens
     messages: Messages
-    length: int
+    ids: tuple[int, ...]
+    following: tuple[int, ...]
     form: Form
     facts: tuple[tuple[str, str], ...]
     rule: str
     earlier: tuple[str, str]
     tool: tuple[str, str]
 
-    @cached_property
-    def _cut(self) -> tuple[list[int], list[int]]:
-        head, _, tail = self.tokens.chat(self.messages).partition(_END)
-        before, after = self.tokens.encode(head), self.tokens.encode(tail)
-        rest = self.length - len(after)
-        return [*before[:rest], *after], before[rest:]
+    def asked(self, way: Way) -> tuple[Asking, ...]:
+        """Return the turns in which the facts are asked for.
 
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """The `length` ids of all turns."""
-        return tuple(self._cut[0])
+        Raises UserError: `way` is not a way to ask in a conversation.
+        """
+        if way not in _TASKS:
+            remedy = f"Choose from: {', '.join(_TASKS)}."
+            raise usage_error(f'a conversation is not asked in the way "{way}"', remedy)
+        return (_TASKS[way](self),)
 
-    def question_ids(
-        self, question: str, begin: str, earlier: Messages = ()
-    ) -> tuple[int, ...]:
-        """Return the ids of a question, as a turn of the user, and of the answer's beginning.
+    def added(self, turns: Messages, earlier: Messages = (), *, reply: bool = False) -> str:
+        """Return the text that turns add after the conversation and `earlier` turns.
 
-        earlier: turns between the conversation and the question. Raises UserError: the template
-        writes earlier turns differently after a new turn.
+        reply: whether the model's turn begins at the end. Raises UserError: the template writes
+        earlier turns differently after a new turn.
         """
         messages = (*self.messages, *earlier)
         before = self.tokens.chat(messages)
-        turns = (*messages, {"role": "user", "content": question})
-        after = self.tokens.chat(turns, reply=True)
+        after = self.tokens.chat((*messages, *turns), reply=reply)
         if not after.startswith(before):
             raise usage_error(
                 "the chat template changes earlier turns when a new one comes",
                 "Choose a model whose template only appends turns.",
             )
-        return tuple(self.tokens.encode(after[len(before) :] + begin))
+        return after[len(before) :]
 
-    def turn_ids(self, question: str, answer: str) -> tuple[tuple[int, ...], Messages]:
-        """Return the ids of a whole turn, and its messages."""
-        turns = (
-            {"role": "user", "content": question},
-            {"role": "assistant", "content": answer},
-        )
-        before = self.tokens.chat(self.messages)
-        after = self.tokens.chat((*self.messages, *turns))
-        return tuple(self.tokens.encode(after[len(before) :])), turns
+    def question(self, question: str, begin: str, earlier: Messages = ()) -> tuple[int, ...]:
+        """Return the ids of a question, as a turn of the user, and of the answer's beginning.
+
+        earlier: turns between the conversation and the question.
+        """
+        turn = {"role": "user", "content": question}
+        return tuple(self.tokens.encode(self.added((turn,), earlier, reply=True) + begin))
 
     def fact(self, number: int, *, wording: bool = False) -> tuple[str, str, str]:
         """Return a fact's question, its answer's beginning, and its value."""
         name, value = self.facts[number]
         question = self.form.wording if wording else self.form.question
         return question.format(name=name), self.form.begin.format(name=name), value
-
-    def ids_of(self, text: str) -> tuple[int, ...]:
-        """Return the ids of a part of an answer."""
-        return tuple(self.tokens.encode(text))
-
-    @property
-    def following(self) -> tuple[int, ...]:
-        """The ids of the notes' continuation after the cut."""
-        return tuple(self._cut[1][: PASSAGE + FORECAST])
 
 
 def make_conversation(
@@ -170,16 +156,20 @@ def make_conversation(
     earlier, tool = (names[-1], codes[-1]), (names[-2], codes[-2])
     part = reach // 3
     messages = _messages(notes[:part], notes[part:], rule, earlier, tool)
-    conversation = Conversation(
-        tokens, messages, length, form, tuple(pairs), rule, earlier, tool
-    )
-    text = tokens.decode(conversation.ids)
-    if len(conversation.ids) != length or any(f" {value}" not in text for _, value in pairs):
+    head, _, tail = tokens.chat(messages).partition(_END)
+    before, after = tokens.encode(head), tokens.encode(tail)
+    cut = length - len(after)
+    ids = (*before[:cut], *after)
+    text = tokens.decode(ids)
+    if len(ids) != length or any(f" {value}" not in text for _, value in pairs):
         raise usage_error(
             f"{length} tokens leave no room for {facts} facts in a conversation",
             "Use longer samples (--lengths), or fewer decoys.",
         )
-    return conversation
+    following = tuple(before[cut : cut + PASSAGE + FORECAST])
+    return Conversation(
+        tokens, messages, ids, following, form, tuple(pairs), rule, earlier, tool
+    )
 
 
 def _notes(tokens: Tokens, share: float, length: int) -> list[str]:
@@ -228,73 +218,63 @@ def _messages(
     return tuple({"role": role, "content": content} for role, content in turns)
 
 
-def _asked(conversation: Conversation, *, wording: bool = False) -> tuple[Asking, ...]:
-    question, begin, value = conversation.fact(0, wording=wording)
-    return ((Turn(conversation.question_ids(question, begin), answer=value),),)
+def _asked(talk: Conversation, *, wording: bool = False) -> Asking:
+    question, begin, value = talk.fact(0, wording=wording)
+    return (Turn(talk.question(question, begin), answer=value),)
 
 
-def _second_turn(conversation: Conversation) -> tuple[Asking, ...]:
+def _second_turn(talk: Conversation) -> Asking:
     """Ask for a fact after a turn in which another fact was asked for and answered."""
-    question, begin, value = conversation.fact(1)
-    before, turns = conversation.turn_ids(question, f"{begin} {value}.")
-    question, begin, value = conversation.fact(0)
-    last = conversation.question_ids(question, begin, turns)
-    return ((Turn(before), Turn(last, answer=value)),)
-
-
-def _middle(conversation: Conversation) -> tuple[Asking, ...]:
-    """Name no one in the question; the answer must state one fact and then begin another."""
-    _, first, second = conversation.fact(1)
-    _, begin, value = conversation.fact(0)
-    prompt = conversation.question_ids(
-        "Please tell me what you know from my notes.", "Here it is."
+    question, begin, value = talk.fact(1)
+    turns = (
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": f"{begin} {value}."},
     )
-    forced = conversation.ids_of(f" {first} {second}. {begin}")
-    return ((Turn(prompt, forced, answer=value),),)
+    question, begin, value = talk.fact(0)
+    before = tuple(talk.tokens.encode(talk.added(turns)))
+    return Turn(before), Turn(talk.question(question, begin, turns), answer=value)
 
 
-def _named(conversation: Conversation) -> tuple[Asking, ...]:
+def _middle(talk: Conversation) -> Asking:
+    """Name no one in the question; the answer must state one fact and then begin another."""
+    _, first, second = talk.fact(1)
+    _, begin, value = talk.fact(0)
+    prompt = talk.question("Please tell me what you know from my notes.", "Here it is.")
+    forced = tuple(talk.tokens.encode(f" {first} {second}. {begin}"))
+    return (Turn(prompt, forced, answer=value),)
+
+
+def _named(talk: Conversation) -> Asking:
     """Ask for three facts at once; the answer must give one of them, and then another."""
-    names = [name for name, _ in conversation.facts[:3]]
-    together = conversation.form.together.format(names=f"{names[2]}, {names[1]} and {names[0]}")
-    _, first, second = conversation.fact(1)
-    _, begin, value = conversation.fact(0)
-    prompt = conversation.question_ids(together, first)
-    turn = Turn(forced=conversation.ids_of(f"\n{begin}"), answer=value)
-    return ((Turn(prompt, answer=second), turn),)
+    names = [name for name, _ in talk.facts[:3]]
+    together = talk.form.together.format(names=f"{names[2]}, {names[1]} and {names[0]}")
+    _, first, second = talk.fact(1)
+    _, begin, value = talk.fact(0)
+    forced = tuple(talk.tokens.encode(f"\n{begin}"))
+    return (
+        Turn(talk.question(together, first), answer=second),
+        Turn(forced=forced, answer=value),
+    )
 
 
-def _single(
-    pair: tuple[str, str], wording: tuple[str, str], conversation: Conversation
-) -> Asking:
+def _single(pair: tuple[str, str], wording: tuple[str, str], talk: Conversation) -> Asking:
     question, begin = (part.format(name=pair[0]) for part in wording)
-    return (Turn(conversation.question_ids(question, begin), answer=pair[1]),)
+    return (Turn(talk.question(question, begin), answer=pair[1]),)
 
 
-def _text(conversation: Conversation) -> tuple[Asking, ...]:
-    prompt = (*conversation.question_ids(phrases().on, ""), *conversation.following[:PASSAGE])
-    return ((Turn(prompt, conversation.following[PASSAGE:], predicted=True),),)
+def _text(talk: Conversation) -> Asking:
+    prompt = (*talk.question(phrases().on, ""), *talk.following[:PASSAGE])
+    return (Turn(prompt, talk.following[PASSAGE:], predicted=True),)
 
 
-_TASKS: dict[str, Callable[[Conversation], tuple[Asking, ...]]] = {
+_TASKS: dict[Way, Callable[[Conversation], Asking]] = {
     "asked": _asked,
     "wording": partial(_asked, wording=True),
     "second_turn": _second_turn,
     "middle": _middle,
     "named": _named,
-    "instruction": lambda talk: (_single(("", talk.rule), phrases().rule_asked, talk),),
-    "earlier": lambda talk: (_single(talk.earlier, phrases().earlier_asked, talk),),
-    "tool": lambda talk: (_single(talk.tool, phrases().tool_asked, talk),),
+    "instruction": lambda talk: _single(("", talk.rule), phrases().rule_asked, talk),
+    "earlier": lambda talk: _single(talk.earlier, phrases().earlier_asked, talk),
+    "tool": lambda talk: _single(talk.tool, phrases().tool_asked, talk),
     "text": _text,
 }
-
-
-def chat_askings(way: Way, _tokens: Tokens, conversation: Conversation) -> tuple[Asking, ...]:
-    """Return the turns in which the facts of a conversation are asked for.
-
-    Raises UserError: `way` is not a way to ask in a conversation.
-    """
-    if way not in _TASKS:
-        remedy = f"Choose from: {', '.join(_TASKS)}."
-        raise usage_error(f'a conversation is not asked in the way "{way}"', remedy)
-    return _TASKS[way](conversation)

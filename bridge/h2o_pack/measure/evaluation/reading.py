@@ -9,24 +9,17 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
 
+from h2o_pack.measure.evaluation.chat_tasks import Conversation
 from h2o_pack.measure.evaluation.contenders import CacheFactory, Contender
-from h2o_pack.measure.evaluation.tasks import (
-    Asking,
-    Outcome,
-    Sample,
-    Turn,
-    Way,
-    askings,
-    question_askings,
-)
+from h2o_pack.measure.evaluation.tasks import Asking, Outcome, Sample, Turn, Way
 from h2o_pack.measure.machine import usable_cores
 from h2o_pack.measure.text import Tokens
-from h2o_pack.progress import BarAdvance
+from h2o_pack.progress import BarAdvance, no_progress
 
 PREFILL = 32
 """Tokens that are read at once at the beginning, as in the paper; then one token at a time."""
@@ -36,10 +29,6 @@ BINS = 64
 """Number of equal parts of the text in which kept positions are counted."""
 
 Kept = tuple[tuple[float, ...], ...]
-
-
-def no_progress(amount: int) -> None:
-    """Ignore the progress."""
 
 
 class Lane:
@@ -80,13 +69,20 @@ class Lane:
             mx.eval(self.logits)
         self.feed(ids[:, before:])
 
-    def say(self, ids: mx.array) -> mx.array:
-        """Read ids [B, L] one by one; returns the ln p predicted before each id, [B, L, V]."""
-        predicted = []
+    def predict(self, ids: mx.array, full: list[mx.array]) -> None:
+        """Read ids [B, L] one by one, and compare what is predicted before each.
+
+        full: the full cache's ln p [B, V] before each id; if it is empty, this lane has the
+        full cache and adds them.
+        """
+        counts = mx.ones(ids.shape[:1], mx.bool_)
+        compared = bool(full)
         for column in range(ids.shape[1]):
-            predicted.append(self.log_probabilities())
-            self.feed(ids[:, column : column + 1])
-        return mx.stack(predicted, axis=1)
+            if not compared:
+                full.append(self.log_probabilities())
+            token = ids[:, column : column + 1]
+            self.compare(full[column], token, counts)
+            self.feed(token)
 
     @property
     def pending(self) -> tuple[mx.array, mx.array]:
@@ -106,7 +102,8 @@ class Lane:
         """
         with mx.stream(self._stream):
             logp = self.log_probabilities()
-            nll, kl = _losses(logp, full, token[:, 0])
+            nll = -mx.take_along_axis(logp, token, axis=-1)[:, 0]
+            kl = (mx.exp(full) * (full - logp)).sum(axis=-1)
             same = mx.equal(mx.argmax(full, axis=-1), mx.argmax(logp, axis=-1))
             terms = mx.where(counts, mx.stack([nll, kl, same.astype(nll.dtype)]), 0.0)
             self._sums = self._sums + terms
@@ -135,7 +132,7 @@ def run_text(
     asked on its own copy of the caches. advance: called with the number of tokens that all
     contenders have read. Returns outcomes by contender, then sample.
     """
-    facts = [sample.questions[-1].fact for sample in samples if sample.questions]
+    facts = [sample.questions[-1] for sample in samples if sample.questions]
     pinned = ((0, max(fact.position + fact.length for fact in facts)),) if facts else ()
     order = [0, *sorted(range(1, len(contenders)), key=lambda e: -contenders[e].rows)]
     lanes = [
@@ -164,8 +161,8 @@ def run_text(
         advance(1)
     means = [lane.means() for lane in lanes]
     kept = [_kept(lane.caches, ids.shape[1], len(samples)) for lane in lanes]
-    askings = [question_askings(sample, in_turns=in_turns) for sample in samples]
-    answers = [_ask(lane, tokens, askings, {})[0] for lane in lanes]
+    askings = [_askings(sample, in_turns=in_turns) for sample in samples]
+    answers = [_ask(lane, tokens, askings, [])[0] for lane in lanes]
     advance(sum(len(question.ids) for question in samples[0].questions))
     return [
         [
@@ -176,12 +173,17 @@ def run_text(
     ]
 
 
+def _askings(sample: Sample, *, in_turns: bool) -> tuple[Asking, ...]:
+    turns = tuple(Turn(forced=q.ids, answer=q.answer) for q in sample.questions)
+    return (turns,) if in_turns else tuple((turn,) for turn in turns)
+
+
 def _outcome(
     sample: Sample, metrics: dict[str, float], answers: Sequence[bool], kept_shares: Kept
 ) -> Outcome:
     if answers:
         metrics = {**metrics, "recall": sum(answers) / len(answers)}
-    depths = (question.fact.depth for question in sample.questions)
+    depths = (question.depth for question in sample.questions)
     return Outcome(metrics, tuple(zip(depths, answers, strict=True)), kept_shares)
 
 
@@ -239,29 +241,25 @@ def _streams(count: int) -> list[Any]:
 _MOST_STREAMS = 4
 _POOL: list[Any] = []
 
-Forecast = dict[tuple[int, int], mx.array]
-"""The full cache's ln p [B, L, V] for the forced tokens, by asking and turn."""
-
 
 def run_prompts(
     model: Any,
     factory: CacheFactory,
     tokens: Tokens,
-    samples: Sequence[Any],
+    samples: Sequence[Sample | Conversation],
     contenders: Sequence[Contender],
     ways: Sequence[Way],
     advance: BarAdvance = no_progress,
-    asking: Callable[[Way, Tokens, Any], tuple[Asking, ...]] = askings,
 ) -> list[list[Outcome]]:
     """Let contenders read one batch of samples as prompts, then ask in each way.
 
-    Each way asks on copies of the caches. model, contenders, advance: as in `run_text`. asking:
-    returns the turns that ask a sample in a way. Returns outcomes by contender, then sample. A
-    way's metric has the way's name; a way that predicts text has `<way>_nll` and `<way>_kl`.
+    Each way asks on copies of the caches. model, contenders, advance: as in `run_text`. Returns
+    outcomes by contender, then sample. A way's metric has the way's name; a way that predicts
+    text has `<way>_nll` and `<way>_kl`.
     """
-    askings_by_way = {way: [asking(way, tokens, sample) for sample in samples] for way in ways}
+    askings_by_way = {way: [sample.asked(way) for sample in samples] for way in ways}
     ids = mx.array([sample.ids for sample in samples])
-    full: dict[Way, Forecast] = {way: {} for way in ways}
+    full: dict[Way, list[mx.array]] = {way: [] for way in ways}
     outcomes = []
     for n, contender in enumerate(contenders):
         lane = Lane(model, factory.caches(contender))
@@ -269,9 +267,9 @@ def run_prompts(
         metrics: list[dict[str, float]] = [{} for _ in samples]
         for way in ways:
             right, means = _ask(lane, tokens, askings_by_way[way], full[way])
-            for metric, answers, (nll, kl) in zip(metrics, right, means, strict=True):
+            for metric, answers, mean in zip(metrics, right, means, strict=True):
                 if full[way]:
-                    metric |= {f"{way}_nll": nll, f"{way}_kl": kl}
+                    metric |= {f"{way}_nll": mean["nll"], f"{way}_kl": mean["kl"]}
                 else:
                     metric[way] = sum(answers) / len(answers)
         outcomes.append([Outcome(metric) for metric in metrics])
@@ -280,28 +278,25 @@ def run_prompts(
 
 
 def _ask(
-    lane: Lane, tokens: Tokens, samples: Sequence[tuple[Asking, ...]], full: Forecast
-) -> tuple[list[list[bool]], list[tuple[float, float]]]:
+    lane: Lane, tokens: Tokens, samples: Sequence[tuple[Asking, ...]], full: list[mx.array]
+) -> tuple[list[list[bool]], list[dict[str, float]]]:
     """Ask all samples; each asking is on a copy of the caches.
 
-    full: the full cache's predictions, which the first lane adds and the others are compared
-    with. Returns by sample whether each answer that counts was right, and the means of
-    `_losses` over the predicted tokens, 0 if there are none.
+    full: of `Lane.predict`, for the turn whose forced ids are predicted; there is at most one.
+    Returns by sample whether each answer that counts was right, and how well that turn was
+    predicted (`Lane.means`).
     """
     right: list[list[bool]] = [[] for _ in samples]
-    sums, count = mx.zeros((2, len(samples))), 0
-    for a in range(len(samples[0])):
+    means: list[dict[str, float]] = [{} for _ in samples]
+    for askings in zip(*samples, strict=True):
         reader = lane.copy()
-        for t in range(len(samples[0][a])):
-            turns: list[Turn] = [asking[a][t] for asking in samples]
+        for turns in zip(*askings, strict=True):
             forced = mx.array([turn.forced for turn in turns])
             if turns[0].prompt:
                 reader.read_prompt(mx.array([turn.prompt for turn in turns]))
             if turns[0].predicted:
-                own = reader.say(forced)
-                expected = full.setdefault((a, t), own)
-                losses = _losses(own, expected, forced)
-                sums, count = sums + losses.sum(axis=-1), count + forced.shape[1]
+                reader.predict(forced, full)
+                means = reader.means()
             elif turns[0].forced:
                 reader.feed(forced)
             if turns[0].answer:
@@ -309,14 +304,4 @@ def _ask(
                 if turns[0].counts:
                     for sample, is_right in zip(right, answers, strict=True):
                         sample.append(is_right)
-    means: Any = (sums / max(1, count)).T.tolist()
     return right, means
-
-
-def _losses(own: mx.array, full: mx.array, ids: mx.array) -> mx.array:
-    """Return -ln p of the next tokens, and the KL divergence from the full cache, [2, ...].
-
-    own, full: ln p [..., V] of a contender and of the full cache. ids: [...], of the tokens.
-    """
-    nll = -mx.take_along_axis(own, ids[..., None], axis=-1)[..., 0]
-    return mx.stack([nll, (mx.exp(full) * (full - own)).sum(axis=-1)])

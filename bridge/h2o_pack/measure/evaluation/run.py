@@ -19,7 +19,7 @@ from h2o_pack.errors import usage_error
 from h2o_pack.files.text import json_by_lines, read_file, read_text, writing
 from h2o_pack.measure import bench
 from h2o_pack.measure.evaluation import reading, report, show
-from h2o_pack.measure.evaluation.chat_tasks import chat_askings, make_conversation
+from h2o_pack.measure.evaluation.chat_tasks import make_conversation
 from h2o_pack.measure.evaluation.contenders import (
     SINKS,
     UNBOUNDED,
@@ -429,7 +429,7 @@ def work(
             for seed, number in unit.samples
         ]
         return reading.run_prompts(
-            *common, conversations, unit.contenders, experiment.ways, advance, chat_askings
+            *common, conversations, unit.contenders, experiment.ways, advance
         )
     samples = [
         make_sample(

@@ -18,6 +18,11 @@ ASKED_IN = 24
 FOLLOWING = 128
 """Tokens of the text's continuation that a sample remembers."""
 
+Way = Literal[
+    "asked", "second_turn", "named", "middle", "late", "wording", "copy", "text",
+    "instruction", "earlier", "tool",
+]  # fmt: skip
+
 _GOLDEN = (5**0.5 - 1) / 2
 
 SPEED = ("tokens_per_second", "peak_bytes")
@@ -42,31 +47,42 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Fact:
-    """A name (key) with its number (code), and its statement's place in the sample.
+class Question:
+    """A fact in a sample, and the question for it.
 
-    depth: the statement's place, from 0, the text's beginning, to 1, its end. position, length:
-    of the statement, in tokens.
+    key: the fact's name. answer: its number, which only a right answer contains. depth: the
+    place of the fact's statement, from 0, the text's beginning, to 1, its end. position,
+    length: of the statement, in tokens. ids: some text, then the question; all samples have
+    equally many ids.
     """
 
     key: str
-    code: str
+    answer: str
     depth: float
     position: int
     length: int
+    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Question:
-    """A question for a fact.
+class Turn:
+    """A turn: a prompt and an answer. All samples' prompts and forced ids are equally long.
 
-    ids: some text, then the question; all samples have equally many ids. answer: a text that
-    only a right answer contains.
+    prompt: ids that are read as a prompt; empty for no prompt. forced: ids that the model must
+    then generate, one by one. predicted: whether to score how well the model predicts `forced`.
+    answer: a text that the model's following answer contains if it is right; "" to generate no
+    answer. counts: whether the answer counts in the results.
     """
 
-    ids: tuple[int, ...]
-    answer: str
-    fact: Fact
+    prompt: tuple[int, ...] = ()
+    forced: tuple[int, ...] = ()
+    predicted: bool = False
+    answer: str = ""
+    counts: bool = True
+
+
+Asking = tuple[Turn, ...]
+"""The turns that one copy of the caches reads."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +94,35 @@ class Sample:
     facts and for the first id. after: ids of the text's continuation.
     """
 
+    tokens: Tokens
     seed: int
     number: int
     ids: tuple[int, ...]
     scored: tuple[bool, ...]
     questions: tuple[Question, ...]
     after: tuple[int, ...] = ()
+
+    def asked(self, way: Way) -> tuple[Asking, ...]:
+        """Return the turns that ask for the facts.
+
+        Raises UserError: `way` is only for conversations, or the sample is too small for it.
+        """
+        if way not in _WAYS:
+            raise usage_error(
+                f'the way "{way}" belongs to conversations', 'Give it to the task "chat".'
+            )
+        return _WAYS[way](self)
+
+    def other_text(self, purpose: str, length: int) -> tuple[int, ...]:
+        """Draw `length` ids of other text."""
+        draw = random.Random(f"{purpose} {self.seed}/{self.number}")  # noqa: S311
+        return tuple(self.tokens.window(draw.randrange(len(self.tokens.ids)), length))
+
+    def ending(self, purpose: str, end: str, length: int) -> tuple[int, ...]:
+        """Return `length` ids of other text that ends with the text `end`."""
+        ids = self.tokens.encode(end)
+        before = self.other_text(purpose, length)
+        return (*before[: max(0, length - len(ids))], *ids)[-length:]
 
 
 @dataclass(frozen=True)
@@ -123,28 +162,34 @@ def make_sample(
         )
     after = max(FOLLOWING, ASKED_IN * len(shape.asked))
     window = tokens.window(start, filler + after)
+    text, following = window[:filler], window[filler:]
     ids, scored = list(tokens.first), [False] * len(tokens.first)
-    facts, begin = {}, 0
-    order = sorted(range(len(statements)), key=lambda i: (shape.depths[i], i))
-    for i in order:
+    positions, begin = {}, 0
+    for i in sorted(range(len(statements)), key=lambda i: (shape.depths[i], i)):
         until = min(filler, round(shape.depths[i] * filler))
-        ids += window[begin:until]
+        ids += text[begin:until]
         scored += [True] * (until - begin)
         begin = until
-        statement = statements[i]
-        facts[i] = Fact(*pairs[i], shape.depths[i], position=len(ids), length=len(statement))
-        ids += statement
-        scored += [False] * len(statement)
-    ids += window[begin:filler]
+        positions[i] = len(ids)
+        ids += statements[i]
+        scored += [False] * len(statements[i])
+    ids += text[begin:]
     scored += [True] * (filler - begin)
     scored[0] = False
+    questions = []
+    for turn, i in enumerate(shape.asked):
+        question = tokens.encode(QUESTION.format(key=pairs[i][0]))
+        before = following[turn * ASKED_IN : (turn + 1) * ASKED_IN - len(question)]
+        length, with_text = len(statements[i]), (*before, *question)
+        questions.append(Question(*pairs[i], shape.depths[i], positions[i], length, with_text))
     return Sample(
-        seed=seed,
-        number=number,
-        ids=tuple(ids),
-        scored=tuple(scored),
-        questions=_questions(tokens, shape, facts, window[filler:]),
-        after=tuple(window[filler : filler + FOLLOWING]),
+        tokens,
+        seed,
+        number,
+        tuple(ids),
+        tuple(scored),
+        tuple(questions),
+        after=tuple(following[:FOLLOWING]),
     )
 
 
@@ -157,46 +202,26 @@ def window_start(seed: int, number: int, total: int) -> int:
     return int((first + number * _GOLDEN) % 1.0 * total)
 
 
-def _questions(
-    tokens: Tokens, shape: Shape, facts: dict[int, Fact], text: list[int]
-) -> tuple[Question, ...]:
-    questions = []
-    for turn, i in enumerate(shape.asked):
-        fact = facts[i]
-        question = tokens.encode(QUESTION.format(key=fact.key))
-        before = text[turn * ASKED_IN : (turn + 1) * ASKED_IN - len(question)]
-        questions.append(Question((*before, *question), fact.code, fact))
-    return tuple(questions)
-
-
 def _names(
     draw: random.Random, words: Sequence[str], tokens: Tokens, shape: Shape
 ) -> list[tuple[str, str]]:
     """Draw different names, whose questions fit into `ASKED_IN` tokens, and different codes."""
     count, least = len(shape.depths), 10 ** (shape.digits - 1)
-    pairs: list[tuple[str, str]] = []
-    keys, codes = set(), set()
+    pairs: dict[str, str] = {}
     for word in draw.sample(list(words), len(words)):
         if len(pairs) == count:
             break
         key, code = word.upper(), str(draw.randrange(least, 10 * least))
         fits = len(tokens.encode(QUESTION.format(key=key))) < ASKED_IN
-        if fits and key not in keys and code not in codes:
-            pairs.append((key, code))
-            keys.add(key)
-            codes.add(code)
+        if fits and key not in pairs and code not in pairs.values():
+            pairs[key] = code
     if len(pairs) < count:
         raise usage_error(
             f"{count} facts need as many words, and only {len(pairs)} can be used",
             "Ask for fewer facts.",
         )
-    return pairs
+    return list(pairs.items())
 
-
-Way = Literal[
-    "asked", "second_turn", "named", "middle", "late", "wording", "copy", "text",
-    "instruction", "earlier", "tool",
-]  # fmt: skip
 
 OTHER_WORDING = "\nnumber for {key}:"
 _PROMPT = 16
@@ -222,105 +247,62 @@ LENGTHS = {
 """Numbers for the description of the ways in page.toml."""
 
 
-@dataclass(frozen=True)
-class Turn:
-    """A turn: a prompt and an answer. All samples' prompts and forced ids are equally long.
-
-    prompt: ids that are read as a prompt; empty for no prompt. forced: ids that the model must
-    then generate, one by one. predicted: whether to score how well the model predicts `forced`.
-    answer: a text that the model's following answer contains if it is right; "" to generate no
-    answer. counts: whether the answer counts in the results.
-    """
-
-    prompt: tuple[int, ...] = ()
-    forced: tuple[int, ...] = ()
-    predicted: bool = False
-    answer: str = ""
-    counts: bool = True
-
-
-Asking = tuple[Turn, ...]
-
-
-def question_askings(sample: Sample, *, in_turns: bool) -> tuple[Asking, ...]:
-    """Return the turns that ask a sample's questions, read token by token.
-
-    in_turns: whether each question is asked after all earlier questions.
-    """
-    turns = tuple(Turn(forced=q.ids, answer=q.answer) for q in sample.questions)
-    return (turns,) if in_turns else tuple((turn,) for turn in turns)
-
-
-def askings(way: Way, tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    """Return the turns that ask for a sample's facts; each `Asking` uses a copy of the caches.
-
-    Raises UserError: `way` is only for conversations.
-    """
-    if way not in _WAYS:
-        raise usage_error(
-            f'the way "{way}" belongs to conversations', 'Give it to the task "chat".'
-        )
-    return _WAYS[way](tokens, sample)
-
-
-def _asked(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+def _asked(sample: Sample) -> tuple[Asking, ...]:
     question = sample.questions[0]
     return ((Turn(question.ids, answer=question.answer),),)
 
 
-def _second_turn(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+def _second_turn(sample: Sample) -> tuple[Asking, ...]:
     """Ask for a fact after a turn about another fact, or after a turn of other text."""
     if len(sample.questions) > 1:
         other = sample.questions[-1]
         first = Turn(other.ids, answer=other.answer, counts=False)
     else:
-        text = _text(tokens, sample, "first", 2 * _PROMPT)
+        text = sample.other_text("first", 2 * _PROMPT)
         first = Turn(text[:_PROMPT], forced=text[_PROMPT:])
-    return ((first, *_asked(tokens, sample)[0]),)
+    return ((first, *_asked(sample)[0]),)
 
 
-def _named(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    facts = [question.fact for question in sample.questions[:_NAMED]]
+def _named(sample: Sample) -> tuple[Asking, ...]:
+    facts = sample.questions[:_NAMED]
     if len(facts) < _NAMED:
         raise usage_error(
             f"a question that names {_NAMED} facts cannot be asked about {len(facts)}",
             "Give more decoys, or leave the way out.",
         )
     names = ", ".join(fact.key for fact in facts)
-    prompt = _ending(tokens, sample, "names", f"\nthe codes of {names}:\n", _NAMED_IN)
-    turns = [Turn(prompt)]
+    turns = [Turn(sample.ending("names", f"\nthe codes of {names}:\n", _NAMED_IN))]
     for n in _NAMED_ASKED:
-        forced = _ending(tokens, sample, f"named {n}", _question(facts[n].key), ASKED_IN)
-        turns.append(Turn(forced=forced, answer=facts[n].code))
+        forced = sample.ending(f"named {n}", QUESTION.format(key=facts[n].key), ASKED_IN)
+        turns.append(Turn(forced=forced, answer=facts[n].answer))
     return (tuple(turns),)
 
 
-def _middle(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+def _middle(sample: Sample) -> tuple[Asking, ...]:
     askings = []
     for n, lead in enumerate(_LEADS):
-        fact = sample.questions[n % len(sample.questions)].fact
-        prompt = _text(tokens, sample, f"prompt {n}", _PROMPT)
-        forced = _ending(tokens, sample, f"answer {n}", _question(fact.key), lead)
-        askings.append((Turn(prompt, forced, answer=fact.code),))
+        fact = sample.questions[n % len(sample.questions)]
+        prompt = sample.other_text(f"prompt {n}", _PROMPT)
+        forced = sample.ending(f"answer {n}", QUESTION.format(key=fact.key), lead)
+        askings.append((Turn(prompt, forced, answer=fact.answer),))
     return tuple(askings)
 
 
-def _late(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+def _late(sample: Sample) -> tuple[Asking, ...]:
     """Put the question at the beginning of the prompt, with other text after it."""
-    question = sample.questions[0]
-    prompt = question.ids + _text(tokens, sample, "page", _PAGE)
-    forced = _ending(tokens, sample, "late", _question(question.fact.key), _LATE_IN)
-    return ((Turn(prompt, forced, answer=question.answer),),)
+    fact = sample.questions[0]
+    prompt = fact.ids + sample.other_text("page", _PAGE)
+    forced = sample.ending("late", QUESTION.format(key=fact.key), _LATE_IN)
+    return ((Turn(prompt, forced, answer=fact.answer),),)
 
 
-def _wording(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
-    fact = sample.questions[0].fact
-    question = OTHER_WORDING.format(key=fact.key)
-    prompt = _ending(tokens, sample, "wording", question, ASKED_IN)
-    return ((Turn(prompt, answer=fact.code),),)
+def _wording(sample: Sample) -> tuple[Asking, ...]:
+    fact = sample.questions[0]
+    prompt = sample.ending("wording", OTHER_WORDING.format(key=fact.key), ASKED_IN)
+    return ((Turn(prompt, answer=fact.answer),),)
 
 
-def _copy(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+def _copy(sample: Sample) -> tuple[Asking, ...]:
     """Ask for the rest of a passage from the text's first half, if possible without facts."""
     whole = _PASSAGE + _FORECAST_TOKENS
     draw = random.Random(f"copy {sample.seed}/{sample.number}")  # noqa: S311  not for secrets
@@ -337,12 +319,12 @@ def _copy(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
     return ((Turn(passage[:_PASSAGE], passage[_PASSAGE:], predicted=True),),)
 
 
-def _go_on(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+def _go_on(sample: Sample) -> tuple[Asking, ...]:
     text = sample.after[: 2 * _PROMPT + _FORECAST_TOKENS]
     return ((Turn(text[: 2 * _PROMPT], text[2 * _PROMPT :], predicted=True),),)
 
 
-_WAYS: dict[Way, Callable[[Tokens, Sample], tuple[Asking, ...]]] = {
+_WAYS: dict[Way, Callable[[Sample], tuple[Asking, ...]]] = {
     "asked": _asked,
     "second_turn": _second_turn,
     "named": _named,
@@ -352,22 +334,3 @@ _WAYS: dict[Way, Callable[[Tokens, Sample], tuple[Asking, ...]]] = {
     "copy": _copy,
     "text": _go_on,
 }
-
-
-def _question(key: str) -> str:
-    return QUESTION.format(key=key)
-
-
-def _text(tokens: Tokens, sample: Sample, purpose: str, length: int) -> tuple[int, ...]:
-    """Draw `length` ids of other text."""
-    draw = random.Random(f"{purpose} {sample.seed}/{sample.number}")  # noqa: S311
-    return tuple(tokens.window(draw.randrange(len(tokens.ids)), length))
-
-
-def _ending(
-    tokens: Tokens, sample: Sample, purpose: str, end: str, length: int
-) -> tuple[int, ...]:
-    """Return `length` ids of other text that ends with the text `end`."""
-    ids: Sequence[int] = tokens.encode(end)
-    before = _text(tokens, sample, purpose, length)
-    return (*before[: max(0, length - len(ids))], *ids)[-length:]
