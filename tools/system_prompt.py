@@ -100,7 +100,7 @@ def page() -> str:
     """Measure on the CPU and return the page."""
     machine = describe()
     model, tokenizer = load("demo")
-    ids = tokenizer.encode(held_out("prose").documents[0])
+    ids = tokenizer.encode(held_out("prose")[0])
     with tempfile.TemporaryDirectory() as scratch:
         measurements = [measure(model, ids, length, Path(scratch)) for length in LENGTHS]
     rows = tuple(

@@ -33,7 +33,7 @@ def samples():
     questions = []
     for number, depth in enumerate(DEPTHS):
         shape = Shape(TOKENS, (depth, *((j + 0.5) / 12 for j in range(12))), (0,))
-        sample = make_sample(demo.tokens, demo.words, shape, 11, number)
+        sample = make_sample(demo.tokens, shape, 11, number)
         question = sample.questions[0]
         questions.append(([*sample.ids, *question.ids], question.answer))
     return questions

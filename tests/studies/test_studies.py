@@ -41,11 +41,10 @@ def test_the_committed_4_bit_weights_recall_facts_through_mlx_lm() -> None:
     """Those of 16 bits are evaluated by tests/bridge/measure/test_evaluation_verdicts.py."""
     model, tokenizer = load("demo-4bit")
     model.set_dtype(mx.float32)  # what packed weights stand for, which a CPU multiplies sooner
-    text = held_out("source")
-    tokens = Tokens(tokenizer, text.documents)
+    tokens = Tokens(tokenizer, held_out())
     right = 0
     for number in range(4):
-        sample = make_sample(tokens, text.words, Shape(600, (0.1,), (0,)), 77, number)
+        sample = make_sample(tokens, Shape(600, (0.1,), (0,)), 77, number)
         [question] = sample.questions
         assert len(sample.ids) - question.position >= 512
         prompt = mx.array([*sample.ids, *question.ids])

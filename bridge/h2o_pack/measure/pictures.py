@@ -28,16 +28,6 @@ class Panel:
     height: float
 
 
-@dataclass(frozen=True)
-class Labels:
-    """The words of a picture: the title, and the names of its axes and of its color bar."""
-
-    title: str
-    x: str
-    y: str
-    bar: str
-
-
 def require_matplotlib() -> None:
     """Raise UserError if matplotlib is not installed, before a run that draws pictures."""
     if importlib.util.find_spec("matplotlib") is None:
@@ -48,11 +38,19 @@ def require_matplotlib() -> None:
 
 
 def save_maps(
-    path: Path, grid: Sequence[Sequence[Panel]], labels: Labels, *, inches: tuple[float, float]
+    path: Path,
+    grid: Sequence[Sequence[Panel]],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    bar: str,
+    inches: tuple[float, float],
 ) -> Path:
     """Draw lines of panels as a PNG file, colored on a log scale; returns its path.
 
-    inches: width and height of a panel.
+    title: of the picture. x, y, bar: names of the axes and of the color bar. inches: width and
+    height of a panel.
     """
     figure_type = importlib.import_module("matplotlib.figure").Figure
     colors = importlib.import_module("matplotlib.colors")
@@ -61,13 +59,11 @@ def save_maps(
     figure = figure_type(figsize=size, layout="constrained")
     axes = figure.subplots(len(grid), columns, squeeze=False)
     image: Any = None
-    for y in range(len(grid)):
-        for x in range(columns):
-            axes[y][x].set_visible(x < len(grid[y]))
-            if x >= len(grid[y]):
-                continue
-            panel = grid[y][x]
-            image = axes[y][x].imshow(
+    for line, panels in zip(axes, grid, strict=True):
+        for unused in line[len(panels) :]:
+            unused.set_visible(False)
+        for axis, panel in zip(line, panels, strict=False):
+            image = axis.imshow(
                 panel.cells,
                 norm=colors.LogNorm(vmin=1e-4, vmax=1, clip=True),
                 cmap="magma",
@@ -75,10 +71,10 @@ def save_maps(
                 interpolation="nearest",
                 extent=(0, panel.width, panel.height, 0),
             )
-            axes[y][x].set_title(panel.title, fontsize=9)
-            axes[y][x].set_xlabel(labels.x)
-            axes[y][x].set_ylabel(labels.y)
-    figure.colorbar(image, ax=axes, label=f"{labels.bar} (log)")
-    figure.suptitle(labels.title)
+            axis.set_title(panel.title, fontsize=9)
+            axis.set_xlabel(x)
+            axis.set_ylabel(y)
+    figure.colorbar(image, ax=axes, label=f"{bar} (log)")
+    figure.suptitle(title)
     figure.savefig(path, dpi=_DPI, metadata={"Software": None})
     return path

@@ -6,7 +6,6 @@ import gzip
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
@@ -21,19 +20,14 @@ Messages = Sequence[Mapping[str, str]]
 BETWEEN_DOCUMENTS = "<|endoftext|>"
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Documents that the demo model was not trained on, and lower-case words to name facts."""
-
-    documents: tuple[str, ...]
-    words: tuple[str, ...]
+def held_out(part: Part = "source") -> tuple[str, ...]:
+    """Read the documents beside the demo model that it was not trained on."""
+    return tuple(text for text in held_out_text(part).split(BETWEEN_DOCUMENTS) if text.strip())
 
 
-def held_out(part: Part = "source") -> HeldOut:
-    """Read the held-out text beside the demo model."""
-    text = held_out_text(part)
-    documents = tuple(part for part in text.split(BETWEEN_DOCUMENTS) if part.strip())
-    return HeldOut(documents, tuple(_packaged("words.txt").decode().split()))
+def words_for_names() -> list[str]:
+    """Read lower-case words to name facts, which were never a fact's name in the training."""
+    return _packaged("words.txt").decode().split()
 
 
 def held_out_text(part: Part) -> str:

@@ -40,11 +40,7 @@ def tokenizer():
 
 @cache
 def tokens():
-    return Tokens(tokenizer(), held_out().documents)
-
-
-def words():
-    return held_out().words
+    return Tokens(tokenizer(), held_out())
 
 
 @cache
@@ -66,7 +62,7 @@ def random_model(layers=2):
 
 def loaded(name="random", model=None, by_layer=None):
     """What a run takes, of the random model."""
-    documents = held_out().documents[:8]
+    documents = held_out()[:8]
     model = random_model() if model is None else model
     by_layer = by_layer or LayerBudgetsSource()
     return wrap(model, tokenizer(), name, documents, "held-out text", by_layer)

@@ -10,7 +10,7 @@ from h2o_pack.measure.evaluation import reading
 from h2o_pack.measure.evaluation.contenders import CacheFactory, find_contender
 from h2o_pack.measure.evaluation.reading import Lane, run_prompts
 from h2o_pack.measure.evaluation.tasks import Shape, make_sample
-from tests.bridge.measure.evaluating import random_model, tokens, words
+from tests.bridge.measure.evaluating import random_model, tokens
 
 pytestmark = pytest.mark.usefixtures("routed")
 
@@ -19,7 +19,7 @@ SHAPE = Shape(160, (0.2, 0.6), (0, 1))
 
 
 def samples(shape=SHAPE, count=2):
-    return [make_sample(tokens(), words(), shape, 3, n) for n in range(count)]
+    return [make_sample(tokens(), shape, 3, n) for n in range(count)]
 
 
 def log_likelihoods(ids):

@@ -19,7 +19,7 @@ from h2o_pack.measure.evaluation.tasks import (
     window_start,
 )
 from h2o_pack.measure.text import Tokens, held_out
-from tests.bridge.measure.evaluating import random_model, tokenizer, tokens, words
+from tests.bridge.measure.evaluating import random_model, tokenizer, tokens
 
 # Samples
 
@@ -28,7 +28,7 @@ SHAPE = Shape(256, (0.5, 0.1, 1.0), (0, 1, 2))
 
 
 def make(shape=SHAPE, seed=1, number=0):
-    return make_sample(tokens(), words(), shape, seed, number)
+    return make_sample(tokens(), shape, seed, number)
 
 
 def test_a_sample_and_its_question_have_the_length_that_was_asked_for():
@@ -111,7 +111,7 @@ def test_a_tokenizer_s_first_token_comes_first_and_is_not_scored():
             return tokenizer().decode(ids)
 
     with_first = Tokens(WithFirst(), ("some text " * 200,))
-    sample = make_sample(with_first, words(), Shape(128, (0.5,), (0,)), 1, 0)
+    sample = make_sample(with_first, Shape(128, (0.5,), (0,)), 1, 0)
     assert sample.ids[0] == 7
     assert sample.ids.count(7) == 1
     assert not sample.scored[0]
@@ -121,7 +121,7 @@ def test_a_tokenizer_s_first_token_comes_first_and_is_not_scored():
 def test_a_short_text_is_refused_by_name():
     short = Tokens(tokenizer(), ("a few words",))
     with pytest.raises(UserError, match=r"the text has \d+ tokens; a sample needs"):
-        make_sample(short, words(), Shape(256), 1, 0)
+        make_sample(short, Shape(256), 1, 0)
 
 
 def test_facts_that_leave_no_room_are_refused():
@@ -138,7 +138,7 @@ ONE = Shape(256, (0.3,), (0,))
 
 
 def sample_of(shape=MANY, number=0):
-    return make_sample(tokens(), words(), shape, 5, number)
+    return make_sample(tokens(), shape, 5, number)
 
 
 def asked(way, shape=MANY, number=0):
@@ -231,8 +231,8 @@ def test_a_text_without_room_for_a_passage_is_refused():
 
 
 def test_text_goes_on_where_the_sample_ends():
-    plain = make_sample(tokens(), words(), Shape(200), 5, 0)
-    longer = make_sample(tokens(), words(), Shape(300), 5, 0)
+    plain = make_sample(tokens(), Shape(200), 5, 0)
+    longer = make_sample(tokens(), Shape(300), 5, 0)
     [[turn]] = plain.asked("text")
     going_on = turn.prompt + turn.forced
     assert going_on == longer.ids[200 : 200 + len(going_on)]
@@ -269,7 +269,7 @@ class Chatting:
 
 
 def chat_tokens(template=PLAIN):
-    return Tokens(Chatting(template), held_out("prose").documents)
+    return Tokens(Chatting(template), held_out("prose"))
 
 
 def conversation(template=PLAIN, *, seed=1, number=0, length=1500):

@@ -6,7 +6,8 @@ import bisect
 import dataclasses
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -27,6 +28,14 @@ from h2o_py.cache import H2OKVCache
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall
 from h2o_py.errors import H2OConfigWarning, H2OError
 from h2o_py.models import make_h2o_cache
+
+
+@contextmanager
+def small_windows() -> Iterator[None]:
+    """Give no warnings about few recent rows, which are tried on purpose."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", H2OConfigWarning)
+        yield
 
 
 class WindowCache(H2OKVCache):
@@ -110,6 +119,7 @@ class Contender:
         pinned = ", pinned" if self.pinned else ""
         return policies()[self.policy].title + stored + pinned + _recall_title(self.recall)
 
+    @small_windows()
     def config(self, pinned: tuple[tuple[int, int], ...] = ()) -> H2OConfig:
         """Return the policy's configuration for `rows`; H2OError if they are too few.
 
@@ -127,9 +137,7 @@ class Contender:
             settings |= {"heavy_budget": 0, "recent_budget": self.rows - len(protected) - 1}
         if self.recall is not None:
             settings["recall"] = self.recall
-        with warnings.catch_warnings():  # small windows are tried on purpose
-            warnings.simplefilter("ignore", H2OConfigWarning)
-            return POLICIES[policy.base](self.rows, sink_size=SINKS, **settings)
+        return POLICIES[policy.base](self.rows, sink_size=SINKS, **settings)
 
 
 def find_contender(name: str) -> Contender:
@@ -217,6 +225,7 @@ class CacheFactory:
         self._element = min(element, _STORED)
         self._group_size = _group_size(tuple(self._layers.values()))
 
+    @small_windows()
     def caches(
         self, contender: Contender, pinned: tuple[tuple[int, int], ...] = ()
     ) -> list[Any]:
@@ -236,15 +245,13 @@ class CacheFactory:
         config, budgets = contender.config(pinned), self._by_layer(contender)
         if policies()[contender.policy].window:
             return self._replaced(lambda i: WindowCache(_config_of(i, config, budgets)))
-        with warnings.catch_warnings():  # small windows are tried on purpose
-            warnings.simplefilter("ignore", H2OConfigWarning)
-            return make_h2o_cache(
-                self._model,
-                config,
-                kv=contender.storage,
-                group_size=self._group_size,
-                budgets=budgets,
-            )
+        return make_h2o_cache(
+            self._model,
+            config,
+            kv=contender.storage,
+            group_size=self._group_size,
+            budgets=budgets,
+        )
 
     def bytes(self, contender: Contender, length: int) -> int:
         """Count the bytes of the contender's caches, all full, after `length` tokens.
@@ -316,12 +323,9 @@ class CacheFactory:
         return [make(i) if type(cache) is KVCache else cache for i, cache in enumerate(own)]
 
 
+@small_windows()
 def _config_of(layer: int, common: H2OConfig, budgets: Budgets | None) -> H2OConfig:
-    if budgets is None:
-        return common
-    with warnings.catch_warnings():  # small windows are tried on purpose
-        warnings.simplefilter("ignore", H2OConfigWarning)
-        return budgets.config_of(layer, common)
+    return common if budgets is None else budgets.config_of(layer, common)
 
 
 def _group_size(layers: Sequence[Layer]) -> int:

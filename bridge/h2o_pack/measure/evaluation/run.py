@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,10 +70,10 @@ class LayerBudgetsSource:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with its cache factory, text and words for names.
+    """A model with its cache factory and the text that it reads.
 
-    sha256: of the names, types, shapes and bytes of all parameters, sorted by name. words: for
-    names of facts. text: the text's name in reports.
+    sha256: of the names, types, shapes and bytes of all parameters, sorted by name. text: the
+    text's name in reports.
     """
 
     name: str
@@ -80,7 +81,6 @@ class LoadedModel:
     model: Any
     factory: CacheFactory
     tokens: Tokens
-    words: tuple[str, ...]
     text: str
 
 
@@ -98,7 +98,7 @@ def load_for_evaluation(
     UserError: the model cannot be loaded, or the text cannot be read.
     """
     model, tokenizer = load(name)
-    documents, called = held_out(text).documents, f"held-out {text} of the demo model"
+    documents, called = held_out(text), f"held-out {text} of the demo model"
     if file is not None:
         documents, called = (read_text(file, "Give a file of UTF-8 text."),), file.name
     return wrap(model, tokenizer, name, documents, called, by_layer, float32=float32)
@@ -126,7 +126,6 @@ def wrap(
         model=model,
         factory=factory,
         tokens=tokens,
-        words=held_out().words,
         text=called,
     )
 
@@ -184,6 +183,8 @@ WARM_UP = 4
 _FULL = find_contender(UNBOUNDED)
 _BYTES_OF = find_contender("default")
 _T = TypeVar("_T")
+Outcomes = list[list[Outcome]]
+"""Outcomes of a unit, by contender, then sample or run."""
 
 
 @dataclass(frozen=True)
@@ -199,22 +200,22 @@ class Share:
         """Whether this process writes and prints."""
         return self.rank == 0
 
-    def mine(self, units: Sequence[_T]) -> list[tuple[int, _T]]:
-        """Return the units that this process must do, with their indices."""
-        return list(enumerate(units))[self.rank :: self.size]
+    def mine(self, units: Sequence[_T]) -> Sequence[_T]:
+        """Return the units that this process must do."""
+        return units[self.rank :: self.size]
 
-    def gather(self, outcomes: dict[int, list[list[Outcome]]], units: int) -> list[Any]:
-        """Return the outcomes of all processes, in the order of the units."""
-        # A single process also converts to JSON and back, so that its results are the same.
-        own = msgspec.json.encode(outcomes)
-        kind = dict[int, list[list[Outcome]]]
-        by_number: dict[int, list[list[Outcome]]] = {}
-        for part in [own] if self.size == 1 else self._exchange(own):
-            by_number |= msgspec.json.decode(part, type=kind)
-        missing = [number for number in range(units) if number not in by_number]
-        if missing:
-            raise usage_error(f"units {missing} were not done", "Run the command again.")
-        return [by_number[number] for number in range(units)]
+    def gather(self, outcomes: list[Outcomes]) -> list[Outcomes]:
+        """Return the outcomes of all units, in the order of the units.
+
+        outcomes: of each unit in `mine`.
+        """
+        if self.size == 1:
+            return outcomes
+        parts = [
+            msgspec.json.decode(part, type=list[Outcomes])
+            for part in self._exchange(msgspec.json.encode(outcomes))
+        ]
+        return [unit for turn in zip_longest(*parts) for unit in turn if unit is not None]
 
     def _exchange(self, own: bytes) -> list[bytes]:
         """Return the bytes of each process, in the order of ranks."""
@@ -324,14 +325,12 @@ def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter
             for unit in units_of(preset, number, [key for _, keys in groups for key in keys])
         ]
         mine = share.mine(units)
-        by_unit = {}
-        total = sum(unit.length for _, unit in mine)
-        with say.bar("evaluating", total, "items") as advance:
-            for place, unit in mine:
-                by_unit[place] = work(loaded, preset.experiments[unit.number], unit, advance)
-    gathered = share.gather(by_unit, len(units))
+        with say.bar("evaluating", sum(unit.length for unit in mine), "items") as advance:
+            done = [
+                work(loaded, preset.experiments[unit.number], unit, advance) for unit in mine
+            ]
     results: list[dict[tuple[int, Contender], list[Outcome]]] = [{} for _ in tables]
-    for unit, rows in zip(units, gathered, strict=True):
+    for unit, rows in zip(units, share.gather(done), strict=True):
         for contender, outcomes in zip(unit.contenders, rows, strict=True):
             results[unit.number].setdefault((unit.length, contender), []).extend(outcomes)
     return Report(
@@ -417,8 +416,8 @@ def units_of(preset: Preset, number: int, keys: Sequence[CellKey]) -> Iterator[U
 
 def work(
     loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarAdvance
-) -> list[list[Outcome]]:
-    """Do the work of one unit; returns outcomes by contender, then sample or run."""
+) -> Outcomes:
+    """Do the work of one unit."""
     common = (loaded.model, loaded.factory, loaded.tokens)
     if experiment.task == "speed":
         advance(unit.length)
@@ -432,9 +431,7 @@ def work(
             *common, conversations, unit.contenders, experiment.ways, advance
         )
     samples = [
-        make_sample(
-            loaded.tokens, loaded.words, experiment.shape(unit.length, number), seed, number
-        )
+        make_sample(loaded.tokens, experiment.shape(unit.length, number), seed, number)
         for seed, number in unit.samples
     ]
     if experiment.task == "prompts":

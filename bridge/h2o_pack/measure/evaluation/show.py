@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +20,7 @@ from h2o_pack.measure.evaluation.report import (
     Report,
 )
 from h2o_pack.measure.evaluation.statistics import LEAST_SAMPLES
-from h2o_pack.measure.pictures import Labels, Panel, save_maps
+from h2o_pack.measure.pictures import Panel, save_maps
 from h2o_pack.measure.tables import Table, markdown_table, page_head, print_table
 
 
@@ -83,7 +84,7 @@ def print_report(report: Report, console: Console) -> None:
     """Show every table of a report at a terminal, with means but without intervals."""
     for experiment in report.experiments:
         for group in experiment.groups:
-            header, rows = compact_rows(group)
+            header, rows = group_rows(group, compact=True)
             title = f"{experiment.title}: {group.title.lower()}"
             print_table(Table(title, header, tuple(rows), text=(AGAINST,)), console)
     console.print(origin(report), markup=False)
@@ -121,48 +122,46 @@ def origin(report: Report) -> str:
     )
 
 
-def group_rows(group: GroupResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows of a group's table."""
-    measured, several = _measured(group)
-    archived = any(cell.archive_bytes for cell in group.cells)
-    header = ["cache", *(["tokens"] if several else []), "rows", "KB"]
-    header += ["archive KB"] if archived else []
+Column = tuple[str, Callable[[Cell], str]]
+"""A column's name, and the function that makes its text for a cell of the report."""
+
+
+def group_rows(
+    group: GroupResult, *, compact: bool = False
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows of a group's table.
+
+    compact: for a terminal: means without intervals, no bytes, and all verdicts in one column.
+    """
+    measured = [m for m in METRICS if any(m.source in cell.metrics for cell in group.cells)]
+    columns: list[Column] = [("cache", lambda cell: cell.title)]
+    if _of_several_lengths(group):
+        columns.append(("tokens", lambda cell: f"{cell.length:,}"))
+    columns.append(("rows", lambda cell: f"{cell.rows:,}"))
+    if not compact:
+        columns.append(("KB", lambda cell: f"{cell.bytes / 1024:,.0f}"))
+        if any(cell.archive_bytes for cell in group.cells):
+            columns.append(("archive KB", lambda cell: f"{cell.archive_bytes / 1024:,.0f}"))
     for metric in measured:
-        header += [metric.header, "verdict"] if metric.judged else [metric.header]
-    rows = []
-    for cell in group.cells:
-        row = [cell.title, *([f"{cell.length:,}"] if several else [])]
-        row += [f"{cell.rows:,}", f"{cell.bytes / 1024:,.0f}"]
-        row += [f"{cell.archive_bytes / 1024:,.0f}"] if archived else []
-        for metric in measured:
-            figure = metric.figure(cell)
-            row += [figure, metric.verdict(group, cell)] if metric.judged else [figure]
-        rows.append(tuple(row))
-    return tuple(header), rows
+        columns.append((metric.header, partial(metric.figure, interval=not compact)))
+        if metric.judged and not compact:
+            columns.append(("verdict", partial(metric.verdict, group)))
+    if compact:
+        columns.append((AGAINST, partial(_all_verdicts, group, measured)))
+    header = tuple(name for name, _ in columns)
+    return header, [tuple(text(cell) for _, text in columns) for cell in group.cells]
 
 
-def compact_rows(group: GroupResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows for a terminal: means, and all verdicts in one column."""
-    measured, several = _measured(group)
-    first = ("cache", "tokens") if several else ("cache",)
-    header = (*first, "rows", *(metric.header for metric in measured), AGAINST)
-    rows = []
-    for cell in group.cells:
-        verdicts = [(m.header, m.verdict(group, cell)) for m in measured if m.judged]
-        certain = [f"{name} {verdict}" for name, verdict in verdicts if verdict in CERTAIN]
-        verdict = ", ".join(certain) or "not distinguishable"
-        if not cell.difference:
-            verdict = "baseline" if cell.contender == group.baseline else ""
-        start = (cell.title, f"{cell.length:,}") if several else (cell.title,)
-        figures = (metric.figure(cell, interval=False) for metric in measured)
-        rows.append((*start, f"{cell.rows:,}", *figures, verdict))
-    return header, rows
+def _all_verdicts(group: GroupResult, measured: Sequence[Metric], cell: Cell) -> str:
+    if not cell.difference:
+        return "baseline" if cell.contender == group.baseline else ""
+    verdicts = [(m.header, m.verdict(group, cell)) for m in measured if m.judged]
+    certain = [f"{name} {verdict}" for name, verdict in verdicts if verdict in CERTAIN]
+    return ", ".join(certain) or "not distinguishable"
 
 
-def _measured(group: GroupResult) -> tuple[list[Metric], bool]:
-    """Return the metrics that a group has, and whether its samples differ in length."""
-    metrics = [m for m in METRICS if any(m.source in cell.metrics for cell in group.cells)]
-    return metrics, len({cell.length for cell in group.cells}) > 1
+def _of_several_lengths(group: GroupResult) -> bool:
+    return len({cell.length for cell in group.cells}) > 1
 
 
 def _group(experiment: ExperimentResult, group: GroupResult) -> list[str]:
@@ -187,7 +186,7 @@ def _recall_by(
         return []
     rows = []
     for cell in group.cells:
-        tokens = f" of {cell.length} tokens" if _measured(group)[1] else ""
+        tokens = f" of {cell.length} tokens" if _of_several_lengths(group) else ""
         row = [f"{cell.title}, {cell.rows} rows{tokens}"]
         for column in columns:
             questions = [question for question in cell.questions if key(question) == column]
@@ -220,6 +219,13 @@ def save_pictures(report: Report, folder: Path) -> list[Path]:
         [Panel(f"{cell.title}, {cell.rows} rows", cell.kept, cell.length, len(cell.kept))]
         for cell in maps[:_SHOWN]
     ]
-    words = Labels(group.title, "position in the text", "layer", "share of rows kept")
-    height = 0.8 + 0.14 * len(maps[0].kept)
-    return [save_maps(folder / KEPT, panels, words, inches=(8.2, height))]
+    picture = save_maps(
+        folder / KEPT,
+        panels,
+        title=group.title,
+        x="position in the text",
+        y="layer",
+        bar="share of rows kept",
+        inches=(8.2, 0.8 + 0.14 * len(maps[0].kept)),
+    )
+    return [picture]

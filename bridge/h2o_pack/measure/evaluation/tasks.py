@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from h2o_pack.errors import usage_error
-from h2o_pack.measure.text import Tokens
+from h2o_pack.measure.text import Tokens, words_for_names
 
 STATEMENT = "\nthe code of {key} is {code}.\n"
 QUESTION = "\nthe code of {key} is"
@@ -141,9 +141,7 @@ class Shape:
     digits: int = 4
 
 
-def make_sample(
-    tokens: Tokens, words: Sequence[str], shape: Shape, seed: int, number: int
-) -> Sample:
+def make_sample(tokens: Tokens, shape: Shape, seed: int, number: int) -> Sample:
     """Make one sample.
 
     seed, number: decide the window of text, the names and the codes. Raises UserError: the text
@@ -151,7 +149,7 @@ def make_sample(
     """
     draw = random.Random(f"{seed}/{number}")  # noqa: S311  not for secrets
     start = window_start(seed, number, len(tokens.ids))
-    pairs = _names(draw, words, tokens, shape)
+    pairs = _names(draw, tokens, shape)
     statements = [tokens.encode(STATEMENT.format(key=k, code=c)) for k, c in pairs]
     room = shape.length - (ASKED_IN if shape.asked else 0) - len(tokens.first)
     filler = room - sum(map(len, statements))
@@ -202,13 +200,12 @@ def window_start(seed: int, number: int, total: int) -> int:
     return int((first + number * _GOLDEN) % 1.0 * total)
 
 
-def _names(
-    draw: random.Random, words: Sequence[str], tokens: Tokens, shape: Shape
-) -> list[tuple[str, str]]:
+def _names(draw: random.Random, tokens: Tokens, shape: Shape) -> list[tuple[str, str]]:
     """Draw different names, whose questions fit into `ASKED_IN` tokens, and different codes."""
     count, least = len(shape.depths), 10 ** (shape.digits - 1)
     pairs: dict[str, str] = {}
-    for word in draw.sample(list(words), len(words)):
+    words = words_for_names()
+    for word in draw.sample(words, len(words)):
         if len(pairs) == count:
             break
         key, code = word.upper(), str(draw.randrange(least, 10 * least))

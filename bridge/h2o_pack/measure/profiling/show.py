@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 
 from h2o_pack.files.text import json_by_lines, writing
-from h2o_pack.measure.pictures import Labels, Panel, require_matplotlib, save_maps
+from h2o_pack.measure.pictures import Panel, require_matplotlib, save_maps
 from h2o_pack.measure.profiling.attention import AN_OCTAVE, SINKS
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.report import PARTS, SHARES, LayerProfile, Profile, StepTime
@@ -222,5 +222,12 @@ def draw_maps(profile: Profile, maps: Sequence[AttentionMap], path: Path) -> Pat
     words = (
         f"{profile.model}: the heads of least (above) and most (below) entropy, first sample"
     )
-    labels = Labels(words, "token", "query", "largest probability of a cell")
-    return save_maps(path, [line for line in lines if line], labels, inches=(3.4, 3.6))
+    return save_maps(
+        path,
+        [line for line in lines if line],
+        title=words,
+        x="token",
+        y="query",
+        bar="largest probability of a cell",
+        inches=(3.4, 3.6),
+    )
