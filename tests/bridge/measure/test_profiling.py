@@ -9,6 +9,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_pack.measure.held import active_memory
 from h2o_pack.measure.profiling import attention, report, run
+from h2o_pack.measure.profiling.options import Options
 from h2o_py.routing import routed_attention
 from tests.bridge.measure.profiles import (
     TOKENS,
@@ -124,10 +125,11 @@ def test_attention_that_is_held_stays_within_the_stated_bound():
     hidden = mx.arange(tokens) > mx.arange(tokens - chunk, tokens)[:, None]
     logits = mx.where(hidden, mx.finfo(mx.float32).min, logits)
     mx.eval(logits)
-    layer_tally = attention.LayerTally(tokens, 64, mapped=False)
+    observed = attention.ObservedAttention(logits, kv_heads, tokens, None)
+    sample = attention.SampleAttention(Options(tokens=tokens), observed)
     before = active_memory() - logits.nbytes
     mx.reset_peak_memory()
-    layer_tally.add(attention.ObservedAttention(logits, kv_heads, tokens, None))
+    sample.add(observed)
     most = mx.get_peak_memory() - before
     bound = attention.working_bytes(heads, kv_heads, chunk, tokens)
     assert 0.3 * bound < most <= bound
@@ -148,9 +150,10 @@ def test_hidden_rows_and_sinks_do_not_count_as_tokens():
     low = float(mx.finfo(mx.float32).min)
     logits = mx.array([[[1.0, 1.0, low], [-32752.0, 2.0, -1e9]]])
     figures = attention.figures(logits, mx.array([1.0]))
-    assert figures.visible.tolist() == [[2, 1]]
-    np.testing.assert_allclose(np.array(figures.entropy), [[np.log(2), 0]], atol=1e-6)
-    np.testing.assert_allclose(np.array(figures.top), [[1, 1]], rtol=1e-6)
+    entropy, _, top, _, _, visible = np.array(figures.by_query)
+    np.testing.assert_array_equal(visible, [[2, 1]])
+    np.testing.assert_allclose(entropy, [[np.log(2), 0]], atol=1e-6)
+    np.testing.assert_allclose(top, [[1, 1]], rtol=1e-6)
     share = np.e / (1 + np.e)  # what a sink of 1 leaves a logit of 2
     np.testing.assert_allclose(np.array(figures.received), [1 / 3, 1 / 3 + share, 0], rtol=1e-5)
     np.testing.assert_allclose(np.array(figures.expected), [0.5, 1.5, 0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +15,7 @@ from mlx_lm.models.cache import CacheList, KVCache
 
 from h2o_pack.files.text import read_text
 from h2o_pack.measure.profiling import report
+from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.report import Figures, HeadProfile, Kind, LayerProfile
 from h2o_pack.measure.text import (
     BETWEEN_DOCUMENTS,
@@ -38,18 +39,15 @@ HIDDEN = -32000.0
 class Rows:
     """Figures of the attention of one KV head's G query heads, for L queries over N tokens.
 
-    [G, L], for each query: visible, how many tokens it sees; entropy, in nats; top, the sum of
-    its 32 largest probabilities; variance of its logits; faint, how many visible tokens have
-    less than 1% of its largest probability. [N], for each token: received, its probability
-    summed over queries and averaged over heads; expected, the same if every query looked at all
-    visible tokens equally. probabilities: [G, L, N], 0 for hidden tokens.
+    by_query: [6, G, L]: entropy, in nats; entropy divided by its largest possible value; the
+    sum of the 32 largest probabilities; the variance of the logits; how many visible tokens
+    have less than 1% of the largest probability; how many tokens are visible. [N], for each
+    token: received, its probability summed over queries and averaged over heads; expected, the
+    same if every query looked at all visible tokens equally. probabilities: [G, L, N], 0 for
+    hidden tokens.
     """
 
-    visible: mx.array
-    entropy: mx.array
-    top: mx.array
-    variance: mx.array
-    faint: mx.array
+    by_query: mx.array
     received: mx.array
     expected: mx.array
     probabilities: mx.array
@@ -62,10 +60,10 @@ def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
     `received`; the other figures describe the distribution over tokens alone.
     """
     visible = logits > HIDDEN
-    count = visible.sum(axis=-1, keepdims=True)
+    count = visible.sum(axis=-1)
     finite = mx.where(visible, logits, 0)
-    mean = finite.sum(axis=-1, keepdims=True) / count
-    variance = mx.where(visible, (logits - mean) ** 2, 0).sum(axis=-1) / count[..., 0]
+    mean = finite.sum(axis=-1) / count
+    squares = mx.where(visible, (logits - mean[..., None]) ** 2, 0)
     largest = mx.where(visible, logits, -math.inf).max(axis=-1, keepdims=True)
     below = mx.where(visible, logits - largest, 0)
     weights = mx.where(visible, mx.exp(below), 0)
@@ -75,14 +73,19 @@ def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
     if sinks is not None:
         over = mx.log(total) + largest - sinks.astype(mx.float32)[:, None, None]
         received = probabilities * mx.sigmoid(over)
+    entropy = mx.log(total[..., 0]) - (probabilities * below).sum(axis=-1)
+    by_query = [
+        entropy,
+        entropy / mx.log(mx.maximum(count, 2)),
+        mx.topk(probabilities, min(TOP, logits.shape[-1]), axis=-1).sum(axis=-1),
+        squares.sum(axis=-1) / count,
+        (visible & (below < math.log(FAINT))).sum(axis=-1),
+        count,
+    ]
     return Rows(
-        visible=count[..., 0],
-        entropy=(mx.log(total) - (probabilities * below).sum(axis=-1, keepdims=True))[..., 0],
-        top=mx.topk(probabilities, min(TOP, logits.shape[-1]), axis=-1).sum(axis=-1),
-        variance=variance,
-        faint=(visible & (below < math.log(FAINT))).sum(axis=-1),
+        mx.stack([figure.astype(mx.float32) for figure in by_query]),
         received=received.sum(axis=1).mean(axis=0),
-        expected=(visible[0] / count[0]).sum(axis=0),
+        expected=(visible[0] / count[0][:, None]).sum(axis=0),
         probabilities=probabilities,
     )
 
@@ -194,113 +197,6 @@ class MapBuilder:
         return np.unique(cells, return_index=True)
 
 
-class LayerTally:
-    """Sums of a layer's attention over the samples read so far.
-
-    Queries before position `first_row` do not count in means. mapped: whether to build a map of
-    the first sample.
-    """
-
-    def __init__(self, tokens: int, first_row: int, *, mapped: bool) -> None:
-        self._tokens, self._first_row, self._mapped = tokens, first_row, mapped
-        self.maps: Array | None = None
-        self._builder: MapBuilder | None = None
-        self._samples: list[Array] = []
-        self._received: list[report.Accumulated] = []
-        self._expected: list[report.Accumulated] = []
-        self._sums: Array | None = None
-        self._windows = windows(tokens)
-        self._beyond: list[Array] = []
-        self._outside: Array = np.zeros(len(self._windows))
-        self.votes: list[float] = []
-        self._kv_heads = 0
-        self.heads = 0
-
-    @property
-    def empty(self) -> bool:
-        """Whether no attention was observed."""
-        return not self._samples
-
-    def add(self, observed: ObservedAttention) -> None:
-        """Add the attention of a chunk, one KV head after the other."""
-        heads, queries, _ = observed.logits.shape
-        if self._sums is None:
-            self._begin(heads, observed.kv_heads)
-        group = heads // observed.kv_heads
-        skipped = max(0, self._first_row - (observed.end - queries))
-        for h in range(observed.kv_heads):
-            heads_of_h = slice(h * group, (h + 1) * group)
-            sinks = None if observed.sinks is None else observed.sinks[heads_of_h]
-            rows = figures(observed.logits[heads_of_h], sinks)
-            self._enter(heads_of_h, rows, observed.end, skipped)
-
-    def end_sample(self) -> None:
-        """End a sample: compute its means and its accumulated attention."""
-        if self._sums is None:
-            return
-        count = self._sums[:, :1]
-        entropy, normalized, top, variance, faint, visible = self._sums[:, 1:].T
-        means = np.stack([entropy, normalized, top, variance], axis=1) / count
-        sparsity = faint / visible
-        self._beyond.append(self._outside / count.sum())
-        self._samples.append(np.concatenate([means, sparsity[:, None]], axis=1))
-        self._received += map(report.summarize, self._got)
-        self._expected.append(report.summarize(self._even))
-        if self._builder is not None:
-            self.maps, self._builder, self._mapped = self._builder.maps, None, False
-        self._sums = None
-
-    def profile(self, index: int, cache: str, kind: Kind, window: int | None) -> LayerProfile:
-        """Return the layer's figures over all samples."""
-        by_sample = np.stack(self._samples)  # [samples, heads, figures]
-        over_heads = by_sample.mean(axis=1)
-        group = by_sample.shape[1] // self._kv_heads
-        return LayerProfile(
-            index=index,
-            cache=cache,
-            kind=kind,
-            window=window,
-            figures=Figures(*over_heads.mean(axis=0).tolist()),
-            deviations=Figures(*over_heads.std(axis=0).tolist()),
-            accumulated=report.mean(self._received),
-            accumulated_evenly=report.mean(self._expected),
-            beyond=tuple(np.mean(self._beyond, axis=0).tolist()),
-            votes=float(np.mean(self.votes)),
-            heads=tuple(
-                HeadProfile(i, i // group, Figures(*row))
-                for i, row in enumerate(by_sample.mean(axis=0).tolist())
-            ),
-        )
-
-    def _begin(self, heads: int, kv_heads: int) -> None:
-        self.heads, self._kv_heads = heads, kv_heads
-        self._sums = np.zeros((heads, 7))
-        self._got = np.zeros((kv_heads, self._tokens))
-        self._even = np.zeros(self._tokens)
-        self._outside = np.zeros(len(self._windows))
-        if self._mapped:
-            self._builder = MapBuilder(heads, self._tokens)
-
-    def _enter(self, heads: slice, rows: Rows, end: int, skipped: int) -> None:
-        assert self._sums is not None  # noqa: S101  _begin came first
-        visible = rows.visible
-        normalized = rows.entropy / mx.log(mx.maximum(visible, 2))
-        by_row = [rows.entropy, normalized, rows.top, rows.variance, rows.faint, visible]
-        counted = mx.stack([row.astype(mx.float32) for row in by_row])[..., skipped:]
-        sums = np.array(counted.sum(axis=-1)).T.astype(np.float64)
-        self._sums[heads, 0] += max(0, visible.shape[1] - skipped)
-        self._sums[heads, 1:] += sums
-        outside = beyond(rows.probabilities, end, self._windows)[:, skipped:]
-        self._outside += np.array(outside.sum(axis=(0, 1))).astype(np.float64)
-        tokens = slice(end - len(rows.received), end)
-        kv_head = heads.start // (heads.stop - heads.start)
-        self._got[kv_head, tokens] += np.array(rows.received)
-        if heads.start == 0:
-            self._even[tokens] += np.array(rows.expected)
-        if self._builder is not None:
-            self._builder.add(heads.start, np.array(rows.probabilities), end)
-
-
 @dataclass(frozen=True)
 class ObservedAttention:
     """One layer's attention for a chunk of tokens.
@@ -314,6 +210,88 @@ class ObservedAttention:
     kv_heads: int
     end: int
     sinks: mx.array | None
+
+
+class SampleAttention:
+    """A layer's attention over one sample, added chunk by chunk.
+
+    options: how long the sample is, and which of its queries do not count in means. first: the
+    first chunk, which tells the number of heads. mapped: whether to build `maps`. received:
+    [Hkv, T] and expected: [T], as in `Rows`. votes: set from outside.
+    """
+
+    def __init__(
+        self, options: Options, first: ObservedAttention, *, mapped: bool = False
+    ) -> None:
+        self._options = options
+        self.heads, self.kv_heads = first.logits.shape[0], first.kv_heads
+        self._windows = windows(options.tokens)
+        self._queries = self.held_bytes = 0
+        self._sums = np.zeros((self.heads, 6))
+        self._beyond = np.zeros(len(self._windows))
+        self.received = np.zeros((self.kv_heads, options.tokens))
+        self.expected = np.zeros(options.tokens)
+        self.maps = MapBuilder(self.heads, options.tokens) if mapped else None
+        self.votes = 0.0
+
+    def add(self, observed: ObservedAttention) -> None:
+        """Add the attention of a chunk, one KV head after the other."""
+        queries = observed.logits.shape[1]
+        held = working_bytes(self.heads, self.kv_heads, queries, self._options.tokens)
+        self.held_bytes = max(self.held_bytes, held)
+        skipped = max(0, self._options.first_row - (observed.end - queries))
+        self._queries += max(0, queries - skipped)
+        group = self.heads // self.kv_heads
+        for h in range(self.kv_heads):
+            heads_of_h = slice(h * group, (h + 1) * group)
+            sinks = None if observed.sinks is None else observed.sinks[heads_of_h]
+            rows = figures(observed.logits[heads_of_h], sinks)
+            self._sums[heads_of_h] += np.array(rows.by_query[..., skipped:].sum(axis=-1)).T
+            outside = beyond(rows.probabilities, observed.end, self._windows)[:, skipped:]
+            self._beyond += np.array(outside.sum(axis=(0, 1)))
+            tokens = slice(observed.end - len(rows.received), observed.end)
+            self.received[h, tokens] += np.array(rows.received)
+            if h == 0:
+                self.expected[tokens] += np.array(rows.expected)
+            if self.maps is not None:
+                self.maps.add(heads_of_h.start, np.array(rows.probabilities), observed.end)
+
+    @property
+    def means(self) -> Array:
+        """The figures of each head, means over queries: [Hq, 5], in the order of `Figures`."""
+        means, faint, visible = np.split(self._sums, [4, 5], axis=1)
+        return np.concatenate([means / self._queries, faint / visible], axis=1)
+
+    @property
+    def beyond_windows(self) -> Array:
+        """The share of attention beyond each window, [K]."""
+        return self._beyond / (self.heads * self._queries)
+
+
+def layer_profile(index: int, cache: Any, samples: Sequence[SampleAttention]) -> LayerProfile:
+    """Return the figures of a layer, whose cache this is, over all samples."""
+    by_sample = np.stack([sample.means for sample in samples])  # [samples, heads, figures]
+    over_heads = by_sample.mean(axis=1)
+    group = samples[0].heads // samples[0].kv_heads
+    received = [report.summarize(row) for sample in samples for row in sample.received]
+    expected = [report.summarize(sample.expected) for sample in samples]
+    kind, window = kind_of(cache)
+    return LayerProfile(
+        index=index,
+        cache=type(cache).__name__,
+        kind=kind,
+        window=window,
+        figures=Figures(*over_heads.mean(axis=0).tolist()),
+        deviations=Figures(*over_heads.std(axis=0).tolist()),
+        accumulated=report.mean(received),
+        accumulated_evenly=report.mean(expected),
+        beyond=tuple(np.mean([sample.beyond_windows for sample in samples], axis=0).tolist()),
+        votes=float(np.mean([sample.votes for sample in samples])),
+        heads=tuple(
+            HeadProfile(i, i // group, Figures(*row))
+            for i, row in enumerate(by_sample.mean(axis=0).tolist())
+        ),
+    )
 
 
 def votes(observed: ObservedAttention, first: int, count: int) -> float:

@@ -14,7 +14,10 @@ from mlx_lm.models.cache import make_prompt_cache
 from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
 from h2o_pack.measure.profiling import attention, step_time
-from h2o_pack.measure.profiling.attention import LayerTally, samples, windows, working_bytes
+from h2o_pack.measure.profiling.attention import (
+    SampleAttention,
+    layer_profile,
+)
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.report import (
     LayerProfile,
@@ -56,7 +59,7 @@ def run(options: Options, say: ProgressReporter) -> tuple[Profile, tuple[Attenti
     """
     say(f"loading {options.model}")
     model, tokenizer = load(options.model)
-    pieces = samples(tokenizer, options.text, options.tokens, options.samples)
+    pieces = attention.samples(tokenizer, options.text, options.tokens, options.samples)
     return profile_model(model, pieces, options, say)
 
 
@@ -68,35 +71,20 @@ def profile_model(
     caches = make_prompt_cache(model)
     attending = attention.attention_caches(caches)
     mapped = _spread(list(attending), _MAPPED_LAYERS)
-    tallies = {
-        index: LayerTally(options.tokens, options.first_row, mapped=index in mapped)
-        for index in attending
-    }
-    most_bytes = 0
-
-    def watch(layer: int, observed: attention.ObservedAttention) -> None:
-        nonlocal most_bytes
-        heads, queries, _ = observed.logits.shape
-        most_bytes = max(
-            most_bytes, working_bytes(heads, observed.kv_heads, queries, options.tokens)
-        )
-        tallies[layer].add(observed)
-
+    observed: dict[int, list[SampleAttention]] = {}
     with routed():
         for i, piece in enumerate(pieces):
             say(f"reading sample {i + 1} of {len(pieces)}")
-            _read(model, piece, watch)
-            for tally in tallies.values():
-                tally.end_sample()
-            for index, votes in _votes(model, piece).items():
-                tallies[index].votes.append(votes)
-        heads = {i: tally.heads for i, tally in tallies.items() if not tally.empty}
+            for index, sample in _observe(model, piece, options, mapped if i == 0 else set()):
+                observed.setdefault(index, []).append(sample)
+        heads = {index: samples[0].heads for index, samples in observed.items()}
         step, missing = _timed(model, pieces[0], heads, options, say)
     layers = tuple(
-        tallies[index].profile(index, type(cache).__name__, *attention.kind_of(cache))
+        layer_profile(index, cache, observed[index])
         for index, cache in attending.items()
-        if not tallies[index].empty
+        if index in observed
     )
+    held = (sample.held_bytes for samples in observed.values() for sample in samples)
     return (
         Profile(
             machine=machine,
@@ -106,16 +94,37 @@ def profile_model(
             tokens=options.tokens,
             samples=len(pieces),
             first_row=options.first_row,
-            held_bytes=most_bytes,
+            held_bytes=max(held, default=0),
             unfit=why_unfit(model),
-            windows=tuple(windows(options.tokens).tolist()),
+            windows=tuple(attention.windows(options.tokens).tolist()),
             layers=layers,
             skipped=_skipped(model, caches, {layer.index for layer in layers}),
             step=step,
             step_missing=missing,
         ),
-        tuple(_maps(layers, tallies)),
+        tuple(_maps(layers, observed)),
     )
+
+
+def _observe(
+    model: Any, piece: list[int], options: Options, mapped: set[int]
+) -> Iterator[tuple[int, SampleAttention]]:
+    """Read a sample; yield the attention of each layer whose attention is observed.
+
+    mapped: indices of the layers to build maps of.
+    """
+    samples: dict[int, SampleAttention] = {}
+
+    def watch(layer: int, observed: attention.ObservedAttention) -> None:
+        if layer not in samples:
+            samples[layer] = SampleAttention(options, observed, mapped=layer in mapped)
+        samples[layer].add(observed)
+
+    _read(model, piece, watch)
+    votes = _votes(model, piece)
+    for layer, sample in samples.items():
+        sample.votes = votes[layer]
+        yield layer, sample
 
 
 def _read(model: Any, piece: list[int], watch: attention.Watch) -> None:
@@ -173,16 +182,18 @@ def _skipped(model: Any, caches: list[Any], profiled: set[int]) -> tuple[Skipped
 
 
 def _maps(
-    layers: tuple[LayerProfile, ...], tallies: dict[int, LayerTally]
+    layers: tuple[LayerProfile, ...], observed: dict[int, list[SampleAttention]]
 ) -> Iterator[AttentionMap]:
     """Yield the maps of each mapped layer's heads with the least and the most entropy."""
     for layer in layers:
-        maps = tallies[layer.index].maps
-        if maps is None:
+        builder = observed[layer.index][0].maps
+        if builder is None:
             continue
         ordered = sorted(layer.heads, key=lambda head: head.figures.entropy)
         for head in dict.fromkeys((ordered[0], ordered[-1])):
-            yield AttentionMap(layer.index, head.head, head.figures.entropy, maps[head.head])
+            yield AttentionMap(
+                layer.index, head.head, head.figures.entropy, builder.maps[head.head]
+            )
 
 
 def _spread(indices: list[int], count: int) -> set[int]:
