@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from h2o_pack.files.paths import cache_folder
 from tools.wheels import fetch
@@ -181,53 +182,33 @@ def model_config(metadata: Config) -> Config:
     }
 
 
-def tokenizer_files(metadata: Config) -> dict[str, Config]:
-    """Return the contents of the tokenizer's files and generation_config.json, by file name."""
+def tokenizer_of(metadata: Config) -> Tokenizer:
+    """Return the byte-level BPE tokenizer that GGUF's fields describe."""
     tokens = metadata["tokenizer.ggml.tokens"]
     control = 3  # GGUF's number for the type of special tokens
-    special = [
-        {
-            "id": number,
-            "content": token,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-        for number, (token, kind) in enumerate(
-            zip(tokens, metadata["tokenizer.ggml.token_type"].tolist(), strict=True)
-        )
-        if kind == control
-    ]
-    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
-    tokenizer = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": special,
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "Digits", "individual_digits": True},
-                {**byte_level, "add_prefix_space": False},
-            ],
-        },
-        "post_processor": None,
-        "decoder": {**byte_level, "add_prefix_space": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "vocab": {token: number for number, token in enumerate(tokens)},
-            "merges": metadata["tokenizer.ggml.merges"],
-        },
-    }
+    kinds = metadata["tokenizer.ggml.token_type"].tolist()
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(
+        [
+            AddedToken(token, normalized=False, special=True)
+            for token, kind in zip(tokens, kinds, strict=True)
+            if kind == control
+        ]
+    )
+    return tokenizer
+
+
+def tokenizer_files(metadata: Config) -> dict[str, Config]:
+    """Return the contents of the tokenizer's files and generation_config.json, by file name."""
     settings = {
         "tokenizer_class": "GPT2Tokenizer",
         "bos_token": "<|im_start|>",
@@ -240,7 +221,7 @@ def tokenizer_files(metadata: Config) -> dict[str, Config]:
         "chat_template": metadata["tokenizer.chat_template"],
     }
     return {
-        "tokenizer.json": tokenizer,
+        "tokenizer.json": json.loads(tokenizer_of(metadata).to_str()),
         "tokenizer_config.json": settings,
         "generation_config.json": {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2},
     }

@@ -1,12 +1,11 @@
 """The real chat model is converted without a change to what it computes."""
 
-import json
-
 import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.models.llama import Model, ModelArgs
 from mlx_lm.utils import load_model
+from tokenizers import Tokenizer
 
 from tools.real_model import LAYER_NAMES, MODEL_NAMES, convert
 
@@ -84,7 +83,7 @@ def test_a_converted_model_gives_the_logits_of_the_original(llama, tmp_path):
 def test_special_tokens_and_merges_reach_the_tokenizer(llama, tmp_path):
     gguf_of(llama, tmp_path / "model.gguf")
     convert(tmp_path / "model.gguf", tmp_path, float32=True)
-    tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
-    assert [token["content"] for token in tokenizer["added_tokens"]] == TOKENS[:3]
-    assert tokenizer["model"]["merges"] == ["a b"]
-    assert tokenizer["model"]["vocab"]["ab"] == 5
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.encode("ab<|im_end|>a").tokens == ["ab", "<|im_end|>", "a"]
+    assert tokenizer.encode("ab<|im_end|>a").ids == [5, 2, 3]
+    assert tokenizer.decode([5, 2, 3]) == "aba"
