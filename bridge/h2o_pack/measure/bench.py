@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -157,7 +157,7 @@ def bench(
 
 
 def measure(
-    caches: Iterable[MeasuredCache],
+    caches: Sequence[MeasuredCache],
     model: Any,
     prompt: mx.array,
     max_kv: int,
@@ -171,19 +171,16 @@ def measure(
     cache. name: the model's name in the result.
     """
     bursts: dict[str, Generation] = {}
-    own: dict[str, list[Any]] = {}
-    titles: dict[str, str] = {}
     refused: dict[str, str] = {}
     with routed():
         for kind in caches:
-            own[kind.name] = [  # only a layer's plain KVCache is replaced
+            own = [  # only a layer's plain KVCache is replaced
                 kind.make(max_kv, GROUP_SIZE) if type(cache) is KVCache else cache
                 for cache in make_prompt_cache(model)
             ]
-            join(cache for cache in own[kind.name] if isinstance(cache, H2OKVCache))
-            titles[kind.name] = kind.title
+            join(cache for cache in own if isinstance(cache, H2OKVCache))
             try:
-                bursts[kind.name] = Generation(model, prompt, own[kind.name])
+                bursts[kind.name] = Generation(model, prompt, own)
             except ValueError as error:
                 refused[kind.name] = str(error)
         steps = max(1, tokens // min(repetitions, tokens))
@@ -191,17 +188,18 @@ def measure(
     full = timings.get("kv")
     speeds = [
         CacheSpeed(
-            name=cache,
-            title=titles[cache],
+            name=kind.name,
+            title=kind.title,
             tokens_per_second=1e6 / timing.median,
-            prompt_tokens_per_second=bursts[cache].prompt_tokens_per_second,
+            prompt_tokens_per_second=bursts[kind.name].prompt_tokens_per_second,
             microseconds=timing.median,
             first_quartile=timing.first_quartile,
             third_quartile=timing.third_quartile,
-            bytes=sum(map(size_of, own[cache])),
+            bytes=sum(map(size_of, bursts[kind.name].caches)),
             speed=full.over(timing) if full else 1.0,
         )
-        for cache, timing in timings.items()
+        for kind in caches
+        if (timing := timings.get(kind.name))
     ]
     return BenchResult(
         machine=describe(),
@@ -224,6 +222,7 @@ class Generation:
 
     def __init__(self, model: Any, prompt: mx.array, caches: list[Any]) -> None:
         self._upstream = importlib.import_module("mlx_lm.generate")
+        self.caches = caches
         start = time.perf_counter()
         self._tokens: Generator[Any] = self._upstream.generate_step(
             prompt, model, max_tokens=-1, prompt_cache=caches, prefill_step_size=PREFILL_CHUNK
