@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
@@ -51,9 +49,8 @@ class Tokens:
         end = getattr(tokenizer, "eos_token_id", None)
         between = [] if end is None else [int(end)]
         ids: list[int] = []
-        with longer_than_a_context():
-            for document in documents:
-                ids += [*between, *self.encode(document)]
+        for document in documents:
+            ids += [*between, *self.encode(document)]
         self.ids = ids
         """The ids of all documents, with the token that ends a text before each of them."""
         self.first = beginning(tokenizer, list(tokenizer.encode("a")))
@@ -61,7 +58,8 @@ class Tokens:
 
     def encode(self, text: str) -> list[int]:
         """Return a text's token ids, without the tokens that the tokenizer adds before it."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        # Not verbose: a text may be longer than the context, because it is read in pieces.
+        return list(self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids."""
@@ -134,18 +132,3 @@ def beginning(tokenizer: Any, ids: Sequence[int]) -> list[int]:
     """Return the token that the tokenizer put before a text (BOS) as a list, [] if none."""
     first = getattr(tokenizer, "bos_token_id", None)
     return [int(first)] if first is not None and list(ids[:1]) == [first] else []
-
-
-@contextmanager
-def longer_than_a_context() -> Iterator[None]:
-    """Keep transformers from warning that a text is longer than the model's context.
-
-    The text is read in pieces, so the warning would be wrong.
-    """
-    log = logging.getLogger("transformers.tokenization_utils_base")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)

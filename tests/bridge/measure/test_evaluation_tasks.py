@@ -103,7 +103,7 @@ def test_a_tokenizer_s_first_token_comes_first_and_is_not_scored():
     class WithFirst:
         bos_token_id, eos_token_id = 7, 0
 
-        def encode(self, text, add_special_tokens=True):
+        def encode(self, text, add_special_tokens=True, **_options):
             ids = tokenizer().encode(text, add_special_tokens=False)
             return [7, *ids] if add_special_tokens else ids
 

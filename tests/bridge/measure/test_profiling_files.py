@@ -25,7 +25,7 @@ class Letters:
 
     bos_token_id = 1
 
-    def encode(self, text):
+    def encode(self, text, **_options):
         return [1, *(ord(letter) for letter in text)]
 
 
@@ -42,7 +42,7 @@ def test_samples_are_spread_evenly_and_begin_as_the_tokenizer_does(tmp_path):
     assert [len(piece) for piece in samples] == [11] * 4
     assert [piece[1] for piece in samples] == [100, 130, 160, 190]
     assert pieces.samples(Letters(), path, 11, 1)[0][1] == 145
-    plain = SimpleNamespace(bos_token_id=None, encode=lambda t: [ord(x) for x in t])
+    plain = SimpleNamespace(bos_token_id=None, encode=lambda t, **_options: [ord(x) for x in t])
     assert pieces.samples(plain, path, 10, 1)[0][0] == 145
 
 

@@ -22,7 +22,6 @@ from h2o_pack.measure.text import (
     Part,
     beginning,
     held_out_text,
-    longer_than_a_context,
     too_short,
 )
 from h2o_py import fast
@@ -109,8 +108,8 @@ def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[
     shorter than one piece.
     """
     texts = held_out() if path is None else (read_text(path, "Give a file of UTF-8 text."),)
-    with longer_than_a_context():
-        encoded = [list(tokenizer.encode(text)) for text in texts]
+    # Not verbose: a text may be longer than the context, because pieces of it are read.
+    encoded = [list(tokenizer.encode(text, verbose=False)) for text in texts]
     begin = beginning(tokenizer, encoded[0])
     bodies = [ids[len(begin) :] for ids in encoded]
     need = tokens - len(begin)
