@@ -15,7 +15,7 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
 from itertools import product
@@ -48,24 +48,10 @@ class ReliedOn:
 
 
 @dataclass(frozen=True)
-class CheckedPackage:
-    """A package whose sources were checked.
-
-    where: the package's folder. version: the installed package's; "" for a clone. expectations:
-    the number of checks.
-    """
-
-    package: str
-    where: str
-    version: str
-    expectations: int
-
-
-@dataclass(frozen=True)
 class UpstreamReport:
-    """The checked packages, the names of missing packages, and the differences."""
+    """A line about each checked package, the names of missing packages, and the differences."""
 
-    packages: tuple[CheckedPackage, ...]
+    packages: tuple[str, ...]
     absent: tuple[str, ...]
     drifted: tuple[Drift, ...]
 
@@ -77,17 +63,16 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
     Raises UserError: the folder contains none of the packages.
     """
     python = clones(upstream) if upstream else installed()
-    packages: list[CheckedPackage] = []
+    packages: list[str] = []
     drifted: list[Drift] = []
     texts = read_rows(RELIED_ON, "text", ReliedOn)
     for name, folder in python.items():
         mine = [text for text in texts if text.package == name]
         classes = dict(attention(folder / MODELS)) if name == "mlx-lm" else {}
-        drifted += [drift for expectation in mine if (drift := drift_of(folder, expectation))]
+        drifted += lost_texts(folder, mine)
         drifted += unknown_attention(classes)
-        installed_version = "" if upstream else metadata.version(name)
-        checks = len(mine) + len(classes)
-        packages.append(CheckedPackage(name, str(folder), installed_version, checks))
+        version_of_package = "" if upstream else f" {metadata.version(name)}"
+        packages.append(line(f"{name}{version_of_package}", len(mine) + len(classes), folder))
     absent = [name for name in ("mlx", "mlx-lm") if name not in python]
     if upstream:
         edits = edits_of(assets.root(), version)
@@ -96,10 +81,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
         places = {name: upstream / pins(version)[name].place for name in sorted(counts)}
         there = {name: folder for name, folder in places.items() if folder.is_dir()}
         absent += [name for name in places if name not in there]
-        packages += [
-            CheckedPackage(name, str(folder), "", counts[name])
-            for name, folder in there.items()
-        ]
+        packages += [line(name, counts[name], folder) for name, folder in there.items()]
         for case in CASES:
             for (name, file), file_edits in edits.applying(*case).by_file().items():
                 if name in there:
@@ -121,6 +103,11 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
             )
     unique = tuple(dict.fromkeys(drifted))
     return UpstreamReport(packages=tuple(packages), absent=tuple(absent), drifted=unique)
+
+
+def line(package: str, checks: int, folder: Path) -> str:
+    """Say how many parts of a package were checked."""
+    return f"{package}: {checks} expectations, {folder}"
 
 
 def installed() -> dict[str, Path]:
@@ -145,21 +132,17 @@ def clones(upstream: Path) -> dict[str, Path]:
     }
 
 
-def drift_of(folder: Path, expected: ReliedOn) -> Drift | None:
-    """Return the drift of a text; None if the text is as expected."""
-    path = folder / expected.file
-    if not path.is_file():
-        return Drift(str(path), expected.anchor, "no such file", expected.used_by)
-    text = path.read_text("utf-8")
-    count = len(re.findall(expected.anchor, text, re.MULTILINE))
-    if count == expected.count:
-        return None
-    return Drift(
-        str(path),
-        expected.anchor,
-        f"matches {count} times instead of {expected.count}",
-        expected.used_by,
-    )
+def lost_texts(folder: Path, texts: Iterable[ReliedOn]) -> Iterator[Drift]:
+    """Yield the texts of a package that do not occur as often as expected."""
+    for text in texts:
+        path = folder / text.file
+        found = "no such file"
+        if path.is_file():
+            count = len(re.findall(text.anchor, path.read_text("utf-8"), re.MULTILINE))
+            if count == text.count:
+                continue
+            found = f"matches {count} times instead of {text.count}"
+        yield Drift(str(path), text.anchor, found, text.used_by)
 
 
 def unknown_attention(classes: Mapping[str, bool]) -> list[Drift]:
@@ -255,8 +238,7 @@ def print_report(report: UpstreamReport) -> None:
         print(f"  expected: {drift.expected}")
         print(f"  relied on by: {drift.used_by}")
     for package in report.packages:
-        name = f"{package.package} {package.version}".rstrip()
-        print(f"{name}: {package.expectations} expectations, {package.where}")
+        print(package)
     if report.absent:
         print(f"missing: {', '.join(report.absent)}")
     count = len(report.drifted)
