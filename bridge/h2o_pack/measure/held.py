@@ -1,7 +1,7 @@
 """Measures memory: MLX's arrays, the whole process, and runs of a model in a new process.
 
-`python -m h2o_pack.measure.held MODEL CACHE,MAX_KV,STEP,TOKENS...` prints for each run a line
-of JSON with the fields of `Held`.
+`python -m h2o_pack.measure.held MODEL '[[CACHE, MAX_KV, STEP, TOKENS], ...]'` prints, as a list
+in JSON, the values of a `Held` for each run.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import resource
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.utils as mlx_utils
@@ -32,11 +31,6 @@ GENERATED = 8
 VOCABULARY = 1000  # of the prompt's random ids
 FULL, WINDOW = "KVCache", "RotatingKVCache"
 """mlx-lm's own caches; all other names are storages of H2O caches."""
-
-UPSTREAM: Mapping[str, Callable[[Any, int], list[Any]]] = {
-    FULL: lambda model, _rows: list(make_prompt_cache(model)),
-    WINDOW: lambda model, rows: [RotatingKVCache(rows, keep=4) for _ in model.layers],
-}
 
 _LARGEST, _VERSION, _SIZE = 16 + 28 * 8, 4, 512
 """For struct rusage_info_v4 of <sys/resource.h>: the byte offset of its field
@@ -69,8 +63,7 @@ def largest_footprint() -> int:
     return int.from_bytes(bytes(usage)[_LARGEST : _LARGEST + 8], "little")
 
 
-@dataclass(frozen=True)
-class HeldRun:
+class HeldRun(NamedTuple):
     """A run of a model with one kind of cache.
 
     max_kv: rows per KV head and layer. step: tokens of the prompt that are read at once.
@@ -82,12 +75,8 @@ class HeldRun:
     step: int
     tokens: int
 
-    def __str__(self) -> str:
-        return f"{self.cache},{self.max_kv},{self.step},{self.tokens}"
 
-
-@dataclass(frozen=True)
-class Held:
+class Held(NamedTuple):
     """Bytes of memory in a run.
 
     peak: the highest value of MLX's counter. rows, ledger: bytes in all H2O caches after the
@@ -107,7 +96,7 @@ def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
 
     Raises UserError with the internal-error exit code: the process failed.
     """
-    command = [sys.executable, "-m", __name__, model, *map(str, runs)]
+    command = [sys.executable, "-m", __name__, model, json.dumps(runs)]
     process = subprocess.run(  # noqa: S603 - runs this module with this interpreter
         command,
         capture_output=True,
@@ -121,14 +110,16 @@ def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
             f"measuring memory failed: {lines[-1]}",
             "Run the command again with --debug and report it.",
         )
-    return tuple(Held(**json.loads(line)) for line in process.stdout.splitlines())
+    return tuple(Held(*values) for values in json.loads(process.stdout))
 
 
 def measure(model: Any, run: HeldRun) -> Held:
     """Do one run and return the memory that it used."""
     generate = importlib.import_module("mlx_lm.generate")
-    if run.cache in UPSTREAM:
-        caches = UPSTREAM[run.cache](model, run.max_kv)
+    if run.cache == FULL:
+        caches = make_prompt_cache(model)
+    elif run.cache == WINDOW:
+        caches = [RotatingKVCache(run.max_kv, keep=4) for _ in model.layers]
     else:
         caches = h2o_py.make_h2o_cache(model, h2o_py.H2OConfig(run.max_kv), kv=run.cache)
     prompt = mx.random.randint(0, VOCABULARY, (run.tokens - GENERATED,))
@@ -152,17 +143,15 @@ def measure(model: Any, run: HeldRun) -> Held:
     return Held(peak, rows, ledger, weights, largest_footprint())
 
 
-def main(name: str, runs: Sequence[str]) -> None:
-    """Measure the runs of a model, and print a line of JSON for each."""
+def main(name: str, runs: str) -> None:
+    """Measure runs of a model, given as JSON, and print their values."""
     warnings.simplefilter("ignore")
     h2o_py.install_routing()
     model, _ = models.load(name)
     mx.eval(model.parameters())
-    for run in runs:
-        cache, *numbers = run.split(",")
-        result = measure(model, HeldRun(cache, *map(int, numbers)))
-        sys.stdout.write(json.dumps(asdict(result)) + "\n")
+    results = [measure(model, HeldRun(*values)) for values in json.loads(runs)]
+    sys.stdout.write(json.dumps(results))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], sys.argv[2])
