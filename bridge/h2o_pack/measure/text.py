@@ -15,22 +15,16 @@ Part = Literal["source", "prose"]
 Messages = Sequence[Mapping[str, str]]
 """Turns of a conversation: role and content."""
 
-BETWEEN_DOCUMENTS = "<|endoftext|>"
-
 
 def held_out(part: Part = "source") -> tuple[str, ...]:
     """Read the documents beside the demo model that it was not trained on."""
-    return tuple(text for text in held_out_text(part).split(BETWEEN_DOCUMENTS) if text.strip())
+    texts = gzip.decompress(_packaged(f"{part}.txt.gz")).decode().split("<|endoftext|>")
+    return tuple(text for text in texts if text.strip())
 
 
 def words_for_names() -> list[str]:
     """Read lower-case words to name facts, which were never a fact's name in the training."""
     return _packaged("words.txt").decode().split()
-
-
-def held_out_text(part: Part) -> str:
-    """Read all documents of a part as one string, `BETWEEN_DOCUMENTS` between them."""
-    return gzip.decompress(_packaged(f"{part}.txt.gz")).decode()
 
 
 def _packaged(name: str) -> bytes:

@@ -14,16 +14,10 @@ import numpy as np
 from mlx_lm.models.cache import CacheList, KVCache
 
 from h2o_pack.files.text import read_text
+from h2o_pack.measure import text
 from h2o_pack.measure.profiling import report
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.report import Figures, HeadProfile, Kind, LayerProfile
-from h2o_pack.measure.text import (
-    BETWEEN_DOCUMENTS,
-    Part,
-    beginning,
-    held_out_text,
-    too_short,
-)
 from h2o_py import fast
 from h2o_py.cache import Fetched
 
@@ -109,13 +103,13 @@ def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[
     """
     texts = held_out() if path is None else (read_text(path, "Give a file of UTF-8 text."),)
     # Not verbose: a text may be longer than the context, because pieces of it are read.
-    encoded = [list(tokenizer.encode(text, verbose=False)) for text in texts]
-    begin = beginning(tokenizer, encoded[0])
+    encoded = [list(tokenizer.encode(whole, verbose=False)) for whole in texts]
+    begin = text.beginning(tokenizer, encoded[0])
     bodies = [ids[len(begin) :] for ids in encoded]
     need = tokens - len(begin)
     for ids in bodies:
         if len(ids) < need:
-            raise too_short(len(ids), need)
+            raise text.too_short(len(ids), need)
     pieces = []
     for i in range(count):
         ids, of_this = bodies[i % len(bodies)], -(-count // len(bodies))
@@ -130,8 +124,8 @@ def held_out() -> tuple[str, ...]:
 
     The token between documents is left out, because other models would read it as text.
     """
-    texts = [held_out_text(part) for part in sorted(get_args(Part))]
-    return tuple(text.replace(BETWEEN_DOCUMENTS, "\n\n") for text in texts)
+    parts = sorted(get_args(text.Part))
+    return tuple("".join(f"\n\n{document}" for document in text.held_out(p)) for p in parts)
 
 
 SINKS = 4
