@@ -10,18 +10,16 @@ from mlx_lm.utils import load_tokenizer
 
 from h2o_pack.measure.evaluation.run import LayerBudgetsSource, wrap
 from h2o_pack.measure.text import Tokens, held_out
+from h2o_pack.progress import Silent
 
 DEMO = Path(__file__).parents[3] / "bridge/h2o_pack/models/demo"
 
 
-class Quiet:
-    """A progress that tells nobody, and counts."""
+class Quiet(Silent):
+    """A progress that shows nothing, and counts."""
 
     def __init__(self):
         self.total = self.done = 0
-
-    def __call__(self, text):
-        pass
 
     @contextmanager
     def bar(self, _text, total, _unit="bytes"):

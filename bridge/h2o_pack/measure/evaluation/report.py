@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 from h2o_pack.choice.losses import Loss, LossTable, MeasuredLoss, MeasuredRecall
 from h2o_pack.files.text import read_json
-from h2o_pack.measure.evaluation import tasks
 from h2o_pack.measure.evaluation.contenders import (
     UNBOUNDED,
     CacheFactory,
@@ -24,7 +23,7 @@ from h2o_pack.measure.evaluation.statistics import (
     estimate,
     rounded,
 )
-from h2o_pack.measure.evaluation.tasks import Outcome
+from h2o_pack.measure.evaluation.tasks import SPEED, Outcome
 from h2o_pack.measure.machine import Machine
 from h2o_pack.results import Result, doc
 from h2o_py.config import H2ORecall
@@ -241,10 +240,6 @@ def mean_kept(outcomes: Sequence[Outcome]) -> tuple[tuple[float, ...], ...]:
     )
 
 
-OF_THE_MACHINE = tasks.SPEED
-"""Metrics that depend on the machine, and are not compared with another run's."""
-
-
 def read(path: Path) -> Report:
     """Read a report. Raises UserError: the file cannot be read or is not a report."""
     return read_json(path, Report, "a report", "Give the results.json of `h2o-pack eval`.")
@@ -253,7 +248,8 @@ def read(path: Path) -> Report:
 def differences(earlier: Report, now: Report) -> list[str]:
     """Return a sentence for each difference between two reports.
 
-    Figures differ if their intervals in the two runs do not overlap.
+    Figures differ if their intervals in the two runs do not overlap. Speed depends on the
+    machine and is not compared.
     """
     sentences = [
         f"{name}: {_listed(before)} before, {_listed(after)} now"
@@ -270,7 +266,7 @@ def differences(earlier: Report, now: Report) -> list[str]:
             continue
         for name, metric in cell.metrics.items():
             later = later_cells[key].metrics.get(name)
-            if name in OF_THE_MACHINE or (later is not None and metric.overlaps(later)):
+            if name in SPEED or (later is not None and metric.overlaps(later)):
                 continue
             value = "missing" if later is None else _shown(later)
             sentences.append(f"{where}: {name} was {_shown(metric)}, is {value}")
