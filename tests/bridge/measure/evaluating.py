@@ -8,7 +8,7 @@ import mlx.core as mx
 from mlx_lm.models.qwen3 import Model, ModelArgs
 from mlx_lm.utils import load_tokenizer
 
-from h2o_pack.measure.evaluation.run import LayerBudgetsSource, wrap
+from h2o_pack.measure.evaluation.run import LayerBudgetsSource, LoadedModel
 from h2o_pack.measure.text import Tokens, held_out
 from h2o_pack.progress import Silent
 
@@ -63,4 +63,4 @@ def loaded(name="random", model=None, by_layer=None):
     documents = held_out()[:8]
     model = random_model() if model is None else model
     by_layer = by_layer or LayerBudgetsSource()
-    return wrap(model, tokenizer(), name, documents, "held-out text", by_layer)
+    return LoadedModel(model, tokenizer(), name, documents, "held-out text", by_layer)

@@ -68,20 +68,32 @@ class LayerBudgetsSource:
     profile: Path | None = None
 
 
-@dataclass(frozen=True)
 class LoadedModel:
     """A model with its cache factory and the text that it reads.
 
-    sha256: of the names, types, shapes and bytes of all parameters, sorted by name. text: the
-    text's name in reports.
+    name: of the model, or a path that ends in it. documents: the text. text: its name in
+    reports. sha256: of the names, types, shapes and bytes of all parameters, sorted by name.
     """
 
-    name: str
-    sha256: str
-    model: Any
-    factory: CacheFactory
-    tokens: Tokens
-    text: str
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        name: str,
+        documents: tuple[str, ...],
+        text: str,
+        by_layer: LayerBudgetsSource = LayerBudgetsSource(),
+        *,
+        float32: bool = False,
+    ) -> None:
+        self.name = Path(name).name if "/" in name or "\\" in name else name
+        self.sha256 = digest(model)
+        if float32:
+            model.set_dtype(mx.float32)
+        self.model = model
+        self.text = text
+        self.tokens = Tokens(tokenizer, documents)
+        self.factory = CacheFactory(model, budgets_for(model, self.tokens, by_layer))
 
 
 def load_for_evaluation(
@@ -101,33 +113,7 @@ def load_for_evaluation(
     documents, called = held_out(text), f"held-out {text} of the demo model"
     if file is not None:
         documents, called = (read_text(file, "Give a file of UTF-8 text."),), file.name
-    return wrap(model, tokenizer, name, documents, called, by_layer, float32=float32)
-
-
-def wrap(
-    model: Any,
-    tokenizer: Any,
-    name: str,
-    documents: tuple[str, ...],
-    called: str,
-    by_layer: LayerBudgetsSource = LayerBudgetsSource(),
-    *,
-    float32: bool = False,
-) -> LoadedModel:
-    """Return a `LoadedModel` for a model and tokenizer that are already loaded."""
-    tokens = Tokens(tokenizer, documents)
-    sha256 = digest(model)
-    if float32:
-        model.set_dtype(mx.float32)
-    factory = CacheFactory(model, budgets=budgets_for(model, tokens, by_layer))
-    return LoadedModel(
-        name=name if "/" not in name and "\\" not in name else Path(name).name,
-        sha256=sha256,
-        model=model,
-        factory=factory,
-        tokens=tokens,
-        text=called,
-    )
+    return LoadedModel(model, tokenizer, name, documents, called, by_layer, float32=float32)
 
 
 def digest(model: Any) -> str:
