@@ -369,9 +369,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     def header(self) -> Sequence[str]:
         """The strings to save with `arrays`; see `h2o_py.saved_header`."""
         self._layer.finish()
-        return saved_header.strings(
-            self.FORMAT, self.config, self.row_format, self._layer, self.value_dim
-        )
+        return saved_header.strings(self.FORMAT, self.config, self.row_format, self._layer)
 
     @header.setter
     def header(self, values: Sequence[str]) -> None:
@@ -382,14 +380,6 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         saved = saved_header.read(values, self.FORMAT, self.store)
         self._layer = self.backend.restored_layer_cache(saved, arrays)
         self.config, self._row_format = saved.config, saved.row_format
-
-    @property
-    def value_dim(self) -> int:
-        """The head dimension of values (Dv); 0 while the cache is empty."""
-        rows, ledger = self.rows, self.ledger
-        if rows is None or ledger is None:
-            return 0
-        return self.row_format.pool.value_dim(rows.pool.shape[3], ledger.key_sum.shape[2])
 
     @classmethod
     def restored(

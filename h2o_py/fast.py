@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig
-from h2o_py.rows import DENSE, Attended, Ledger, RowFormat, Rows
+from h2o_py.rows import DENSE, DTYPES, Attended, Ledger, RowFormat, Rows
 from h2o_py.saved_header import Saved
 
 
@@ -207,12 +207,11 @@ def restored_layer_cache(saved: Saved, arrays: Sequence[mx.array]) -> ext.LayerC
         H2OFileError: the archive's folder is not the one that the cache was saved with.
 
     """
-    archive, mark = None, None
-    if saved.archive is not None:
-        of = saved.archive
-        archive = (of["first"], of["since"], of["bits"], of["group_size"], of["dtype"])
-        if of["mark"] is not None:
-            mark = (of["mark"]["session"], of["mark"]["count"], of["mark"]["chain"])
+    archive, mark, of = None, None, saved.archive
+    if of is not None:
+        archive = (of.first, of.since, of.bits, of.group_size, DTYPES[of.dtype])
+        if of.files is not None:
+            mark = (of.files.session, of.files.count, of.files.chain)
     return ext.LayerCache.restored(
         _native(saved.config, saved.row_format),
         saved.config.recall,

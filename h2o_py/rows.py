@@ -80,18 +80,6 @@ class RowFormat:
         bits = self.recent_bits
         return dataclasses.replace(self.pool, key_bits=bits, value_bits=bits)
 
-    def value_dim(self, width: int, key_dim: int) -> int:
-        """Return the Dv with which a row of the pool has `width` elements; 0 if no Dv fits."""
-        if self.is_dense:
-            return max(0, width - key_dim)
-        both = 2 * 8 * self.dtype.size  # bits of a scale and a bias
-        bits = 32 * width - key_dim // self.group_size * (
-            self.key_bits * self.group_size + both
-        )
-        group = self.value_bits * self.group_size + both
-        fits = key_dim % self.group_size == 0 and bits > 0 and bits % group == 0
-        return bits // group * self.group_size if fits else 0
-
 
 def check_choice(name: str, value: object, choices: tuple[int, ...]) -> None:
     """Raise H2OConfigError unless `value` is one of `choices`."""

@@ -12,7 +12,9 @@ import dataclasses
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from h2o_py.config import H2OConfig, warned_before
 from h2o_py.errors import H2OFileError, H2OStateError
@@ -23,8 +25,31 @@ RECALL = "+recall"
 _DENSE, _MIXED = "h2o.dense.1", "h2o.mixed.1"
 _LARGEST = 2**62  # fits the core's integers
 _LONGEST_JSON = 1 << 20
-_ARCHIVE = {"bits": int, "dtype": str, "first": int, "group_size": int, "since": int}
-_MARK = {"session": str, "count": int, "chain": str}
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=_LARGEST)]
+
+
+class Mark(msgspec.Struct, forbid_unknown_fields=True):
+    """What a saved cache says of its archive in files."""
+
+    session: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+    count: Annotated[int, msgspec.Meta(ge=-1, lt=_LARGEST)]
+    """Number of segments."""
+    chain: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class SavedArchive(msgspec.Struct, forbid_unknown_fields=True):
+    """What a saved cache says of its archive."""
+
+    bits: _Count
+    dtype: str
+    """One of `h2o_py.rows.DTYPES`."""
+    first: _Count
+    """The oldest position in the archive."""
+    group_size: _Count
+    since: _Count
+    """Steps since the last recall."""
+    files: Any = None
+    """The archive's `Mark`, if the archive is in files."""
 
 
 class Saved(NamedTuple):
@@ -34,14 +59,10 @@ class Saved(NamedTuple):
     """Offset, length, and tokens written whose attention is outstanding."""
     config: H2OConfig
     row_format: RowFormat
-    archive: dict[str, Any] | None
-    """Has the keys of `_ARCHIVE`, and for an archive in files `mark`, with the keys of
-    `_MARK`."""
+    archive: SavedArchive | None
 
 
-def strings(
-    form: str, config: H2OConfig, row_format: RowFormat, layer: Any, value_dim: int
-) -> tuple[str, ...]:
+def strings(form: str, config: H2OConfig, row_format: RowFormat, layer: Any) -> tuple[str, ...]:
     """Return the header of a layer's cache; `form` is the format of the cache's class."""
     archive = layer.archive
     saved = [
@@ -56,7 +77,7 @@ def strings(
                 row_format.key_bits,
                 row_format.ring.key_bits,
             )
-            values["value_dim"] = value_dim
+            values["value_dim"] = 0 if layer.is_empty else layer.views()[1].shape[3]
         else:
             values["key_bits"], values["value_bits"] = (
                 row_format.key_bits,
@@ -74,7 +95,7 @@ def strings(
             "since": layer.since,
         }
         if archive.mark is not None:
-            values["files"] = dict(zip(_MARK, archive.mark, strict=True))
+            values["files"] = msgspec.structs.asdict(Mark(*archive.mark))
         saved.append(json.dumps(values, sort_keys=True))
     return tuple(saved)
 
@@ -109,9 +130,9 @@ def read(values: Sequence[str], form: str, store: str | None) -> Saved:
     row_format = DENSE if form == _DENSE else _row_format(values[5], has_ring=form == _MIXED)
     archive = _archive(values[-1]) if recalls else None
     folder = None
-    if archive is not None and archive["mark"] is not None:
+    if archive is not None and archive.files is not None:
         folder = _layer_folder(config, store)
-        _check_mark(archive["mark"], folder)
+        archive.files = _mark(archive.files, folder)
     return Saved((offset, length, pending), _in_folder(config, folder), row_format, archive)
 
 
@@ -136,19 +157,15 @@ def _row_format(text: str, *, has_ring: bool) -> RowFormat:
     )
 
 
-def _archive(text: str) -> dict[str, Any]:
-    values = _json(text, "archive")
-    mark = values.pop("files", None)
-    types = {name: type(value) for name, value in values.items()}
-    fits = (
-        types == _ARCHIVE
-        and all(0 <= values[name] < _LARGEST for name, kind in _ARCHIVE.items() if kind is int)
-        and values["dtype"] in [*DTYPES]
-    )
-    if not fits:
-        names = ", ".join(name for name, kind in _ARCHIVE.items() if kind is int)
-        raise _wrong("archive", text, f"a dtype, and counts {names}")
-    return {**values, "dtype": DTYPES[values["dtype"]], "mark": mark}
+def _archive(text: str) -> SavedArchive:
+    try:
+        archive = msgspec.convert(_json(text, "archive"), SavedArchive)
+    except msgspec.ValidationError:
+        archive = None
+    if archive is None or archive.dtype not in DTYPES:
+        counts = "bits, first, group_size, since"
+        raise _wrong("archive", text, f"a dtype, and counts {counts}")
+    return archive
 
 
 def _in_folder(config: H2OConfig, folder: str | None) -> H2OConfig:
@@ -173,15 +190,11 @@ def _layer_folder(config: H2OConfig, store: str | None) -> str:
     return f"{store}/{layer}" if re.fullmatch("layer-[0-9]{3,9}", layer) else store
 
 
-def _check_mark(mark: Any, folder: str) -> None:
-    fits = (
-        isinstance(mark, dict)
-        and {name: type(value) for name, value in mark.items()} == _MARK
-        and re.fullmatch("[0-9a-f]{32} [0-9a-f]{64}", f"{mark['session']} {mark['chain']}")
-        and -1 <= mark["count"] < _LARGEST
-    )
-    if not fits:
-        raise H2OFileError("archive_other", path=folder)
+def _mark(values: Any, folder: str) -> Mark:
+    try:
+        return msgspec.convert(values, Mark)
+    except msgspec.ValidationError:
+        raise H2OFileError("archive_other", path=folder) from None
 
 
 def _json(text: str, name: str) -> dict[str, Any]:

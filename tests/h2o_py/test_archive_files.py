@@ -270,9 +270,10 @@ def test_a_disk_that_is_full_ends_recall_and_not_the_conversation(tmp_path):
 
 def continued(mark, folder):
     """The archive that goes on from `mark` in `folder`, as a saved cache does."""
-    saved_header._check_mark(mark, str(folder / "layer-000"))
-    parts = tuple(mark[name] for name in ("session", "count", "chain"))
-    return ext.open_segment_folder(str(folder / "layer-000"), parts)
+    parts = saved_header._mark(mark, str(folder / "layer-000"))
+    return ext.open_segment_folder(
+        str(folder / "layer-000"), (parts.session, parts.count, parts.chain)
+    )
 
 
 @pytest.mark.parametrize(

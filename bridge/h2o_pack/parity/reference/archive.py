@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import mlx.core as mx
 
 from h2o_pack.parity.reference.rows import packed, unpacked
 from h2o_py.config import H2ORecall
 from h2o_py.policy_fields import ARCHIVE_GROUP, SEGMENT_TOKENS
-from h2o_py.rows import RowFormat
+from h2o_py.rows import DTYPES, RowFormat
+from h2o_py.saved_header import SavedArchive
 
 
 class Archive:
@@ -85,15 +85,15 @@ class Archive:
     def restored(
         cls,
         arrays: Sequence[mx.array],
-        saved: dict[str, Any],
+        saved: SavedArchive,
         recall: H2ORecall,
         *,
         key_dim: int,
         length: int,
     ) -> Archive:
         """Make an archive from saved `arrays` and settings, after `length` tokens."""
-        archive = cls(recall, key_dim, saved["dtype"])
-        archive.first, archive.length = saved["first"], length
+        archive = cls(recall, key_dim, DTYPES[saved.dtype])
+        archive.first, archive.length = saved.first, length
         if arrays:
             archive._rows = mx.concatenate(list(arrays[::2]), axis=2)
             archive._novelty = mx.concatenate(list(arrays[1::2]), axis=2)

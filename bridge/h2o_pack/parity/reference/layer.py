@@ -258,7 +258,7 @@ class LayerCache:
         if saved.archive is not None and recall is not None:
             if len(archived) % 2:  # the archive has pairs of arrays
                 cache.chosen = archived.pop(0)
-            cache.since = saved.archive["since"]
+            cache.since = saved.archive.since
             key_dim = ledger.key_sum.shape[2]
             cache.archive = Archive.restored(
                 archived, saved.archive, recall, key_dim=key_dim, length=seen
