@@ -7,10 +7,9 @@ import importlib
 import json
 import warnings
 
-import mlx.core as mx
 import mlx_lm
 import pytest
-from mlx_lm.models.cache import KVCache, load_prompt_cache, make_prompt_cache, save_prompt_cache
+from mlx_lm.models.cache import KVCache, make_prompt_cache, save_prompt_cache
 
 from h2o_py import __main__ as commands
 from h2o_py import errors, generation, routing
@@ -19,22 +18,17 @@ from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import H2OConfigWarning
 from h2o_py.families import shares_one_mask, why_unfit
-from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
-from h2o_py.routing import install_routing, remove_routing, routing_installed
+from h2o_py.models import make_h2o_cache
 from tests.conftest import DEMO
-from tests.h2o_py.cases import in_turn, kept
+from tests.h2o_py.cases import kept
 from tests.h2o_py.small_models import (
     FAMILIES,
-    VOCABULARY,
-    evicting,
     greedy,
     random_prompt,
     small_model,
 )
 
 COMMON = H2OConfig(48, sink_size=2, heavy_budget=20, recent_budget=20)
-CHUNKS = (10, 30, 1, 1, 15, 1)
-"""One fills some layers and not others, others are longer than all or come after eviction."""
 
 
 def budget_file(folder, layers, **changes):
@@ -53,20 +47,6 @@ def test_a_file_gives_each_layer_its_budgets(tmp_path):
     budgets = [(c.config.heavy_budget, c.config.recent_budget) for c in caches]
     assert budgets == [(36, 10), (20, 20), (5, 41), (20, 20)]
     assert {(c.config.max_size, c.config.sink_size) for c in caches} == {(48, 2)}
-
-
-@pytest.mark.usefixtures("routed")
-@pytest.mark.parametrize("kv", STORAGES)
-def test_each_layer_keeps_its_own_recent_window(tmp_path, kv):
-    budgets = load_budgets(budget_file(tmp_path, [entry(36, 10), entry(5, 41)] * 2))
-    model = small_model("llama")
-    caches = make_h2o_cache(model, COMMON, kv=kv, group_size=32, budgets=budgets)
-    greedy(model, random_prompt(90), caches, answer=20)
-    for cache, recent in zip(caches, (10, 41, 10, 41), strict=True):
-        for head in kept(cache)[0]:
-            assert len(head) == 48
-            assert set(range(110 - recent, 110)) <= set(head)
-    assert any(109 - 40 not in head for head in kept(caches[0])[0] + kept(caches[2])[0])
 
 
 def test_layers_with_their_own_cache_have_null(tmp_path):
@@ -104,27 +84,6 @@ def test_budgets_that_do_not_fit_are_refused_naming_the_layer(tmp_path):
         make_h2o_cache(model, COMMON, budgets=short)
 
 
-@pytest.mark.usefixtures("routed")
-@pytest.mark.parametrize(
-    ("family", "kv"), in_turn(["qwen3", "llama sliding", "falcon_h1"], STORAGES)
-)
-def test_pinned_positions_stay_in_every_layer_through_files_and_copies(tmp_path, family, kv):
-    pinned = ((5, 12), (40, 44), (95, 97))
-    config = H2OConfig(48, sink_size=2, heavy_budget=10, recent_budget=10, pinned=pinned)
-    model = small_model(family)
-    caches = make_h2o_cache(model, config, kv=kv, group_size=32)
-    greedy(model, random_prompt(60), caches, answer=4)
-    path = str(tmp_path / "cache.safetensors")
-    save_prompt_cache(path, caches)
-    caches = load_prompt_cache(path)
-    greedy(model, random_prompt(60), caches, answer=20)
-    positions = {0, 1, *range(5, 12), *range(40, 44), 95, 96, *range(134, 144)}
-    assert evicting(caches)
-    for cache in evicting(caches):
-        assert cache.offset == 144
-        assert all(positions <= set(head) and len(head) == 48 for head in kept(cache)[0])
-
-
 def test_the_python_call_takes_pinned_storage_and_budgets(demo, tmp_path, monkeypatch):
     calls = []
     original = generation.make_h2o_cache
@@ -143,20 +102,11 @@ def test_the_python_call_takes_pinned_storage_and_budgets(demo, tmp_path, monkey
     assert [c.config.heavy_budget for c in caches] == [30, 32, 32, 32]
     assert {(c.row_format.key_bits, c.row_format.value_bits) for c in caches} == {(8, 4)}
     for cache in caches:
-        assert cache.offset > 64
+        assert cache.offset > 64 == cache.length
         assert all(set(range(4, 9)) <= set(head) for head in kept(cache)[0])
-
-
-def test_attaching_hands_storage_and_budgets_to_mlx_lm(tmp_path):
-    model = small_model("qwen3")
-    budgets = load_budgets(budget_file(tmp_path, [None, entry(30, 10), None, None]))
-    attach_h2o_cache(model, COMMON, kv="4", group_size=32, budgets=budgets)
-    try:
-        caches = make_prompt_cache(model)
-        assert [c.config.heavy_budget for c in caches] == [20, 30, 20, 20]
-        assert {c.row_format.key_bits for c in caches} == {4}
-    finally:
-        detach_h2o_cache(model)
+    assert not routing.routing_installed()
+    plain = generation.generate(*demo, "import os", max_tokens=4)
+    assert plain == mlx_lm.generate(*demo, "import os", max_tokens=4)
 
 
 def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
@@ -242,23 +192,7 @@ def alternating(model):
     return Budgets(tuple(layers)), rows
 
 
-def read(model, caches):
-    """Logits of the last token of each chunk."""
-    installed = routing_installed()
-    install_routing()
-    try:
-        logits, begin = [], 0
-        for tokens in CHUNKS:
-            ids = mx.arange(begin, begin + tokens)[None] * 7 % VOCABULARY
-            logits.append(model(ids, cache=caches)[:, -1])
-            mx.eval(logits[-1])
-            begin += tokens
-    finally:
-        if not installed:
-            remove_routing()
-    return mx.concatenate(logits).astype(mx.float32)
-
-
+@pytest.mark.usefixtures("routed")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_reads_on_or_is_refused(family):
@@ -272,7 +206,7 @@ def test_every_family_reads_on_or_is_refused(family):
         assert error.value.code == "one_mask"
         return
     caches = make_h2o_cache(model, H2OConfig(24), budgets=budgets)
-    assert mx.isfinite(read(model, caches)).all().item()
+    greedy(model, random_prompt(60), caches)  # chunks fill some layers and not others
     for cache, size in zip(caches, rows, strict=True):
         if size is not None:
             assert (cache.max_size, cache.size()) == (size, size)

@@ -10,8 +10,6 @@ from h2o_py.rows import Rows
 from tests.h2o_py.cases import (
     BACKENDS,
     assert_invariants,
-    filled,
-    hold,
     kept,
     largest_difference,
     make_cache,
@@ -93,13 +91,6 @@ def test_a_key_is_novel_when_it_follows_the_mean_less_than_a_typical_one_and_the
     assert (novelty == 0).any().item()
 
 
-def test_keys_without_a_common_direction_are_not_novel():
-    mx.random.seed(5)
-    cache = H2OKVCache(H2OConfig(128, novelty_margin=0.25))
-    step(cache, *random_tokens(100, dim=16))
-    assert cache.ledger.novelty.max().item() < 0.3
-
-
 def test_an_additive_mask_that_means_to_hide_leaves_scores_alone():
     config = H2OConfig.paper(40, observation_window=1)
     q, k, v = random_tokens(6)
@@ -109,23 +100,6 @@ def test_an_additive_mask_that_means_to_hide_leaves_scores_alone():
     step(plain, q, k, v, mask=mx.zeros((1, 1, 6, 6)))
     assert (hidden.scores[..., 2] == -1).all().item()
     assert largest_difference(hidden.scores[..., 3], plain.scores[..., 3]) < 1e-6
-
-
-def test_rows_that_are_held_stay_where_others_would():
-    config = H2OConfig(37, sink_size=2, heavy_budget=12, recent_budget=10, pinned=((5, 7),))
-    cache, free = (filled(config, 60) for _ in range(2))
-    positions = hold(cache)
-    assert sum(len(head) for head in positions[0]) > 4
-    for tokens in (*[1] * 40, 9, 1, 20):
-        new = random_tokens(tokens)
-        step(cache, *new)
-        step(free, *new)
-    for all_kept, all_held in zip(kept(cache)[0], positions[0], strict=True):
-        assert set(all_held) <= set(all_kept)
-    assert kept(cache) != kept(free)
-    assert free.ledger.held is None
-    with pytest.raises(ValueError, match="held"):
-        free.ledger = free.ledger._replace(held=mx.zeros((1, 2, 36), mx.bool_))
 
 
 @pytest.mark.parametrize("kv", ["dense", "8", "k8v4", "rotated4", "r16h8", "r8h4"])

@@ -9,7 +9,6 @@ from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache, trim_promp
 
 from h2o_pack.measure.held import active_memory
 from h2o_py import errors
-from h2o_py.cache import H2OKVCache, MixedH2OKVCache
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES
@@ -96,19 +95,6 @@ def test_rows_take_the_bytes_that_they_promise(kv):
     rows = [256] if len(BYTES[kv]) == 1 else [256 - 64, 64]
     expected = [2 * count * size for count, size in zip(rows, BYTES[kv], strict=True)]
     assert [array.nbytes for array in cache.arrays[: len(rows)]] == expected
-
-
-@pytest.mark.parametrize(
-    "chunks", [[5, 1, 1, 9, 30, 1, 1, 5, 60, *[1] * 60, 7], [200], [1] * 120, [17] * 9]
-)
-def test_rows_of_two_precisions_are_those_of_one(chunks):
-    config = dataclasses.replace(SMALL, max_size=40, observation_window=8, pinned=((5, 7),))
-    mx.random.seed(2)
-    mixed, dense = MixedH2OKVCache(config, 16, 16), H2OKVCache(config)
-    for tokens in chunks:
-        new = random_tokens(tokens)
-        assert largest_difference(step(mixed, *new), step(dense, *new)) < 1e-5
-        assert kept(mixed) == kept(dense)
 
 
 def test_what_was_handed_out_stays_as_it_was(kv):

@@ -7,13 +7,11 @@ import textwrap
 import weakref
 
 import mlx.core as mx
-import mlx_lm
 import pytest
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from h2o_py import H2ORecall, generation, loading, models, routing
+from h2o_py import H2ORecall, generation, loading, models
 from h2o_py import __main__ as commands
-from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
 from h2o_py.policy_fields import FIELDS
@@ -60,28 +58,6 @@ def test_a_fact_that_nobody_asked_about_survives_at_a_quarter_of_the_context(dem
     window = H2OConfig(200, heavy_budget=1, recent_budget=195, novelty=0.0)
     forgetful = greedy(model, prompt, make_h2o_cache(model, window), 5, chunk=64)
     assert forgetful[: len(answer)] != answer
-
-
-def test_h2o_config_of_the_python_call_bounds_the_cache(demo, monkeypatch):
-    model, tokenizer = demo
-    lengths = []
-    attend = H2OKVCache.attend
-
-    def watched(self, *arguments, **options):
-        out = attend(self, *arguments, **options)
-        lengths.append(self.length)
-        return out
-
-    monkeypatch.setattr(H2OKVCache, "attend", watched)
-    text = generation.generate(
-        model, tokenizer, long_prompt(tokenizer, 100), h2o_config={"max_size": 40}, max_tokens=4
-    )
-    assert isinstance(text, str)
-    assert len(lengths) >= 4 * 5
-    assert set(lengths) == {40}
-    assert not routing.routing_installed()
-    plain = generation.generate(model, tokenizer, "import os", max_tokens=4)
-    assert plain == mlx_lm.generate(model, tokenizer, "import os", max_tokens=4)
 
 
 @pytest.mark.parametrize("option", ["draft_model", "kv_bits", "max_kv_size", "prompt_cache"])

@@ -230,3 +230,5 @@ def test_a_ledger_of_other_shapes_does_not_take_the_place_of_a_caches(name):
     for wrong in (array[..., :0], array[0], array.astype(mx.int8)):
         with pytest.raises(ValueError, match=rf"ledger\.{name}"):
             cache._layer.ledger = cache.ledger._replace(**{name: wrong})
+    with pytest.raises(ValueError, match="held"):
+        cache.ledger = cache.ledger._replace(held=mx.zeros((1, 2, 31), mx.bool_))

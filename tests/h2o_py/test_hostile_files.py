@@ -189,7 +189,12 @@ def test_a_row_format_that_contradicts_the_rows_is_refused(kv):
     cache = filled(kv, 70)
     document = json.loads(cache.header[5])
     for name in document:
-        if name in ("value_dim", "rotated"):  # of which the rows say nothing
+        if name == "value_dim":  # of which the rows say nothing
+            continue
+        if name == "rotated":
+            for value in (None, 1, "true", [True]):
+                text = json.dumps({**document, name: value})
+                refused(cache, cache.arrays, changed(cache.header, 5, text))
             continue
         for value in (None, 1, "8", 8.0, True, [8], 2**70, "mlx.core.int8"):
             text = json.dumps({**document, name: value})

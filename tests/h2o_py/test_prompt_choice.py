@@ -1,7 +1,5 @@
 """One choice of positions for all layers of a model, made at prompts."""
 
-import copy
-
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -112,18 +110,6 @@ def test_all_layers_and_heads_hold_what_most_looks_point_to():
             assert all(set(expected) <= set(head) for head in kept(cache)[b])
 
 
-def test_heads_that_choose_alone_hold_what_their_own_queries_point_to():
-    cache, calls = H2OKVCache(config(threshold=0)), [new for new, *_ in traffic(batch=2)[:8]]
-    for queries, keys, values in calls:
-        mx.eval(step(cache, 3 * queries, keys, values))
-    all_keys, all_values = (mx.concatenate([new[n] for new in calls], 2) for n in (1, 2))
-    _, shares = softmax_over_all(calls[7][0][:, :, -4:], all_keys, all_values)
-    asked_for = shares.reshape(2, 2, 2, 4, -1).mean(axis=2).max(axis=2)  # of each KV head
-    for b, heads in enumerate(asked_for.tolist()):
-        choices = [brute_choice(row, 0, cache.offset, 10, cache.config) for row in heads]
-        assert held(cache)[b] == [sorted(choice) for choice in choices]
-
-
 def brute_choice(asked_for, first, seen, rows, config):
     """The rule of choosing for one sequence, position by position."""
     recall, pinned = config.recall, {p for b, e in config.pinned for p in range(b, e)}
@@ -182,36 +168,6 @@ def test_what_is_held_does_not_depend_on_when_the_state_is_read():
         )
 
 
-def test_copies_share_no_votes():
-    """Of two conversations that go on by turns each holds what it holds alone."""
-    calls, others = traffic(chunks=(70, 30, 1, 9, 1)), traffic(seed=5, chunks=(30, 1, 9, 1))
-    caches, alone, other_alone = (joined(config()) for _ in range(3))
-    for one in (caches, alone, other_alone):
-        for outs in run(one, calls[:1]):
-            mx.eval(outs)
-    twins = copy.deepcopy(caches)
-    for new, other in zip(calls[1:], others, strict=True):
-        for some, tokens in ((caches, new), (alone, new), (twins, other), (other_alone, other)):
-            mx.eval(next(run(some, [tokens])))
-    for ours, theirs in ((caches, alone), (twins, other_alone)):
-        for one, two in zip(finished(ours), finished(theirs), strict=True):
-            assert held(one) == held(two)
-            assert kept(one) == kept(two)
-    assert held(caches[0]) != held(twins[0])
-
-
-def test_a_prompts_rows_stay_while_generated_tokens_recall():
-    """Half of the rows are then a head's own choice, and the prompt's stay besides."""
-    caches = joined(config(every=3))
-    for outs in run(caches, traffic(chunks=(70, 30, 1, 1, 1))):
-        mx.eval(outs)
-    positions = [p for p in caches[0].chosen[0].tolist() if p >= 0]
-    for cache in caches:
-        for head in held(cache)[0]:
-            assert set(positions) <= set(head)
-            assert len(head) <= len(positions) + 5
-
-
 def test_a_model_makes_caches_that_choose_together():
     model = small_model("llama")
     settings = H2OConfig(40, **SIZES, recall=H2ORecall(rows=10, ask=4))
@@ -237,15 +193,6 @@ def test_layers_whose_oldest_tokens_are_gone_vote_on_what_all_have():
         ballot.add(0, mx.ones((1, 2, 30)), 0, *policy)
         ballot.add(1, late, 5, *policy)
         assert ballot.chosen()[0].tolist()[:2] == [8, -1]
-
-
-def test_layers_that_ask_with_other_numbers_of_tokens_choose_together_too():
-    caches = [H2OKVCache(config(ask=ask)) for ask in (4, 7, 1)]
-    join(caches)
-    for _ in run(caches, traffic(chunks=(70, 1, 12, 1))):
-        pass
-    positions = [held(cache) for cache in finished(caches)]
-    assert positions[0] == positions[1] == positions[2]
 
 
 def with_chosen(cache, chosen):

@@ -1,7 +1,5 @@
 """Attention over quantized rows, rotated rows, and settings that are refused."""
 
-import dataclasses
-import json
 import math
 
 import mlx.core as mx
@@ -10,15 +8,12 @@ import pytest
 from h2o_pack.parity import reference
 from h2o_pack.parity.reference.rows import as_given, as_stored
 from h2o_py import fast
-from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
-from h2o_py.config import H2OConfig, H2ORecall
-from h2o_py.errors import H2OStateError
+from h2o_py.cache import MixedH2OKVCache, QuantizedH2OKVCache
+from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES
 from h2o_py.rows import RowFormat
 from tests.h2o_py.cases import (
-    BACKENDS,
     in_pairs,
-    kept,
     largest_difference,
     random_tokens,
     step,
@@ -120,7 +115,6 @@ def test_wrong_quantized_arguments_are_named():
 
 
 ROTATED = RowFormat(rotated=True)
-CHUNKS = (20, 1, 1, 30, 1, 1, 5, 1)
 
 
 def stated(dim):
@@ -151,28 +145,6 @@ def test_the_rotation_is_the_stated_matrix_and_is_undone(dim):
     assert largest_difference(as_given(rotated, ROTATED), vectors) < 1e-5
 
 
-@pytest.mark.parametrize("recall", [None, H2ORecall(ask=4, every=2, archive_bits=16)])
-@pytest.mark.parametrize(
-    "backend", [*BACKENDS.values(), reference], ids=[*BACKENDS, "reference"]
-)
-def test_rotated_rows_that_are_not_quantized_change_nothing(backend, recall):
-    """Scores, novelty and what is kept depend on products of queries and keys alone."""
-    config = dataclasses.replace(SMALL, recall=recall)
-    plain, rotated = H2OKVCache(config, backend), H2OKVCache(config, backend)
-    rotated._make(config, ROTATED, backend)
-    mx.random.seed(3)
-    for tokens in CHUNKS:
-        new = random_tokens(tokens, dim=96)
-        assert largest_difference(step(rotated, *new), step(plain, *new)) < 1e-5
-    assert kept(rotated) == kept(plain)
-    assert rotated.recalled == plain.recalled
-    assert bool(recall) == (plain.recalled > 0)
-    assert largest_difference(rotated.scores, plain.scores) < 1e-5
-    assert largest_difference(rotated.ledger.novelty, plain.ledger.novelty) < 1e-5
-    assert largest_difference(rotated.keys, plain.keys) < 1e-5
-    assert largest_difference(rotated.rows.pool[:, :, :32, :96], plain.keys) > 1
-
-
 def test_a_large_element_costs_the_others_less():
     """Most keys of real models have elements that are many times as large as the rest."""
     mx.random.seed(5)
@@ -185,23 +157,3 @@ def test_a_large_element_costs_the_others_less():
     )
     lost, lost_rotated = (mx.square(out - exact).mean().item() for out in (plain, rotated))
     assert lost_rotated < lost / 2
-
-
-def test_saved_caches_say_whether_they_are_rotated():
-    """A cache that is not says nothing of it, as before there were rotated ones."""
-    for kv, is_rotated in (("4", None), ("rotated4", True)):
-        cache = STORAGES[kv](SMALL, 64)
-        step(cache, *random_tokens(40))
-        assert json.loads(cache.header[5]).get("rotated") is is_rotated
-        twin = type(cache).restored(cache.arrays, cache.header)
-        assert (twin.rotated, twin.header) == (bool(is_rotated), cache.header)
-
-
-@pytest.mark.parametrize("value", [None, 1, "true", [True]])
-def test_a_saved_cache_that_says_something_else_of_it_is_refused(value):
-    cache = STORAGES["rotated4"](SMALL, 64)
-    step(cache, *random_tokens(40))
-    header = list(cache.header)
-    header[5] = json.dumps({**json.loads(header[5]), "rotated": value})
-    with pytest.raises(H2OStateError):
-        type(cache).restored(cache.arrays, header)

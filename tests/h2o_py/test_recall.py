@@ -19,7 +19,7 @@ from h2o_py import (
     make_h2o_cache,
 )
 from h2o_py.cache import H2OKVCache
-from tests.h2o_py.cases import BACKENDS, held, kept, random_tokens, step
+from tests.h2o_py.cases import held, kept, random_tokens, step
 from tests.h2o_py.small_models import small_model
 
 RECALL = H2ORecall(ask=4, spread=2)
@@ -55,27 +55,6 @@ def addresses(archive):
     """Where the elements of its arrays lie in memory."""
     mx.eval(archive.arrays)
     return [np.array(a, copy=False).ctypes.data for a in archive.arrays]
-
-
-def test_only_chunks_and_every_so_many_steps_recall_once_something_was_evicted():
-    mx.random.seed(1)
-    arrivals = []
-    cache = H2OKVCache(config(every=3))
-    for tokens in (20, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1):
-        steps = cache._layer.since
-        mx.eval(step(cache, *random_tokens(tokens)))
-        arrivals.append(cache._layer.since == 0 < steps)
-    # 24 rows are full after 24 tokens; a step is due after three.
-    assert arrivals == [False] * 6 + [True, False, False, True, False, False, True]
-
-
-def test_a_recalled_row_stays_until_the_next_recall():
-    cache = filled()
-    before = held(cache)
-    assert cache.recalled > 0
-    assert before == held(filled(chunks=(30, 1, 1, 20, *[1] * 40)))
-    mx.eval(step(cache, *random_tokens(5)))
-    assert held(cache) != before
 
 
 def test_copies_share_whole_segments_and_later_tokens_leave_them_as_they_were():
@@ -118,19 +97,6 @@ def test_an_archive_that_its_limit_has_emptied_is_not_asked():
     assert (cache.archive.first, cache.archive.length) == (512, 547)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_of_positions_asked_for_alike_the_lowest_come(name):
-    settings = H2OConfig(
-        40, sink_size=2, heavy_budget=14, recent_budget=9, pinned=((6, 8),),
-        recall=H2ORecall(rows=6, spread=0, ask=4, archive_bits=16),
-    )  # fmt: skip
-    cache = H2OKVCache(settings, backend=BACKENDS[name])
-    for tokens in (80, 5):
-        same = mx.ones((1, 2, tokens, 64))
-        step(cache, mx.zeros((1, 4, tokens, 64)), same, same)
-    assert held(cache)[0] == [[2, 3, 4, 5, 8, 9]] * 2  # but sinks and pinned ones
-
-
 @pytest.mark.parametrize("bits", [4, 8, 16])
 @pytest.mark.parametrize("backend", [reference, fast])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
@@ -169,15 +135,6 @@ def test_a_model_that_is_not_routed_goes_on_without_recall_and_is_told_once():
     assert cache.archive is None
     assert kept(cache) == kept(plain)
     assert "+recall" not in cache.header[0]
-
-
-def test_rows_that_attention_would_have_got_are_those_in_use_and_the_new_ones():
-    cache = filled()
-    old = cache.keys
-    _, keys, values = random_tokens(6)
-    keys_seen, _ = cache.update_and_fetch(keys, values)
-    np.testing.assert_array_equal(np.array(keys_seen), np.array(mx.concatenate([old, keys], 2)))
-    assert (cache.offset, cache.size()) == (58, 24)
 
 
 def test_head_dims_that_no_group_divides_need_16_bits():

@@ -41,9 +41,10 @@ STORED = [
     "r4h8",
     "r8h8",
     "r4h16",
+    "r16h16",
 ]
 PAIRS = [(kv, name) for kv in STORED for name in ("no recall", "each head", "all layers")]
-EVERYDAY = PAIRS[::4]
+EVERYDAY = [PAIRS[3 * i + i % 3] for i in range(len(STORED))]
 """Each storage once."""
 MOST_CONVERSATIONS = 3
 DTYPES = [mx.float32, mx.float16, mx.bfloat16]

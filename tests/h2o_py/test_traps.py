@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import importlib
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import mlx.core as mx
 import mlx_lm
@@ -24,16 +21,10 @@ from h2o_py import routing
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
 from tests.h2o_py.cases import (
-    assert_same_state,
-    filled,
     in_turn,
-    kept,
     largest_difference,
-    random_tokens,
-    step,
 )
-from tests.h2o_py.small_models import evicting, greedy, random_prompt, small_model
-from tests.nightly import nightly_except
+from tests.h2o_py.small_models import greedy, random_prompt, small_model
 
 upstream = importlib.import_module("mlx_lm.generate")
 server = importlib.import_module("mlx_lm.server")
@@ -78,21 +69,6 @@ def test_trap_keys_rotated_by_the_count_of_rows_instead_of_the_position():
 
 
 # Eviction
-
-
-@pytest.mark.parametrize("config", [SMALL, H2OConfig.paper(32, recent_budget=10)])
-def test_trap_new_tokens_are_evicted_at_once_for_having_no_score(config):
-    cache = filled(config, 40)
-    survived = {}
-    for _ in range(60):
-        before = kept(cache)[0]
-        mx.eval(step(cache, *random_tokens(1)))
-        for old, new in zip(before, kept(cache)[0], strict=True):
-            (victim,) = set(old) - set(new)
-            survived[victim] = cache.offset - 1 - victim
-    assert min(survived.values()) >= 10
-    # Nor does the cache freeze on what it held first: tokens of all ages have gone.
-    assert max(survived.values()) > 30
 
 
 def test_trap_a_chunk_loses_rows_before_its_own_attention():
@@ -156,20 +132,6 @@ class _Tokens:
 
     def decode(self, tokens):
         return str(tokens)
-
-
-def test_a_batch_of_equal_length_is_served_directly():
-    model = small_model("qwen3")
-    prompts = mx.stack([random_prompt(50, seed) for seed in (1, 2, 3)])
-    together = make_h2o_cache(model, SMALL)
-    for begin, end in ((0, 40), (40, 41), (41, 50)):
-        batch = model(prompts[:, begin:end], cache=together)
-    for row in range(3):
-        alone = make_h2o_cache(model, SMALL)
-        for begin, end in ((0, 40), (40, 41), (41, 50)):
-            single = model(prompts[row : row + 1, begin:end], cache=alone)
-        assert largest_difference(batch[row : row + 1], single) < 1e-4
-        assert kept(together[0])[row] == kept(alone[0])[0]
 
 
 # Speculative decoding
@@ -237,77 +199,30 @@ def test_speculative_decoding_without_h2o_is_as_it_was():
 # Life of a cache
 
 
-def test_trap_scores_start_anew_with_the_second_turn():
-    model = small_model("qwen3")
-    caches = make_h2o_cache(model, SMALL)
-    greedy(model, random_prompt(50), caches)
-    before = [_scores(c) for c in caches]
-    answer = 6
-    greedy(model, random_prompt(3, seed=2), caches, answer=answer)
-    for cache, old in zip(caches, before, strict=True):
-        for head, new in enumerate(_scores(cache)):
-            shared = set(old[head]) & set(new)
-            assert len(shared) >= 20
-            least = SMALL.decay ** (3 + answer)
-            assert all(new[p] >= old[head][p] * least * 0.999 for p in shared)
-
-
-def _scores(cache):
-    """For each KV head, score by position."""
-    pairs = zip(cache.positions[0].tolist(), cache.scores[0].tolist(), strict=True)
-    return [dict(zip(*pair, strict=True)) for pair in pairs]
-
-
-@pytest.mark.parametrize("kv", nightly_except(("dense", "r16h4"), STORAGES))
-def test_trap_a_deep_copy_shares_rows_with_its_original(kv):
-    model = small_model("falcon_h1")  # its caches are in lists
-    caches, control = (make_h2o_cache(model, SMALL, kv=kv, group_size=32) for _ in range(2))
-    greedy(model, random_prompt(50), caches)
-    greedy(model, random_prompt(50), control)
-    twins = copy.deepcopy(caches)
-    for token in random_prompt(12, seed=5):  # one by one: such steps write in place
-        mx.eval(model(token[None, None], cache=caches))
-    again = random_prompt(12, seed=6)
-    assert greedy(model, again, twins, answer=8) == greedy(model, again, control, answer=8)
-    for twin, original in zip(evicting(twins), evicting(control), strict=True):
-        assert_same_state(twin, original, 0)
-        assert largest_difference(twin.keys, original.keys) == 0
-
-
-CONTINUE = """
-import json, sys
+LOAD = """
+import sys
 import h2o_py
 from mlx_lm.models.cache import load_prompt_cache
 h2o_py.install_routing()
-saved = json.loads(sys.argv[1])
-loaded = {name: load_prompt_cache(path) for name, (_, path) in saved.items()}
-# This imports what would make classes loadable.
-from tests.h2o_py.small_models import greedy, random_prompt, small_model
-answers = {}
-for name, (family, _) in saved.items():
-    prompt = random_prompt(20, seed=9)
-    answers[name] = greedy(small_model(family), prompt, loaded[name], answer=30)
-print(json.dumps(answers))
+for path in sys.argv[1:]:
+    print(*(type(cache).__name__ for cache in load_prompt_cache(path)))
 """
 
 
-@pytest.mark.nightly("test_every_storage.py::test_files_and_copies_continue_identically")
-def test_trap_another_process_continues_otherwise_in_the_middle_of_eviction(tmp_path):
-    paths, expected = {}, {}
-    families = ("qwen3", "gemma3_text", "lfm2", "falcon_h1")
-    for family, kv in in_turn(families, STORAGES):
-        model, name = small_model(family), f"{family} {kv}"
+def test_trap_another_process_does_not_know_the_classes_of_a_saved_cache(tmp_path):
+    paths, expected = [], []
+    for family, kv in (("gemma3_text", "8"), ("falcon_h1", "r16h8"), ("qwen3", "dense")):
+        model = small_model(family)
         caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
         greedy(model, random_prompt(50), caches)
-        assert {(c.offset, c.size()) for c in evicting(caches)} == {(60, 32)}
-        paths[name] = family, str(tmp_path / f"{name}.safetensors")
-        save_prompt_cache(paths[name][1], caches)
-        expected[name] = greedy(model, random_prompt(20, seed=9), caches, answer=30)
+        paths.append(str(tmp_path / f"{family}.safetensors"))
+        save_prompt_cache(paths[-1], caches)
+        expected.append(" ".join(type(cache).__name__ for cache in caches))
     process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CONTINUE, json.dumps(paths)],
-        check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2],
+        [sys.executable, "-W", "ignore", "-c", LOAD, *paths],
+        check=True, capture_output=True, text=True,
     )  # fmt: skip
-    assert json.loads(process.stdout) == expected
+    assert process.stdout.splitlines() == expected
 
 
 # The server
