@@ -1,5 +1,7 @@
 """One choice of positions for all layers of a model, made at prompts."""
 
+import copy
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -168,6 +170,24 @@ def test_what_is_held_does_not_depend_on_when_the_state_is_read():
         )
 
 
+def test_copies_share_no_votes():
+    """Of two conversations that go on by turns each holds what it holds alone."""
+    calls, others = traffic(chunks=(70, 30, 1, 9, 1)), traffic(seed=5, chunks=(30, 1, 9, 1))
+    caches, alone, other_alone = (joined(config()) for _ in range(3))
+    for one in (caches, alone, other_alone):
+        for outs in run(one, calls[:1]):
+            mx.eval(outs)
+    twins = copy.deepcopy(caches)
+    for new, other in zip(calls[1:], others, strict=True):
+        for some, tokens in ((caches, new), (alone, new), (twins, other), (other_alone, other)):
+            mx.eval(next(run(some, [tokens])))
+    for ours, theirs in ((caches, alone), (twins, other_alone)):
+        for one, two in zip(finished(ours), finished(theirs), strict=True):
+            assert held(one) == held(two)
+            assert kept(one) == kept(two)
+    assert held(caches[0]) != held(twins[0])
+
+
 def test_a_model_makes_caches_that_choose_together():
     model = small_model("llama")
     settings = H2OConfig(40, **SIZES, recall=H2ORecall(rows=10, ask=4))
@@ -193,6 +213,15 @@ def test_layers_whose_oldest_tokens_are_gone_vote_on_what_all_have():
         ballot.add(0, mx.ones((1, 2, 30)), 0, *policy)
         ballot.add(1, late, 5, *policy)
         assert ballot.chosen()[0].tolist()[:2] == [8, -1]
+
+
+def test_layers_that_ask_with_other_numbers_of_tokens_choose_together_too():
+    caches = [H2OKVCache(config(ask=ask)) for ask in (4, 7, 1)]
+    join(caches)
+    for _ in run(caches, traffic(chunks=(70, 1, 12, 1))):
+        pass
+    positions = [held(cache) for cache in finished(caches)]
+    assert positions[0] == positions[1] == positions[2]
 
 
 def with_chosen(cache, chosen):
