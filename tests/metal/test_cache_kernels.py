@@ -63,6 +63,13 @@ def compare_steps(host, gpu, oracle, count, tokens=1, **shape):
     return [entry["kernel"] for entry in host.counters()]
 
 
+def assert_three_dispatches(kernels, steps):
+    """Write, attention, ledger: nothing else, and growing the buffer once."""
+    copies = [kernel for kernel in kernels if kernel.startswith("h2o_copy")]
+    assert len(kernels) - len(copies) == 3 * steps
+    assert len(copies) <= 2
+
+
 # Each type with keys and values of 8 and of 4 bits, and with a ring of 16, 8 or 4.
 OF_DTYPE = [(mx.float32, kv) for kv in ("dense", "8", "4", "r16h8", "r8h4")]
 OF_DTYPE += [(mx.float16, kv) for kv in ("dense", "k8v4", "k4v8", "r16h4", "r8h8")]
@@ -78,11 +85,7 @@ def test_steps_past_the_budget_equal_the_reference_in_three_dispatches(
 ):
     mx.random.seed(47)
     gpu, oracle = both(kv, backend)
-    kernels = compare_steps(host, gpu, oracle, 70, dtype=dtype)
-    # Write, attention, ledger: nothing else, and growing the buffer once.
-    copies = [kernel for kernel in kernels if kernel.startswith("h2o_copy")]
-    assert len(kernels) - len(copies) == 3 * 70
-    assert len(copies) <= 2
+    assert_three_dispatches(compare_steps(host, gpu, oracle, 70, dtype=dtype), 70)
 
 
 # Groups of 64 do not divide 96.
@@ -292,9 +295,7 @@ def test_held_rows_stay_in_three_dispatches_a_step(host, backend, kv):
     assert any(head for sequence in expected for head in sequence)
     kernels = compare_steps(host, gpu, oracle, 25, batch=2)
     assert held(gpu) == held(oracle) == expected
-    copies = [kernel for kernel in kernels if kernel.startswith("h2o_copy")]
-    assert len(kernels) - len(copies) == 3 * 25
-    assert len(copies) <= 2
+    assert_three_dispatches(kernels, 25)
 
 
 TRAFFIC = [50, 1, 3, 40, 1, 1, 300, *[1] * 30, 9]
@@ -319,8 +320,7 @@ def test_recall_equals_the_cpu_in_three_dispatches_a_step(host, backend, name, b
         out, expected = (step(cache, 3 * queries, keys, values) for cache in (gpu, oracle))
         evaluated(host, out, *gpu.ledger.arrays)
         if tokens == 1:
-            kernels = [entry["kernel"] for entry in host.counters()]
-            assert len([k for k in kernels if not k.startswith("h2o_copy")]) == 3, i
+            assert_three_dispatches([entry["kernel"] for entry in host.counters()], 1)
         assert largest_difference(out, expected) <= 6 * TOLERANCE[mx.float32], i
         assert kept(gpu) == kept(oracle), i
         assert held(gpu) == held(oracle), i
