@@ -10,9 +10,11 @@ import mlx.core as mx
 
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
+from h2o_py.config import H2OConfig
 from h2o_py.rows import DENSE, Attended, Ledger, Rows
 from tests.h2o_py import core
 
+SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 TOLERANCE = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
 
 

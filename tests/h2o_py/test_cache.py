@@ -7,13 +7,12 @@ from h2o_pack.measure.held import active_memory
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from tests.h2o_py.cases import (
+    SMALL,
     fallback,
     filled,
     random_tokens,
     step,
 )
-
-SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 
 
 def test_the_buffer_grows_in_steps_of_256_up_to_max_size():

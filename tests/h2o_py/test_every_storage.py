@@ -14,6 +14,7 @@ from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES
 from h2o_py.store import load_cache, save_cache
 from tests.h2o_py.cases import (
+    SMALL,
     assert_same_archive,
     assert_same_state,
     held,
@@ -23,8 +24,6 @@ from tests.h2o_py.cases import (
     step,
 )
 from tests.nightly import nightly_except
-
-SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 
 
 @pytest.fixture(params=nightly_except(("dense", "k8v4", "r16h4"), STORAGES))

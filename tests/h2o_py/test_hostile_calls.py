@@ -8,9 +8,8 @@ from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES
 from h2o_py.rows import DENSE, RowFormat, Rows
 from tests.h2o_py import core
-from tests.h2o_py.cases import BACKENDS, in_pairs, random_tokens, step
+from tests.h2o_py.cases import BACKENDS, SMALL, in_pairs, random_tokens, step
 
-SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 LARGEST = 2**31 - 1
 CONTENTS = {
     "positions": [0, -1, 7, 47, 48, 59, LARGEST, -LARGEST - 1],

@@ -6,14 +6,12 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache
 
-from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OError, H2OFileError, H2OStateError
 from h2o_py.models import STORAGES
 from h2o_py.storages import STORAGE_BITS
 from h2o_py.store import load_cache, save_cache
-from tests.h2o_py.cases import assert_same_state, in_pairs, put, random_tokens, step
+from tests.h2o_py.cases import SMALL, assert_same_state, in_pairs, put, random_tokens, step
 
-SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 LARGEST = 2**31 - 1
 NAMES = ("scores", "positions", "novelty", "key_sum", "victim")
 

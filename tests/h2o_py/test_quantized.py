@@ -9,10 +9,10 @@ from h2o_pack.parity import reference
 from h2o_pack.parity.reference.rows import as_given, as_stored
 from h2o_py import fast
 from h2o_py.cache import MixedH2OKVCache, QuantizedH2OKVCache
-from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES
 from h2o_py.rows import RowFormat
 from tests.h2o_py.cases import (
+    SMALL,
     in_pairs,
     largest_difference,
     random_tokens,
@@ -21,7 +21,6 @@ from tests.h2o_py.cases import (
 
 BITS = [(8, 8), (4, 4), (8, 4), (4, 8)]
 DTYPES = [mx.float32, mx.float16, mx.bfloat16]
-SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 
 
 def quantized(k, v, bits, group_size):
