@@ -373,7 +373,7 @@ def test_a_listing_without_an_end_is_cut(hub, repository, monkeypatch):
     says(refused(Repository(ID).listing, code=ExitCode.NETWORK))
 
 
-def test_an_answer_that_drips_is_given_up_and_a_long_one_at_an_ordinary_rate_not(monkeypatch):
+def test_an_answer_that_drips_is_given_up(monkeypatch):
     clock = iter(range(0, 10_000, 2))
     monkeypatch.setattr(answers.time, "monotonic", lambda: next(clock))
     quick = answers.BoundedStream([b"x" * 4000] * 100, 1 << 20, "hub")
