@@ -8,32 +8,35 @@
 
     @available(iOS 27, macOS 27, visionOS 27, *)
     final class TranscriptMessagesTests: XCTestCase {
+        private func messages(_ entries: [Transcript.Entry]) throws -> [H2OMessage] {
+            try TranscriptMessages(Transcript(entries: entries)).messages
+        }
+
         func testInstructionsPromptsAndResponsesAreMessagesInTheirOrder() throws {
-            let transcript = Transcript(entries: [
-                .instructions("be brief"), .prompt("hello"), .response("hi"), .prompt("more"),
-            ])
             XCTAssertEqual(
-                try TranscriptMessages(transcript).messages,
+                try messages([
+                    .instructions("be brief"), .prompt("hello"), .response("hi"), .prompt("more"),
+                ]),
                 [.system("be brief"), .user("hello"), .assistant("hi"), .user("more")])
         }
 
         func testInstructionsThatOnlyNameToolsAreNoMessage() throws {
             let nothing = Transcript.Instructions(segments: [], toolDefinitions: [])
-            let transcript = Transcript(entries: [.instructions(nothing), .prompt("hello")])
-            XCTAssertEqual(try TranscriptMessages(transcript).messages, [.user("hello")])
+            XCTAssertEqual(
+                try messages([.instructions(nothing), .prompt("hello")]), [.user("hello")])
         }
 
         func testThoughtsTextAndCallsOfOneRoundAreOneMessage() throws {
             let call = Transcript.ToolCall(
                 id: "1", toolName: "weather",
                 arguments: try GeneratedContent(json: #"{"city": "Oslo", "days": 2}"#))
-            let transcript = Transcript(entries: [
+            let entries: [Transcript.Entry] = [
                 .prompt("rain?"), .reasoning("which city"), .response("I look."),
                 .toolCalls(Transcript.ToolCalls([call])), .output("dry", of: call),
                 .reasoning("easy"), .response("No."),
-            ])
+            ]
             XCTAssertEqual(
-                try TranscriptMessages(transcript).messages,
+                try messages(entries),
                 [
                     .user("rain?"),
                     .assistant(
@@ -49,13 +52,12 @@
         }
 
         func testInstructionsThatChangedStandBeforeTheNextPrompt() throws {
-            let transcript = Transcript(entries: [
-                .instructions("be brief"), .prompt("hello"), .response("hi"),
-                .instructions("be brief"), .prompt("more"), .response("no"),
-                .instructions("be kind"), .prompt("why"),
-            ])
             XCTAssertEqual(
-                try TranscriptMessages(transcript).messages,
+                try messages([
+                    .instructions("be brief"), .prompt("hello"), .response("hi"),
+                    .instructions("be brief"), .prompt("more"), .response("no"),
+                    .instructions("be kind"), .prompt("why"),
+                ]),
                 [
                     .system("be brief"), .user("hello"), .assistant("hi"), .user("more"),
                     .assistant("no"), .user("be kind\n\nwhy"),
@@ -70,20 +72,17 @@
                 .output("dry", of: call), .response("No."), .prompt("sure?"),
             ]
             for count in 1 ... 4 {
-                let entries = [Transcript.Entry.instructions("be brief")] + history.suffix(count)
                 XCTAssertEqual(
-                    try TranscriptMessages(Transcript(entries: entries)).messages,
+                    try messages([.instructions("be brief")] + history.suffix(count)),
                     [.system("be brief"), .user("sure?")], "\(count)")
             }
             let running = [history[1], history[2]]
-            XCTAssertEqual(
-                try TranscriptMessages(Transcript(entries: running)).messages.map(\.role),
-                [.assistant, .tool])
+            XCTAssertEqual(try messages(running).map(\.role), [.assistant, .tool])
         }
 
         func testThoughtsThatNothingFollowsAreLeftOut() throws {
-            let transcript = Transcript(entries: [.prompt("hello"), .reasoning("hm")])
-            XCTAssertEqual(try TranscriptMessages(transcript).messages, [.user("hello")])
+            XCTAssertEqual(
+                try messages([.prompt("hello"), .reasoning("hm")]), [.user("hello")])
         }
 
         func testStructuredContentIsItsJSON() throws {
@@ -92,11 +91,8 @@
                 .text(Transcript.TextSegment(content: "the child")),
                 .structure(Transcript.StructuredSegment(schemaName: "Child", content: content)),
             ]
-            let transcript = Transcript(entries: [
-                .prompt(Transcript.Prompt(segments: segments))
-            ])
             XCTAssertEqual(
-                try TranscriptMessages(transcript).messages,
+                try messages([.prompt(Transcript.Prompt(segments: segments))]),
                 [.user("the child\n" + content.jsonString)])
         }
 
@@ -125,8 +121,7 @@
                     segments: [.text(Transcript.TextSegment(content: "a word"))],
                     responseFormat: Transcript.ResponseFormat(schema: schema),
                     contextOptions: ContextOptions(includeSchemaInPrompt: include))
-                let transcript = Transcript(entries: [.prompt(prompt)])
-                return try TranscriptMessages(transcript).messages[0].text
+                return try messages([.prompt(prompt)])[0].text
             }
             XCTAssertEqual(try message(nil), "a word")
             XCTAssertEqual(try message(false), "a word")
@@ -138,10 +133,8 @@
         func testAnImageIsRefused() throws {
             let image = Transcript.ImageAttachment(imageURL: URL(filePath: "/tmp/photo.png"))
             let segment = Transcript.AttachmentSegment(content: .image(image))
-            let transcript = Transcript(entries: [
-                .prompt(Transcript.Prompt(segments: [.attachment(segment)]))
-            ])
-            XCTAssertThrowsError(try TranscriptMessages(transcript)) { error in
+            let prompt = Transcript.Prompt(segments: [.attachment(segment)])
+            XCTAssertThrowsError(try messages([.prompt(prompt)])) { error in
                 guard case LanguageModelError.unsupportedCapability(let missing) = error else {
                     return XCTFail("\(error)")
                 }
