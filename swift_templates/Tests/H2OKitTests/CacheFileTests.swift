@@ -8,11 +8,7 @@ final class CacheFileTests: FolderTestCase {
     private func file(_ name: String) -> URL { folder.appending(path: "\(name).safetensors") }
 
     private func filled(_ tokens: Int = 40) throws -> [H2OKVCache] {
-        try H2OStorage.allCases.map { storage in
-            let cache = try storage.makeCache(maxSize: 16)
-            cache.attend(Tokens(tokens, seed: 1))
-            return cache
-        }
+        try H2OStorage.allCases.map { try $0.filledCache(tokens) }
     }
 
     func testCachesGoOnFromAFile() throws {
@@ -64,8 +60,7 @@ final class CacheFileTests: FolderTestCase {
     func testCopiesOfAllKindsOfCachesGoOnAlone() throws {
         let plain = KVCacheSimple()
         plain.state = [Tokens(5, seed: 1).keys, Tokens(5, seed: 1).values]
-        let list = CacheList(try H2OStorage.dense.makeCache(maxSize: 16), plain)
-        (list[0] as? H2OKVCache)?.attend(Tokens(40, seed: 1))
+        let list = CacheList(try H2OStorage.dense.filledCache(), plain)
 
         for cache in try filled() as [any KVCache] + [list] {
             let copy = try cache.copied()
@@ -111,8 +106,7 @@ final class CacheFileTests: FolderTestCase {
             cache.state = [Tokens(5, seed: 1).keys, Tokens(5, seed: 2).keys]
         }
         for storage in H2OStorage.allCases {
-            let scored = try storage.makeCache(maxSize: 16)
-            scored.attend(Tokens(40, seed: 1))
+            let scored = try storage.filledCache()
             try H2OCacheFile.save(
                 [CacheList(recurrent, scored), CacheList(recurrent, plain)], to: file("lists"))
 

@@ -60,10 +60,8 @@ final class CacheTests: XCTestCase {
 
     func testATrimmedCacheGoesOnAsIfTheTokensHadNeverCome() throws {
         for storage in [H2OStorage.dense, .eightBits] {
-            let trimmed = try storage.makeCache(maxSize: 16)
-            let never = try storage.makeCache(maxSize: 16)
+            let (trimmed, never) = (try storage.filledCache(7), try storage.filledCache(7))
             let unscored = Tokens(5, seed: 9)
-            for cache in [trimmed, never] { cache.attend(Tokens(7, seed: 1)) }
 
             _ = trimmed.update(keys: unscored.keys, values: unscored.values)
             XCTAssertEqual(trimmed.trim(5), 5)

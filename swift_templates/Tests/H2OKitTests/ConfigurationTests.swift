@@ -39,26 +39,6 @@ final class ConfigurationTests: XCTestCase {
         }
     }
 
-    func testItIsReadAsItWasWritten() throws {
-        let configuration = try H2OConfiguration(
-            maxSize: 100, sinkSize: 2, heavyBudget: 30, recentBudget: 40, score: .softmax,
-            decay: 0.9, novelty: 0.5, pinned: [5 ..< 8, 20 ..< 21], observationWindow: 16,
-            noveltyMargin: 0.1,
-            recall: H2ORecall(rows: 20, every: 4, archiveBits: 8, layers: [1, 3]))
-
-        let data = try JSONEncoder().encode(configuration)
-
-        XCTAssertEqual(try JSONDecoder().decode(H2OConfiguration.self, from: data), configuration)
-    }
-
-    func testMissingFieldsHaveTheirDefaults() throws {
-        let data = Data(#"{"max_size": 64, "score": "abs_logit"}"#.utf8)
-
-        XCTAssertEqual(
-            try JSONDecoder().decode(H2OConfiguration.self, from: data),
-            try H2OConfiguration(maxSize: 64, score: .absLogit))
-    }
-
     func testAnUnknownFieldIsNamed() throws {
         let data = Data(#"{"max_size": 64, "novlty": 1}"#.utf8)
 

@@ -53,6 +53,13 @@ extension H2OStorage {
             maxSize: maxSize, heavyBudget: heavyBudget, recentBudget: recentBudget)
         return try makeCache(configuration, groupSize: 32)
     }
+
+    /// Makes a cache with C = 16 that has read random tokens.
+    func filledCache(_ tokens: Int = 40) throws -> H2OKVCache {
+        let cache = try makeCache(maxSize: 16)
+        cache.attend(Tokens(tokens, seed: 1))
+        return cache
+    }
 }
 
 extension H2OKVCache {
@@ -149,5 +156,15 @@ class FolderTestCase: XCTestCase {
 
     override func tearDownWithError() throws {
         try? FileManager.default.removeItem(at: folder)
+    }
+
+    /// Writes a file to the folder, and makes the folders on its path.
+    @discardableResult
+    func write(_ text: String, to path: String) throws -> URL {
+        let file = folder.appending(path: path)
+        try FileManager.default.createDirectory(
+            at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
+        try Data(text.utf8).write(to: file)
+        return file
     }
 }

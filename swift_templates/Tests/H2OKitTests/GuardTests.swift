@@ -22,12 +22,10 @@ final class MemoryTests: XCTestCase {
     }
 
     func testWhatFitsAndWhatIsUnknownPasses() throws {
-        try MemoryGuard { 1234 }.check(plan, of: "m")
-        try MemoryGuard { nil }.check(plan, of: "m")
-    }
-
-    func testASystemWithoutALimitRefusesNothing() throws {
-        try MemoryGuard { FreeMemory.known(0) }.check(plan, of: "m")
+        // A system without a limit reports 0 free bytes.
+        for free in [1234, nil, FreeMemory.known(0)] {
+            try MemoryGuard { free }.check(plan, of: "m")
+        }
         XCTAssertThrowsError(try MemoryGuard { FreeMemory.known(1) }.check(plan, of: "m"))
     }
 
@@ -59,27 +57,24 @@ final class MetalCheckTests: FolderTestCase {
             "mlx-swift_Cmlx.bundle/Contents/Resources/default.metallib",
             "mlx.metallib",
         ] {
-            let library = try put("MTLB", at: place)
+            let library = try write("MTLB", to: place)
             try check()
             try FileManager.default.removeItem(at: library)
         }
     }
 
     func testABundleWithoutItsKernelsIsRefusedWithWhatToDo() throws {
-        _ = try put("{}", at: "mlx-swift_Cmlx.bundle/Info.plist")
+        // An empty library is none.
+        for (text, name) in [("{}", "Info.plist"), ("", "default.metallib")] {
+            try write(text, to: "mlx-swift_Cmlx.bundle/" + name)
 
-        XCTAssertThrowsError(try check()) { error in
-            XCTAssertEqual(error as? H2OLoadingError, .noMetalLibrary(searched: [folder]))
-            let message = error.localizedDescription
-            XCTAssertTrue(message.contains(folder.path), message)
-            XCTAssertTrue(message.contains("build with Xcode or xcodebuild"), message)
+            XCTAssertThrowsError(try check()) { error in
+                XCTAssertEqual(error as? H2OLoadingError, .noMetalLibrary(searched: [folder]))
+                let message = error.localizedDescription
+                XCTAssertTrue(message.contains(folder.path), message)
+                XCTAssertTrue(message.contains("build with Xcode or xcodebuild"), message)
+            }
         }
-    }
-
-    func testAnEmptyLibraryIsNone() throws {
-        _ = try put("", at: "mlx-swift_Cmlx.bundle/default.metallib")
-
-        XCTAssertThrowsError(try check())
     }
 
     func testWhereMLXNeedsNoKernelsNothingIsLookedFor() throws {
@@ -89,13 +84,5 @@ final class MetalCheckTests: FolderTestCase {
     private func check() throws {
         let folders = [folder]
         try MetalCheck { folders }.check()
-    }
-
-    private func put(_ text: String, at path: String) throws -> URL {
-        let url = folder.appending(path: path)
-        try FileManager.default.createDirectory(
-            at: url.deletingLastPathComponent(), withIntermediateDirectories: true)
-        try Data(text.utf8).write(to: url)
-        return url
     }
 }

@@ -15,15 +15,9 @@ final class HostileStateTests: FolderTestCase {
         }
     }
 
-    private func filled(_ storage: H2OStorage) throws -> H2OKVCache {
-        let cache = try storage.makeCache(maxSize: 16)
-        cache.attend(Tokens(40, seed: 1))
-        return cache
-    }
-
     func testArraysThatNoCacheHasAreRefused() throws {
         for storage in H2OStorage.allCases {
-            let cache = try filled(storage)
+            let cache = try storage.filledCache()
             let state = cache.state
             for index in state.indices {
                 var changed = state
@@ -46,7 +40,7 @@ final class HostileStateTests: FolderTestCase {
 
     func testCountsThatContradictAreRefused() throws {
         for storage in H2OStorage.allCases {
-            let cache = try filled(storage)
+            let cache = try storage.filledCache()
             for (index, text) in [
                 (1, "2147483647"), (1, "2147483648"), (1, "9223372036854775807"), (1, "-1"),
                 (1, "15"), (2, "17"), (3, "41"), (3, "2147483646"), (3, "x"),

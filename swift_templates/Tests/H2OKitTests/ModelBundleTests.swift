@@ -5,18 +5,18 @@ import XCTest
 final class ModelBundleTests: FolderTestCase {
     override func setUpWithError() throws {
         try super.setUpWithError()
-        try write("config.json", "abc")
+        try write("abc", to: "config.json")
         // With 56 bytes, the padding of SHA-256 needs one more block.
-        try write("model.safetensors", "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")
         try write(
-            "manifest.json",
+            "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", to: "model.safetensors")
+        try write(
             """
             {"format": 1, "model": "m", "files": [
               {"path": "config.json", "size": 3, "sha256":
                "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
               {"path": "model.safetensors", "size": 56, "sha256":
                "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"}]}
-            """)
+            """, to: "manifest.json")
     }
 
     func testAWholeFolderPassesBothChecks() throws {
@@ -26,8 +26,8 @@ final class ModelBundleTests: FolderTestCase {
 
     func testAllDifferencesAreNamedAtOnce() throws {
         try FileManager.default.removeItem(at: folder.appending(path: "config.json"))
-        try write("model.safetensors", "short")
-        try write("adapter/extra.safetensors", "")
+        try write("short", to: "model.safetensors")
+        try write("", to: "adapter/extra.safetensors")
 
         XCTAssertEqual(
             problems(),
@@ -39,7 +39,7 @@ final class ModelBundleTests: FolderTestCase {
     }
 
     func testOnlyTheFullCheckReadsTheBytes() throws {
-        try write("config.json", "abd")
+        try write("abd", to: "config.json")
 
         XCTAssertNoThrow(try ModelManifest.check(folder))
         XCTAssertEqual(problems(everyByte: true), ["config.json has another sha256"])
@@ -47,23 +47,21 @@ final class ModelBundleTests: FolderTestCase {
 
     func testAPathOutsideTheFolderIsRefused() throws {
         try write(
-            "manifest.json",
             """
             {"format": 1, "model": "m", "files": [
               {"path": "../x", "size": 3, "sha256": ""},
               {"path": "model.safetensors", "size": 56, "sha256": ""}]}
-            """)
+            """, to: "manifest.json")
 
         XCTAssertEqual(problems(), ["../x lies outside the folder"])
     }
 
     func testAFolderWithoutAReadableManifestIsRefused() throws {
-        try write("manifest.json", #"{"format": 2, "model": "m", "files": []}"#)
+        try write(#"{"format": 2, "model": "m", "files": []}"#, to: "manifest.json")
         XCTAssertThrowsError(try ModelManifest.check(folder)) {
             XCTAssertEqual($0 as? H2OLoadingError, .otherManifest(format: 2))
         }
-        let manifest = folder.appending(path: "manifest.json")
-        try write("manifest.json", "{")
+        let manifest = try write("{", to: "manifest.json")
         XCTAssertThrowsError(try ModelManifest.check(folder)) {
             XCTAssertEqual($0 as? H2OLoadingError, .otherManifest(format: nil))
         }
@@ -103,12 +101,5 @@ final class ModelBundleTests: FolderTestCase {
             XCTFail("\(error)")
             return []
         }
-    }
-
-    private func write(_ path: String, _ text: String) throws {
-        let url = folder.appending(path: path)
-        try FileManager.default.createDirectory(
-            at: url.deletingLastPathComponent(), withIntermediateDirectories: true)
-        try Data(text.utf8).write(to: url)
     }
 }

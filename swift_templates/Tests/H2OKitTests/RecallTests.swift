@@ -45,25 +45,26 @@ final class RecallTests: FolderTestCase {
         }
     }
 
-    /// The caches of a model with three layers, which choose together.
-    private func joined(
-        _ storage: H2OStorage = .dense, bits: Int = 16
-    ) throws -> [H2OKVCache] {
+    /// The caches of a model with three layers, which choose together. They have read texts, of
+    /// which the second layer's has a fact.
+    private func joined(_ storage: H2OStorage) throws -> [H2OKVCache] {
         let recall = try H2ORecall(
-            rows: 16, spread: 2, before: 0, threshold: 0, ask: 6, archiveBits: bits)
+            rows: 16, spread: 2, before: 0, threshold: 0, ask: 6, archiveBits: 4)
         let configuration = try H2OConfiguration(
             maxSize: 48, recentBudget: 8, novelty: 0, recall: recall)
         let model = TinyModel { [KVCacheSimple(), KVCacheSimple(), KVCacheSimple()] }
-        return try H2OCaches(configuration: configuration, storage: storage, groupSize: 32)
-            .makeCaches(for: model).evicting
+        let caches = try H2OCaches(
+            configuration: configuration, storage: storage, groupSize: 32
+        ).makeCaches(for: model).evicting
+        for (layer, cache) in caches.enumerated() {
+            cache.attend(layer == 1 ? Fact().text : Tokens(180, seed: UInt64(layer)))
+        }
+        return caches
     }
 
     func testOneChoiceServesAllLayersAndHeads() throws {
         for storage in H2OStorage.allCases {
-            let caches = try joined(storage, bits: 4)
-            for (layer, cache) in caches.enumerated() {
-                cache.attend(layer == 1 ? Fact().text : Tokens(180, seed: UInt64(layer)))
-            }
+            let caches = try joined(storage)
             for cache in caches { cache.attend(Fact().question) }
 
             for cache in caches { cache.attend(Tokens(1, seed: 40)) }
@@ -77,10 +78,7 @@ final class RecallTests: FolderTestCase {
     func testALoadedSetOfCachesChoosesTogetherToo() throws {
         let file = folder.appending(path: "caches.safetensors")
         for storage in H2OStorage.allCases {
-            let caches = try joined(storage, bits: 4)
-            for (layer, cache) in caches.enumerated() {
-                cache.attend(layer == 1 ? Fact().text : Tokens(180, seed: UInt64(layer)))
-            }
+            let caches = try joined(storage)
             try H2OCacheFile.save(caches, to: file)
             let sets = [
                 try H2OCacheFile.load(from: file).caches, try [any KVCache](caches).copied(),
@@ -144,21 +142,17 @@ final class RecallTests: FolderTestCase {
         XCTAssertEqual(try recalling(named), [false, true, false])
         XCTAssertEqual(try recalling(all, byBudgets), [true, false, true])
         XCTAssertEqual(try recalling(named, byBudgets), [false, true, false])
-        XCTAssertThrowsError(
-            try recalling(all, H2OBudgets(layers: [nil, nil, nil], recall: [3]))
-        ) { error in
-            XCTAssertEqual(
-                error as? H2OCacheError,
-                .layerKeepsOwnCache(
-                    3, setting: "recall of the H2O budgets", model: "TinyModel",
-                    evicting: [0, 1, 2]))
-        }
         let none = try H2OConfiguration(maxSize: 48, recall: H2ORecall(layers: [3]))
-        XCTAssertThrowsError(try recalling(none)) { error in
-            XCTAssertEqual(
-                error as? H2OCacheError,
-                .layerKeepsOwnCache(
-                    3, setting: "recall.layers", model: "TinyModel", evicting: [0, 1, 2]))
+        let noneByBudgets = H2OBudgets(layers: [nil, nil, nil], recall: [3])
+        for (configuration, budgets, setting) in [
+            (all, noneByBudgets, "recall of the H2O budgets"), (none, nil, "recall.layers"),
+        ] {
+            XCTAssertThrowsError(try recalling(configuration, budgets)) { error in
+                XCTAssertEqual(
+                    error as? H2OCacheError,
+                    .layerKeepsOwnCache(
+                        3, setting: setting, model: "TinyModel", evicting: [0, 1, 2]))
+            }
         }
     }
 }

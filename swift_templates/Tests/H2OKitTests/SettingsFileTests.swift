@@ -44,7 +44,11 @@ final class SettingsFileTests: XCTestCase {
 
     func testSettingsAreReadAsTheyWereWritten() throws {
         let caches = H2OCaches(
-            configuration: try H2OConfiguration(maxSize: 64, pinned: [8 ..< 12]),
+            configuration: try H2OConfiguration(
+                maxSize: 100, sinkSize: 2, heavyBudget: 30, recentBudget: 40, score: .softmax,
+                decay: 0.9, novelty: 0.5, pinned: [5 ..< 8, 20 ..< 21], observationWindow: 16,
+                noveltyMargin: 0.1,
+                recall: H2ORecall(rows: 20, every: 4, archiveBits: 8, layers: [1, 3])),
             storage: .keys8Values4, groupSize: 32,
             budgets: H2OBudgets(layers: [nil, .init(heavyBudget: 8, recentBudget: 40)]))
 
@@ -54,11 +58,11 @@ final class SettingsFileTests: XCTestCase {
     }
 
     func testMissingSettingsHaveTheirDefaults() throws {
-        let data = Data(#"{"config": {"max_size": 64}}"#.utf8)
+        let data = Data(#"{"config": {"max_size": 64, "score": "abs_logit"}}"#.utf8)
 
         XCTAssertEqual(
             try JSONDecoder().decode(H2OCaches.self, from: data),
-            H2OCaches(configuration: try H2OConfiguration(maxSize: 64)))
+            H2OCaches(configuration: try H2OConfiguration(maxSize: 64, score: .absLogit)))
     }
 
     func testAStorageThatThereIsNotIsRefused() {

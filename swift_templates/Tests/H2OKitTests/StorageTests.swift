@@ -26,9 +26,7 @@ final class StorageTests: XCTestCase {
     func testAModelThatAttendsItselfGetsTheRowsInUse() throws {
         for storage in H2OStorage.allCases {
             for count in [1, 5, 20] {
-                let cache = try storage.makeCache(maxSize: 16)
-                let routed = try storage.makeCache(maxSize: 16)
-                for filled in [cache, routed] { filled.attend(Tokens(30, seed: 1)) }
+                let (cache, routed) = (try storage.filledCache(30), try storage.filledCache(30))
                 let tokens = Tokens(count, seed: 2)
 
                 let (keys, values) = cache.update(keys: tokens.keys, values: tokens.values)
@@ -67,8 +65,7 @@ final class StorageTests: XCTestCase {
     }
 
     func testRowsOfAnotherKindOrWithOtherBitsAreRefused() throws {
-        let cache = try H2OStorage.recent16Heavy8.makeCache(maxSize: 16)
-        cache.attend(Tokens(5, seed: 1))
+        let cache = try H2OStorage.recent16Heavy8.filledCache(5)
         var fields = cache.metaState
         fields[5] = try H2OStorage.eightBits.makeCache(maxSize: 16).metaState[5]
         let state = cache.state
@@ -86,8 +83,7 @@ final class StorageTests: XCTestCase {
     /// The strings of a cache that is not rotated do not contain `rotated`.
     func testSavedCachesSayWhetherTheyAreRotated() throws {
         for (storage, isRotated) in [(H2OStorage.fourBits, false), (.rotatedFourBits, true)] {
-            let cache = try storage.makeCache(maxSize: 16)
-            cache.attend(Tokens(20, seed: 1))
+            let cache = try storage.filledCache(20)
 
             let saved = cache.metaState
             let restored = try H2OKVCache(state: cache.state, metaState: saved)
