@@ -52,16 +52,6 @@ final class SchemaProcessorTests: XCTestCase {
         }
     }
 
-    func testARoomThatIsTooSmallIsRefused() throws {
-        let schema = try H2OSchema(#"{"const": [1, 2, 3]}"#)
-        for most in [1, 7] {
-            XCTAssertThrowsError(try processor(schema, atMost: most)) {
-                XCTAssertEqual($0 as? H2OSessionError, .noRoomForSchema(tokens: 8, atMost: most))
-            }
-        }
-        XCTAssertNoThrow(try processor(schema, atMost: 8))
-    }
-
     func testAGrammarThatIsAskedForAgainBeginsAgain() throws {
         let schema = try H2OSchema(#"{"const": 12}"#)
         let grammars = grammars {}

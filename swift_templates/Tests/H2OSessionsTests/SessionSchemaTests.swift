@@ -16,8 +16,7 @@ final class SessionSchemaTests: XCTestCase {
         XCTAssertEqual(response.text, "null")
         XCTAssertEqual(response.usage.stop, .endOfTurn)
         XCTAssertEqual(response.usage.generatedTokens, 5)
-        let messages = await session.messages
-        XCTAssertEqual(messages, [.user("is it so?"), .assistant("null")])
+        assertEqual(await session.messages, [.user("is it so?"), .assistant("null")])
     }
 
     func testTheNextTurnGoesOnWithTheSameCaches() async throws {
@@ -51,20 +50,22 @@ final class SessionSchemaTests: XCTestCase {
         try await session.prewarm()
 
         XCTAssertEqual(grammars.entries.count, 1)
-        let text = try await session.respond(to: "one").text
-        XCTAssertEqual(text, "null")
+        assertEqual(try await session.respond(to: "one").text, "null")
         XCTAssertEqual(grammars.entries.count, 1)
     }
 
     func testARoomThatIsTooSmallIsRefusedAndChangesNothing() async throws {
         let (_, session) = try makeSession()
-        let options = H2OSession.Options(
-            maxTokens: 4, schema: try H2OSchema(#"{"const": false}"#))
-        await assertThrows(
-            try await session.respond(to: "one", options: options),
-            H2OSessionError.noRoomForSchema(tokens: 6, atMost: 4))
-        let messages = await session.messages
-        XCTAssertEqual(messages, [])
+        var options = H2OSession.Options(schema: try H2OSchema(#"{"const": false}"#))
+        for most in [1, 5] {
+            options.maxTokens = most
+            await assertThrows(
+                try await session.respond(to: "one", options: options),
+                H2OSessionError.noRoomForSchema(tokens: 6, atMost: most))
+        }
+        assertEqual(await session.messages, [])
+        options.maxTokens = 6
+        assertEqual(try await session.respond(to: "one", options: options).text, "false")
     }
 
     func testAGrammarThatFailsEndsTheReplyWithItsReason() async throws {
