@@ -3,17 +3,21 @@ import H2OKit
 import H2OSessions
 import XCTest
 
-/// Tests recall in a conversation: its figures, and the place of its archive.
+/// Tests recall in a conversation: its figures, and the place of its archive, which forked
+/// conversations share as links.
 final class SessionRecallTests: FolderTestCase {
     private func fixture(inFiles: Bool = false) throws -> SessionFixture {
-        try .recalling(archives: folder, inFiles: inFiles)
+        try .recalling(archives: archives, inFiles: inFiles)
     }
 
+    private var archives: URL { folder.appending(path: "archives") }
+
     private var conversations: [String] {
-        (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? []
+        (try? FileManager.default.contentsOfDirectory(atPath: archives.path)) ?? []
     }
 
     private let prompt = String(repeating: "tell me more. ", count: 4)
+    private let longPrompt = String(repeating: "tell me more. ", count: 30)
 
     func testAReplySaysWhatWasRecalledForIt() async throws {
         let session = try fixture().makeSession()
@@ -74,7 +78,7 @@ final class SessionRecallTests: FolderTestCase {
         _ = try await session?.respond(to: prompt)
         XCTAssertEqual(conversations.count, 1)
         let layers = try FileManager.default.contentsOfDirectory(
-            atPath: folder.appending(path: conversations[0]).path)
+            atPath: archives.appending(path: conversations[0]).path)
         XCTAssertEqual(layers.sorted(), ["layer-000", "layer-001", "lock"])
 
         await session?.reset()
@@ -90,7 +94,7 @@ final class SessionRecallTests: FolderTestCase {
         let running = try fixture(inFiles: true).makeSession()
         _ = try await running.respond(to: prompt)
         let open = conversations
-        let layer = folder.appending(path: "left/layer-000", directoryHint: .isDirectory)
+        let layer = archives.appending(path: "left/layer-000", directoryHint: .isDirectory)
         try FileManager.default.createDirectory(at: layer, withIntermediateDirectories: true)
         try Data().write(to: layer.appending(path: "manifest"))
 
@@ -98,5 +102,60 @@ final class SessionRecallTests: FolderTestCase {
 
         XCTAssertEqual(conversations, open)
         _ = try await running.respond(to: prompt)
+    }
+
+    func testABranchRecallsTheSameFromFilesAndFromMemory() async throws {
+        var sessions = [
+            try fixture(inFiles: true).makeSession(), try fixture(inFiles: false).makeSession(),
+        ]
+        var (rows, texts) = ([Int](), [[String]]())
+        for session in sessions {
+            for _ in 0 ..< 3 { _ = try await session.respond(to: longPrompt) }
+            let fork = try await session.fork()
+            try await session.keep(4)
+            var (replies, recalled) = ([String](), 0)
+            for branch in [session, fork] {
+                for _ in 0 ..< 2 {
+                    let response = try await branch.respond(to: "what was it " + longPrompt)
+                    replies.append(response.text)
+                    recalled += response.usage.recalled?.rows ?? 0
+                }
+            }
+            texts.append(replies)
+            rows.append(recalled)
+        }
+        XCTAssertEqual(texts[0], texts[1])
+        XCTAssertEqual(rows[0], rows[1])
+        XCTAssertGreaterThan(rows[0], 0)
+        XCTAssertFalse(conversations.isEmpty)
+        sessions = []
+        assertEqual(try await holdsOnceReleased { conversations.isEmpty }, true)
+    }
+
+    func testASavedConversationHasItsArchive() async throws {
+        let saved = folder.appending(path: "saved", directoryHint: .isDirectory)
+        var original: H2OSession? = try fixture(inFiles: true).makeSession()
+        let twin = try fixture(inFiles: false).makeSession()
+        for _ in 0 ..< 3 {
+            _ = try await original?.respond(to: longPrompt)
+            _ = try await twin.respond(to: longPrompt)
+        }
+        try await original?.save(to: saved)
+        try await original?.save(to: saved)
+        original = nil
+        assertEqual(try await holdsOnceReleased { conversations.isEmpty }, true)
+        let names = try FileManager.default.contentsOfDirectory(atPath: saved.path)
+        XCTAssertEqual(names.count, 2, "\(names)")
+
+        let restored = try await H2OSession.restore(
+            from: saved, model: fixture(inFiles: true).makeModel(),
+            options: .init(sampling: .greedy, maxTokens: 6))
+
+        let (ours, theirs) = (
+            try await restored.respond(to: longPrompt), try await twin.respond(to: longPrompt)
+        )
+        XCTAssertEqual(ours.text, theirs.text)
+        XCTAssertEqual(ours.usage.recalled?.rows, theirs.usage.recalled?.rows)
+        XCTAssertGreaterThan(ours.usage.recalled?.rows ?? 0, 0)
     }
 }

@@ -49,12 +49,9 @@ final class SessionSavingTests: FolderTestCase {
 
     func testWithOtherToolsItsTokensAreCompared() async throws {
         let original = try await saved(fixture())
-        let tool = try H2OTool(
-            name: "f", description: "", parameters: .object(["type": .string("object")])
-        ) { _ in "" }
 
         let restored = try await H2OSession.restore(
-            from: folder, model: fixture().makeModel(), tools: [tool], options: options)
+            from: folder, model: fixture().makeModel(), tools: [adder()], options: options)
 
         // This template does not contain the tools, so other tools change nothing.
         let (ours, theirs) = (
@@ -91,9 +88,8 @@ final class SessionSavingTests: FolderTestCase {
 
             let response = try await restored.respond(to: "other")
 
-            let expectedText = try await expected.respond(to: "other").text
             XCTAssertEqual(response.usage.cachedTokens, tokensSeen[turns - 1])
-            XCTAssertEqual(response.text, expectedText)
+            assertEqual(try await expected.respond(to: "other").text, response.text)
         }
     }
 
@@ -159,7 +155,11 @@ final class SessionSavingTests: FolderTestCase {
             ) { refusals.append($0 as? H2OCacheError) }
         }
 
-        guard case .otherSettings = refusals[0] else { return XCTFail("\(refusals)") }
+        guard case .otherSettings(let found, let expected, file)? = refusals[0] else {
+            return XCTFail("\(refusals)")
+        }
+        XCTAssertTrue(found.contains(#""max_size":32"#), found)
+        XCTAssertTrue(expected.contains(#""max_size":64"#), expected)
         XCTAssertEqual(refusals[1], .otherTemplate(file: file))
     }
 

@@ -32,9 +32,10 @@ final class SnapshotStoreTests: FolderTestCase {
             root: folder.appending(path: "snapshots"), room: { _ in room })
     }
 
-    private var written: Int {
+    /// The files of snapshots, as paths below the folder.
+    private var files: [String] {
         let names = FileManager.default.enumerator(atPath: folder.path)?.allObjects ?? []
-        return names.filter { "\($0)".hasSuffix(".safetensors") }.count
+        return names.map { "\($0)" }.filter { $0.hasSuffix(".safetensors") }
     }
 
     func testTheBytesInMemoryAndInFilesAreBounded() throws {
@@ -46,8 +47,8 @@ final class SnapshotStoreTests: FolderTestCase {
         }
 
         XCTAssertEqual(store.tokens.suffix(3), [180, 190, 200])
-        XCTAssertEqual(store.tokens.count - 3, written)
-        XCTAssertGreaterThan(written, 2)
+        XCTAssertEqual(store.tokens.count - 3, files.count)
+        XCTAssertGreaterThan(files.count, 2)
         XCTAssertEqual(store.tokens, store.tokens.sorted())
     }
 
@@ -86,10 +87,10 @@ final class SnapshotStoreTests: FolderTestCase {
     func testASnapshotWhoseFileIsDamagedIsPassedOver() throws {
         var store = try store(memory: 0, files: 1 << 20)
         try store.keep(snapshot(2))
-        let first = try names
+        let first = files
         try store.keep(snapshot(4))
-        for name in try names where !first.contains(name) {
-            try Data("damaged".utf8).write(to: URL(filePath: name))
+        for file in files where !first.contains(file) {
+            try Data("damaged".utf8).write(to: folder.appending(path: file))
         }
 
         XCTAssertEqual(store.nearest(to: chain(20))?.state.chain, chain(2).head)
@@ -121,7 +122,7 @@ final class SnapshotStoreTests: FolderTestCase {
         store.write(moved, contents)
 
         XCTAssertEqual(store.tokens, [])
-        XCTAssertEqual(written, 0)
+        XCTAssertEqual(files, [])
     }
 
     func testFilesGoWithTheStore() throws {
@@ -129,20 +130,11 @@ final class SnapshotStoreTests: FolderTestCase {
         try store?.keep(snapshot(2))
         var fork = store
         store = nil
-        XCTAssertEqual(written, 1)
+        XCTAssertEqual(files.count, 1)
         XCTAssertNotNil(fork?.nearest(to: chain(20)))
         fork = nil
 
-        XCTAssertEqual(written, 0)
-    }
-
-    private var names: [String] {
-        get throws {
-            let root = folder.appending(path: "snapshots")
-            return try FileManager.default.subpathsOfDirectory(atPath: root.path)
-                .filter { $0.hasSuffix(".safetensors") }
-                .map { root.appending(path: $0).path }
-        }
+        XCTAssertEqual(files, [])
     }
 }
 
@@ -155,13 +147,11 @@ extension SnapshotStore {
 }
 
 extension ConversationIdentity {
-    static func test(
-        model: String = "tiny", maxSize: Int = 64, template: String = "0"
-    ) throws -> ConversationIdentity {
+    static func test(model: String = "tiny") throws -> ConversationIdentity {
         ConversationIdentity(
             model: model, modelDigest: "digest of \(model)",
-            caches: H2OCaches(configuration: try H2OConfiguration(maxSize: maxSize)),
-            templateDigest: template, vocabulary: nil)
+            caches: H2OCaches(configuration: try H2OConfiguration(maxSize: 64)),
+            templateDigest: "0", vocabulary: nil)
     }
 }
 
