@@ -13,21 +13,11 @@ final class ChatMemoryTests: XCTestCase {
         "the box\n\nthe box is red. "
         + String(repeating: "a man walks by. it rains all day.\n", count: 60)
 
-    private func makeChat(_ fixture: SessionFixture) async -> H2OChat {
-        let chat = H2OChat(
-            instructions: "be brief", prompts: ["hi"],
-            options: H2OSession.Options(sampling: .greedy, maxTokens: fixture.maxTokens)
-        ) { fixture.makeModel() }
-        await chat.load()
-        return chat
-    }
-
     private func shares(_ words: [H2ORememberedWord]) -> [Float] { words.map(\.share) }
 
     func testEachWordSaysHowMuchOfItTheCachesHold() async throws {
-        let fixture = try SessionFixture(maxSize: 64)
-        fixture.model.replies = ["one two", "three"]
-        let chat = await makeChat(fixture)
+        let fixture = try SessionFixture(maxSize: 64, saying: "one two", "three")
+        let chat = await loadedChat(fixture)
         chat.maxTokens = 20
         await chat.say("hello there")
         XCTAssertNil(chat.words)
@@ -55,8 +45,7 @@ final class ChatMemoryTests: XCTestCase {
     }
 
     func testPositionsOfTextsAreThoseOfTheirLettersInEveryTurn() async throws {
-        let fixture = try SessionFixture(maxSize: 4096)
-        fixture.model.replies = ["one two", "three", "four"]
+        let fixture = try SessionFixture(maxSize: 4096, saying: "one two", "three", "four")
         let session = fixture.makeModel().makeSession(
             instructions: "be brief", options: H2OSession.Options(sampling: .greedy))
         for text in ["hello there", " and then? ", "so"] {
@@ -75,7 +64,7 @@ final class ChatMemoryTests: XCTestCase {
         var fixture = try SessionFixture(maxSize: 64)
         fixture.configuration = try H2OConfiguration(
             maxSize: 64, recentBudget: 8, recall: H2ORecall(rows: 16, ask: 8, archiveBits: 16))
-        let chat = await makeChat(fixture)
+        let chat = await loadedChat(fixture)
         await chat.say(String(repeating: "the red box is here. ", count: 12))
         await chat.showWords(true)
         await chat.say("the red box?")
@@ -87,7 +76,7 @@ final class ChatMemoryTests: XCTestCase {
     func testATextFarLongerThanTheCacheIsReadInFlatMemory() async throws {
         var fixture = try SessionFixture(maxSize: 64)
         fixture.promptChunk = 64
-        let chat = await makeChat(fixture)
+        let chat = await loadedChat(fixture)
         let questions = ["what is red?"]
         let watched = Task { @MainActor in
             var shares = [Double]()
@@ -128,7 +117,7 @@ final class ChatMemoryTests: XCTestCase {
     func testReadingThatIsStoppedLeavesNothing() async throws {
         var fixture = try SessionFixture(maxSize: 64)
         fixture.promptChunk = 16
-        let chat = await makeChat(fixture)
+        let chat = await loadedChat(fixture, prompts: ["hi"])
         let (calls, called) = AsyncStream<Void>.makeStream()
         fixture.model.onCall = { called.yield() }
         let reading = Task { await chat.read(book, questions: ["?"]) }
@@ -146,7 +135,7 @@ final class ChatMemoryTests: XCTestCase {
     func testATextThatTheModelHasNoPositionsForIsReadToAParagraph() async throws {
         var fixture = try SessionFixture(maxSize: 64)
         fixture.positions = 400
-        let chat = await makeChat(fixture)
+        let chat = await loadedChat(fixture)
         let paragraph = String(repeating: "it rains. ", count: 9)
         let text = Array(repeating: paragraph, count: 9).joined(separator: "\n\n")
         await chat.read(text, questions: [])
@@ -157,7 +146,7 @@ final class ChatMemoryTests: XCTestCase {
     func testReadingsAreFewHoweverLongTheConversationIs() async throws {
         var fixture = try SessionFixture(maxSize: 64)
         fixture.promptChunk = 4
-        let chat = await makeChat(fixture)
+        let chat = await loadedChat(fixture)
         await chat.read(book, questions: [])
         XCTAssertGreaterThan(book.count / 4, 400)
         XCTAssertLessThanOrEqual(chat.memory.count, 200)

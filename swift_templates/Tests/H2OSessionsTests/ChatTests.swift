@@ -12,23 +12,6 @@ final class ChatTests: FolderTestCase {
         var errorDescription: String? { "There is no model." }
     }
 
-    private func makeChat(
-        _ fixture: SessionFixture, instructions: String? = "be brief", folder: URL? = nil
-    ) -> H2OChat {
-        H2OChat(
-            instructions: instructions, folder: folder,
-            options: H2OSession.Options(sampling: .greedy, maxTokens: fixture.maxTokens)
-        ) { fixture.makeModel() }
-    }
-
-    private func loadedChat(
-        _ fixture: SessionFixture, instructions: String? = "be brief", folder: URL? = nil
-    ) async -> H2OChat {
-        let chat = makeChat(fixture, instructions: instructions, folder: folder)
-        await chat.load()
-        return chat
-    }
-
     /// Makes a chat in which a long reply has begun.
     private func replyingChat(folder: URL? = nil) async throws -> (H2OChat, Task<Void, Never>) {
         var fixture = try SessionFixture()
@@ -117,8 +100,7 @@ final class ChatTests: FolderTestCase {
         let call = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>"
         var expected = [String]()
         for launch in 1 ... 2 {
-            let fixture = try SessionFixture(.qwen3, thinks: false)
-            fixture.model.replies = [call, "It is noon."]
+            let fixture = try SessionFixture(.qwen3, thinks: false, saying: call, "It is noon.")
             let chat = H2OChat(tools: [clock], folder: folder) { fixture.makeModel() }
             await chat.load()
             await chat.say("What time is it?")
@@ -132,8 +114,7 @@ final class ChatTests: FolderTestCase {
     }
 
     func testTheFirstReplyOfAModelThatThinksIsAnAnswer() async throws {
-        let fixture = try SessionFixture(.qwen3, thinks: false)
-        fixture.model.replies = ["Hello."]
+        let fixture = try SessionFixture(.qwen3, thinks: false, saying: "Hello.")
         let chat = await loadedChat(fixture)
         XCTAssertTrue(chat.canThink)
         XCTAssertFalse(chat.thinks)
@@ -145,8 +126,7 @@ final class ChatTests: FolderTestCase {
     }
 
     func testThoughtsAreShownWhileTheyArriveIfTheyAreAskedFor() async throws {
-        let fixture = try SessionFixture(.qwen3)
-        fixture.model.replies = ["<think>\nA greeting.\n</think>\n\nHello."]
+        let fixture = try SessionFixture(.qwen3, saying: "<think>\nA greeting.\n</think>\n\nHello.")
         let chat = await loadedChat(fixture)
         chat.thinks = true
         chat.pace.shows = .zero
@@ -164,10 +144,9 @@ final class ChatTests: FolderTestCase {
     }
 
     func testThoughtsThatAreCutSaySoAndGetTheirAnswer() async throws {
-        var fixture = try SessionFixture(.qwen3)
-        fixture.maxTokens = 40
         let long = String(repeating: "hm ", count: 300)
-        fixture.model.replies = ["<think>\n\(long)</think>\n\nHello."]
+        var fixture = try SessionFixture(.qwen3, saying: "<think>\n\(long)</think>\n\nHello.")
+        fixture.maxTokens = 40
         let chat = await loadedChat(fixture)
         chat.thinks = true
         await chat.say("Hi")
@@ -186,8 +165,7 @@ final class ChatTests: FolderTestCase {
     }
 
     func testAReplyThatIsCutGoesOn() async throws {
-        let fixture = try SessionFixture()
-        fixture.model.replies = ["one two three"]
+        let fixture = try SessionFixture(saying: "one two three")
         let chat = await loadedChat(fixture)
         await chat.say("count")
         XCTAssertEqual(texts(chat), ["count", "one tw"])
@@ -206,8 +184,7 @@ final class ChatTests: FolderTestCase {
     }
 
     func testAModelThatSaysNothingIsNoEmptyBubble() async throws {
-        let fixture = try SessionFixture()
-        fixture.model.replies = [""]
+        let fixture = try SessionFixture(saying: "")
         let chat = await loadedChat(fixture)
         await chat.say("hello")
         XCTAssertEqual(texts(chat), ["hello"])
@@ -218,12 +195,10 @@ final class ChatTests: FolderTestCase {
     }
 
     func testNothingThatWasTypedOrAnsweredIsLostWhereverTheAppEnds() async throws {
-        let fixture = try SessionFixture()
         let reply = String(repeating: "abcdefgh ", count: 6)
-        fixture.model.replies = [reply]
-        var long = fixture
-        long.maxTokens = 200
-        let chat = makeChat(long, folder: folder)
+        var fixture = try SessionFixture(saying: reply)
+        fixture.maxTokens = 200
+        let chat = makeChat(fixture, folder: folder)
         (chat.pace.shows, chat.pace.keeps) = (.zero, .zero)
         await chat.load()
         // A copy of the file at any time is the file that an app leaves if it ends at this time.
@@ -376,11 +351,7 @@ final class ChatTests: FolderTestCase {
     }
 
     func testPromptsAreProposedUntilSomethingIsAsked() async throws {
-        let fixture = try SessionFixture()
-        let chat = H2OChat(
-            prompts: ["what is it?"], options: H2OSession.Options(maxTokens: 4)
-        ) { fixture.makeModel() }
-        await chat.load()
+        let chat = await loadedChat(try SessionFixture(), prompts: ["what is it?"])
         XCTAssertEqual(chat.suggestions, ["what is it?"])
         await chat.say("hello")
         XCTAssertEqual(chat.suggestions, [])
@@ -395,6 +366,29 @@ final class ChatTests: FolderTestCase {
         XCTAssertEqual(chat.usage.stop, .cancelled)
         XCTAssertEqual(chat.state, .ready)
     }
+}
+
+/// Makes a chat screen, which loads no model yet.
+@MainActor
+private func makeChat(
+    _ fixture: SessionFixture, instructions: String = "be brief", prompts: [String] = [],
+    folder: URL? = nil
+) -> H2OChat {
+    H2OChat(
+        instructions: instructions, prompts: prompts, folder: folder,
+        options: H2OSession.Options(sampling: .greedy, maxTokens: fixture.maxTokens)
+    ) { fixture.makeModel() }
+}
+
+/// Makes a chat screen with its model.
+@MainActor
+func loadedChat(
+    _ fixture: SessionFixture, instructions: String = "be brief", prompts: [String] = [],
+    folder: URL? = nil
+) async -> H2OChat {
+    let chat = makeChat(fixture, instructions: instructions, prompts: prompts, folder: folder)
+    await chat.load()
+    return chat
 }
 
 extension H2OChat {

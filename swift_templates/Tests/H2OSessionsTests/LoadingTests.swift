@@ -116,9 +116,8 @@ final class LoadingTests: ModelFolderTestCase {
         XCTAssertEqual(
             facts.sampling, H2OSampling(temperature: 0.6, topP: 0.95, topK: 20, minP: 0.1))
         XCTAssertEqual(facts.positions, 4096)
-    }
 
-    func testAModelThatIsNotToBeSampledFromIsGreedy() throws {
+        try FileManager.default.removeItem(at: folder.appending(path: "config.json"))
         try write(#"{"do_sample": false, "temperature": 0.6}"#, to: "generation_config.json")
 
         XCTAssertEqual(ModelFacts(in: folder).sampling, .greedy)

@@ -6,6 +6,7 @@ import XCTest
 /// Tests the conversations of callers whose requests do not name a conversation.
 final class PoolTests: XCTestCase {
     private let plan = MemoryPlan(weights: 0, caches: 1 << 20, prefill: 0, bufferCache: 0)
+    private let options = H2OSession.Options(sampling: .greedy, maxTokens: 4)
 
     /// Lets two conversations take turns, and returns the cached tokens of each turn.
     private func turns(of pool: ConversationPool) async throws -> [Int] {
@@ -13,9 +14,7 @@ final class PoolTests: XCTestCase {
         var cached = [Int]()
         for _ in 1 ... 2 {
             for index in transcripts.indices {
-                let response = try await pool.respond(
-                    to: transcripts[index],
-                    options: H2OSession.Options(sampling: .greedy, maxTokens: 4))
+                let response = try await pool.respond(to: transcripts[index], options: options)
                 cached.append(response.usage.cachedTokens)
                 transcripts[index] += [response.message, .user("more")]
             }
@@ -48,7 +47,6 @@ final class PoolTests: XCTestCase {
         fixture.pressure = MemoryPressure([warning])
         let model = fixture.makeModel()
         let pool = ConversationPool(model)
-        let options = H2OSession.Options(sampling: .greedy, maxTokens: 4)
         let first = try await pool.respond(to: [.user("hi")], options: options)
         let transcript = [H2OMessage.user("hi"), first.message, .user("more")]
         XCTAssertEqual(fixture.model.lastCaches.count, 2, "two layers")

@@ -10,10 +10,7 @@ import XCTest
 /// Tests conversations that begin with the caches of a system prompt in the model's folder.
 final class PreparedPromptTests: ModelFolderTestCase {
     private static let instructions = "you are brief."
-
-    private func problem(_ problem: PreparedPromptProblem) -> String {
-        problem.localizedDescription
-    }
+    private static let otherPrompt = PreparedPromptProblem.otherPrompt.localizedDescription
 
     func testTheFirstTurnReadsWhatFollowsTheSystemPrompt() async throws {
         let usual = try await makeModel()
@@ -100,7 +97,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
             try await session.respond(to: "hi").usage.preparedPromptProblem,
             try await session.respond(to: "hi").usage.preparedPromptProblem,
         ]
-        XCTAssertEqual(problems, [problem(.otherPrompt), nil])
+        XCTAssertEqual(problems, [Self.otherPrompt, nil])
     }
 
     func testOtherInstructionsAreReadAndThatIsSaid() async throws {
@@ -112,7 +109,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
             let usage = try await session.respond(to: "hi").usage
             let later = try await session.respond(to: "hi").usage
 
-            XCTAssertEqual(usage.preparedPromptProblem, problem(.otherPrompt))
+            XCTAssertEqual(usage.preparedPromptProblem, Self.otherPrompt)
             XCTAssertEqual(usage.cachedTokens, 0)
             XCTAssertNil(later.preparedPromptProblem, "only the first turn reads the prompt")
         }
@@ -131,7 +128,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
             let usage = try await session(makeModel().model).respond(to: "hi").usage
 
             // The reason why a file cannot be read follows after a colon.
-            let text = problem(expected).prefix { $0 != ":" }
+            let text = expected.localizedDescription.prefix { $0 != ":" }
             let found = try XCTUnwrap(usage.preparedPromptProblem)
             XCTAssertTrue(found.hasPrefix(text), found)
             XCTAssertEqual(usage.cachedTokens, 0)

@@ -26,8 +26,7 @@ final class PrewarmTests: XCTestCase {
 
             XCTAssertEqual(reply.usage.cachedTokens, "<s:be brief|\n<u:".count)
             XCTAssertEqual(reply.usage.readTokens, "hi|\n<a:".count)
-            let text = try await cold.respond(to: "hi").text
-            XCTAssertEqual(reply.text, text)
+            assertEqual(try await cold.respond(to: "hi").text, reply.text)
             let next = try await warm.respond(to: "go on")
             let expected = try await cold.respond(to: "go on")
             XCTAssertEqual(next.text, expected.text)

@@ -11,16 +11,16 @@ final class RequiredCallTests: XCTestCase {
     private let options = H2OSession.Options(
         sampling: .greedy, maxTokens: nil, thinking: false, requiresToolCall: true)
 
-    private func session(_ fixture: SessionFixture) throws -> H2OSession {
-        fixture.makeModel().makeSession(tools: [try adder(of: digit)], options: options)
+    private func session(saying replies: String...) throws -> (EchoModel, H2OSession) {
+        let fixture = try SessionFixture(.qwen3, thinks: false)
+        fixture.model.replies = replies
+        let tools = [try adder(of: digit)]
+        return (fixture.model, fixture.makeModel().makeSession(tools: tools, options: options))
     }
 
-    func testTheModelCallsAToolBeforeItAnswers() async throws {
-        let fixture = try SessionFixture(.qwen3, thinks: false)
-        fixture.model.replies = [
-            #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#, "It is 3.",
-        ]
-        let session = try session(fixture)
+    func testTheModelCallsAToolBeforeItAnswersInEachTurn() async throws {
+        let written = #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#
+        let (_, session) = try session(saying: written, "It is 3.", written, "Again 3.")
 
         let parts = try await session.parts(to: "What is 1 + 2?")
 
@@ -29,12 +29,12 @@ final class RequiredCallTests: XCTestCase {
         XCTAssertEqual(call.arguments, ["a": .int(1), "b": .int(2)])
         XCTAssertEqual(parts.compactMap(\.text).joined(), "It is 3.")
         XCTAssertEqual(parts.last?.usage?.stop, .endOfTurn)
+        _ = try await session.respond(to: "Add")
+        assertEqual(Set(await session.messages.flatMap(\.toolCalls).map(\.id)).count, 2)
     }
 
     func testAModelThatWouldRatherTalkCallsToo() async throws {
-        let fixture = try SessionFixture(.qwen3, thinks: false)
-        fixture.model.replies = ["I would rather not.", "Well."]
-        let session = try session(fixture)
+        let (_, session) = try session(saying: "I would rather not.", "Well.")
 
         let reply = try await session.respond(to: "Add")
 
@@ -44,26 +44,12 @@ final class RequiredCallTests: XCTestCase {
         XCTAssertEqual(reply.text, "Well.")
     }
 
-    func testEachTurnCalls() async throws {
-        let fixture = try SessionFixture(.qwen3, thinks: false)
-        let call = #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#
-        fixture.model.replies = [call, "3.", call, "Again 3."]
-        let session = try session(fixture)
-        for _ in 0 ..< 2 { _ = try await session.respond(to: "Add") }
-
-        let calls = await session.messages.flatMap(\.toolCalls)
-        XCTAssertEqual(Set(calls.map(\.id)).count, 2)
-    }
-
     func testACallThatIsCutOffIsReported() async throws {
-        let fixture = try SessionFixture(.qwen3, thinks: false)
-        let written = #"{"name": "add", "arg"#
-        fixture.model.replies = [written]
-        fixture.model.onCall = { [model = fixture.model] in
+        let (model, session) = try session(saying: #"{"name": "add", "arg"#)
+        model.onCall = {
             guard model.readText.hasSuffix("arg") else { return }
             withUnsafeCurrentTask { $0?.cancel() }
         }
-        let session = try session(fixture)
 
         let reply = try await session.respond(to: "Add")
 

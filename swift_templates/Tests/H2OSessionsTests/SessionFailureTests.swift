@@ -28,8 +28,7 @@ final class SessionFailureTests: XCTestCase {
             await assertThrows(try await session.respond(to: "two")) {
                 XCTAssertTrue($0 is MLXError, "\($0)")
             }
-            let after = await session.messages
-            XCTAssertEqual(after, before)
+            assertEqual(await session.messages, before)
             let calls = fixture.model.calls.count
 
             let reply = try await session.respond(to: "two")
@@ -65,8 +64,7 @@ final class SessionFailureTests: XCTestCase {
             }
         }
         XCTAssertTrue(fixture.model.calls.isEmpty)
-        let messages = await session.messages
-        XCTAssertEqual(messages, [])
+        assertEqual(await session.messages, [])
 
         let allowed = H2OSampling(
             temperature: 2, topP: 0, topK: 0, minP: 1, repetitionPenalty: 0)
@@ -89,10 +87,9 @@ final class SessionFailureTests: XCTestCase {
         await resetting.value
         for try await _ in pending {}
 
-        let messages = await session.messages
-        XCTAssertEqual(messages, [.user("three"), .assistant(reply.text)])
-        let fresh = try await SessionFixture().makeSession().respond(to: "three")
-        XCTAssertEqual(reply.text, fresh.text)
+        assertEqual(await session.messages, [.user("three"), .assistant(reply.text)])
+        let fresh = try SessionFixture().makeSession()
+        assertEqual(try await fresh.respond(to: "three").text, reply.text)
     }
 
     func testNothingIsQueuedWhenAReplyHasEnded() async throws {

@@ -30,11 +30,15 @@ struct SessionFixture {
     var free = 1 << 30
     var elapsed: @Sendable () -> Duration = { .zero }
 
-    /// - Parameter maxSize: C; nil for 64, or 2048 with a template
+    /// - Parameters:
+    ///   - maxSize: C; nil for 64, or 2048 with a template
+    ///   - texts: the texts of the model's replies, in order
     init(
-        _ template: ChatTemplate? = nil, thinks: Bool = true, maxSize: Int? = nil
+        _ template: ChatTemplate? = nil, thinks: Bool = true, maxSize: Int? = nil,
+        saying texts: String...
     ) throws {
         (self.template, model) = (template, EchoModel(template, thinks: thinks))
+        model.replies = texts
         maxTokens = template == nil ? 6 : nil
         configuration = try H2OConfiguration(
             maxSize: maxSize ?? (template == nil ? 64 : 2048), recentBudget: 8)

@@ -44,8 +44,7 @@ final class TemplateTests: XCTestCase {
     }
 
     func testAnAnswerEndsBeforeAStopString() async throws {
-        let fixture = try SessionFixture(.gemma)
-        fixture.model.replies = ["one, two, three, END and more", "next"]
+        let fixture = try SessionFixture(.gemma, saying: "one, two, three, END and more", "next")
         let session = fixture.makeModel().makeSession(
             options: H2OSession.Options(stopStrings: [", END", "more"]))
 
@@ -53,10 +52,8 @@ final class TemplateTests: XCTestCase {
 
         XCTAssertEqual(parts.compactMap(\.text).joined(), "one, two, three")
         XCTAssertEqual(parts.last?.usage?.stop, .stopString)
-        let messages = await session.messages
-        XCTAssertEqual(messages.last, .assistant("one, two, three"))
-        let next = try await session.respond(to: "Go on").text
-        XCTAssertEqual(next, "next")
+        assertEqual(await session.messages.last, .assistant("one, two, three"))
+        assertEqual(try await session.respond(to: "Go on").text, "next")
     }
 }
 

@@ -7,8 +7,7 @@ import XCTest
 /// Tests the thoughts of a model before its answer.
 final class ThoughtTests: XCTestCase {
     func testThoughtsAreNotPartOfTheAnswer() async throws {
-        let fixture = try SessionFixture(.qwen3)
-        fixture.model.replies = ["<think>\nA greeting.\n</think>\n\nHello."]
+        let fixture = try SessionFixture(.qwen3, saying: "<think>\nA greeting.\n</think>\n\nHello.")
         let session = fixture.makeModel().makeSession()
 
         let parts = try await session.parts(to: "Hi")
@@ -18,8 +17,8 @@ final class ThoughtTests: XCTestCase {
         }
         XCTAssertEqual(thoughts.joined(), "A greeting.")
         XCTAssertEqual(parts.compactMap(\.text).joined(), "Hello.")
-        let messages = await session.messages
-        XCTAssertEqual(messages.last, .assistant("Hello.", thoughts: "A greeting."))
+        assertEqual(
+            await session.messages.last, .assistant("Hello.", thoughts: "A greeting."))
         XCTAssertGreaterThan(try XCTUnwrap(parts.last?.usage).thoughtTokens, 10)
     }
 
@@ -159,8 +158,7 @@ final class ThoughtTests: XCTestCase {
     }
 
     func testTurningThinkingOffReadsNothingAgain() async throws {
-        let fixture = try SessionFixture(.qwen3)
-        fixture.model.replies = ["<think>\nhm\n</think>\n\nHello."]
+        let fixture = try SessionFixture(.qwen3, saying: "<think>\nhm\n</think>\n\nHello.")
         let session = fixture.makeModel().makeSession(instructions: "Be brief.")
         _ = try await session.respond(to: "Hi")
 

@@ -76,8 +76,7 @@ final class ToolTests: XCTestCase {
 
         let reply = try await session.respond(to: "Add")
 
-        let messages = await session.messages
-        XCTAssertEqual(messages[2].text, "Error: a and b must be numbers")
+        assertEqual(await session.messages[2].text, "Error: a and b must be numbers")
         XCTAssertEqual(reply.text, "I need numbers.")
     }
 
@@ -105,10 +104,8 @@ final class ToolTests: XCTestCase {
 
         await assertThrows(
             try await session.respond(to: "Add"), H2OSessionError.tooManyToolRounds(2))
-        let messages = await session.messages
-        XCTAssertEqual(messages, [])
-        let text = try await session.respond(to: "Hi").text
-        XCTAssertEqual(text, "Hello.")
+        assertEqual(await session.messages, [])
+        assertEqual(try await session.respond(to: "Hi").text, "Hello.")
     }
 
     func testTwoToolsOfOneNameAreRefused() async throws {
@@ -142,9 +139,8 @@ final class ToolTests: XCTestCase {
                 .optional("b", type: .int, description: "Another"),
             ]
         ) { (numbers: Summands) in "\(numbers.a + (numbers.b ?? 0))" }
-        let fixture = try SessionFixture(.qwen3)
         let wrong = call(1, 2).replacing("\"a\":1", with: "\"a\":\"one\"")
-        fixture.model.replies = [call(1, 2), wrong, "Three."]
+        let fixture = try SessionFixture(.qwen3, saying: call(1, 2), wrong, "Three.")
         let session = fixture.makeModel().makeSession(tools: [adder])
 
         _ = try await session.respond(to: "Add")
@@ -164,8 +160,7 @@ final class ToolTests: XCTestCase {
     }
 
     func testAToolMayAskAnotherSessionOfTheModel() async throws {
-        let fixture = try SessionFixture(.qwen3)
-        fixture.model.replies = [call(1, 2), "It is three.", "Three."]
+        let fixture = try SessionFixture(.qwen3, saying: call(1, 2), "It is three.", "Three.")
         let model = fixture.makeModel()
         let inner = model.makeSession()
         let tool = H2OTool(name: "add", description: "Adds.", parameters: []) {
@@ -174,10 +169,7 @@ final class ToolTests: XCTestCase {
         }
         let session = model.makeSession(tools: [tool])
 
-        let text = try await session.respond(to: "Ask").text
-
-        XCTAssertEqual(text, "Three.")
-        let messages = await session.messages
-        XCTAssertEqual(messages[2].text, "It is three.")
+        assertEqual(try await session.respond(to: "Ask").text, "Three.")
+        assertEqual(await session.messages[2].text, "It is three.")
     }
 }
