@@ -186,10 +186,9 @@ package struct ModelFacts: Sendable {
 extension ModelFacts {
     /// - Parameter folder: the model's folder; missing files leave the defaults
     package init(in folder: URL) {
-        let generation = "generation_config.json"
-        sampling = Self.read(generation, in: folder) ?? H2OSampling()
-        let choice: Choice? = Self.read(generation, in: folder)
-        if choice?.doSample == false { sampling.temperature = 0 }
+        if let file: GenerationFile = Self.read("generation_config.json", in: folder) {
+            sampling = file.sampling
+        }
         let file: ConfigurationFile? = Self.read("config.json", in: folder)
         positions = file?.maxPositionEmbeddings ?? file?.textConfig?.maxPositionEmbeddings
         vocabulary = file?.vocabSize ?? file?.textConfig?.vocabSize
@@ -203,9 +202,19 @@ extension ModelFacts {
     }
 }
 
-/// Whether `generation_config.json` asks for sampling.
-private struct Choice: Decodable {
+private struct GenerationFile: Decodable {
     let doSample: Bool?
+    let temperature: Float?
+    let topP: Float?
+    let topK: Int?
+    let minP: Float?
+    let repetitionPenalty: Float?
+
+    var sampling: H2OSampling {
+        H2OSampling(
+            temperature: doSample == false ? 0 : temperature, topP: topP, topK: topK, minP: minP,
+            repetitionPenalty: repetitionPenalty)
+    }
 }
 
 private struct ConfigurationFile: Decodable {
