@@ -158,7 +158,7 @@ class H2OConfig(PolicySettings):
         files, the layer has its own folder in `recall.store`.
         """
         recall = None if self.recall is None else self.recall.of_layer(index)
-        with warned_before():
+        with without_warnings():
             return dataclasses.replace(self, recall=recall)
 
     @classmethod
@@ -209,8 +209,8 @@ def check(field: Field, value: Any) -> None:
 
 
 @contextmanager
-def warned_before() -> Iterator[None]:
-    """Silence the warnings of a copied configuration; the original has printed them."""
+def without_warnings() -> Iterator[None]:
+    """Silence warnings about configurations whose user has seen them or needs none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
         yield

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from h2o_py.config import H2OConfig, warned_before
+from h2o_py.config import H2OConfig, without_warnings
 from h2o_py.errors import H2OFileError, H2OStateError
 from h2o_py.rows import BITS, DENSE, DTYPES, RowFormat, check_choice
 
@@ -173,7 +173,7 @@ def _in_folder(config: H2OConfig, folder: str | None) -> H2OConfig:
     if config.recall is None or config.recall.store == folder:
         return config
     recall = dataclasses.replace(config.recall, store=folder)
-    with warned_before():
+    with without_warnings():
         return dataclasses.replace(config, recall=recall)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import time
-import warnings
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -25,8 +24,7 @@ from h2o_pack.measure.timing import interleave
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Count, Result, doc
 from h2o_py.cache import H2OKVCache, join
-from h2o_py.config import H2OConfig, H2ORecall
-from h2o_py.errors import H2OConfigWarning
+from h2o_py.config import H2OConfig, H2ORecall, without_warnings
 from h2o_py.models import STORAGES
 from h2o_py.routing import routed
 
@@ -56,8 +54,7 @@ def h2o_cache(storage: str, recall: H2ORecall | None = None) -> Callable[[int, i
     """Return a function that makes h2o_py's cache of a storage, with the default policy."""
 
     def make(capacity: int, group: int) -> H2OKVCache:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", H2OConfigWarning)  # few rows are a user's choice
+        with without_warnings():  # few rows are a user's choice
             return STORAGES[storage](H2OConfig(capacity, recall=recall), group)
 
     return make

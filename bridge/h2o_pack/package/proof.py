@@ -21,7 +21,7 @@ from h2o_pack.files.paths import TRACES_FOLDER
 from h2o_pack.files.write import Content
 from h2o_pack.parity.trace import Case, Inputs, Trace, record_case, with_rows
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
-from h2o_py.config import H2OConfig, warned_before
+from h2o_py.config import H2OConfig, without_warnings
 
 ROWS, RECALLING_ROWS = 16, 24
 QUERY_HEADS = 2  # of one KV head
@@ -70,7 +70,7 @@ def with_few_rows(config: H2OConfig) -> H2OConfig:
     if recall is not None:
         recall = replace(recall, **RECALL, layers=None, store=None, limit=0)
     window = min(config.observation_window, 4)
-    with warned_before():
+    with without_warnings():
         config = replace(config, observation_window=window, recall=recall)
     return with_rows(config, ROWS if recall is None else RECALLING_ROWS)
 

@@ -30,7 +30,7 @@ from h2o_pack.models.texts import common
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
-from h2o_py.config import warned_before
+from h2o_py.config import without_warnings
 
 
 def opening(plan: ModelPlan, encode: Callable[..., list[int]]) -> list[int]:
@@ -89,7 +89,7 @@ def check_pinned(plan: ModelPlan, tokens: int) -> None:
 def pinning(tokens: int) -> Iterator[None]:
     """Add a remedy to the error of caches that refuse to pin a system prompt."""
     try:
-        with warned_before(), user_errors():
+        with without_warnings(), user_errors():
             yield
     except UserError as error:
         raise usage_error(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -57,14 +56,13 @@ def run_parity(
             "there is no Swift toolchain on PATH", f"Install Swift, see {GET_SWIFT}."
         )
     check_core()
-    from h2o_py.errors import H2OConfigWarning
+    from h2o_py.config import without_warnings
 
     root = package.resolve()
     with ExitStack() as stack:
         stack.enter_context(write.exclusive(package))
-        stack.enter_context(warnings.catch_warnings())
+        stack.enter_context(without_warnings())
         stack.enter_context(without_compiling())
-        warnings.simplefilter("ignore", H2OConfigWarning)
         beside = ThreadPoolExecutor(max_workers=1)
         stack.callback(beside.shutdown, cancel_futures=True)
         host = build = None
@@ -141,7 +139,8 @@ class ModelRun:
             if "trace" in levels and self.build is not None:
                 work_of_swift = self.root / swift.WORK
                 caches += traces.replay(trace, self.build(), work_of_swift, self.progress)
-            self.progress("replaying it through the reference")
+            if compared:
+                self.progress("replaying it through the reference")
             core += [result.result() for result in compared]
         fewer = "" if rows == config.max_size else f", {rows} rows of {config.max_size}"
         results = []

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -28,7 +27,7 @@ from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.swift import Build, failure
 from h2o_py import H2OKVCache, fast, make_h2o_cache
 from h2o_py.cache import join
-from h2o_py.config import H2OConfig, H2ORecall
+from h2o_py.config import H2OConfig, H2ORecall, without_warnings
 from h2o_py.loading import load as load_checked
 from h2o_py.models import STORAGES
 from h2o_py.routing import routed
@@ -249,8 +248,7 @@ def with_rows(config: H2OConfig, size: int) -> H2OConfig:
     recent = round(size * config.recent_budget / config.max_size)
     recent = min(max(1, recent), size - sinks - 2)
     heavy = round(size * config.heavy_budget / config.max_size)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few recent tokens
+    with without_warnings():  # of few recent tokens
         return replace(
             config,
             max_size=size,

@@ -22,7 +22,7 @@ from h2o_pack.model import Model, ModelConfig
 from h2o_pack.models.catalogue import as_model, catalogue
 from h2o_pack.spec import CacheSpec
 from h2o_py.budgets import Budgets, parse_budgets
-from h2o_py.config import POLICIES, H2OConfig, H2ORecall, warned_before
+from h2o_py.config import POLICIES, H2OConfig, H2ORecall, without_warnings
 from h2o_py.errors import H2OConfigWarning
 
 OF_BUDGETS = ("heavy_budget", "recent_budget")
@@ -97,7 +97,7 @@ def layer_caches(
     Raises UserError: the budgets do not match the model.
     """
     evicting = [layer.kind == "full" for layer in config.layers]
-    with user_errors(), warned_before():
+    with user_errors(), without_warnings():
         if budgets is not None:
             budgets.check_layers(evicting, config.model_type)
             refuse_other_rows(budgets, evicting, common.max_size)
@@ -180,7 +180,7 @@ class Workload(Run):
 
     def without_recall(self) -> Workload:
         """Return the workload without recall."""
-        with warned_before():
+        with without_warnings():
             caches = tuple(
                 cache and dataclasses.replace(cache, recall=None) for cache in self.caches
             )
@@ -219,7 +219,7 @@ class Workload(Run):
 @lru_cache(maxsize=1024)
 def bounded(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
     """Return the configuration of a cache of `rows` rows with the default budgets."""
-    with warned_before():
+    with without_warnings():
         return H2OConfig(max_size=rows, recall=recall)
 
 

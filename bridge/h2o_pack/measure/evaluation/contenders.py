@@ -5,9 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import re
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -25,17 +23,9 @@ from h2o_pack.memory.storages import STORAGES, TRIED
 from h2o_pack.model import Layer
 from h2o_py.budgets import Budgets
 from h2o_py.cache import H2OKVCache
-from h2o_py.config import POLICIES, H2OConfig, H2ORecall
-from h2o_py.errors import H2OConfigWarning, H2OError
+from h2o_py.config import POLICIES, H2OConfig, H2ORecall, without_warnings
+from h2o_py.errors import H2OError
 from h2o_py.models import make_h2o_cache
-
-
-@contextmanager
-def small_windows() -> Iterator[None]:
-    """Give no warnings about few recent rows, which are tried on purpose."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", H2OConfigWarning)
-        yield
 
 
 class WindowCache(H2OKVCache):
@@ -119,7 +109,7 @@ class Contender:
         pinned = ", pinned" if self.pinned else ""
         return policies()[self.policy].title + stored + pinned + _recall_title(self.recall)
 
-    @small_windows()
+    @without_warnings()
     def config(self, pinned: tuple[tuple[int, int], ...] = ()) -> H2OConfig:
         """Return the policy's configuration for `rows`; H2OError if they are too few.
 
@@ -225,7 +215,7 @@ class CacheFactory:
         self._element = min(element, _STORED)
         self._group_size = _group_size(tuple(self._layers.values()))
 
-    @small_windows()
+    @without_warnings()
     def caches(
         self, contender: Contender, pinned: tuple[tuple[int, int], ...] = ()
     ) -> list[Any]:
@@ -323,7 +313,7 @@ class CacheFactory:
         return [make(i) if type(cache) is KVCache else cache for i, cache in enumerate(own)]
 
 
-@small_windows()
+@without_warnings()
 def _config_of(layer: int, common: H2OConfig, budgets: Budgets | None) -> H2OConfig:
     return common if budgets is None else budgets.config_of(layer, common)
 

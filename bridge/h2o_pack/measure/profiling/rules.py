@@ -6,7 +6,6 @@ The reach of a layer is how far back its attention looks.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,8 +25,7 @@ from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Result, doc
 from h2o_py.budgets import FORMAT, Budgets, LayerBudget
-from h2o_py.config import POLICIES, H2OConfig
-from h2o_py.errors import H2OConfigWarning
+from h2o_py.config import POLICIES, H2OConfig, without_warnings
 
 SLOPE = 2.5
 LEAST_SHARE, MIDDLE, MOST_SHARE = 0.3, 0.5, 0.7
@@ -226,8 +224,7 @@ def layer_rows(
     refuses a layer's rows, because they are too few.
     """
     by_layer = {}
-    with warnings.catch_warnings():  # the user sees them when `Budgets.config_of` makes caches
-        warnings.simplefilter("ignore", H2OConfigWarning)
+    with without_warnings():  # the user sees them when `Budgets.config_of` makes caches
         by_index = {reach.index: reach for reach in reaches}
         for index, rows in allocate_rows(reaches, max_kv).items():
             config = config_of(rows)
