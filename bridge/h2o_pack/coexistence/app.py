@@ -82,6 +82,8 @@ class App:
     """The dependencies and modules that were read from an app's files.
 
     read: the files that were read. unread: reasons why other files could not be read, by name.
+    systems: the oldest versions that it supports, by the name of the system ("ios"), each with
+    the file that says so.
     """
 
     folder: Path
@@ -89,6 +91,7 @@ class App:
     dependencies: tuple[Dependency, ...] = ()
     modules: tuple[str, ...] = ()
     unread: dict[str, str] = field(default_factory=dict)
+    systems: tuple[tuple[str, str, str], ...] = ()
 
     def __add__(self, other: App) -> App:
         """Combine the contents of two files of the app."""
@@ -98,6 +101,7 @@ class App:
             joined((*self.dependencies, *other.dependencies)),
             tuple(dict.fromkeys(self.modules + other.modules)),
             self.unread | other.unread,
+            tuple(dict.fromkeys(self.systems + other.systems)),
         )
 
 
@@ -157,6 +161,10 @@ def read_manifest(folder: Path, machine: Surroundings) -> App:
         (name,),
         tuple(dependency for entry in entries for dependency in dependencies(table(entry))),
         tuple(filter(None, (text(target, "name") for target in targets))),
+        systems=tuple(
+            (text(system, "platformName"), text(system, "version"), name)
+            for system in rows(table(manifest).get("platforms"))
+        ),
     )
 
 
@@ -215,6 +223,8 @@ def read_openstep(content: str) -> Any:
     return json.loads("".join(parts), object_pairs_hook=once)
 
 
+SETTINGS = {"IPHONEOS_DEPLOYMENT_TARGET": "ios", "MACOSX_DEPLOYMENT_TARGET": "macos"}
+"""The build settings of Xcode with the oldest version of a system, and the system's name."""
 TARGETS = ("PBXNativeTarget", "PBXAggregateTarget", "PBXLegacyTarget")
 
 
@@ -232,6 +242,12 @@ def read_project(folder: Path, project: Path) -> App:
         (name,),
         tuple(package for entry in every for package in packages(entry, project.parent)),
         tuple(text(entry, "name") for entry in every if text(entry, "isa") in TARGETS),
+        systems=tuple(
+            (system, text(settings, setting), name)
+            for settings in (table(entry).get("buildSettings") for entry in every)
+            for setting, system in SETTINGS.items()
+            if text(settings, setting)
+        ),
     )
 
 

@@ -124,6 +124,7 @@ def collisions(app: App) -> Iterator[Finding]:
             yield problem(refusal.what, refusal.remedy, dependency.identity)
     yield from second_packages(ours)
     yield from modules_in(app)
+    yield from older_systems(app)
 
 
 def replacement(package: Dependency, pinned: Pin) -> Finding:
@@ -190,3 +191,19 @@ def modules_in(app: App) -> Iterator[Finding]:
         for name in sorted(set(package.modules) & set(app.modules)):
             what = f"a target of the app has the same name as a module of {package.name}"
             yield problem(what, "Rename the app's target, or set PRODUCT_MODULE_NAME.", name)
+
+
+SYSTEMS = {"ios": ("iOS", "17.0"), "macos": ("macOS", "14.0")}
+"""The oldest systems of a generated package, as Package.swift.j2 declares them."""
+
+
+def older_systems(app: App) -> Iterator[Finding]:
+    """Yield the systems that the app supports and a generated package does not."""
+    for system, supported, file in dict.fromkeys(app.systems):
+        name, least = SYSTEMS.get(system, ("", ""))
+        if least and version(supported) and version(supported) < version(least):
+            yield problem(
+                f"the app supports {name} {supported}, but the package needs {name} {least}",
+                f"Set the app's minimum deployment to {name} {least} or newer.",
+                file,
+            )

@@ -1,11 +1,13 @@
 """What `doctor APP` reads of an app, and what it says collides."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from h2o_pack.coexistence.collisions import check_app
+from h2o_pack import assets
+from h2o_pack.coexistence.collisions import SYSTEMS, check_app
 from h2o_pack.doctor.machine import Surroundings
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import upstream_versions
@@ -308,3 +310,42 @@ def test_the_command_runs_no_manifest_where_nobody_can_answer(run, tmp_path, mon
     result = run("doctor", folder)
     assert "--run-manifest" in result.output
     assert folders == []
+
+
+def configuration(**settings: str) -> str:
+    lines = " ".join(f"{name} = {value};" for name, value in settings.items())
+    return f"isa = XCBuildConfiguration; buildSettings = {{{lines}}};"
+
+
+@pytest.mark.parametrize(
+    ("settings", "collides"),
+    [
+        ({"IPHONEOS_DEPLOYMENT_TARGET": "15.0"}, True),
+        ({"IPHONEOS_DEPLOYMENT_TARGET": "17.0"}, False),
+        ({"IPHONEOS_DEPLOYMENT_TARGET": "26.0"}, False),
+        ({"MACOSX_DEPLOYMENT_TARGET": "13.5"}, True),
+        ({"SWIFT_VERSION": "5.0"}, False),
+        ({"IPHONEOS_DEPLOYMENT_TARGET": '"$(OLDEST)"'}, False),
+    ],
+)
+def test_a_project_for_older_systems_than_the_package_is_a_problem(
+    tmp_path, machine, settings, collides
+):
+    findings = findings_of(tmp_path, project(configuration(**settings)), machine)
+    assert ([status for status, _, _ in findings.values()] == ["problem"]) == collides
+
+
+def test_a_manifest_for_an_older_system_is_a_problem(tmp_path, machine):
+    platforms = [{"platformName": "ios", "version": "16.0"}]
+    text = json.dumps({"name": "App", "platforms": platforms})
+    machine.has(swift=f"echo '{text}'")
+    findings = findings_of(tmp_path, {"Package.swift": ""}, machine)
+    status, what, remedy = findings["Package.swift"]
+    assert status == "problem"
+    says(f"{what}. {remedy}")
+
+
+def test_the_oldest_systems_are_those_of_the_generated_manifest():
+    manifest = (assets.root() / "Package.swift.j2").read_text("utf-8")
+    declared = dict(re.findall(r"\.(iOS|macOS)\(\.v(\d+)\)", manifest))
+    assert declared == {name: least.removesuffix(".0") for name, least in SYSTEMS.values()}
