@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from h2o_pack.errors import output_error, unreadable, usage_error
+from h2o_pack.errors import model_error, output_error, unreadable, usage_error
 from h2o_pack.files.paths import reason
 
 _T = TypeVar("_T")
@@ -70,6 +70,20 @@ class RepeatedKeyError(ValueError):
     """A key occurs twice in an object, so that two readers may read different values."""
 
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""The beginning of the file that git leaves in place of a file that Git LFS has not fetched."""
+
+
+def refuse_pointer(data: bytes, name: str, where: str) -> None:
+    """Refuse a file of which only the first bytes are given if it is a Git LFS pointer."""
+    if data.startswith(LFS_POINTER[: len(data)]) and data[:8] == LFS_POINTER[:8]:
+        raise model_error(
+            f"{name} is a Git LFS pointer: the file itself was not downloaded",
+            "Run `git lfs pull` in the clone, then run the command again.",
+            where=where,
+        )
+
+
 def read_object(path: Path, most: int = CONFIG_BYTES) -> dict[str, Any]:
     """Read a JSON object of at most `most` bytes; UserError for anything else."""
     try:
@@ -88,6 +102,7 @@ def parse_object(
     """
     if len(data) > most:
         raise unreadable(where, f"{name} is larger than {most >> 20} MiB")
+    refuse_pointer(data, name, where)
     try:
         document = json.loads(
             data.decode(), object_pairs_hook=once if unique else None, parse_constant=constant

@@ -94,6 +94,8 @@ def find_model(
     if entry is not None and not entry.hub:
         folder = BUNDLED / entry.bundled if entry.bundled else Path(entry.folder)
         return from_folder(entry.name, folder, assume_full_attention=assume)
+    if entry is None:
+        refuse_file(name)
     if entry is None and base.startswith((".", "/", "~")):
         raise model_error(
             f"{name!r} is not a folder",
@@ -117,6 +119,22 @@ def find_model(
     problems = Problems(f"{place.id}@{place.commit[:12]}")
     folder = downloaded(place)
     return inspect(place, problems, folder=folder, assume_full_attention=assume)
+
+
+def refuse_file(name: str) -> None:
+    """Refuse the name of a file, with what to give instead."""
+    path = Path(name)
+    try:
+        is_file = path.expanduser().is_file()
+    except (OSError, RuntimeError, ValueError):
+        return
+    if is_file and path.suffix.lower() == ".gguf":
+        raise model_error(f"{name!r} is a GGUF file, which only llama.cpp reads", files.IN_MLX)
+    if is_file:
+        raise model_error(
+            f"{name!r} is a file, but a model is a folder",
+            f"Give the folder {str(path.parent)!r}, which must contain config.json too.",
+        )
 
 
 HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
@@ -189,6 +207,7 @@ def hub_contents(
     except UnreachableError:
         stored = kept_contents(hub_id, revision)
         if stored is None:
+            refuse_without_branch(hub_id, revision)
             raise
         return stored
     if commit != known_commit(hub_id, revision):
@@ -211,6 +230,24 @@ def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
         return contents
     config = try_to_load_from_cache(hub_id, CONFIG, revision=revision)
     return Path(config).parent if isinstance(config, str) else None
+
+
+def refuse_without_branch(hub_id: str, revision: str) -> None:
+    """Refuse a branch that the hub's cache does not know, if it has commits of the model."""
+    from huggingface_hub import constants
+
+    snapshots = Path(
+        constants.HF_HUB_CACHE, f"models--{hub_id.replace('/', '--')}", "snapshots"
+    )
+    with suppress(OSError):
+        commits = sorted(path.name for path in snapshots.iterdir() if (path / CONFIG).is_file())
+        if commits:
+            raise model_error(
+                f"the hub cannot be reached, and its cache has {hub_id} at the commit "
+                f"{', '.join(commits)}, but does not say which commit {revision!r} is",
+                f"Give --model {hub_id}@{commits[-1]}.",
+                where=str(snapshots),
+            )
 
 
 def load_contents(hub_id: str, commit: str) -> Contents | None:
@@ -277,8 +314,9 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
 
     repository = Repository(hub_id, commit)
     problems = Problems(f"{hub_id}@{commit[:12]}")
-    listed = needed(repository.listing(), problems)
-    files.check_complete(listed, problems)
+    listing = repository.listing()
+    listed = needed(listing, problems)
+    files.check_complete([entry.rfilename for entry in listing], problems)
     problems.refuse()
     config = parse_object(
         small(repository, listed[CONFIG], CONFIG_BYTES, problems),

@@ -17,7 +17,13 @@ from typing import Any
 
 from h2o_pack.errors import Problems, UserError, model_error, shown, unreadable
 from h2o_pack.files.paths import CONFIG, reason, why_unsafe
-from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object, read_object
+from h2o_pack.files.text import (
+    CONFIG_BYTES,
+    INDEX_BYTES,
+    parse_object,
+    read_object,
+    refuse_pointer,
+)
 from h2o_pack.model import Contents, Model, ModelFile, Tensor, Weights
 from h2o_pack.models.config import describe
 
@@ -45,6 +51,15 @@ NEEDED = (
     "vocab.json",
     "merges.txt",
 )
+IN_MLX = "Choose the same model in MLX's format: see https://huggingface.co/mlx-community."
+CONVERT = "Convert the model: `python -m mlx_lm convert --hf-path MODEL -q`."
+OTHER_WEIGHTS = {
+    "*.gguf": ("GGUF files, which only llama.cpp reads", IN_MLX),
+    "*.bin": ("weights of PyTorch (.bin)", CONVERT),
+    "*.pth": ("weights of PyTorch (.pth)", CONVERT),
+    "*.safetensors": ("weights under other names, which mlx_lm does not load", CONVERT),
+}
+"""What files of weights that mlx_lm does not load are, and what to do, by their names."""
 CARD = "readme.md"
 NOTICES = (CARD, "license*", "licence*", "copying*", "notice*", "use_policy*")
 """Names of files with the terms on which a model may be passed on, in lower case."""
@@ -81,11 +96,15 @@ def holds_weights(name: str) -> bool:
 
 
 def check_complete(names: Collection[str], problems: Problems) -> None:
-    """Add errors for missing files that inference needs."""
+    """Add errors for missing files that inference needs; names: of all files."""
+    if not any(map(holds_weights, names)):
+        if kind := next((kind for kind in OTHER_WEIGHTS if fnmatch.filter(names, kind)), None):
+            what, remedy = OTHER_WEIGHTS[kind]
+            problems.add(f"there is no {WEIGHTS}, but {what}", remedy)
+            return
+        problems.add(f"there is no {WEIGHTS}")
     if CONFIG not in names:
         problems.add(f"there is no {CONFIG}")
-    if not any(map(holds_weights, names)):
-        problems.add(f"there is no {WEIGHTS}")
     if TOKENIZER not in names:
         problems.add(f"there is no {TOKENIZER}")
 
@@ -104,6 +123,7 @@ BYTES = {
 
 def header_length(first: bytes, size: int, name: str, where: str) -> int:
     """Read the header's length from a file's first 8 bytes; UserError if it is impossible."""
+    refuse_pointer(first, name, where)
     problems = Problems(where)
     if len(first) < LENGTH or size < LENGTH:
         problems.fail(
@@ -386,12 +406,20 @@ def from_folder(
     for name in (file.path for file in model_files if holds_weights(file.path)):
         with problems.caught():
             tensors[name] = read_tensors(folder / name)
-    check_complete({file.path for file in model_files}, problems)
+    check_complete(names_in(folder), problems)
     mapping = None if index is None else weight_map(index, problems)
     contents = Contents(model_id, commit, config, mapping, tensors, model_files)
     return inspect(
         contents, problems, folder=folder, assume_full_attention=assume_full_attention
     )
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of all files in a folder; none if it cannot be read."""
+    try:
+        return sorted(path.name for path in folder.iterdir() if path.is_file())
+    except OSError:
+        return []
 
 
 def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:

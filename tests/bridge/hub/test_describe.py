@@ -1,5 +1,6 @@
 """Models of the hub, described by the real client without their weights."""
 
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -131,6 +132,15 @@ def test_offline_a_model_in_the_hubs_own_cache_is_read_from_there(hub, monkeypat
     model = resolve(ID)
     assert (model.id, model.commit, model.folder) == (ID, commit, folder)
     assert model.weights.bytes == ALL
+
+
+def test_offline_a_cache_without_branches_names_the_commit_that_it_has(hub, monkeypatch):
+    commit = hub.add(ID, repository()).refs["main"]
+    folder = Path(snapshot_download(ID))
+    shutil.rmtree(folder.parents[1] / "refs")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    says(refusal(ID).replace(commit, "COMMIT"))
+    assert resolve(f"{ID}@{commit}").folder == folder
 
 
 def test_offline_an_unknown_model_is_refused_with_what_to_do(hub, monkeypatch):

@@ -410,3 +410,28 @@ def test_shared_experts_are_read_whole():
     expert = Tensor("model.layers.0.mlp.switch_mlp.up_proj.weight", "F16", 40)
     weights = weigh([shared, expert], experts=4, experts_per_token=1)
     assert (weights.expert_bytes, weights.bytes_per_token) == (40, 20)
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab\nsize 12345\n"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_git_lfs_pointer_is_refused_with_the_command_that_fetches_the_file(folder, name):
+    (folder / name).write_text(POINTER)
+    says(refusal(folder))
+
+
+@pytest.mark.parametrize(
+    "name", ["model-q4.gguf", "pytorch_model.bin", "consolidated.00.pth", "weights.safetensors"]
+)
+def test_weights_in_another_form_are_named_with_what_to_do(folder, name):
+    (folder / "model.safetensors").rename(folder / name)
+    says(refusal(folder))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model-q4.gguf"])
+def test_a_file_given_as_a_model_is_refused_with_its_folder(tmp_path, monkeypatch, name):
+    folder_of(tmp_path / "mine")
+    (tmp_path / "mine" / name).touch()
+    monkeypatch.chdir(tmp_path)
+    says(refused(resolve, f"mine/{name}", code=ExitCode.MODEL))
