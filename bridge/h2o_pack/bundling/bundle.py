@@ -143,7 +143,7 @@ def add_adapter(adapter: Adapter, package: Path, bundled: Manifest) -> Manifest:
         BundledFile(ADAPTER_CONFIG, config.stat().st_size, sha256_of(config)),
         BundledFile(ADAPTER, weights.stat().st_size, digest),
     )
-    manifest = Manifest(bundled.model, files, bundled.commit)
+    manifest = replace(bundled, files=files, digest="")
     write(package, manifest)
     return manifest
 

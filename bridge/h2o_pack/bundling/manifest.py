@@ -7,7 +7,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +24,9 @@ from h2o_pack.files.paths import (
     SHA256,
     why_unsafe,
 )
+from h2o_pack.resolved.chat import Chat
 from h2o_pack.results import Count
+from h2o_pack.spec import PREFILL_STEP
 
 RESERVED = "resources"  # codesign treats such a folder as the bundle's own
 
@@ -87,17 +89,30 @@ DECIDING = ("config.json", "tokenizer.json", "*.safetensors", ADAPTER, ADAPTER_C
 """Files that decide the token ids of a text, and the keys and values of a token."""
 
 
+Digest = Annotated[str, Meta(pattern=f"^{SHA256.pattern}$")]
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """The model's own file from which h2o-pack wrote a file of Model/."""
+
+    path: str
+    sha256: Digest
+
+
 @dataclass(frozen=True)
 class BundledFile:
     """A file of Model/: its path there, size in bytes and hexadecimal sha256.
 
-    pieces: the sha256 of each piece, if the app downloads the file.
+    pieces: the sha256 of each piece, if the app downloads the file. sources: the model's own
+    files from which h2o-pack wrote this one; None for a copy.
     """
 
     path: str
     size: Count
-    sha256: Annotated[str, Meta(pattern=f"^{SHA256.pattern}$")]
+    sha256: Digest
     pieces: tuple[str, ...] | None = None
+    sources: tuple[SourceFile, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +122,8 @@ class Manifest:
     commit: of the hub's repository, "" for a local folder. digest: identifies the model, see
     `model_digest`. system_prompt: the prompt whose caches are among the files. piece_size:
     bytes of the pieces in which an app downloads the files; None if the files are in the app.
+    prompt_chunk: the most tokens of a prompt that the model reads at once. chat: what the
+    session must know of the chat template.
     """
 
     model: str
@@ -115,6 +132,8 @@ class Manifest:
     digest: str = ""
     system_prompt: PreparedPrompt | None = None
     piece_size: Count | None = None
+    prompt_chunk: Count = PREFILL_STEP
+    chat: Chat = field(default_factory=Chat)
 
     def __post_init__(self) -> None:
         """Fill in the digest; ValueError if the given digest does not match the files."""

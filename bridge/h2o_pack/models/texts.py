@@ -73,23 +73,6 @@ class ChatTemplate:
             messages=messages, add_generation_prompt=True, **values, **self.special
         )
 
-    @cached_property
-    def drops_thoughts(self) -> bool:
-        """Whether the template writes a reply's thoughts only until the next turn."""
-        from jinja2 import TemplateError
-
-        def text(**thoughts: str) -> str:
-            reply = {"role": "assistant", "content": "b", **thoughts}
-            questions = [{"role": "user", "content": letter} for letter in "ac"]
-            return self.render([questions[0], reply, questions[1]], lambda _format: "today")
-
-        if "<think>" not in self.source:
-            return False
-        try:
-            return text(reasoning_content="t") == text()
-        except (TemplateError, TypeError, ValueError):
-            return False
-
     def problem(self) -> str:
         """Return why the template cannot write a user's first message; "" if it can."""
         from jinja2 import TemplateError, TemplateSyntaxError
@@ -353,11 +336,6 @@ class ModelTexts:
     unusable: str = ""
     license: ModelLicense = field(default_factory=ModelLicense)
     remarks: tuple[str, ...] = ()
-
-    @property
-    def drops_thoughts(self) -> bool:
-        """Whether the template leaves thoughts out of later turns."""
-        return self.template is not None and self.template.drops_thoughts
 
 
 def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:

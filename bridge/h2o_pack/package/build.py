@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from h2o_pack.bundling import manifest as manifests
 from h2o_pack.bundling.bundle import add_adapter, add_pieces, bundle
 from h2o_pack.bundling.delivery import AppSize, app_size
 from h2o_pack.bundling.manifest import Manifest
@@ -17,6 +18,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.files.lock import Vendored
 from h2o_pack.models.loading import try_model
+from h2o_pack.package.prepare import read_model
 from h2o_pack.package.render import AppState, render_files
 from h2o_pack.package.system_prompt import add_system_prompt
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
@@ -124,10 +126,23 @@ def add_model(
     manifest = bundle(plan.model, staging, say, earlier=output, subfolder=plan.folder)
     say(f"trying {plan.model.id}")
     try_model(plan.model, staging / plan.folder)
+    manifest = add_resolved(plan, staging, manifest)
     if plan.source.adapter is not None:
         manifest = add_adapter(plan.source.adapter, staging, manifest)
     if system:
         manifest = add_system_prompt(plan, system, staging, manifest, output, say)
+    return manifest
+
+
+def add_resolved(plan: ModelPlan, package: Path, bundled: Manifest) -> Manifest:
+    """Write what Python resolved of a model into its manifest, and return it."""
+    resolved = plan.source.resolved
+    if resolved is None:  # the hub could not be reached while the package was planned
+        resolved = read_model(replace(plan.model, folder=package / plan.folder))[1]
+    if resolved is None:
+        raise TypeError("a bundled model is on this machine")
+    manifest = replace(bundled, prompt_chunk=plan.memory.prefill_step, chat=resolved.chat)
+    manifests.write(package, manifest, plan.folder)
     return manifest
 
 

@@ -22,6 +22,7 @@ from h2o_pack.facts import pins, refuse_missing_type
 from h2o_pack.files import lock
 from h2o_pack.files.paths import MODEL_FOLDER
 from h2o_pack.hub.resolve import find_model, read_small
+from h2o_pack.model import Model
 from h2o_pack.models.adapter import adapted
 from h2o_pack.models.files import text_files
 from h2o_pack.models.loading import check_loads
@@ -32,6 +33,7 @@ from h2o_pack.plan.device_fit import devices_of_each, refuse_duplicates
 from h2o_pack.plan.package_plan import ModelPlan, ModelSource, PackagePlan
 from h2o_pack.plan.workload import cache_config, workload_of
 from h2o_pack.progress import ProgressReporter
+from h2o_pack.resolved.files import READ, Resolved, resolve_files
 from h2o_pack.spec import PackageSpec, refuse_with_several
 
 BACKENDS = {"phone": "iphone", "tablet": "ipad"}
@@ -71,10 +73,9 @@ def prepare(
     problems.refuse()
     sources, file_problems = [], Problems()
     for model_spec, base in zip(spec.models, models, strict=True):
-        texts, turns = ModelTexts(), list[str]()
+        texts, turns, resolved = ModelTexts(), list[str](), None
         with file_problems.caught():
-            files = read_small(base, text_files(base.files))
-            texts = ModelTexts() if files is None else read_texts(files, base)
+            texts, resolved = read_model(base)
         with file_problems.caught():
             turns = first_turns(texts, spec.app.system, base.id) if spec.app.system else []
         with file_problems.caught():
@@ -83,7 +84,7 @@ def prepare(
                 check_loads(base.contents)
         with problems.caught():
             model, adapter = adapted(base, model_spec.adapter)
-            sources.append(ModelSource(model, texts, adapter, tuple(turns)))
+            sources.append(ModelSource(model, texts, adapter, tuple(turns), resolved))
     if len(sources) == len(models):
         with problems.caught():
             # `Path.home` may raise, unlike `expanduser`.
@@ -95,6 +96,19 @@ def prepare(
     problems.found += file_problems.found
     problems.refuse()
     return plan
+
+
+def read_model(model: Model) -> tuple[ModelTexts, Resolved | None]:
+    """Return the texts of a model's makers, and what Python resolves of the model's files.
+
+    They are empty and None if the hub cannot be reached. Raises UserError: all errors in the
+    files.
+    """
+    files = read_small(model, {**text_files(model.files), **READ})
+    if files is None:
+        return ModelTexts(), None
+    texts = read_texts(files, model)
+    return texts, resolve_files(model, texts, files)
 
 
 def plan_package(
@@ -123,7 +137,7 @@ def plan_package(
     problems, workloads = Problems(), []
     for model_spec, source in pairs:
         with problems.caught():
-            drops = source.texts.drops_thoughts
+            drops = source.resolved is not None and source.resolved.chat.drops_thoughts
             workloads.append(workload_of(source.model, model_spec.cache, drops_thoughts=drops))
     problems.refuse()
     holding: Sequence[Sequence[Device]] = [()] * len(pairs)
@@ -150,6 +164,7 @@ def plan_package(
                     *advice(workload),
                     *naming.name_remarks(title),
                     *source.texts.remarks,
+                    *(source.resolved.remarks if source.resolved else ()),
                 ),
                 folder=folder,
             )

@@ -14,6 +14,7 @@ from h2o_pack.model import Model
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.texts import ModelTexts
 from h2o_pack.plan.workload import Workload
+from h2o_pack.resolved.files import Resolved
 from h2o_pack.spec import ModelSpec, PackageSpec
 from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
@@ -24,13 +25,15 @@ class ModelSource:
     """A model that was found, with its texts and its adapter.
 
     model: its weights include the bytes of the adapter. turns: texts of first turns that
-    contain the system prompt; empty without a system prompt.
+    contain the system prompt; empty without a system prompt. resolved: what Python resolved of
+    the model's files; None if they could not be read before the download.
     """
 
     model: Model
     texts: ModelTexts = field(default_factory=ModelTexts)
     adapter: Adapter | None = None
     turns: tuple[str, ...] = ()
+    resolved: Resolved | None = None
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,15 @@ def test_the_model_folder_holds_the_models_files_and_a_manifest(folder, package)
             for path, text in FILES.items()
         ],
         "digest": hashlib.sha256("".join(map(checksum, sorted(FILES))).encode()).hexdigest(),
+        "prompt_chunk": 512,
+        "chat": {
+            "template": False,
+            "system": True,
+            "tools": False,
+            "drops_thoughts": False,
+            "stops": [],
+            "stop_texts": [],
+        },
     }
     assert files == FILES
     assert manifest.size == 11

@@ -60,21 +60,6 @@ def test_special_tokens_and_the_date_can_be_read():
     assert template.render(HELLO, today) == "<s>22 Nov"
 
 
-SAYS = "{% for each in messages %}{{ each.role }}: {{ each.content }}\n{% endfor %}"
-KEEPS = SAYS.replace(
-    "{{ each.content", "<think>{{ each.reasoning_content }}</think>{{ each.content"
-)
-DROPS = SAYS + "{{ '<think>' if enable_thinking }}"
-
-
-@pytest.mark.parametrize(
-    ("source", "drops"),
-    [(SAYS, False), (KEEPS, False), (DROPS, True), ("<think>{% if %}", False)],
-)
-def test_a_template_that_thinks_and_shows_no_earlier_thoughts_drops_them(source, drops):
-    assert ChatTemplate(source, "x").drops_thoughts is drops
-
-
 def test_variables_are_what_not_every_template_is_given():
     source = (
         CHATML + "{% set ns = namespace(x=1) %}{{ raise_exception(tools) if reasoning_effort }}"

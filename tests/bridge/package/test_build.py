@@ -186,10 +186,32 @@ def test_what_a_chat_template_reads_reaches_swift(chatting, tmp_path):
     assert "chat template" not in result.stdout
 
 
+def test_what_the_chat_template_does_and_how_prompts_are_cut_is_in_the_manifest(
+    chatting, tmp_path
+):
+    source = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}assistant: <think>{% endif %}"
+    )
+    chatting("--prefill-step", "48", chat_template__jinja=source)
+    manifest = json.loads((tmp_path / "Demo/Model/manifest.json").read_bytes())
+    assert manifest["prompt_chunk"] == 48
+    assert manifest["chat"] == {
+        "template": True,
+        "system": True,
+        "tools": False,
+        "thinking": {"begin": "<think>", "end": "</think>"},
+        "drops_thoughts": True,
+        "stops": [0],
+        "stop_texts": ["<|end|>"],
+    }
+
+
 def test_what_a_model_that_thinks_holds_twice_is_in_its_plan(chatting, tmp_path):
     template = "{% for each in messages %}{{ each.content }}{% endfor %}"
     plain = json.loads(chatting("--json", chat_template__jinja=template).stdout)
-    thinks = json.loads(chatting("--json", chat_template__jinja=template + "<think>").stdout)
+    begins = "{% if add_generation_prompt %}<think>{% endif %}"
+    thinks = json.loads(chatting("--json", chat_template__jinja=template + begins).stdout)
     terms = [
         {term["name"]: term["bytes"] for term in document["models"][0]["memory"]["terms"]}
         for document in (plain, thinks)

@@ -1,0 +1,1 @@
+"""Files of Model/ that Swift reads, written from what Python resolved."""

@@ -1,0 +1,355 @@
+"""What a chat template does, found by rendering it: the app infers none of it.
+
+A template is code, so these functions render only in `models.trial`'s process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
+from typing import Any
+
+from h2o_pack.errors import shown
+from h2o_pack.models.texts import EOS, sandbox, token_text
+
+REPLY, OTHER_REPLY = "zqxjk", "vwpfh"
+"""Words that no template contains."""
+USER, NEXT_USER, SYSTEM, THOUGHT, RESULT = "kqzvu", "uvzkq", "sjzxq", "tqvzj", "rzvxq"
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "find_xq",
+        "description": "Finds a place.",
+        "parameters": {
+            "type": "object",
+            "properties": {"place": {"type": "string", "description": "Its name."}},
+            "required": ["place"],
+        },
+    },
+}
+CALL = {
+    "type": "function",
+    "id": "abcdefgh1",  # Mistral's templates require nine letters and digits
+    "function": {"name": "find_xq", "arguments": {"place": "x"}},
+}
+THOUGHT_FIELDS = ("reasoning_content", "thinking", "reasoning")
+"""Fields of a reply from which templates read its thoughts."""
+MARKS = (
+    ("<think>", "</think>"),
+    ("<|channel|>analysis<|message|>", "<|end|>"),
+    ("<|channel>thought", "<channel|>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<thinking>", "</thinking>"),
+    ("<reasoning>", "</reasoning>"),
+    ("◁think▷", "◁/think▷"),
+)
+"""Marks around thoughts in templates of public models."""
+MARK = r"(?:<[^<>\s]+>|\[/?[A-Z_]+\])"
+OPENING = re.compile(rf"({MARK})\s*\Z")
+CLOSING = re.compile(rf"\A\s*({MARK})")
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """How a model thinks before it answers.
+
+    begin, end: the marks around thoughts. variable: the template's variable that turns thinking
+    on and off; None if there is none.
+    """
+
+    begin: str
+    end: str
+    variable: str | None = None
+
+
+@dataclass(frozen=True)
+class Chat:
+    """What the session must know of a model's chat template.
+
+    template: whether there is one. system: whether it writes a system prompt. tools: whether it
+    writes tools, calls and their results. drops_thoughts: whether it writes a reply's thoughts
+    only until the next turn. stops: ids of the tokens that end a reply. stop_texts: texts that
+    end a reply, if the template ends it with plain text.
+    """
+
+    template: bool = False
+    system: bool = True
+    tools: bool = False
+    thinking: Thinking | None = None
+    drops_thoughts: bool = False
+    stops: tuple[int, ...] = ()
+    stop_texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Described:
+    """A model's chat, and notes for the user."""
+
+    chat: Chat
+    remarks: tuple[str, ...] = ()
+
+
+def chat(**arguments: Any) -> dict[str, Any]:
+    """Return what `describe_chat` does in the form of JSON; `trial` runs this."""
+    return asdict(describe_chat(**arguments))
+
+
+def describe_chat(
+    source: str | None, special: Mapping[str, str], tokens: Mapping[str, int], own: list[int]
+) -> Described:
+    """Describe a chat template by the texts that it writes.
+
+    source: the template; None if the model has none. special: the special tokens that templates
+    receive, by their variables. tokens: the ids of the tokenizer's added tokens. own: ids that
+    the model's files name as the end of a text.
+    """
+    if source is None:
+        return Described(Chat(stops=tuple(sorted(set(own)))))
+    template = Rendered(source, special)
+    thinking = find_thinking(template)
+    stops, stop_texts, remark = find_end(template, tokens, own)
+    chat = Chat(
+        template=True,
+        system=SYSTEM in (template.of([system(SYSTEM), user(USER)]) or ""),
+        tools=takes_tools(template),
+        thinking=thinking,
+        drops_thoughts=thinking is not None and drops_thoughts(template),
+        stops=stops,
+        stop_texts=stop_texts,
+    )
+    return Described(chat, (remark,) if remark else ())
+
+
+def system(text: str) -> dict[str, Any]:
+    """Return a system prompt."""
+    return {"role": "system", "content": text}
+
+
+def user(text: str) -> dict[str, Any]:
+    """Return a user's message."""
+    return {"role": "user", "content": text}
+
+
+def reply(text: str, **fields: Any) -> dict[str, Any]:
+    """Return a reply of the model."""
+    return {"role": "assistant", "content": text, **fields}
+
+
+class Rendered:
+    """A chat template that renders conversations."""
+
+    def __init__(self, source: str, special: Mapping[str, str]) -> None:
+        self.source = source
+        self._special = special
+        self._environment = sandbox()
+        self._template = self._environment.from_string(source)
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The names that the template reads and does not set, sorted."""
+        from jinja2 import meta
+
+        return tuple(
+            sorted(meta.find_undeclared_variables(self._environment.parse(self.source)))
+        )
+
+    def of(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        prompt: bool = False,
+        tools: list[dict[str, Any]] | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str | None:
+        """Return the text of messages; None if the template refuses them.
+
+        prompt: whether the beginning of a reply follows. variables: further variables of the
+        template.
+        """
+        values = {
+            "documents": None,
+            "strftime_now": lambda _format: "today",
+            **self._special,
+            **variables,
+        }
+        try:
+            return self._template.render(
+                messages=messages, tools=tools, add_generation_prompt=prompt, **values
+            )
+        except Exception:  # noqa: BLE001 - a template's code may raise anything
+            return None
+
+
+def takes_tools(template: Rendered) -> bool:
+    """Whether the template writes a tool, a call of it and its result."""
+    described = template.of([user(USER)], tools=[TOOL])
+    answered = template.of(
+        [
+            user(USER),
+            reply("", tool_calls=[CALL]),
+            {
+                "role": "tool",
+                "content": RESULT,
+                "tool_call_id": CALL["id"],
+                "name": "find_xq",
+            },
+        ],
+        tools=[TOOL],
+        prompt=True,
+    )
+    return "find_xq" in (described or "") and RESULT in (answered or "")
+
+
+def drops_thoughts(template: Rendered) -> bool:
+    """Whether a reply's thoughts are not in the text of later turns."""
+    later = [user(NEXT_USER)]
+    with_thoughts = template.of([user(USER), reply(REPLY, reasoning_content=THOUGHT), *later])
+    return with_thoughts is not None and with_thoughts == template.of(
+        [user(USER), reply(REPLY), *later]
+    )
+
+
+def find_thinking(template: Rendered) -> Thinking | None:
+    """Return the marks of thoughts, and the switch; None if the model does not think."""
+    found = chain(written_marks(template), opened_marks(template), removed_marks(template))
+    marks = next(found, None)
+    if marks is None:
+        return None
+    return Thinking(*marks, find_switch(template))
+
+
+def written_marks(template: Rendered) -> Iterator[tuple[str, str]]:
+    """Yield the marks that the template writes around the thoughts of a reply."""
+    for name in THOUGHT_FIELDS:
+        text = template.of([user(USER), reply(REPLY, **{name: THOUGHT})]) or ""
+        before, found, after = text.partition(THOUGHT)
+        if not found or REPLY not in after:
+            continue
+        for begin, end in MARKS:
+            if before.rstrip().endswith(begin) and after.lstrip().startswith(end):
+                yield begin, end
+        opening, closing = OPENING.search(before), CLOSING.match(after)
+        if opening and closing and closing[1] != opening[1]:
+            yield opening[1], closing[1]
+
+
+def opened_marks(template: Rendered) -> Iterator[tuple[str, str]]:
+    """Yield the marks with which the template begins a reply, with any setting of a switch."""
+    for variables in ({}, *({name: True} for name in switches(template))):
+        texts = [
+            template.of([user(USER)], prompt=p, variables=variables) or ""
+            for p in (False, True)
+        ]
+        beginning = texts[1].removeprefix(common_prefix(*texts))
+        yield from (pair for pair in MARKS if pair[0] in beginning)
+
+
+def removed_marks(template: Rendered) -> Iterator[tuple[str, str]]:
+    """Yield the marks whose content the template removes from an earlier reply."""
+    for begin, end in MARKS:
+        written = f"{begin}\n{THOUGHT}\n{end}\n\n{REPLY}"
+        text = template.of([user(USER), reply(written), user(NEXT_USER)])
+        if text is not None and REPLY in text and THOUGHT not in text:
+            yield begin, end
+
+
+def switches(template: Rendered) -> tuple[str, ...]:
+    """Return the template's variables that may turn thinking on and off."""
+    return tuple(name for name in template.variables if "think" in name.lower())
+
+
+def find_switch(template: Rendered) -> str | None:
+    """Return the variable that turns thinking on and off; None if there is none."""
+    for name in switches(template):
+        for messages in ([user(USER)], [system(SYSTEM), user(USER)]):
+            texts = [
+                template.of(messages, prompt=True, variables={name: on}) for on in (True, False)
+            ]
+            if None not in texts and texts[0] != texts[1]:
+                return name
+    return None
+
+
+def common_prefix(first: str, second: str) -> str:
+    """Return the text with which both texts begin."""
+    length = next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+        min(len(first), len(second)),
+    )
+    return first[:length]
+
+
+def find_end(
+    template: Rendered, tokens: Mapping[str, int], own: list[int]
+) -> tuple[tuple[int, ...], tuple[str, ...], str]:
+    """Return the ids and the texts that end a reply, and a note for the user or "".
+
+    tokens, own: see `describe_chat`.
+    """
+    exchange = [user(USER), reply(REPLY)]
+    alone = after(REPLY, template.of(exchange) or "")
+    between, found, _ = after(REPLY, template.of([*exchange, user(NEXT_USER)]) or "").partition(
+        NEXT_USER
+    )
+    between = between if found else ""
+    stops = set(own)
+    names = {number: name for name, number in tokens.items()}
+    for text in (alone, between):
+        end = first_token(text, tokens)
+        if end is None:
+            continue
+        if end in stops:
+            return tuple(sorted(stops)), (), ""
+        remark = (
+            f"the chat template ends a reply with {shown(names[end])}, which the model's files "
+            "do not name as an end of a text. A session ends a reply there too."
+        )
+        return tuple(sorted(stops | {end})), (), remark
+    # With the white space before it, since a reply may contain the words themselves.
+    first_line = re.match(r"\s*\S.*", alone) or re.match(r"\s*\S.*", between)
+    if first_line is None:
+        return tuple(sorted(stops)), (), ""
+    end_text = first_line[0].rstrip()
+    remark = (
+        f"the chat template ends a reply with the text {shown(end_text)}, which is not one "
+        "token. A session ends a reply at this text too."
+    )
+    return tuple(sorted(stops)), (end_text,), remark
+
+
+def after(word: str, text: str) -> str:
+    """Return the text after the last occurrence of a word; "" if it does not occur."""
+    _, found, rest = text.rpartition(word)
+    return rest if found else ""
+
+
+def first_token(text: str, tokens: Mapping[str, int]) -> int | None:
+    """Return the id of the added token with which a text begins, apart from white space."""
+    text = text.lstrip()
+    found = max(
+        (name for name in tokens if name and text.startswith(name)), key=len, default=None
+    )
+    return None if found is None else tokens[found]
+
+
+def ids_of_ends(
+    documents: Sequence[Mapping[str, Any]], tokens: Mapping[str, int], eos: Any
+) -> list[int]:
+    """Return the ids that a model's files name as the end of a text.
+
+    documents: generation_config.json, config.json and its text_config. eos: `eos_token` in
+    tokenizer_config.json.
+    """
+    ids: list[int] = []
+    for document in documents:
+        value = document.get(EOS)
+        entries = value if isinstance(value, list) else [value]
+        ids += [entry for entry in entries if type(entry) is int]
+    number = tokens.get(token_text(eos))
+    return ids if number is None else [*ids, number]
