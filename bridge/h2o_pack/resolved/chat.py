@@ -217,8 +217,8 @@ def drops_thoughts(template: Rendered) -> bool:
 
 def find_thinking(template: Rendered) -> Thinking | None:
     """Return the marks of thoughts, and the switch; None if the model does not think."""
-    found = chain(written_marks(template), opened_marks(template), removed_marks(template))
-    marks = next(found, None)
+    ways = (written_marks, opened_marks, removed_marks, required_marks)
+    marks = next(chain.from_iterable(find(template) for find in ways), None)
     if marks is None:
         return None
     return Thinking(*marks, find_switch(template))
@@ -241,13 +241,21 @@ def written_marks(template: Rendered) -> Iterator[tuple[str, str]]:
 
 def opened_marks(template: Rendered) -> Iterator[tuple[str, str]]:
     """Yield the marks with which the template begins a reply, with any setting of a switch."""
-    for variables in ({}, *({name: True} for name in switches(template))):
+    for variables in settings(template):
         texts = [
             template.of([user(USER)], prompt=p, variables=variables) or ""
             for p in (False, True)
         ]
         beginning = texts[1].removeprefix(common_prefix(*texts))
         yield from (pair for pair in MARKS if pair[0] in beginning)
+
+
+def required_marks(template: Rendered) -> Iterator[tuple[str, str]]:
+    """Yield the marks that the template's own instructions tell the model to use."""
+    for variables in settings(template):
+        text = template.of([user(USER)], variables=variables) or ""
+        instructions = text.partition(USER)[0]
+        yield from (pair for pair in MARKS if all(mark in instructions for mark in pair))
 
 
 def removed_marks(template: Rendered) -> Iterator[tuple[str, str]]:
@@ -261,7 +269,14 @@ def removed_marks(template: Rendered) -> Iterator[tuple[str, str]]:
 
 def switches(template: Rendered) -> tuple[str, ...]:
     """Return the template's variables that may turn thinking on and off."""
-    return tuple(name for name in template.variables if "think" in name.lower())
+    names = (name for name in template.variables if "think" in name.lower())
+    return tuple(name for name in names if "budget" not in name.lower())
+
+
+def settings(template: Rendered) -> Iterator[dict[str, bool]]:
+    """Yield the settings of the switches: none, and each of them on and off."""
+    yield {}
+    yield from ({name: on} for name in switches(template) for on in (True, False))
 
 
 def find_switch(template: Rendered) -> str | None:
@@ -311,11 +326,13 @@ def find_end(
             "do not name as an end of a text. A session ends a reply there too."
         )
         return tuple(sorted(stops | {end})), (), remark
-    # With the white space before it, since a reply may contain the words themselves.
-    first_line = re.match(r"\s*\S.*", alone) or re.match(r"\s*\S.*", between)
-    if first_line is None:
+    text = alone if alone.strip() else between
+    lines = text.strip().splitlines()
+    if not lines:
         return tuple(sorted(stops)), (), ""
-    end_text = first_line[0].rstrip()
+    # With a line's end before it, because a reply may contain the words themselves.
+    is_line = "\n" in text.partition(lines[0])[0]
+    end_text = "\n" * is_line + lines[0].rstrip()
     remark = (
         f"the chat template ends a reply with the text {shown(end_text)}, which is not one "
         "token. A session ends a reply at this text too."

@@ -110,6 +110,17 @@ def test_a_template_that_removes_thoughts_from_earlier_replies_thinks():
     assert chat_of(source).thinking == Thinking("<think>", "</think>")
 
 
+def test_a_template_that_tells_the_model_to_think_in_marks_thinks():
+    source = "{% if thinking %}Write your thoughts between <think> and </think>.{% endif %}"
+    assert chat_of(source + CHATML).thinking == Thinking("<think>", "</think>", "thinking")
+
+
+def test_a_switch_that_only_writes_an_empty_thought_makes_a_model_think():
+    off = "assistant\n{% if enable_thinking == false %}<think></think>{% endif %}"
+    source = CHATML.replace("assistant\n", off)
+    assert chat_of(source).thinking == Thinking("<think>", "</think>", "enable_thinking")
+
+
 def test_a_word_for_thoughts_in_the_template_alone_does_not_make_a_model_think():
     assert chat_of("{# <think> enable_thinking #}" + CHATML).thinking is None
 
@@ -129,7 +140,7 @@ def test_the_end_of_a_turn_that_no_file_names_becomes_a_stop_with_a_note():
 
 def test_a_turn_that_ends_with_plain_text_ends_replies_with_a_note():
     described = describe_chat(SPOKEN, {}, TOKENS, [3])
-    assert (described.chat.stops, described.chat.stop_texts) == ((3,), ("\n\n### User:",))
+    assert (described.chat.stops, described.chat.stop_texts) == ((3,), ("\n### User:",))
     [remark] = described.remarks
     says(remark)
 
