@@ -215,7 +215,7 @@ package actor Conversation: MemoryHolder {
         guard let reply, let unread = state?.unread else { return }
         let tokenizer = loaded.context.tokenizer
         let prompt = tokenizer.decode(
-            tokenIds: unread.suffix(Self.promptEnd), skipSpecialTokens: false)
+            tokenIds: unread.suffix(PromptFormat.promptEnd), skipSpecialTokens: false)
         let decoder = ReplyDecoder(
             loaded.context.configuration, tokenizer: tokenizer, tools: [], prompt: prompt)
         let end = decoder.isThinking ? "\n</think>\n\n" : ""

@@ -12,7 +12,7 @@ extension Conversation {
         let recalledBefore = recalled
         let unread = state?.unread ?? []
         var reply = Reply(
-            to: request, loaded.context, promptEnd: unread.suffix(Self.promptEnd))
+            to: request, loaded.context, promptEnd: unread.suffix(PromptFormat.promptEnd))
         reply.usage.preparedPromptProblem = preparedPromptProblem?.localizedDescription
         reply.usage.cachedTokens = tokensSeen
         reply.usage.readTokens = unread.count
@@ -39,9 +39,6 @@ extension Conversation {
         emit(.usage(reply.usage))
         return reply.response
     }
-
-    /// The number of tokens at the end of a prompt among which a thought may begin.
-    static let promptEnd = 16
 
     /// Reads all unread tokens except the last chunk into the caches, one chunk per step. One chunk
     /// ends with the system prompt. The last chunk contains all tokens that choose what to recall.

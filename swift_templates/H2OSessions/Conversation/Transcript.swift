@@ -1,5 +1,6 @@
 import Foundation
 import H2OKit
+import MLXLMCommon
 
 /// Checks that a transcript can be continued.
 enum Transcript {
@@ -132,6 +133,28 @@ package struct TranscriptChain: Hashable, Sendable {
 
     private static func digest(_ before: String, _ next: some Encodable) -> String {
         FileDigest.sha256(of: Data((before + json(next)).utf8))
+    }
+}
+
+extension PromptFormat {
+    /// The values on which the tokens of all messages depend.
+    private struct Surroundings: Encodable {
+        let tools: [H2OToolDefinition]
+        let variables: [String: JSONValue]
+        /// The tokens before the first message that is not a system message.
+        let opening: [Int]
+    }
+
+    /// The digests by which a transcript is recognized. The option for thoughts changes them only if
+    /// it changes the opening; in most templates it changes only the next reply.
+    ///
+    /// - Throws: the template's own error
+    func chain(of transcript: [H2OMessage]) throws -> TranscriptChain {
+        let system = Array(transcript.prefix { $0.role == .system })
+        let opening = try tokensBeforeUser(after: system) ?? []
+        return TranscriptChain(
+            opening: Surroundings(tools: tools, variables: variables, opening: opening),
+            messages: transcript.map(\.withoutThoughts))
     }
 }
 

@@ -24,43 +24,63 @@ struct Brackets {
 
     private init(quotes: String) { self.quotes = Array(quotes.utf8) }
 
+    /// How far a text was scanned, so that a longer text with the same beginning is scanned from
+    /// there.
+    struct Progress {
+        /// Bytes.
+        fileprivate var scanned = 0
+        fileprivate var depth = 0
+        fileprivate var quote: UInt8?
+        fileprivate var isEscaped = false
+    }
+
     /// The end of the bracket at the beginning of the text; nil if it stays open.
-    func end(of text: Substring) -> String.Index? { scan(text).end }
+    ///
+    /// - Parameter progress: of the last call for the beginning of the text
+    func end(of text: Substring, _ progress: inout Progress) -> String.Index? {
+        scan(text, &progress) { _ in }
+    }
 
     /// The elements between the commas of the bracket at the beginning of the text; nil if it stays
     /// open.
     func elements(of text: Substring) -> [String]? {
-        let (end, commas) = scan(text)
-        guard let end else { return nil }
-        let starts = ([text.startIndex] + commas).map { text.index(after: $0) }
-        let ends = commas + [text.index(before: end)]
+        var commas = [String.Index]()
+        var progress = Progress()
+        guard let end = scan(text, &progress, onComma: { commas.append($0) }) else { return nil }
+        let starts = ([text.startIndex] + commas).map { text.utf8.index(after: $0) }
+        let ends = commas + [text.utf8.index(before: end)]
         return zip(starts, ends).map { String(text[$0 ..< $1]) }
     }
 
-    /// The place where the first bracket closes, and the commas directly inside it.
-    private func scan(_ text: Substring) -> (end: String.Index?, commas: [String.Index]) {
-        var commas = [String.Index]()
-        var depth = 0
-        var quote: UInt8?
-        var isEscaped = false
-        for index in text.utf8.indices {
-            let byte = text.utf8[index]
-            if isEscaped {
-                isEscaped = false
-            } else if let open = quote {
-                if byte == UInt8(ascii: "\\") { isEscaped = true }
-                if byte == open { quote = nil }
+    /// Finds the place where the first bracket closes.
+    ///
+    /// - Parameter onComma: receives the commas directly inside the first bracket
+    private func scan(
+        _ text: Substring, _ progress: inout Progress, onComma: (String.Index) -> Void
+    ) -> String.Index? {
+        let bytes = text.utf8
+        var index = bytes.index(bytes.startIndex, offsetBy: progress.scanned)
+        while index < bytes.endIndex {
+            let byte = bytes[index]
+            let here = index
+            bytes.formIndex(after: &index)
+            progress.scanned += 1
+            if progress.isEscaped {
+                progress.isEscaped = false
+            } else if let open = progress.quote {
+                if byte == UInt8(ascii: "\\") { progress.isEscaped = true }
+                if byte == open { progress.quote = nil }
             } else if quotes.contains(byte) {
-                quote = byte
+                progress.quote = byte
             } else if "([{".utf8.contains(byte) {
-                depth += 1
+                progress.depth += 1
             } else if ")]}".utf8.contains(byte) {
-                depth -= 1
-                if depth == 0 { return (text.utf8.index(after: index), commas) }
-            } else if byte == UInt8(ascii: ","), depth == 1 {
-                commas.append(index)
+                progress.depth -= 1
+                if progress.depth == 0 { return index }
+            } else if byte == UInt8(ascii: ","), progress.depth == 1 {
+                onComma(here)
             }
         }
-        return (nil, commas)
+        return nil
     }
 }

@@ -13,6 +13,17 @@ struct ToolCallReader {
     private let begins: [(mark: String, begin: Begin)]
     /// Text that may be the beginning of a call.
     private var held = ""
+    /// The call with which the held text begins; nil if it begins with text.
+    private var open: Open?
+
+    private struct Open {
+        let begin: Begin
+        /// The number of bytes before the call's content.
+        let mark: Int
+        /// The number of bytes of the held text in which the call does not end.
+        var searched = 0
+        var brackets = Brackets.Progress()
+    }
 
     private enum Begin {
         /// The text between the parser's two marks.
@@ -54,12 +65,12 @@ struct ToolCallReader {
     /// Returns the text that was held back.
     mutating func finish() -> [ReplyPiece] {
         let rest = take(upTo: held.endIndex)
-        let begin = begins.first { rest.hasPrefix($0.mark) }
+        let begin = begins.first { rest.begins(withMark: $0.mark) }
         switch begin?.begin {
         case .block where format.layout.needsEnd: return [.malformedToolCall(rest)]
         case .block: return calls(in: rest)
         case .marked:
-            let isWhole = [")", "]"].contains(rest.last { !$0.isWhitespace })
+            let isWhole = [")", "]"].contains(rest.unicodeScalars.last { !$0.isSpace })
             return isWhole ? calls(in: rest) : [.malformedToolCall(rest)]
         case .list: return [.malformedToolCall(rest)]
         case .object: return [isMeantAsCall(rest) ? .malformedToolCall(rest) : .text(rest)]
@@ -70,39 +81,59 @@ struct ToolCallReader {
     /// Returns the pieces that are complete at the beginning of the held text; nil if there are
     /// none.
     private mutating func next() -> [ReplyPiece]? {
+        if open != nil { return endOfCall() }
         let matches = begins.compactMap { begin in
-            held.range(of: begin.mark).map { (range: $0, begin: begin.begin) }
+            held.firstRange(ofMark: begin.mark).map { (range: $0, begin: begin) }
         }
         guard let first = matches.min(by: { $0.range.lowerBound < $1.range.lowerBound }) else {
-            let unsure = begins.map { beginning(of: $0.mark) }.max() ?? 0
-            return text(upTo: held.index(held.endIndex, offsetBy: -unsure))
+            return text(upTo: begins.map { held.beginning(ofMark: $0.mark) }.min() ?? held.endIndex)
         }
         if first.range.lowerBound > held.startIndex { return text(upTo: first.range.lowerBound) }
-        let content = held[first.range.upperBound...]
-        switch first.begin {
-        case .block: return end(of: content).map { calls(in: take(upTo: $0)) }
+        open = Open(begin: first.begin.begin, mark: first.begin.mark.utf8.count)
+        return endOfCall()
+    }
+
+    /// Returns the pieces of the call with which the held text begins; nil if it is incomplete.
+    private mutating func endOfCall() -> [ReplyPiece]? {
+        guard var call = open else { return nil }
+        defer { if open != nil { open = call } }
+        let content = held[held.utf8.index(held.startIndex, offsetBy: call.mark)...]
+        switch call.begin {
+        case .block: return end(of: content, &call).map { calls(in: take(upTo: $0)) }
         case .marked:
-            guard let start = content.firstIndex(where: { !$0.isWhitespace }),
-                content[start] == "{", let end = Brackets.json.end(of: held[start...])
+            guard let start = content.firstText, content.utf8[start] == UInt8(ascii: "{"),
+                let end = Brackets.json.end(of: held[start...], &call.brackets)
             else { return nil }
             return [piece(take(upTo: end))]
-        case .list: return Brackets.python.end(of: held[...]).map { calls(in: take(upTo: $0)) }
+        case .list:
+            return Brackets.python.end(of: held[...], &call.brackets)
+                .map { calls(in: take(upTo: $0)) }
         case .object:
-            guard let member = content.first(where: { !$0.isWhitespace }) else { return nil }
-            guard member == "\"" else { return text(upTo: first.range.upperBound) }
-            return Brackets.json.end(of: held[...]).map { object(take(upTo: $0)) }
+            guard let member = content.firstText else { return nil }
+            guard content.utf8[member] == UInt8(ascii: "\"") else {
+                return text(upTo: content.startIndex)
+            }
+            return Brackets.json.end(of: held[...], &call.brackets).map { object(take(upTo: $0)) }
         }
     }
 
-    /// The end of the block whose content begins the text.
-    private func end(of content: Substring) -> String.Index? {
-        if let tag = parser.endTag { return content.range(of: tag)?.upperBound }
-        let next = parser.startTag.flatMap { content.range(of: $0)?.lowerBound }
-        let mark = format.layout.argumentsMark.flatMap { content.range(of: $0)?.upperBound }
+    /// The end of the block whose content is the text.
+    private func end(of content: Substring, _ call: inout Open) -> String.Index? {
+        if let tag = parser.endTag {
+            let bytes = content.utf8
+            let start = bytes.index(bytes.startIndex, offsetBy: call.searched)
+            if let range = content[start...].firstRange(ofMark: tag) { return range.upperBound }
+            call.searched = max(0, bytes.count - tag.utf8.count + 1)
+            return nil
+        }
+        let next = parser.startTag.flatMap { content.firstRange(ofMark: $0)?.lowerBound }
+        let mark = format.layout.argumentsMark.flatMap {
+            content.firstRange(ofMark: $0)?.upperBound
+        }
         guard let mark, mark <= next ?? mark else { return next }
-        let start = content[mark...].firstIndex { !$0.isWhitespace }
-        guard let start, content[start] == "{" else { return next }
-        return Brackets.json.end(of: content[start...]) ?? next
+        guard let start = content[mark...].firstText, content.utf8[start] == UInt8(ascii: "{")
+        else { return next }
+        return Brackets.json.end(of: content[start...], &call.brackets) ?? next
     }
 
     /// The pieces for a JSON object without marks.
@@ -114,8 +145,10 @@ struct ToolCallReader {
     /// The tool calls in a marked text, which contains one call or a list of them.
     private func calls(in text: String) -> [ReplyPiece] {
         let mark = parser.startTag ?? format.layout.optionalMark ?? ""
-        let list = text.dropFirst(text.hasPrefix(mark) ? mark.count : 0).drop { $0.isWhitespace }
-        if format.layout.isList, list.first == "[" {
+        let start = text.begins(withMark: mark) ? mark.utf8.count : 0
+        let content = text[text.utf8.index(text.startIndex, offsetBy: start)...]
+        let list = content[(content.firstText ?? content.endIndex)...]
+        if format.layout.isList, list.utf8.first == UInt8(ascii: "[") {
             guard let elements = Brackets.python.elements(of: list), elements.count > 1 else {
                 return [piece(text)]
             }
@@ -160,14 +193,19 @@ struct ToolCallReader {
     private mutating func take(upTo end: String.Index) -> String {
         let text = String(held[..<end])
         held = String(held[end...])
+        open = nil
         return text
     }
+}
 
-    /// The number of characters at the end of the held text that may be the first characters of the
-    /// mark.
-    private func beginning(of mark: String) -> Int {
-        (1 ..< max(1, mark.count)).last { held.hasSuffix(mark.prefix($0)) } ?? 0
-    }
+extension Unicode.Scalar {
+    /// Whether this is white space.
+    var isSpace: Bool { properties.isWhitespace }
+}
+
+extension Substring {
+    /// The place of the first scalar that is not white space.
+    fileprivate var firstText: String.Index? { unicodeScalars.firstIndex { !$0.isSpace } }
 }
 
 extension ToolCallFormat {

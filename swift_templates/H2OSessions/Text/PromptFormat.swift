@@ -12,6 +12,9 @@ struct PromptFormat {
     /// The template's variable that turns thoughts on or off, if the options set it.
     var thinking = [String: JSONValue]()
 
+    /// The number of tokens at the end of a prompt among which a thought may begin.
+    static let promptEnd = 16
+
     /// The tokens of a transcript's beginning, and the positions of instructions and tools
     /// among them.
     struct Opening {
@@ -19,30 +22,10 @@ struct PromptFormat {
         let pinned: Range<Int>
     }
 
-    /// The values on which the tokens of all messages depend.
-    private struct Surroundings: Encodable {
-        let tools: [H2OToolDefinition]
-        let variables: [String: JSONValue]
-        /// The tokens before the first message that is not a system message.
-        let opening: [Int]
-    }
-
-    /// The digests by which a transcript is recognized. The option for thoughts changes them only if
-    /// it changes the opening; in most templates it changes only the next reply.
-    ///
-    /// - Throws: the template's own error
-    func chain(of transcript: [H2OMessage]) throws -> TranscriptChain {
-        let system = Array(transcript.prefix { $0.role == .system })
-        let opening = try tokensBeforeUser(after: system) ?? []
-        return TranscriptChain(
-            opening: Surroundings(tools: tools, variables: variables, opening: opening),
-            messages: transcript.map(\.withoutThoughts))
-    }
-
     /// The tokens of these messages that do not depend on the user's next message: of the system
     /// prompt, for example, with tools and the template's special tokens around it. nil without a
     /// template.
-    private func tokensBeforeUser(after messages: [H2OMessage]) throws -> [Int]? {
+    func tokensBeforeUser(after messages: [H2OMessage]) throws -> [Int]? {
         guard let first = try render(messages + [.user("a")]),
             let second = try render(messages + [.user("0")])
         else { return nil }
@@ -139,7 +122,7 @@ struct PromptFormat {
     ///
     /// - Throws: the template's own error
     func beginsOtherwise(than unread: [Int]) throws -> Bool {
-        guard unread.count <= Conversation.promptEnd, let opened = try render([.user("a")]) else {
+        guard unread.count <= Self.promptEnd, let opened = try render([.user("a")]) else {
             return false
         }
         return try Array(opened.suffix(replyBegin())) != unread
@@ -169,26 +152,5 @@ struct PromptFormat {
 
     private func commonPrefix(_ a: [Int], _ b: [Int]) -> Int {
         zip(a, b).prefix { $0 == $1 }.count
-    }
-}
-
-extension H2OMessage {
-    /// The message in the form that chat templates read.
-    package var fields: [String: any Sendable] {
-        var fields: [String: any Sendable] = ["role": role.rawValue, "content": text]
-        if let thoughts { fields["reasoning_content"] = thoughts }
-        if !toolCalls.isEmpty { fields["tool_calls"] = toolCalls.map(\.fields) }
-        if let toolCallID { fields["tool_call_id"] = toolCallID }
-        if let toolName { fields["name"] = toolName }
-        return fields
-    }
-}
-
-extension H2OToolCall {
-    fileprivate var fields: [String: any Sendable] {
-        let function: [String: any Sendable] = [
-            "name": name, "arguments": arguments.mapValues(\.plain),
-        ]
-        return ["type": "function", "id": id, "function": function]
     }
 }
