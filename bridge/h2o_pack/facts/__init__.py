@@ -108,8 +108,11 @@ class SwiftModel:
     upstream_versions: tuple[str, ...] = ()
     experts: str = ""
     inner: tuple[str, ...] = ()
-    needs: dict[str, str] = field(default_factory=dict)
-    defaults: dict[str, tuple[int, int]] = field(default_factory=dict)
+    fixed: dict[str, Any] = field(default_factory=dict)
+    absent: dict[str, Any] = field(default_factory=dict)
+    assumed: dict[str, Any] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    prefix: str = ""
 
     def versions(self, experts: int) -> tuple[str, ...]:
         """Return the upstream versions that have this model type with so many experts."""

@@ -98,15 +98,13 @@ def parse_object(
 ) -> dict[str, Any]:
     """Parse a JSON object in UTF-8; unique: a key that occurs twice is an error.
 
-    Infinity is accepted, because configurations contain it and JSON5 readers accept it.
+    Infinity and NaN are accepted, as mlx_lm accepts them.
     """
     if len(data) > most:
         raise unreadable(where, f"{name} is larger than {most >> 20} MiB")
     refuse_pointer(data, name, where)
     try:
-        document = json.loads(
-            data.decode(), object_pairs_hook=once if unique else None, parse_constant=constant
-        )
+        document = json.loads(data.decode(), object_pairs_hook=once if unique else None)
     except RepeatedKeyError as error:
         raise unreadable(where, f"{name} {error}") from error
     except (ValueError, RecursionError) as error:
@@ -114,13 +112,6 @@ def parse_object(
     if not isinstance(document, dict):
         raise unreadable(where, f"{name} is not a JSON object")
     return document
-
-
-def constant(name: str) -> float:
-    """Return the value of a constant in Python's JSON; NaN is refused."""
-    if name == "NaN":
-        raise ValueError("NaN is not JSON")
-    return float(name)
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ can read a token without using memory; its caches then have the same shapes as i
 
 from __future__ import annotations
 
+import copy
+import math
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,6 +19,7 @@ from typing import Any
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.nn.layers.linear import Linear
+from mlx.nn.layers.positional_encoding import RoPE
 from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_lm import utils
 from mlx_lm.models.base import BaseModelArgs
@@ -372,7 +375,7 @@ def misfit(value: Any, hint: Any, name: str = "") -> str:
         most = MAX_LAYERS if "layer" in name else MAX_COUNT
         fits, wanted = number and least <= value <= most, f"a whole number of 0 to {most:,}"
     elif kind is float:
-        fits, wanted = number and abs(value) < LARGE, "a number"
+        fits, wanted = number and (abs(value) < LARGE or math.isinf(value)), "a number"
     elif kind in (list, tuple):
         inner = [arg for arg in typing.get_args(hint) if arg is not ...] or [Any]
         is_list = isinstance(value, (list, tuple, str)) and len(value) <= MAX_LAYERS
@@ -415,6 +418,100 @@ def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
         name: array.shape for name, array in parameters if isinstance(array, mx.array)
     }
     return {"given": given_shapes, "needed": needed_shapes}
+
+
+def arguments(folder: str) -> dict[str, Any]:
+    """Return the arguments with which mlx_lm builds a model, and what it builds from them.
+
+    folder: as in `shapes`; without tensors, "quantized" is empty. calls: for the model and its
+    language model, the key of config.json whose object it reads ("" for the whole), the values
+    of its arguments after its own defaults, and the defaults of optional arguments. ropes: the
+    kinds of rotary embeddings. quantized: the settings of each quantized module, by path.
+    """
+    calls: list[tuple[Any, Mapping[str, Any], dict[str, Any]]] = []
+
+    def classes(config: dict[str, Any]) -> tuple[type, type]:
+        model, arguments = utils._get_classes(config)  # noqa: SLF001  this function wraps it
+
+        class Described(model):  # type: ignore[misc, valid-type]
+            def sanitize(self, weights: Any) -> Any:
+                change = getattr(super(), "sanitize", None)
+                return change(weights) if change and weights else weights
+
+            def load_weights(self, *_: Any, **__: Any) -> Any:
+                return self
+
+        return Described, arguments
+
+    try:
+        with recording(calls):
+            model, config = utils.load_model(
+                Path(folder), lazy=True, strict=False, get_model_classes=classes
+            )
+    except (Exception, SystemExit) as error:
+        raise unreadable(CONFIG, f"{CANNOT_BUILD}: {in_one_line(error)}") from error
+    whole = calls[0][1]
+    inside = {id(value): key for key, value in whole.items()}
+    leaves: Any = tree_flatten(model.leaf_modules(), is_leaf=Module.is_module)
+    return {
+        "calls": [
+            {"inside": inside.get(id(values), ""), "values": result, "defaults": defaults(kind)}
+            for kind, values, result in calls
+        ],
+        "ropes": sorted(set(filter(None, map(rope_kind, model.modules())))),
+        "context": context_of(config, model),
+        "quantized": {
+            path: {name: getattr(leaf, name) for name in ("group_size", "bits", "mode")}
+            | ({"global_scale": True} if "global_scale" in leaf else {})
+            for path, leaf in leaves
+            if "scales" in leaf and hasattr(leaf, "bits")
+        },
+    }
+
+
+@contextmanager
+def recording(calls: list[tuple[Any, Mapping[str, Any], dict[str, Any]]]) -> Iterator[None]:
+    """Record the class, the given values and the arguments that mlx_lm reads a model from."""
+    from_dict = BaseModelArgs.__dict__["from_dict"]
+
+    def recorded(kind: type, values: Mapping[str, Any]) -> Any:
+        result = from_dict.__func__(kind, values)
+        own: Any = kind
+        values_of = {field.name: getattr(result, field.name) for field in fields(own)}
+        calls.append((kind, values, copy.deepcopy(values_of)))
+        return result
+
+    BaseModelArgs.from_dict = classmethod(recorded)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        BaseModelArgs.from_dict = from_dict  # type: ignore[method-assign]
+
+
+def defaults(kind: Any) -> dict[str, Any]:
+    """Return the defaults of a dataclass's optional fields."""
+    made = {f.name: f.default_factory for f in fields(kind) if f.default_factory is not MISSING}
+    stated = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+    return stated | {name: make() for name, make in made.items()}
+
+
+ROPES = {
+    "Llama3RoPE": "llama3",
+    "YarnRoPE": "yarn",
+    "SuScaledRoPE": "longrope",
+    "DynamicNTKScalingRoPE": "dynamic",
+    "ProportionalRoPE": "proportional",
+    "DynamicNTKAlphaRoPE": "alpha",
+    "NoPE": "",
+}
+
+
+def rope_kind(module: Module) -> str:
+    """Return the kind of a rotary embedding, as config.json names it; "" for other modules."""
+    if isinstance(module, RoPE):
+        return "default" if module.scale == 1 else "linear"
+    name = type(module).__name__
+    return ROPES.get(name, name if "rope" in name.lower() else "")
 
 
 def step(folder: str) -> dict[str, Any]:

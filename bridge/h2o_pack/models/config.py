@@ -1,14 +1,13 @@
 """Reads a model's config.json into the values that the later stages need.
 
 The caches of the layers come from mlx_lm's own model, which another process builds (`built`).
-facts/swift_models.toml lists the differences of mlx-swift-lm.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -111,8 +110,7 @@ def describe(
     own = {"model_type": model_type, "dtype": dtype, "bits": bits, "group_size": group_size}
     config = msgspec.convert({**(shapes or {}), **own}, ModelConfig)
     if swift is not None:
-        where = "config.json" if text is document else "text_config of config.json"
-        return Described(config, tuple(differences(swift, text, where)), assumed=False)
+        return Described(config, () if swift.scores else (no_scores(swift),), assumed=False)
     remark = (
         f"model_type {shown(model_type)} is unknown. As you asked, h2o-pack "
         "treats all its layers as attending to the whole context."
@@ -120,33 +118,13 @@ def describe(
     return Described(config, (remark,), assumed=True)
 
 
-def differences(swift: SwiftModel, text: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Yield notes for the user on differences between mlx-swift-lm and mlx_lm.
-
-    text: the object in config.json that describes the language model. where: its place.
-    """
-    defaults = [
-        f"{key} (default in mlx_lm {ours}, in mlx-swift-lm {theirs})"
-        for key, (ours, theirs) in swift.defaults.items()
-        if text.get(key) is None
-    ]
-    if defaults:
-        yield (
-            f"{where} lacks {' and '.join(defaults)}. Add the missing values, or the "
-            "package cannot load the weights."
-        )
-    for key, need in swift.needs.items():
-        if text.get(key) is None:
-            yield (
-                f"{where} lacks {key}. Add it with the value of {need}, or the package cannot "
-                "load the weights."
-            )
-    if not swift.scores:
-        yield (
-            f"mlx-swift-lm's {swift.swift}.swift computes attention outside of the "
-            "cache, so on the device the cache gets no scores: novelty and recency "
-            "alone decide which tokens it keeps."
-        )
+def no_scores(swift: SwiftModel) -> str:
+    """Return the note for a model whose caches get no scores in Swift."""
+    return (
+        f"mlx-swift-lm's {swift.swift}.swift computes attention outside of the cache, so on "
+        "the device the cache gets no scores: novelty and recency alone decide which tokens "
+        "it keeps."
+    )
 
 
 @cache

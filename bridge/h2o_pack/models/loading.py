@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,8 @@ def check_loads(contents: Contents) -> None:
     Raises UserError: mlx_lm cannot build the model, or all tensors that are missing, unknown or
     have another shape.
     """
-    with tempfile.TemporaryDirectory(prefix="h2o-pack-") as name:
-        folder = Path(name)
-        (folder / CONFIG).write_text(json.dumps(dict(contents.config)), "utf-8")
-        for file, tensors in contents.tensors.items():
-            write_hollow(folder / file, tensors)
-        shapes = attempt("shapes", contents.id, folder=name)
+    with hollow_model(contents.config, contents.tensors) as folder:
+        shapes = attempt("shapes", contents.id, folder=str(folder))
     actual, expected = shapes["given"], shapes["needed"]
     problems = Problems(contents.id)
     for names, what in (
@@ -46,6 +44,19 @@ def check_loads(contents: Contents) -> None:
             f"{list(actual[first])} instead of {list(expected[first])}"
         )
     problems.refuse()
+
+
+@contextmanager
+def hollow_model(
+    config: Mapping[str, Any], tensors: Mapping[str, tuple[Tensor, ...]]
+) -> Iterator[Path]:
+    """Make a temporary folder with a config.json and `write_hollow`'s files of tensors."""
+    with tempfile.TemporaryDirectory(prefix="h2o-pack-") as name:
+        folder = Path(name)
+        (folder / CONFIG).write_text(json.dumps(dict(config)), "utf-8")
+        for file, own in tensors.items():
+            write_hollow(folder / file, own)
+        yield folder
 
 
 def write_hollow(path: Path, tensors: tuple[Tensor, ...]) -> None:

@@ -26,6 +26,11 @@ SECONDS = 60.0
 BYTES = 4 << 30
 TASKS = {
     "describe": ("mlx_lm", "config.json", "h2o_pack.models.built"),
+    "arguments": (
+        "mlx_lm",
+        "config.json and the headers of its tensors",
+        "h2o_pack.models.built",
+    ),
     "shapes": ("mlx_lm", "config.json and the headers of its tensors", "h2o_pack.models.built"),
     "step": ("mlx_lm", "a step of the model", "h2o_pack.models.built"),
     "tokenizer": ("the tokenizers library", "tokenizer.json", "h2o_pack.models.loading"),

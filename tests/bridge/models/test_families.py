@@ -161,14 +161,6 @@ def test_the_feed_forward_is_the_widest_that_a_token_passes(model_type, changes,
     assert config_of(model_type, **changes).intermediate_size == width
 
 
-def test_a_key_that_only_mlx_lm_finds_under_another_name_is_named():
-    document = small_config("lfm2", block_ff_dim=None, block_auto_adjust_ff_dim=False)
-    description = describe(document, "config.json")
-    assert description.config.intermediate_size == document["intermediate_size"] == 96
-    assert description.remarks[0].startswith("config.json lacks block_ff_dim. Add it")
-    assert describe(small_config("lfm2"), "config.json").remarks == ()
-
-
 def test_the_last_layers_of_gemma_4_keep_nothing_and_its_experts_are_counted():
     kinds = [layer.kind for layer in config_of("gemma4_text").layers]
     assert kinds == ["sliding", "full"] * 2 + ["none"] * 2
@@ -188,10 +180,6 @@ def test_head_counts_that_gemma_3_leaves_out_are_those_of_mlx_lm():
         del document["text_config"][name]
     description = describe(document, "config.json")
     assert (description.config.heads, description.config.kv_heads) == (8, 4)
-    assert (
-        "num_attention_heads (default in mlx_lm 8, in mlx-swift-lm 4)" in description.remarks[0]
-    )
-    assert describe(small_config("gemma3"), "config.json").remarks == ()
 
 
 def test_families_that_give_no_scores_on_the_device_say_so():
