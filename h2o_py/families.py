@@ -79,25 +79,19 @@ UNFIT_FAMILIES = (
     ),
     UnfitFamily(
         reason="mlx-swift-lm makes its mask for all tokens and not for the kept rows",
-        source="mlx-swift-lm 3.31.4, Gemma2.swift",
+        source="mlx-swift-lm 14414441, Gemma2.swift",
         swift=("Gemma2Model",),
         model_types=("gemma2",),
     ),
     UnfitFamily(
-        reason="mlx-swift-lm makes plain caches for its layers with a sliding window too",
-        source="mlx-swift-lm 3.31.4, Olmo3.swift; fit with sliding caches, as in main",
-        swift=("Olmo3Model",),
-        model_types=("olmo3",),
-    ),
-    UnfitFamily(
         reason="mlx-swift-lm uses one mask for its layers with a sliding window and those "
         "without",
-        source="mlx-swift-lm 3.31.4, Exaone4.swift; fit where no layer has a window",
+        source="mlx-swift-lm 14414441, Exaone4.swift; fit where no layer has a window",
         swift=("Exaone4Model",),
     ),
     UnfitFamily(
         reason="it denoises text in blocks, and removes each block from the cache again",
-        source="mlx-swift-lm 3.31.4, NemotronLabsDiffusion.swift",
+        source="mlx-swift-lm 14414441, NemotronLabsDiffusion.swift",
         swift=("NemotronLabsDiffusionModel",),
         model_types=("nemotron_labs_diffusion",),
     ),

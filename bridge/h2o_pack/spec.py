@@ -185,15 +185,11 @@ class DevicesSpec:
 
 @dataclass(frozen=True)
 class PackageSpec:
-    """The options of a package.
-
-    models: in any order. upstream: the version of mlx-swift-lm; "" for the newest.
-    """
+    """The options of a package; models: in any order."""
 
     models: tuple[ModelSpec, ...] = (ModelSpec(),)
     delivery: DeliverySpec = DeliverySpec()
     app: AppSpec = AppSpec()
-    upstream: str = ""
     devices: DevicesSpec = DevicesSpec()
 
     def of(self, model: ModelSpec) -> PackageSpec:
@@ -257,6 +253,10 @@ def lockable(spec: ModelSpec, source: str) -> ModelSpec:
     )
 
 
+RETIRED = {"upstream"}
+"""Options in the locks of earlier versions that no longer have a choice."""
+
+
 def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
     """Return the spec in the lock at `where`, as the command line would give it.
 
@@ -264,6 +264,7 @@ def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
     """
     import msgspec
 
+    document = {key: value for key, value in document.items() if key not in RETIRED}
     try:
         spec = msgspec.convert(document, PackageSpec, dec_hook=text_as_path)
         refuse_unknown(document, msgspec.to_builtins(spec, enc_hook=path_as_text), spec)

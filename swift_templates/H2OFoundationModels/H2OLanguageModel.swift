@@ -53,11 +53,8 @@
         ) {
             model = conversations
             self.options = options
-            // Structured output needs a grammar engine, which not every version of mlx-swift-lm
-            // has.
-            let all: [LanguageModelCapabilities.Capability] =
-                [.toolCalling, .reasoning] + (H2OSchema.isSupported ? [.guidedGeneration] : [])
-            self.capabilities = LanguageModelCapabilities(capabilities ?? all)
+            self.capabilities = LanguageModelCapabilities(
+                capabilities ?? [.toolCalling, .reasoning, .guidedGeneration])
         }
 
         /// Releases the conversations' caches, and the weights if nothing else uses the model.
@@ -140,9 +137,6 @@
                     .init(
                         contextSize: max(0, most), tokenCount: tokens,
                         debugDescription: description))
-            case H2OSessionError.noGrammarEngine:
-                self = .unsupportedCapability(
-                    .init(capability: .guidedGeneration, debugDescription: description))
             case H2OSessionError.invalidSchema, H2OSessionError.noRoomForSchema:
                 self = .unsupportedGenerationGuide(
                     .init(schemaName: nil, debugDescription: description))

@@ -193,7 +193,6 @@ enum H2OFamilies {
         let slides = caches.contains { $0 is RotatingKVCache }
         switch name {
         case "Exaone4Model" where !slides: return nil
-        case "Olmo3Model" where slides: return nil  // from main of 2026-08-22 on
         default: return unfit[name]
         }
     }

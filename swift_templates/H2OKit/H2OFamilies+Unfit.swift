@@ -9,9 +9,6 @@ extension H2OFamilies {
                 + "therefore keep all keys",
         "Gemma2Model":
             "mlx-swift-lm makes its mask for all tokens and not for the kept rows",
-        "Olmo3Model":
-            "mlx-swift-lm makes plain caches for its layers with a sliding window "
-                + "too",
         "Exaone4Model":
             "mlx-swift-lm uses one mask for its layers with a sliding window and "
                 + "those without",

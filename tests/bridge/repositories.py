@@ -10,11 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from h2o_pack.facts import FOLDER as FACTS
-from h2o_pack.facts import pins, upstream_versions, with_submodules
+from h2o_pack.facts import pins, with_submodules
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring import fetch
-from h2o_pack.vendoring.edits import EDITS
-from h2o_pack.vendoring.edits import FOLDER as EDITS_FOLDER
 from tests.bridge.trees import build_tree
 
 OWNER = "owner"
@@ -132,12 +130,6 @@ def handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-DEFAULT = next(iter(upstream_versions()))
-VERSION = """
-[[upstream_version]]
-name = "{name}"
-what = "made for a test"
-"""
 PIN = """
 [[pin]]
 name = "{name}"
@@ -146,7 +138,6 @@ commit = "{commit}"
 source = "https://github.com/owner/{name}"
 measured = true
 """
-OF_A_VERSION = PIN + 'upstream_version = "{version}"\n'
 SUBMODULE = PIN + 'parent = "mlx-swift"\npath = "Source/mlx"\n'
 
 
@@ -165,19 +156,12 @@ class Repositories:
     def folder(self, name: str) -> Path:
         return self.mirror / OWNER / name
 
-    def pin(self, later: str = "", **commits: str) -> None:
-        """Write the facts, with other commits for some.
-
-        later: the commit of mlx-swift-lm in a second upstream version, "later".
-        """
-        name = "mlx-swift-lm"
-        text = VERSION.format(name=DEFAULT)
-        if later:
-            text += VERSION.format(name="later")
-            text += OF_A_VERSION.format(name=name, commit=later, version="later")
-        for name, commit in {**self.commits, **commits}.items():
-            row = {"mlx": SUBMODULE, "mlx-swift-lm": OF_A_VERSION}.get(name, PIN)
-            text += row.format(name=name, commit=commit, version=DEFAULT)
+    def pin(self, **commits: str) -> None:
+        """Write the facts, with other commits for some."""
+        text = "".join(
+            (SUBMODULE if name == "mlx" else PIN).format(name=name, commit=commit)
+            for name, commit in {**self.commits, **commits}.items()
+        )
         others = {path.name: path.read_text("utf-8") for path in FACTS.glob("*.toml")}
         build_tree(self.facts, {**others, "upstream.toml": text})
         pins.cache_clear()
@@ -231,11 +215,6 @@ def fetched(
 ) -> AbstractContextManager[tuple[Path, dict[str, str]]]:
     """Check out the repositories and the submodule."""
     return fetch.checked_out(with_submodules(NAMES), fetch.Origin(cache, mirror), say)
-
-
-def edits_tree(common: str, own: str = "", version: str = DEFAULT) -> dict[str, str]:
-    """Return the files of edits: those of all upstream versions and those of one."""
-    return {EDITS: common, f"{EDITS_FOLDER}/{version}/edits.toml": own}
 
 
 def store(cache: Path, name: str) -> Path:

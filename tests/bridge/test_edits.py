@@ -1,6 +1,5 @@
 """Edits of upstream's sources, and the guards of those that only some targets compile."""
 
-import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -10,10 +9,8 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import upstream_versions
 from h2o_pack.files import lock
 from h2o_pack.vendoring.edits import (
-    FOLDER,
     Edit,
     EditSet,
     Guard,
@@ -103,19 +100,6 @@ def test_edits_that_make_no_sense_are_refused_when_read(tmp_path, text):
         read_edits(path)
 
 
-def test_what_is_shared_holds_for_each_edit_that_does_not_say_otherwise(tmp_path):
-    path = tmp_path / "edits.toml"
-    path.write_text(
-        '[shared]\npackage = "mlx"\nfile = "a.h"\nversion = "0.32.4"\nwhere = "after"\n'
-        '[[edit]]\nanchor = "x"\ninsert = "1\\n"\n'
-        '[[edit]]\nanchor = "y"\ninsert = "2\\n"\nfile = "b.h"\n'
-    )
-    assert read_edits(path).edits == (
-        Edit("mlx", "a.h", "x", "after", "1\n", version="0.32.4"),
-        Edit("mlx", "b.h", "y", "after", "2\n", version="0.32.4"),
-    )
-
-
 def test_edits_for_another_version_than_the_pinned_one_name_theirs():
     change = Edit("mlx", "a.h", "return 7", "after", "x\n", version="0.32.4")
     says(refused(apply, TEXT, change, code=ExitCode.VERSION))
@@ -147,25 +131,6 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
     assert not [path for path in files if "/mlx-generated/" in path]
     assert "mlx-swift/Source/MLX/MLXFast+H2OLayerCache.swift" in files
     assert "mlx-swift-lm/Libraries/MLXLMCommon/RoutedAttentionCache.swift" in files
-
-
-def test_a_version_without_a_grammar_engine_names_one_that_has_it():
-    folder = assets.root() / FOLDER
-    engines = {
-        name: (folder / name / "GrammarEngine.swift").read_text("utf-8")
-        for name in upstream_versions()
-    }
-    with_engine = {
-        name for name, text in engines.items() if "import MLXGuidedGeneration" in text
-    }
-    remedies = {
-        name: set(re.findall(r'noEngine\(version: "(.*)"\)', text))
-        for name, text in engines.items()
-    }
-    assert with_engine
-    for name in engines:
-        assert bool(remedies[name]) == (name not in with_engine)
-        assert remedies[name] <= with_engine
 
 
 # Guards: MLX's backends, of which each target has one

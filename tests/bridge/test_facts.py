@@ -9,7 +9,7 @@ import pytest
 import h2o_pack
 from h2o_pack import assets, facts
 from h2o_pack.errors import ExitCode, UserError, nearest
-from h2o_pack.files.toml import read_tables
+from h2o_pack.files.toml import read_rows
 from h2o_py._pins import VERSIONS
 from tests.messages import refused, says
 
@@ -42,7 +42,7 @@ def test_the_version_is_that_of_the_installed_package():
         ),
         (
             'version = "1"\n[[pins]]',
-            "unknown key 'pins': the file may have only [[upstream_version]], [[pin]] (PATH)",
+            "unknown key 'pins': the file may have only [[pin]] (PATH)",
         ),
     ],
 )
@@ -50,7 +50,7 @@ def test_a_fact_that_does_not_fit_its_type_is_refused(tmp_path, row, message):
     path = tmp_path / "upstream.toml"
     path.write_text(f'[[pin]]\nname = "x"\nsource = "y"\nmeasured = true\n{row}\n')
     with pytest.raises(UserError, match=re.escape(message.replace("PATH", str(path)))):
-        read_tables(path, facts.UpstreamFile)
+        read_rows(path, "pin", facts.Pin)
 
 
 def test_a_wheel_finds_its_own_assets_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

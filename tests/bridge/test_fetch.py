@@ -17,13 +17,13 @@ from h2o_pack import facts
 from h2o_pack.errors import ExitCode
 from h2o_pack.files.paths import CACHE_VARIABLE, cache_folder
 from h2o_pack.vendoring import fetch
+from h2o_pack.vendoring.edits import EDITS
 from tests.bridge.bundling.sources import until
 from tests.bridge.repositories import (
     ALL,
     COPIES,
     FILES,
     commit,
-    edits_tree,
     fetched,
     git,
     store,
@@ -233,7 +233,7 @@ def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     tiny_package, repositories, server, cache, tmp_path, how
 ):
     before = tree(tiny_package)
-    small = build_tree(tmp_path / "small", edits_tree(COPIES))
+    small = build_tree(tmp_path / "small", {EDITS: COPIES})
     server.held = {"mlx"}
     options = ("--mirror", server.url, "--cache", cache)
     command = [sys.executable, "-c", CODE, repositories.facts, small, "vendor", tiny_package]

@@ -9,10 +9,11 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
 from h2o_pack.files import lock
 from h2o_pack.vendoring import vendor as vendoring
+from h2o_pack.vendoring.edits import EDITS as EDITS_FILE
 from h2o_pack.vendoring.fetch import Origin
 from h2o_pack.vendoring.vendor import vendor
 from h2o_pack.verify.check import verify
-from tests.bridge.repositories import ALL, PLACES, commit, edits_tree, git
+from tests.bridge.repositories import ALL, PLACES, commit, git
 from tests.bridge.trees import build_tree, names, tree
 from tests.messages import refused, says
 
@@ -68,13 +69,9 @@ insert = "store;\\n"
 package = "mlx-swift"
 source = "cexport/h2o/*.cpp"
 destination = "Source/h2o/"
-"""
-
-EDITS_OF_THE_VERSION = """
-[shared]
-package = "mlx-swift-lm"
 
 [[edit]]
+package = "mlx-swift-lm"
 file = "Package.swift"
 anchor = 'url: ".*"'
 where = "replace"
@@ -109,7 +106,7 @@ def package(tiny_package, tmp_path, monkeypatch) -> Path:
     small = build_tree(
         tmp_path / "small",
         {
-            **edits_tree(EDITS, EDITS_OF_THE_VERSION),
+            EDITS_FILE: EDITS,
             "cexport/h2o/a.cpp": "int a;\n",
             "cexport/h2o/b.cpp": "int b;\n",
         },
@@ -169,11 +166,9 @@ def test_the_lock_has_the_sha256_of_each_edited_file_before_and_after(package, u
 
 def test_other_edits_make_the_vendor_folder_out_of_date(package, upstream):
     before = vendor(package, upstream, "apple").edits
-    build_tree(
-        assets.root(), edits_tree(EDITS.replace("store;", "keep;"), EDITS_OF_THE_VERSION)
-    )
-    assert vendoring.digest(assets.root(), "") != before
-    assert vendor(package, upstream, "apple").edits == vendoring.digest(assets.root(), "")
+    build_tree(assets.root(), {EDITS_FILE: EDITS.replace("store;", "keep;")})
+    assert vendoring.digest(assets.root()) != before
+    assert vendor(package, upstream, "apple").edits == vendoring.digest(assets.root())
 
 
 def test_sources_that_are_edited_already_are_taken_as_they_are(package, upstream, tmp_path):

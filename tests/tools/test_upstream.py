@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from h2o_pack.errors import ExitCode
+from h2o_pack.facts import components
 from h2o_pack.models.config import SHAPES
 from tests.bridge.trees import build_tree, tree
 from tools.upstream import __main__ as upstream
@@ -137,14 +138,18 @@ def test_a_license_that_acknowledgements_do_not_have_has_drifted(clones):
     package = build_tree(
         clones / "mlx-swift-lm",
         {
-            "LICENSE": "MIT License\n\nCopyright (c) 2024 ml-explore\n",
+            **{
+                component.file: "\n".join(component.copyright)
+                for component in components()
+                if component.package == "mlx-swift-lm"
+            },
             "Libraries/New/LICENSE": "MIT License\n\nCopyright (c) 2026 Somebody\n",
             "Tests/LICENSE": "Copyright (c) 2026 Somebody else, which is not copied\n",
         },
     )
 
     def unstated():
-        drifts = upstream.check(clones, "3.31.4").drifted
+        drifts = upstream.check(clones).drifted
         return [drift.file for drift in drifts if drift.used_by == "acknowledgements"]
 
     assert unstated() == [str(package / "Libraries/New/LICENSE")]

@@ -56,10 +56,9 @@ class UpstreamReport:
     drifted: tuple[Drift, ...]
 
 
-def check(upstream: Path | None, version: str = "") -> UpstreamReport:
+def check(upstream: Path | None) -> UpstreamReport:
     """Check the installed packages, or the clones in a folder.
 
-    version: the upstream version whose edits must apply to the clones; "" for the default.
     Raises UserError: the folder contains none of the packages.
     """
     python = clones(upstream) if upstream else installed()
@@ -75,10 +74,10 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
         packages.append(line(f"{name}{version_of_package}", len(mine) + len(classes), folder))
     absent = [name for name in ("mlx", "mlx-lm") if name not in python]
     if upstream:
-        edits = edits_of(assets.root(), version)
+        edits = edits_of(assets.root())
         counts = Counter(edit.package for edit in edits.edits)
         counts.update(guard.package for guard in edits.guards)
-        places = {name: upstream / pins(version)[name].place for name in sorted(counts)}
+        places = {name: upstream / pins()[name].place for name in sorted(counts)}
         there = {name: folder for name, folder in places.items() if folder.is_dir()}
         absent += [name for name in places if name not in there]
         packages += [line(name, counts[name], folder) for name, folder in there.items()]
@@ -90,7 +89,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
             clone = upstream / copy.package
             if clone.is_dir():
                 drifted += undeclared(clone, copy, assets.root() / PRIVACY)
-                drifted += drifted_licenses(clone, copy, version)
+                drifted += drifted_licenses(clone, copy)
         for guard in edits.guards:
             if guard.package in there:
                 drifted += lost_files(there[guard.package], guard)
@@ -249,15 +248,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the checks and print a report; return 1 if something differs, and otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m tools.upstream", description=__doc__)
     parser.add_argument("--upstream", type=Path, metavar="FOLDER", help="a folder of clones")
-    parser.add_argument(
-        "--upstream-version",
-        default="",
-        metavar="NAME",
-        help="the upstream version whose edits must fit the clones",
-    )
     options = parser.parse_args(arguments)
     try:
-        report = check(options.upstream, options.upstream_version)
+        report = check(options.upstream)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code

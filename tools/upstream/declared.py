@@ -131,19 +131,14 @@ def undeclared(clone: Path, copy: CopiedPath, manifest: Path) -> Iterator[Drift]
 OWNER = re.compile(r"Copyright (\(c\)|©|\d)", re.IGNORECASE)
 
 
-def drifted_licenses(clone: Path, copy: CopiedPath, version: str) -> Iterator[Drift]:
-    """Yield licenses in a clone's copied files that the acknowledgements in packages lack.
-
-    version: the upstream version whose components components.toml states.
-    """
+def drifted_licenses(clone: Path, copy: CopiedPath) -> Iterator[Drift]:
+    """Yield licenses in a clone's copied files that the acknowledgements in packages lack."""
 
     def drift(path: Path, found: str) -> Drift:
         expected = "the license that components.toml states"
         return Drift(str(path), expected, found, "acknowledgements")
 
-    of_package = [
-        candidate for candidate in components(version) if candidate.package == copy.package
-    ]
+    of_package = [known for known in components() if known.package == copy.package]
     for component in of_package:
         path = clone / component.file
         license_text = words(path.read_text("utf-8")) if path.is_file() else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from h2o_pack.errors import usage_error
-from h2o_pack.facts import Limit, app_file, of_version, store_limits
+from h2o_pack.facts import Limit, app_file, store_limits
 from h2o_pack.model import Model
 from h2o_pack.results import Count, doc
 from h2o_pack.sizes import disk_size
@@ -46,12 +46,12 @@ class AppSize:
     ]
 
 
-def app_size(models: int, *, apart: bool = False, upstream: str = "") -> AppSize:
+def app_size(models: int, *, apart: bool = False) -> AppSize:
     """Return the size of an app, given the bytes of its models.
 
-    apart: whether devices download the models separately. upstream: the app's upstream version.
+    apart: whether devices download the models separately.
     """
-    parts = of_version(app_file().part, upstream)
+    parts = app_file().part
     code = sum(part.bytes for part in parts)
     download = code if apart else code + models
     return AppSize(
@@ -73,26 +73,24 @@ def model_bytes(model: Model) -> int:
     return model.weights.bytes + per_token * model.config.vocabulary
 
 
-def limit_exceeded(models: int, delivery: DeliverySpec, upstream: str = "") -> Limit | None:
+def limit_exceeded(models: int, delivery: DeliverySpec) -> Limit | None:
     """Return Apple's limit that the models exceed; None if they exceed none."""
     if delivery.download:
         return None
     limit = store_limits()["asset-packs" if delivery.asset_pack else "app"]
-    app = app_size(models, upstream=upstream)
+    app = app_size(models)
     size = models if delivery.asset_pack else app.download
     return limit if size > limit.bytes else None
 
 
-def check_app_size(
-    names: Sequence[str], models: int, delivery: DeliverySpec, upstream: str = ""
-) -> None:
+def check_app_size(names: Sequence[str], models: int, delivery: DeliverySpec) -> None:
     """Refuse models that together are too large for the chosen delivery."""
-    limit = limit_exceeded(models, delivery, upstream)
+    limit = limit_exceeded(models, delivery)
     if limit is None:
         return
     size = disk_size(models)
     if not delivery.asset_pack:
-        code = app_size(models, upstream=upstream).code
+        code = app_size(models).code
         size = f"{size} and the app's code about {disk_size(code)}"
     have = "has" if len(names) == 1 else "together have"
     another = (

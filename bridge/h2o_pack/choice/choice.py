@@ -23,7 +23,6 @@ BELOW = ("smaller", "no shapes")
 Reason = Literal[
     "no shapes",
     "context",
-    "upstream",
     "app size",
     "memory",
     "speed",

@@ -19,7 +19,7 @@ from h2o_pack.choice.choice import (
 from h2o_pack.choice.losses import LossTable, read_losses
 from h2o_pack.devices.catalogue import Device, named_devices
 from h2o_pack.errors import ExitCode, Problems, UserError, memory_error, usage_error
-from h2o_pack.facts import KnownModel, missing_type
+from h2o_pack.facts import KnownModel
 from h2o_pack.hub.resolve import find_model
 from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.model import Model
@@ -444,7 +444,7 @@ def of_model(question: Question, name: str, model: Model, table: LossTable) -> C
 def size_of_app(question: Question, model: Model) -> AppSize:
     """Return the size of an app whose only model is this one."""
     spec = question.spec
-    return app_size(model_bytes(model), apart=spec.delivery.apart, upstream=spec.upstream)
+    return app_size(model_bytes(model), apart=spec.delivery.apart)
 
 
 def unsuitable(question: Question, model: Model) -> Refusal | None:
@@ -452,11 +452,8 @@ def unsuitable(question: Question, model: Model) -> Refusal | None:
     config, weights = model.config, model.weights.bytes
     if question.tokens > config.context:
         return Refusal("context", f"can attend to only {config.context:,} tokens")
-    lacking = missing_type(config.model_type, config.experts, question.spec.upstream)
-    if lacking:
-        return Refusal("upstream", lacking)
     spec = question.spec
-    limit = limit_exceeded(model_bytes(model), spec.delivery, spec.upstream)
+    limit = limit_exceeded(model_bytes(model), spec.delivery)
     if limit is not None and question.model is None:
         return Refusal(
             "app size",

@@ -33,13 +33,13 @@ def show_version(ctx: click.Context, _option: click.Parameter, value: bool) -> N
     """Print the version of h2o-pack, and the versions of the repositories that packages use."""
     if not value or ctx.resilient_parsing:
         return
-    from h2o_pack.facts import upstream_file  # facts are read when they are shown
+    from h2o_pack.facts import pins  # facts are read when they are shown
     from h2o_py._pins import VERSIONS
 
     click.echo(f"h2o-pack {__version__}")
     for name, version in VERSIONS.items():
         click.echo(f"  {name} {version} (Python)")
-    for pin in upstream_file().pin:
+    for pin in pins().values():
         commit = f" ({pin.commit})" if pin.commit else ""
         click.echo(f"  {pin.name} {pin.version}{commit}")
     ctx.exit()

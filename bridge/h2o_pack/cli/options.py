@@ -345,7 +345,6 @@ def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
         ),
         delivery=delivery,
         app=part(AppSpec, options, system=system),
-        upstream=options.get("upstream_version", ""),
         devices=DevicesSpec(options["devices"], None if file is None else file.absolute()),
     )
 

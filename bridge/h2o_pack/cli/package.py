@@ -178,13 +178,6 @@ def refused(what: str, where: str) -> UserError:
     help="Put edited sources of mlx-swift and mlx-swift-lm into the folder Vendor.",
 )
 @common.origin_options
-@click.option(
-    "--upstream-version",
-    metavar="NAME",
-    default="",
-    show_default="the newest",
-    help="Version of mlx-swift-lm to build on; `h2o-pack --version` lists them.",
-)
 @click.option("--app", is_flag=True, help=NEW_APP)
 @click.option(
     "--proof",
@@ -291,13 +284,6 @@ def update(*, package: Path, app: bool, dry_run: bool, out: Terminal, **options:
     help="System on which the package will be built.",
 )
 @click.option(
-    "--upstream-version",
-    metavar="NAME",
-    default="",
-    show_default="the package's version",
-    help="Version of mlx-swift-lm to build on.",
-)
-@click.option(
     "--offline",
     is_flag=True,
     help="Also copy the small libraries that mlx-swift and mlx-swift-lm use, so that a build "
@@ -308,7 +294,6 @@ def vendor(
     *,
     package: Path,
     host: str,
-    upstream_version: str,
     offline: bool,
     out: Terminal,
     **options: Any,
@@ -323,7 +308,7 @@ def vendor(
 
     with out.progress(log=not out.json) as say:
         origin = common.origin(options)
-        vendored = fill(package, origin, host, say, version=upstream_version, offline=offline)
+        vendored = fill(package, origin, host, say, offline=offline)
     out.show(
         vendor_result(package, vendored),
         lambda console: print_vendored(package, vendored, console),

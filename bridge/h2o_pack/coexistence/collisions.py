@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +20,6 @@ from h2o_pack.coexistence.app import (
 )
 from h2o_pack.doctor.finding import Finding, counted, ok, print_findings, problem, warning
 from h2o_pack.doctor.machine import Surroundings
-from h2o_pack.errors import UserError
 from h2o_pack.facts import Pin, coexistence, pins
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
@@ -105,7 +103,7 @@ def collisions(app: App) -> Iterator[Finding]:
         for dependency in app.dependencies
         if dependency.folder and made_by_us(dependency.folder)
     ]
-    pinned = pins_of(ours)
+    pinned = pins()
     replaced = {package.name for package in facts.replaced}
     shared = {package.name: between(package.low, package.high) for package in facts.shared}
     refused = {package.name: package for package in facts.refused}
@@ -160,14 +158,6 @@ def replacement(package: Dependency, pinned: Pin) -> Finding:
 def made_by_us(folder: Path) -> bool:
     """Whether a folder is a generated package."""
     return (folder / lock.NAME).is_file()
-
-
-def pins_of(ours: list[Dependency]) -> Mapping[str, Pin]:
-    """Return the pins of the app's generated package, or of a new package."""
-    for package in ours:
-        with suppress(UserError):
-            return pins(lock.read(Path(package.location)).upstream_version)
-    return pins()
 
 
 def second_packages(ours: list[Dependency]) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
-from h2o_pack.errors import model_error, nearest, shown, usage_error
 from h2o_pack.files.toml import read_rows, read_tables
 from h2o_pack.results import Count, doc
 from h2o_py.families import UNFIT_FAMILIES, UnfitFamily
@@ -34,34 +33,20 @@ class Fact:
 class Pin(Fact):
     """A version of an upstream package; `commit` if it is a git repository.
 
-    A submodule names its containing pin as `parent`, and its `path` there. upstream_version:
-    the upstream version that uses the pin; "" for all. follows: the release before a commit
-    that is not a release.
+    A submodule names its containing pin as `parent`, and its `path` there. follows: the release
+    before a commit that is not a release.
     """
 
     version: str
     commit: str = ""
     parent: str = ""
     path: str = ""
-    upstream_version: str = ""
     follows: str = ""
 
     @property
     def place(self) -> str:
         """The path of the pin's files in a folder with all packages."""
         return f"{self.parent}/{self.path}" if self.parent else self.name
-
-
-@dataclass(frozen=True)
-class UpstreamVersion:
-    """A set of pins that a package can use.
-
-    has_stand_in: whether the CPU stand-in for mlx-swift has the types of this version.
-    """
-
-    name: str
-    what: str
-    has_stand_in: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,20 +90,12 @@ class SwiftModel:
     model_type: str
     swift: str
     scores: bool = True
-    upstream_versions: tuple[str, ...] = ()
-    experts: str = ""
     inner: tuple[str, ...] = ()
     fixed: dict[str, Any] = field(default_factory=dict)
     absent: dict[str, Any] = field(default_factory=dict)
     assumed: dict[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     prefix: str = ""
-
-    def versions(self, experts: int) -> tuple[str, ...]:
-        """Return the upstream versions that have this model type with so many experts."""
-        if experts and self.experts:
-            return (self.experts,)
-        return self.upstream_versions or tuple(upstream_versions())
 
 
 @dataclass(frozen=True)
@@ -131,12 +108,10 @@ class Refused:
 
 @dataclass(frozen=True)
 class OwnPrefill:
-    """How an upstream version reads a prompt for a model type; see prefill.toml."""
+    """A model type that reads prompts in other chunks than usual; see prefill.toml."""
 
     model_type: str
     swift: str
-    upstream_version: str
-    whole: bool
     measured: bool
 
 
@@ -157,16 +132,12 @@ class Limit(Fact):
 
 @dataclass(frozen=True, kw_only=True)
 class AppPart(Fact):
-    """A part of an app besides its models: estimated bytes, with a range.
-
-    upstream_version: the version whose packages have the part; "" for all.
-    """
+    """A part of an app besides its models: estimated bytes, with a range."""
 
     bytes: int
     least: int
     most: int
     what: str
-    upstream_version: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,14 +145,6 @@ class Unlisted(Fact):
     """Bytes of a model's files other than its tensors, per token of the vocabulary."""
 
     bytes_per_token: int
-
-
-@dataclass(frozen=True)
-class UpstreamFile:
-    """The content of upstream.toml."""
-
-    upstream_version: tuple[UpstreamVersion, ...]
-    pin: tuple[Pin, ...]
 
 
 @dataclass(frozen=True)
@@ -209,52 +172,20 @@ def by(field: str, facts: Iterable[Row]) -> Mapping[str, Row]:
     return MappingProxyType({getattr(fact, field): fact for fact in facts})
 
 
-def upstream_file() -> UpstreamFile:
-    """The content of upstream.toml."""
-    return read_tables(FOLDER / "upstream.toml", UpstreamFile)
-
-
-def upstream_versions() -> Mapping[str, UpstreamVersion]:
-    """The upstream versions by name, the default first."""
-    return by("name", upstream_file().upstream_version)
-
-
-def version_name(upstream_version: str) -> str:
-    """Return the name of an upstream version; "" stands for the default."""
-    return upstream_version or next(iter(upstream_versions()))
-
-
-def of_version(facts: Iterable[Any], upstream_version: str) -> tuple[Any, ...]:
-    """Return the facts that apply to an upstream version; "" stands for the default."""
-    holding = ("", version_name(upstream_version))
-    return tuple(fact for fact in facts if fact.upstream_version in holding)
-
-
 @cache
-def pins(upstream_version: str = "") -> Mapping[str, Pin]:
-    """The pins of an upstream version, "" for the default, by name; UserError if unknown."""
-    versions = upstream_versions()
-    version = version_name(upstream_version)
-    if version not in versions:
-        raise usage_error(
-            f"h2o-pack does not support mlx-swift-lm {shown(version)}",
-            f"{nearest(version, versions)}Use {' or '.join(versions)}.",
-        )
-    return by("name", of_version(upstream_file().pin, version))
+def pins() -> Mapping[str, Pin]:
+    """The pins of upstream's packages by name."""
+    return by("name", read_rows(FOLDER / "upstream.toml", "pin", Pin))
 
 
-def locked_pins(upstream_version: str) -> dict[str, Any]:
-    """Return an upstream version as a package's lock records it; "" stands for the default."""
-    commits = {
-        pin.name: {"version": pin.version, "commit": pin.commit}
-        for pin in pins(upstream_version).values()
-    }
-    return {"upstream": commits, "upstream_version": version_name(upstream_version)}
+def locked_pins() -> dict[str, dict[str, str]]:
+    """Return the pins as a package's lock records them."""
+    return {pin.name: {"version": pin.version, "commit": pin.commit} for pin in pins().values()}
 
 
-def with_submodules(names: Iterable[str], upstream_version: str = "") -> tuple[Pin, ...]:
+def with_submodules(names: Iterable[str]) -> tuple[Pin, ...]:
     """Return the pins of these names, each followed by its submodules."""
-    by_name = pins(upstream_version)
+    by_name = pins()
     return tuple(
         pin
         for name in names
@@ -280,25 +211,6 @@ def swift_models() -> Mapping[str, SwiftModel]:
     return by("model_type", swift_file().model)
 
 
-def missing_type(model_type: str, experts: int, upstream_version: str) -> str:
-    """Return what an upstream version ("" for the default) lacks for a model; "" if nothing."""
-    model = swift_models().get(model_type)
-    version = version_name(upstream_version)
-    if model is None or version in model.versions(experts):
-        return ""
-    mixture = " with experts" if version in model.versions(0) else ""
-    return f'mlx-swift-lm {version} has no language model of type "{model_type}"{mixture}'
-
-
-def refuse_missing_type(
-    model_type: str, experts: int, upstream_version: str, where: str
-) -> None:
-    """Refuse a model that an upstream version does not have. where: the model's id."""
-    if what := missing_type(model_type, experts, upstream_version):
-        versions = swift_models()[model_type].versions(experts)
-        raise model_error(what, f"Give --upstream-version {versions[0]}.", where=where)
-
-
 @cache
 def refused_types() -> Mapping[str, str]:
     """Why model types are not supported, by their names."""
@@ -319,10 +231,9 @@ def reasons(refusals: Iterable[Refused | UnfitFamily]) -> Mapping[str, str]:
 
 
 @cache
-def own_prefills(upstream_version: str = "") -> Mapping[str, OwnPrefill]:
+def own_prefills() -> Mapping[str, OwnPrefill]:
     """Model types that read prompts in other chunks than usual, by name."""
-    rows = read_rows(FOLDER / "prefill.toml", "own_prefill", OwnPrefill)
-    return by("model_type", of_version(rows, upstream_version))
+    return by("model_type", read_rows(FOLDER / "prefill.toml", "own_prefill", OwnPrefill))
 
 
 @cache
@@ -352,14 +263,12 @@ class Component(Fact):
     texts: tuple[str, ...]
     package: str = ""
     file: str = ""
-    upstream_version: str = ""
 
 
 @cache
-def components(upstream_version: str = "") -> tuple[Component, ...]:
-    """Return the components of packages on an upstream version; "" is the default."""
-    rows = read_rows(FOLDER / "components.toml", "component", Component)
-    return of_version(rows, upstream_version)
+def components() -> tuple[Component, ...]:
+    """Return the components of packages."""
+    return read_rows(FOLDER / "components.toml", "component", Component)
 
 
 def license_text(name: str) -> str:

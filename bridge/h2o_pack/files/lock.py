@@ -93,8 +93,8 @@ class Lock:
     """The content of the lock.
 
     spec: the options of the package, see `spec.from_document`. models: the models, the largest
-    first. upstream: the pins of `upstream_version`. files: the sha256 of each generated file by
-    path, except files of the app. app: the sha256 of each file of the newest scaffold in App or
+    first. upstream: the pins at that time. files: the sha256 of each generated file by path,
+    except files of the app. app: the sha256 of each file of the newest scaffold in App or
     App.new, by its path there; None without one.
     """
 
@@ -107,7 +107,6 @@ class Lock:
     files: dict[str, str]
     app: dict[str, str] | None = None
     vendor: Vendored | None = None
-    upstream_version: str = ""
 
     @property
     def is_downloaded(self) -> bool:

@@ -20,10 +20,10 @@ from h2o_pack.errors import Problems, nearest, shown
 from h2o_pack.facts import (
     FOLDER,
     SwiftModel,
+    pins,
     refused_types,
     refused_windows,
     swift_models,
-    version_name,
 )
 from h2o_pack.files.text import read_object
 from h2o_pack.model import DTYPES, ModelConfig
@@ -166,7 +166,8 @@ def why_refused(model_type: str) -> str:
     if reason := refused_types().get(model_type):
         return reason
     if model_type not in swift_models() and model_type in types_of_mlx_lm():
-        return f"mlx-swift-lm {version_name('')} has no language model of this type"
+        version = pins()["mlx-swift-lm"].version
+        return f"mlx-swift-lm {version} has no language model of this type"
     return ""
 
 

@@ -56,7 +56,7 @@ class PackageResult:
         """The size of the app; after a dry run, the planned size."""
         size = sum(manifest.size for manifest in self.manifests) or self.plan.size
         spec = self.plan.spec
-        return app_size(size, apart=spec.delivery.apart, upstream=spec.upstream)
+        return app_size(size, apart=spec.delivery.apart)
 
 
 def dry_run(
@@ -163,13 +163,13 @@ def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -
     vendored = record.vendor
     if vendored is None:
         return vendoring.vendor(package, upstream, HOST, say)
-    if is_complete(package, record, record.upstream_version):
+    if is_complete(package, record):
         say("Vendor is complete")
         return vendored
     return vendoring.vendor(package, upstream, vendored.host, say, offline=vendored.offline)
 
 
-def is_complete(package: Path, record: lock.Lock, version: str) -> bool:
-    """Whether Vendor/ is what h2o-pack would make of an upstream version today."""
-    is_current = record.vendor is not None and vendoring.current(record.vendor, version)
+def is_complete(package: Path, record: lock.Lock) -> bool:
+    """Whether Vendor/ is what h2o-pack would make today."""
+    is_current = record.vendor is not None and vendoring.current(record.vendor)
     return is_current and not compare_vendor(package, record).differences

@@ -18,7 +18,6 @@ from h2o_pack.bundling.manifest import RESERVED, folded
 from h2o_pack.config_errors import flag
 from h2o_pack.devices.catalogue import Device, named_devices
 from h2o_pack.errors import Problems
-from h2o_pack.facts import pins, refuse_missing_type
 from h2o_pack.files import lock
 from h2o_pack.files.paths import MODEL_FOLDER
 from h2o_pack.hub.resolve import find_model, read_small
@@ -65,11 +64,6 @@ def prepare(
     for model_spec in spec.models:
         with problems.caught():
             models.append(find_model(model_spec, say))
-    with problems.caught():
-        pins(spec.upstream)
-        for model in models:
-            config = model.config
-            refuse_missing_type(config.model_type, config.experts, spec.upstream, model.id)
     problems.refuse()
     sources, file_problems = [], Problems()
     for model_spec, base in zip(spec.models, models, strict=True):
@@ -172,7 +166,7 @@ def plan_package(
     model_specs = tuple(model for model, _ in pairs)
     plan = PackagePlan(replace(spec, models=model_specs, app=app), tuple(models))
     with problems.caught():
-        check_app_size(names, plan.size, spec.delivery, spec.upstream)
+        check_app_size(names, plan.size, spec.delivery)
     problems.refuse()
     return plan
 

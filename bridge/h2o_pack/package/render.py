@@ -233,7 +233,7 @@ def template_values(plan: PackagePlan) -> dict[str, Any]:
         "bundle_id": plan.bundle_id,
         "display_name": plan.display_name,
         "proof": plan.spec.app.proof,
-        "proof_versions": proof_versions(plan),
+        "proof_versions": proof_versions(),
         "traces_folder": TRACES_FOLDER,
         "version": __version__,
     }
@@ -248,10 +248,9 @@ def megabytes(memory: MemoryPlan) -> float:
 PROOF_UPSTREAM = ("mlx-swift", "mlx-swift-lm")
 
 
-def proof_versions(plan: PackagePlan) -> dict[str, str]:
+def proof_versions() -> dict[str, str]:
     """Return the versions in an app's proof: of h2o-pack and of upstream."""
-    pinned = pins(plan.spec.upstream)
-    return {"h2o-pack": __version__, **{name: pinned[name].version for name in PROOF_UPSTREAM}}
+    return {"h2o-pack": __version__, **{name: pins()[name].version for name in PROOF_UPSTREAM}}
 
 
 def planned_bytes(plan: ModelPlan) -> dict[str, dict[str, int]]:
@@ -335,7 +334,7 @@ def make_lock(
         files=digests(files),
         app=None if scaffold is None else dict(scaffold),
         vendor=vendor,
-        **locked_pins(plan.spec.upstream),
+        upstream=locked_pins(),
     )
 
 
@@ -413,7 +412,6 @@ class Acknowledgement:
 
 def acknowledgements(plan: PackagePlan) -> tuple[Acknowledgement, ...]:
     """Return the works in a package, the models first."""
-    code = components(plan.spec.upstream)
     return (
         *map(of_model, plan.models),
         *(
@@ -424,7 +422,7 @@ def acknowledgements(plan: PackagePlan) -> tuple[Acknowledgement, ...]:
                 "\n".join(component.copyright),
                 component.texts,
             )
-            for component in code
+            for component in components()
         ),
     )
 

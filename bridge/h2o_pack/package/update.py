@@ -138,7 +138,7 @@ def changes(
         before, after = on_disk(package / path), digest(files.get(path))
         if before != after:
             yield Change("file", path, before, after)
-    if record.vendor and not is_complete(package, record, new["upstream_version"]):
+    if record.vendor and not is_complete(package, record):
         yield Change("vendor", "Vendor", "out of date or incomplete", "made again")
     if app == "outdated":
         yield Change("app", "App", "yours", STATES[app])

@@ -175,7 +175,6 @@ class ModelRun:
             trace.quantized(described.head_dim),
             work / "tokens",
             own_case(self.root, self.record),
-            upstream_version=self.record.upstream_version,
         )
         build = self.build()
         tokens.answer(request, folder, build, self.progress)

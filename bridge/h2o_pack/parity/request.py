@@ -115,22 +115,16 @@ def ask(
     storages: Mapping[str, int],
     folder: Path,
     own: TokenCase | None = None,
-    *,
-    upstream_version: str = "",
 ) -> Request:
     """Run mlx-lm and write the request to `folder`.
 
     context: the most tokens that the model may see. storages: {kv: group size} to run beside
     dense rows. own: one more case, for a package whose budgets differ by layer.
-    upstream_version: the version of mlx-swift-lm that the package uses.
     """
     model, tokenizer = load(model_folder)
     prompt = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
     prefill, window = config.max_size, 0
-    own_prefill = own_prefills(upstream_version).get(model.model_type)
-    if own_prefill and own_prefill.whole:
-        prefill = len(prompt)
-    elif own_prefill:
+    if model.model_type in own_prefills():
         rings = (c for c in make_prompt_cache(model) if isinstance(c, RotatingKVCache))
         window = min(int(ring.max_size) for ring in rings)
     chunks = prompt_chunks(len(prompt), prefill, window)

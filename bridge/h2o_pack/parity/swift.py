@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from h2o_pack import assets
 from h2o_pack.errors import UserError, tool_error, version_error
-from h2o_pack.facts import pins, upstream_versions
+from h2o_pack.facts import pins
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.parity.openblas import preload
@@ -83,9 +83,9 @@ def vendored(package: Path) -> Host:
     Raises UserError: Vendor/ was made for another host, or with edits of another version.
     """
     record = lock.read(package)
-    version, vendor = record.upstream_version, record.vendor
+    vendor = record.vendor
     again = f"Run `h2o-pack vendor {package} --host {SYSTEM}` again"
-    if vendor is None or vendor.edits != digest(assets.root(), version):
+    if vendor is None or vendor.edits != digest(assets.root()):
         raise version_error(
             f"{VENDOR_FOLDER}/ was not made by this version of h2o-pack",
             f"{again}, or move the folder away.",
@@ -97,7 +97,7 @@ def vendored(package: Path) -> Host:
             f"{again}.",
             where=str(package / VENDOR_FOLDER),
         )
-    by_name = pins(version)
+    by_name = pins()
     stands_on = (f"{name} {by_name[name].version}" for name in ("mlx-swift", "mlx-swift-lm"))
     name = f"{' with '.join(stands_on)} (vendored)"
     return Host(name, package, package / VENDORED_BUILD, flags=OPTIMIZED)
@@ -106,6 +106,7 @@ def vendored(package: Path) -> Host:
 def standin_files(package: Path) -> dict[str, Path | str]:
     """Return {path: source} of the package with the stand-in as its Vendor/.
 
+    A file of the stand-in replaces the file that vendoring adds at the same path.
     The stand-in's C++ is compiled as one file, because reading MLX's headers takes longer than
     compiling all of it. The files of inner loops include no header of MLX and stay separate.
     """
@@ -114,11 +115,9 @@ def standin_files(package: Path) -> dict[str, Path | str]:
     for folder in GENERATED:
         files |= tree(package / folder, folder)
     root = assets.root()
-    files |= tree(root / STANDIN, VENDOR_FOLDER)
-    versions = upstream_versions().values()
-    [stand_in] = (version.name for version in versions if version.has_stand_in)
-    added = added_files(root, edits_of(root, stand_in).applying(SYSTEM).files)
+    added = added_files(root, edits_of(root).applying(SYSTEM).files)
     files |= {f"{VENDOR_FOLDER}/{path}": source for path, source in added.items()}
+    files |= tree(root / STANDIN, VENDOR_FOLDER)
     sources = [path for path in files if path.startswith(CMLX) and path.endswith(".cpp")]
     names = sorted({path.removeprefix(CMLX) for path in sources} - {"h2o/kernels.cpp"})
     return files | {f"{CMLX}all.cpp": "".join(f'#include "{name}"\n' for name in names)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from h2o_pack.facts import own_prefills, upstream_versions
 from h2o_pack.memory.kept import grown, token_bytes
 from h2o_pack.memory.terms import KV
 from h2o_pack.plan.speed import RecallPlan, recall_plan
@@ -49,15 +48,6 @@ def advice(workload: Workload) -> tuple[str, ...]:
             f"{plain} of {len(model.config.layers)} layers attend to a window and keep "
             "mlx_lm's cache: --max-kv bounds only the caches of the other layers."
         )
-    for version in upstream_versions():
-        prefill = own_prefills(version).get(model.config.model_type)
-        if prefill and prefill.whole:
-            remarks.append(
-                "the plan is for H2OSession, which reads a prompt in chunks of "
-                f"{workload.step} tokens. The ChatSession of mlx-swift-lm {version} reads a "
-                "whole prompt at once with models of this family, which takes far more memory "
-                "for a long prompt."
-            )
     if model.assumed:
         remarks.append(
             "this architecture is unknown, so the plan treats it as an ordinary "

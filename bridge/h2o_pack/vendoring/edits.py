@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from h2o_pack.errors import CombinedError, Problems, UserError, version_error
-from h2o_pack.facts import pins, version_name
+from h2o_pack.facts import pins
 from h2o_pack.files.toml import load, rows_of
 
 FOLDER = "swift_templates/upstream"
@@ -133,29 +133,20 @@ class EditSet:
         )
 
 
-def edits_of(root: Path, version: str = "") -> EditSet:
-    """Return the edits of one upstream version: the common ones, then its own."""
-    name = version_name(version)
-    by_name = pins(name)
-    common, own = (read_edits(root / path) for path in (EDITS, f"{FOLDER}/{name}/edits.toml"))
+def edits_of(root: Path) -> EditSet:
+    """Return the edits of the sources at our pins."""
+    by_name = pins()
 
     def of_pins(parts: Iterable[Part]) -> tuple[Part, ...]:
         return tuple(replace(part, version=by_name[part.package].version) for part in parts)
 
-    return EditSet(
-        common.copies + own.copies,
-        of_pins(common.edits + own.edits),
-        common.files + own.files,
-        of_pins(common.guards + own.guards),
-    )
+    edits = read_edits(root / EDITS)
+    return replace(edits, edits=of_pins(edits.edits), guards=of_pins(edits.guards))
 
 
 def read_edits(path: Path) -> EditSet:
-    """Read a file of edits, whose table `[shared]` has common keys; UserError if invalid."""
+    """Read a file of edits; UserError if it is invalid."""
     document, text = load(path)
-    shared = document.pop("shared", {})
-    if "edit" in document:
-        document["edit"] = [shared | row for row in document["edit"]]
     kinds = {"copy": CopiedPath, "edit": Edit, "file": AddedFile, "guard": Guard}
     rows = rows_of(document, text, path, kinds)
     return EditSet(*(rows.get(key, ()) for key in kinds))

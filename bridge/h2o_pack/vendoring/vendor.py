@@ -122,24 +122,20 @@ def vendor(
     host: str,
     say: ProgressReporter = silent,
     *,
-    version: str = "",
     offline: bool = False,
 ) -> lock.Vendored:
     """Make `package`/Vendor from upstream's sources and record it in the lock.
 
     upstream: the origin of a download, or a folder with clones of all that edits.toml copies.
-    version: the upstream version, by default the version in the package's lock. offline: also
-    copy the small libraries that upstream uses, so that SwiftPM downloads nothing.
+    offline: also copy the small libraries that upstream uses, so that SwiftPM downloads
+    nothing.
     """
     with write.exclusive(package):
         record = lock.read(package)
         shared = [shared_package.name for shared_package in coexistence().shared]
-        version = version or record.upstream_version
-        edits = edits_of(assets.root(), version).applying(
-            host, "offline" if offline else "shared"
-        )
+        edits = edits_of(assets.root()).applying(host, "offline" if offline else "shared")
         names = sorted({copy.package for copy in edits.copies})
-        all_pins = with_submodules(names, version)
+        all_pins = with_submodules(names)
         target = package.resolve() / VENDOR_FOLDER
         if target.exists() and record.vendor is None:
             raise output_error(
@@ -154,12 +150,12 @@ def vendor(
                 add_files(assets.root(), staging, edits.files)
                 refuse_floating(staging, () if offline else shared)
                 contents = write_manifest(staging)
-            made_of = digest(assets.root(), version)
+            made_of = digest(assets.root())
             vendored = lock.Vendored(host, made_of, edited, contents, commits, offline=offline)
-            record = dataclasses.replace(record, vendor=vendored, **locked_pins(version))
+            record = dataclasses.replace(record, vendor=vendored, upstream=locked_pins())
             write.replace_file(package / lock.NAME, record.to_json())
             if not offline:
-                write.replace_file(package / RESOLVED, resolved(pins(version), shared))
+                write.replace_file(package / RESOLVED, resolved(pins(), shared))
     return vendored
 
 
@@ -262,17 +258,17 @@ def added_files(assets_root: Path, files: tuple[AddedFile, ...]) -> dict[str, Pa
     return paths
 
 
-def current(vendored: lock.Vendored, version: str) -> bool:
-    """Whether Vendor/ was made from this upstream version with this release's edits."""
-    commits = {pin.name: pin.commit for pin in pins(version).values()}
+def current(vendored: lock.Vendored) -> bool:
+    """Whether Vendor/ was made from this release's pins with its edits."""
+    commits = {pin.name: pin.commit for pin in pins().values()}
     pinned = all(commits.get(name) == commit for name, commit in vendored.commits.items())
-    has_these_edits = vendored.edits == digest(assets.root(), version)
+    has_these_edits = vendored.edits == digest(assets.root())
     return pinned and bool(vendored.commits) and has_these_edits
 
 
-def digest(assets_root: Path, version: str) -> str:
-    """Return one sha256 of a version's edits and of every file that they add."""
-    edits = edits_of(assets_root, version)
+def digest(assets_root: Path) -> str:
+    """Return one sha256 of the edits and of every file that they add."""
+    edits = edits_of(assets_root)
     total = hashlib.sha256(repr(edits).encode())
     for file in edits.files:
         for path, source in sorted(added_files(assets_root, (file,)).items()):

@@ -325,7 +325,7 @@ def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
         return
     shared = [shared_package.name for shared_package in coexistence().shared]
     try:
-        ours = resolved(pins(record.upstream_version), shared)
+        ours = resolved(pins(), shared)
         same = resolution(read_file(place).decode()) == resolution(ours)
     except (OSError, UserError, ValueError, RecursionError):
         same = False

@@ -25,9 +25,6 @@ public struct H2OSchema: Hashable, Sendable {
     /// reply.
     let longestEnd: Int
 
-    /// Whether this package's version of mlx-swift-lm has the grammar engine that schemas need.
-    public static var isSupported: Bool { GrammarEngine.isAvailable }
-
     /// The limit of tokens for a reply whose options have none: 512, plus two for each byte of the
     /// longest end. A token has at least one byte, so this is enough for the end of any reply.
     var roomForReply: Int { 512 + 2 * longestEnd }

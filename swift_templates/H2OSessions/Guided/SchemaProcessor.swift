@@ -214,7 +214,6 @@ extension H2OSessionError {
     /// Converts an error of a grammar to an error of the session.
     fileprivate init(_ error: any Error) {
         switch error as? TokenGrammarError {
-        case .noEngine(let version): self = .noGrammarEngine(version: version)
         case .refused(let reason), .failed(let reason):
             self = .invalidSchema(.refused(reason: reason))
         case nil: self = .invalidSchema(.refused(reason: "\(error)"))

@@ -31,9 +31,6 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     /// The shortest reply that follows the schema has more tokens than `atMost`, the limit of the
     /// reply. A limit of `tokens` would be enough.
     case noRoomForSchema(tokens: Int, atMost: Int)
-    /// This package's version of mlx-swift-lm has no grammar engine, which schemas need; version
-    /// `version` has a grammar engine.
-    case noGrammarEngine(version: String)
     /// No conversation can have these messages. `reason` names the message by its index, from 0.
     case contradictoryTranscript(reason: String)
     /// The app is in the background, where it may not use the GPU, and `BackgroundGuard.system`
@@ -102,9 +99,6 @@ extension H2OSessionError {
         case .noRoomForSchema(let tokens, let most):
             "A reply that follows the schema has at least \(tokens) tokens, but only \(most) are "
                 + "allowed. Raise maxTokens, or require less in the schema."
-        case .noGrammarEngine(let version):
-            "This package's version of mlx-swift-lm has no grammar engine. Package the model with "
-                + "--upstream-version \(version)."
         case .contradictoryTranscript(let reason):
             "The transcript contradicts itself: \(reason)"
         case .inBackground:

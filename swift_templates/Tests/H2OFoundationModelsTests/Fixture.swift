@@ -38,9 +38,7 @@
         }
 
         private var languageModel: H2OLanguageModel {
-            H2OLanguageModel(
-                shared, options: options,
-                capabilities: [.toolCalling, .guidedGeneration, .reasoning])
+            H2OLanguageModel(shared, options: options)
         }
 
         func session(

@@ -48,11 +48,11 @@
             XCTAssertTrue(exceeded.debugDescription.contains("Shorten the system prompt"))
         }
 
-        func testItsCapabilitiesAreThoseOfTheEngineThatIsThere() throws {
+        func testItCanCallToolsThinkAndFollowSchemas() throws {
             let capabilities = H2OLanguageModel(try Fixture().shared).capabilities
-            XCTAssertEqual(capabilities.contains(.guidedGeneration), hasGrammarEngine)
             XCTAssertTrue(capabilities.contains(.toolCalling))
             XCTAssertTrue(capabilities.contains(.reasoning))
+            XCTAssertTrue(capabilities.contains(.guidedGeneration))
         }
 
         func testAFailedLoadIsTriedAgainByTheNextRequest() async throws {
@@ -141,14 +141,6 @@
                 else { return XCTFail("\(error)") }
                 XCTAssertEqual(guide.debugDescription, error.errorDescription)
             }
-        }
-
-        func testASchemaWithoutAnEngineForItIsAnUnsupportedCapability() {
-            let error = H2OSessionError.noGrammarEngine(version: "1")
-            guard case .unsupportedCapability(let missing) = LanguageModelError(engine: error)
-            else { return XCTFail("\(error)") }
-            XCTAssertEqual(missing.capability, .guidedGeneration)
-            XCTAssertEqual(missing.debugDescription, error.errorDescription)
         }
     }
 #endif

@@ -133,10 +133,6 @@ final class Gemma2Model: TinyModel {}
 /// A model with the name of a family that cannot evict if it has layers with a sliding window.
 final class Exaone4Model: TinyModel {}
 
-/// A model with the name of a family that cannot evict if its sliding-window layers get plain
-/// caches.
-final class Olmo3Model: TinyModel {}
-
 extension H2OCacheFile {
     static func save(
         _ caches: [any KVCache], to file: URL, metadata: [String: String] = [:]

@@ -76,11 +76,6 @@ final class ModelCachesTests: XCTestCase {
 
         XCTAssertNoThrow(try makeCaches(for: uniform))
         XCTAssertThrowsError(try makeCaches(for: sliding))
-
-        let alike = Olmo3Model { [KVCacheSimple(), KVCacheSimple()] }
-        let apart = Olmo3Model { [RotatingKVCache(maxSize: 8), KVCacheSimple()] }
-        XCTAssertThrowsError(try makeCaches(for: alike))
-        XCTAssertNoThrow(try makeCaches(for: apart))
     }
 
     func testAModelWithNothingToBoundIsRefusedByName() throws {

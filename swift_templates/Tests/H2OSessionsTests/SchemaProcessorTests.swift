@@ -84,7 +84,7 @@ final class SchemaProcessorTests: XCTestCase {
     }
 
     func testTheEngineKeepsAlternativesApartThatBeginAlike() throws {
-        try XCTSkipUnless(hasGrammarEngine, "This version of mlx-swift-lm has no engine.")
+        try XCTSkipUnless(hasGrammarEngine, "The stand-in for mlx-swift-lm has no engine.")
         let schema = try H2OSchema(
             #"{"anyOf": [{"const": "a"}, {"const": "ab"}, {"enum": ["abc", "b"]}, {"maxLength": 1}]}"#
         )

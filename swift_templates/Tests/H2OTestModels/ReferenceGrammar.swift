@@ -217,7 +217,7 @@ extension ReferenceGrammar {
     }
 }
 
-/// Whether this version of mlx-swift-lm can make replies follow a schema.
+/// Whether mlx-swift-lm can make replies follow a schema, which its stand-in cannot.
 package let hasGrammarEngine: Bool = {
     let tokenizer = TestTokenizer(.qwen3)
     let stop = tokenizer.stop
@@ -226,8 +226,7 @@ package let hasGrammarEngine: Bool = {
 }()
 
 extension H2OModel {
-    /// This model, which uses a ``ReferenceGrammar`` for schemas if this version of mlx-swift-lm
-    /// has no grammar engine.
+    /// This model, which uses a ``ReferenceGrammar`` for schemas if there is no grammar engine.
     package nonisolated func withGrammars(_ template: ChatTemplate) -> H2OModel {
         guard !hasGrammarEngine else { return self }
         let tokenizer = TestTokenizer(template)

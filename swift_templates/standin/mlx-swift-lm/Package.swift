@@ -1,7 +1,8 @@
 // swift-tools-version: 6.1
-// A stand-in for mlx-swift-lm 3.31.4, for builds without its sources. It has the cache protocol, the
-// attention function that calls a cache, the way in which generation makes caches, and greedy
-// generation. On Linux it also depends on the stand-in for FoundationModels, so that targets that
+// A stand-in for mlx-swift-lm at the commit that packages use, for builds without its sources. It has
+// the cache protocol, the attention function that calls a cache, the way in which generation makes
+// caches, greedy generation, and the readers of thoughts and tool calls. It has no models and no
+// grammar engine. On Linux it also depends on the stand-in for FoundationModels, so that targets that
 // import FoundationModels with `canImport` find it.
 
 import PackageDescription

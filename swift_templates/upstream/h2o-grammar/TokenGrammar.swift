@@ -22,8 +22,6 @@ public protocol TokenGrammar: AnyObject {
 
 /// An error of a grammar engine; a session throws its own error instead.
 public enum TokenGrammarError: Error, Hashable, Sendable {
-    /// This version of mlx-swift-lm has no engine; `version` has one.
-    case noEngine(version: String)
     /// The engine refuses the grammar and gives this reason.
     case refused(String)
     /// The engine failed and gives this reason.

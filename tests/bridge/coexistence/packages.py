@@ -161,8 +161,6 @@ def mlx_swift() -> dict[str, str]:
 
 
 SYNTAX = ("SwiftSyntaxMacros", "SwiftCompilerPlugin")
-# Of a version of mlx-swift-lm: the mlx-swift that it asks for, and how many tests it has.
-OF_VERSION = {"3.31.4": ("0.31.4", 1), "main-2026-08-22": ("0.31.6", 5)}
 LIBRARIES = {
     "MLXLMCommon": (),
     "MLXLLM": ("MLXLMCommon",),
@@ -171,6 +169,7 @@ LIBRARIES = {
     "MLXHuggingFace": ("MLXHuggingFaceMacros", "MLXLMCommon"),
     "BenchmarkHelpers": ("MLXLMCommon",),
     "IntegrationTestHelpers": ("MLXLMCommon",),
+    "MLXGuidedGeneration": (),
 }
 
 
@@ -178,35 +177,27 @@ ADDED = "H2OGrammar"
 """A library that the edits add to upstream's."""
 
 
-def libraries_of(version: str) -> dict[str, tuple[str, ...]]:
-    """Return the libraries of an upstream version, and which of them each needs."""
-    engine = {} if version == "3.31.4" else {"MLXGuidedGeneration": ()}
-    return {**LIBRARIES, **engine}
-
-
-def mlx_swift_lm(version: str) -> dict[str, str]:
-    """Return the package with the lines that the edits of an upstream version look for."""
-    least, tests = OF_VERSION[version]
-    libraries = libraries_of(version)
+def mlx_swift_lm() -> dict[str, str]:
+    """Return the package with the lines that the edits look for."""
     mlx = product("MLX", "mlx-swift")
     targets = [
         target(name, mlx, *map(json.dumps, needs), path=f"Libraries/{name}")
-        for name, needs in libraries.items()
+        for name, needs in LIBRARIES.items()
     ]
     macros = "MLXHuggingFaceMacros"
     needs = [product(product_name, "swift-syntax") for product_name in SYNTAX]
     targets.insert(5, target(macros, *needs, path=f"Libraries/{macros}", kind="macro"))
-    names = [f"MLXLM{number}Tests" for number in range(tests)]
+    names = [f"MLXLM{number}Tests" for number in range(5)]
     targets += [target(name, '"MLXLLM"', path=name, kind="testTarget") for name in names]
-    near = url("ml-explore/mlx-swift", f'.upToNextMinor(from: "{least}")')
+    near = url("ml-explore/mlx-swift", '.upToNextMinor(from: "0.31.6")')
     syntax = url("swiftlang/swift-syntax.git", '"602.0.0" ..< "604.0.0"')
     note = f"// 602.0.0 floor: as upstream has it\n        // in two lines.\n        {syntax}"
     text = manifest(
-        "mlx-swift-lm", {name: [name] for name in libraries}, [near, note], targets, "6.1"
+        "mlx-swift-lm", {name: [name] for name in LIBRARIES}, [near, note], targets, "6.1"
     ).replace("import Pack", "import CompilerPluginSupport\nimport Pack")
     files = {
         f"Libraries/{name}/{name}.swift": source(name, "MLX", *needs[-1:])
-        for name, needs in libraries.items()
+        for name, needs in LIBRARIES.items()
     }
     plugin = source(macros, *SYNTAX) + "@main struct Plugin { static func main() {} }\n"
     return files | {
@@ -276,7 +267,7 @@ PACKAGES = {
     "huggingface/swift-transformers": (swift_transformers(), "1.3.3"),
     "ibireme/yyjson": (yyjson(), "0.12.0"),
     "ml-explore/mlx-swift": (mlx_swift(), "0.31.6"),
-    "ml-explore/mlx-swift-lm": (mlx_swift_lm("3.31.4"), "3.31.4"),
+    "ml-explore/mlx-swift-lm": (mlx_swift_lm(), "3.31.4"),
     "swiftlang/swift-syntax": (library("swift-syntax", *SYNTAX), "602.0.0"),
     "DePasqualeOrg/swift-tokenizers": (TOKENIZERS, "0.1.0"),
 }

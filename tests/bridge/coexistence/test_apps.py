@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack.facts import Pin, coexistence, pins, upstream_versions
+from h2o_pack.facts import Pin, coexistence, pins
 from h2o_pack.models.files import from_folder
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec
@@ -18,8 +18,8 @@ from h2o_pack.vendoring.edits import EditSet, edits_of
 from h2o_pack.vendoring.vendor import resolved
 from tests.bridge.coexistence.packages import (
     ADDED,
+    LIBRARIES,
     PACKAGES,
-    libraries_of,
     make_repositories,
     manifest,
     mlx_swift_lm,
@@ -37,12 +37,11 @@ pytestmark = pytest.mark.swift
 IMPORTS = ("MLX", "MLXLLM", "MLXLMCommon", "H2OTokenizers")
 SHARED = {package.name for package in coexistence().shared}
 LM = url("ml-explore/mlx-swift-lm", 'from: "3.31.0"')
-DEFAULT = next(iter(upstream_versions()))
 
 
-def of_manifests(root: Path, version: str = "") -> EditSet:
+def of_manifests(root: Path) -> EditSet:
     """Return the edits of manifests: the small packages have no other lines to edit."""
-    every = edits_of(root, version)
+    every = edits_of(root)
     return dataclasses.replace(
         every,
         edits=tuple(edit for edit in every.edits if edit.file == "Package.swift"),
@@ -57,7 +56,7 @@ def small(copy):
     return dataclasses.replace(copy, paths=tuple(p for p in copy.paths if p.count("/") < 2))
 
 
-def package_with_vendor(folder: Path, version: str = "", *, offline: bool) -> Path:
+def package_with_vendor(folder: Path, *, offline: bool) -> Path:
     """Make a package that stands on small ones, with the real edits of their manifests."""
     model = from_folder("tiny", write_model(folder / "tiny"))
     plan = plan_of(model, CacheSpec(max_kv=512), "Chat")
@@ -65,26 +64,21 @@ def package_with_vendor(folder: Path, version: str = "", *, offline: bool) -> Pa
     upstream = folder / "upstream"
     for path, (files, _) in PACKAGES.items():
         build_tree(upstream / path.rpartition("/")[2], files)
-    build_tree(upstream / "mlx-swift-lm", mlx_swift_lm(version or DEFAULT))
+    build_tree(upstream / "mlx-swift-lm", mlx_swift_lm())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vendoring, "edits_of", of_manifests)
-        vendoring.vendor(package, upstream, "apple", version=version, offline=offline)
+        vendoring.vendor(package, upstream, "apple", offline=offline)
     return package
 
 
-LIBRARIES = [(version, offline) for version in upstream_versions() for offline in (True, False)]
-
-
-@pytest.mark.parametrize(("version", "offline"), nightly_except(LIBRARIES[:1], LIBRARIES))
-def test_all_libraries_of_upstream_stay_and_macros_where_they_can_be_built(
-    tmp_path, version, offline
-):
-    package = package_with_vendor(tmp_path, version, offline=offline)
+@pytest.mark.parametrize("offline", nightly_except([True], [True, False]))
+def test_all_libraries_of_upstream_stay_and_macros_where_they_can_be_built(tmp_path, offline):
+    package = package_with_vendor(tmp_path, offline=offline)
     command = ["swift", "package", "dump-package", "--package-path"]
     output = subprocess.check_output([*command, package / "Vendor/mlx-swift-lm"])
     document = json.loads(output)
     missing = {"MLXHuggingFace"} if offline else set()
-    libraries = libraries_of(version).keys() | {ADDED}
+    libraries = LIBRARIES.keys() | {ADDED}
     assert {entry["name"] for entry in document["products"]} == libraries - missing
     assert {target["type"] for target in document["targets"]} == {"regular"} | (
         set() if offline else {"macro"}

@@ -10,14 +10,13 @@ from h2o_pack import assets
 from h2o_pack.coexistence.collisions import SYSTEMS, check_app
 from h2o_pack.doctor.machine import Surroundings
 from h2o_pack.errors import ExitCode
-from h2o_pack.facts import upstream_versions
+from h2o_pack.facts import pins as pinned
 from tests.bridge import schemas
 from tests.bridge.machines import BROKEN, GARBAGE, Machine
 from tests.bridge.trees import build_tree, tree
 from tests.messages import refused, says
 
 GITHUB = "https://github.com"
-DEFAULT = next(iter(upstream_versions()))
 LM = f"{GITHUB}/ml-explore/mlx-swift-lm.git"
 GOLDEN = Path(__file__).parents[2] / "golden"
 PROJECT = "App.xcodeproj/project.pbxproj"
@@ -94,7 +93,10 @@ def test_a_project_that_uses_mlx_swift_lm_gets_the_edited_copy(
 ):
     findings = findings_of(tmp_path, project(remote(LM, **requirement)), machine)
     assert findings["mlx-swift-lm"][0] == status
-    assert f"the package's edited copy of {DEFAULT}" in findings["mlx-swift-lm"][1]
+    assert (
+        f"the package's edited copy of {pinned()['mlx-swift-lm'].version}"
+        in findings["mlx-swift-lm"][1]
+    )
     assert text in " ".join(findings["mlx-swift-lm"])
 
 
@@ -151,17 +153,6 @@ def test_packages_of_ours_are_known_by_their_locks(machine, tmp_path):
     findings = findings_of(tmp_path, project(local("../Chat"), local("../Other")), machine)
     assert findings["other"][0] == "problem"
     assert "both have the module H2OKit" in findings["other"][1]
-
-
-def test_the_version_is_that_of_the_package_that_the_app_has(machine, tmp_path):
-    name = list(upstream_versions())[-1]
-    record = json.loads((GOLDEN / "demo/h2o-pack.lock.json").read_text())
-    build_tree(
-        tmp_path, {"Chat/h2o-pack.lock.json": json.dumps({**record, "upstream_version": name})}
-    )
-    dependency = remote(LM, kind="exactVersion", version="3.31.3")
-    findings = findings_of(tmp_path, project(local("../Chat"), dependency), machine)
-    assert f"edited copy of {name}" in findings["mlx-swift-lm"][1]
 
 
 def test_the_generated_app_has_its_package(machine):

@@ -20,9 +20,10 @@ from h2o_pack.models.files import from_folder
 from h2o_pack.package import build, render, update
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec
+from h2o_pack.vendoring.edits import EDITS
 from h2o_pack.verify.check import verify
 from tests.bridge.plans import plan_of
-from tests.bridge.repositories import COPIES, FILES, PLACES, edits_tree
+from tests.bridge.repositories import COPIES, FILES, PLACES
 from tests.bridge.trees import build_tree, names, relock, tree
 from tests.messages import says
 from tests.nightly import nightly_except
@@ -248,7 +249,7 @@ def place(model, tmp_path, copied_assets, monkeypatch):
     """A folder with a package of the small model, Vendor too."""
     monkeypatch.setenv("H2O_PACK_VENDOR", "1")
     monkeypatch.setattr(build, "try_model", lambda *_arguments: None)  # seconds of mlx
-    build_tree(copied_assets, edits_tree(COPIES))
+    build_tree(copied_assets, {EDITS: COPIES})
     for name, files in FILES.items():
         build_tree(tmp_path / "upstream" / PLACES.get(name, name), files)
     (tmp_path / "place").mkdir()

@@ -123,6 +123,7 @@ SPECIFIC: dict[str, dict[str, Any]] = {
         "use_conv_bias": True, "moe_shared_expert_intermediate_size": 40,
         "time_step_limit": [0.001, 100.0],
     },
+    "olmo3": {"layer_types": SLIDING_FIRST, "sliding_window": 8},
     "olmoe": MIXTURE,
     "openelm": {
         "num_transformer_layers": 3, "model_dim": 64, "ffn_dim_divisor": 32,

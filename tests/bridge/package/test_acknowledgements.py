@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack.facts import components, license_text, pins, upstream_versions
+from h2o_pack.facts import components, license_text, pins
 from h2o_pack.files import write
 from h2o_pack.models.texts import ModelLicense
 from h2o_pack.package.render import acknowledgements, shared_texts
@@ -15,7 +15,6 @@ from h2o_pack.spec import CacheSpec
 from tests.bridge.plans import plan_of, rendered
 
 NOT_IN_APPS = {"swift-syntax"}  # a compiler plugin
-VERSIONS = tuple(upstream_versions())
 HOSTILE = 'Terms \\(exit(1)) """ #"""# \\\n\n  \u00a9 2026, \u2028\u4e2d\u6587 "q"\t\\'
 
 
@@ -31,17 +30,15 @@ def licensed(plan, terms):
     return replace(plan, models=(replace(model, source=source),))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_package_that_an_app_is_built_of_is_named(version):
-    names = {component.name for component in components(version)}
-    assert set(pins(version)) - NOT_IN_APPS <= names
-    packages = {component.package for component in components(version) if component.package}
-    assert packages == set(pins(version)) - NOT_IN_APPS - {"mlx", "mlx-c"}
+def test_every_package_that_an_app_is_built_of_is_named():
+    names = {component.name for component in components()}
+    assert set(pins()) - NOT_IN_APPS <= names
+    packages = {component.package for component in components() if component.package}
+    assert packages == set(pins()) - NOT_IN_APPS - {"mlx", "mlx-c"}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_each_has_a_copyright_and_a_license(version):
-    for component in components(version):
+def test_each_has_a_copyright_and_a_license():
+    for component in components():
         assert component.copyright, component.name
         assert component.texts, component.name
         assert all(len(license_text(name)) > 300 for name in component.texts)
@@ -53,20 +50,6 @@ def test_our_own_license_is_that_of_the_project():
     assert component.name == "h2o-pack"
     text = f"MIT License\n\n{component.copyright[0]}\n\n{license_text('mit')}"
     assert project.split() == text.split()
-
-
-def test_the_grammar_engine_is_named_where_it_is_vendored(plan):
-    names = {
-        version: {
-            acknowledgement.name
-            for acknowledgement in acknowledgements(
-                replace(plan, spec=replace(plan.spec, upstream=version))
-            )
-        }
-        for version in VERSIONS
-    }
-    assert "XGrammar" not in names["3.31.4"]
-    assert "XGrammar" in names["main-2026-08-22"]
 
 
 def test_the_model_comes_first_with_its_own_texts(plan):

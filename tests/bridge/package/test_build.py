@@ -10,25 +10,17 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
+from h2o_pack.vendoring.edits import EDITS
 from tests.bridge import schemas
 from tests.bridge.golden import large_model
-from tests.bridge.repositories import COPIES, DEFAULT, commit, edits_tree
+from tests.bridge.repositories import COPIES, commit
 from tests.bridge.trees import build_tree, names
-
-EDITS_OF_LATER = """
-[[edit]]
-package = "mlx-swift-lm"
-file = "Package.swift"
-anchor = '^later$'
-where = "after"
-insert = "// edited\\n"
-"""
 
 
 @pytest.fixture
 def upstream(copied_assets, repositories, cache, monkeypatch):
     """Small repositories in the place of upstream's, which `ios` fetches."""
-    build_tree(copied_assets, edits_tree(COPIES))
+    build_tree(copied_assets, {EDITS: COPIES})
     monkeypatch.setenv("H2O_PACK_VENDOR", "1")
     monkeypatch.setenv("H2O_PACK_CACHE", str(cache))
     monkeypatch.setenv("H2O_PACK_MIRROR", repositories.url)
@@ -70,51 +62,22 @@ def test_a_vendor_folder_that_is_not_whole_is_made_again(ios, upstream, tmp_path
 
 def test_another_release_makes_it_again(ios, upstream, tmp_path, copied_assets):
     ios()
-    build_tree(copied_assets, edits_tree(COPIES.replace("Source", "Package.swift", 1)))
+    build_tree(copied_assets, {EDITS: COPIES.replace("Source", "Package.swift", 1)})
     ios()
     assert names(tmp_path / "Demo/Vendor/mlx-swift") == ["Package.swift"]
 
 
-def test_another_upstream_version_has_its_own_sources_and_edits(
-    ios, upstream, tmp_path, copied_assets
-):
-    later = commit(upstream.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
-    upstream.pin(later=later)
-    build_tree(copied_assets, edits_tree(COPIES, EDITS_OF_LATER, "later"))
+def test_other_pins_make_it_again(ios, upstream, tmp_path):
     ios()
-    manifest = tmp_path / "Demo/Vendor/mlx-swift-lm/Package.swift"
-    assert "later" not in manifest.read_text()
-
-    ios("--upstream-version", "later")
-    assert manifest.read_text() == "later\n// edited\n"
+    later = commit(upstream.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
+    upstream.pin(**{"mlx-swift-lm": later})
+    ios()
+    assert (tmp_path / "Demo/Vendor/mlx-swift-lm/Package.swift").read_text() == "later\n"
     record = lock.read(tmp_path / "Demo")
     assert record.vendor is not None
     assert record.vendor.commits == {**upstream.commits, "mlx-swift-lm": later}
     assert record.upstream["mlx-swift-lm"]["commit"] == later
-    assert "Vendor is complete" in ios("-v", "--upstream-version", "later").stderr
-
-
-def test_vendor_goes_on_with_the_packages_upstream_version_or_another(
-    ios, run, upstream, tmp_path, copied_assets
-):
-    later = commit(upstream.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
-    upstream.pin(later=later)
-    build_tree(copied_assets, edits_tree(COPIES, EDITS_OF_LATER, "later"))
-    ios("--no-vendor", "--upstream-version", "later")
-    manifest = tmp_path / "Demo/Vendor/mlx-swift-lm/Package.swift"
-
-    assert run("vendor", tmp_path / "Demo").exit_code == 0
-    assert manifest.read_text() == "later\n// edited\n"
-    assert run("vendor", tmp_path / "Demo", "--upstream-version", DEFAULT).exit_code == 0
-    assert "later" not in manifest.read_text()
-    assert lock.read(tmp_path / "Demo").upstream_version == DEFAULT
-
-
-def test_an_upstream_version_that_there_is_not_is_refused(ios, tmp_path):
-    result = ios("--upstream-version", DEFAULT[:-1], code=ExitCode.USAGE)
-    what = f'h2o-pack does not support mlx-swift-lm "{DEFAULT[:-1]}"'
-    assert result.stderr.startswith(f'error: {what}. Did you mean "{DEFAULT}"? ')
-    assert names(tmp_path) == []
+    assert "Vendor is complete" in ios("-v").stderr
 
 
 def test_offline_the_package_is_whole_but_for_vendor_and_no_success_is_shown(

@@ -9,7 +9,7 @@ from h2o_pack.bundling import bundle as bundling
 from h2o_pack.bundling import manifest
 from h2o_pack.bundling.delivery import app_size, check_app_size, model_bytes
 from h2o_pack.errors import ExitCode
-from h2o_pack.facts import app_file, store_limits
+from h2o_pack.facts import store_limits
 from h2o_pack.files import lock
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.catalogue import as_model, find
@@ -153,12 +153,6 @@ def test_users_are_asked_before_more_than_the_store_downloads_by_cellular():
     assert not app_size(most).asks
     assert app_size(most + 1).asks
     assert not app_size(most + 1, apart=True).asks
-
-
-def test_the_grammar_engine_counts_where_the_upstream_version_has_one():
-    [engine] = (part for part in app_file().part if part.upstream_version)
-    assert app_size(0).code == app_size(0, upstream="3.31.4").code + engine.bytes
-    assert app_size(0).code_most == app_size(0, upstream="3.31.4").code_most + engine.most
 
 
 def test_files_that_are_not_listed_are_estimated_by_the_vocabulary():

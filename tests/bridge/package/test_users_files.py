@@ -242,6 +242,19 @@ def test_an_older_tool_is_refused(ios, update, package):
     assert tree(package) == before
 
 
+def test_a_package_on_an_earlier_upstream_moves_to_the_present_one(ios, update, package):
+    ios()
+    record = json.loads((package / lock.NAME).read_text())
+    present = record["upstream"]["mlx-swift-lm"]
+    record["spec"]["upstream"] = record["upstream_version"] = "3.31.4"
+    record["upstream"]["mlx-swift-lm"] = {"version": "3.31.4", "commit": "b" * 40}
+    (package / lock.NAME).write_text(json.dumps(record))
+    changes = {change["name"]: change["before"] for change in update()["changes"]}
+    assert changes == {"mlx-swift-lm": "3.31.4 bbbbbbbbbbbb", "spec.upstream": '"3.31.4"'}
+    assert lock.read(package).upstream["mlx-swift-lm"] == present
+    assert update()["changes"] == []
+
+
 def test_a_model_of_the_hub_goes_to_the_commit_of_its_branch(
     ios, update, package, hub, tmp_path
 ):

@@ -122,18 +122,12 @@ def test_the_prompt_comes_in_the_chunks_of_upstream(monkeypatch, chunk, window, 
     assert lengths == [*chunks, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("version", "prefill", "chunks"),
-    [("main-2026-08-22", 16, (8,) * 8 + (7, 1)), ("3.31.4", 72, (72,))],
-)
-def test_gemma_3_reads_prompts_as_its_upstream_version_does(
-    tmp_path, monkeypatch, version, prefill, chunks
-):
+def test_gemma_3_reads_prompts_in_chunks_of_its_window(tmp_path, monkeypatch):
     model = small_model("gemma3_text")
     monkeypatch.setattr(requests, "load", lambda _: (model, load(resolve("demo").folder)[1]))
-    request = requests.ask(tmp_path, H2OConfig(16), 256, {}, tmp_path, upstream_version=version)
-    assert len(request.prompt) == sum(chunks)
-    assert (request.prefill, request.chunks) == (prefill, chunks)
+    request = requests.ask(tmp_path, H2OConfig(16), 256, {}, tmp_path)
+    assert len(request.prompt) == 72
+    assert (request.prefill, request.chunks) == (16, (8,) * 8 + (7, 1))
 
 
 def test_the_same_answer_is_equal(token_request, answer):

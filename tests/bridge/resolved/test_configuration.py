@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 from mlx_lm import utils
 
 from h2o_pack.errors import ExitCode
-from h2o_pack.facts import swift_models, upstream_file
+from h2o_pack.facts import pins, swift_models
 from h2o_pack.files.text import parse_object
 from h2o_pack.model import Tensor
 from h2o_pack.models.config import describe
@@ -523,8 +523,7 @@ def test_weights_that_are_not_quantized_need_no_map():
 
 
 def test_the_table_is_of_the_pinned_version():
-    commits = {pin.commit for pin in upstream_file().pin if pin.name == "mlx-swift-lm"}
-    assert table()["source"].removeprefix("mlx-swift-lm at ") in commits
+    assert table()["source"] == f"mlx-swift-lm at {pins()['mlx-swift-lm'].commit}"
 
 
 @pytest.mark.parametrize("model_type", TYPES)

@@ -317,9 +317,7 @@ def test_what_xcode_leaves_in_a_package_is_not_named(package):
 
 @pytest.mark.parametrize("text", ["{}", '{"pins": [], "version": 3}', "[" * 100_000])
 def test_a_resolution_of_other_versions_than_vendors_is_named(with_vendor, text):
-    record = lock.read(with_vendor)
-    version = record.upstream_version
-    versions = resolved(pins(version), [library.name for library in coexistence().shared])
+    versions = resolved(pins(), [library.name for library in coexistence().shared])
     reordered = json.loads(versions)
     reordered["pins"].reverse()
     (with_vendor / "Package.resolved").write_text(json.dumps({"originHash": "0", **reordered}))

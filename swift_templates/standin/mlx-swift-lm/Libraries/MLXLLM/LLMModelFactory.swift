@@ -1,4 +1,4 @@
-// A stand-in for the model factory of mlx-swift-lm 3.31.4. It has no models.
+// A stand-in for the model factory of mlx-swift-lm. It has no models.
 
 import Foundation
 import MLXLMCommon

@@ -1,5 +1,5 @@
-// A stand-in for the generation of mlx-swift-lm 3.31.4. It generates greedily, and has the edit by
-// which the parameters make the caches. As later versions do, it evaluates the caches after a token.
+// A stand-in for the generation of mlx-swift-lm. It generates greedily, and has the edits by which
+// the parameters make the caches.
 
 import MLX
 
@@ -8,9 +8,8 @@ public struct GenerateParameters: Sendable {
     public var maxKVSize: Int?
     public var kvBits: Int?
     public var kvScheme: String?
-
-    /// Makes the caches instead of the model.
-    public var kvCacheMaker: (any KVCacheMaker)?
+    public var kvCache: KVCacheConfiguration?
+    public var prefill = PrefillParameters()
 
     public var temperature: Float
     public var topP: Float = 1
@@ -18,11 +17,38 @@ public struct GenerateParameters: Sendable {
     public var minP: Float = 0
     public var repetitionPenalty: Float?
     public var seed: UInt64?
-    public var prefillStepSize = 512
 
     public init(maxTokens: Int? = nil, temperature: Float = 0.6) {
         self.maxTokens = maxTokens
         self.temperature = temperature
+    }
+}
+
+/// How the caches of a generation store keys and values.
+public struct KVCacheConfiguration: Sendable, Hashable {
+    public var capacity: Capacity?
+    public var strategy: Strategy
+
+    public init(capacity: Capacity? = nil, strategy: Strategy) {
+        self.capacity = capacity
+        self.strategy = strategy
+    }
+
+    public struct Capacity: Sendable, Hashable {
+        public let maxTokens: Int
+    }
+
+    public struct Strategy: Sendable, Hashable {
+        enum Storage: Sendable, Hashable {
+            case made(KVCacheMaking)
+        }
+
+        let storage: Storage
+
+        /// Caches that `maker` makes instead of the model.
+        public static func made(by maker: any KVCacheMaker) -> Strategy {
+            Strategy(storage: .made(KVCacheMaking(maker: maker)))
+        }
     }
 }
 
@@ -72,23 +98,22 @@ public struct TokenIterator: Sequence, IteratorProtocol {
         try self.init(
             input: input, model: model,
             cache: cache ?? model.cachesForGeneration(parameters: parameters), processor: nil,
-            sampler: ArgMaxSampler(), prefillStepSize: parameters.prefillStepSize,
-            maxTokens: parameters.maxTokens)
+            sampler: ArgMaxSampler(), prefill: parameters.prefill, maxTokens: parameters.maxTokens)
     }
 
     public init(
         input: LMInput, model: any LanguageModel, cache: [KVCache]? = nil,
-        processor: (any LogitProcessor)?, sampler: any LogitSampler, prefillStepSize: Int = 512,
-        maxTokens: Int? = nil
+        processor: (any LogitProcessor)?, sampler: any LogitSampler,
+        prefill: PrefillParameters = PrefillParameters(), maxTokens: Int? = nil
     ) throws {
         self.model = model
-        self.cache = cache ?? model.newCache(parameters: nil)
+        self.cache = try cache ?? model.newCache(parameters: nil)
         self.processor = processor
         self.sampler = sampler
         self.maxTokens = maxTokens
         upcoming = input.text.tokens
         self.processor?.prompt(upcoming)
-        switch try model.prepare(input, cache: self.cache, windowSize: prefillStepSize) {
+        switch try model.prepare(input, cache: self.cache, state: nil, prefill: prefill) {
         case .tokens(let text):
             upcoming = step(after: text.tokens)
         }
@@ -98,7 +123,7 @@ public struct TokenIterator: Sequence, IteratorProtocol {
         if let maxTokens, tokenCount >= maxTokens { return nil }
         let token = upcoming
         upcoming = step(after: token)
-        // Evaluates the caches too, as upstream's main does; release 3.31.4 evaluates only the token.
+        // As upstream does, evaluates the caches too.
         eval([upcoming] + cache.flatMap(\.arraysOfStep))
         tokenCount += 1
         return token.asArray(Int32.self).first.map(Int.init)

@@ -1,4 +1,4 @@
-// A stand-in for the caches of mlx-swift-lm 3.31.4: their protocol, the attention function with the
+// A stand-in for the caches of mlx-swift-lm: their protocol, the attention function with the
 // edit that routes to a cache, and the classes of caches. These have the state that a file contains,
 // but do not store keys and values.
 
@@ -8,6 +8,8 @@ import MLX
 /// The position of the first new token, for RoPE.
 public enum RoPEOffset {
     case scalar(Int)
+    /// One position for each sequence of a batch.
+    case batch(MLXArray)
 }
 
 /// Keys and values of the tokens seen so far.
@@ -137,7 +139,7 @@ public class RotatingKVCache: BaseKVCache {
     public init(maxSize: Int, keep: Int = 0, step: Int = 256) {
         maxCacheSize = maxSize
         super.init()
-        metaState = ["\(keep)", "\(maxSize)", "\(step)", "0", "0"]
+        metaState = ["\(keep)", "\(maxSize)", "\(step)", "0", "0", "modelNative"]
     }
 
     public override func copy() -> any KVCache {

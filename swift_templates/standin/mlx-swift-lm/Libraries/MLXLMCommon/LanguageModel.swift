@@ -1,4 +1,4 @@
-// A stand-in for the language model of mlx-swift-lm 3.31.4: the methods that generation calls.
+// A stand-in for the language model of mlx-swift-lm: the methods that generation calls.
 
 import MLX
 import MLXNN
@@ -26,12 +26,35 @@ public enum PrepareResult {
 }
 
 public protocol LanguageModel: Module {
-    func prepare(_ input: LMInput, cache: [KVCache], windowSize: Int?) throws -> PrepareResult
+    /// Reads a prompt in chunks, except for the tokens that it returns.
+    func prepare(
+        _ input: LMInput, cache: [KVCache], state: LMOutput.State?, prefill: PrefillParameters
+    ) throws -> PrepareResult
 
     /// The logits `[B, L, vocabulary]` of tokens `[B, L]`.
     func callAsFunction(_ inputs: MLXArray, cache: [KVCache]?) -> MLXArray
 
-    func newCache(parameters: GenerateParameters?) -> [KVCache]
+    func newCache(parameters: GenerateParameters?) throws -> [KVCache]
+}
+
+/// How a prompt is divided into chunks.
+public struct PrefillParameters: Sendable {
+    public enum Chunking: Sendable {
+        case balanced
+        case remainder
+        case unchunked
+    }
+
+    /// The most tokens of a chunk; nil for the model's own number.
+    public var stepSize: Int?
+    public var chunking: Chunking
+
+    public init(stepSize: Int? = nil, chunking: Chunking = .balanced) {
+        self.stepSize = stepSize
+        self.chunking = chunking
+    }
+
+    public func resolvedStepSize() -> Int { max(1, stepSize ?? 512) }
 }
 
 public struct LMOutput {

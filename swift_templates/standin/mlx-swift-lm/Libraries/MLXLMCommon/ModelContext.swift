@@ -1,4 +1,4 @@
-// A stand-in for a loaded model of mlx-swift-lm 3.31.4: its configuration, tokenizer, chat session
+// A stand-in for a loaded model of mlx-swift-lm: its configuration, tokenizer, chat session
 // and adapters.
 
 import Foundation
@@ -9,6 +9,8 @@ public struct ModelConfiguration: Sendable {
     public var stopStrings: Set<String>?
     public var eosTokenIds = Set<Int>()
     public var toolCallFormat: ToolCallFormat?
+    /// How the model writes thoughts; nil if it is not known.
+    public var reasoningConfig: ReasoningConfig?
 
     public init(id: String, eosTokenIds: Set<Int> = []) {
         self.eosTokenIds = eosTokenIds

@@ -1,5 +1,6 @@
-// A stand-in for tool calls of mlx-swift-lm 3.31.4. Each parser accepts and refuses the same texts as
-// upstream's parser.
+// A stand-in for tool calls of mlx-swift-lm. Each parser reads the calls that models write in its
+// format, and refuses others, as upstream's parser does. The formats whose marks are tokens, of
+// gpt-oss and Muse, have no parser here.
 
 import Foundation
 
@@ -35,19 +36,28 @@ public enum ToolCallFormat: String, Sendable, Codable, CaseIterable {
     case json
     case lfm2
     case xmlFunction = "xml_function"
+    case qwen35 = "qwen3_5"
     case glm4
     case gemma
     case gemma4
     case kimiK2 = "kimi_k2"
     case minimaxM2 = "minimax_m2"
+    case atem
     case mistral
     case llama3
+    case gptOSS = "gpt_oss"
+
+    /// The formats that this stand-in can read.
+    public static let allCases: [ToolCallFormat] = [
+        .json, .lfm2, .xmlFunction, .qwen35, .glm4, .gemma, .gemma4, .kimiK2, .minimaxM2, .mistral,
+        .llama3,
+    ]
 
     public func createParser() -> any ToolCallParser {
         switch self {
-        case .json: JSONCalls()
+        case .json, .gptOSS, .atem: JSONCalls()
         case .lfm2: PythonCalls(startTag: "<|tool_call_start|>", endTag: "<|tool_call_end|>")
-        case .xmlFunction:
+        case .xmlFunction, .qwen35:
             TaggedCalls(
                 startTag: "<tool_call>", endTag: "</tool_call>", call: "function")
         case .glm4: GLMCalls()
@@ -66,10 +76,38 @@ public enum ToolCallFormat: String, Sendable, Codable, CaseIterable {
         }
     }
 
+    /// The decoder of a format whose marks are tokens; the stand-in has none.
+    func makeProtocolTokenStreamDecoder(
+        tokenizer: any Tokenizer, tools: [[String: any Sendable]]?, stopStrings: Set<String>
+    ) -> (any TokenStreamDecoder)? { nil }
+
     func generateToolCallID() -> String {
         let id = UUID().uuidString.replacingOccurrences(of: "-", with: "")
         return self == .mistral ? String(id.prefix(9)) : "call_" + id.lowercased()
     }
+}
+
+/// A decoder of replies whose marks are tokens and not text.
+protocol TokenStreamDecoder {
+    var additionalStopTokenIDs: Set<Int> { get }
+    var isInsideReasoning: Bool { get }
+
+    /// Returns false at the end of the reply.
+    mutating func push(_ token: Int, emit: (TokenStreamEvent) -> Bool) -> Bool
+    mutating func finish(emit: (TokenStreamEvent) -> Bool) -> Bool
+}
+
+enum TokenStreamEvent {
+    case reasoning(String)
+    case response(String)
+    case toolCall(ToolCall)
+    case protocolError(String)
+    case rejectedToolCall(RejectedToolCall)
+    case stop
+}
+
+struct RejectedToolCall {
+    let rawTextPreview: String
 }
 
 public enum JSONValue: Hashable, Codable, Sendable {
@@ -130,13 +168,8 @@ struct JSONCalls: ToolCallParser {
 
     func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
         let text = content.removing(startTag, endTag)
-        let names = tools?.compactMap {
-            ($0["function"] as? [String: any Sendable])?["name"] as? String
-        }
-        guard let call = try? JSONDecoder().decode(ToolCall.Function.self, from: Data(text.utf8)),
-            names?.contains(call.name) ?? true
-        else { return nil }
-        return ToolCall(function: call)
+        let call = try? JSONDecoder().decode(ToolCall.Function.self, from: Data(text.utf8))
+        return call.map { ToolCall(function: $0) }
     }
 }
 

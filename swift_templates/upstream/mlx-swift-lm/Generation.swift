@@ -1,8 +1,5 @@
 import MLX
 
-/// How generation gets caches and reads prompts in mlx-swift-lm's main of 2026-08-22. The files for
-/// other versions declare the same names.
-
 /// A maker of caches as a part of a ``KVCacheConfiguration``, which a session compares to notice a
 /// change.
 package struct KVCacheMaking: Hashable, Sendable {

@@ -1,5 +1,4 @@
-/// Separates text, thoughts and tool calls of a reply, with the parsers of mlx-swift-lm's main of
-/// 2026-08-22.
+/// Separates text, thoughts and tool calls of a reply, with the parsers of mlx-swift-lm.
 public struct ReplyDecoder {
     private var thoughts: ReasoningEventEmitter?
     private var calls: ToolCallReader?

@@ -1,12 +1,8 @@
 import MLXGuidedGeneration
 import MLXLMCommon
 
-/// Makes grammars for the vocabulary of a model, with the engine of mlx-swift-lm's main of
-/// 2026-08-22 (xgrammar). The files for other versions declare the same names.
+/// Makes grammars for the vocabulary of a model, with the engine of mlx-swift-lm (xgrammar).
 public final class GrammarEngine {
-    /// Whether this version has an engine.
-    public static let isAvailable = true
-
     private let vocabulary: GrammarTokenizer
 
     /// - Parameters:
