@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from h2o_py.errors import H2OModelError
+from h2o_py.prompts import remember_chunk
 
 DATA = (
     *("*.json", "*.jsonl", "*.jinja", "*.txt", "*.tiktoken"),
@@ -38,7 +39,9 @@ def load(name: str, **options: Any) -> Any:
     refuse_code(folder)
     # Without this, transformers asks at a terminal whether to run a tokenizer's code.
     tokenizer_config = {**(options.pop("tokenizer_config", None) or {}), TRUST: False}
-    return mlx_lm.utils.load(str(folder), tokenizer_config=tokenizer_config, **options)
+    loaded = mlx_lm.utils.load(str(folder), tokenizer_config=tokenizer_config, **options)
+    remember_chunk(loaded[0], folder)
+    return loaded
 
 
 def fetched(name: str, revision: str | None) -> Path:

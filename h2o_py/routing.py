@@ -2,8 +2,9 @@
 
 Every model module of mlx_lm imports `scaled_dot_product_attention` by name. So
 `install_routing` replaces the name in each imported module, and in mlx_lm's base module for
-modules that are imported later. In the same way it replaces mlx_lm's speculative decoding by a
-function that raises an error if a cache cannot be rewound.
+modules that are imported later. In the same way it replaces mlx_lm's loop of generation by one
+that cuts prompts as packages do, and speculative decoding by a function that raises an error if
+a cache cannot be rewound.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache
 import h2o_py.models  # noqa: F401  registers every cache class for load_prompt_cache
 from h2o_py.cache import H2OCacheList, H2OKVCache, read_by_another_layer
 from h2o_py.errors import H2OStateError
+from h2o_py.prompts import read_prompt
 
 _NAME = "scaled_dot_product_attention"
 _SPECULATION = "speculative_generate_step"
 _upstream: Callable[..., mx.array] = getattr(base, _NAME)
 _generate = importlib.import_module("mlx_lm.generate")
 _speculate = _generate.speculative_generate_step
+_STEP = "generate_step"
+_step = _generate.generate_step
 
 
 def routed_attention(
@@ -100,16 +104,42 @@ def guarded_speculation(
         yield step
 
 
+def generate_in_chunks(
+    prompt: Any, model: Any, stream: Any = _generate.generation_stream, **options: Any
+) -> Generator[Any, None, None]:
+    """mlx_lm's `generate_step`; with H2O caches, the prompt is cut as in a package's sessions.
+
+    The pinned beginning of the prompt is read first. By default, `prefill_step_size` is the
+    number of the model's package, or 512 (`h2o_py.prompts`).
+    """
+    caches = options.get("prompt_cache")
+    if caches is None:
+        caches = make_prompt_cache(model, options.get("max_kv_size"))
+    evicting = [
+        member
+        for cache in caches
+        for member in getattr(cache, "caches", (cache,))
+        if isinstance(member, H2OKVCache)
+    ]
+    if not evicting:
+        yield from _step(prompt, model, stream, **options)
+        return
+    options["prompt_cache"] = caches
+    yield from read_prompt(_step, prompt, model, stream, evicting, **options)
+
+
 def install_routing() -> None:
     """Route the attention of all mlx_lm models, including those that are imported later."""
     _replace(base, _NAME, _upstream, routed_attention)
     _replace(_generate, _SPECULATION, _speculate, guarded_speculation)
+    _replace(_generate, _STEP, _step, generate_in_chunks)
 
 
 def remove_routing() -> None:
     """Undo `install_routing`; does nothing if routing is not installed."""
     _replace(base, _NAME, routed_attention, _upstream)
     _replace(_generate, _SPECULATION, guarded_speculation, _speculate)
+    _replace(_generate, _STEP, generate_in_chunks, _step)
 
 
 def routing_installed() -> bool:

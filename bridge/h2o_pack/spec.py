@@ -21,9 +21,10 @@ from h2o_pack.naming import readable
 from h2o_py.budgets import Budgets
 from h2o_py.config import POLICIES
 from h2o_py.policy_fields import FIELDS
+from h2o_py.prompts import PROMPT_CHUNK
 
 Archive = Literal["memory", "files"]
-PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
+PREFILL_STEP = PROMPT_CHUNK
 LONG_CONVERSATION = 8192
 """Tokens of the longest conversation, if h2o-pack chooses the cache without --context."""
 ADDRESS = "file://"

@@ -81,7 +81,7 @@ extension Conversation {
             guard !inner.isEmpty, let match = rest.firstRange(of: inner) else { continue }
             let range = (match.lowerBound - ends ..< match.upperBound + ends)
                 .clamped(to: 0 ..< tokens.count)
-            head?.state.texts[index] = position + range.lowerBound ..< position + range.upperBound
+            state?.texts[index] = position + range.lowerBound ..< position + range.upperBound
             rest = rest[match.upperBound...]
         }
     }

@@ -251,14 +251,16 @@ def read(
     """Let a model read tokens in chunks, like a session of the Swift package."""
     import mlx.core as mx
 
+    from h2o_py.prompts import prompt_chunks
     from h2o_py.routing import routed
 
+    begin = 0
     with say.bar("reading the system prompt", len(tokens), "items") as advance, routed():
-        for begin in range(0, len(tokens), chunk):
-            part = tokens[begin : begin + chunk]
-            model(mx.array([part]), cache=caches)
+        for length in prompt_chunks(0, len(tokens), chunk=chunk, alone=0):
+            model(mx.array([tokens[begin : begin + length]]), cache=caches)
             mx.eval([cache.state for cache in caches])
-            advance(len(part))
+            begin += length
+            advance(length)
 
 
 def policy_digest(plan: ModelPlan) -> str:

@@ -35,10 +35,14 @@ package struct ModelManifest: Codable, Hashable, Sendable {
     package let digest: String?
     /// Size in bytes of the pieces in which a model is downloaded if it is not in the app.
     package let pieceSize: Int?
+    /// The most tokens of a prompt that are read at once; nil means ``defaultPromptChunk``.
+    package let promptChunk: Int?
+    package static let defaultPromptChunk = 512
 
     private enum CodingKeys: String, CodingKey {
         case format, model, files, digest
         case pieceSize = "piece_size"
+        case promptChunk = "prompt_chunk"
     }
 
     /// - Throws: ``H2OLoadingError``

@@ -12,6 +12,8 @@ package struct PreparedPrompt {
 
     /// The tokens with which every conversation begins.
     package let tokens: [Int]
+    /// The most tokens that were read at once.
+    package let chunk: Int
     /// The model's caches after these tokens, in the order in which the model makes them.
     package let caches: [any KVCache]
 
@@ -33,7 +35,8 @@ package struct PreparedPrompt {
             let tokens = try decode([Int].self, metadata["tokens"])
             // Evaluates the caches now, because only the thread that queued this work can do it.
             try withError { eval(caches.flatMap(\.leaves).flatMap { $0.innerState() }) }
-            return PreparedPrompt(tokens: tokens, caches: caches)
+            let chunk = try decode(Int.self, metadata["chunk"])
+            return PreparedPrompt(tokens: tokens, chunk: chunk, caches: caches)
         } catch let problem as PreparedPromptProblem {
             throw problem
         } catch {
@@ -46,9 +49,10 @@ package struct PreparedPrompt {
     /// - Parameters:
     ///   - opening: the tokens of the first turn, or those before the user's message
     ///   - pinned: positions that the conversation's caches never evict
+    ///   - chunk: the most tokens that the conversation reads at once
     ///   - empty: the conversation's caches, before its first token
     package func problem(
-        with opening: [Int], pinned: Range<Int>, made empty: [any KVCache]
+        with opening: [Int], pinned: Range<Int>, chunk: Int, made empty: [any KVCache]
     ) -> PreparedPromptProblem? {
         guard pinned == 0 ..< tokens.count, opening.starts(with: tokens) else {
             return .otherPrompt
@@ -56,7 +60,7 @@ package struct PreparedPrompt {
         let (own, other) = (caches.map(\.leaves), empty.map(\.leaves))
         let alike =
             own.map(\.count) == other.map(\.count)
-            && zip(own.joined(), other.joined()).allSatisfy(isAlike)
+            && zip(own.joined(), other.joined()).allSatisfy(isAlike) && chunk == self.chunk
         return alike ? nil : .otherCaches
     }
 

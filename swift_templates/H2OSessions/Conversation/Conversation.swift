@@ -12,29 +12,30 @@ package actor Conversation: MemoryHolder {
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
 
-    /// The state from which the conversation continues; nil until something is read.
-    var head: ConversationHead?
+    /// The state from which the conversation continues; nil until something is to be read.
+    var state: ConversationState?
+    /// The caches that exist, and what they have read. They may be of another state; then the next
+    /// reply makes the caches of its own state.
+    var held: ConversationHead?
     /// The digest of the instructions, tools and options with which the last messages were read.
     var opening: TranscriptChain.Head?
     /// Earlier states to which the conversation can return.
     package var snapshots: SnapshotStore
     /// Why this reply reads the system prompt although the package contains its caches.
     var preparedPromptProblem: PreparedPromptProblem?
-    /// The transcript before the thoughts of this turn, if the template leaves thoughts out of
-    /// later turns. A snapshot of this state exists.
-    var beforeThoughts: TranscriptChain?
-    /// Whether the caches contain thoughts after ``beforeThoughts``.
-    private var hasThoughts = false
     private var lastPositions = H2OKeptPositions([])
 
     /// - Parameters:
-    ///   - head: the state from which it continues
+    ///   - state: the state from which it continues
+    ///   - held: the caches of this state; nil to make them
     ///   - snapshots: those of another conversation, to which it can return
     package init(
-        model: H2OModel, head: ConversationHead? = nil, snapshots: SnapshotStore? = nil
+        model: H2OModel, state: ConversationState? = nil, held: ConversationHead? = nil,
+        snapshots: SnapshotStore? = nil
     ) {
         self.model = model
-        self.head = head
+        self.state = state
+        self.held = held
         self.snapshots = snapshots ?? model.loaded.makeSnapshots()
         model.holders.add(self)
     }
@@ -52,8 +53,8 @@ package actor Conversation: MemoryHolder {
     ///   - transcript: all messages. In the next call, the response's
     ///     ``H2OSession/Response/message`` follows them.
     ///   - emit: receives parts as they are generated; the last one is the usage
-    /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The next call
-    ///   then continues from the nearest snapshot.
+    /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The
+    ///   conversation is then in the same state as before.
     package func respond(
         to transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
         options: H2OSession.Options = H2OSession.Options(),
@@ -65,75 +66,65 @@ package actor Conversation: MemoryHolder {
     func respond(
         to request: ConversationRequest, emit: @Sendable (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Response {
+        let before = (state, opening)
         do {
-            try await model.turns.begin()
-        } catch is CancellationError {
-            return canceled(request, emit)
-        }
-        defer { model.turns.end() }
-        do {
-            let beginning = request.options.beginning
-            do {
-                try await place(request)
-                readBeginning(of: beginning, at: request.transcript.count)
-            } catch is CancellationError {
-                return canceled(request, emit)
-            }
-            let response = try await generate(request, emit)
-            var chain = request.chain
-            chain.append(response.message(after: beginning).withoutThoughts)
-            head?.state.chain = chain.head
-            hasThoughts = hasThoughts || !response.thoughts.isEmpty
+            try place(request)
+            // Only a cancellation ends the wait for the turn. Then nothing is read.
+            let isTurn = (try? await model.turns.begin()) != nil
+            defer { if isTurn { model.turns.end() } }
+            let response = try await generate(request, isTurn: isTurn, emit)
+            state?.chain = request.chain(with: response).head
             let isOver = response.toolCalls.isEmpty
             // This is a separate task, so that a canceled reply also ends normally.
-            await Task {
-                if isOver { await endTurn() } else { await keepSnapshot() }
-            }.value
+            if isTurn {
+                await Task {
+                    if isOver { await endTurn() } else { await keepSnapshot() }
+                }.value
+            }
             return response
         } catch {
-            leave()
+            releaseCaches()
+            (state, opening) = before
             throw error
         }
     }
 
     /// Forgets the transcript.
     package func forget() {
-        leave()
+        releaseCaches()
+        state = nil
         snapshots.removeAll()
     }
 
-    /// Releases the caches.
-    func leave() {
-        goOn(from: nil)
-        beforeThoughts = nil
-        hasThoughts = false
+    /// Releases the caches. The next reply makes them again.
+    func releaseCaches() {
+        // The caches first, because they have files in the archive's folder open.
+        held?.caches = []
+        held = nil
     }
 
-    /// The response of a reply that was canceled before its first token.
-    private func canceled(
-        _ request: ConversationRequest, _ emit: (H2OSession.Part) -> Void
-    ) -> H2OSession.Response {
-        var response = H2OSession.Response()
-        response.usage.duration = loaded.platform.elapsed() - request.begun
-        response.usage.stop = .cancelled
-        emit(.usage(response.usage))
-        return response
+    /// The present state with its caches; nil if its caches do not exist.
+    var head: ConversationHead? {
+        guard let state, var held, held.has(state) else { return nil }
+        held.state = state
+        return held
     }
 
-    var state: ConversationState? { head?.state }
+    var caches: [any KVCache] { held?.caches ?? [] }
 
-    var caches: [any KVCache] { head?.caches ?? [] }
+    /// What made the present caches.
+    package var trace: H2OTrace { H2OTrace(state?.steps ?? CacheSteps()) }
 
     /// Tokens that the caches have read; most of them may have been evicted.
-    package var tokensSeen: Int { state?.read.count ?? 0 }
+    package var tokensSeen: Int { state?.steps.count ?? 0 }
 
-    /// The positions that the caches keep now. In the background, returns the result of the last
-    /// call in the foreground.
+    /// The positions that the caches keep now. In the background, and while the caches of the present
+    /// state do not exist, returns the result of the last call.
     package var keptPositions: H2OKeptPositions {
         get async {
             let background = loaded.platform.background
-            if !background.isClosed,
-                let positions = try? await onGPU({ H2OKeptPositions(caches) })
+            if !background.isClosed, let head,
+                let positions = try? await onGPU({ H2OKeptPositions(head.caches) })
             {
                 lastPositions = positions
             }
@@ -162,42 +153,49 @@ package actor Conversation: MemoryHolder {
         H2ORecallStatistics(caches.evicting)
     }
 
-    /// Brings the caches and the unread tokens to the end of the transcript.
-    private func place(_ request: ConversationRequest) async throws {
+    /// Brings the state to the end of the transcript, with the unread tokens and their chunks.
+    /// Computes nothing on the GPU.
+    private func place(_ request: ConversationRequest) throws {
         let (transcript, chain, format) = (request.transcript, request.chain, request.format)
-        // If the reply continues one that was cut off, the template may now render the beginning of
-        // the reply differently, for example without its thoughts. So the last message is read again.
-        let target = request.options.beginning == nil ? chain : chain.beforeLast
         opening = chain.heads[0]
         // The first reply reports a problem that prewarming found.
         if state == nil || hasMessages { preparedPromptProblem = nil }
-        let isAnswer = state.map { transcript.dropFirst($0.chain.count).first?.role == .tool }
-        if isAnswer != true { try await dropThoughts() }
-        if state.map({ target.starts(with: $0.chain) }) != true {
-            try await returnTo(target)
+        if let state, state.isCutOff, let reply = request.options.beginning,
+            state.chain == request.chain(with: reply).head
+        {
+            // The caches end with the reply, so the model writes on.
+            self.state?.chain = chain.head
+            return
         }
+        // The template may render the beginning of a reply that continues differently, for example
+        // without its thoughts. So the last message is read again.
+        let target = request.options.beginning == nil ? chain : chain.beforeLast
+        let isAnswer = state.map { transcript.dropFirst($0.chain.count).first?.role == .tool }
+        if isAnswer != true { dropThoughts() }
+        if state.map({ target.starts(with: $0.chain) }) != true { returnTo(target) }
         if let state, state.chain == chain.head, try format.beginsOtherwise(than: state.unread) {
-            try await returnTo(chain.beforeLast)
+            returnTo(chain.beforeLast)
         }
         var waiting = transcript[...]
+        var cuts = PromptCuts(chunk: loaded.chunk, alone: max(1, request.begin))
         if let state, hasMessages {
             waiting = waiting.dropFirst(state.chain.count)
             let next = try format.following(
                 state.chain.count, of: transcript, ended: state.ended)
-            head?.state.unread.removeLast(min(next.replaced, state.unread.count))
-            let position = state.read.count + max(0, state.unread.count - next.replaced)
-            locate(waiting, in: next.tokens, from: position)
-            head?.state.unread += next.tokens
+            self.state?.removeUnread(next.replaced)
+            locate(waiting, in: next.tokens, from: self.state?.point.end ?? 0)
+            self.state?.unread += next.tokens
         } else {
             let opening = try format.opening(transcript)
             guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
-            try await begin(opening, at: chain.head)
-            head?.state.texts = [:]
+            begin(opening, at: chain.head)
+            cuts.ends = ends(of: opening, warmOpening(transcript, format))
             locate(transcript[...], in: opening.tokens, from: 0)
         }
-        head?.state.chain = chain.head
-        head?.state.texts[transcript.count] = nil
-        head?.state.ended = false
+        state?.chain = chain.head
+        state?.texts[transcript.count] = nil
+        state?.ended = false
+        state?.isCutOff = false
         let new = state?.unread.count ?? 0
         guard new > 0 else { throw H2OSessionError.emptyPrompt }
         // Turns that were read one by one may together be longer than one prompt may be.
@@ -205,93 +203,99 @@ package actor Conversation: MemoryHolder {
         if let limit = loaded.facts.positions, new > limit, !hasTurns {
             throw H2OSessionError.promptTooLong(tokens: new, atMost: limit)
         }
+        if let reply = request.options.beginning { readBeginning(of: reply, at: transcript.count) }
+        state?.cutUnread(cuts)
     }
 
     /// Adds the existing part of a reply that continues to the unread tokens. If the prompt begins
     /// a thought, first ends the thought.
     ///
     /// - Parameter index: the reply's index in the transcript
-    private func readBeginning(of reply: H2OMessage?, at index: Int) {
-        guard let reply, let unread = state?.unread else { return }
+    private func readBeginning(of reply: H2OMessage, at index: Int) {
+        guard let state else { return }
         let tokenizer = loaded.context.tokenizer
         let prompt = tokenizer.decode(
-            tokenIds: unread.suffix(PromptFormat.promptEnd), skipSpecialTokens: false)
+            tokenIds: state.lastTokens(PromptFormat.promptEnd), skipSpecialTokens: false)
         let decoder = ReplyDecoder(
             loaded.context.configuration, tokenizer: tokenizer, tools: [], prompt: prompt)
         let end = decoder.isThinking ? "\n</think>\n\n" : ""
         let mark = tokenizer.encode(text: end, addSpecialTokens: false)
-        head?.state.unread += tokenizer.encode(text: end + reply.text, addSpecialTokens: false)
-        let begin = (state?.read.count ?? 0) + unread.count + mark.count
-        head?.state.texts[index] = begin ..< begin
+        self.state?.unread += tokenizer.encode(text: end + reply.text, addSpecialTokens: false)
+        let begin = state.point.end + mark.count
+        self.state?.texts[index] = begin ..< begin
     }
 
     /// Ends a turn of the model: removes its thoughts from the caches, if later turns are without
     /// them, and keeps a snapshot.
     private func endTurn() async {
-        // This is not possible in the background; the next turn then removes the thoughts.
-        if !loaded.platform.background.isClosed { try? await dropThoughts() }
+        dropThoughts()
+        // Repeating steps can wait for the next turn.
+        if let state, head == nil, snapshots.hasSnapshot(of: state.steps),
+            !loaded.platform.background.isClosed
+        {
+            _ = try? await makeCaches()
+        }
         await keepSnapshot()
     }
 
-    /// Releases the snapshot that was kept in case the reply begins with thoughts.
-    func releaseBeforeThoughts() {
-        guard !hasThoughts, let begun = beforeThoughts else { return }
-        snapshots.remove(at: begun.head)
-        beforeThoughts = nil
-    }
-
-    /// Returns to the beginning of the last turn's thoughts, or to the nearest snapshot before it.
-    /// The tokens after it are read again with the next message. Without a snapshot, the thoughts
-    /// stay.
-    private func dropThoughts() async throws {
-        if hasThoughts, let begun = beforeThoughts,
-            let head = try await onGPU({ snapshots.nearest(to: begun) })
-        {
-            goOn(from: head)
+    /// Returns to the beginning of the last turn's thoughts. The tokens after it are read again with
+    /// the next message.
+    private func dropThoughts() {
+        if let state, state.hasThoughts, let point = state.beforeThoughts {
+            self.state = state.at(point)
         }
-        (beforeThoughts, hasThoughts) = (nil, false)
+        state?.beforeThoughts = nil
+        state?.hasThoughts = false
     }
 
-    /// Continues from the snapshot with most of the transcript's messages. Without a snapshot, the
-    /// whole transcript must be read.
-    private func returnTo(_ chain: TranscriptChain) async throws {
-        leave()
-        let nearest = try await onGPU {
-            snapshots.nearest(to: chain)
-        }
-        if let nearest { goOn(from: nearest) }
+    /// Returns to the earlier state with most of the transcript's messages. Without one, the whole
+    /// transcript must be read.
+    private func returnTo(_ chain: TranscriptChain) {
+        let texts = state?.texts ?? [:]
+        state = snapshots.state(before: chain)
+        guard let point = state?.point else { return }
+        state?.texts = texts.filter { $0 < point.chain.count && $1.upperBound <= point.end }
     }
 
-    /// Begins with the caches or the snapshot that have read most of the tokens, with the prepared
-    /// caches of the system prompt, or with empty caches.
-    func begin(_ opening: PromptFormat.Opening, at chain: TranscriptChain.Head) async throws {
-        let tokens = opening.tokens
-        if let state, state.pinned == opening.pinned, state.read.count < tokens.count,
-            state.read.begins(tokens)
-        {
-            head?.state.unread = Array(tokens[state.read.count...])
+    /// Begins with no tokens, or with a state of other messages that has read the same tokens.
+    func begin(_ opening: PromptFormat.Opening, at chain: TranscriptChain.Head) {
+        if var other = snapshots.state(beforeTokens: opening.tokens, pinned: opening.pinned) {
+            other.chain = chain
+            (other.unread, other.chunks) = (Array(opening.tokens[other.steps.count...]), [])
+            (other.beforeThoughts, other.hasThoughts) = (nil, false)
+            state = other
             return
         }
-        leave()
-        let nearest = try await onGPU {
-            snapshots.nearest(toTokens: tokens, pinned: opening.pinned)
-        }
-        if let nearest {
-            goOn(from: nearest)
-            head?.state.chain = chain
-            head?.state.unread = Array(tokens[nearest.state.read.count...])
-            return
-        }
-        let inFiles = loaded.archiveInFiles && loaded.caches.configuration.recall != nil
-        let folder = inFiles ? try ConversationFolder(in: loaded.platform.archives) : nil
-        var state = ConversationState(chain: chain)
-        state.unread = opening.tokens
-        state.pinned = opening.pinned
-        head = ConversationHead(
-            state: state,
-            caches: try loaded.makeCaches(pinned: opening.pinned, archive: folder?.url),
-            archive: folder)
-        try await beginPrepared(opening)
+        var new = ConversationState(chain: chain)
+        (new.unread, new.pinned) = (opening.tokens, opening.pinned)
+        state = new
+    }
+
+    /// What prewarming reads before the waiting messages, if it is more than the system prompt.
+    private func warmOpening(
+        _ transcript: [H2OMessage], _ format: PromptFormat
+    ) -> PromptFormat.Opening? {
+        let earlier = transcript.beforeWaiting
+        guard earlier.contains(where: { $0.role != .system }),
+            (try? Transcript.check(earlier + [.user("a")], format.tools)) != nil
+        else { return nil }
+        return try? format.beginning(earlier)
+    }
+
+    /// Where chunks of a conversation's first tokens end: where pinned ranges do that begin at 0, and
+    /// where prewarming stops.
+    func ends(of opening: PromptFormat.Opening, _ warm: PromptFormat.Opening?) -> [Int] {
+        let pinned = loaded.caches.configuration.pinned + [opening.pinned]
+        var ends = pinned.filter { $0.lowerBound == 0 }.map(\.upperBound)
+        if let warm, opening.tokens.starts(with: warm.tokens) { ends.append(warm.tokens.count) }
+        return ends
+    }
+}
+
+extension [H2OMessage] {
+    /// The messages without those at the end that wait for a reply.
+    fileprivate var beforeWaiting: [H2OMessage] {
+        Array(dropLast(reversed().prefix { $0.role == .user || $0.role == .tool }.count))
     }
 }
 
@@ -321,8 +325,7 @@ extension Conversation {
     ) async throws {
         let options = try options.resolved(for: transcript + [.user("")], tools)
         try await makeGrammar(of: options)
-        let waiting = transcript.reversed().prefix { $0.role == .user || $0.role == .tool }
-        let earlier = Array(transcript.dropLast(waiting.count))
+        let earlier = transcript.beforeWaiting
         guard !earlier.isEmpty || !tools.isEmpty else { return }
         try Transcript.check(earlier + [.user("a")], tools)
         let format = loaded.format(tools: tools, options: options)
@@ -331,22 +334,24 @@ extension Conversation {
         try await model.turns.begin()
         defer { model.turns.end() }
         guard !hasMessages else { return }
+        preparedPromptProblem = nil
+        state = nil
+        begin(opening, at: chain.heads[0])
+        locate(earlier[...], in: opening.tokens, from: 0)
+        state?.cutUnread(
+            PromptCuts(chunk: loaded.chunk, ends: ends(of: opening, nil), alone: 0))
         do {
-            preparedPromptProblem = nil
-            try await begin(opening, at: chain.heads[0])
-            head?.state.texts = [:]
-            locate(earlier[...], in: opening.tokens, from: 0)
-            while let state, !state.unread.isEmpty {
-                let system = state.pinned.upperBound - state.read.count
-                let most = min(loaded.chunk, state.unread.count)
-                try await read(system > 0 ? min(most, system) : most)
+            try await makeCaches()
+            while let state, !state.chunks.isEmpty {
+                try await readChunk()
                 progress(Double(tokensSeen) / Double(opening.tokens.count), memory)
                 // Lets other requests run between two steps.
                 await Task.yield()
             }
             await keepSnapshot()
         } catch {
-            leave()
+            releaseCaches()
+            state = nil
             throw error
         }
     }
@@ -362,52 +367,119 @@ extension Conversation {
 }
 
 extension Conversation {
-    /// Begins with the package's prepared caches, if there are any and this conversation has the
-    /// same system prompt. Call this only if nothing has been read yet.
+    /// Makes the caches of the present state, unless they exist. Begins with the caches that have
+    /// made the most of its steps: the held ones, a snapshot, the package's prepared caches, or empty
+    /// ones. If these have also read unread tokens in the same chunks, the state goes on from there.
+    /// Other steps are repeated.
     ///
-    /// - Parameter opening: the tokens of the first turn
-    func beginPrepared(_ opening: PromptFormat.Opening) async throws {
+    /// - Parameter toWrite: whether a reply follows, which begins with the output of the last step if
+    ///   no token is unread
+    /// - Returns: the number of tokens that were not read now
+    @discardableResult
+    func makeCaches(toWrite: Bool = false) async throws -> Int {
+        guard let state else { return 0 }
+        let needsOutput = toWrite && state.unread.isEmpty
+        if needsOutput, let held, held.has(state), held.output != nil { return state.steps.count }
+        let all = needsOutput ? state.steps.beforeLast : state.allSteps
+        if held.map({ $0.state.pinned == state.pinned && all.starts(with: $0.state.steps) }) != true {
+            releaseCaches()
+        }
+        if held.map({ $0.state.steps.count < state.steps.count }) != false {
+            try await beginCaches(of: state, within: all)
+        }
+        let cached = held?.state.steps.count ?? 0
+        for step in state.steps.steps(from: min(cached, state.steps.count)) {
+            try await compute(step)
+        }
+        while let state = self.state, let steps = held?.state.steps,
+            state.steps.count < steps.count
+        {
+            self.state?.readChunk()
+        }
+        return cached
+    }
+
+    /// Holds the caches with the most of the steps: those held, of a snapshot, prepared or empty.
+    private func beginCaches(of state: ConversationState, within all: CacheSteps) async throws {
+        let nearest = try await onGPU { snapshots.nearest(within: all, pinned: state.pinned) }
+        if let nearest, nearest.state.steps.count > held?.state.steps.count ?? -1 {
+            releaseCaches()
+            held = nearest
+        }
+        guard held == nil else { return }
+        let inFiles = loaded.archiveInFiles && loaded.caches.configuration.recall != nil
+        let folder = inFiles ? try ConversationFolder(in: loaded.platform.archives) : nil
+        var empty = ConversationState(chain: state.chain)
+        empty.pinned = state.pinned
+        var head = ConversationHead(
+            state: empty,
+            caches: try loaded.makeCaches(pinned: state.pinned, archive: folder?.url),
+            archive: folder)
+        if let prepared = try await preparedCaches(for: head, within: all) {
+            head.state.steps = prepared.steps
+            head.caches = prepared.caches
+        }
+        held = head
+    }
+
+    /// The package's prepared caches, if there are any and this conversation has the same system
+    /// prompt; nil otherwise.
+    private func preparedCaches(
+        for head: ConversationHead, within all: CacheSteps
+    ) async throws -> (steps: CacheSteps, caches: [any KVCache])? {
         let prepared: PreparedPrompt
         switch loaded.prepared {
-        case nil: return
+        case nil: return nil
         case .failure(let problem):
             preparedPromptProblem = problem
-            return
+            return nil
         case .success(let prompt): prepared = prompt
         }
         preparedPromptProblem = prepared.problem(
-            with: opening.tokens, pinned: opening.pinned, made: caches)
-        guard preparedPromptProblem == nil else { return }
+            with: all.ids, pinned: head.state.pinned, chunk: loaded.chunk, made: head.caches)
+        guard preparedPromptProblem == nil else { return nil }
+        let cuts = PromptCuts(chunk: loaded.chunk, alone: 0)
+        let steps = CacheSteps(reading: prepared.tokens, cuts.lengths(from: 0, to: prepared.tokens.count))
+        guard all.starts(with: steps) else {
+            preparedPromptProblem = .otherPrompt
+            return nil
+        }
         do {
-            let copies = try await onGPU { try prepared.copies(for: caches) }
-            head?.caches = copies
+            return (steps, try await onGPU { try prepared.copies(for: head.caches) })
         } catch let error as H2OCacheError {
             preparedPromptProblem = .unreadable(error.localizedDescription)
-            return
+            return nil
         }
-        head?.state.read.append(prepared.tokens)
-        head?.state.unread.removeFirst(prepared.tokens.count)
+    }
+}
+
+extension ConversationHead {
+    /// Whether the caches are those of a state.
+    func has(_ other: ConversationState) -> Bool {
+        state.pinned == other.pinned && state.steps == other.steps
     }
 }
 
 extension Conversation {
-    func goOn(from other: ConversationHead?) {
-        // Releases the caches first, because they have files in the archive's folder open.
-        head?.caches = []
-        head = other
-    }
-
     /// Keeps a snapshot of the conversation's present state. If this fails, the snapshot is missing,
     /// and after a change of the conversation more messages are read again.
     ///
     /// - Parameter planned: bytes of memory that the plan contains for this snapshot, so that no
     ///   other snapshot must be moved to a file now
     func keepSnapshot(planned: Int = 0) async {
+        guard let state else { return }
+        if hasMessages { snapshots.add(state) }
+        await keepSnapshot(as: state, planned: planned)
+    }
+
+    /// Keeps a snapshot of the present caches, if they are those of a state.
+    func keepSnapshot(as state: ConversationState, planned: Int = 0) async {
         // In the background, keeps no snapshot, so that the end of a turn does not wait.
-        guard let head, loaded.snapshots != .none, !loaded.platform.background.isClosed else {
-            return
-        }
-        let snapshot = try? await onGPU {
+        guard var head, head.has(state), loaded.snapshots != .none,
+            !loaded.platform.background.isClosed
+        else { return }
+        head.state = state
+        let snapshot = try? await onGPU { [head] in
             try ConversationSnapshot(of: head)
         }
         guard let snapshot else { return }
@@ -433,10 +505,18 @@ extension Conversation {
     /// - Throws: `CancellationError`, or `H2OCacheError.archive` if files of the archive have
     ///   changed
     package func fork() async throws -> Conversation {
-        guard let head else { return Conversation(model: model, head: nil, snapshots: snapshots) }
-        let copy = try await onGPU {
-            try ConversationSnapshot(of: head).head(in: loaded.platform.archives)
+        var copy: ConversationHead?
+        if let head {
+            copy = try await onGPU {
+                try ConversationSnapshot(of: head).head(in: loaded.platform.archives)
+            }
         }
-        return Conversation(model: model, head: copy, snapshots: snapshots)
+        return Conversation(model: model, state: state, held: copy, snapshots: snapshots)
+    }
+
+    /// Releases the caches and all snapshots. The conversation can continue: it repeats its steps.
+    package func releaseAllCaches() {
+        releaseCaches()
+        snapshots.release()
     }
 }

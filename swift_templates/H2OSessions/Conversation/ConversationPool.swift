@@ -9,7 +9,8 @@ package actor ConversationPool: MemoryHolder {
     /// The most conversations at once, including those that answer a request. Each has its own
     /// caches.
     private let most: Int
-    /// Conversations that no request uses, in the order of their last use.
+    /// Conversations that no request uses, in the order of their last use. Only some of them have
+    /// caches; the others repeat their steps when a request needs them.
     private var idle = [Conversation]()
     /// The number of conversations that requests use.
     private var used = 0
@@ -22,17 +23,34 @@ package actor ConversationPool: MemoryHolder {
         model.holders.add(self)
     }
 
+    /// The most conversations without caches.
+    private static let mostWithoutCaches = 16
+
+    /// The idle conversations that have caches.
+    private var holding: [Conversation] {
+        idle.filter { conversation in conversation.assumeIsolated { $0.held != nil } }
+    }
+
     /// The number of conversations for which there is memory. The plan contains the caches of one.
     private var limit: Int {
         guard let caches = model.loaded.plan?.caches, caches > 0,
             let room = model.loaded.snapshotRoom(taken: 0)
         else { return most }
         // Existing conversations have their memory already.
-        return min(most, max(1, idle.count + used + max(0, room) / caches))
+        return min(most, max(1, holding.count + used + max(0, room) / caches))
     }
 
-    /// Releases the conversations that no request uses. Their next requests read them again.
-    func releaseMemory() { idle = [] }
+    /// Releases the caches of conversations that no request uses. Their next requests repeat their
+    /// steps.
+    func releaseMemory() { release(all: holding.count) }
+
+    /// Releases the caches of the conversations that were not used for the longest time.
+    private func release(all count: Int) {
+        for conversation in holding.prefix(count) {
+            conversation.assumeIsolated { $0.releaseAllCaches() }
+        }
+        idle.removeFirst(max(0, idle.count - holding.count - Self.mostWithoutCaches))
+    }
 
     /// See ``Conversation/respond(to:tools:options:emit:)``.
     package func respond(
@@ -64,8 +82,10 @@ package actor ConversationPool: MemoryHolder {
     private func lend<Result: Sendable>(
         for chain: TranscriptChain, _ work: (Conversation) async throws -> Result
     ) async throws -> Result {
-        let conversation = try await take(for: chain)
+        let limit = limit
+        let conversation = try await take(for: chain, limit)
         used += 1
+        release(all: max(0, holding.count + used - limit))
         defer {
             used -= 1
             put(conversation)
@@ -73,9 +93,11 @@ package actor ConversationPool: MemoryHolder {
         return try await work(conversation)
     }
 
-    private func take(for chain: TranscriptChain) async throws -> Conversation {
+    private func take(
+        for chain: TranscriptChain, _ limit: Int
+    ) async throws -> Conversation {
         if let index = best({ $0.messagesRead(of: chain) }) { return idle.remove(at: index) }
-        let hasRoom = idle.count + used < limit
+        let hasRoom = holding.count + used < limit
         // A conversation that has read other messages may have read the same instructions.
         let index =
             best({ $0.snapshots.messagesRead(of: chain) })
@@ -83,7 +105,7 @@ package actor ConversationPool: MemoryHolder {
         if let index {
             return hasRoom ? try await idle[index].fork() : idle.remove(at: index)
         }
-        return hasRoom || idle.isEmpty ? Conversation(model: model) : idle.removeFirst()
+        return Conversation(model: model)
     }
 
     /// The index of the idle conversation with the largest number. If several have this number, the
@@ -98,7 +120,7 @@ package actor ConversationPool: MemoryHolder {
 
     private func put(_ conversation: Conversation) {
         idle.append(conversation)
-        idle.removeFirst(min(idle.count, max(0, idle.count + used - limit)))
+        release(all: max(0, holding.count + used - limit))
     }
 }
 

@@ -5,32 +5,34 @@ import MLXLMCommon
 extension Conversation {
     /// Reads the unread tokens and generates until the turn ends. When this returns, nothing that
     /// it queued on the GPU is outstanding.
+    ///
+    /// - Parameter isTurn: whether the model is free; if not, the reply was canceled
     func generate(
-        _ request: ConversationRequest, _ emit: (H2OSession.Part) -> Void
+        _ request: ConversationRequest, isTurn: Bool, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Response {
-        let (format, options) = (request.format, request.options)
-        let recalledBefore = recalled
-        let unread = state?.unread ?? []
+        let options = request.options
+        let total = state?.point.end ?? 0
         var reply = Reply(
-            to: request, loaded.context, promptEnd: unread.suffix(PromptFormat.promptEnd))
-        reply.usage.preparedPromptProblem = preparedPromptProblem?.localizedDescription
+            to: request, loaded.context,
+            promptEnd: (state?.lastTokens(PromptFormat.promptEnd) ?? [])[...])
+        reply.usage.readTokens = state?.unread.count ?? 0
         reply.usage.cachedTokens = tokensSeen
-        reply.usage.readTokens = unread.count
-        reply.usage.promptTokens = tokensSeen + unread.count
-        let mayThink = reply.canThink && options.thinking != false
-        // If the reply's thoughts will be removed: the number of tokens at the end of the prompt
-        // that only begin the reply.
-        let begin = try mayThink && format.dropsThoughts() ? format.replyBegin() : 0
+        var recalledBefore = recalled
         do {
+            if !isTurn { throw CancellationError() }
             defer { loaded.platform.background.drain() }
-            try await read()
-            if begin > 0 { try await readBeforeThoughts(begin, request.chain) }
+            reply.usage.cachedTokens = try await makeCaches(toWrite: true)
+            reply.usage.readTokens = total - reply.usage.cachedTokens
+            recalledBefore = recalled
+            try await read(request, total)
             reply.usage.stop = try await write(&reply, options, emit)
         } catch is CancellationError {
             reply.usage.stop = .cancelled
         }
+        reply.usage.preparedPromptProblem = preparedPromptProblem?.localizedDescription
         noteText(of: request.transcript.count, reply)
         reply.finish().forEach(emit)
+        noteEnd(of: reply, options)
         if !reply.response.toolCalls.isEmpty, reply.usage.stop == .endOfTurn {
             reply.usage.stop = .toolCalls
         }
@@ -40,56 +42,91 @@ extension Conversation {
         return reply.response
     }
 
-    /// Reads all unread tokens except the last chunk into the caches, one chunk per step. One chunk
-    /// ends with the system prompt. The last chunk contains all tokens that choose what to recall.
-    private func read() async throws {
-        while let state {
-            let asking = min(loaded.caches.configuration.recall?.ask ?? 0, loaded.chunk)
-            let system = state.pinned.upperBound - state.read.count
-            let rest = state.unread.count
-            let chunk = loaded.chunk
-            guard rest > chunk || (system > 0 && system < rest) else { return }
-            let most = min(chunk, system > 0 ? system : rest - asking)
-            try await read(most)
-            if most == system { await keepSnapshot() }
+    /// Reads all unread tokens into the caches, one chunk per step. Keeps a snapshot where the system
+    /// prompt ends, and one before the tokens that begin the reply if its thoughts will be removed.
+    ///
+    /// - Parameter total: the number of tokens of the conversation with its prompt
+    private func read(_ request: ConversationRequest, _ total: Int) async throws {
+        let begin = request.begin > 0 ? total - request.begin : nil
+        if let begin, tokensSeen >= begin { markThoughts(at: begin, total) }
+        while state?.chunks.isEmpty == false {
+            try await readChunk()
+            guard let state else { return }
+            if state.steps.count == state.pinned.upperBound, !state.unread.isEmpty {
+                var system = state
+                (system.chain, system.unread, system.chunks) = (request.chain.heads[0], [], [])
+                await keepSnapshot(as: system)
+            }
+            if state.steps.count == begin, state.beforeThoughts == nil {
+                markThoughts(at: state.steps.count, total)
+                await keepSnapshot(as: state, planned: loaded.plan?.thoughts ?? 0)
+            }
         }
     }
 
-    /// Reads all tokens except those that begin the reply, keeps a snapshot, and reads the rest
-    /// token by token, so that the recalled rows stay.
-    private func readBeforeThoughts(_ begin: Int, _ chain: TranscriptChain) async throws {
-        let count = (state?.unread.count ?? 0) - begin
-        if count > 0 { try await read(count) }
-        if beforeThoughts == nil {
-            beforeThoughts = chain
-            await keepSnapshot(planned: loaded.plan?.thoughts ?? 0)
-        }
-        for _ in 1 ..< begin { try await read(1) }
+    /// Notes the state to which the conversation returns if the reply has thoughts.
+    private func markThoughts(at count: Int, _ total: Int) {
+        guard let state, state.beforeThoughts == nil else { return }
+        let ids = state.lastTokens(total - count)
+        let point = ConversationPoint(
+            count: count, chain: state.chain, unread: ids,
+            chunks: Array(repeating: 1, count: ids.count), ended: false, isCutOff: false,
+            hasThoughts: false, beforeThoughts: [])
+        self.state?.beforeThoughts = point
+        snapshots.add(state.at(point))
+    }
+
+    /// Releases the snapshot that was kept in case the reply begins with thoughts.
+    private func releaseBeforeThoughts() {
+        guard let state, !state.hasThoughts, let point = state.beforeThoughts else { return }
+        snapshots.release(at: point.chain)
+        self.state?.beforeThoughts = nil
     }
 
     /// Notes the positions of the reply's text among the tokens that were read.
     private func noteText(of index: Int, _ reply: Reply) {
         guard let state else { return }
-        let end = state.read.count - (state.ended ? 1 : 0)
+        let end = state.steps.count - (state.ended ? 1 : 0)
         let written = reply.usage.generatedTokens - (state.ended ? 1 : 0)
         let begin = state.texts[index]?.lowerBound ?? end - written + reply.usage.thoughtTokens
-        head?.state.texts[index] = begin < end ? begin ..< end : nil
+        self.state?.texts[index] = begin < end ? begin ..< end : nil
     }
 
-    func read(_ count: Int) async throws {
-        guard let tokens = state?.unread.prefix(count) else { return }
-        try await onGPU(isLong: count > 1) {
-            let begun = loaded.platform.elapsed()
-            defer { loaded.noteChunk(of: count, took: loaded.platform.elapsed() - begun) }
-            let input = LMInput.Text(tokens: MLXArray(tokens.map { Int32($0) }, [1, count]))
-            _ = loaded.context.model(input, cache: caches, state: nil)
+    /// Notes whether the reply was cut off, and whether it has thoughts.
+    private func noteEnd(of reply: Reply, _ options: H2OSession.Options) {
+        let response = reply.response
+        if !response.thoughts.isEmpty { state?.hasThoughts = true }
+        let isText =
+            !response.text.isEmpty && response.toolCalls.isEmpty
+            && response.malformedToolCalls.isEmpty && options.schema == nil
+        let isCutOff = [.cancelled, .length].contains(response.usage.stop)
+        let thinks = state?.hasThoughts ?? false
+        state?.isCutOff = isText && isCutOff && !thinks
+    }
+
+    /// Reads the next chunk of the unread tokens.
+    func readChunk() async throws {
+        guard let state, let count = state.chunks.first else { return }
+        try await compute(
+            CacheSteps.Step(ids: Array(state.unread.prefix(count)), isGenerated: false))
+        self.state?.readChunk()
+    }
+
+    /// Lets the model read tokens at once. Keeps the output for a single token.
+    func compute(_ step: CacheSteps.Step) async throws {
+        held?.output = nil
+        let output = try await onGPU(isLong: step.ids.count > 1) {
+            let ids = step.ids.map { Int32($0) }
+            let input = LMInput.Text(tokens: MLXArray(ids, [1, ids.count]))
+            let output = loaded.context.model(input, cache: caches, state: nil)
             eval(caches.flatMap { $0.innerState() })
+            return ids.count == 1 ? output : nil
         }
-        head?.state.read.append(tokens)
-        head?.state.unread.removeFirst(count)
+        held?.output = output
+        held?.state.steps.add(step)
     }
 
-    /// Reads the rest of the prompt at once and generates the reply, one token per step.
+    /// Generates the reply, one token per step.
     private func write(
         _ reply: inout Reply, _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Stop {
@@ -98,24 +135,25 @@ extension Conversation {
         let processors: [(any LogitProcessor)?] = [
             parameters.processor(), try loaded.schemaProcessor(for: options),
         ]
-        let unread = state?.unread ?? []
-        var loop = try await onGPU(isLong: unread.count > 1) {
+        guard let output = held?.output else { throw H2OSessionError.emptyPrompt }
+        var loop = try await onGPU {
             TokenLoop(
-                reading: unread, loaded.context.model, caches: caches,
-                sampler: parameters.sampler(), processors: processors.compactMap { $0 })
+                after: output, of: state?.steps.suffix(Self.processed) ?? [],
+                loaded.context.model, caches: caches, sampler: parameters.sampler(),
+                processors: processors.compactMap { $0 })
         }
-        head?.state.read.append(unread)
-        head?.state.unread = []
+        defer { if held?.output != nil { held?.output = loop.output } }
         while reply.usage.generatedTokens < options.maxTokens ?? .max {
             let token = try await onGPU { loop.next() }
             if let failure = loop.failure { throw failure }
-            head?.state.read.append([token])
+            state?.steps.write(token)
+            held?.state.steps.write(token)
             if reply.usage.generatedTokens == 0 {
                 reply.usage.timeToFirstToken = loaded.platform.elapsed() - reply.begun
             }
             reply.usage.generatedTokens += 1
             if stops.contains(token) {
-                head?.state.ended = true
+                state?.ended = true
                 reply.end(with: token).forEach(emit)
                 return .endOfTurn
             }
@@ -126,45 +164,51 @@ extension Conversation {
         }
         return .length
     }
+
+    /// The number of the last tokens that a repetition penalty may read.
+    private static let processed = 4096
 }
 
 /// Generates tokens one after the other. The loop is one step ahead: while the CPU decodes a token
 /// to text, the GPU computes the next token.
 ///
-/// ``init(reading:_:caches:sampler:processors:)`` and ``next()`` compute, so call them in steps of
+/// ``init(after:of:_:caches:sampler:processors:)`` and ``next()`` compute, so call them in steps of
 /// the background guard.
 struct TokenLoop {
     private let model: any LanguageModel
     private let caches: [any KVCache]
     private let sampler: any LogitSampler
     private var processors: [any LogitProcessor]
-    /// State that the model receives again with the next token.
-    private var state: LMOutput.State?
+    /// What the model returned after the last token that ``next()`` returned. Its state goes back to
+    /// the model with the next token.
+    private(set) var output: LMOutput
     /// `[1]`, the next token, which the sampler has chosen and the model has not read yet.
     private var upcoming: MLXArray
 
-    /// Reads the last tokens of a prompt at once.
-    ///
     /// - Parameters:
-    ///   - tokens: at least one token
+    ///   - output: of the last token, `[1, 1, vocabulary]`
+    ///   - tokens: the tokens so far, for the processors
     ///   - processors: change the logits, in this order, before a token is chosen
     init(
-        reading tokens: [Int], _ model: any LanguageModel, caches: [any KVCache],
-        sampler: any LogitSampler, processors: [any LogitProcessor]
+        after output: LMOutput, of tokens: [Int], _ model: any LanguageModel,
+        caches: [any KVCache], sampler: any LogitSampler, processors: [any LogitProcessor]
     ) {
         self.model = model
         self.caches = caches
         self.sampler = sampler
         self.processors = processors
+        self.output = output
         upcoming = MLXArray(tokens.map { Int32($0) }, [tokens.count])
         for index in self.processors.indices { self.processors[index].prompt(upcoming) }
-        step()
+        choose()
     }
 
     /// Returns the next token. The caches have read it, or will read it before anything else.
     mutating func next() -> Int {
         let token = upcoming
-        step()
+        let input = LMInput.Text(tokens: token.expandedDimensions(axis: 0))
+        output = model(input, cache: caches, state: output.state)
+        choose()
         return token.item(Int.self)
     }
 
@@ -173,13 +217,9 @@ struct TokenLoop {
         processors.lazy.compactMap { ($0 as? SchemaProcessor)?.failure }.first
     }
 
-    /// Lets the model read the upcoming tokens, and begins to compute the token after them.
-    private mutating func step() {
-        let input = LMInput.Text(tokens: upcoming.expandedDimensions(axis: 0))
-        let output = model(input, cache: caches, state: state)
-        state = output.state
-        let length = output.logits.dim(1)
-        var logits = output.logits[.ellipsis, (length - 1)..., 0...].squeezed(axis: 1)
+    /// Begins to compute the next token.
+    private mutating func choose() {
+        var logits = output.logits.squeezed(axis: 1)
         for processor in processors { logits = processor.process(logits: logits) }
         upcoming = sampler.sample(logits: logits)
         for index in processors.indices { processors[index].didSample(token: upcoming) }

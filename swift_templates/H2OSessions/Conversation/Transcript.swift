@@ -67,8 +67,22 @@ struct ConversationRequest {
     let format: PromptFormat
     /// The digests of the transcript.
     let chain: TranscriptChain
+    /// The number of tokens at the end of the prompt that only begin the reply, if its thoughts will
+    /// be removed from the caches; otherwise 0. These tokens are read one by one.
+    let begin: Int
     /// The time of the request.
     let begun: Duration
+
+    /// The digests of the transcript with the reply to it, or with the reply that it continues.
+    func chain(with reply: H2OMessage) -> TranscriptChain {
+        var chain = chain
+        chain.append(reply.withoutThoughts)
+        return chain
+    }
+
+    func chain(with response: H2OSession.Response) -> TranscriptChain {
+        chain(with: response.message(after: options.beginning))
+    }
 }
 
 extension LoadedModel {
@@ -85,7 +99,17 @@ extension LoadedModel {
         let format = format(tools: tools, options: options)
         return ConversationRequest(
             transcript: transcript, options: options, format: format,
-            chain: try format.chain(of: transcript), begun: begun)
+            chain: try format.chain(of: transcript), begin: try begin(of: format, options),
+            begun: begun)
+    }
+
+    private func begin(of format: PromptFormat, _ options: H2OSession.Options) throws -> Int {
+        let decoder = ReplyDecoder(
+            context.configuration, tokenizer: context.tokenizer, tools: [], prompt: "")
+        guard options.schema == nil, options.thinking != false, decoder.canThink,
+            try format.dropsThoughts()
+        else { return 0 }
+        return try format.replyBegin()
     }
 }
 
@@ -155,48 +179,5 @@ extension PromptFormat {
         return TranscriptChain(
             opening: Surroundings(tools: tools, variables: variables, opening: opening),
             messages: transcript.map(\.withoutThoughts))
-    }
-}
-
-/// The tokens that a cache has read, as their number and a digest, so that a record of any length
-/// takes the same memory.
-package struct TokenLedger: Codable, Hashable, Sendable {
-    /// The number of tokens in a block of the digest.
-    private static let block = 256
-
-    /// The number of tokens read.
-    package private(set) var count = 0
-    /// The digest of all complete blocks, in hexadecimal. Each complete block is hashed together with
-    /// the digest before it.
-    private var digest = ""
-    /// The tokens after the last complete block.
-    private var rest = [Int]()
-
-    package init(_ tokens: some Sequence<Int> = [Int]()) {
-        append(tokens)
-    }
-
-    package mutating func append(_ tokens: some Sequence<Int>) {
-        for token in tokens {
-            rest.append(token)
-            count += 1
-            guard rest.count == Self.block else { continue }
-            let bytes = rest.flatMap { token in (0 ..< 4).map { UInt8(token >> (8 * $0) & 255) } }
-            (digest, rest) = (FileDigest.sha256(of: Data(digest.utf8 + bytes)), [])
-        }
-    }
-
-    /// Whether a value from a file can be right: whether its count, digest and rest agree.
-    var isSound: Bool {
-        let digits = Set("0123456789abcdef".utf8)
-        let isDigest =
-            digest.isEmpty || digest.utf8.count == 64 && digest.utf8.allSatisfy(digits.contains)
-        return count >= 0 && count % Self.block == rest.count && isDigest
-            && digest.isEmpty == (count < Self.block)
-    }
-
-    /// Whether `tokens` begin with the tokens that were read.
-    package func begins(_ tokens: [Int]) -> Bool {
-        tokens.count >= count && TokenLedger(tokens.prefix(count)) == self
     }
 }

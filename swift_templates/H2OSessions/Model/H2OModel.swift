@@ -31,11 +31,12 @@ public actor H2OModel {
     ///   - archiveInFiles: true if the archive of recall is in files, which are deleted with the
     ///     conversation; false if it is in memory. Without recall there is no archive
     ///   - snapshots: the bytes that the snapshots of one conversation may take
-    ///   - promptChunk: the number of tokens of a prompt that are read at once
+    ///   - promptChunk: the most tokens of a prompt that are read at once. Another number changes
+    ///     which rows are evicted, and so the replies
     public init(
         context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool = false,
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
-        promptChunk: Int = GenerateParameters().promptChunk
+        promptChunk: Int = 512
     ) {
         self.init(
             LoadedModel(
@@ -163,6 +164,7 @@ extension H2OModel {
                 LoadedModel(
                     context: context, manifest: manifest, caches: caches,
                     archiveInFiles: archiveInFiles, snapshots: snapshots,
+                    promptChunk: manifest.promptChunk ?? ModelManifest.defaultPromptChunk,
                     facts: ModelFacts(in: folder), plan: plan, limits: limits, platform: platform,
                     prepared: prepared(in: folder, manifest)))
         }

@@ -14,9 +14,9 @@ package final class LoadedModel: @unchecked Sendable {
     package let archiveInFiles: Bool
     /// The bytes that a conversation's snapshots may take.
     package let snapshots: H2OSnapshotLimits
-    /// The number of tokens of a prompt to read at once. It becomes less on a slow device, because a
-    /// step that runs when the app leaves the foreground must end within a few seconds.
-    private(set) var chunk: Int
+    /// The most tokens of a prompt to read at once. It belongs to the package, because rows are
+    /// evicted after each chunk.
+    package let chunk: Int
     package let facts: ModelFacts
     /// Created for the first reply with a schema.
     package var grammars: SchemaGrammars?
@@ -31,7 +31,7 @@ package final class LoadedModel: @unchecked Sendable {
     init(
         context: sending ModelContext, manifest: ModelManifest? = nil, caches: H2OCaches,
         archiveInFiles: Bool = false, snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
-        promptChunk: Int = GenerateParameters().promptChunk, facts: ModelFacts = ModelFacts(),
+        promptChunk: Int = ModelManifest.defaultPromptChunk, facts: ModelFacts = ModelFacts(),
         plan: MemoryPlan? = nil, limits: MemoryLimits? = nil,
         platform: H2OPlatform = H2OPlatform(),
         prepared: sending Result<PreparedPrompt, PreparedPromptProblem>? = nil
@@ -48,15 +48,6 @@ package final class LoadedModel: @unchecked Sendable {
         self.platform = platform
         self.prepared = prepared
     }
-
-    /// Halves the number of tokens to read at once if a whole chunk took too long.
-    func noteChunk(of tokens: Int, took time: Duration) {
-        guard tokens == chunk, time > Self.longestChunk, chunk > Self.leastChunk else { return }
-        chunk = max(Self.leastChunk, chunk / 2)
-    }
-
-    private static let longestChunk = Duration.seconds(1)
-    private static let leastChunk = 32
 
     /// Tokens that end the model's turn.
     package var stops: Set<Int> {

@@ -349,7 +349,6 @@ extension H2OSession.Usage {
             self = next
             return
         }
-        promptTokens = next.promptTokens
         readTokens += next.readTokens
         generatedTokens += next.generatedTokens
         thoughtTokens += next.thoughtTokens

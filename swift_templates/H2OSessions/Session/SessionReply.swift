@@ -95,11 +95,11 @@ extension H2OSession {
 
     /// Numbers of tokens and times of a reply.
     public struct Usage: Hashable, Codable, Sendable {
-        /// Tokens of the conversation when the answer began: `cachedTokens` + `readTokens`.
-        public var promptTokens = 0
+        /// Tokens of all prompts of this reply: `cachedTokens` + `readTokens`.
+        public var promptTokens: Int { cachedTokens + readTokens }
         /// Tokens that the caches had read before this reply; most may have been evicted.
         public var cachedTokens = 0
-        /// Tokens that were read for this reply.
+        /// Tokens that were read for this reply, also by repeating earlier steps.
         public var readTokens = 0
         /// Generated tokens, including thoughts and the token that ends the turn.
         public var generatedTokens = 0

@@ -5,6 +5,8 @@ import MLX
 extension Conversation {
     private enum Detail: String {
         case messages
+        /// The earlier states to which the conversation can return.
+        case points
         /// The name of the folder that has the archives in files.
         case archive
     }
@@ -15,10 +17,15 @@ extension Conversation {
     /// - Throws: ``H2OSessionError/nothingToSave``, `H2OCacheError.notSavable`,
     ///   `CancellationError`, or an error of writing
     package func save(_ messages: [H2OMessage], to folder: URL) async throws {
-        guard let head, hasMessages else { throw H2OSessionError.nothingToSave }
+        guard hasMessages else { throw H2OSessionError.nothingToSave }
+        try await makeCaches()
+        guard let head, let state else { throw H2OSessionError.nothingToSave }
         let saved = SavedConversation(folder: folder)
         try FileManager.default.createPrivateDirectory(at: folder)
-        var details = [Detail.messages.rawValue: json(messages)]
+        var details = [
+            Detail.messages.rawValue: json(messages),
+            Detail.points.rawValue: json(snapshots.points(in: state)),
+        ]
         let archive = head.archive.map { (name: SavedConversation.newArchive(), own: $0) }
         details[Detail.archive.rawValue] = archive?.name
         let computed = try await onGPU {
@@ -27,7 +34,7 @@ extension Conversation {
         // Writes outside of the guard, so that leaving the app does not wait for the medium.
         try await BackgroundGuard.finishing {
             if let archive { try saved.addArchives(of: archive.own.url, named: archive.name) }
-            try saved.keepTurn(before: head.state.chain, loaded.identity)
+            try saved.keepTurn(before: state.chain, loaded.identity)
             try computed.write(to: saved.file)
             try saved.removeArchives(except: archive?.name)
             try saved.fit(loaded.snapshots.files)
@@ -52,10 +59,28 @@ extension Conversation {
         }
         let messages = try JSONDecoder().decode(
             [H2OMessage].self, from: Data((file.details[Detail.messages.rawValue] ?? "").utf8))
-        goOn(from: try await onGPU { try file.head(archive: own) })
+        let head = try await onGPU { try file.head(archive: own) }
+        (state, held) = (head.state, head)
+        for point in try file.points(named: Detail.points.rawValue) {
+            snapshots.add(head.state.at(point))
+        }
         snapshots.add(savedIn: try saved.turns, archive: own)
         await keepSnapshot()
         return messages
+    }
+}
+
+extension SnapshotFile {
+    /// The points in the file's strings.
+    ///
+    /// - Throws: `H2OCacheError.damaged` if the conversation cannot have been there
+    fileprivate func points(named name: String) throws -> [ConversationPoint] {
+        let points = try JSONDecoder().decode(
+            [ConversationPoint].self, from: Data((details[name] ?? "[]").utf8))
+        if let problem = points.lazy.compactMap({ problem(of: $0) }).first {
+            throw H2OCacheError.damaged(reason: problem, file: url)
+        }
+        return points
     }
 }
 

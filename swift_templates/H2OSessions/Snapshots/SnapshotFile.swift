@@ -10,13 +10,13 @@ import MLXLMCommon
 /// to the snapshot.
 package struct SnapshotFile {
     private static let kind = "h2o-pack conversation"
-    private static let version = "2"
+    private static let version = "3"
 
     private enum Field: String {
         case kind, version, identity, state
     }
 
-    private let url: URL
+    let url: URL
     private let vocabulary: Int?
     package let state: ConversationState
     /// The file's strings, among them those that ``computed(_:identity:details:)`` received.
@@ -52,6 +52,14 @@ package struct SnapshotFile {
             return try decode(ConversationState.self, details[Field.state.rawValue])
         }
         self.details = details
+    }
+
+    /// Describes why no conversation can be in the file's state; nil if one can.
+    var problem: String? { state.problem(vocabulary: vocabulary, caches: []) }
+
+    /// Describes why the file's conversation cannot have been in an earlier state; nil if it can.
+    func problem(of point: ConversationPoint) -> String? {
+        point.problem(in: state.steps, tokens: CacheSteps.tokens(vocabulary))
     }
 
     /// Reads the caches too.

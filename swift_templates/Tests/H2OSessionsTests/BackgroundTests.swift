@@ -116,19 +116,6 @@ final class BackgroundTests: XCTestCase {
         XCTAssertEqual(text, expected)
     }
 
-    func testPartsOfAPromptBecomeSmallerWhereTheDeviceTakesLongForThem() async throws {
-        var fixture = try SessionFixture.reading(128)
-        let model = fixture.model
-        // A step takes 20 ms for each of its tokens.
-        fixture.elapsed = { [model] in
-            .milliseconds(20 * (model.calls.map(\.count).reduce(0, +)))
-        }
-        let session = fixture.makeSession()
-        _ = try await session.respond(to: String(repeating: "a", count: 400))
-        let sizes = model.calls.map(\.count).prefix { $0 > 1 }
-        XCTAssertEqual(sizes.prefix(5), [128, 64, 32, 32, 32])
-    }
-
     func testWorkGoesOnInTheBackgroundAsLongAsItIsAllowed() async throws {
         let background = BackgroundGuard {}
         var end: (() -> Void)? = background.allowInBackground()

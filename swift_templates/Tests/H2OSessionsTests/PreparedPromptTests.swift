@@ -120,6 +120,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
             (.otherModel, { try self.prepare(digest: String(repeating: "e", count: 64)) }),
             (.otherCaches, { try self.prepare(maxSize: 48) }),
             (.otherCaches, { try self.prepare(recentBudget: 9) }),
+            (.otherCaches, { try self.prepare(chunk: 256) }),
             (.unreadable(""), { try self.write("no caches", to: PreparedPrompt.fileName) }),
         ]
         for (expected, prepare) in cases {
@@ -141,7 +142,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
     @discardableResult
     private func prepare(
         maxSize: Int = 64, recentBudget: Int = 8, recall: H2ORecall? = nil,
-        digest: String = digest, hasLists: Bool = false
+        digest: String = digest, chunk: Int = 512, hasLists: Bool = false
     ) throws -> Int {
         let text = "<s:\(Self.instructions)|\n<u:"
         let tokens = TestTokenizer().tokens(of: text)
@@ -153,7 +154,9 @@ final class PreparedPromptTests: ModelFolderTestCase {
         let caches = try H2OCaches(configuration: configuration).makeCaches(for: model)
         _ = model(MLXArray(tokens.map { Int32($0) }, [1, tokens.count]), cache: caches)
         let file = folder.appending(path: "prompt.safetensors")
-        let metadata = ["tokens": String(describing: tokens), "model": digest]
+        let metadata = [
+            "tokens": String(describing: tokens), "model": digest, "chunk": "\(chunk)",
+        ]
         try H2OCacheFile.computed(caches, metadata: metadata).write(to: file)
         let place = folder.appending(path: PreparedPrompt.fileName)
         try? FileManager.default.removeItem(at: place)

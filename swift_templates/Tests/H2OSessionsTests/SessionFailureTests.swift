@@ -36,7 +36,7 @@ final class SessionFailureTests: XCTestCase {
             let expected = try await undisturbed.respond(to: "two")
             XCTAssertEqual(reply.text, expected.text)
             XCTAssertEqual(reply.usage.readTokens, expected.usage.readTokens)
-            XCTAssertEqual(fixture.model.calls[calls].count, reply.usage.readTokens)
+            XCTAssertEqual(fixture.model.calls[calls].count, reply.usage.readTokens - 1)
         }
     }
 
@@ -121,13 +121,13 @@ final class SessionFailureTests: XCTestCase {
             try await group.waitForAll()
         }
 
-        // Each reply has one call for the prompt and 6 calls for single tokens, of which the last
-        // was begun in advance.
+        // Each reply has two calls for the prompt, the second for its last token, and 6 calls for the
+        // tokens of the reply.
         let sizes = fixture.model.calls.map(\.count)
-        XCTAssertEqual(sizes.count, 3 * 7)
+        XCTAssertEqual(sizes.count, 3 * 8)
         for reply in 0 ..< 3 {
-            XCTAssertGreaterThan(sizes[reply * 7], 1)
-            XCTAssertEqual(sizes[reply * 7 + 1 ..< reply * 7 + 7], [1, 1, 1, 1, 1, 1])
+            XCTAssertGreaterThan(sizes[reply * 8], 1)
+            XCTAssertEqual(sizes[reply * 8 + 1 ..< reply * 8 + 8], [1, 1, 1, 1, 1, 1, 1])
         }
     }
 

@@ -115,7 +115,9 @@ func holdsOnceReleased(_ condition: () async throws -> Bool) async throws -> Boo
     return true
 }
 
-func tokenArray(_ tokens: [Int]) -> MLXArray { MLXArray(tokens.map { Int32($0) }) }
+func tokenArray(_ tokens: some Sequence<Int>) -> MLXArray {
+    MLXArray(tokens.map { Int32($0) })
+}
 
 /// `XCTAssertThrowsError` for an asynchronous expression.
 func assertThrows<T>(

@@ -60,18 +60,6 @@ final class SessionRecallTests: FolderTestCase {
         XCTAssertEqual(keptPositions.recalledShares(in: 10).count, 10)
     }
 
-    func testTheLastChunkHasAllTokensThatAsk() async throws {
-        var fixture = try fixture()
-        fixture.promptChunk = 50
-        let session = fixture.makeSession()
-
-        _ = try await session.respond(to: prompt)
-
-        let prompts = fixture.model.calls.map(\.count).filter { $0 > 1 }
-        XCTAssertGreaterThan(prompts.count, 1)
-        XCTAssertGreaterThanOrEqual(try XCTUnwrap(prompts.last), 8)
-    }
-
     func testAnArchiveInFilesIsDeletedWithItsConversation() async throws {
         let fixture = try fixture(inFiles: true)
         var session: H2OSession? = fixture.makeSession()

@@ -135,11 +135,11 @@ final class ThoughtTests: XCTestCase {
             if warns { XCTAssertGreaterThan(released.count, 0) }
             if !warns { XCTAssertEqual(released, bytes) }
             let tokens = try await fixture.tokens(in: session)
-            // Without snapshots, the thoughts stay in the caches.
-            assertEqual(await session.tokensSeen == tokens, inFiles)
+            assertEqual(await session.tokensSeen, tokens)
             let reply = try await session.respond(to: "Hi again")
             XCTAssertEqual(reply.text, "Yes.")
-            XCTAssertGreaterThanOrEqual(reply.usage.cachedTokens, tokens)
+            // Without snapshots, the prompt is read again instead of the thoughts.
+            XCTAssertEqual(reply.usage.cachedTokens, limits == .none ? 0 : tokens)
         }
     }
 

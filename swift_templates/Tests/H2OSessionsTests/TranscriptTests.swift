@@ -68,36 +68,3 @@ final class TranscriptChainTests: XCTestCase {
             try head(#"{"b": {"d": 3, "c": 2}, "a": 1}"#))
     }
 }
-
-final class TokenLedgerTests: XCTestCase {
-    private let tokens = (0 ..< 1000).map { $0 * 7919 % 151_936 }
-
-    func testItBeginsWhatContinuesItsTokens() {
-        for count in [0, 1, 255, 256, 257, 600, 1000] {
-            var ledger = TokenLedger()
-            for token in tokens.prefix(count) { ledger.append([token]) }
-
-            XCTAssertEqual(ledger.count, count)
-            XCTAssertTrue(ledger.begins(tokens))
-            XCTAssertEqual(ledger, TokenLedger(tokens.prefix(count)))
-        }
-    }
-
-    func testOneOtherTokenIsNoticed() {
-        let ledger = TokenLedger(tokens.prefix(600))
-        for index in [0, 255, 256, 511, 599] {
-            var changed = tokens
-            changed[index] += 1
-            XCTAssertFalse(ledger.begins(changed), "token \(index)")
-        }
-        XCTAssertFalse(ledger.begins(Array(tokens.prefix(599))))
-    }
-
-    func testItTakesTheSameRoomWhateverItsLength() throws {
-        let size = { (count: Int) in
-            try JSONEncoder().encode(TokenLedger((0 ..< count).lazy.map { _ in 1000 })).count
-        }
-
-        XCTAssertLessThan(try size(100_000), try size(511) + 8)
-    }
-}

@@ -28,7 +28,7 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     package var hasLists = false
     /// A function that is run at the beginning of each call.
     package var onCall: (() -> Void)?
-    /// The next tokens that the model returns. After them, its tokens depend on the attention.
+    /// The next tokens that the model returns after single tokens. After them, its tokens depend on the attention.
     package var script = [Int]()
     /// The next replies, without the token that ends a turn.
     package var replies = [String]()
@@ -123,7 +123,9 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
                     .reduce(0) { $0 + $1.0 * $1.1 }
             }
         }
-        if let next = script.popFirst() ?? reply.popFirst() ?? (template == nil ? nil : stop) {
+        // The last token of a prompt is read alone.
+        let scripted = count == 1 ? script.popFirst() : nil
+        if let next = scripted ?? reply.popFirst() ?? (template == nil ? nil : stop) {
             values[(count - 1) * vectors.count + next] = 1000
         }
         return MLXArray(values, [1, count, vectors.count])

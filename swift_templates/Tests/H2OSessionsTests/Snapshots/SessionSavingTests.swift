@@ -201,9 +201,15 @@ final class SessionSavingTests: FolderTestCase {
             { $0["unread"] = [2_000_000_000] },
             { $0["unread"] = [-5] },
             { $0["chain"] = ["count": -1, "digest": "0"] },
-            { $0["read"] = ["count": -1, "digest": "", "rest": [Int]()] },
-            { $0["read"] = ["count": 1 << 62, "digest": "", "rest": [Int]()] },
-            { $0["read"] = ["count": 1 << 62, "digest": "x", "rest": [Int]()] },
+            { $0["steps"] = "AAAAAA==" },
+            { $0["steps"] = "AQAAAA==" },
+            { $0["steps"] = "////fw==" },
+            { $0["steps"] = "" },
+            { $0["chunks"] = [Int.max, Int.max] },
+            { $0["chunks"] = [-1] },
+            { $0["beforeThoughts"] = Self.point(count: 1 << 62) },
+            { $0["beforeThoughts"] = Self.point(count: -1) },
+            { $0["beforeThoughts"] = Self.point(unread: [2_000_000_000]) },
             { $0["pinned"] = [-3, 2] },
             { $0["pinned"] = [0, 1_000_000] },
             { $0["texts"] = ["1": [0, 1_000_000]] },
@@ -211,6 +217,23 @@ final class SessionSavingTests: FolderTestCase {
         for lie in lies {
             try data.write(to: file)
             try rewrite(identity, lie)
+            try await assertDamaged()
+        }
+    }
+
+    private static func point(count: Int = 0, unread: [Int] = []) -> [String: Any] {
+        [
+            "count": count, "chain": ["count": 1, "digest": "0"], "unread": unread,
+            "chunks": [Int](), "ended": false, "isCutOff": false, "hasThoughts": false,
+            "beforeThoughts": [Int](),
+        ]
+    }
+
+    func testEarlierStatesThatLieAreRefused() async throws {
+        let identity = try await saved(fixture()).model.loaded.identity
+        for points in [Self.point(count: 5), Self.point(count: 1 << 62), Self.point(unread: [-1])] {
+            let data = try JSONSerialization.data(withJSONObject: [points])
+            try rewrite(identity, details: ["points": String(decoding: data, as: UTF8.self)]) { _ in }
             try await assertDamaged()
         }
     }

@@ -23,7 +23,8 @@ final class SnapshotFileTests: FolderTestCase {
 
     private var state: ConversationState {
         var state = ConversationState(chain: TranscriptChain(opening: "a").head)
-        state.read.append(0 ..< 300)
+        state.steps.read(0 ..< 299)
+        state.steps.write(5)
         state.unread = [7]
         state.ended = false
         state.pinned = 0 ..< 3
@@ -44,7 +45,7 @@ final class SnapshotFileTests: FolderTestCase {
     }
 
     private func other(_ found: String) -> H2OCacheError {
-        .otherFormat(found: found, known: ["h2o-pack conversation 2"], file: file)
+        .otherFormat(found: found, known: ["h2o-pack conversation 3"], file: file)
     }
 
     func testItGivesBackWhatWasWritten() throws {

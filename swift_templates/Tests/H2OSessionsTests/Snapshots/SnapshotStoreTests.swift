@@ -17,7 +17,7 @@ final class SnapshotStoreTests: FolderTestCase {
     /// 8 kB.
     private func snapshot(_ count: Int, tokens: [Int]? = nil) throws -> ConversationSnapshot {
         var state = ConversationState(chain: chain(count).head)
-        state.read.append(tokens ?? Array(0 ..< 10 * count))
+        state.steps.read(tokens ?? Array(0 ..< 10 * count))
         let cache = KVCacheSimple()
         let values = (0 ..< 1024).map { Float($0 + count) }
         cache.state = [MLXArray(values, [1, 1, 128, 8]), MLXArray(values, [1, 1, 128, 8])]
@@ -93,7 +93,12 @@ final class SnapshotStoreTests: FolderTestCase {
             try Data("damaged".utf8).write(to: folder.appending(path: file))
         }
 
-        XCTAssertEqual(store.nearest(to: chain(20))?.state.chain, chain(2).head)
+        var steps = CacheSteps()
+        for _ in 0 ..< 2 { steps.read(0 ..< 20) }
+        XCTAssertEqual(store.nearest(within: steps)?.state.chain, chain(2).head)
+        let state = try XCTUnwrap(store.state(before: chain(20)))
+        XCTAssertEqual(state.chain, chain(4).head, "the state is still known")
+        XCTAssertNil(store.nearest(within: state.steps))
         XCTAssertEqual(store.tokens, [20])
     }
 
@@ -131,7 +136,7 @@ final class SnapshotStoreTests: FolderTestCase {
         var fork = store
         store = nil
         XCTAssertEqual(files.count, 1)
-        XCTAssertNotNil(fork?.nearest(to: chain(20)))
+        XCTAssertNotNil(fork?.nearest(within: try snapshot(2).state.steps))
         fork = nil
 
         XCTAssertEqual(files, [])

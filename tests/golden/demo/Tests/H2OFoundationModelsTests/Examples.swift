@@ -44,6 +44,15 @@ func continues(_ session: H2OSession) async throws {
     for try await part in session.continueResponse() { print(part) }
 }
 
+func traces(_ session: H2OSession) async throws {
+    for step in await session.trace.steps {
+        switch step {
+        case .read(let ids): print("read \(ids)")
+        case .generated(let id): print("wrote \(id)")
+        }
+    }
+}
+
 func worksInTheBackground(_ session: H2OSession) async throws {
     let end = BackgroundGuard.system.allowInBackground()
     print(try await session.respond(to: "Summarize this.").text)
