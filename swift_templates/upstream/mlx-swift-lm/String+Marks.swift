@@ -3,7 +3,7 @@
 
 extension StringProtocol {
     /// The first place of a mark.
-    package func firstRange(ofMark mark: String) -> Range<String.Index>? {
+    public func firstRange(ofMark mark: String) -> Range<String.Index>? {
         guard let first = mark.utf8.first else { return nil }
         var rest = utf8[...]
         while let start = rest.firstIndex(of: first) {
@@ -18,7 +18,7 @@ extension StringProtocol {
 
     /// The place from which the rest of the text is the beginning of a mark; the end of the text if
     /// there is none.
-    package func beginning(ofMark mark: String) -> String.Index {
+    public func beginning(ofMark mark: String) -> String.Index {
         let count = Swift.min(utf8.count, mark.utf8.count - 1)
         guard count > 0 else { return endIndex }
         var start = utf8.index(utf8.endIndex, offsetBy: -count)
@@ -29,5 +29,5 @@ extension StringProtocol {
     }
 
     /// Whether the text begins with a mark.
-    package func begins(withMark mark: String) -> Bool { utf8.starts(with: mark.utf8) }
+    public func begins(withMark mark: String) -> Bool { utf8.starts(with: mark.utf8) }
 }
