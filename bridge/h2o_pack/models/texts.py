@@ -10,10 +10,19 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from h2o_pack.errors import Problems, UserError, model_error, shown, unreadable, usage_error
+from h2o_pack.errors import (
+    Problems,
+    UserError,
+    in_one_line,
+    model_error,
+    shown,
+    unreadable,
+    usage_error,
+)
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.text import parse_object
 from h2o_pack.files.toml import read_rows
@@ -140,6 +149,23 @@ def token_text(value: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
+def to_json(
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates give it without a name
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002 - as above
+) -> str:
+    """Write a value as the filter `tojson` of transformers does."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
 def sandbox() -> ImmutableSandboxedEnvironment:
     """Return the environment that transformers gives to templates."""
     from jinja2 import TemplateError
@@ -153,11 +179,40 @@ def sandbox() -> ImmutableSandboxedEnvironment:
         lstrip_blocks=True,
         extensions=["jinja2.ext.loopcontrols", generation_tag()],
     )
-    environment.filters["tojson"] = lambda value, **options: json.dumps(
-        value, ensure_ascii=False, **{"indent": None, **options}
-    )
+    environment.filters["tojson"] = to_json
     environment.globals["raise_exception"] = refuse
     return environment
+
+
+LONGEST_RENDERING = 4 << 20
+"""Characters of a rendered conversation."""
+TODAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+"""The date in renderings that are compared."""
+
+
+def renderings(
+    source: str, special: Mapping[str, str], chats: Sequence[Mapping[str, Any]]
+) -> list[dict[str, str | None]]:
+    """Return the text of each conversation, or the error with which the template refuses it.
+
+    chats: the variables of each conversation. Runs in the process of `trial`. Raises
+    jinja2.TemplateSyntaxError: the template cannot be parsed.
+    """
+    template = sandbox().from_string(source)
+    results: list[dict[str, str | None]] = []
+    for chat in chats:
+        values = {"tools": None, "documents": None, "strftime_now": TODAY.strftime, **special}
+        text, error = "", None
+        try:
+            for piece in template.generate({**values, **chat}):
+                text += piece
+                if len(text) > LONGEST_RENDERING:
+                    error = f"it writes more than {LONGEST_RENDERING:,} characters"
+                    break
+        except Exception as problem:  # noqa: BLE001 - a template's code may raise anything
+            error = in_one_line(problem)
+        results.append({"text": text if error is None else None, "error": error})
+    return results
 
 
 def generation_tag() -> type[Any]:
