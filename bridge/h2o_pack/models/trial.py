@@ -35,6 +35,12 @@ TASKS = {
     "step": ("mlx_lm", "a step of the model", "h2o_pack.models.built"),
     "renderings": ("jinja2", "the chat template", "h2o_pack.models.texts"),
     "tokenizer": ("the tokenizers library", "tokenizer.json", "h2o_pack.models.loading"),
+    "python_tokenizer": (
+        "transformers",
+        "tokenizer.json",
+        "h2o_pack.resolved.python_tokenizer",
+    ),
+    "same_tokenizer": ("transformers", "tokenizer.json", "h2o_pack.resolved.python_tokenizer"),
     "chat": ("Jinja", "the chat template", "h2o_pack.resolved.chat"),
 }
 """By function: the library that it runs, its input, and the function's module."""
