@@ -11,6 +11,7 @@ from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError
 from h2o_py.models import make_h2o_cache
+from h2o_py.reply_text import lossless
 from h2o_py.routing import routed
 
 INCOMPATIBLE = {
@@ -33,6 +34,8 @@ def stream_generate(
 ) -> Generator[Any, None, None]:
     """`mlx_lm.stream_generate` with H2O caches when `h2o_config` is given.
 
+    The text of all responses together equals the text of all their tokens decoded at once.
+
     Args:
         model: a model of mlx_lm.
         tokenizer: its tokenizer.
@@ -47,6 +50,7 @@ def stream_generate(
         H2OError: the configuration is refused, or an option contradicts it.
 
     """
+    tokenizer = lossless(tokenizer)
     if h2o_config is None:
         yield from mlx_lm.stream_generate(model, tokenizer, prompt, **options)
         return

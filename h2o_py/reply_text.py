@@ -1,0 +1,109 @@
+"""Text of token ids as they come, equal to the text of all ids decoded at once.
+
+mlx_lm's detokenizers of streams trim the first space and write special characters otherwise
+than the tokenizer. Here one rule holds: what was given out stays, and what a further id may
+change is held back.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+from mlx_lm.tokenizer_utils import StreamingDetokenizer, TokenizerWrapper
+
+BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+INCOMPLETE = "\ufffd"
+CHANGING = re.compile(r"(?: ' ?| n'?| '[vr]?| )\Z")
+"""The end of a text that the removal of spaces before punctuation may still change."""
+WINDOW = 16
+"""Ids that are decoded again for each new one; more only while text is held back."""
+CONTEXT = 4
+"""Ids before the window's own, because a decoder may treat the first id in another way."""
+
+
+class ReplyText(StreamingDetokenizer):
+    """Decodes ids one by one; `text` is what was given out so far.
+
+    The time for n ids is linear in n, as long as they are text.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._cleans = bool(getattr(tokenizer, "clean_up_tokenization_spaces", False))
+        self._bytes = frozenset(byte_ids(tokenizer))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all ids."""
+        self.tokens: list[int] = []
+        self.offset = 0
+        self._parts: list[str] = []
+        self._length = 0
+        self._window: list[int] = []
+        self._given = ""
+        self._segment_start = 0
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        """All that was given out."""
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0] if self._parts else ""
+
+    @property
+    def last_segment(self) -> str:
+        """What was given out since the last call."""
+        new = self._parts[self._segment_start :]
+        self._segment_start = len(self._parts)
+        return "".join(new)
+
+    def add_token(self, token: int) -> None:
+        """Read one more id."""
+        self.tokens.append(token)
+        self._window.append(token)
+        if token in self._bytes:
+            return  # a run of bytes is text only as a whole
+        text = self._tokenizer.decode(self._window)
+        held = text.endswith(INCOMPLETE)
+        end = len(text) - held
+        if self._cleans and (change := CHANGING.search(text)):
+            held, end = True, change.start()
+        self._give(text[:end])
+        if not held and len(self._window) > WINDOW:
+            self._move()
+
+    def finalize(self) -> None:
+        """Give out what was held back: no more ids follow."""
+        self._give(self._tokenizer.decode(self._window))
+
+    def _give(self, text: str) -> None:
+        """Give out the text of the window as far as it is new."""
+        if len(text) > len(self._given) and text.startswith(self._given):
+            self._parts.append(text[len(self._given) :])
+            self._given = text
+
+    def _move(self) -> None:
+        """Keep only the last ids, if the text of what follows depends on no others."""
+        context = self._window[-CONTEXT:]
+        given = self._tokenizer.decode(context)
+        if given and not given.isspace():
+            self._window, self._given = context, given
+
+
+def byte_ids(tokenizer: Any) -> list[int]:
+    """Return the ids of single bytes, if the decoder joins runs of them."""
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    if decoder is None or b"ByteFallback" not in bytes(decoder.__getstate__()):
+        return []
+    return [number for token, number in tokenizer.get_vocab().items() if BYTE.fullmatch(token)]
+
+
+def lossless(tokenizer: Any) -> TokenizerWrapper:
+    """Return the tokenizer with `ReplyText` as its detokenizer of streams."""
+    if not isinstance(tokenizer, TokenizerWrapper):
+        return TokenizerWrapper(tokenizer, ReplyText)
+    wrapper = copy.copy(tokenizer)
+    wrapper._detokenizer = ReplyText(tokenizer._tokenizer)  # noqa: SLF001  mlx_lm has no setter
+    return wrapper
