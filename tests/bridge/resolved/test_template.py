@@ -192,15 +192,15 @@ CONSTRUCTS = {
     "split": loop(
         "{{ m.content.split() | join(',') }}{{ m.content.split(' ') | join(',') }}{{ m.content.split('o', 1)[1] }}"
         "{{ m.content.split('\\n') | join(',') }}{{ m.content.split('o', maxsplit=2)[-1] }}"
-        "{{ m.content.split(sep='e') | first }}{{ m.content.split('</think>')[-1].lstrip('\\n') }}"
+        "{{ m.content.split(sep='t') | first }}{{ m.content.split('</think>')[-1].lstrip('\\n') }}"
     ),
     "rsplit": loop(
-        "{{ m.content.rsplit('o', 1) | join('+') }}{{ m.content.rsplit('e', 1)[-1] }}{{ m.content.rsplit(' ') | last }}"
+        "{{ m.content.rsplit('o', 1) | join('+') }}{{ m.content.rsplit('t', 1)[-1] }}{{ m.content.rsplit(' ') | last }}"
     ),
     "beginnings and ends": loop(
         "{{ m.content.startswith('H') }}{{ m.content.endswith('?') }}{{ m.content.removeprefix('Hel') }}"
-        "{{ m.content.removesuffix('lo') }}{{ 'aaa'.removesuffix('aa') }}{{ m.content.find('l') }}"
-        "{{ m.content.rfind('l') }}{{ m.content.count('o') }}"
+        "{{ m.content.removesuffix('lo') }}{{ 'aaa'.removesuffix('aa') }}{{ m.content.find('l') >= 0 }}{{ 'abcbc'.find('bc') }}"
+        "{{ m.content.rfind('l') < 1 }}{{ 'abcbc'.rfind('bc') }}{{ m.content.count('o') }}"
     ),
     "letters": loop(
         "{{ m.role.upper() }}{{ m.role | upper }}{{ m.role | capitalize }}{{ m.role.capitalize() }}"
@@ -208,7 +208,7 @@ CONSTRUCTS = {
     ),
     "digits": "{{ '12'.isdigit() }}{{ ''.isdigit() }}{{ '1a'.isdigit() }}{{ ' \\n'.isspace() }}{{ ''.isspace() }}",
     "replace": loop(
-        "{{ m.content.replace('o', '0') }}{{ m.content | replace('e', 'E') }}{{ m.content.replace('l', '', 1) }}"
+        "{{ m.content.replace('o', '0') }}{{ m.content | replace('t', 'T') }}{{ m.content.replace('l', '', 1) }}"
         "{{ m.content | replace('o', 'u', 1) }}{{ 5 | replace(5, 6) }}"
     ),
     "join": "{{ ['a', 1, none] | join(', ') }}{{ ', '.join(['a', 'b']) }}{{ messages | join('-', attribute='role') }}"
@@ -260,6 +260,8 @@ CONSTRUCTS = {
         "{% if m.role == 'tool' %}{{ raise_exception('no ' ~ m.role) }}{% endif %}{{ m.content }}"
     ),
     "dates": "{{ strftime_now('%d %B %Y') }}{% if strftime_now is defined %}{{ strftime_now('%Y-%m-%d') }}{% endif %}",
+    "macros that never end are not rendered": "{% macro f(a) %}{{ f(a) }}{% endmacro %}"
+    + loop("{% if m.role == 'system' %}{{ f(1) }}{% endif %}{{ m.content }}"),
     "unknown filters that are not reached": "{% if x is defined %}{{ x | from_json }}{% endif %}a",
     "changes that the sandbox forbids": "{% set a = [] %}"
     + loop("{% if m.role == 'tool' %}{% set _ = a.append(m) %}{% endif %}")

@@ -39,7 +39,27 @@ NO, NOTHING, EMPTY = (nodes.Const(value) for value in (False, None, ""))
 
 
 class Functions(Expressions):
-    """Writes the calls of one template."""
+    """Writes the calls of one template.
+
+    inside: the macro that is written, "" outside. recursive: names of macros that may call
+    themselves; they count these calls, because too many would end the app.
+    """
+
+    def __init__(self, tree: nodes.Template, where: str) -> None:
+        super().__init__(tree, where)
+        self.inside = ""
+        self.recursive = {name for name in self.macros if name in self.called(name)}
+
+    def called(self, name: str) -> set[str]:
+        """Return the macros that a macro may call, by way of others too."""
+        found: set[str] = set()
+        left = [name]
+        while left:
+            names = {part.name for part in self.macros[left.pop()].find_all(nodes.Name)}
+            new = (names & self.macros.keys()) - found
+            found |= new
+            left += new
+        return found
 
     def expr_call(self, node: nodes.Call) -> str:
         """Write a call."""
@@ -107,7 +127,9 @@ class Functions(Expressions):
                 if any(part.name in names for part in names_of(default)):
                     self.refuse("a parameter whose value is another parameter", "reads another")
                 values[name] = self.expr(default)
-        return [values.get(name, UNDEFINED) for name in names]
+        depth = "(h2o_depth + 1)" if self.inside in self.recursive else "0"
+        own = [depth] if macro.name in self.recursive else []
+        return [*(values.get(name, UNDEFINED) for name in names), *own]
 
     def method(self, node: nodes.Call, member: nodes.Getattr) -> str:
         """Write a call of a method."""
@@ -523,7 +545,9 @@ class Functions(Expressions):
         space, first, blank = map(constant, options.values())
         space = " " * space if isinstance(space, int) else str(space)
         lines = f"indent({self.string(space)}, false, {'true' if blank else 'false'})"
-        text = f"({self.printed(value)} | {lines})"
+        ends = ("\r\n", "\r", "\v", "\f")
+        ended = "".join(f' | replace({self.string(end)}, "\\n")' for end in ends)
+        text = f"({self.printed(value)}{ended} | {lines})"
         return f"({self.string(space)} ~ {text})" if first else text
 
     def filter_tojson(self, node: nodes.Filter, value: nodes.Expr) -> str:
@@ -546,7 +570,7 @@ class Functions(Expressions):
             self.refuse("tojson with computed separators", "writes it otherwise")
         ascii_only = self.expr(found.get("ensure_ascii", NO))
         in_order = self.expr(found.get("sort_keys", NO))
-        options = [*map(self.string, (comma, colon, pad, step)), ascii_only, in_order]
+        options = [*map(self.string, (comma, colon, pad, step)), ascii_only, in_order, "0"]
         return self.helped("h2o_json", self.expr(value), *options)
 
 

@@ -8,9 +8,12 @@ from jinja2 import nodes
 
 from h2o_pack.resolved.jinja.expressions import PLAIN, literal
 from h2o_pack.resolved.jinja.functions import HIDDEN, Functions
-from h2o_pack.resolved.jinja.macros import MACROS, NEEDS
+from h2o_pack.resolved.jinja.macros import MACROS, NEEDS, too_deep
 from h2o_pack.resolved.jinja.names import names_of, targets
 from h2o_pack.resolved.jinja.values import Kind
+
+STACK = 90
+"""Blocks inside each other, with which the stack of a thread of the app is enough."""
 
 
 class Writer(Functions):
@@ -151,12 +154,15 @@ class Writer(Functions):
             if name.name in ("varargs", "kwargs"):
                 self.line = name.lineno
                 self.refuse(f"{name.name} in a macro", "does not know it")
-        names = ", ".join(name.name for name in node.args)
-        return (
-            self.tag(f"macro {node.name}({names})")
-            + self.block(node.body)
-            + self.tag("endmacro")
-        )
+        names, start = [name.name for name in node.args], ""
+        if node.name in self.recursive:
+            names.append("h2o_depth")
+            start = too_deep(STACK // (nested(node) + 1))
+        outer, self.inside = self.inside, node.name
+        text = self.tag(f"macro {node.name}({', '.join(names)})") + start
+        text += self.block(node.body) + self.tag("endmacro")
+        self.inside = outer
+        return text
 
     def write_callblock(self, node: nodes.CallBlock) -> str:
         """Write a call of a macro with a body."""
@@ -211,3 +217,13 @@ def filled(node: nodes.Filter, name: str) -> nodes.Filter:
         inner = inner.node
     inner.node = nodes.Name(name, "load", lineno=node.lineno)
     return node
+
+
+def nested(node: nodes.Node) -> int:
+    """Return how many blocks in a block are inside each other; each elif is one more."""
+    deepest = 0
+    for child in node.iter_child_nodes():
+        deepest = max(deepest, nested(child) + isinstance(child, nodes.Stmt))
+    if isinstance(node, nodes.If):
+        deepest += len(node.elif_)
+    return deepest
