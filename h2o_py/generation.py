@@ -36,6 +36,11 @@ def stream_generate(
 
     The text of all responses together equals the text of all their tokens decoded at once.
 
+    With H2O caches, a prompt is cut as in a package (`h2o_py.prompts`): tokens that
+    `h2o_config` pins from position 0 on are read first, and the last token alone. A chunk has
+    at most 512 tokens, or as many as the package of the model says; `prefill_step_size` is
+    another number.
+
     Args:
         model: a model of mlx_lm.
         tokenizer: its tokenizer.

@@ -1,8 +1,8 @@
 """How a prompt is cut into chunks.
 
 Rows are evicted after each chunk, so other chunks leave other rows in the cache and give
-another reply. A package records its number of tokens in a chunk, and its sessions cut prompts in
-the same way (swift_templates/H2OSessions/Conversation/PromptCuts.swift).
+another reply. A package records its number of tokens in a chunk, and its sessions cut prompts
+in the same way (swift_templates/H2OSessions/Conversation/PromptCuts.swift).
 """
 
 from __future__ import annotations

@@ -84,8 +84,9 @@ public actor H2OSession {
     }
 
     /// Continues the last reply, which was cut off by ``cancel()``, by its limit of tokens, or by
-    /// the end of the app. The session first reads the reply again if necessary. The model does not
-    /// think again: if the reply was cut off after its thoughts, the model writes the answer.
+    /// the end of the app, as if it had not been cut off. The model does not think again: if the reply
+    /// was cut off after its thoughts, the session reads the last message and the answer so far again,
+    /// and the model writes the rest.
     ///
     /// - Parameter options: options that replace the session's own
     /// - Returns: the parts that follow the existing ones. The stream throws
@@ -360,7 +361,7 @@ extension H2OSession.Usage {
 
 extension H2OSession {
     /// Replaces the messages of the conversation, for example after an edit of an earlier message.
-    /// The next reply reads only the messages after the last snapshot before the change.
+    /// The next reply continues from the end of the last turn before the change.
     ///
     /// - Throws: ``H2OSessionError/busy`` while a reply is being generated
     public func setMessages(_ messages: [H2OMessage]) async throws {

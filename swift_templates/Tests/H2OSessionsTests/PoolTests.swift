@@ -10,21 +10,28 @@ final class PoolTests: XCTestCase {
 
     /// Lets two conversations take turns, and returns the cached tokens of each turn.
     private func turns(of pool: ConversationPool) async throws -> [Int] {
+        try await replies(of: pool).map(\.usage.cachedTokens)
+    }
+
+    /// Lets two conversations take turns, and returns the reply of each turn.
+    private func replies(
+        of pool: ConversationPool, turns: Int = 2
+    ) async throws -> [H2OSession.Response] {
         var transcripts = ["one thing", "another matter"].map { [H2OMessage.user($0)] }
-        var cached = [Int]()
-        for _ in 1 ... 2 {
+        var replies = [H2OSession.Response]()
+        for _ in 1 ... turns {
             for index in transcripts.indices {
                 let response = try await pool.respond(to: transcripts[index], options: options)
-                cached.append(response.usage.cachedTokens)
-                transcripts[index] += [response.message, .user("more")]
+                replies.append(response)
+                transcripts[index] += [response.message, .user("tell me more of it")]
             }
         }
-        return cached
+        return replies
     }
 
     /// - Parameter room: the free bytes, in addition to the plan and to the reserve for the app
-    private func pool(room: Int) throws -> ConversationPool {
-        var fixture = try SessionFixture(maxSize: 256)
+    private func pool(room: Int, maxSize: Int = 256) throws -> ConversationPool {
+        var fixture = try SessionFixture(maxSize: maxSize)
         (fixture.plan, fixture.snapshots) = (plan, .none)
         fixture.free = plan.total + LoadedModel.reserve + room
         return ConversationPool(fixture.makeModel())
@@ -39,6 +46,15 @@ final class PoolTests: XCTestCase {
     func testWithoutMemoryForTheirCachesOneConversationIsKept() async throws {
         let cached = try await turns(of: pool(room: -plan.caches))
         XCTAssertEqual(cached, [0, 0, 0, 0], "the other conversation's caches took the memory")
+    }
+
+    func testMemoryChangesNoReply() async throws {
+        var texts = [[String]]()
+        for room in [2 * plan.caches, -plan.caches] {
+            let pool = try pool(room: room, maxSize: 24)
+            texts.append(try await replies(of: pool, turns: 4).map(\.text))
+        }
+        XCTAssertEqual(texts[0], texts[1])
     }
 
     func testAWarningReleasesConversationsThatNoRequestUses() async throws {
