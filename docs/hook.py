@@ -15,7 +15,12 @@ if str(ROOT) not in sys.path:  # mkdocs loads this file by its path
 
 from docs.docgen import pages, schemas  # noqa: E402 - the lines above set its path
 
-WIDE = ("complaints.md", "reference/facts.md", "reference/policy.md")
+WIDE = (
+    "complaints.md",
+    "reference/facts.md",
+    "reference/model-types.md",
+    "reference/policy.md",
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

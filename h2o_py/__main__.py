@@ -63,7 +63,9 @@ def generate(arguments: Sequence[str]) -> int:
         return _run(upstream, upstream_arguments, lambda _model: None)
     if "max_size" not in settings:
         parser.error("--h2o-max-size is missing: give the number of tokens to keep.")
-    upstream_options = upstream.setup_arg_parser().parse_args(upstream_arguments)
+    upstream_parser = upstream.setup_arg_parser()
+    upstream_parser.set_defaults(kv_group_size=None)  # then the heads decide
+    upstream_options = upstream_parser.parse_args(upstream_arguments)
     for name in EXCLUDED:
         if getattr(upstream_options, name) is not None:
             flag = "--" + name.replace("_", "-")

@@ -68,7 +68,7 @@ def stream_generate(
         model,
         h2o_config,
         kv=h2o_kv,
-        group_size=options.get("kv_group_size", 64),
+        group_size=options.get("kv_group_size"),
         budgets=h2o_budgets,
     )
     with routed():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import mlx.core as mx
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
 from h2o_py.budgets import Budgets
@@ -19,7 +20,7 @@ from h2o_py.errors import (
     H2OScoresMissingWarning,
 )
 from h2o_py.families import shares_one_mask, why_unfit, why_without_scores
-from h2o_py.storages import STORAGE_BITS, StorageBits
+from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, StorageBits, group_size_of
 
 
 def _cache_maker(bits: StorageBits) -> Callable[[H2OConfig, int], H2OKVCache]:
@@ -51,7 +52,7 @@ def make_h2o_cache(
     config: H2OConfig,
     *,
     kv: str = "dense",
-    group_size: int = 64,
+    group_size: int | None = None,
     budgets: Budgets | None = None,
     one_choice: bool = True,
 ) -> list[Any]:
@@ -65,7 +66,7 @@ def make_h2o_cache(
         config: the policy of every full-attention layer.
         kv: how rows are stored, a name in `STORAGES`.
         group_size: elements of quantized rows that share a scale and a bias; divides the head
-            dims.
+            dims. None takes the first of 64 and 32 that divides all, as packages do.
         budgets: budgets that differ from layer to layer.
         one_choice: True lets the last tokens of a prompt read the rows and the whole archive,
             and recalls the same positions in all layers. With False these tokens read the rows
@@ -88,6 +89,8 @@ def make_h2o_cache(
         kinds = ", ".join(sorted({type(cache).__name__ for cache in own})) or "no caches"
         raise H2OModelError("no_plain_cache", family=family, kinds=kinds)
     make = _storage(kv)
+    if group_size is None:
+        group_size = GROUP_SIZES[0] if STORAGE_BITS[kv].is_dense else _group_size(model)
     if budgets is not None:
         budgets.check_layers(evicting, family)
         if shares_one_mask(model) and budgets.sizes(config.max_size) != {config.max_size}:
@@ -146,6 +149,20 @@ def detach_h2o_cache(model: Any) -> None:
         del model.make_cache
     else:
         model.make_cache = original
+
+
+def _group_size(model: Any) -> int:
+    """Return the group size for a model's heads, whose dims its own caches show.
+
+    MLX computes nothing of this step, because nobody reads its results.
+    """
+    caches = _own_caches(model)
+    model(mx.array([[0]]), cache=caches)
+    members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else (c,))]
+    plain = [cache for cache in members if type(cache) is KVCache]
+    arrays = [array for cache in plain for array in (cache.keys, cache.values)]
+    dims = {array.shape[-1] for array in arrays if array is not None}
+    return group_size_of(dims) or min(GROUP_SIZES)
 
 
 def _own_caches(model: Any) -> list[Any]:

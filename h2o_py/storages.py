@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -44,3 +45,9 @@ SYNONYMS = {"mixed": "r16h8"}
 
 GROUP_SIZES = (64, 32, 128)
 """Elements that share a scale and a bias; the default comes first."""
+
+
+def group_size_of(dims: Iterable[int]) -> int | None:
+    """Return the group size for heads of these dims: the first that divides all; or None."""
+    sizes = set(dims)
+    return next((group for group in GROUP_SIZES if all(d % group == 0 for d in sizes)), None)

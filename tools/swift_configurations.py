@@ -144,8 +144,9 @@ def coding_keys(text: str, in_file: list[Declaration]) -> dict[str, str]:
 
 def stored_properties(text: str) -> Iterator[re.Match[str]]:
     """Yield a struct's properties that are not computed."""
-    depths = depth_by_character(without_text(text))
-    for match in PROPERTY.finditer(text):
+    blank = without_text(text)
+    depths = depth_by_character(blank)
+    for match in PROPERTY.finditer(blank):
         if depths[match.start("name")] == 1 and not match["body"]:
             yield match
 
@@ -155,7 +156,7 @@ def key_of_property(match: re.Match[str]) -> dict[str, Any]:
 
     Such decoding requires each key whose property is not optional, whatever its initial value.
     """
-    kind = (match["type"] or type_of(match["value"])).split("//")[0].strip()
+    kind = (match["type"] or type_of(match["value"])).strip()
     required = not kind.endswith("?")
     return {"kind": kind_of(kind), **({"required": True} if required else {})}
 

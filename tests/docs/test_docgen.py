@@ -157,8 +157,9 @@ def test_text_is_kept_from_becoming_markup():
 
 
 def test_every_reference_page_is_filled_in():
+    whole = ("reference/python.md", "reference/model-types.md")
     for path, text in SOURCES.items():
-        if path.startswith("reference/") and path != "reference/python.md":
+        if path.startswith("reference/") and path not in whole:
             assert len(pages.filled(text)) > 3 * len(text), path
 
 

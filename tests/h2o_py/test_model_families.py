@@ -9,11 +9,16 @@ import mlx_lm.models
 import pytest
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
+from h2o_pack.errors import UserError
 from h2o_pack.facts import swift_models
+from h2o_pack.memory.storages import storage_of
+from h2o_pack.models.config import describe
 from h2o_py.cache import H2OCacheList
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES, make_h2o_cache
+from tests.bridge.models.small_configs import small_config
+from tests.bridge.models.small_configs import small_model as mlx_lm_model
 from tests.h2o_py.cases import in_turn, kept, largest_difference
 from tests.h2o_py.small_models import (
     FAMILIES,
@@ -259,3 +264,20 @@ def test_no_family_of_mlx_lm_is_left_out():
     families = {*RARER, *(family.split()[0] for family in FAMILIES)}
     # tests/bridge/models/test_families.py runs those that packages support.
     assert set(files) - families - set(swift_models()) - set(NOT_RUN) == set()
+
+
+@pytest.mark.parametrize(("head_dim", "expected"), [(32, 32), (64, 64), (96, 32), (128, 64)])
+def test_rows_are_quantized_in_the_groups_that_a_package_uses(head_dim, expected):
+    document = small_config("qwen3", head_dim=head_dim)
+    package = storage_of("8", describe(document, "config.json").config)
+    caches = make_h2o_cache(mlx_lm_model("qwen3", head_dim=head_dim), SMALL, kv="8")
+    assert {cache.group_size for cache in caches} == {package.group_size} == {expected}
+
+
+@pytest.mark.parametrize("head_dim", [80, 112])
+def test_heads_that_no_group_divides_are_refused_as_for_a_package(head_dim):
+    with pytest.raises(UserError, match="quantizes in groups of 32"):
+        storage_of("8", describe(small_config("qwen3", head_dim=head_dim), "").config)
+    model = mlx_lm_model("qwen3", head_dim=head_dim)
+    with pytest.raises(ValueError, match="a multiple of group_size 32"):
+        generated(model, make_h2o_cache(model, SMALL, kv="8"))

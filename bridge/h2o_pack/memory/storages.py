@@ -9,10 +9,9 @@ from h2o_pack.errors import nearest, usage_error
 from h2o_pack.model import ModelConfig
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import ARCHIVE_GROUP
-from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, SYNONYMS
+from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, SYNONYMS, group_size_of
 
 DENSE_BITS = 16
-TRIED = GROUP_SIZES[:2]  # group sizes; the first that divides the head dimensions is used
 
 
 @dataclass(frozen=True)
@@ -64,15 +63,15 @@ def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -
     storage = STORAGES[storage_name]
     layers = [config.layers[index] for index in config.evicting]
     dims = sorted({dim for layer in layers for dim in (layer.key_dim, layer.value_dim)})
-    groups = [group for group in TRIED if all(dim % group == 0 for dim in dims)]
+    group_size = group_size_of(dims)
     if archive_bits == DENSE_BITS or all(dim % ARCHIVE_GROUP == 0 for dim in dims):
         if storage.is_dense:
             return storage
-        if groups:
-            return dataclasses.replace(storage, group_size=groups[0])
+        if group_size is not None:
+            return dataclasses.replace(storage, group_size=group_size)
     option = f"--archive-bits {archive_bits}" if storage.is_dense else f"--kv {name}"
     raise usage_error(
-        f"{option} quantizes in groups of {TRIED[-1]} elements, and "
+        f"{option} quantizes in groups of {min(GROUP_SIZES)} elements, and "
         f"this model has heads of {', '.join(map(str, dims))} elements",
         f"Use {'--archive-bits 16' if storage.is_dense else '--kv dense'}.",
     )

@@ -31,6 +31,7 @@ from h2o_py.config import H2OConfig, H2ORecall, without_warnings
 from h2o_py.loading import load as load_checked
 from h2o_py.models import STORAGES
 from h2o_py.routing import routed
+from h2o_py.storages import group_size_of
 
 Arrays = dict[str, mx.array]
 
@@ -182,7 +183,7 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
 
 def quantized(head_dim: int) -> dict[str, int]:
     """Return {kv: group size} of storages that quantize; {} if no group divides head_dim."""
-    group_size = next((size for size in (64, 32) if head_dim % size == 0), 0)
+    group_size = group_size_of([head_dim])
     return {kv: group_size for kv in STORAGES if kv != "dense"} if group_size else {}
 
 

@@ -150,6 +150,21 @@ def small_config(model_type: str, **changes: Any) -> dict[str, Any]:
     return copy.deepcopy({key: value for key, value in config.items() if key not in removed})
 
 
+# mlx-swift-lm computes OpenELM's heads and widths by itself, as Apple's own models have them.
+FOR_SWIFT: dict[str, dict[str, Any]] = {
+    "openelm": {
+        "num_transformer_layers": 4, "model_dim": 512, "rms_norm_eps": 1e-6,
+        "num_query_heads": [8, 12, 12, 16], "num_kv_heads": [2, 3, 3, 4],
+        "ffn_multipliers": [0.5, 1.67, 2.83, 4.0],
+    },
+}  # fmt: skip
+
+
+def config_for_swift(model_type: str, **changes: Any) -> dict[str, Any]:
+    """Return a small config.json of a model that mlx-swift-lm can compute."""
+    return small_config(model_type, **FOR_SWIFT.get(model_type, {}), **changes)
+
+
 @cache
 def small_model(model_type: str, dtype: Any = mx.float32, **changes: Any) -> Any:
     """Make mlx_lm's model of a small configuration, with random weights.

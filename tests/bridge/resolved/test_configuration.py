@@ -17,22 +17,11 @@ from h2o_pack.model import Tensor
 from h2o_pack.models.config import describe
 from h2o_pack.resolved.configuration import LARGEST, Resolved, resolve_configuration, to_json
 from h2o_pack.resolved.table import Decoder, Key, decoder_of, table
-from tests.bridge.models.small_configs import small_config, small_model
+from tests.bridge.models.small_configs import config_for_swift as original
+from tests.bridge.models.small_configs import small_model
 from tests.messages import refused
 
-# Every decoder computes with these, as OpenELM computes its heads and widths by itself.
-OPEN_ELM = {
-    "num_transformer_layers": 4, "model_dim": 512, "head_dim": 32, "rms_norm_eps": 1e-6,
-    "num_query_heads": [8, 12, 12, 16], "num_kv_heads": [2, 3, 3, 4],
-    "ffn_multipliers": [0.5, 1.67, 2.83, 4.0],
-}  # fmt: skip
-CHANGES = {"openelm": OPEN_ELM}
 NEEDS_METAL = {"bitnet"}
-
-
-def original(model_type, **changes):
-    """Return a small config.json; a change to None removes a key."""
-    return small_config(model_type, **CHANGES.get(model_type, {}), **changes)
 
 
 def resolved(document, tensors=None) -> Resolved:

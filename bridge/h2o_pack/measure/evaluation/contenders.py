@@ -19,13 +19,14 @@ from h2o_pack.errors import UserError, nearest, usage_error
 from h2o_pack.files.toml import parse_toml
 from h2o_pack.memory import kept
 from h2o_pack.memory.kept import LayerArchive
-from h2o_pack.memory.storages import STORAGES, TRIED
+from h2o_pack.memory.storages import STORAGES
 from h2o_pack.model import Layer
 from h2o_py.budgets import Budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall, without_warnings
 from h2o_py.errors import H2OError
 from h2o_py.models import make_h2o_cache
+from h2o_py.storages import GROUP_SIZES, group_size_of
 
 
 class WindowCache(H2OKVCache):
@@ -319,9 +320,9 @@ def _config_of(layer: int, common: H2OConfig, budgets: Budgets | None) -> H2OCon
 
 
 def _group_size(layers: Sequence[Layer]) -> int:
-    """Return the largest group of quantized elements that divides every head dim."""
+    """Return the group size that packages use for these layers, or the smallest there is."""
     dims = {dim for layer in layers for dim in (layer.key_dim, layer.value_dim)}
-    return next((size for size in TRIED if all(dim % size == 0 for dim in dims)), 32)
+    return group_size_of(dims) or min(GROUP_SIZES)
 
 
 def _full_layers(model: Any) -> tuple[dict[int, Layer], int]:
