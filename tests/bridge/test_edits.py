@@ -119,7 +119,7 @@ def test_entries_for_another_host_are_left_out(tmp_path):
 
 def test_the_edits_that_ship_are_readable_and_their_files_exist():
     edits = edits_of(assets.root())
-    edited = {"mlx-swift", "mlx-swift-lm", "swift-tokenizers"}
+    edited = {"mlx-swift", "mlx-swift-lm", "swift-transformers"}
     small = {"swift-collections", "swift-jinja", "swift-numerics", "yyjson"}
     for case, packages in (("shared", edited), ("offline", edited | small)):
         assert {copy.package for copy in edits.applying("apple", case).copies} == packages

@@ -1,7 +1,7 @@
 """Find changes of upstream that concern h2o-pack: python -m tools.upstream [--upstream FOLDER].
 
-It reads the installed mlx and mlx-lm or, with --upstream, a folder of clones of mlx, mlx-lm,
-mlx-swift and mlx-swift-lm. It checks the C++ and Python that h2o-pack relies on
+It reads the installed mlx and mlx-lm or, with --upstream, a folder of clones of mlx, mlx-lm
+and the packages in a Vendor folder. It checks the C++ and Python that h2o-pack relies on
 (relied_on.toml), attention of mlx-lm's models that routing does not reach, the place of every
 edit of the Swift sources, the files that only devices or only simulators compile, privacy
 manifests, and licenses. It writes nothing. The exit code is 1 if something has changed.

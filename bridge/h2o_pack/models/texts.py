@@ -100,9 +100,9 @@ class ChatTemplate:
 def find_template(files: Mapping[str, bytes], where: str) -> ChatTemplate | None:
     """Return a model's template, None if it has none.
 
-    A separate file has precedence over tokenizer_config.json, as in transformers and
-    swift-tokenizers. Of several templates, "default" is used. Raises UserError: a file that may
-    contain a template cannot be read.
+    A separate file has precedence over tokenizer_config.json, as in transformers. Of
+    several templates, "default" is used. Raises UserError: a file that may contain a template
+    cannot be read.
     """
     documents = {
         name: document_of(files, name, where) for name in (TEMPLATE_JSON, TOKENIZER_CONFIG)

@@ -115,6 +115,11 @@ class EditSet:
     files: tuple[AddedFile, ...]
     guards: tuple[Guard, ...] = ()
 
+    def folder(self, package: str) -> str:
+        """Return the folder in Vendor/ of a package's files."""
+        folders = {copy.package: copy.folder for copy in self.copies}
+        return folders.get(package) or package
+
     def by_file(self) -> dict[tuple[str, str], list[Edit]]:
         """Return the edits of each file, by its package and path."""
         files: dict[tuple[str, str], list[Edit]] = {}

@@ -227,10 +227,13 @@ def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, 
 
     for (package, file), file_edits in edits.by_file().items():
         with problems.caught():
-            change(vendor_folder / package / file, partial(apply_all, edits=file_edits))
+            change(
+                vendor_folder / edits.folder(package) / file,
+                partial(apply_all, edits=file_edits),
+            )
     for guard in edits.guards:
         with problems.caught():
-            for path in guarded_files(vendor_folder / guard.package, guard):
+            for path in guarded_files(vendor_folder / edits.folder(guard.package), guard):
                 change(path, guard.around)
     if problems.found:
         raise CombinedError(problems.found)

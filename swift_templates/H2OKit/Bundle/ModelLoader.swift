@@ -47,20 +47,20 @@ package enum BundledAdapter {
     }
 }
 
-/// Loads the tokenizer of a model folder with swift-tokenizers, without a network.
+/// Loads the tokenizer of a model folder with swift-transformers, without a network.
 package struct BundledTokenizerLoader: TokenizerLoader {
     package init() {}
 
-    /// - Parameter directory: contains tokenizer.json, and tokenizer_config.json and a chat
-    ///   template if the model has them
-    /// - Throws: an error of swift-tokenizers for a missing file or an unknown kind
+    /// - Parameter directory: contains tokenizer.json and tokenizer_config.json, and
+    ///   chat_template.jinja if the model has a chat template
+    /// - Throws: an error of swift-transformers for an unknown kind, or an error of reading
     package func load(from directory: URL) async throws -> any MLXLMCommon.Tokenizer {
-        BundledTokenizer(tokenizer: try await AutoTokenizer.from(directory: directory))
+        BundledTokenizer(tokenizer: try AutoTokenizer.from(directory: directory))
     }
 }
 
-/// Adapts a tokenizer of swift-tokenizers to mlx-swift-lm's protocol.
-struct BundledTokenizer: MLXLMCommon.Tokenizer {
+/// Adapts a tokenizer of swift-transformers to mlx-swift-lm's protocol.
+struct BundledTokenizer: TemplatedTokenizer {
     let tokenizer: any H2OTokenizers.Tokenizer
 
     var bosToken: String? { tokenizer.bosToken }
@@ -77,7 +77,14 @@ struct BundledTokenizer: MLXLMCommon.Tokenizer {
         tokenizer.decode(tokens: tokenIds, skipSpecialTokens: skipSpecialTokens)
     }
 
-    func convertTokenToId(_ token: String) -> Int? { tokenizer.convertTokenToId(token) }
+    /// Returns nil for a token that is not in the vocabulary, for which swift-transformers returns
+    /// the id of the unknown token.
+    func convertTokenToId(_ token: String) -> Int? {
+        guard let id = tokenizer.convertTokenToId(token),
+            tokenizer.convertIdToToken(id)?.utf8.elementsEqual(token.utf8) == true
+        else { return nil }
+        return id
+    }
 
     func convertIdToToken(_ id: Int) -> String? { tokenizer.convertIdToToken(id) }
 
@@ -85,13 +92,14 @@ struct BundledTokenizer: MLXLMCommon.Tokenizer {
     func applyChatTemplate(
         messages: [[String: any Sendable]],
         tools: [[String: any Sendable]]?,
-        additionalContext: [String: any Sendable]?
+        additionalContext: [String: any Sendable]?,
+        addGenerationPrompt: Bool
     ) throws -> [Int] {
         guard tokenizer.hasChatTemplate else {
             throw MLXLMCommon.TokenizerError.missingChatTemplate
         }
         return try tokenizer.applyChatTemplate(
-            messages: messages, chatTemplate: nil, addGenerationPrompt: true, truncation: false,
-            maxLength: nil, tools: tools, additionalContext: additionalContext)
+            messages: messages, chatTemplate: nil, addGenerationPrompt: addGenerationPrompt,
+            truncation: false, maxLength: nil, tools: tools, additionalContext: additionalContext)
     }
 }

@@ -1,6 +1,6 @@
 // swift-tools-version: 6.1
-// A stand-in for swift-tokenizers 0.1.0, for builds without its sources. It has byte-level BPE, which
-// the bundled demo model uses, and no chat templates.
+// A stand-in for the tokenizers of swift-transformers, for builds without its sources. It has no
+// tokenizers.
 
 import PackageDescription
 

@@ -1,6 +1,6 @@
 // swift-tools-version: 6.0
-// swift-tokenizers with another module name, because an app may already contain the module
-// Tokenizers of swift-transformers. Its dependencies are in Vendor too.
+// The tokenizers of swift-transformers with another module name, because an app may already contain
+// its module Tokenizers. Its dependencies are in Vendor too.
 
 import PackageDescription
 
@@ -19,7 +19,7 @@ let package = Package(
                 .product(name: "Jinja", package: "swift-jinja"),
                 .product(name: "yyjson", package: "yyjson"),
             ],
-            path: "Sources/Tokenizers")
+            path: "Sources")
     ],
     swiftLanguageModes: [.v5]
 )

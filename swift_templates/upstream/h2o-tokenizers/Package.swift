@@ -1,6 +1,6 @@
 // swift-tools-version: 6.0
-// swift-tokenizers with another module name, because an app may already contain the module
-// Tokenizers of swift-transformers. SwiftPM shares its dependencies with the app.
+// The tokenizers of swift-transformers with another module name, because an app may already contain
+// its module Tokenizers. SwiftPM shares its dependencies with the app.
 
 import PackageDescription
 
@@ -9,7 +9,7 @@ let package = Package(
     platforms: [.iOS(.v17), .macOS(.v14)],
     products: [.library(name: "H2OTokenizers", targets: ["H2OTokenizers"])],
     dependencies: [
-        .package(url: "https://github.com/huggingface/swift-jinja.git", from: "2.0.0"),
+        .package(url: "https://github.com/huggingface/swift-jinja.git", from: "2.4.2"),
         .package(url: "https://github.com/ibireme/yyjson.git", "0.12.0"..<"1.0.0"),
     ],
     targets: [
@@ -19,7 +19,7 @@ let package = Package(
                 .product(name: "Jinja", package: "swift-jinja"),
                 .product(name: "yyjson", package: "yyjson"),
             ],
-            path: "Sources/Tokenizers")
+            path: "Sources")
     ],
     swiftLanguageModes: [.v5]
 )

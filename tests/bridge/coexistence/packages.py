@@ -245,31 +245,27 @@ def swift_transformers() -> dict[str, str]:
             "swift-transformers",
             {"Hub": ["Hub"], "Tokenizers": ["Tokenizers"]},
             [JINJA, collections, YYJSON],
-            [target("Hub", *PARSERS), target("Tokenizers", '"Hub"')],
+            [target("Hub", *PARSERS), target("Tokenizers", '"Hub"', *PARSERS)],
         ),
+        "LICENSE": "",
         "Sources/Hub/Hub.swift": source("Hub", "Jinja", "yyjson"),
-        "Sources/Tokenizers/Tokenizers.swift": source("Tokenizers", "Hub"),
+        # Packages copy this file; their manifest is one of h2o-pack's own.
+        "Sources/Tokenizers/Tokenizers.swift": source("Tokenizers", "Jinja", "yyjson"),
     }
 
 
-# Packages copy these files; their manifest is one of h2o-pack's own.
-TOKENIZERS = {
-    "LICENSE": "",
-    "Sources/Tokenizers/Tokenizers.swift": source("Tokenizers", "Jinja", "yyjson"),
-}
 PACKAGES = {
     "apple/swift-collections": (
         library("swift-collections", "OrderedCollections"),
         "1.2.1 1.4.1",
     ),
     "apple/swift-numerics": (library("swift-numerics", "Numerics"), "1.0.0 1.1.1"),
-    "huggingface/swift-jinja": (swift_jinja(), "2.3.6"),
+    "huggingface/swift-jinja": (swift_jinja(), "2.4.2"),
     "huggingface/swift-transformers": (swift_transformers(), "1.3.3"),
     "ibireme/yyjson": (yyjson(), "0.12.0"),
     "ml-explore/mlx-swift": (mlx_swift(), "0.31.6"),
     "ml-explore/mlx-swift-lm": (mlx_swift_lm(), "3.31.4"),
     "swiftlang/swift-syntax": (library("swift-syntax", *SYNTAX), "602.0.0"),
-    "DePasqualeOrg/swift-tokenizers": (TOKENIZERS, "0.1.0"),
 }
 
 

@@ -45,7 +45,7 @@ def of_manifests(root: Path) -> EditSet:
     return dataclasses.replace(
         every,
         edits=tuple(edit for edit in every.edits if edit.file == "Package.swift"),
-        files=tuple(file for file in every.files if file.package == "h2o-tokenizers"),
+        files=tuple(file for file in every.files if file.destination == "Package.swift"),
         copies=tuple(map(small, every.copies)),
         guards=(),
     )

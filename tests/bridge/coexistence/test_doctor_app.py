@@ -121,7 +121,7 @@ def test_one_version_of_a_library_serves_both_or_none_does(machine, tmp_path):
     assert findings["swift-collections"][0] == "ok"
     assert findings["swift-jinja"][:2] == (
         "problem",
-        "the app requires 1.2.0 ..< 2.0.0, but the package requires 2.0.0 ..< 3.0.0",
+        "the app requires 1.2.0 ..< 2.0.0, but the package requires 2.4.2 ..< 3.0.0",
     )
 
 
@@ -132,7 +132,7 @@ def test_an_older_swift_transformers_brings_a_module_of_the_same_name(machine, t
         "swift-jinja has a module Jinja too",
         "Update swift-transformers, which depends on it, to 1.0.0 or newer.",
     )
-    newer = project() | {RESOLVED: pins(swift_jinja="2.3.6", swift_transformers="1.3.3")}
+    newer = project() | {RESOLVED: pins(swift_jinja="2.4.2", swift_transformers="1.3.3")}
     assert {finding[0] for finding in findings_of(tmp_path, newer, machine).values()} == {"ok"}
 
 

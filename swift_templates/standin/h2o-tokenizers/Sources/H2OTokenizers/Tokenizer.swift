@@ -1,5 +1,4 @@
-// A stand-in for the Tokenizer protocol and AutoTokenizer of swift-tokenizers 0.1.0. It has no
-// tokenizers.
+// A stand-in for the Tokenizer protocol and AutoTokenizer of swift-transformers. It has no tokenizers.
 
 import Foundation
 
@@ -30,14 +29,14 @@ public protocol Tokenizer: Sendable {
 }
 
 public enum AutoTokenizer {
-    public static func from(directory: URL) async throws -> Tokenizer {
+    public static func from(directory: URL) throws -> any Tokenizer {
         throw NoTokenizers()
     }
 }
 
 struct NoTokenizers: LocalizedError {
     var errorDescription: String? {
-        "The CPU stand-in for swift-tokenizers has no tokenizers. Run `h2o-pack vendor` and build "
+        "The CPU stand-in for swift-transformers has no tokenizers. Run `h2o-pack vendor` and build "
             + "again."
     }
 }

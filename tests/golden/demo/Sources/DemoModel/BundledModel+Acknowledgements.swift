@@ -135,13 +135,10 @@ extension BundledModel {
                 LicenseText.apache20,
             ]),
         H2OAcknowledgement(
-            name: "swift-tokenizers", license: "Apache-2.0",
-            source: "https://github.com/DePasqualeOrg/swift-tokenizers",
+            name: "swift-transformers", license: "Apache-2.0",
+            source: "https://github.com/huggingface/swift-transformers",
             text: [
-                """
-                Copyright \u{A9} Anthony DePasquale.
-                Copyright 2022 Hugging Face SAS.
-                """,
+                "Copyright 2022 Hugging Face SAS.",
                 LicenseText.apache20,
             ]),
         H2OAcknowledgement(
