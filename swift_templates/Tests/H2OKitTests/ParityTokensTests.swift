@@ -16,6 +16,7 @@ final class ParityTokensTests: XCTestCase {
         let request = try ParityTokensRequest(folder: folder)
         let context = try await LLMLoader().load(
             from: ModelFolder.find(), tokenizer: BundledTokenizerLoader())
+        XCTAssertNil(context.tokenizer.convertTokenToId("a token that no vocabulary has"))
         var answer = ParityTokensAnswer()
 
         for text in request.texts {
