@@ -9,7 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack.bundling.manifest import BundledFile, Manifest, check_paths, write
+from h2o_pack.bundling.manifest import (
+    BundledFile,
+    Manifest,
+    SourceFile,
+    check_paths,
+    write,
+)
 from h2o_pack.errors import ExitCode, Problems
 from h2o_pack.files.digests import (
     can_clone,
@@ -25,6 +31,7 @@ from h2o_pack.model import Model, ModelFile
 from h2o_pack.models.adapter import WEIGHTS, Adapter
 from h2o_pack.models.files import local_file
 from h2o_pack.progress import BarAdvance, ProgressReporter, silent
+from h2o_pack.resolved.files import LEFT_OUT, Resolved
 from h2o_pack.sizes import disk_size
 
 RESERVE = 64 << 20  # generated sources, manifest, and the file system's own data
@@ -128,6 +135,41 @@ def add_pieces(package: Path, bundled: Manifest, say: ProgressReporter) -> Manif
         files = tuple(in_parallel(with_pieces, bundled.files, advance))
     manifest = replace(bundled, files=files, piece_size=PIECE_SIZE)
     write(package, manifest)
+    return manifest
+
+
+def add_resolved(
+    resolved: Resolved,
+    package: Path,
+    bundled: Manifest,
+    prompt_chunk: int,
+    subfolder: str = MODEL_FOLDER,
+) -> Manifest:
+    """Replace a model's own files by those that Python resolved; return the new manifest.
+
+    prompt_chunk: the most tokens of a prompt that the model reads at once.
+    """
+    folder = package / subfolder
+    files = {file.path: file for file in bundled.files}
+    for name in LEFT_OUT:
+        if files.pop(name, None):
+            (folder / name).unlink()
+    for name, written in resolved.written.items():
+        path = folder / name
+        path.unlink(missing_ok=True)
+        path.write_bytes(written.content)
+        sources = tuple(SourceFile(s, sha256(resolved.read[s])) for s in written.sources)
+        files[name] = BundledFile(
+            name, len(written.content), sha256(written.content), sources=sources
+        )
+    manifest = replace(
+        bundled,
+        files=tuple(files[name] for name in sorted(files)),
+        digest="",
+        prompt_chunk=prompt_chunk,
+        chat=resolved.chat,
+    )
+    write(package, manifest, subfolder)
     return manifest
 
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack.bundling import manifest as manifests
-from h2o_pack.bundling.bundle import add_adapter, add_pieces, bundle
+from h2o_pack.bundling.bundle import add_adapter, add_pieces, add_resolved, bundle
 from h2o_pack.bundling.delivery import AppSize, app_size
 from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.errors import ExitCode, UserError
@@ -123,26 +122,22 @@ def add_model(
     plan: ModelPlan, system: str, staging: Path, output: Path, say: ProgressReporter
 ) -> Manifest:
     """Put one model into the package; unchanged files of the earlier package are linked."""
+    resolved = plan.source.resolved or read_model(plan.model)[1]
+    if resolved is None:
+        raise UserError(
+            f"the hub cannot be reached to read the files of {plan.model.id}",
+            remedy="Run the command again when the hub can be reached.",
+            code=ExitCode.NETWORK,
+        )
     manifest = bundle(plan.model, staging, say, earlier=output, subfolder=plan.folder)
     say(f"trying {plan.model.id}")
     try_model(plan.model, staging / plan.folder)
-    manifest = add_resolved(plan, staging, manifest)
+    chunk = plan.memory.prefill_step
+    manifest = add_resolved(resolved, staging, manifest, chunk, plan.folder)
     if plan.source.adapter is not None:
         manifest = add_adapter(plan.source.adapter, staging, manifest)
     if system:
         manifest = add_system_prompt(plan, system, staging, manifest, output, say)
-    return manifest
-
-
-def add_resolved(plan: ModelPlan, package: Path, bundled: Manifest) -> Manifest:
-    """Write what Python resolved of a model into its manifest, and return it."""
-    resolved = plan.source.resolved
-    if resolved is None:  # the hub could not be reached while the package was planned
-        resolved = read_model(replace(plan.model, folder=package / plan.folder))[1]
-    if resolved is None:
-        raise TypeError("a bundled model is on this machine")
-    manifest = replace(bundled, prompt_chunk=plan.memory.prefill_step, chat=resolved.chat)
-    manifests.write(package, manifest, plan.folder)
     return manifest
 
 

@@ -191,7 +191,7 @@ def ios_result(result: PackageResult, choices: Choices = MappingProxyType({})) -
 
 def packaged(plan: ModelPlan, manifest: Manifest | None, choices: Choices) -> PackagedModel:
     """Return the result for one model; manifest: None if the model was not written."""
-    files = plan.model.files if manifest is None else manifest.files
+    files = plan.source.files if manifest is None else manifest.files
     return PackagedModel(
         folder=plan.folder,
         model=plan.model.id,
@@ -276,10 +276,10 @@ def print_package(result: PackageResult, console: Console) -> None:
         console.print(table)
         table = Table(show_header=False)
     table.add_row("module", f"{plan.module_name}Model, with H2OKit")
+    own = sum(len(model.source.files) for model in plan.models)
     table.add_row(
         "files",
-        f"{len(result.files)} generated, {sum(len(model.model.files) for model in plan.models)}"
-        f" of the model{'s' if several else ''}",
+        f"{len(result.files)} generated, {own} of the model{'s' if several else ''}",
     )
     table.add_row("size", size_sentence(result.size))
     table.add_row(

@@ -94,7 +94,7 @@ def planned(
     plan = prepare(spec_of(package, record), say, package)
     files, app = render_files(plan, package, new_app=new_app)
     say("comparing the model's files")
-    differences = (*changes(package, record, files, app), *of_local_models(package, plan))
+    differences = (*changes(package, record, files, app), *of_models(package, plan))
     upstream = origin if record.vendor is not None else None
     return Update(package, plan, differences, upstream, new_app)
 
@@ -144,20 +144,24 @@ def changes(
         yield Change("app", "App", "yours", STATES[app])
 
 
-def of_local_models(package: Path, plan: PackagePlan) -> Iterator[Change]:
-    """Yield the files of local models and adapters that differ from the package's files."""
+def of_models(package: Path, plan: PackagePlan) -> Iterator[Change]:
+    """Yield files of local models and adapters, and written ones, that differ from before."""
     for planned_model in plan.models:
         model, folder = planned_model.model, planned_model.folder
         if not os.path.lexists(package / folder / MODEL_MANIFEST):
             continue
         before = {file.path: file.sha256 for file in manifest.read(package, folder).files}
+        source = planned_model.source
         after = {}
         if model.folder is not None and not model.commit:
-            after = {file.path: model.folder / file.path for file in model.files}
-        if planned_model.source.adapter is not None:
-            after[ADAPTER] = planned_model.source.adapter.folder / WEIGHTS
-        for path, place in sorted(after.items()):
-            was, becomes = before.get(path, "")[:12], on_disk(place)
+            after = {file.path: on_disk(model.folder / file.path) for file in source.files}
+        if source.resolved is not None:
+            written = source.resolved.written.items()
+            after |= {path: lock.sha256(file.content)[:12] for path, file in written}
+        if source.adapter is not None:
+            after[ADAPTER] = on_disk(source.adapter.folder / WEIGHTS)
+        for path, becomes in sorted(after.items()):
+            was = before.get(path, "")[:12]
             if was != becomes:
                 yield Change("model", f"{folder}/{path}", was, becomes)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from h2o_pack import naming
 from h2o_pack.bundling.delivery import model_bytes
 from h2o_pack.files.paths import MODEL_FOLDER
 from h2o_pack.memory.storages import Storage
 from h2o_pack.memory.terms import MemoryPlan
-from h2o_pack.model import Model
+from h2o_pack.model import Model, ModelFile
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.texts import ModelTexts
 from h2o_pack.plan.workload import Workload
@@ -34,6 +34,12 @@ class ModelSource:
     adapter: Adapter | None = None
     turns: tuple[str, ...] = ()
     resolved: Resolved | None = None
+
+    @property
+    def files(self) -> tuple[ModelFile, ...]:
+        """The model's files in the package."""
+        files = self.model.files
+        return files if self.resolved is None else self.resolved.files(files)
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class PackagePlan:
     def size(self) -> int:
         """An upper bound for the bytes of models, adapters and caches of a system prompt."""
         return sum(
-            model_bytes(model.model)
+            model_bytes(replace(model.model, files=model.source.files))
             + (model.source.adapter.bytes if model.source.adapter else 0)
             + (model.workload.plan("iphone").caches if self.spec.app.system else 0)
             for model in self.models

@@ -123,7 +123,11 @@ def describe_chat(
         stops=stops,
         stop_texts=stop_texts,
     )
-    return Described(chat, (remark,) if remark else ())
+    missing = [
+        what for what, has in (("system prompt", chat.system), ("tools", chat.tools)) if not has
+    ]
+    takes = f"the chat template takes no {' and no '.join(missing)}: a session refuses them."
+    return Described(chat, tuple(filter(None, (remark, takes if missing else ""))))
 
 
 def system(text: str) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def test_an_app_must_hold_all_of_them(ios, monkeypatch):
         delivery, "store_limits", lambda: {**store_limits(), "app": room_for_one}
     )
     [error] = ios(code=ExitCode.USAGE)["errors"]
-    assert error["what"].startswith("demo and demo-4bit together have 5.2 MB and the app's")
+    assert error["what"].startswith("demo and demo-4bit together have 5.1 MB and the app's")
     assert error["remedy"] == "Choose a smaller model or fewer bits."
 
 

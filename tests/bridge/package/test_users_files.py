@@ -272,13 +272,13 @@ def test_a_model_of_the_hub_goes_to_the_commit_of_its_branch(
 def test_a_changed_file_of_a_local_model_is_seen_and_taken(ios, update, package, tmp_path):
     folder = write_model(tmp_path / "model")
     ios(model=folder)
-    tokenizer = folder / "tokenizer.json"
-    tokenizer.write_text(tokenizer.read_text() + "\n")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "rope_theta": 5000.0}))
     [change] = update("--dry-run")["changes"]
-    assert (change["part"], change["name"]) == ("model", "Model/tokenizer.json")
+    assert (change["part"], change["name"]) == ("model", "Model/config.json")
     assert change["before"] != change["after"] != ""
     assert update()["made"] is not None
-    assert (package / "Model/tokenizer.json").read_bytes() == tokenizer.read_bytes()
+    assert json.loads((package / "Model/config.json").read_text())["rope_theta"] == 5000
     assert update()["changes"] == []
 
 

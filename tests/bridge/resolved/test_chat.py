@@ -83,6 +83,14 @@ def test_a_template_that_omits_tools_or_results_takes_no_tools(source):
     assert not chat_of(source).tools
 
 
+def test_what_a_template_does_not_take_is_noted():
+    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    for source in (CHATML, refuses + WITH_TOOLS, refuses + CHATML):
+        [remark] = describe_chat(source, {}, TOKENS, [2]).remarks
+        says(remark)
+    assert describe_chat(WITH_TOOLS, {}, TOKENS, [2]).remarks == ()
+
+
 def test_the_marks_and_the_switch_of_thoughts_are_those_that_the_template_writes():
     chat = chat_of(THINKING)
     assert chat.thinking == Thinking("<think>", "</think>", "enable_thinking")
@@ -134,15 +142,13 @@ def test_the_end_of_a_thought_is_not_the_end_of_a_reply():
 def test_the_end_of_a_turn_that_no_file_names_becomes_a_stop_with_a_note():
     described = describe_chat(CHATML, {}, TOKENS, [3])
     assert described.chat.stops == (2, 3)
-    [remark] = described.remarks
-    says(remark)
+    says(described.remarks[0])
 
 
 def test_a_turn_that_ends_with_plain_text_ends_replies_with_a_note():
     described = describe_chat(SPOKEN, {}, TOKENS, [3])
     assert (described.chat.stops, described.chat.stop_texts) == ((3,), ("\n### User:",))
-    [remark] = described.remarks
-    says(remark)
+    says(described.remarks[0])
 
 
 def test_chat_ml_without_its_tokens_ends_with_their_text():

@@ -35,7 +35,7 @@ def test_a_package_as_written_has_no_differences(package):
     assert result.differences == ()
     assert result.vendor == "not made"
     assert result.model == "tiny"
-    assert result.files == len(lock.read(package).files) + 4
+    assert result.files == len(lock.read(package).files) + 5
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -204,7 +204,7 @@ def test_every_file_of_vendor_is_compared(with_vendor):
     assert (differences(with_vendor), users(with_vendor)) == ([], [])
     result = verify(with_vendor)
     assert result.vendor == "checked"
-    assert result.files == len(lock.read(with_vendor).files) + 4 + len(UPSTREAM)
+    assert result.files == len(lock.read(with_vendor).files) + 5 + len(UPSTREAM)
     (with_vendor / "Vendor/mlx-swift/edited.cpp").write_text("before")
     (with_vendor / "Vendor/mlx-swift/kept.cpp").write_text("mine")
     (with_vendor / "Vendor/mlx-swift/other.cpp").unlink()
