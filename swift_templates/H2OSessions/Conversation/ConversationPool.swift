@@ -105,7 +105,9 @@ package actor ConversationPool: MemoryHolder {
         if let index {
             return hasRoom ? try await idle[index].fork() : idle.remove(at: index)
         }
-        return Conversation(model: model)
+        guard !hasRoom, let first = holding.first else { return Conversation(model: model) }
+        idle.removeAll { $0 === first }
+        return first
     }
 
     /// The index of the idle conversation with the largest number. If several have this number, the
