@@ -60,9 +60,10 @@ def routed():
 
 @pytest.fixture(autouse=True, scope="session")
 def without_vendoring():
-    """Keep `ios` from fetching upstream's sources where a test does not ask for them."""
+    """Keep `ios` from fetching and building sources where a test does not ask for them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("H2O_PACK_VENDOR", "0")
+        patch.setenv("H2O_PACK_CHECK_TEXT", "0")
         yield
 
 

@@ -98,16 +98,26 @@ def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
 @click.option(
     "--level",
     "levels",
-    type=click.Choice(["op", "trace", "tokens", "all"]),
+    type=click.Choice(["text", "op", "trace", "tokens", "all"]),
     multiple=True,
     help='Check only this level. Repeat it for several levels. The level "tokens" needs '
-    "PACKAGE/Vendor. [default: op and trace]",
+    'PACKAGE/Vendor; "text" needs Vendor or downloads sources. [default: op and trace]',
 )
 @click.option("--require-swift", is_flag=True, help="Exit with 5 if Swift is missing.")
+@common.origin_options
 def parity(
-    *, package: Path, levels: tuple[str, ...], require_swift: bool, out: Terminal
+    *,
+    package: Path,
+    levels: tuple[str, ...],
+    require_swift: bool,
+    out: Terminal,
+    **options: Any,
 ) -> None:
-    """Check that PACKAGE does in Swift what mlx-lm does in Python."""
+    """Check that PACKAGE does in Swift what Python does.
+
+    The level "text" asks the app's tokenizer, chat template and decoders of configurations, the
+    other levels compare caches and models with those of mlx-lm.
+    """
     from h2o_pack.parity.openblas import use_openblas
 
     use_openblas()
@@ -119,6 +129,7 @@ def parity(
             package,
             levels=tuple(LEVELS) if "all" in levels else levels or DEFAULT,
             require_swift=require_swift,
+            upstream=common.origin(options),
             progress=say,
         )
     out.show(report, lambda console: print_report(report, console))

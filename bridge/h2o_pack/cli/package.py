@@ -178,6 +178,14 @@ def refused(what: str, where: str) -> UserError:
     help="Put edited sources of mlx-swift and mlx-swift-lm into the folder Vendor.",
 )
 @common.origin_options
+@click.option(
+    "--check-text/--no-check-text",
+    default=True,
+    envvar="H2O_PACK_CHECK_TEXT",
+    show_envvar=True,
+    help="Ask the app's tokenizer and chat template whether they give Python's text, as "
+    "`h2o-pack parity --level text` does, if Swift and their sources are there.",
+)
 @click.option("--app", is_flag=True, help=NEW_APP)
 @click.option(
     "--proof",
@@ -234,16 +242,22 @@ def make(options: dict[str, Any], out: Terminal) -> tuple[PackageResult, Choices
         plan = prepare(choice.spec, say, output, problems)
         if options["dry_run"]:
             return pipeline.dry_run(plan, output, new_app=app), choice.choices
-        return pipeline.build(plan, output, origin, say, new_app=app), choice.choices
+        made = pipeline.build(
+            plan, output, origin, say, new_app=app, check_text=options["check_text"]
+        )
+        return made, choice.choices
 
 
 def code_of(result: PackageResult) -> ExitCode:
     """Return the exit code of a package, and print the error of a failed vendoring."""
+    from h2o_pack.parity.report import DIFFERENT
+
     if result.not_vendored is not None:
         click.echo(f"error: {result.not_vendored}", err=True)
         return result.not_vendored.code
-    differs = result.verification is not None and result.verification.differences
-    return ExitCode.DIFFERENT if differs else ExitCode.OK
+    has_other_files = result.verification is not None and result.verification.differences
+    has_other_text = any(level.verdict == DIFFERENT for level in result.text)
+    return ExitCode.DIFFERENT if has_other_files or has_other_text else ExitCode.OK
 
 
 @command(example="h2o-pack update build/Demo --dry-run")

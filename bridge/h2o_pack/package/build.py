@@ -20,6 +20,8 @@ from h2o_pack.models.loading import try_model
 from h2o_pack.package.prepare import read_model
 from h2o_pack.package.render import AppState, render_files
 from h2o_pack.package.system_prompt import add_system_prompt
+from h2o_pack.parity.parity import try_texts
+from h2o_pack.parity.report import Level
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring import vendor as vendoring
@@ -37,7 +39,8 @@ class PackageResult:
     replaced: written files that the user had changed; the user's versions are in Replaced/.
     vendored: None if Vendor/ was not requested or could not be made. not_vendored: the error
     with which making Vendor/ failed. verification: None for a dry run. manifests: one per
-    model; empty for a dry run.
+    model; empty for a dry run. text: level 0 of parity for each model; empty if it was not
+    asked for.
     """
 
     plan: PackagePlan
@@ -49,6 +52,7 @@ class PackageResult:
     not_vendored: UserError | None = None
     verification: Verification | None = None
     manifests: tuple[Manifest, ...] = ()
+    text: tuple[Level, ...] = ()
 
     @property
     def size(self) -> AppSize:
@@ -75,12 +79,14 @@ def build(
     say: ProgressReporter,
     *,
     new_app: bool = False,
+    check_text: bool = False,
 ) -> PackageResult:
     """Write the package, bundle the models, fill Vendor/ and check all of it.
 
     upstream: the source of Vendor/, a folder with clones or a download; None for no Vendor/. If
     upstream's sources cannot be obtained, the package is complete except for Vendor/. new_app:
-    write the newest scaffold of the app to App.new if there is an App folder.
+    write the newest scaffold of the app to App.new if there is an App folder. check_text: ask
+    the app's libraries for text, if Swift and their sources are there.
     """
     say(f"writing {plan.package_name}")
     folder = output or Path(plan.package_name)
@@ -95,7 +101,12 @@ def build(
             not_vendored = error
     say("checking the written files")
     checked = verify(package.folder, quick=True, say=say)
-    return replace(package, vendored=vendored, not_vendored=not_vendored, verification=checked)
+    package = replace(
+        package, vendored=vendored, not_vendored=not_vendored, verification=checked
+    )
+    if not check_text or not_vendored is not None or checked.differences:
+        return package
+    return replace(package, text=tuple(try_texts(package.folder, upstream, say)))
 
 
 def make_package(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -26,6 +26,7 @@ from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.texts import ModelLicense
 from h2o_pack.package.build import PackageResult
 from h2o_pack.package.render import STATES, AppState
+from h2o_pack.parity.report import EQUAL, Level, sentence
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.plan.plan_tables import common_first, size_sentence
 from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
@@ -149,6 +150,13 @@ class IosResult(Result):
     vendor: Annotated[
         VendorResult | None, doc("Content of Vendor/; null if Vendor was not made.")
     ]
+    text: Annotated[
+        tuple[Level, ...],
+        doc(
+            "Level 0 of parity for each model: what the app's libraries for text answer; empty "
+            "if it was not asked for."
+        ),
+    ]
     errors: Annotated[
         tuple[ErrorEntry, ...],
         doc("Why Vendor/ could not be made; the first error gives the exit code."),
@@ -185,6 +193,7 @@ def ios_result(result: PackageResult, choices: Choices = MappingProxyType({})) -
         vendor=None
         if result.vendored is None
         else vendor_result(result.folder, result.vendored),
+        text=result.text,
         errors=error_entries([failed] if failed else []),
     )
 
@@ -247,6 +256,7 @@ def print_result(result: PackageResult, choices: Choices, console: Console) -> N
         return
     for difference in result.verification.differences:
         caption(f"differs: {difference}", console, "")
+    print_text(result.text, console)
     folder = shlex.quote(str(result.folder))
     project = shlex.quote(f"{result.folder}/App/Chat.xcodeproj")
     steps = f"h2o-pack parity {folder}; open {project}"
@@ -259,6 +269,26 @@ def print_result(result: PackageResult, choices: Choices, console: Console) -> N
             f"them at {result.plan.spec.delivery.download}",
             markup=False,
         )
+
+
+def print_text(levels: Sequence[Level], console: Console) -> None:
+    """Show whether the app's libraries for text agree with Python's, and what differs."""
+    for level in levels:
+        name = f"{level.model}: " if level.model else ""
+        if level.not_run:
+            caption(f"{name}text {level.not_run}", console, "")
+            continue
+        for case in level.cases:
+            if case.first_difference is not None:
+                caption(
+                    f"{name}text, {case.name}: {sentence(case.first_difference)}", console, ""
+                )
+        if level.verdict == EQUAL:
+            count = sum(case.comparisons for case in level.cases)
+            text = (
+                f"{name}text: the app's libraries agree with Python's in {count:,} comparisons"
+            )
+            caption(text, console, "")
 
 
 def print_package(result: PackageResult, console: Console) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -12,21 +12,24 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from h2o_pack.errors import GET_SWIFT, tool_error, version_error
+from h2o_pack.errors import GET_SWIFT, UserError, tool_error, version_error
 from h2o_pack.files import lock, write
-from h2o_pack.files.paths import VENDOR_FOLDER
+from h2o_pack.files.paths import VENDOR_FOLDER, cache_folder
 from h2o_pack.models.config import read_config
-from h2o_pack.parity import swift
+from h2o_pack.parity import swift, text, text_program
 from h2o_pack.parity.report import CaseResult, Level, Report
+from h2o_pack.progress import ProgressReporter, silent
+from h2o_pack.vendoring.fetch import Origin
 from h2o_py._pins import VERSIONS
 
 if TYPE_CHECKING:
     from h2o_pack.model import ModelConfig
     from h2o_pack.parity.request import TokenCase
 
-LEVELS = {"op": 1, "trace": 2, "tokens": 3}
+LEVELS = {"text": 0, "op": 1, "trace": 2, "tokens": 3}
 DEFAULT = ("op", "trace")
-IN_SWIFT = ("trace", "tokens")
+IN_SWIFT = ("text", "trace", "tokens")
+WITH_MLX = ("op", "trace", "tokens")
 NO_SWIFT = f"this needs Swift, see {GET_SWIFT}"
 
 
@@ -35,12 +38,14 @@ def run_parity(
     *,
     levels: Collection[str] = DEFAULT,
     require_swift: bool = False,
-    progress: Callable[[str], None] = lambda _text: None,
+    upstream: Path | Origin | None = None,
+    progress: ProgressReporter = silent,
 ) -> Report:
     """Build the package if a level needs Swift, record runs of mlx-lm and check the levels.
 
     levels: names of LEVELS. Without a Swift toolchain the levels IN_SWIFT are reported as
-    not run, or are an error if `require_swift` is set. Level tokens needs Vendor/.
+    not run, or are an error if `require_swift` is set. Level tokens needs Vendor/. upstream: of
+    the sources that level text needs and Vendor/ lacks; by default downloads.
 
     Raises UserError: the package, its model or Vendor/ is damaged or missing, MLX has another
     version, a program is missing, or the Swift package does not build.
@@ -55,6 +60,12 @@ def run_parity(
         raise tool_error(
             "there is no Swift toolchain on PATH", f"Install Swift, see {GET_SWIFT}."
         )
+    of_text: list[Level] = []
+    if "text" in levels:
+        with write.exclusive(package):
+            of_text = check_texts(package.resolve(), record, program, upstream, progress)
+    if not set(levels) & set(WITH_MLX):
+        return report_of(package, record, levels=of_text)
     check_core()
     from h2o_py.config import without_warnings
 
@@ -73,14 +84,86 @@ def run_parity(
             ModelRun(root, record, model, build, beside, progress).check(levels)
             for model in record.models
         ]
-    return Report(
-        package=str(package),
-        model=record.models[0].model,
-        max_kv=record.models[0].config["max_size"],
-        tokens=runs[0][0],
-        host=host.name if host else "",
-        levels=tuple(level for _, checked in runs for level in checked),
+    checked = [level for _, levels_of_model in runs for level in levels_of_model]
+    return report_of(
+        package, record, runs[0][0], host.name if host else "", levels=[*of_text, *checked]
     )
+
+
+def report_of(
+    package: Path,
+    record: lock.Lock,
+    tokens: int = 0,
+    host: str = "",
+    *,
+    levels: Collection[Level],
+) -> Report:
+    """Return the report on a package; tokens: of the recorded run."""
+    first = record.models[0]
+    return Report(
+        str(package), first.model, first.config["max_size"], tokens, host, tuple(levels)
+    )
+
+
+NOT_CHECKED = "not checked: whether the app reads and writes text as Python does"
+
+
+def check_texts(
+    root: Path,
+    record: lock.Lock,
+    compiler: str | None,
+    upstream: Path | Origin | None,
+    say: ProgressReporter,
+) -> list[Level]:
+    """Check level 0 of each model: what the app's libraries for text answer.
+
+    root: the package's folder. compiler: the path of `swift`; None if it is missing.
+    """
+    if compiler is None:
+        return texts_not_run(record, f"{NOT_CHECKED}; {NO_SWIFT}")
+    program = text_program.program(root, upstream or Origin(cache_folder()), compiler, say)
+    work = root / swift.WORK / "text"
+    levels = [text.check_text(program, root / m.folder, work, say) for m in record.models]
+    return of_models(record, levels)
+
+
+def texts_not_run(record: lock.Lock, reason: str) -> list[Level]:
+    """Return level 0 of each model with the reason why it was not checked."""
+    level = Level(text.NUMBER, text.NAME, text.COMPARED, (), reason)
+    return of_models(record, [level] * len(record.models))
+
+
+def of_models(record: lock.Lock, levels: Sequence[Level]) -> list[Level]:
+    """Return levels with the names of their models, if the package has several."""
+    if len(levels) == 1:
+        return list(levels)
+    pairs = zip(levels, record.models, strict=True)
+    return [replace(level, model=model.model) for level, model in pairs]
+
+
+def try_texts(
+    package: Path, upstream: Path | Origin | None, say: ProgressReporter
+) -> list[Level]:
+    """Check level 0 if Swift and the sources are there; otherwise say why not, and how to.
+
+    upstream: of the sources that Vendor/ lacks; None to download nothing. An error ends the
+    check and not the caller, because the package is complete.
+    """
+    record, root = lock.read(package), package.resolve()
+    how = f"; `h2o-pack parity {package} --level text` checks it"
+    try:
+        compiler = swift.find_swift()
+        if compiler is None:
+            return texts_not_run(record, f"{NOT_CHECKED}, because Swift is missing{how}")
+        origin = upstream or Origin(cache_folder())
+        absent = text_program.missing(root, origin)
+        if absent and not isinstance(upstream, Origin):
+            names = ", ".join(absent)
+            reason = f"because this machine lacks the sources of {names}"
+            return texts_not_run(record, f"{NOT_CHECKED}, {reason}{how}")
+        return check_texts(root, record, compiler, origin, say)
+    except UserError as error:
+        return texts_not_run(record, f"{NOT_CHECKED}: {error.what}{how}")
 
 
 @dataclass(frozen=True)
@@ -97,7 +180,7 @@ class ModelRun:
     model: lock.LockedModel
     build: Callable[[], swift.Build] | None
     beside: Executor
-    progress: Callable[[str], None]
+    progress: ProgressReporter
 
     def check(self, levels: Collection[str]) -> tuple[int, list[Level]]:
         """Check levels; returns the number of tokens in the recorded run, and the results."""

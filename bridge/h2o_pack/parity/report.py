@@ -24,22 +24,23 @@ class Difference:
     """A difference between two implementations."""
 
     layer: Annotated[int | None, doc("Index of the layer; null if whole models are compared.")]
-    step: Annotated[Count, doc("Number of the step.")]
+    step: Annotated[Count, doc("Number of the step; at level 0 of the text or conversation.")]
     kind: Annotated[str, doc("What differs, such as outputs or scores.")]
     detail: Annotated[str, doc("How the two differ, in words.")]
+    item: Annotated[str, doc("Text or conversation at level 0; empty at other levels.")] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseResult:
     """The result of one case of a level.
 
-    The outputs of level 3 are logits; it compares no scores.
+    The outputs of level 3 are logits; it compares no scores. Level 0 compares no numbers.
     """
 
     name: Annotated[str, doc("The case's name.")]
-    dtype: Annotated[str, doc("Data type of keys and values.")]
+    dtype: Annotated[str, doc('Data type of keys and values; "text" at level 0.')]
     layers: Annotated[Count, doc("Number of layers compared.")]
-    steps: Annotated[Count, doc("Number of steps compared.")]
+    steps: Annotated[Count, doc("Number of steps, texts or conversations compared.")]
     comparisons: Annotated[Count, doc("Number of comparisons.")] = 0
     largest_output_difference: Annotated[
         float,
@@ -55,7 +56,10 @@ class CaseResult:
     ] = None
     ties: Annotated[
         tuple[Difference, ...],
-        doc("Choices between two rows or tokens that rounding decided; not a difference."),
+        doc(
+            "Choices between two rows or tokens that rounding decided, and texts that the "
+            "app's tokenizer is known to read otherwise; not a difference."
+        ),
     ] = ()
 
     def compared(self, difference: Difference, size: float = 0.0) -> CaseResult:
@@ -74,9 +78,11 @@ class CaseResult:
             changes["positions_equal"] = self.positions_equal and difference.kind != "positions"
         return replace(self, **changes)
 
-    def tie(self, layer: int | None, step: int, detail: str, kind: str = "tie") -> CaseResult:
+    def tie(
+        self, layer: int | None, step: int, detail: str, kind: str = "tie", item: str = ""
+    ) -> CaseResult:
         """Return the result with a note of a choice that rounding decided."""
-        return replace(self, ties=(*self.ties, Difference(layer, step, kind, detail)))
+        return replace(self, ties=(*self.ties, Difference(layer, step, kind, detail, item)))
 
     @property
     def equal(self) -> bool:
@@ -92,8 +98,8 @@ class CaseResult:
 class Level:
     """The result of one level of parity."""
 
-    number: Annotated[Count, doc("1 to 3.")]
-    name: Annotated[str, doc("op, trace or tokens.")]
+    number: Annotated[Count, doc("0 to 3.")]
+    name: Annotated[str, doc("text, op, trace or tokens.")]
     compared: Annotated[str, doc("The two implementations that were compared.")]
     cases: Annotated[tuple[CaseResult, ...], doc("The results of the level's cases.")]
     not_run: Annotated[str, doc("Why the level did not run; empty if it did.")] = ""
@@ -124,10 +130,9 @@ class Report(Result):
 
 def print_report(report: Report, console: Console) -> None:
     """Show the report at a terminal; each of several models has a table."""
-    title = (
-        f"{report.model}, max_kv {report.max_kv}, {report.tokens} tokens of a real run: "
-        "largest differences"
-    )
+    title = f"{report.model}, max_kv {report.max_kv}"
+    if report.tokens:
+        title += f", {report.tokens} tokens of a real run: largest differences"
     models = tuple(dict.fromkeys(level.model for level in report.levels))
     if len(models) > 1:
         console.print(title, style="italic", markup=False, soft_wrap=False)
@@ -138,7 +143,7 @@ def print_report(report: Report, console: Console) -> None:
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=False)
 
-    if report.tokens < WANTED * report.max_kv:
+    if 0 < report.tokens < WANTED * report.max_kv:
         say(f"note: the model's context allows fewer than {WANTED} x max_kv tokens")
     for level in report.levels:
         say(f"level {level.number}{of_model(level)}: {level.compared}")
@@ -167,9 +172,7 @@ def print_levels(levels: Sequence[Level], title: str, console: Console) -> None:
                 name,
                 case.name,
                 str(case.comparisons),
-                f"{case.largest_output_difference:.1e}",
-                scores(case),
-                f"{case.tolerance:.2g}",
+                *sizes(level, case),
                 EQUAL if case.equal else f"[red]{DIFFERENT}[/red]",
             )
     console.print(table)
@@ -180,10 +183,13 @@ def of_model(level: Level) -> str:
     return f" of {level.model}" if level.model else ""
 
 
-def scores(case: CaseResult) -> str:
-    """Return the largest difference of scores as text; "-" without scores."""
+def sizes(level: Level, case: CaseResult) -> tuple[str, str, str]:
+    """Return the largest differences of outputs and scores, and the allowed one, as text."""
+    if level.number == 0:
+        return "-", "-", "-"
     size = case.largest_score_difference
-    return "-" if size is None else f"{size:.1e}"
+    scores = "-" if size is None else f"{size:.1e}"
+    return f"{case.largest_output_difference:.1e}", scores, f"{case.tolerance:.2g}"
 
 
 def sentence(difference: Difference) -> str:
@@ -192,6 +198,8 @@ def sentence(difference: Difference) -> str:
 
 
 def place(difference: Difference) -> str:
-    """Return "layer 3, step 7", or only the step if the difference has no layer."""
+    """Return "layer 3, step 7", only the step without a layer, or the text or conversation."""
+    if difference.item:
+        return difference.item
     layer = "" if difference.layer is None else f"layer {difference.layer}, "
     return f"{layer}step {difference.step}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from importlib import metadata
@@ -26,7 +26,7 @@ from h2o_pack.measure.machine import processor, usable_cores
 from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS, MemoryPlan
 from h2o_pack.package.build import build
 from h2o_pack.package.prepare import prepare
-from h2o_pack.parity.parity import DEFAULT, LEVELS, NO_SWIFT, run_parity
+from h2o_pack.parity.parity import DEFAULT, LEVELS, NO_SWIFT, WITH_MLX, run_parity
 from h2o_pack.parity.report import NOT_RUN, Level, sentence
 from h2o_pack.parity.swift import SYSTEM, find_swift
 from h2o_pack.plan.measured import MLX
@@ -123,14 +123,12 @@ def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressRepo
     return ""
 
 
-def levels_of(
-    package: Path, no_vendor: str, say: Callable[[str], None]
-) -> tuple[ProvenLevel, ...]:
+def levels_of(package: Path, no_vendor: str, say: ProgressReporter) -> tuple[ProvenLevel, ...]:
     """Run the levels that package and machine support; return for the others why they did not.
 
     no_vendor: why the package has no Vendor/.
     """
-    names = tuple(LEVELS) if (package / VENDOR_FOLDER).is_dir() else DEFAULT
+    names = WITH_MLX if (package / VENDOR_FOLDER).is_dir() else DEFAULT
     try:
         levels = run_parity(package, levels=names, progress=say).levels
         reason = no_vendor
@@ -139,7 +137,7 @@ def levels_of(
             raise
         levels = run_parity(package, levels=("op",), progress=say).levels
         reason = f"{error.what}. {error.remedy}"
-    absent = sorted(set(LEVELS.values()) - {level.number for level in levels})
+    absent = sorted({LEVELS[name] for name in WITH_MLX} - {level.number for level in levels})
     return (
         *map(proven_level, levels),
         *(

@@ -78,4 +78,5 @@ def test_machines_get_every_value():
         "step": 7,
         "kind": "positions",
         "detail": "head 1 keeps [3], the trace [5] instead",
+        "item": "",
     }

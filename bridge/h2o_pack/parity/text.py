@@ -1,0 +1,295 @@
+"""Level `text`: asks the app's own libraries, and compares their answers with Python's.
+
+The cases are those of `text_items`. A difference is named as a person reads it: the text or the
+conversation, the place, and both texts around it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from h2o_pack.errors import in_one_line, model_error
+from h2o_pack.files.paths import MODEL_MANIFEST
+from h2o_pack.parity.report import CaseResult, Difference, Level
+from h2o_pack.parity.text_items import (
+    CASES,
+    CONFIGURATION,
+    IDS,
+    LOAD,
+    TEMPLATES,
+    TEXTS,
+    TURNS,
+    Item,
+    items,
+    quoted,
+)
+from h2o_pack.parity.text_program import Answer, TextLimit, ask, text_facts
+from h2o_pack.progress import ProgressReporter
+from h2o_pack.resolved.decoders import differences
+
+NUMBER, NAME = 0, "text"
+COMPARED = "the app's libraries for text against Python's"
+AROUND = 24
+"""Characters that are shown before and after the first difference of two texts."""
+SHOWN_IDS = 6
+"""Ids that are shown before and after the first difference of two lists."""
+MARGIN = 4
+"""Ids by which the place may move where a reply's text and the next message meet."""
+
+
+def check_text(program: Path, model: Path, work: Path, say: ProgressReporter) -> Level:
+    """Ask the program all questions about a model's folder, and compare the answers.
+
+    work: a folder for the request. Raises UserError: Python cannot load the tokenizer.
+    """
+    say("asking Python's libraries for text")
+    tokenizer, chat = load(model), chat_of(model)
+    questions = items(model, tokenizer, chat.get("stops", []), tools=chat.get("tools", False))
+    first = [item for item in questions if item.case in (CONFIGURATION, LOAD)]
+    rest = [item for item in questions if item.case not in (CONFIGURATION, LOAD)]
+    answers: list[tuple[Item, Answer]] = []
+    with say.bar("asking the app's libraries", len(questions), "items") as advance:
+        for group in (first, rest):
+            request = {
+                "model": str(model),
+                "stops": chat.get("stops", []),
+                "items": [item.question for item in group],
+            }
+            answers += zip(group, ask(program, request, work, advance), strict=True)
+            if any(item.case == LOAD and "error" in answer for item, answer in answers):
+                break  # nothing else can be asked
+    limits = limits_of(model)
+    cases = [
+        case_result(name, [pair for pair in answers if pair[0].case == name], tokenizer, limits)
+        for name in CASES
+    ]
+    return Level(NUMBER, NAME, COMPARED, tuple(case for case in cases if case.steps))
+
+
+def load(model: Path) -> Any:
+    """Load a model's tokenizer as mlx-lm does; UserError with its message if that fails."""
+    from transformers import AutoTokenizer  # imported late: it takes seconds
+
+    try:
+        return AutoTokenizer.from_pretrained(str(model), trust_remote_code=False)
+    except Exception as error:  # a malicious model can make the libraries raise anything
+        raise model_error(
+            f"the tokenizer cannot be loaded: {in_one_line(error)}",
+            "Make the package again.",
+            where=str(model),
+        ) from error
+
+
+def chat_of(model: Path) -> Mapping[str, Any]:
+    """Return what the manifest says of the chat template; see `resolved.chat.Chat`."""
+    manifest = json.loads((model / MODEL_MANIFEST).read_bytes())
+    chat: Mapping[str, Any] = manifest.get("chat") or {}
+    return chat
+
+
+def limits_of(model: Path) -> tuple[TextLimit, ...]:
+    """Return the limits that hold for a model's tokenizer."""
+    text = (model / "tokenizer.json").read_text("utf-8")
+    return tuple(
+        limit
+        for limit in text_facts().limit
+        if re.search(rf'"type"\s*:\s*"{re.escape(limit.component)}"', text)
+    )
+
+
+def case_result(
+    name: str,
+    answers: Sequence[tuple[Item, Answer]],
+    tokenizer: Any,
+    limits: Sequence[TextLimit],
+) -> CaseResult:
+    """Compare the answers of one case. The first difference also says how many items differ."""
+    result = CaseResult(name=name, dtype=NAME, layers=0, steps=len(answers), tolerance=0.0)
+    differing = 0
+    for step, (item, answer) in enumerate(answers):
+        kind, detail = compare(item, answer, tokenizer)
+        if detail and (limit := known(item, answer, tokenizer, limits)):
+            if not any(limit.why in tie.detail for tie in result.ties):
+                detail = f"{detail}. {limit.why}"
+                result = result.tie(None, step, detail, "known limit", item.name)
+            detail = ""
+        differing += bool(detail)
+        result = result.compared(Difference(None, step, kind, detail, item.name))
+    first = result.first_difference
+    if first is not None and differing > 1:
+        detail = f"{first.detail}; {differing} of {len(answers)} differ"
+        result = replace(result, first_difference=replace(first, detail=detail))
+    return result
+
+
+def compare(item: Item, answer: Answer, tokenizer: Any) -> tuple[str, str]:
+    """Return what was compared, and how Swift's answer differs; "" if it does not."""
+    refused = item.answer.get("error")
+    if "error" in answer:
+        if refused and item.case == TEMPLATES:
+            return "refusal", ""
+        more = f"; Python says: {refused}" if refused else ""
+        return "error", f"the app says: {answer['error']}{more}"
+    if refused:
+        return "refusal", f"Python says: {refused}; the app does not refuse it"
+    return COMPARE[item.case](item, answer, tokenizer)
+
+
+def compare_loading(_item: Item, _answer: Answer, _tokenizer: Any) -> tuple[str, str]:
+    """The tokenizer loaded."""
+    return "loading", ""
+
+
+def compare_configuration(item: Item, answer: Answer, _tokenizer: Any) -> tuple[str, str]:
+    """Compare the values of config.json."""
+    return "value", "; ".join(differences(answer["values"], item.answer))
+
+
+def compare_ids(item: Item, answer: Answer, tokenizer: Any) -> tuple[str, str]:
+    """Compare the ids of a text or a conversation."""
+    return "ids", ids_apart(answer["ids"], item.answer["ids"], tokenizer)
+
+
+def compare_decoded(item: Item, answer: Answer, _tokenizer: Any) -> tuple[str, str]:
+    """Compare the text of ids, at once and token by token, with and without special tokens."""
+    for key, words in (("text", ""), ("plain", "without special tokens, ")):
+        detail = texts_apart(answer[key], item.answer[key])
+        if detail:
+            return "decoded text", words + detail
+        detail = texts_apart(answer[f"streamed_{key}"], answer[key], ("streamed", "at once"))
+        if detail:
+            return "streamed text", words + detail
+    return "text", ""
+
+
+def compare_turns(item: Item, answer: Answer, tokenizer: Any) -> tuple[str, str]:
+    """Compare what a session reads in each turn with one rendering of all messages so far.
+
+    The ids of the first turn are the rendering. The ids of a later turn are its end, and before
+    them comes the reply, with the token that ended it.
+    """
+    turns, wholes = answer["turns"], item.answer["wholes"]
+    for number, (turn, whole) in enumerate(zip(turns, wholes, strict=True)):
+        if "error" in whole:
+            return "refusal", f"turn {number + 1}: Python says: {whole['error']}"
+        expected, ids = whole["ids"], turn["ids"]
+        if number:
+            detail = ends_apart(ids, expected, tokenizer)
+            detail = detail or lost(
+                item, number, expected[: len(expected) - len(ids)], tokenizer
+            )
+        else:
+            detail = ids_apart(ids, expected, tokenizer)
+        if detail:
+            return "turn", f"turn {number + 1}: {detail}"
+    return "turn", ""
+
+
+def lost(item: Item, number: int, ids: Sequence[int], tokenizer: Any) -> str:
+    """Say which text between the last reply and a turn the app does not read; "" for none.
+
+    ids: the rendering up to what the app reads in this turn. They may end with a token that
+    ends a reply, because the model writes it.
+    """
+    reply = item.answer["replies"][number]
+    stops = item.answer["stops"]
+    own = list(ids[:-1]) if ids and ids[-1] in stops else list(ids)
+    text = tokenizer.decode(own, skip_special_tokens=False).rstrip()
+    if not reply or text.endswith(reply.rstrip()):
+        return ""
+    rest = text[text.rfind(reply.rstrip()) + len(reply.rstrip()) :]
+    return f"the app does not read {quoted(rest)} after the reply {quoted(reply)}"
+
+
+COMPARE: Mapping[str, Callable[[Item, Answer, Any], tuple[str, str]]] = {
+    CONFIGURATION: compare_configuration,
+    LOAD: compare_loading,
+    TEXTS: compare_ids,
+    IDS: compare_decoded,
+    TEMPLATES: compare_ids,
+    TURNS: compare_turns,
+}
+
+
+def ends_apart(ids: Sequence[int], whole: Sequence[int], tokenizer: Any) -> str:
+    """Say how ids differ from the end of a rendering; "" if they are its end.
+
+    Where the last reply meets the next message, the rendering may have one token for the text
+    of two. So the text counts where the ids differ.
+    """
+    if list(ids) == list(whole[len(whole) - len(ids) :]):
+        return ""
+    show = partial(tokenizer.decode, skip_special_tokens=False)
+    text = show(list(whole))
+    for moved in range(-MARGIN, MARGIN + 1):
+        end = len(whole) - len(ids) + moved
+        if 0 <= end <= len(whole) and show([*whole[:end], *ids]) == text:
+            return ""
+    return texts_apart(show(list(ids)), show(list(whole[max(0, len(whole) - len(ids)) :])))
+
+
+def ids_apart(ids: Sequence[int], expected: Sequence[int], tokenizer: Any) -> str:
+    """Say how two lists of ids differ, with the text around; "" if they are equal."""
+    if list(ids) == list(expected):
+        return ""
+    place = first_difference(ids, expected)
+
+    def text(part: Sequence[int]) -> str:
+        return quoted(tokenizer.decode(list(part), skip_special_tokens=False))
+
+    def own(whole: Sequence[int]) -> str:
+        part = whole[place : place + SHOWN_IDS]
+        more = ", ..." if len(whole) > place + SHOWN_IDS else ""
+        return f"{text(part)} (ids {', '.join(map(str, part))}{more})" if part else "nothing"
+
+    where = after(text(expected[max(0, place - SHOWN_IDS) : place]))
+    return f"id {place} differs{where}: {own(ids)} in Swift, {own(expected)} in Python"
+
+
+def after(text: str) -> str:
+    """Return which text in quotes comes before a difference; "" for none."""
+    return "" if text == '""' else f", after {text}"
+
+
+def texts_apart(
+    text: str, expected: str, names: tuple[str, str] = ("in Swift", "in Python")
+) -> str:
+    """Say how two texts differ, with what is around; "" if they are equal."""
+    if text == expected:
+        return ""
+    place = first_difference(text, expected)
+    where = after(quoted(expected[max(0, place - AROUND) : place]))
+    own, other = (
+        quoted(whole[place : place + AROUND]) if whole[place:] else "nothing"
+        for whole in (text, expected)
+    )
+    return f"character {place} differs{where}: {own} {names[0]}, {other} {names[1]}"
+
+
+def first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Return the first place at which two sequences differ."""
+    pairs = zip(one, other, strict=False)
+    shorter = min(len(one), len(other))
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), shorter)
+
+
+def known(
+    item: Item, answer: Answer, tokenizer: Any, limits: Iterable[TextLimit]
+) -> TextLimit | None:
+    """Return the limit that explains a difference of a text's ids; None if none does.
+
+    The ids of the text must be equal on both sides up to one of the limit's characters.
+    """
+    ids = answer.get("ids")
+    if item.case != TEXTS or not isinstance(ids, list):
+        return None
+    place = first_difference(ids, item.answer["ids"])
+    before = tokenizer.decode(item.answer["ids"][: max(0, place - 1)], skip_special_tokens=True)
+    rest = item.text[max(0, len(before) - MARGIN) :][: AROUND + MARGIN]
+    return next((limit for limit in limits if re.search(limit.characters, rest)), None)
