@@ -11,6 +11,7 @@ import msgspec
 
 from h2o_pack.errors import Problems
 from h2o_pack.files.paths import CONFIG
+from h2o_pack.files.text import parse_object
 from h2o_pack.model import Contents, Model, ModelFile
 from h2o_pack.models.files import (
     SAMPLING_FILE,
@@ -76,7 +77,7 @@ def resolve_files(model: Model, texts: ModelTexts, files: Mapping[str, bytes]) -
     texts: of the model's makers. files: the content of the files in `READ` and of those with
     texts, by name. Raises UserError: all that the app would refuse or read in another way.
     """
-    where = str(model.folder or model.id)
+    where = model.id
     problems = Problems(where)
     written: dict[str, WrittenFile] = {}
     remarks: list[str] = []
@@ -86,6 +87,7 @@ def resolve_files(model: Model, texts: ModelTexts, files: Mapping[str, bytes]) -
         written[CONFIG] = WrittenFile(document, (CONFIG,))
         remarks += notes
     with problems.caught():
+        parse_object(files[TOKENIZER], TOKENIZER, where, LARGEST)  # names a Git LFS pointer
         python, tokenizer = tokenizer_of(
             tuple((name, files[name]) for name in python_tokenizer.READ if name in files), where
         )
@@ -121,7 +123,7 @@ def configuration_of(contents: Contents | None, where: str) -> tuple[bytes, tupl
 def tokenizer_of(
     files: tuple[tuple[str, bytes], ...], where: str
 ) -> tuple[PythonTokenizer, ResolvedTokenizer]:
-    """Return a model's tokenizer as Python loads it, and the files of the package.
+    """Return a model's tokenizer as Python loads it, and the files of the package; cached.
 
     files: names and contents of the files that transformers reads.
     """

@@ -99,7 +99,7 @@ struct BundledTokenizer: TemplatedTokenizer {
             throw MLXLMCommon.TokenizerError.missingChatTemplate
         }
         return try tokenizer.applyChatTemplate(
-            messages: messages, chatTemplate: nil, addGenerationPrompt: addGenerationPrompt,
-            truncation: false, maxLength: nil, tools: tools, additionalContext: additionalContext)
+            inOrder: messages, tools: tools, additionalContext: additionalContext,
+            addGenerationPrompt: addGenerationPrompt)
     }
 }

@@ -2,6 +2,7 @@
 """The canonical text of a chat template, in which Jinja2 and the app's engine read the same."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import Environment
 
+from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.models import trial
 from h2o_pack.models.texts import renderings, sandbox
 from h2o_pack.resolved.template import (
     CONVERSATIONS,
+    KEYS,
     LONGEST,
     SHOWN,
     canonical_template,
@@ -389,3 +392,10 @@ def test_any_text_is_written_as_it_is_or_refused(text):
     except UserError:
         return
     assert PLAIN.from_string(written).render() == text
+
+
+def test_the_app_gives_keys_the_same_order():
+    path = "swift_templates/upstream/h2o-tokenizers/FolderTokenizer.swift"
+    text = (assets.root() / path).read_text("utf-8")
+    block = text.partition("static let first = [")[2].partition("]")[0]
+    assert tuple(re.findall(r'"(\w+)"', block)) == KEYS

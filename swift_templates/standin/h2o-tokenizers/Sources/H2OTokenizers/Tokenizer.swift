@@ -2,10 +2,6 @@
 
 import Foundation
 
-public enum ChatTemplateArgument {
-    case literal(String)
-}
-
 public protocol Tokenizer: Sendable {
     func encode(text: String, addSpecialTokens: Bool) -> [Int]
     func decode(tokens: [Int], skipSpecialTokens: Bool) -> String
@@ -18,13 +14,10 @@ public protocol Tokenizer: Sendable {
     var hasChatTemplate: Bool { get }
 
     func applyChatTemplate(
-        messages: [[String: any Sendable]],
-        chatTemplate: ChatTemplateArgument?,
-        addGenerationPrompt: Bool,
-        truncation: Bool,
-        maxLength: Int?,
+        inOrder messages: [[String: any Sendable]],
         tools: [[String: any Sendable]]?,
-        additionalContext: [String: any Sendable]?
+        additionalContext: [String: any Sendable]?,
+        addGenerationPrompt: Bool
     ) throws -> [Int]
 }
 
