@@ -32,10 +32,10 @@ extension Item {
             guard tokenizer.hasChatTemplate else { throw ItemError.noTemplate }
             let (tools, variables) = (conversation.tools, conversation.variables)
             answer.ids = try tokenizer.applyChatTemplate(
-                messages: conversation.messages.map(\.fields), chatTemplate: nil,
-                addGenerationPrompt: addGenerationPrompt, truncation: false, maxLength: nil,
+                inOrder: conversation.messages.map(\.fields),
                 tools: tools.isEmpty ? nil : tools.map(\.fields),
-                additionalContext: variables.isEmpty ? nil : variables.mapValues(\.plain))
+                additionalContext: variables.isEmpty ? nil : variables.mapValues(\.plain),
+                addGenerationPrompt: addGenerationPrompt)
         case .turns(let conversation, let turns):
             answer.turns = try await model.turns(conversation, turns)
         case .configuration(let file):

@@ -7,6 +7,7 @@ conversation, the place, and both texts around it.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -74,6 +75,7 @@ def check_text(program: Path, model: Path, work: Path, say: ProgressReporter) ->
 
 def load(model: Path) -> Any:
     """Load a model's tokenizer as mlx-lm does; UserError with its message if that fails."""
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import AutoTokenizer  # imported late: it takes seconds
 
     try:
