@@ -151,7 +151,7 @@ public final class H2OChat {
         defer { isLoading = false }
         do {
             let model = try await loadModel()
-            canThink = await model.canThink
+            canThink = model.canThink
             conversations = folder?.conversations ?? []
             await open(conversations.first?.id ?? conversation, on: model)
             fetchedShare = nil

@@ -32,7 +32,8 @@ final class ModelText {
         return pieces.joined() + reply.finish()
     }
 
-    /// The ids that a session reads in each turn, if each reply ended with a stop token.
+    /// The ids that a session reads in each turn, if each reply ended with the stop token that the
+    /// template writes; without one, if it was cut off.
     ///
     /// - Parameter turns: a turn but the first begins with the reply to the one before
     /// - Throws: the template's own error
@@ -53,7 +54,9 @@ final class ModelText {
                 let opening = try format.opening(transcript)
                 answers.append(Answer.Turn(ids: opening.tokens, replaced: 0))
             } else {
-                let next = try format.following(read, of: transcript, ended: true)
+                let whole = try format.following(read, of: transcript, stop: nil)
+                let stop = whole.tokens.first.flatMap { stops.contains($0) ? $0 : nil }
+                let next = try format.following(read, of: transcript, stop: stop)
                 answers.append(Answer.Turn(ids: next.tokens, replaced: next.replaced))
             }
         }

@@ -38,9 +38,11 @@ package struct ModelManifest: Codable, Hashable, Sendable {
     /// The most tokens of a prompt that are read at once; nil means ``defaultPromptChunk``.
     package let promptChunk: Int?
     package static let defaultPromptChunk = 512
+    /// What the model's chat template does; nil if the manifest does not contain it.
+    package let chat: ChatFacts?
 
     private enum CodingKeys: String, CodingKey {
-        case format, model, files, digest
+        case format, model, files, digest, chat
         case pieceSize = "piece_size"
         case promptChunk = "prompt_chunk"
     }

@@ -181,7 +181,8 @@ package actor Conversation: MemoryHolder {
         if let state, hasMessages {
             waiting = waiting.dropFirst(state.chain.count)
             let next = try format.following(
-                state.chain.count, of: transcript, ended: state.ended)
+                state.chain.count, of: transcript,
+                stop: state.ended ? state.lastTokens(1).last : nil)
             self.state?.removeUnread(next.replaced)
             locate(waiting, in: next.tokens, from: self.state?.point.end ?? 0)
             self.state?.unread += next.tokens
@@ -203,26 +204,23 @@ package actor Conversation: MemoryHolder {
         if let limit = loaded.facts.positions, new > limit, !hasTurns {
             throw H2OSessionError.promptTooLong(tokens: new, atMost: limit)
         }
-        if let reply = request.options.beginning { readBeginning(of: reply, at: transcript.count) }
+        if let reply = request.options.beginning { try readBeginning(of: reply, request) }
         state?.cutUnread(cuts)
     }
 
     /// Adds the existing part of a reply that continues to the unread tokens. If the prompt begins
     /// a thought, first ends the thought.
     ///
-    /// - Parameter index: the reply's index in the transcript
-    private func readBeginning(of reply: H2OMessage, at index: Int) {
+    /// - Parameter request: the request for more of the reply
+    private func readBeginning(of reply: H2OMessage, _ request: ConversationRequest) throws {
         guard let state else { return }
         let tokenizer = loaded.context.tokenizer
-        let prompt = tokenizer.decode(
-            tokenIds: state.lastTokens(PromptFormat.promptEnd), skipSpecialTokens: false)
-        let decoder = ReplyDecoder(
-            loaded.context.configuration, tokenizer: tokenizer, tools: [], prompt: prompt)
-        let end = decoder.isThinking ? "\n</think>\n\n" : ""
+        let marks = try request.opensThought ? request.format.marks : nil
+        let end = marks.map { "\n\($0.end)\n\n" } ?? ""
         let mark = tokenizer.encode(text: end, addSpecialTokens: false)
         self.state?.unread += tokenizer.encode(text: end + reply.text, addSpecialTokens: false)
         let begin = state.point.end + mark.count
-        self.state?.texts[index] = begin ..< begin
+        self.state?.texts[request.transcript.count] = begin ..< begin
     }
 
     /// Ends a turn of the model: removes its thoughts from the caches, if later turns are without

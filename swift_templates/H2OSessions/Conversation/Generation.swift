@@ -13,8 +13,9 @@ extension Conversation {
         let options = request.options
         let total = state?.point.end ?? 0
         var reply = Reply(
-            to: request, loaded.context,
-            promptEnd: (state?.lastTokens(PromptFormat.promptEnd) ?? [])[...])
+            to: request, loaded,
+            isThinking: try options.beginning == nil && request.opensThought,
+            after: state?.lastTokens(Self.promptEnd) ?? [])
         reply.usage.readTokens = state?.unread.count ?? 0
         reply.usage.cachedTokens = tokensSeen
         var recalledBefore = recalled
@@ -41,6 +42,9 @@ extension Conversation {
         emit(.usage(reply.usage))
         return reply.response
     }
+
+    /// The number of tokens before the text of a reply on which the text may depend.
+    private static let promptEnd = 16
 
     /// Reads all unread tokens into the caches, one chunk per step. Keeps a snapshot where the system
     /// prompt ends, and one before the tokens that begin the reply if its thoughts will be removed.

@@ -3,42 +3,46 @@ import MLXLMCommon
 
 /// A reply that is being generated: it receives tokens and returns parts.
 struct Reply {
-    private var detokenizer: ReplyText
-    /// Separates calls and thoughts from text; nil if all of the reply is text.
-    private var decoder: ReplyDecoder?
+    /// Separates calls and thoughts from text.
+    private var decoder: ReplyDecoder
     private var stops: StopStrings
     private var ids: CallIdentifiers
     /// The text so far of a reply that must be a tool call; nil for other replies.
     private var requiredCall: String?
     private let format: ToolCallFormat
-    /// White space at the end of a thought. It is dropped, unless more of the thought follows.
-    private var thoughtEnd = ""
     private(set) var response = H2OSession.Response()
     /// The time of the request.
     let begun: Duration
 
-    /// - Parameter promptEnd: the last tokens of the prompt
-    init(to request: ConversationRequest, _ context: ModelContext, promptEnd: ArraySlice<Int>) {
+    /// - Parameters:
+    ///   - isThinking: whether the prompt begins a thought
+    ///   - prompt: the last tokens of the prompt
+    init(
+        to request: ConversationRequest, _ loaded: LoadedModel, isThinking: Bool,
+        after prompt: [Int]
+    ) {
         let (tools, options) = (request.format.tools, request.options)
-        if options.schema == nil {
-            decoder = ReplyDecoder(
-                context.configuration, tokenizer: context.tokenizer,
-                tools: tools.map(\.specification),
-                prompt: context.tokenizer.decode(
-                    tokenIds: Array(promptEnd), skipSpecialTokens: false))
-            stops = StopStrings(
-                context.configuration.effectiveStopStrings.union(options.stopStrings))
-        } else {
-            stops = StopStrings([])
-        }
-        requiredCall = options.requiresToolCall ? "" : nil
-        let readsMarks = decoder.map { $0.canThink || !tools.isEmpty } ?? false
+        let configuration = loaded.context.configuration
+        format = configuration.toolCallFormat ?? .json
+        let isPlain = options.schema != nil
         let continues = options.beginning?.text.isEmpty == false
-        detokenizer = ReplyText(
-            after: continues ? promptEnd : [], tokenizer: context.tokenizer,
-            skipsSpecialTokens: !readsMarks)
+        // A reply that continues does not think again.
+        let marks = isPlain || continues ? nil : request.format.marks
+        let text = ReplyText(
+            after: continues ? prompt : [], tokenizer: loaded.context.tokenizer,
+            skipsSpecialTokens: isPlain || (marks == nil && tools.isEmpty))
+        decoder = ReplyDecoder(
+            isPlain ? nil : format, marks: marks, isThinking: isThinking,
+            tools: isPlain ? [] : tools.map(\.specification),
+            tokenizer: loaded.context.tokenizer, text: text)
+        stops =
+            isPlain
+            ? StopStrings([])
+            : StopStrings(
+                configuration.effectiveStopStrings.union(loaded.chat.stopTexts)
+                    .union(options.stopStrings))
+        requiredCall = options.requiresToolCall ? "" : nil
         ids = CallIdentifiers(request.transcript)
-        format = context.configuration.toolCallFormat ?? .json
         begun = request.begun
     }
 
@@ -52,18 +56,14 @@ struct Reply {
 
     /// Returns the parts that are complete with this token.
     mutating func append(_ token: Int) -> [H2OSession.Part] {
-        if decoder?.isThinking ?? false { usage.thoughtTokens += 1 }
-        let text = detokenizer.append(token)
-        return add(decoder?.append(token, text: text) ?? [.text(text)])
+        if decoder.isThinking { usage.thoughtTokens += 1 }
+        return add(decoder.append(token))
     }
 
     /// Returns the parts that were held back.
     mutating func finish() -> [H2OSession.Part] {
         var parts = [H2OSession.Part]()
-        if !isStopped {
-            let rest = detokenizer.finish()
-            parts = add(decoder?.finish(text: rest) ?? [.text(rest)]) + text(stops.finish())
-        }
+        if !isStopped { parts = add(decoder.finish()) + text(stops.finish()) }
         if let written = requiredCall {
             requiredCall = nil
             parts += finishCall(written)
@@ -73,7 +73,7 @@ struct Reply {
 
     /// Returns the parts that are complete with the token that ends the turn.
     mutating func end(with token: Int) -> [H2OSession.Part] {
-        add(decoder?.stop(at: token) ?? [])
+        add(decoder.stop(at: token))
     }
 
     /// Whether the answer has begun without a thought before it.
@@ -81,21 +81,18 @@ struct Reply {
         response.thoughts.isEmpty && !(response.text.isEmpty && response.toolCalls.isEmpty)
     }
 
-    /// Whether the format separates thoughts from text.
-    var canThink: Bool { decoder?.canThink ?? false }
-
     /// Tokens that end a turn, in addition to the model's own.
-    var stopTokens: Set<Int> { decoder?.stops ?? [] }
+    var stopTokens: Set<Int> { decoder.stops }
 
     private mutating func add(_ pieces: [ReplyPiece]) -> [H2OSession.Part] {
         var parts = [H2OSession.Part]()
         for piece in pieces where !isStopped {
             switch piece {
             case .text(let new):
-                thoughtEnd = ""
                 parts += text(stops.append(new))
             case .thought(let new):
-                parts += thought(new)
+                response.thoughts += new
+                parts.append(.thought(new))
             case .toolCall(let call):
                 parts.append(add(call.id, call.function.name, call.function.arguments))
             case .malformedToolCall(let text):
@@ -123,17 +120,6 @@ struct Reply {
     private mutating func add(malformed text: String) -> H2OSession.Part {
         response.malformedToolCalls.append(text)
         return .malformedToolCall(text)
-    }
-
-    private mutating func thought(_ new: String) -> [H2OSession.Part] {
-        var certain = thoughtEnd + new
-        thoughtEnd = ""
-        while let last = certain.last, last.isWhitespace {
-            thoughtEnd.insert(certain.removeLast(), at: thoughtEnd.startIndex)
-        }
-        guard !certain.isEmpty else { return [] }
-        response.thoughts += certain
-        return [.thought(certain)]
     }
 
     private mutating func text(_ new: String) -> [H2OSession.Part] {

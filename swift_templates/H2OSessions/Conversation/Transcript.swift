@@ -83,6 +83,9 @@ struct ConversationRequest {
     func chain(with response: H2OSession.Response) -> TranscriptChain {
         chain(with: response.message(after: options.beginning))
     }
+
+    /// Whether the prompt begins a thought.
+    var opensThought: Bool { get throws { try format.opensThought(after: transcript) } }
 }
 
 extension LoadedModel {
@@ -93,6 +96,7 @@ extension LoadedModel {
         _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options
     ) throws -> ConversationRequest {
         try Transcript.check(transcript, tools)
+        try checkTemplate(transcript, tools)
         try options.sampling.check()
         let options = try options.resolved(for: transcript, tools)
         let begun = platform.elapsed()
@@ -104,12 +108,26 @@ extension LoadedModel {
     }
 
     private func begin(of format: PromptFormat, _ options: H2OSession.Options) throws -> Int {
-        let decoder = ReplyDecoder(
-            context.configuration, tokenizer: context.tokenizer, tools: [], prompt: "")
-        guard options.schema == nil, options.thinking != false, decoder.canThink,
-            try format.dropsThoughts()
+        guard options.schema == nil, options.thinking != false, chat.thinking != nil,
+            chat.dropsThoughts
         else { return 0 }
         return try format.replyBegin()
+    }
+}
+
+extension LoadedModel {
+    /// Checks that the chat template writes the system prompt and the tools.
+    ///
+    /// - Throws: ``H2OSessionError/noTools(model:)``, ``H2OSessionError/noSystemPrompt(model:)``
+    func checkTemplate(_ transcript: [H2OMessage], _ tools: [H2OToolDefinition]) throws {
+        let name = manifest?.model ?? "the model"
+        guard tools.isEmpty || chat.template && chat.tools else {
+            throw H2OSessionError.noTools(model: name)
+        }
+        let hasSystem = transcript.first?.role == .system && transcript.first?.text.isEmpty == false
+        guard !hasSystem || !chat.template || chat.system else {
+            throw H2OSessionError.noSystemPrompt(model: name)
+        }
     }
 }
 

@@ -84,11 +84,13 @@ public actor H2OModel {
 
     /// Whether the model can think before it answers, so that ``H2OSession/Options/thinking`` has
     /// an effect.
-    public var canThink: Bool {
-        ReplyDecoder(
-            loaded.context.configuration, tokenizer: loaded.context.tokenizer, tools: [], prompt: ""
-        ).canThink
-    }
+    ///
+    /// For a bundled model, `h2o-pack` found this and ``canCallTools`` by rendering its chat template.
+    public nonisolated var canThink: Bool { loaded.chat.thinking != nil }
+
+    /// Whether the model can call tools: whether its chat template writes them into the prompt. A
+    /// session with tools of another model throws ``H2OSessionError/noTools(model:)``.
+    public nonisolated var canCallTools: Bool { loaded.chat.template && loaded.chat.tools }
 
     /// The memory in use and the free memory.
     public nonisolated var memory: H2OMemoryReading { H2OMemoryReading(loaded) }

@@ -18,6 +18,8 @@ package final class LoadedModel: @unchecked Sendable {
     /// evicted after each chunk.
     package let chunk: Int
     package let facts: ModelFacts
+    /// What the chat template does.
+    package let chat: ChatFacts
     /// Created for the first reply with a schema.
     package var grammars: SchemaGrammars?
     package let plan: MemoryPlan?
@@ -32,7 +34,7 @@ package final class LoadedModel: @unchecked Sendable {
         context: sending ModelContext, manifest: ModelManifest? = nil, caches: H2OCaches,
         archiveInFiles: Bool = false, snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         promptChunk: Int = ModelManifest.defaultPromptChunk, facts: ModelFacts = ModelFacts(),
-        plan: MemoryPlan? = nil, limits: MemoryLimits? = nil,
+        chat: ChatFacts? = nil, plan: MemoryPlan? = nil, limits: MemoryLimits? = nil,
         platform: H2OPlatform = H2OPlatform(),
         prepared: sending Result<PreparedPrompt, PreparedPromptProblem>? = nil
     ) {
@@ -43,6 +45,7 @@ package final class LoadedModel: @unchecked Sendable {
         self.archiveInFiles = archiveInFiles
         chunk = max(1, promptChunk)
         self.facts = facts
+        self.chat = chat ?? manifest?.chat ?? ChatFacts(rendering: context)
         self.plan = plan
         self.limits = limits
         self.platform = platform
@@ -50,22 +53,19 @@ package final class LoadedModel: @unchecked Sendable {
     }
 
     /// Tokens that end the model's turn.
-    package var stops: Set<Int> {
-        let configuration = context.configuration
-        let tokenizer = context.tokenizer
-        let extra = configuration.extraEOSTokens.compactMap(tokenizer.convertTokenToId)
-        return configuration.eosTokenIds.union(extra)
-            .union([tokenizer.eosTokenId].compactMap { $0 })
-    }
+    package var stops: Set<Int> { chat.stops }
 
     /// The format that converts transcripts with these tools to tokens.
     func format(tools: [H2OToolDefinition], options: H2OSession.Options) -> PromptFormat {
-        let thinking = (options.schema == nil ? options.thinking : false).map {
-            [context.configuration.thinkingVariable: JSONValue.bool($0)]
+        var thinking = [String: JSONValue]()
+        if let variable = chat.thinking?.variable {
+            let thinks = options.schema == nil ? options.thinking : false
+            thinking[variable] = thinks.map(JSONValue.bool)
         }
         return PromptFormat(
-            tokenizer: context.tokenizer, stops: stops, tools: tools,
-            variables: options.templateContext, thinking: thinking ?? [:])
+            tokenizer: context.tokenizer, hasTemplate: chat.template, stops: stops,
+            marks: chat.thinking.map { ThoughtMarks(begin: $0.begin, end: $0.end) }, tools: tools,
+            variables: options.templateContext, thinking: thinking)
     }
 
     /// All values on which the caches of the model's conversations depend.
@@ -122,7 +122,7 @@ extension LoadedModel {
     private func endOfTurn() throws -> Int {
         let format = format(tools: [], options: H2OSession.Options())
         let exchange: [H2OMessage] = [.user("a"), .assistant("b"), .user("c")]
-        let afterAnswer = try? format.following(2, of: exchange, ended: false).tokens.first
+        let afterAnswer = try? format.following(2, of: exchange, stop: nil).tokens.first
         let candidates = [afterAnswer, context.tokenizer.eosTokenId, stops.min()].compactMap { $0 }
         guard let end = candidates.first(where: stops.contains) else {
             let reason = "the model has no token that ends a reply"

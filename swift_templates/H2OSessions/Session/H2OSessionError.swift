@@ -22,6 +22,10 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     case duplicateTool(String)
     /// The model must call a tool, but there is none.
     case noToolToCall
+    /// The session has tools, but the chat template of the model does not write them.
+    case noTools(model: String)
+    /// The session has a system prompt, but the chat template of the model does not write it.
+    case noSystemPrompt(model: String)
     /// The model called tools once more after this many rounds.
     case tooManyToolRounds(Int)
     /// The model called a tool with this text, which cannot be parsed.
@@ -88,6 +92,14 @@ extension H2OSessionError {
         case .noToolToCall:
             "The model must call a tool, but the session has no tools. Give the session a tool, or "
                 + "set requiresToolCall to false."
+        case .noTools(let model):
+            "The chat template of \(model) leaves out tools, so the model would not know them. Check "
+                + "H2OModel.canCallTools before you give a session tools, or package a model whose "
+                + "template writes them."
+        case .noSystemPrompt(let model):
+            "The chat template of \(model) leaves out system prompts, so the model would not read "
+                + "it. Make a session without instructions and say them in the first message, or "
+                + "package a model whose template writes them."
         case .tooManyToolRounds(let rounds):
             "The model still calls tools after \(rounds) rounds. Raise maxToolRounds, or say in the "
                 + "instructions when the model must answer."

@@ -95,7 +95,8 @@ extension H2OSession {
 
     /// Numbers of tokens and times of a reply.
     public struct Usage: Hashable, Codable, Sendable {
-        /// Tokens of all prompts of this reply: `cachedTokens` + `readTokens`.
+        /// Tokens of all prompts of this reply: `cachedTokens` + `readTokens`. The results of tools that
+        /// this reply called are part of it, and the calls are part of `generatedTokens`.
         public var promptTokens: Int { cachedTokens + readTokens }
         /// Tokens that the caches had read before this reply; most may have been evicted.
         public var cachedTokens = 0

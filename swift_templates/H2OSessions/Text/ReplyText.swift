@@ -7,7 +7,7 @@ import MLXLMCommon
 /// The next token may change the end of the text so far: bytes become a character, or the space
 /// before a comma vanishes. So the end is held back until it can no longer change. Only the last
 /// tokens are decoded again with each new token, so the time grows linearly with the reply.
-package struct ReplyText {
+package struct ReplyText: TokenText {
     private let tokenizer: any Tokenizer
     /// Whether to leave out special tokens. Some models mark tool calls and thoughts with them.
     private let skipsSpecialTokens: Bool

@@ -56,6 +56,30 @@ final class ModelBundleTests: FolderTestCase {
         XCTAssertEqual(problems(), ["../x lies outside the folder"])
     }
 
+    func testTheManifestSaysWhatTheChatTemplateDoes() throws {
+        let chat = #""template": true, "system": false, "tools": true, "stop_texts": ["\n###"]"#
+        for (thinking, facts) in [
+            (#""thinking": null"#, nil),
+            (#""thinking": {"begin": "<t>", "end": "</t>"}"#, ("<t>", "</t>", nil)),
+            (
+                #""thinking": {"begin": "<t>", "end": "</t>", "variable": "think"}"#,
+                ("<t>", "</t>", "think")
+            ),
+        ] as [(String, (begin: String, end: String, variable: String?)?)] {
+            let json =
+                #"{"format": 1, "model": "m", "files": [], "prompt_chunk": 512, "chat": {"#
+                + #"\#(chat), \#(thinking), "drops_thoughts": true, "stops": [1, 2]}}"#
+            XCTAssertEqual(
+                try ModelManifest.decode(Data(json.utf8)).chat,
+                ChatFacts(
+                    system: false,
+                    thinking: facts.map {
+                        ChatFacts.Thinking(begin: $0.begin, end: $0.end, variable: $0.variable)
+                    },
+                    dropsThoughts: true, stops: [1, 2], stopTexts: ["\n###"]))
+        }
+    }
+
     func testAFolderWithoutAReadableManifestIsRefused() throws {
         try write(#"{"format": 2, "model": "m", "files": []}"#, to: "manifest.json")
         XCTAssertThrowsError(try ModelManifest.check(folder)) {

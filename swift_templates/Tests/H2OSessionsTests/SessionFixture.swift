@@ -23,6 +23,8 @@ struct SessionFixture {
     var archives = H2OPlatform.ownArchives
     var archiveInFiles = false
     var snapshots = H2OSnapshotLimits()
+    /// What the chat template does; nil to find it by rendering.
+    var chat: ChatFacts?
     var positions: Int?
     var vocabulary: Int?
     var pressure = MemoryPressure()
@@ -67,7 +69,8 @@ struct SessionFixture {
             LoadedModel(
                 context: context, caches: H2OCaches(configuration: configuration),
                 archiveInFiles: archiveInFiles, snapshots: snapshots, promptChunk: promptChunk,
-                facts: ModelFacts(positions: positions, vocabulary: vocabulary), plan: plan,
+                facts: ModelFacts(positions: positions, vocabulary: vocabulary), chat: chat,
+                plan: plan,
                 platform: H2OPlatform(
                     memory: MemoryGuard { [free] in free }, background: background,
                     pressure: pressure, archives: archives, elapsed: elapsed)))

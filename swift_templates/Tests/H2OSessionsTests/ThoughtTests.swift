@@ -22,6 +22,43 @@ final class ThoughtTests: XCTestCase {
         XCTAssertGreaterThan(try XCTUnwrap(parts.last?.usage).thoughtTokens, 10)
     }
 
+    func testMarksInAQuestionAreText() async throws {
+        for template in [ChatTemplate.qwen3, .llama3, .solar] {
+            for thinking in [nil, false] {
+                let thinks = thinking ?? true
+                let fixture = try SessionFixture(template, thinks: thinks, saying: "No tag.", "No.")
+                let session = fixture.makeModel().makeSession(
+                    options: H2OSession.Options(thinking: thinking))
+
+                let reply = try await session.respond(to: "What does <think> mean in HTML?")
+
+                XCTAssertEqual(reply.text, "No tag.", "\(template)")
+                XCTAssertEqual(reply.thoughts, "", "\(template)")
+                assertEqual(try await session.respond(to: "<think>").text, "No.")
+            }
+        }
+    }
+
+    func testMarksInTheAnswerOfAModelThatDoesNotThinkAreText() async throws {
+        let answer = "<think> is no tag."
+        let fixture = try SessionFixture(.llama3, saying: answer)
+        let model = fixture.makeModel()
+        XCTAssertFalse(model.canThink)
+        XCTAssertTrue(try SessionFixture(.qwen3).makeModel().canThink)
+        assertEqual(try await model.makeSession().respond(to: "Hi").text, answer)
+    }
+
+    func testThoughtsOfAModelThatIsNotToThinkAreSeparatedToo() async throws {
+        let fixture = try SessionFixture(
+            .qwen3, thinks: false, saying: "<think>\nhm\n</think>\n\nYes.")
+        let session = fixture.makeModel().makeSession(options: H2OSession.Options(thinking: false))
+
+        let reply = try await session.respond(to: "Hi")
+
+        XCTAssertEqual(reply.text, "Yes.")
+        XCTAssertEqual(reply.thoughts, "hm")
+    }
+
     func testThoughtsThatTheTemplateDropsDoNotStayInTheCaches() async throws {
         let cases: [(ChatTemplate, begin: String, kept: String)] = [
             (.qwen3, "<think>\n", "<|im_start|>assistant"),

@@ -108,6 +108,39 @@ final class ToolTests: XCTestCase {
         assertEqual(try await session.respond(to: "Hi").text, "Hello.")
     }
 
+    func testThePromptOfAReplyWithCallsIsWhatWasCachedAndRead() async throws {
+        let fixture = try SessionFixture(.qwen3)
+        let session = try session(fixture, says: ["Hello.", call(1, 2), call(3, 3), "6."])
+        _ = try await session.respond(to: "Hi")
+
+        let usage = try await session.respond(to: "Add").usage
+
+        XCTAssertGreaterThan(usage.cachedTokens, 0)
+        XCTAssertEqual(usage.promptTokens, usage.cachedTokens + usage.readTokens)
+        assertEqual(await session.tokensSeen, usage.promptTokens + usage.generatedTokens)
+    }
+
+    func testToolsThatTheTemplateLeavesOutAreAnError() async throws {
+        let fixture = try SessionFixture(.llama3, saying: "Hello.")
+        let model = fixture.makeModel()
+        XCTAssertFalse(model.canCallTools)
+        XCTAssertTrue(try SessionFixture(.qwen3).makeModel().canCallTools)
+        for required in [false, true] {
+            let session = model.makeSession(
+                tools: [try adder()], options: H2OSession.Options(requiresToolCall: required))
+            await assertThrows(
+                try await session.respond(to: "Add"), H2OSessionError.noTools(model: "the model"))
+        }
+        XCTAssertEqual(fixture.model.calls, [])
+    }
+
+    func testInstructionsThatTheTemplateLeavesOutAreAnError() async throws {
+        let model = try SessionFixture(.mistral).makeModel()
+        let session = model.makeSession(instructions: "Be brief.")
+        await assertThrows(
+            try await session.respond(to: "Hi"), H2OSessionError.noSystemPrompt(model: "the model"))
+    }
+
     func testTwoToolsOfOneNameAreRefused() async throws {
         let fixture = try SessionFixture(.qwen3)
         let session = fixture.makeModel().makeSession(tools: [try adder(), try adder()])

@@ -12,6 +12,16 @@ package enum ChatTemplate: CaseIterable, Sendable {
     case llama3
     /// Has no system role: the first message of the user begins with the system prompt.
     case gemma
+    /// ChatML whose model ends its replies with a token that the template does not write.
+    case chatML
+    /// Leaves out system prompts, and has no mark before a reply.
+    case mistral
+    /// Ends an earlier reply with another token than the model.
+    case gptOSS
+    /// The roles are lines of plain text, and a turn ends without a token.
+    case solar
+    /// The roles are plain words, and an empty line separates the turns.
+    case falcon
 
     package struct Refused: Error {}
 
@@ -26,13 +36,17 @@ package enum ChatTemplate: CaseIterable, Sendable {
         "<tool_call|>", "<|\"|>", "<|tool_call_start|>", "<|tool_call_end|>",
         "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
         "<|tool_call_argument_begin|>", "<|start|>", "<|channel|>", "<|message|>", "<|call|>",
-        "<|end|>", "<|return|>", "<|constrain|>", "<|eom|>",
+        "<|end|>", "<|return|>", "<|constrain|>", "<|eom|>", "<s>", "</s>", "[INST]", "[/INST]",
+        "<|endoftext|>",
     ]
 
     /// The mark that ends a turn.
     package var stop: String {
         switch self {
         case .qwen3, .qwen3Thinking: "<|im_end|>"
+        case .chatML, .solar, .falcon: "<|endoftext|>"
+        case .mistral: "</s>"
+        case .gptOSS: "<|return|>"
         case .llama3: "<|eot|>"
         case .gemma: "<end_of_turn>"
         }
@@ -45,12 +59,20 @@ package enum ChatTemplate: CaseIterable, Sendable {
         case .qwen3Thinking: "<|im_start|>assistant\n<think>\n"
         case .llama3: "<|header|>assistant<|end_header|>\n\n"
         case .gemma: "<start_of_turn>model\n"
+        case .chatML: "<|im_start|>assistant\n"
+        case .mistral: ""
+        case .gptOSS: "<|start|>assistant"
+        case .solar: "### Assistant:\n"
+        case .falcon: "\n\nAssistant:"
         }
     }
 
+    /// Whether the model thinks before it answers.
+    package var thinks: Bool { self == .qwen3 || self == .qwen3Thinking }
+
     package func render(
         _ messages: [[String: any Sendable]], tools: [[String: any Sendable]]? = nil,
-        context: [String: any Sendable]? = nil
+        context: [String: any Sendable]? = nil, beginsReply: Bool = true
     ) throws -> String {
         let turns = messages.map(Turn.init)
         let body =
@@ -58,7 +80,14 @@ package enum ChatTemplate: CaseIterable, Sendable {
             case .qwen3, .qwen3Thinking: qwen3(turns, tools ?? [])
             case .llama3: llama3(turns)
             case .gemma: try gemma(turns)
+            case .chatML: turns.map { block($0.role, $0.content) }.joined()
+            case .mistral: mistral(turns)
+            case .gptOSS: turns.map(harmony).joined()
+            case .solar: turns.map { "### \($0.role.capitalized):\n\($0.content)\n\n" }.joined()
+            case .falcon:
+                turns.map { "\($0.role.capitalized): \($0.trimmed)" }.joined(separator: "\n\n")
             }
+        guard beginsReply else { return body }
         return body + begin(thinks: context?["enable_thinking"] as? Bool ?? true)
     }
 
@@ -67,6 +96,8 @@ package enum ChatTemplate: CaseIterable, Sendable {
         let content: String
         let thoughts: String?
         let calls: [String]
+
+        var trimmed: String { content.trimmingCharacters(in: .whitespacesAndNewlines) }
 
         init(_ message: [String: any Sendable]) {
             role = message["role"] as? String ?? ""
@@ -111,11 +142,24 @@ package enum ChatTemplate: CaseIterable, Sendable {
         "<|im_start|>\(role)\n\(content)<|im_end|>\n"
     }
 
+    private func mistral(_ messages: [Turn]) -> String {
+        "<s>"
+            + messages.filter { $0.role != "system" }.map { message in
+                message.role == "assistant"
+                    ? " \(message.trimmed)</s>" : "[INST] \(message.content)[/INST]"
+            }.joined()
+    }
+
+    private func harmony(_ message: Turn) -> String {
+        let channel = message.role == "assistant" ? "<|channel|>final" : ""
+        return "<|start|>\(message.role)\(channel)<|message|>\(message.content)<|end|>"
+    }
+
     private func llama3(_ messages: [Turn]) -> String {
         let system = messages.first.flatMap { $0.role == "system" ? $0.content : nil } ?? ""
         let rest = messages.drop { $0.role == "system" }
         let blocks = [("system", "Cutting Knowledge Date: December 2023\n\n" + system)]
-            + rest.map { ($0.role, $0.content.trimmingCharacters(in: .whitespacesAndNewlines)) }
+            + rest.map { ($0.role, $0.trimmed) }
         return "<|begin|>"
             + blocks.map { "<|header|>\($0)<|end_header|>\n\n\($1)<|eot|>" }.joined()
     }
@@ -126,7 +170,7 @@ package enum ChatTemplate: CaseIterable, Sendable {
         var text = "<bos>"
         for (turn, message) in rest.enumerated() {
             guard (message.role == "user") == (turn % 2 == 0) else { throw Refused() }
-            let content = message.content.trimmingCharacters(in: .whitespacesAndNewlines)
+            let content = message.trimmed
             let told = turn == 0 ? system.map { $0 + "\n\n" } ?? "" : ""
             let role = message.role == "user" ? "user" : "model"
             text += "<start_of_turn>\(role)\n\(told)\(content)<end_of_turn>\n"
@@ -142,7 +186,7 @@ package enum ChatTemplate: CaseIterable, Sendable {
 }
 
 /// A tokenizer in which each character and each mark of a template is a token.
-package struct TestTokenizer: Tokenizer {
+package struct TestTokenizer: TemplatedTokenizer {
     private typealias Fields = [String: any Sendable]
 
     private let tokens: [String]
@@ -151,7 +195,8 @@ package struct TestTokenizer: Tokenizer {
     private let marks: [String]
     private let onDecode: @Sendable () -> Void
     /// The chat template; nil for none.
-    private let render: (@Sendable ([Fields], _ tools: [Fields]?, Fields?) throws -> String)?
+    private let render:
+        (@Sendable ([Fields], _ tools: [Fields]?, Fields?, _ beginsReply: Bool) throws -> String)?
 
     package let bosToken: String? = nil
     package let eosToken: String?
@@ -170,7 +215,9 @@ package struct TestTokenizer: Tokenizer {
         tokens = letters.map { String($0) }
         (marks, eosToken, self.onDecode) = ([], "|", onDecode)
         if hasTemplate {
-            render = { messages, _, _ in Self.turns(messages) + "<a:" }
+            render = { messages, _, _, beginsReply in
+                Self.turns(messages) + (beginsReply ? "<a:" : "")
+            }
         } else {
             render = nil
         }
@@ -182,7 +229,7 @@ package struct TestTokenizer: Tokenizer {
         marks = ChatTemplate.marks
         tokens = ["?"] + marks + ["\n"] + (32 ..< 127).map { String(UnicodeScalar(UInt8($0))) }
         (eosToken, onDecode) = (template.stop, {})
-        render = { try template.render($0, tools: $1, context: $2) }
+        render = { try template.render($0, tools: $1, context: $2, beginsReply: $3) }
         ids = Self.ids(of: tokens)
     }
 
@@ -231,9 +278,9 @@ package struct TestTokenizer: Tokenizer {
 
     package func applyChatTemplate(
         messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,
-        additionalContext: [String: any Sendable]?
+        additionalContext: [String: any Sendable]?, addGenerationPrompt: Bool
     ) throws -> [Int] {
         guard let render else { throw TokenizerError.missingChatTemplate }
-        return tokens(of: try render(messages, tools, additionalContext))
+        return tokens(of: try render(messages, tools, additionalContext, addGenerationPrompt))
     }
 }

@@ -83,9 +83,12 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
 
     /// The loaded model, with its own tokenizer and chat template.
     package func context(hasTemplate: Bool = true) -> ModelContext {
-        ModelContext(
-            configuration: ModelConfiguration(id: "echo", eosTokenIds: [stop]), model: self,
-            processor: NoProcessor(),
+        var configuration = ModelConfiguration(id: "echo", eosTokenIds: [stop])
+        if template?.thinks == true {
+            configuration.reasoningConfig = .thinkTagsWithEnableThinking
+        }
+        return ModelContext(
+            configuration: configuration, model: self, processor: NoProcessor(),
             tokenizer: hasTemplate ? tokenizer : TestTokenizer(hasTemplate: false))
     }
 

@@ -105,7 +105,7 @@ package struct TextTokenizer: Tokenizer {
                 run.append(byte)
                 continue
             }
-            let isValid = String(validating: run, as: UTF8.self) != nil
+            let isValid = String(bytes: run, encoding: .utf8) != nil
             text +=
                 kind == .byteFallback || isValid
                 ? String(decoding: run, as: UTF8.self)

@@ -1,92 +1,99 @@
-/// Separates text, thoughts and tool calls of a reply, with the parsers of mlx-swift-lm.
+/// Turns tokens into text as they arrive.
+public protocol TokenText {
+    /// Returns the text that is certain with this token.
+    mutating func append(_ token: Int) -> String
+    /// Returns the text that was held back.
+    mutating func finish() -> String
+}
+
+/// Separates text, thoughts and tool calls of a reply, with mlx-swift-lm's parsers of calls.
 public struct ReplyDecoder {
-    private var thoughts: ReasoningEventEmitter?
+    private var text: any TokenText
+    private var thoughts: ThoughtReader?
     private var calls: ToolCallReader?
-    /// The decoder of formats whose marks are tokens and not text.
+    private var harmony: HarmonyReader?
+    /// The decoder of other formats whose marks are tokens and not text.
     private var framed: (any TokenStreamDecoder)?
 
     /// - Parameters:
+    ///   - format: the format of tool calls, which may have marks of its own around all parts of a
+    ///     reply; nil if all of the reply is text
+    ///   - marks: the marks around thoughts; nil if the model does not think
+    ///   - isThinking: whether the prompt begins a thought
     ///   - tools: the tools that may be called; without tools, no text is a call
-    ///   - prompt: the end of the prompt, which may begin a thought
+    ///   - text: turns the reply's tokens into text
     public init(
-        _ configuration: ModelConfiguration, tokenizer: any Tokenizer,
-        tools: [[String: any Sendable]], prompt: String
+        _ format: ToolCallFormat?, marks: ThoughtMarks?, isThinking: Bool,
+        tools: [[String: any Sendable]], tokenizer: any Tokenizer, text: any TokenText
     ) {
-        let format = configuration.toolCallFormat ?? .json
-        framed = format.makeProtocolTokenStreamDecoder(
-            tokenizer: tokenizer, tools: tools, stopStrings: [])
-        thoughts = configuration.thoughts(tokenizer).map { config in
-            ReasoningEventEmitter(
-                config: config,
-                primedInside: ReasoningEventEmitter.promptEndsInsideReasoning(
-                    renderedPromptTail: prompt, config: config))
+        self.text = text
+        if format == .gptOSS {
+            harmony = HarmonyReader(tokenizer: tokenizer, tools: tools, text: text)
+        } else {
+            framed = format?.makeProtocolTokenStreamDecoder(
+                tokenizer: tokenizer, tools: tools, stopStrings: [])
         }
-        calls = tools.isEmpty ? nil : ToolCallReader(format, tools: tools)
+        if let format, !tools.isEmpty { calls = ToolCallReader(format, tools: tools) }
+        if var marks {
+            marks.exits = calls?.beginOfBlock.map { [$0] } ?? []
+            thoughts = ThoughtReader(marks, isThinking: isThinking)
+        }
     }
-
-    /// Whether thoughts are separated from text.
-    public var canThink: Bool { framed != nil || thoughts != nil }
 
     /// Whether the next text is a thought.
     public var isThinking: Bool {
-        framed?.isInsideReasoning ?? thoughts?.isInsideReasoning ?? false
+        harmony?.isThinking ?? framed?.isInsideReasoning ?? thoughts?.isThinking ?? false
     }
 
     /// Returns the pieces that are complete with this token.
-    ///
-    /// - Parameter text: the token's text; empty while a character is incomplete
-    public mutating func append(_ token: Int, text: String) -> [ReplyPiece] {
+    public mutating func append(_ token: Int) -> [ReplyPiece] {
+        if harmony != nil { return harmony?.append(token) ?? [] }
+        guard framed != nil else { return read(text.append(token)) }
         var pieces = [ReplyPiece]()
-        if framed != nil {
-            _ = framed?.push(token) { event in
-                pieces += ReplyPiece(event).map { [$0] } ?? []
-                return true
-            }
-            return pieces
+        _ = framed?.push(token) { event in
+            pieces += ReplyPiece(event).map { [$0] } ?? []
+            return true
         }
-        guard let segments = thoughts?.process(text) else { return read(text) }
-        return read(segments)
+        return pieces
     }
 
     /// Tokens that end a turn, in addition to the model's own.
-    public var stops: Set<Int> { framed?.additionalStopTokenIDs ?? [] }
+    public var stops: Set<Int> { harmony?.stops ?? framed?.additionalStopTokenIDs ?? [] }
 
     /// Returns the pieces that are complete with the token that ends the turn: none, unless the
     /// token is a mark of the format.
     public mutating func stop(at token: Int) -> [ReplyPiece] {
-        stops.contains(token) ? append(token, text: "") : []
+        stops.contains(token) ? append(token) : []
     }
 
     /// Returns the text that was held back.
-    ///
-    /// - Parameter text: the text of the last tokens if their character stayed incomplete
-    public mutating func finish(text: String) -> [ReplyPiece] {
-        var pieces = [ReplyPiece]()
-        if framed != nil {
+    public mutating func finish() -> [ReplyPiece] {
+        if harmony != nil { return harmony?.finish() ?? [] }
+        guard framed == nil else {
+            var pieces = [ReplyPiece]()
             _ = framed?.finish { event in
                 pieces += ReplyPiece(event).map { [$0] } ?? []
                 return true
             }
             return pieces
         }
-        pieces = read((thoughts?.process(text) ?? [.response(text)]) + (thoughts?.finalize() ?? []))
+        var pieces = read(text.finish())
+        if let rest = thoughts?.finish() { pieces += separate(rest) }
         return pieces + (calls?.finish() ?? [])
     }
 
-    private mutating func read(_ segments: [ReasoningEventEmitter.Segment]) -> [ReplyPiece] {
-        var pieces = [ReplyPiece]()
-        for segment in segments {
-            switch segment {
-            case .reasoning(let text): pieces.append(.thought(text))
-            case .response(let text): pieces += read(text)
-            }
-        }
-        return pieces
+    private mutating func read(_ new: String) -> [ReplyPiece] {
+        guard !new.isEmpty else { return [] }
+        return separate(thoughts?.read(new) ?? [.text(new)])
     }
 
-    private mutating func read(_ text: String) -> [ReplyPiece] {
-        if calls != nil { return calls?.read(text) ?? [] }
-        return text.isEmpty ? [] : [.text(text)]
+    /// Separates tool calls from the text.
+    private mutating func separate(_ pieces: [ReplyPiece]) -> [ReplyPiece] {
+        guard calls != nil else { return pieces }
+        return pieces.flatMap { piece -> [ReplyPiece] in
+            guard case .text(let new) = piece else { return [piece] }
+            return calls?.read(new) ?? []
+        }
     }
 }
 
@@ -101,23 +108,6 @@ extension ReplyPiece {
         case .protocolError(let text): self = .malformedToolCall(text)
         case .stop: return nil
         }
-    }
-}
-
-extension ModelConfiguration {
-    /// The marks that enclose thoughts: the model's own, or the usual marks if its tokenizer
-    /// has them.
-    fileprivate func thoughts(_ tokenizer: any Tokenizer) -> ReasoningConfig? {
-        let usual = ReasoningConfig.thinkTagsWithEnableThinking
-        let marks = [usual.startDelimiter, usual.endDelimiter]
-        let isUsual = marks.allSatisfy { tokenizer.convertTokenToId($0) != nil }
-        return reasoningConfig ?? (isUsual ? usual : nil)
-    }
-
-    /// The variable of chat templates that turns thinking on and off.
-    public var thinkingVariable: String {
-        if case .templateFlag(let key, _) = reasoningConfig?.promptStrategy { return key }
-        return "enable_thinking"
     }
 }
 

@@ -54,6 +54,9 @@ struct ToolCallReader {
         self.begins = begins
     }
 
+    /// The mark with which a block of calls begins; nil if calls have no marks.
+    var beginOfBlock: String? { parser.startTag }
+
     /// Returns the pieces that are complete with this text.
     mutating func read(_ text: String) -> [ReplyPiece] {
         held += text

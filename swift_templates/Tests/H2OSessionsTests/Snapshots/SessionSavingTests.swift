@@ -50,10 +50,12 @@ final class SessionSavingTests: FolderTestCase {
     func testWithOtherToolsItsTokensAreCompared() async throws {
         let original = try await saved(fixture())
 
+        var other = try fixture()
+        other.chat = ChatFacts(tools: true, stops: [EchoModel.stop])
         let restored = try await H2OSession.restore(
-            from: folder, model: fixture().makeModel(), tools: [adder()], options: options)
+            from: folder, model: other.makeModel(), tools: [adder()], options: options)
 
-        // This template does not contain the tools, so other tools change nothing.
+        // The test's template does not write tools, so other tools change nothing.
         let (ours, theirs) = (
             try await restored.respond(to: "four").usage,
             try await original.respond(to: "four").usage
