@@ -127,10 +127,10 @@ extension H2OToolDefinition {
 }
 
 extension JSONValue {
-    /// The value in Foundation's types, for chat templates.
+    /// The value in the types that chat templates read. They read no `NSNull`.
     package var plain: any Sendable {
         switch self {
-        case .null: NSNull()
+        case .null: Optional<String>.none
         case .bool(let value): value
         case .int(let value): value
         case .double(let value): value
