@@ -1,6 +1,5 @@
 import Foundation
 import H2OConfigurations
-import H2OTokenizers
 import MLXLMCommon
 
 extension Item {
@@ -28,11 +27,9 @@ extension Item {
             answer.streamedText = try await model.streamed(ids, plain: false)
             answer.streamedPlain = try await model.streamed(ids, plain: true)
         case .template(let conversation, let addGenerationPrompt):
-            let tokenizer = try await model.tokenizer().tokenizer
-            guard tokenizer.hasChatTemplate else { throw ItemError.noTemplate }
             let (tools, variables) = (conversation.tools, conversation.variables)
-            answer.ids = try tokenizer.applyChatTemplate(
-                inOrder: conversation.messages.map(\.fields),
+            answer.ids = try await model.tokenizer().applyChatTemplate(
+                messages: conversation.messages.map(\.fields),
                 tools: tools.isEmpty ? nil : tools.map(\.fields),
                 additionalContext: variables.isEmpty ? nil : variables.mapValues(\.plain),
                 addGenerationPrompt: addGenerationPrompt)

@@ -1,5 +1,4 @@
 import Foundation
-import H2OTokenizers
 import MLXLMCommon
 
 /// A model's tokenizer and chat template, as the app loads them.
@@ -80,14 +79,12 @@ extension H2OToolDefinition {
 
 enum ItemError: LocalizedError {
     case notATool
-    case noTemplate
     case otherTokenizer
 
     var errorDescription: String? {
         switch self {
         case .notATool: "a tool has no name"
         case .otherTokenizer: "the app's loader gives another tokenizer"
-        case .noTemplate: "the library finds no chat template"
         }
     }
 }

@@ -202,13 +202,16 @@ def program_files(folder: Path) -> dict[str, Path | str]:
     for name, text in decoder_sources(folder / UPSTREAM).items():
         files[f"Sources/H2OConfigurations/{name}"] = text
     files |= {f"Sources/{PROGRAM}/{name}": path for name, path in own.items()}
-    loader = cut_out(assets.root() / LOADER, TOKENIZER_TYPES)
-    files[f"Sources/{PROGRAM}/Cut{Path(LOADER).name}"] = (
-        f"import H2OTokenizers\nimport MLXLMCommon\n{loader}"
-    )
+    files[f"Sources/{PROGRAM}/Cut{Path(LOADER).name}"] = loader_source()
     for name in LIBRARIES:
         files |= swift.tree(folder / name, f"{VENDOR_FOLDER}/{name}")
     return files
+
+
+def loader_source() -> str:
+    """Return the app's adapter of its tokenizer as a file of its own."""
+    text = cut_out(assets.root() / LOADER, TOKENIZER_TYPES)
+    return f"import H2OTokenizers\nimport MLXLMCommon\n{text}"
 
 
 def module_files(module: Module, folder: Path) -> Iterator[Path]:
@@ -231,6 +234,7 @@ def cut_out(source: Path, names: Sequence[str]) -> str:
     found = {
         declaration.name: declaration.text
         for declaration in declarations(source.read_text("utf-8"))
+        if declaration.kind != "extension"
     }
     for name in names:
         if name not in found:

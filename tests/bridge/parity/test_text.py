@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from h2o_pack import assets
 from h2o_pack.errors import ExitCode
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import swift, text, text_items, text_program
@@ -338,6 +340,64 @@ def test_a_file_that_imports_mlx_is_named(builds):
 def test_a_declaration_that_upstream_no_longer_has_is_named(builds):
     builds.write("Load.swift", "import MLX\n")
     says(refused(builds.program, code=ExitCode.VERSION))
+
+
+DECODER = """\
+import Foundation
+
+public func decodeConfiguration(_ data: Data) throws -> Data { data }
+"""
+STANDIN = {
+    "H2OTokenizers": "swift_templates/standin/h2o-tokenizers/Sources/H2OTokenizers/*.swift",
+    "MLXLMCommon": "swift_templates/standin/mlx-swift-lm/Libraries/MLXLMCommon/[RT]*.swift",
+}
+CONTEXT = "swift_templates/standin/mlx-swift-lm/Libraries/MLXLMCommon/ModelContext.swift"
+PROTOCOLS = ("Tokenizer", "TokenizerError", "TokenizerLoader")
+
+
+@pytest.mark.swift
+def test_the_program_compiles_with_the_stand_ins_tokenizer(tmp_path):
+    root = assets.root()
+    files = {name: sorted(root.glob(pattern)) for name, pattern in STANDIN.items()}
+    [module] = text_program.text_facts().module
+    added = (root / "swift_templates/upstream/mlx-swift-lm").glob("*.swift")
+    files["MLXLMCommon"] += [path for path in added if path.name in module.paths]
+    tokenizer = text_program.cut_out(root / CONTEXT, PROTOCOLS)
+    made = {"Tokenizer.swift": tokenizer, "Decoder.swift": DECODER}
+    build_tree(tmp_path, made)
+    files["MLXLMCommon"].append(tmp_path / "Tokenizer.swift")
+    files["H2OConfigurations"] = [tmp_path / "Decoder.swift"]
+    own = text_program.own_files()
+    for other in (text_program.MANIFEST, text_program.STUBS):
+        del own[other]
+    loader = text_program.loader_source()
+    build_tree(tmp_path, {"Loader.swift": loader})
+    options = (
+        "-swift-version",
+        "6",
+        "-package-name",
+        "h2o",
+        "-parse-as-library",
+        "-I",
+        tmp_path,
+    )
+    for name, sources in files.items():
+        module = ("-emit-module", "-module-name", name, "-o", tmp_path / f"{name}.swiftmodule")
+        compiled(*module, *options, *sources)
+    compiled(
+        "-typecheck",
+        "-module-name",
+        "h2o_text",
+        *options,
+        *own.values(),
+        tmp_path / "Loader.swift",
+    )
+
+
+def compiled(*arguments: object) -> None:
+    command = ["swiftc", *map(str, arguments)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 # The commands
