@@ -222,9 +222,11 @@ class ModelRun:
             if "trace" in levels and self.build is not None:
                 work_of_swift = self.root / swift.WORK
                 caches += traces.replay(trace, self.build(), work_of_swift, self.progress)
-            if compared:
-                self.progress("replaying it through the reference")
-            core += [result.result() for result in compared]
+            names = [case.name for case in trace.cases]
+            for number, (name, result) in enumerate(zip(names, compared, strict=False), 1):
+                count = f"{number} of {len(names)}"
+                self.progress(f"replaying it through the reference: {name} ({count})")
+                core.append(result.result())
         fewer = "" if rows == config.max_size else f", {rows} rows of {config.max_size}"
         results = []
         if "op" in levels:
@@ -249,7 +251,6 @@ class ModelRun:
         from h2o_pack.parity import rounding, tokens, trace
         from h2o_py.config import H2OConfig
 
-        self.progress("running the model in mlx-lm")
         folder = self.root / self.model.folder
         request = requests.ask(
             folder,
@@ -258,6 +259,7 @@ class ModelRun:
             trace.quantized(described.head_dim),
             work / "tokens",
             own_case(self.root, self.record),
+            self.progress,
         )
         build = self.build()
         tokens.answer(request, folder, build, self.progress)

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from h2o_pack.results import Count, Result, doc
 
-WANTED = 4
 Verdict = Literal["equal", "differs", "not run"]
 EQUAL: Verdict = "equal"
 DIFFERENT: Verdict = "differs"
@@ -143,8 +142,8 @@ def print_report(report: Report, console: Console) -> None:
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=False)
 
-    if 0 < report.tokens < WANTED * report.max_kv:
-        say(f"note: the model's context allows fewer than {WANTED} x max_kv tokens")
+    if 0 < report.tokens <= report.max_kv:
+        say("note: the model's context is too short for the caches to evict anything")
     for level in report.levels:
         say(f"level {level.number}{of_model(level)}: {level.compared}")
         for case in level.cases:

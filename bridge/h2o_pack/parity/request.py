@@ -19,7 +19,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from h2o_pack.facts import own_prefills
-from h2o_pack.parity.trace import DECODED, load, prompt_length, prompt_tokens
+from h2o_pack.parity.trace import DECODED, SHORTEST, load, prompt_tokens
 from h2o_py import H2OScoresMissingWarning, make_h2o_cache
 from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig, H2ORecall
@@ -115,11 +115,13 @@ def ask(
     storages: Mapping[str, int],
     folder: Path,
     own: TokenCase | None = None,
+    say: Callable[[str], None] = lambda _text: None,
 ) -> Request:
     """Run mlx-lm and write the request to `folder`.
 
     context: the most tokens that the model may see. storages: {kv: group size} to run beside
-    dense rows. own: one more case, for a package whose budgets differ by layer.
+    dense rows. own: one more case, for a package whose budgets differ by layer. say: called
+    with each case's name.
     """
     model, tokenizer = load(model_folder)
     prompt = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
@@ -137,6 +139,7 @@ def ask(
         if name.removesuffix(BY_LAYER) in LEFT_OUT.get(dtype, ()):
             left_out.append(name)
             continue
+        say(f"running the model in mlx-lm: {name}")
         caches = case.make_caches(model)
         tokens, logits = generate(model, caches, prompt, chunks)
         dtype = str(logits[0].dtype).removeprefix("mlx.core.")
@@ -163,6 +166,14 @@ def ask(
     del document["folder"], document["chunks"]
     (folder / FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return request
+
+
+def prompt_length(max_kv: int, context: int) -> int:
+    """Return the prompt's length: a little more than `max_kv`, so that its last chunk evicts.
+
+    It has at least SHORTEST tokens, and leaves room in the context for the decoded tokens.
+    """
+    return min(max(max_kv + max_kv // 8, SHORTEST), context - DECODED)
 
 
 def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[TokenCase]:

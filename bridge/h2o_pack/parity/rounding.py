@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
-from mlx.utils import tree_flatten, tree_unflatten
+from mlx.utils import tree_unflatten
 
 from h2o_pack.parity.op import importances, kept
 from h2o_pack.parity.reference.policy import protected
 from h2o_pack.parity.request import Request, TokenCase, generate
-from h2o_pack.parity.trace import load
+from h2o_pack.parity.trace import load, with_weights
 
 DRAWS = 8
 MARGIN = 2  # Swift may differ by this factor times the largest change in the DRAWS runs
@@ -78,23 +78,24 @@ def runs(
     [B, Hkv, C].
     """
     model, _ = load(folder)
-    weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
     exchanges: tuple[Exchange, ...] | None = None
-    for draw in range(DRAWS + 1):
-        if draw:
-            keys = mx.random.split(mx.random.key(draw - 1), len(weights))
-            changed = [
-                (name, moved(weight, keys[i])) for i, (name, weight) in enumerate(weights)
-            ]
-            model.update(tree_unflatten(changed))
-        caches = case.make_caches(model)
-        evictions = Evictions(case.name, caches, swift, exchanges)
-        tokens, logits = generate(
-            model, caches, list(request.prompt), request.chunks, case.tokens, evictions.follow
-        )
-        if exchanges is None:
-            exchanges = tuple(evictions.exchanges)
-        yield Run(tokens, logits, exchanges, tuple(evictions.gaps))
+    with with_weights(model) as weights:
+        for draw in range(DRAWS + 1):
+            if draw:
+                keys = mx.random.split(mx.random.key(draw - 1), len(weights))
+                changed = [
+                    (name, moved(weight, keys[i])) for i, (name, weight) in enumerate(weights)
+                ]
+                model.update(tree_unflatten(changed))
+            caches = case.make_caches(model)
+            evictions = Evictions(case.name, caches, swift, exchanges)
+            prompt = list(request.prompt)
+            tokens, logits = generate(
+                model, caches, prompt, request.chunks, case.tokens, evictions.follow
+            )
+            if exchanges is None:
+                exchanges = tuple(evictions.exchanges)
+            yield Run(tokens, logits, exchanges, tuple(evictions.gaps))
 
 
 @dataclass

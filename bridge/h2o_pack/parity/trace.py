@@ -13,12 +13,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
+from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.cache import CacheList
 
 from h2o_pack.errors import model_error
@@ -40,7 +43,7 @@ FILE = "trace.json"
 REPLAY_TESTS = "ParityReplayTests"
 PROMPT = Path(__file__).parent / "prompt.txt"
 QUESTION = "\n\nThe code of LANTERN is"
-DECODED = 48
+DECODED = 24
 SHORTEST = 64
 DRAFT = 5
 MOST_BYTES = 200_000_000
@@ -203,8 +206,11 @@ def chunks(max_kv: int, prompt: int) -> Iterator[int]:
 
 
 def prompt_length(max_kv: int, context: int) -> int:
-    """Return the prompt's length: 4.5 * `max_kv`, at least SHORTEST, within the context."""
-    return min(max(4 * max_kv + max_kv // 2, SHORTEST), context - DECODED)
+    """Return the prompt's length: 2.5 * `max_kv`, at least SHORTEST, within the context.
+
+    So `chunks` yields each kind of chunk, and rows are evicted in most of them.
+    """
+    return min(max(2 * max_kv + max_kv // 2, SHORTEST), context - DECODED)
 
 
 def record(
@@ -214,7 +220,8 @@ def record(
     model, tokenizer = load(model_folder)
     config = fitting(config, described)
     tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, described.context))
-    inputs = run(model, tokens, config)
+    with in_float32(model):
+        inputs = run(model, tokens, config)
     recorded: list[Case] = []
     total = largest = 0
     shutil.rmtree(folder, ignore_errors=True)
@@ -260,8 +267,12 @@ def with_rows(config: H2OConfig, size: int) -> H2OConfig:
         )
 
 
+@lru_cache(maxsize=1)
 def load(model_folder: Path) -> tuple[Any, Any]:
-    """Load model and tokenizer with mlx-lm; UserError with mlx-lm's message if that fails."""
+    """Load model and tokenizer with mlx-lm; UserError with mlx-lm's message if that fails.
+
+    The last model stays in memory for the other levels: a function that changes it restores it.
+    """
     try:
         model, tokenizer = load_checked(str(model_folder))
     except Exception as error:  # a malicious model can make the libraries raise anything
@@ -271,6 +282,24 @@ def load(model_folder: Path) -> tuple[Any, Any]:
             where=str(model_folder),
         ) from error
     return model, tokenizer
+
+
+@contextmanager
+def with_weights(model: Any) -> Iterator[list[tuple[str, mx.array]]]:
+    """Yield a model's weights, which may be changed in the block, and restore them."""
+    weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
+    try:
+        yield weights
+    finally:
+        model.update(tree_unflatten(weights))
+
+
+@contextmanager
+def in_float32(model: Any) -> Iterator[None]:
+    """Let a model compute in float32 in the block."""
+    with with_weights(model):
+        model.set_dtype(mx.float32)
+        yield
 
 
 def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
@@ -284,8 +313,7 @@ def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
 
 
 def run(model: Any, tokens: list[int], config: H2OConfig) -> Inputs:
-    """Run the model in float32 with the policy; returns the inputs of recorded layers."""
-    model.set_dtype(mx.float32)
+    """Run the model with the policy; returns the inputs of recorded layers."""
     caches = make_h2o_cache(model, config, one_choice=False)
     members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
     recorders: list[Any] = [cache for cache in members if isinstance(cache, H2OKVCache)]
@@ -307,7 +335,7 @@ def run(model: Any, tokens: list[int], config: H2OConfig) -> Inputs:
 def recorded_layers(
     recorders: Sequence[Any], tokens_so_far: int, tokens: int
 ) -> tuple[int, ...]:
-    """Choose the layers to record: the first, the last, the middle one, and one of each shape.
+    """Choose the layers to record: the first, the last, and one of each shape.
 
     Returns at least one layer, and at most as many as fit into MOST_BYTES. tokens_so_far:
     number of tokens that the recorders have seen. tokens: number of tokens of the whole run.
@@ -317,7 +345,7 @@ def recorded_layers(
         heads, dims = cache.inputs["k"].shape[1], cache.inputs["v"].shape[-1]
         of_shape.setdefault((heads, cache.inputs["k"].shape[-1], dims), layer)
     count = len(recorders)
-    candidates = dict.fromkeys((*of_shape.values(), 0, count - 1, count // 2))
+    candidates = dict.fromkeys((*of_shape.values(), 0, count - 1))
     layers: list[int] = []
     room = MOST_BYTES
     for layer in candidates:

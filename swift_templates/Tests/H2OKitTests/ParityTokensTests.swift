@@ -29,6 +29,7 @@ final class ParityTokensTests: XCTestCase {
             answer.texts.append(textAnswer)
         }
         for tested in request.cases {
+            print("running the model in mlx-swift-lm: \(tested.name)")
             let sampler = ParityTokensSampler(goingOnWith: tested.tokens)
             var caseAnswer = ParityTokensAnswer.Case(name: tested.name)
             do {

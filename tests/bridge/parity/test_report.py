@@ -35,7 +35,7 @@ WHOLE_MODEL = replace(
 REPORT = Report(
     "build/Demo",
     "demo",
-    512,  # of a context too short for four times as many
+    512,  # of a context too short for an eviction
     336,
     "the CPU stand-in for mlx-swift 0.31.6",
     (

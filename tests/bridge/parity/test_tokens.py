@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from h2o_pack.errors import UserError
 from h2o_pack.files import lock
@@ -36,8 +38,8 @@ def compared(request: Request, answer: Answer) -> dict[str, tokens.CaseResult]:
     return {result.name: result for result in tokens.compare(request)}
 
 
-def test_the_prompt_is_several_times_the_budget_and_then_tokens_are_decoded(token_request):
-    assert len(token_request.prompt) >= 4 * MAX_KV
+def test_the_prompt_is_longer_than_the_budget_and_then_tokens_are_decoded(token_request):
+    assert len(token_request.prompt) == 64 > MAX_KV
     assert token_request.prefill == MAX_KV
     assert [case.name for case in token_request.cases] == CASES
     assert all(len(case.tokens) == 24 for case in token_request.cases)
@@ -126,8 +128,14 @@ def test_gemma_3_reads_prompts_in_chunks_of_its_window(tmp_path, monkeypatch):
     model = small_model("gemma3_text")
     monkeypatch.setattr(requests, "load", lambda _: (model, load(resolve("demo").folder)[1]))
     request = requests.ask(tmp_path, H2OConfig(16), 256, {}, tmp_path)
-    assert len(request.prompt) == 72
-    assert (request.prefill, request.chunks) == (16, (8,) * 8 + (7, 1))
+    assert len(request.prompt) == 64
+    assert (request.prefill, request.chunks) == (16, (8,) * 7 + (7, 1))
+
+
+@given(st.integers(64, 2000))
+def test_the_last_chunk_of_a_prompt_evicts_where_the_context_allows(max_kv):
+    assert max_kv < requests.prompt_length(max_kv, 100_000) < 1.2 * max_kv
+    assert requests.prompt_length(max_kv, 2048) + requests.DECODED <= 2048
 
 
 def test_the_same_answer_is_equal(token_request, answer):

@@ -76,8 +76,8 @@ def test_one_chunk_is_larger_than_the_cache_and_some_tokens_come_alone(max_kv):
 
 
 @given(st.integers(5, 2000))
-def test_the_prompt_is_four_times_the_cache_where_the_context_allows(max_kv):
-    assert prompt_length(max_kv, 100_000) >= 4 * max_kv
+def test_the_prompt_is_twice_the_cache_where_the_context_allows(max_kv):
+    assert prompt_length(max_kv, 100_000) >= 2 * max_kv
     assert prompt_length(max_kv, 2048) + DECODED <= 2048
 
 
@@ -110,12 +110,12 @@ def test_the_trace_describes_itself(trace):
         "name": "float32",
         "folder": "float32",
         "dtype": "float32",
-        "layers": [0, 2, 3],
+        "layers": [0, 3],
         "scale": 0.125,
         "routed": True,
     }
     assert case["config"]["max_size"] == 32
-    assert sum(case["steps"]) >= 4 * 32
+    assert sum(case["steps"]) >= 2 * 32
 
 
 def test_the_recorded_layers_have_their_arrays_in_the_dtype_of_the_case(trace):
@@ -134,7 +134,7 @@ def test_the_recorded_layers_have_their_arrays_in_the_dtype_of_the_case(trace):
 
 
 def test_traces_that_would_be_too_large_come_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(traces, "MOST_BYTES", 1_500_000)
+    monkeypatch.setattr(traces, "MOST_BYTES", 750_000)
     demo = resolve("demo")
     names, layers = [], {}
     parts = record(demo.folder, H2OConfig(32), demo.config, tmp_path / "trace")
@@ -142,10 +142,10 @@ def test_traces_that_would_be_too_large_come_one_after_the_other(tmp_path, monke
         names += [case.name for case in part.cases]
         layers |= {case.name: case.layers for case in part.cases}
         files = [path for path in (tmp_path / "trace").rglob("*") if path.is_file()]
-        assert sum(path.stat().st_size for path in files) < 1_500_000
+        assert sum(path.stat().st_size for path in files) < 750_000
         assert all(op.compare(part, case).equal for case in part.cases)
     assert names == [case.name for case in cases(H2OConfig(32), 64)][:3]
-    assert set(layers.values()) == {(0, 3)}  # the middle one has no room
+    assert set(layers.values()) == {(0, 3)}
 
 
 def test_a_model_of_any_size_leaves_room_for_one_layer_of_fewer_rows(monkeypatch):
@@ -177,13 +177,13 @@ def test_a_difference_is_named_by_layer_and_step(trace, tmp_path, what, kind, de
     case = trace.cases[0]
 
     def change(arrays):
-        arrays[f"2.{what}"][:, 1] = arrays[f"2.{what}"][:, 1] + 1
+        arrays[f"3.{what}"][:, 1] = arrays[f"3.{what}"][:, 1] + 1
 
     result = op.compare(changed(trace, tmp_path, case, 20, change), case)
     assert not result.equal
     first = result.first_difference
     assert first is not None
-    assert (first.layer, first.step, first.kind) == (2, 20, kind)
+    assert (first.layer, first.step, first.kind) == (3, 20, kind)
     assert first.detail.startswith(detail)
 
 
@@ -191,13 +191,13 @@ def test_what_was_recalled_is_compared_too(trace, tmp_path):
     case = next(case for case in trace.cases if case.config.recall)
 
     def change(arrays):
-        assert arrays["2.held"].any().item()
-        arrays["2.held"] = mx.zeros(arrays["2.held"].shape, mx.bool_)
+        assert arrays["3.held"].any().item()
+        arrays["3.held"] = mx.zeros(arrays["3.held"].shape, mx.bool_)
 
     copy = changed(trace, tmp_path, case, 20, change)
     first = op.compare(copy, case).first_difference
     assert first is not None
-    assert (first.layer, first.step, first.kind) == (2, 20, "held")
+    assert (first.layer, first.step, first.kind) == (3, 20, "held")
     assert first.detail.startswith("of recalled rows, head 0 keeps [")
 
 
@@ -205,9 +205,9 @@ def test_a_value_that_is_no_number_is_a_difference(trace, tmp_path):
     case = trace.cases[0]
 
     def change(arrays):
-        arrays["2.out"] = arrays["2.out"] * float("nan")
+        arrays["3.out"] = arrays["3.out"] * float("nan")
 
-    result = op.compare(changed(trace, tmp_path, case, 30, change), case)
+    result = op.compare(changed(trace, tmp_path, case, 25, change), case)
     assert not result.equal
     assert result.largest_output_difference == float("inf")
 
@@ -225,7 +225,7 @@ def test_the_layers_that_evict_are_recorded_and_the_others_keep_their_caches(
     recording = record_case(inputs, case, tmp_path)
     config = describe(small_config(model_type), "config.json").config
     evicting = len(config.evicting)
-    assert recording.layers == tuple(sorted({0, evicting // 2, evicting - 1}))
+    assert recording.layers == tuple(sorted({0, evicting - 1}))
     result = op.compare(Trace(tmp_path, ()), recording)
     assert result.first_difference is None
     assert result.comparisons > 0
