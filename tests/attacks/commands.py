@@ -103,7 +103,10 @@ def of_model(folder: Path) -> Path:
             {"temperature": 0.7, "top_k": 5, "eos_token_id": 1}
         ),
         "tokenizer_config.json": json.dumps(
-            {"chat_template": "{{ messages }}", "eos_token": "a"}
+            {
+                "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}",
+                "eos_token": "a",
+            }
         ),
         "special_tokens_map.json": json.dumps({"eos_token": {"content": "a"}}),
         "LICENSE": "free",

@@ -107,6 +107,7 @@ def of_memory() -> dict[str, str]:
         "error": swift("H2OKit/Bundle/H2OLoadingError.swift"),
         "plan": swift("H2OKit/Bundle/MemoryPlan.swift"),
         "manifest": swift("H2OKit/Bundle/ModelManifest.swift"),
+        "chat": swift("H2OKit/Bundle/ChatFacts.swift"),
         "digest": swift("H2OKit/Bundle/FileDigest.swift", "MLX"),
         "sha256": swift("upstream/linux/PortableSHA256.swift"),
     }

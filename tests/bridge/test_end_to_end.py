@@ -78,6 +78,7 @@ def test_a_model_of_the_hub_becomes_a_package_by_the_command_of_the_readme(
     assert (bundled.model, bundled.commit) == (qwen3.ID, commit)
     assert [file.path for file in bundled.files] == [
         "README.md",
+        "chat_template.jinja",
         "config.json",
         "model.safetensors",
         "tokenizer.json",

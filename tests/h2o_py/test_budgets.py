@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import warnings
 
@@ -110,16 +109,15 @@ def test_the_python_call_takes_pinned_storage_and_budgets(demo, tmp_path, monkey
 
 
 def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
-    upstream = importlib.import_module("mlx_lm.generate")
     caches_used = []
-    step = upstream.generate_step
+    step = routing._step
 
     def watched(prompt, model, *stream, **options):
-        options["prompt_cache"] = make_prompt_cache(model)
+        options.setdefault("prompt_cache", make_prompt_cache(model))
         caches_used.append(options["prompt_cache"])
         return step(prompt, model, *stream, **options)
 
-    monkeypatch.setattr(upstream, "generate_step", watched)
+    monkeypatch.setattr(routing, "_step", watched)
     path = budget_file(tmp_path, [entry(30, 20), None, None, None])
     flags = ["generate", "--model", str(DEMO), "--prompt", "import os, sys " * 12,
              "--max-tokens", "5", "--verbose", "False", "--h2o-max-size", "64",

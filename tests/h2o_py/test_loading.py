@@ -7,6 +7,7 @@ import json
 import mlx_lm.utils
 import pytest
 from click.testing import CliRunner
+from mlx import nn
 
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode, UserError
@@ -57,9 +58,12 @@ def test_generate_refuses_it(evil):
 
 def test_code_of_a_tokenizer_is_not_asked_about(tmp_path, monkeypatch):
     settings = {}
-    monkeypatch.setattr(
-        mlx_lm.utils, "load", lambda folder, **options: settings.update(options)
-    )
+
+    def load(_folder, **options):
+        settings.update(options)
+        return nn.Module(), None
+
+    monkeypatch.setattr(mlx_lm.utils, "load", load)
     loading.load(str(write_model(tmp_path / "tiny")), tokenizer_config={"a": 1})
     assert settings == {"tokenizer_config": {"a": 1, "trust_remote_code": False}}
 

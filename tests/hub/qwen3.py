@@ -14,6 +14,7 @@ from tests.bridge.models.checkpoints import Described, sparse_checkpoint
 from tests.hub.repository import Content
 
 ID = "mlx-community/Qwen3-4B-4bit"
+PLAIN = "{% for m in messages %}{{ m.content }}{% endfor %}"
 CONFIG = Path(__file__).parent.parent / "golden/models/Qwen3-4B-4bit/config.json"
 SHA256_OF_8_LAYERS = "4f00ffbd743f43b86986f66f24ca4de755169f91c8d8810374c953ff96d85e69"
 """Of the weights here, in a model of 8 layers and all tokens."""
@@ -37,7 +38,10 @@ def shapes(layers: int = 36, vocabulary: int = 151936) -> Described:
 def config(layers: int, vocabulary: int) -> dict[str, Any]:
     """Return the model's config, of a smaller one if asked."""
     published: dict[str, Any] = json.loads(CONFIG.read_text("utf-8"))
-    return published | {"num_hidden_layers": layers, "vocab_size": vocabulary}
+    ends = {
+        name: min(published[name], vocabulary - 1) for name in ("bos_token_id", "eos_token_id")
+    }
+    return published | {"num_hidden_layers": layers, "vocab_size": vocabulary} | ends
 
 
 def weights(path: Path, layers: int = 36, vocabulary: int = 151936) -> Content:
@@ -55,7 +59,7 @@ def files(
     texts = {
         "config.json": config(layers, vocabulary),
         "tokenizer.json": TOKENIZER,
-        "tokenizer_config.json": {"eos_token": "<|im_end|>", "chat_template": "{{ messages }}"},
+        "tokenizer_config.json": {"eos_token": "<|im_end|>", "chat_template": PLAIN},
         "README.md": {"not": "needed"},
         "adapters/adapters.safetensors": {"not": "wanted"},
     }

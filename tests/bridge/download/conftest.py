@@ -17,7 +17,7 @@ from tests.bridge.bundling.sources import local
 from tests.hub.server import HubServer
 
 PIECE = 1 << 16
-KIT = ("ModelManifest", "H2OLoadingError", "ModelFolder", "MemoryPlan")
+KIT = ("ModelManifest", "ChatFacts", "H2OLoadingError", "ModelFolder", "MemoryPlan")
 
 
 @dataclass(frozen=True)

@@ -212,8 +212,7 @@ def test_a_disk_that_is_full_leaves_the_earlier_package_whole(work, capfd, model
     place, first, _second = work
     before = earlier(place, first)
     # It is copied, and larger than a file of this process may be.
-    tokenizer = model.folder / "tokenizer.json"
-    tokenizer.write_bytes(b" " * 300_000)
+    (model.folder / "LICENSE").write_bytes(b" " * 300_000)
     larger = from_folder("tiny", model.folder)
     full = plan_of(larger, CacheSpec(max_kv=600), "Later")
 

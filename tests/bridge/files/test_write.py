@@ -45,6 +45,7 @@ def test_a_package_appears_with_the_folders_above_it(plan, tmp_path):
         "Model/manifest.json",
         "Model/model.safetensors",
         "Model/tokenizer.json",
+        "Model/tokenizer_config.json",
     } == set(tree(output))
     assert names(output.parent) == ["Demo"]
 
