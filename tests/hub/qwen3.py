@@ -38,10 +38,8 @@ def shapes(layers: int = 36, vocabulary: int = 151936) -> Described:
 def config(layers: int, vocabulary: int) -> dict[str, Any]:
     """Return the model's config, of a smaller one if asked."""
     published: dict[str, Any] = json.loads(CONFIG.read_text("utf-8"))
-    ends = {
-        name: min(published[name], vocabulary - 1) for name in ("bos_token_id", "eos_token_id")
-    }
-    return published | {"num_hidden_layers": layers, "vocab_size": vocabulary} | ends
+    sizes = {"num_hidden_layers": layers, "vocab_size": vocabulary}
+    return published | sizes | {"eos_token_id": min(published["eos_token_id"], vocabulary - 1)}
 
 
 def weights(path: Path, layers: int = 36, vocabulary: int = 151936) -> Content:
