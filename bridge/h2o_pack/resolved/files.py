@@ -35,10 +35,16 @@ from h2o_pack.resolved.tokenizer import (
     token_ids,
 )
 
-MAPS = ("special_tokens_map.json", "added_tokens.json")
-READ = {CONFIG: LARGEST, TOKENIZER: LARGEST, **dict.fromkeys(MAPS, TEMPLATE_BYTES)}
+READ = {
+    CONFIG: LARGEST,
+    TOKENIZER: LARGEST,
+    **dict.fromkeys(python_tokenizer.MAPS, TEMPLATE_BYTES),
+}
 """The most bytes of the files that are read besides the texts of a model's makers."""
-LEFT_OUT = (TEMPLATE_JSON, "tokenizer.model", *MAPS, "vocab.json", "merges.txt")
+LEFT_OUT = (
+    *(TEMPLATE_JSON, "tokenizer.model", "vocab.json", "merges.txt"),
+    *python_tokenizer.MAPS,
+)
 """Files that a package does not need, because what they say is in the written files."""
 
 

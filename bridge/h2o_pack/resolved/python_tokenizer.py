@@ -27,10 +27,8 @@ from h2o_pack.resolved.tokenizer import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-READ = (
-    *("config.json", TOKENIZER, TOKENIZER_CONFIG),
-    *("special_tokens_map.json", "added_tokens.json"),
-)
+MAPS = ("special_tokens_map.json", "added_tokens.json")
+READ = ("config.json", TOKENIZER, TOKENIZER_CONFIG, *MAPS)
 """The files from which transformers makes a tokenizer, as far as a model has them."""
 SAMPLES = (
     *("", " ", "  two  spaces  ", "Hello, world!", "it's we'LL don't a != b ? c : d . e , 's"),

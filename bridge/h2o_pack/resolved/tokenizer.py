@@ -510,20 +510,14 @@ def around(first: Sequence[Any], last: Sequence[Any]) -> Json:
     }
 
 
-def resolve_tokenizer(
-    python: PythonTokenizer, where: str, template: str | None = None
-) -> ResolvedTokenizer:
+def resolve_tokenizer(python: PythonTokenizer, where: str) -> ResolvedTokenizer:
     """Return the tokenizer files of a package.
-
-    template: the chat template, written into tokenizer_config.json if it is given.
 
     Raises UserError: everything that the app's library lacks or computes otherwise.
     """
     writer = Writer(python, where)
     document = writer.written()
     config = configuration(python, document["model"])
-    if template is not None:
-        config["chat_template"] = template
     return ResolvedTokenizer(
         json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(),
         (json.dumps(config, ensure_ascii=False, indent=2) + "\n").encode(),
