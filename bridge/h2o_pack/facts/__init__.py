@@ -106,15 +106,6 @@ class Refused:
     reason: str
 
 
-@dataclass(frozen=True)
-class OwnPrefill:
-    """A model type that reads prompts in other chunks than usual; see prefill.toml."""
-
-    model_type: str
-    swift: str
-    measured: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class Requirement(Fact):
     """The oldest supported version of a tool."""
@@ -228,12 +219,6 @@ def reasons(refusals: Iterable[Refused | UnfitFamily]) -> Mapping[str, str]:
     return MappingProxyType(
         {name: refusal.reason for refusal in refusals for name in refusal.model_types}
     )
-
-
-@cache
-def own_prefills() -> Mapping[str, OwnPrefill]:
-    """Model types that read prompts in other chunks than usual, by name."""
-    return by("model_type", read_rows(FOLDER / "prefill.toml", "own_prefill", OwnPrefill))
 
 
 @cache

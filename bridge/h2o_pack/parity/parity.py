@@ -248,24 +248,36 @@ class ModelRun:
             compared = "the model of mlx-swift-lm against mlx-lm"
             return 0, Level(3, "tokens", compared, (), f"{what}; {NO_SWIFT}")
         from h2o_pack.parity import request as requests  # imported late: these import MLX
-        from h2o_pack.parity import rounding, tokens, trace
+        from h2o_pack.parity import tokens, trace
         from h2o_py.config import H2OConfig
 
         folder = self.root / self.model.folder
         request = requests.ask(
             folder,
+            text.chat_of(folder),
             H2OConfig.from_dict(self.model.config),
             described.context,
             trace.quantized(described.head_dim),
             work / "tokens",
-            own_case(self.root, self.record),
-            self.progress,
+            self.own_case(),
         )
         build = self.build()
         tokens.answer(request, folder, build, self.progress)
-        results = tokens.compare(request, partial(rounding.runs, folder, request))
+        results = tokens.compare(request, folder, self.progress)
         level = Level(3, "tokens", tokens.describe(request, build.host), results)
-        return len(request.prompt) + len(request.cases[0].tokens), level
+        return tokens.length(request), level
+
+    def own_case(self) -> TokenCase:
+        """Return the case with the caches of the package."""
+        from h2o_pack.parity.request import OWN, TokenCase
+        from h2o_pack.spec import from_document
+        from h2o_py.config import H2OConfig
+
+        spec = from_document(self.record.spec, self.root / lock.NAME)
+        budgets = spec.models[self.record.models.index(self.model)].cache.budgets
+        config = H2OConfig.from_dict(self.model.config)
+        kv, groups = self.model.kv, self.model.group_size
+        return TokenCase(OWN, kv, groups, config, budgets, returns=True)
 
 
 @contextmanager
@@ -279,20 +291,6 @@ def without_compiling() -> Iterator[None]:
     finally:
         if "MLX_DISABLE_COMPILE" not in os.environ:
             mx.enable_compile()
-
-
-def own_case(package: Path, record: lock.Lock) -> TokenCase | None:
-    """Return a case with the package's budgets by layer; None if it has no such budgets."""
-    from h2o_pack.parity.request import BY_LAYER, TokenCase
-    from h2o_pack.spec import from_document
-    from h2o_py.config import H2OConfig
-
-    budgets = from_document(record.spec, package / lock.NAME).models[0].cache.budgets
-    if budgets is None:
-        return None
-    model = record.models[0]
-    config = H2OConfig.from_dict(model.config)
-    return TokenCase(f"kv {model.kv}{BY_LAYER}", model.kv, model.group_size, config, budgets)
 
 
 def check_vendored(package: Path, program: str | None) -> None:

@@ -4,7 +4,7 @@ If two rows are equally important, rounding decides which is evicted. If a value
 two codes of a quantized row, rounding decides which code it gets. Either can change the
 following logits by more than any tolerance, and more often in models with more layers.
 
-So mlx-lm runs the case again with the tokens and the evictions of Swift: once with its own
+So mlx-lm reads the session's steps again with the evictions of Swift: once with its own
 weights, and DRAWS times with each weight left as it is or moved to a neighboring number. The
 first run shows whether anything differs besides the evicted rows. The others show how much one
 rounding of each weight changes the difference of two rows' importances, and the logits computed
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
@@ -23,8 +22,8 @@ from mlx.utils import tree_unflatten
 
 from h2o_pack.parity.op import importances, kept
 from h2o_pack.parity.reference.policy import protected
-from h2o_pack.parity.request import Request, TokenCase, generate
-from h2o_pack.parity.trace import load, with_weights
+from h2o_pack.parity.request import Step, TokenCase, replay
+from h2o_pack.parity.trace import with_weights
 
 DRAWS = 8
 MARGIN = 2  # Swift may differ by this factor times the largest change in the DRAWS runs
@@ -57,27 +56,50 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of mlx-lm with Swift's tokens and evictions.
+    """A run of mlx-lm over the steps of a session.
 
-    exchanges: found in the run with the model's own weights. gaps: the gap of each exchange in
-    this run; NaN if the caches lack one of the exchange's two rows.
+    logits: [vocabulary] after each step of a single token, by the number of tokens read so far.
+    evicting: which caches evict. kept: the positions int32 [B, Hkv, C] that each of these keeps
+    at the end, by layer. exchanges: found in the run with the model's own weights, if the run
+    follows Swift's evictions. gaps: the gap of each exchange in this run; NaN if the caches
+    lack one of the exchange's two rows.
     """
 
-    tokens: list[int]
-    logits: list[mx.array]
+    logits: Mapping[int, mx.array]
+    evicting: tuple[bool, ...] = ()
+    kept: Mapping[int, mx.array] = field(default_factory=dict)
     exchanges: tuple[Exchange, ...] = ()
     gaps: tuple[float, ...] = ()
 
 
+def run(
+    model: Any, case: TokenCase, steps: Sequence[Step], evictions: Evictions | None = None
+) -> Run:
+    """Let mlx-lm read what a session read; evictions: Swift's, to follow them."""
+    caches = case.make_caches(model)
+    evicting = tuple(hasattr(cache, "attend") for cache in caches)
+    if evictions is None:
+        logits = replay(model, caches, steps)
+        gaps: tuple[float, ...] = ()
+    else:
+        evictions.caches = caches
+        logits = replay(model, caches, steps, evictions.follow)
+        gaps = tuple(evictions.gaps)
+    kept = {
+        layer: cache.positions for layer, cache in enumerate(caches) if hasattr(cache, "attend")
+    }
+    found = () if evictions is None else evictions.known or tuple(evictions.exchanges)
+    return Run(logits, evicting, kept, found, gaps)
+
+
 def runs(
-    folder: Path, request: Request, case: TokenCase, swift: Mapping[str, mx.array]
+    model: Any, case: TokenCase, steps: Sequence[Step], swift: Mapping[str, mx.array]
 ) -> Iterator[Run]:
     """Yield a run with the model's weights, then DRAWS runs with moved weights.
 
-    swift: the positions that Swift kept after each step, "<case>.kept.<layer>.<step>", int32
-    [B, Hkv, C].
+    swift: the positions that Swift kept after each single token, int32 [B, Hkv, C], named
+    "<case>.kept.<layer>.<tokens read so far>".
     """
-    model, _ = load(folder)
     exchanges: tuple[Exchange, ...] | None = None
     with with_weights(model) as weights:
         for draw in range(DRAWS + 1):
@@ -87,22 +109,17 @@ def runs(
                     (name, moved(weight, keys[i])) for i, (name, weight) in enumerate(weights)
                 ]
                 model.update(tree_unflatten(changed))
-            caches = case.make_caches(model)
-            evictions = Evictions(case.name, caches, swift, exchanges)
-            prompt = list(request.prompt)
-            tokens, logits = generate(
-                model, caches, prompt, request.chunks, case.tokens, evictions.follow
-            )
-            if exchanges is None:
-                exchanges = tuple(evictions.exchanges)
-            yield Run(tokens, logits, exchanges, tuple(evictions.gaps))
+            made = run(model, case, steps, Evictions(case.name, (), swift, exchanges))
+            exchanges = made.exchanges
+            yield made
 
 
 @dataclass
 class Evictions:
     """Makes mlx-lm's caches evict the rows that Swift's caches evicted.
 
-    swift: as in `runs`. known: exchanges whose gaps to measure; None to find the exchanges.
+    A step is named by the number of tokens that the caches have read after it. swift: as in
+    `runs`. known: exchanges whose gaps to measure; None to find the exchanges.
     """
 
     name: str

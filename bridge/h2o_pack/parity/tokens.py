@@ -1,10 +1,15 @@
-"""Level 3: compares token ids, chosen tokens and logits of mlx-swift-lm with mlx-lm's."""
+"""Level 3: compares conversations of the app's session with mlx-lm.
+
+Swift's answer tells what made the caches of each session: the ids that were read, in which
+chunks, and the ids that the model chose (`H2OTrace`). mlx-lm reads the same, and its choices,
+logits and kept positions are compared.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,18 +17,19 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from h2o_pack.parity import request as requests
+from h2o_pack.parity import rounding
 from h2o_pack.parity.op import first_head, relative
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.request import Request, Text, TokenCase
+from h2o_pack.parity.request import Request, Step, TokenCase, ids_of
 from h2o_pack.parity.rounding import MARGIN, Exchange, Run
 from h2o_pack.parity.swift import Build, Host, failure
+from h2o_pack.parity.text import ids_apart
+from h2o_pack.parity.trace import load
+from h2o_py.prompts import chunk_of, prompt_chunks
 
 TESTS = "ParityTokensTests"
-ANSWER, LOGITS = "answer.json", "answer.safetensors"
-IDS = "token ids"
+ANSWER, ARRAYS = "answer.json", "answer.safetensors"
 SHOWN = 160
-Runs = Callable[[TokenCase, Mapping[str, mx.array]], Iterator[Run]]
 # Stands for infinity, which JSON does not have.
 LARGEST = 3.4e38
 
@@ -38,8 +44,8 @@ QUANTIZED = 1e-2
 
 
 def answer(request: Request, model: Path, build: Build, on_line: Callable[[str], None]) -> None:
-    """Let the package's Swift test answer the request; UserError if the test fails."""
-    for name in (ANSWER, LOGITS):
+    """Let the package's sessions have the conversation; UserError if the test fails."""
+    for name in (ANSWER, ARRAYS):
         (request.folder / name).unlink(missing_ok=True)
     settings = {"H2O_PARITY_TOKENS": str(request.folder), "H2O_MODEL_DIR": str(model)}
     failed = build.run_tests(TESTS, settings, on_line)
@@ -48,52 +54,136 @@ def answer(request: Request, model: Path, build: Build, on_line: Callable[[str],
 
 
 def describe(request: Request, host: Host) -> str:
-    """Say which two models are compared, and which cases are left out."""
-    text = f"the model of mlx-swift-lm on {host.name} against mlx-lm, {request.dtype}"
+    """Say what is compared, and which cases are left out."""
+    tools = " and a tool" if request.tools else ""
+    opening = f"instructions{tools}, " if request.instructions is not None else ""
+    text = (
+        f"sessions on {host.name} against mlx-lm, {request.dtype}: "
+        f"{opening}{len(request.turns)} turns"
+    )
     return text + "".join(f"; {name} left out, see docs/parity.md" for name in request.left_out)
 
 
 def compare(
-    request: Request, runs: Runs = lambda _case, _swift: iter(())
+    request: Request, folder: Path, say: Callable[[str], None] = lambda _text: None
 ) -> tuple[CaseResult, ...]:
-    """Compare Swift's answer in the request's folder with mlx-lm's results.
+    """Compare Swift's answer in the request's folder with mlx-lm.
 
-    runs: yields runs of mlx-lm with Swift's tokens and evictions, as `rounding.runs` does.
+    folder: the model's. say: called with each case's name.
     """
     document = json.loads((request.folder / ANSWER).read_text("utf-8"))
-    swift = cast("dict[str, mx.array]", mx.load(str(request.folder / LOGITS)))
-    expected = cast("dict[str, mx.array]", mx.load(str(request.folder / requests.EXPECTED)))
-    answers = {case["name"]: case for case in document["cases"]}
-    results = [compare_texts(request, document["texts"])]
+    swift = cast("dict[str, mx.array]", mx.load(str(request.folder / ARRAYS)))
+    answers = {answer["name"]: answer for answer in document["cases"]}
+    results = []
     for case in request.cases:
-        answer = answers.get(case.name)
-        result = compare_case(request, case, answer, swift, expected)
-        first = result.first_difference
-        if case.kv is not None and first is not None and first.kind in ("logits", "token"):
-            compare_with = partial(compare_run, request, case, answer, swift)
-            is_quantized = case.kv != "dense"
-            result = decided_by_rounding(
-                result, runs(case, swift), compare_with, is_quantized=is_quantized
-            )
-        results.append(result)
+        say(f"reading the same in mlx-lm: {case.name}")
+        results.append(compare_case(request, case, answers.get(case.name), swift, folder))
     return tuple(results)
+
+
+def compare_case(
+    request: Request,
+    case: TokenCase,
+    answer: Mapping[str, Any] | None,
+    swift: Mapping[str, mx.array],
+    folder: Path,
+) -> CaseResult:
+    """Compare Swift's answer to a case; a difference that rounding explains becomes a note."""
+    if answer is None or answer.get("error"):
+        detail = f"Swift says: {answer['error']}" if answer else "Swift gave no answer for it"
+        nothing = empty(request, case, 0, 0, 0.0)
+        return nothing.compared(Difference(None, 0, "error", detail))
+    case = case.pinning(answer["pinned"][1])
+    model, tokenizer = load(folder)
+    compare_with = partial(compare_run, request, case, answer, swift)
+    result = compare_with(rounding.run(model, case, answer["steps"]))
+    opening = opening_apart(request, case, answer["steps"], chunk_of(model), tokenizer)
+    result = result.compared(Difference(None, 0, "prompt", opening))
+    if case.returns:
+        result = result.compared(Difference(None, 0, "steps", steps_apart(answer)))
+    first = result.first_difference
+    if first is None or first.kind not in ("logits", "token"):
+        return result
+    runs = rounding.runs(model, case, answer["steps"], swift)
+    return decided_by_rounding(result, runs, compare_with, is_quantized=case.kv != "dense")
+
+
+def opening_apart(
+    request: Request, case: TokenCase, steps: Sequence[Step], chunk: int, tokenizer: Any
+) -> str:
+    """Say how the first prompt differs from Python's, or how its cuts do; "" if they do not."""
+    ids = [token for step in steps for token in ids_of(step)]
+    detail = ids_apart(ids[: len(request.opening)], request.opening, tokenizer)
+    generated = next((i for i, step in enumerate(steps) if "generated" in step), None)
+    if detail or generated is None:
+        return detail
+    lengths = [len(ids_of(step)) for step in steps[:generated]]
+    ends = [end for begin, end in case.config.pinned if begin == 0]
+    total = sum(lengths)
+    allowed = [prompt_chunks(0, total, ends, chunk, alone) for alone in range(1, total + 1)]
+    if lengths in allowed:
+        return ""
+    return f"the session cuts it into chunks of {lengths}, the package says {allowed[0]}"
+
+
+def steps_apart(answer: Mapping[str, Any]) -> str:
+    """Say where a session that went back and was saved differs from one that did not."""
+    own, straight = answer["steps"], answer["straight"]
+    pairs = list(zip(own, straight, strict=False))
+    step = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
+    if own == straight:
+        return ""
+    one, other = (
+        str(steps[step]) if step < len(steps) else "nothing" for steps in (own, straight)
+    )
+    return (
+        f"step {step} of a session that went back and was saved is {one[:SHOWN]}; "
+        f"without that it is {other[:SHOWN]}"
+    )
 
 
 def compare_run(
     request: Request,
     case: TokenCase,
-    answer: Mapping[str, Any] | None,
+    answer: Mapping[str, Any],
     swift: Mapping[str, mx.array],
     run: Run,
     allowed: float = 0.0,
 ) -> CaseResult:
-    """Compare Swift's answer to a case with another run of mlx-lm.
+    """Compare which caches evict, and the logits and choices after each single token.
 
     allowed: a difference of logits to allow, if it is above the tolerance.
     """
-    expected = {f"{case.name}.{step}": logits for step, logits in enumerate(run.logits)}
-    again = replace(case, tokens=tuple(run.tokens))
-    return compare_case(request, again, answer, swift, expected, allowed)
+    allowed = max(allowed, tolerance(request.dtype, case.kv))
+    evicting, detail = tuple(answer["evicting"]), ""
+    result = empty(request, case, len(evicting), len(run.logits), allowed)
+    if evicting != run.evicting:
+        detail = (
+            f"{sum(evicting)} of {len(evicting)} caches evict in Swift, "
+            f"{sum(run.evicting)} of {len(run.evicting)} in Python"
+        )
+    result = result.compared(Difference(None, 0, "caches", detail))
+    for count, chosen in choices(answer["steps"]):
+        logits = swift.get(f"{case.name}.{count}")
+        if logits is None:
+            return result.compared(Difference(None, count, "missing", "Swift has no logits"))
+        result = compare_step(result, count, chosen, logits, run.logits[count])
+    last = sum(len(ids_of(step)) for step in answer["steps"])
+    detail = other_rows(case, last, swift, run)
+    return result.tie(None, last, detail, "kept") if detail else result
+
+
+def choices(steps: Sequence[Step]) -> Iterator[tuple[int, int | None]]:
+    """Yield the number of tokens read after each step of a single token, and the next choice.
+
+    That is the id that the model chose then; None if the session went on with a prompt.
+    """
+    count = 0
+    following: list[Step | None] = [*steps[1:], None]
+    for step, after in zip(steps, following, strict=True):
+        count += len(ids_of(step))
+        if len(ids_of(step)) == 1:
+            yield count, None if after is None else after.get("generated")
 
 
 def decided_by_rounding(
@@ -149,8 +239,10 @@ def decided_by_rounding(
 
 def logits_apart(run: Run, other: Run) -> float:
     """Return the largest difference of two runs' logits, as `compare_step` measures it."""
-    pairs = zip(run.logits, other.logits, strict=True)
-    return max(relative(own.reshape(-1), others.reshape(-1)) for own, others in pairs)
+    return max(
+        relative(logits.reshape(-1), other.logits[count].reshape(-1))
+        for count, logits in run.logits.items()
+    )
 
 
 def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> bool:
@@ -208,85 +300,17 @@ def change_detail(again: CaseResult, change: float) -> str:
     )
 
 
-def compare_texts(request: Request, answers: list[Mapping[str, Any]]) -> CaseResult:
-    """Compare the token ids of every text; each text counts as a step."""
-    result = empty(IDS, request, len(request.texts), 0.0)
-    for step, text in enumerate(request.texts):
-        detail = ""
-        if step >= len(answers):
-            detail = "Swift gave no ids"
-        elif answers[step].get("error"):
-            detail = f"Swift says of {shown(text)}: {answers[step]['error']}"
-        elif tuple(answers[step]["ids"]) != text.ids:
-            detail = first_id(text, answers[step]["ids"])
-        result = result.compared(Difference(None, step, "token id", detail))
-    return result
+def other_rows(case: TokenCase, last: int, swift: Mapping[str, mx.array], run: Run) -> str:
+    """Say in which layers different rows are kept at the end, which alone is not an error.
 
-
-def first_id(text: Text, ids: list[int]) -> str:
-    """Name the first id that differs, and its value in Swift and in Python."""
-    pairs = zip(text.ids, ids, strict=False)
-    shorter = min(len(text.ids), len(ids))
-    index = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
-    python_id, swift_id = (
-        row[index] if index < len(row) else "no id" for row in (text.ids, ids)
-    )
-    return f"id {index} of {shown(text)} is {swift_id} in Swift and {python_id} in Python"
-
-
-def shown(text: Text) -> str:
-    """Return the beginning of a text in quotes."""
-    kind = "the message " if text.message else ""
-    return f"{kind}{text.text[:40]!r}"
-
-
-def compare_case(
-    request: Request,
-    case: TokenCase,
-    answer: Mapping[str, Any] | None,
-    swift: Mapping[str, mx.array],
-    expected: Mapping[str, mx.array],
-    allowed: float = 0.0,
-) -> CaseResult:
-    """Compare which caches evict, and the token and the logits of every step."""
-    allowed = max(allowed, tolerance(request.dtype, case.kv))
-    result = empty(case.name, request, len(case.tokens), allowed)
-    if answer is None:
-        return result.compared(Difference(None, 0, "missing", "Swift gave no answer for it"))
-    if answer.get("error"):
-        step, detail = len(answer["tokens"]), f"Swift says: {answer['error']}"
-        return result.compared(Difference(None, step, "error", detail))
-    evicting, detail = tuple(answer["evicting"]), ""
-    if evicting != case.evicting:
-        detail = (
-            f"{sum(evicting)} of {len(evicting)} caches evict in Swift, "
-            f"{sum(case.evicting)} of {len(case.evicting)} in Python"
-        )
-    result = result.compared(Difference(None, 0, "caches", detail))
-    for step, token in enumerate(case.tokens):
-        name = f"{case.name}.{step}"
-        if step >= len(answer["tokens"]) or name not in swift:
-            difference = Difference(None, step, "missing", "Swift made no token")
-            return result.compared(difference)
-        result = compare_step(
-            result, step, (answer["tokens"][step], token), swift[name], expected[name]
-        )
-    detail = other_rows(case, swift, expected)
-    if detail:
-        result = result.tie(None, len(case.tokens) - 1, detail, "kept")
-    return result
-
-
-def other_rows(
-    case: TokenCase, swift: Mapping[str, mx.array], expected: Mapping[str, mx.array]
-) -> str:
-    """Say in which layers different rows are kept at the end, which alone is not an error."""
+    last: the number of tokens that were read.
+    """
     layers = []
-    for layer, evicts in enumerate(case.evicting):
-        name = f"{case.name}.kept.{layer}"
-        if not evicts or name not in swift or name not in expected:
+    for layer, positions in run.kept.items():
+        name = f"{case.name}.kept.{layer}.{last}"
+        if name not in swift:
             continue
-        swift_rows, python_rows = mx.sort(swift[name]), mx.sort(expected[name])
+        swift_rows, python_rows = mx.sort(swift[name]), mx.sort(positions)
         if not mx.array_equal(swift_rows, python_rows):
             layers.append(f"layer {layer}, {first_head(swift_rows, python_rows, 'Python')}")
     if not layers:
@@ -298,11 +322,14 @@ def other_rows(
 def compare_step(
     result: CaseResult,
     step: int,
-    tokens: tuple[int, int],
+    chosen: int | None,
     logits: mx.array,
     expected: mx.array,
 ) -> CaseResult:
-    """Compare one step; tokens: the ids that Swift and Python chose."""
+    """Compare one step.
+
+    chosen: the id that Swift chose; None if the session went on with a token of a prompt.
+    """
     swift, python = (a.reshape(-1).astype(mx.float32) for a in (logits, expected))
     if swift.size != python.size:
         detail = f"Swift has {swift.size} logits, Python {python.size}"
@@ -310,7 +337,9 @@ def compare_step(
     size = relative(swift, python)
     so_far = max(result.largest_output_difference, min(size, LARGEST))
     result = replace(result, largest_output_difference=so_far)
-    (swift_token, python_token), detail = tokens, ""
+    detail = ""
+    python_token = int(mx.argmax(python))
+    swift_token = python_token if chosen is None else chosen
     if swift_token != python_token:
         scale = max(1.0, float(mx.abs(python).max()))
         gap = float(python[python_token] - python[swift_token]) / scale
@@ -334,19 +363,23 @@ def compare_step(
     return result.compared(Difference(None, step, "logits", detail))
 
 
-def tolerance(dtype: str, kv: str | None) -> float:
+def tolerance(dtype: str, kv: str) -> float:
     """Return the largest difference of logits that is allowed."""
-    if kv is None or kv == "dense":
+    if kv == "dense":
         return TOLERANCES[dtype]
     return max(TOLERANCES[dtype], QUANTIZED)
 
 
-def empty(name: str, request: Request, steps: int, allowed: float) -> CaseResult:
+def empty(
+    request: Request, case: TokenCase, layers: int, steps: int, allowed: float
+) -> CaseResult:
     """Return a result with nothing compared yet."""
     return CaseResult(
-        name=name,
-        dtype=request.dtype,
-        layers=len(request.cases[0].evicting),
-        steps=steps,
-        tolerance=allowed,
+        name=case.name, dtype=request.dtype, layers=layers, steps=steps, tolerance=allowed
     )
+
+
+def length(request: Request) -> int:
+    """Return the number of tokens that the package's own session read."""
+    document = json.loads((request.folder / ANSWER).read_text("utf-8"))
+    return sum(len(ids_of(step)) for step in document["cases"][-1]["steps"])

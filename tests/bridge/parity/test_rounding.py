@@ -2,90 +2,108 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 
 import mlx.core as mx
 import pytest
 
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.parity import request as requests
 from h2o_pack.parity import rounding
 from h2o_pack.parity.op import importances, kept
+from h2o_pack.parity.request import Request, TokenCase
 from h2o_pack.parity.rounding import Exchange, Run
-from h2o_pack.parity.tokens import all_tie, compare, compare_case, tolerance
+from h2o_pack.parity.tokens import (
+    all_tie,
+    choices,
+    compare,
+    compare_run,
+    decided_by_rounding,
+    tolerance,
+)
 from h2o_pack.parity.trace import load
-from tests.bridge.parity.conftest import Answer
+from tests.bridge.parity.conftest import PINNED, Answer, converse
 from tests.nightly import nightly_except
 
-STEP = 3
+LATE = 4
+"""The choice, counted over all turns, from which logits of a made-up answer differ."""
 
 
-@pytest.fixture
-def drifting_answer(token_request):
-    """An answer in which a quantized element before step 3 has another code."""
-    answer = Answer(token_request)
-    for kv in ("8", "dense"):
-        for step in range(STEP, len(token_request.cases[0].tokens)):
-            answer.arrays[f"kv {kv}.{step}"] = answer.arrays[f"kv {kv}.{step}"] + 4
-    answer.write()
-    return answer
+def case_of(request: Request, name: str) -> TokenCase:
+    return next(case for case in request.cases if case.name == name).pinning(PINNED)
 
 
-def runs(answer: Answer, more: float | None):
-    """Runs of mlx-lm: one with the very weights, and one that gives the answer plus `more`.
+@pytest.fixture(scope="module")
+def answered(token_request, tmp_path_factory) -> Answer:
+    cases = tuple(case_of(token_request, name) for name in ("kv 8", "kv dense"))
+    bare = replace(
+        token_request,
+        cases=tuple(c for c in token_request.cases if c.name in {"kv 8", "kv dense"}),
+    )
+    assert cases
+    return Answer(bare, tmp_path_factory.mktemp("rounding"))
 
-    None: one that gives what the first does, but for a little.
+
+def drifted(answered: Answer, name: str, more: float | None):
+    """Compare an answer whose late logits are 4 higher with runs of mlx-lm.
+
+    The first run has the model's own weights, and the second gives the answer plus `more`.
+    None: it gives what the first does, but for a little.
     """
+    case = case_of(answered.request, name)
+    answer = answered.cases[name]
+    counts = [count for count, _ in choices(answer["steps"])]
+    exact = {count: answered.arrays[f"{name}.{count}"] for count in counts}
+    swift = {
+        f"{name}.{count}": exact[count] + (4 if index >= LATE else 0)
+        for index, count in enumerate(counts)
+    }
 
-    def given(case, _swift):
-        tokens = list(case.tokens)
-        arrays = mx.load(str(answer.folder / "expected.safetensors"))
-        own = [arrays[f"{case.name}.{step}"] for step in range(len(tokens))]
-        yield Run(tokens, own)
-        if more is None:
-            yield Run(tokens, [logits + 1e-3 for logits in own])
-            return
-        yield Run(
-            tokens, [answer.arrays[f"{case.name}.{step}"] + more for step in range(len(tokens))]
-        )
+    def compared(run, allowed=0.0):
+        return compare_run(answered.request, case, answer, swift, run, allowed)
 
-    return given
+    evicting = tuple(answer["evicting"])
+    first = Run(exact, evicting)
+    second = Run(
+        {
+            count: exact[count] + 1e-3 if more is None else swift[f"{name}.{count}"] + more
+            for count in counts
+        },
+        evicting,
+    )
+    result = compared(first)
+    assert result.first_difference is not None
+    runs = iter([first, second])
+    is_quantized = name != "kv dense"
+    return counts[LATE], decided_by_rounding(result, runs, compared, is_quantized=is_quantized)
 
 
-def results_of(request, answer, more):
-    return {result.name: result for result in compare(request, runs(answer, more))}
-
-
-def test_logits_that_mlx_lm_gives_after_one_rounding_are_no_difference(
-    token_request, drifting_answer
-):
-    results = results_of(token_request, drifting_answer, 0)
-    assert results["kv 8"].equal
-    assert results["kv 8"].largest_output_difference == 0
-    [tie] = results["kv 8"].ties
-    assert tie.step == STEP
+def test_logits_that_mlx_lm_gives_after_one_rounding_are_no_difference(answered):
+    step, result = drifted(answered, "kv 8", 0)
+    assert result.equal
+    assert result.largest_output_difference == 0
+    [tie] = result.ties
+    assert tie.step == step
     assert tie.detail.startswith("decided by rounding: the logits differ by ")
     assert tie.detail.endswith("with each weight moved by one rounding (draw 1)")
-    assert not results["kv dense"].equal, "rows that are not quantized have no codes to decide"
+    _, dense = drifted(answered, "kv dense", 0)
+    assert not dense.equal, "rows that are not quantized have no codes to decide"
 
 
-def test_other_logits_remain_a_difference(token_request, drifting_answer):
-    results = results_of(token_request, drifting_answer, None)
+def test_logits_that_no_run_gives_are_a_difference(answered):
     for name in ("kv 8", "kv dense"):
-        first = results[name].first_difference
+        step, result = drifted(answered, name, None)
+        assert not result.equal
+        first = result.first_difference
         assert first is not None
-        assert (first.step, first.kind) == (STEP, "logits")
+        assert (first.step, first.kind) == (step, "logits")
 
 
-def test_logits_that_change_more_with_one_rounding_are_no_difference(
-    token_request, drifting_answer
-):
-    results = results_of(token_request, drifting_answer, 4)
-    assert results["kv 8"].equal
-    [tie] = results["kv 8"].ties
+def test_logits_that_change_more_with_one_rounding_are_no_difference(answered):
+    _, result = drifted(answered, "kv 8", 4)
+    assert result.equal
+    [tie] = result.ties
     assert tie.detail.endswith("when each weight is moved by one rounding")
-    assert not results["kv dense"].equal
+    assert not drifted(answered, "kv dense", 4)[1].equal
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
@@ -104,81 +122,58 @@ def test_codes_of_a_quantized_weight_stay():
     assert rounding.moved(codes, mx.random.key(2)) is codes
 
 
-def test_runs_go_on_with_the_tokens_of_the_request(token_request):
-    case = token_request.cases[2]
-    folder = resolve("demo").folder
-    first, second = islice(rounding.runs(folder, token_request, case, {}), 2)
+def test_runs_read_the_steps_of_the_session(answered):
+    case = case_of(answered.request, "kv 8")
+    model, _ = load(resolve("demo").folder)
+    answer = answered.cases["kv 8"]
+    first, second = islice(rounding.runs(model, case, answer["steps"], {}), 2)
     assert first.exchanges == ()
     assert any(
-        not mx.array_equal(a, b) for a, b in zip(first.logits, second.logits, strict=True)
+        not mx.array_equal(logits, second.logits[count])
+        for count, logits in first.logits.items()
     )
-    document = {"tokens": first.tokens, "evicting": list(case.evicting)}
-    arrays = {f"{case.name}.{step}": logits for step, logits in enumerate(first.logits)}
-    expected = mx.load(str(token_request.folder / "expected.safetensors"))
-    result = compare_case(
-        replace(token_request, cases=(case,)), case, document, arrays, expected
-    )
+    result = compare_run(answered.request, case, answer, answered.arrays, first)
     assert result.equal, result.first_difference
     assert result.largest_output_difference == 0
     assert result.tolerance == tolerance("bfloat16", "8")
 
 
-class Choosing(rounding.Evictions):
-    """Stands for Swift: notes what it keeps, and evicts a row of its own choice once."""
+class Choosing:
+    """Stands for Swift: evicts a row of its own choice once."""
 
-    def __init__(self, case, caches, choose) -> None:
-        super().__init__(case.name, caches, {}, None)
-        self.choose, self.kept, self.chosen = choose, {}, None
+    def __init__(self, choose) -> None:
+        self.choose, self.chosen = choose, None
 
-    def follow(self, step: int) -> None:
-        self.note(step - 1)
-        for layer, cache in enumerate(self.caches):
+    def __call__(self, count: int, caches) -> None:
+        for layer, cache in enumerate(caches):
             for head in range(2):
-                pair = None if self.chosen else self.choose(step, layer, cache, head)
+                pair = None if self.chosen else self.choose(count, layer, cache, head)
                 if pair is None:
                     continue
-                self.chosen = step, layer, *pair
+                self.chosen = count, layer, *pair
                 rows = kept(cache.ledger, 0, head)
                 victims = cache.ledger.victim.tolist()
                 victims[0][head] = rows[pair[1]]
                 cache.ledger = cache.ledger._replace(victim=mx.array(victims, mx.int32))
 
-    def note(self, step: int) -> None:
-        for layer, cache in enumerate(self.caches):
-            self.kept[f"{self.name}.kept.{layer}.{step}"] = cache.positions
 
+def swift(answered: Answer, folder, choose, more=0.0):
+    """Answer "kv dense" as Swift would that evicts what `choose` says.
 
-def swift(token_request, name, choose, more=0.0):
-    """Answer a case as Swift would that evicts what `choose` says; return its choice."""
-    case = next(case for case in token_request.cases if case.name == name)
-    model, _ = load(resolve("demo").folder)
-    caches = case.make_caches(model)
-    choosing = Choosing(case, caches, choose)
-    tokens, logits = requests.generate(
-        model,
-        caches,
-        list(token_request.prompt),
-        token_request.chunks,
-        case.tokens,
-        choosing.follow,
-    )
-    choosing.note(len(logits) - 1)
-    answer = Answer(token_request)
-    answer.cases[name]["tokens"] = tokens
-    for step, row in enumerate(logits):
-        late = choosing.chosen is not None and step > choosing.chosen[0]
-        answer.arrays[f"{name}.{step}"] = row + more if late else row
-    answer.arrays |= choosing.kept
+    Returns its choice, and the result of the comparison. more: added to the logits after it.
+    """
+    case = next(case for case in answered.request.cases if case.name == "kv dense")
+    choosing = Choosing(choose)
+    steps, arrays, evicting = converse(answered.request, case, choosing)
+    for count, _ in choices(steps):
+        if choosing.chosen is not None and count >= choosing.chosen[0]:
+            arrays[f"kv dense.{count}"] = arrays[f"kv dense.{count}"] + more
+    # The tolerance of float32 shows each row.
+    answer = Answer(replace(answered.request, folder=folder, dtype="float32", cases=()), folder)
+    answer.add(case, steps, arrays, evicting)
     answer.write()
-    return choosing.chosen
-
-
-def result_of(token_request, name):
-    strict = replace(token_request, dtype="float32")  # whose tolerance shows each row
-    follow = partial(rounding.runs, resolve("demo").folder, token_request)
-    case = next(case for case in token_request.cases if case.name == name)
-    results = compare(replace(strict, cases=(case,)), follow)
-    return next(result for result in results if result.name == name)
+    [result] = compare(replace(answer.request, cases=(case,)), resolve("demo").folder)
+    return choosing.chosen, result
 
 
 def next_of(cache, head):
@@ -196,19 +191,23 @@ def closest(limit):
     return choose
 
 
+def is_late(step, layer, cache):
+    """Whether this is a layer in the middle, in a reply of the second turn."""
+    return layer == 2 and step == cache.offset + 1 and step > 100
+
+
 def most_important(step, layer, cache, head):
     ordered, _ = next_of(cache, head)
-    return (ordered[0], ordered[-1]) if (step, layer) == (20, 2) else None
+    return (ordered[0], ordered[-1]) if is_late(step, layer, cache) else None
 
 
 def newest(step, layer, cache, head):
     ordered, _ = next_of(cache, head)
-    return (ordered[0], cache.offset - 1) if (step, layer) == (20, 2) else None
+    return (ordered[0], cache.offset - 1) if is_late(step, layer, cache) else None
 
 
-def test_a_row_that_ties_may_be_evicted_in_anothers_place(token_request):
-    step, layer, own, second = swift(token_request, "kv dense", closest(1e-3))
-    result = result_of(token_request, "kv dense")
+def test_a_row_that_ties_may_be_evicted_in_anothers_place(answered, tmp_path):
+    (step, layer, own, second), result = swift(answered, tmp_path, closest(2e-3))
     assert result.equal, result.first_difference
     assert result.largest_output_difference == 0
     [tie] = [tie for tie in result.ties if tie.kind == "rows"]
@@ -217,21 +216,22 @@ def test_a_row_that_ties_may_be_evicted_in_anothers_place(token_request):
 
 
 @pytest.mark.parametrize("choose", nightly_except([newest], [most_important, newest]))
-def test_a_row_that_does_not_tie_is_a_difference(token_request, choose):
-    assert swift(token_request, "kv dense", choose)
-    result = result_of(token_request, "kv dense")
+def test_a_row_that_does_not_tie_is_a_difference(answered, tmp_path, choose):
+    chosen, result = swift(answered, tmp_path, choose)
+    assert chosen
     assert not result.equal
     assert result.first_difference.kind in ("logits", "token")
 
 
-def test_other_logits_after_a_tie_are_a_difference(token_request):
-    assert swift(token_request, "kv dense", closest(1e-3), more=0.25)
-    assert not result_of(token_request, "kv dense").equal
+def test_other_logits_after_a_tie_are_a_difference(answered, tmp_path):
+    chosen, result = swift(answered, tmp_path, closest(1e-3), more=0.25)
+    assert chosen
+    assert not result.equal
 
 
 def test_rows_that_no_moved_run_kept_are_judged_by_what_rounding_does_to_others():
     unmeasured, measured = (
-        Exchange(STEP, layer, 0, 0, (5, 7), gap) for layer, gap in enumerate((0.001, 0.002))
+        Exchange(LATE, layer, 0, 0, (5, 7), gap) for layer, gap in enumerate((0.001, 0.002))
     )
     changes = [(math.nan, 0.004), (math.nan, 0.003)]
     assert all_tie((unmeasured, measured), changes)

@@ -31,6 +31,10 @@ public protocol LanguageModel: Module {
         _ input: LMInput, cache: [KVCache], state: LMOutput.State?, prefill: PrefillParameters
     ) throws -> PrepareResult
 
+    func callAsFunction(
+        _ input: LMInput.Text, cache: [KVCache]?, state: LMOutput.State?
+    ) -> LMOutput
+
     /// The logits `[B, L, vocabulary]` of tokens `[B, L]`.
     func callAsFunction(_ inputs: MLXArray, cache: [KVCache]?) -> MLXArray
 
