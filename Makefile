@@ -32,7 +32,7 @@ endef
 	results recall-cost system-prompt speed wheel linux-package apple apple-wheel apple-gpu apple-kernels apple-package \
 	apple-prove apple-app apple-simulator apple-foundation-models lock clean
 
-CODE := bridge h2o_py interface metal tests studies tools docs
+CODE := bridge h2o_py interface metal tests tools docs
 
 demo: $(RUNTIME)
 	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo --no-vendor
@@ -128,12 +128,10 @@ docs: $(INSTALLED)
 
 # Figures that documents show, measured anew on this machine. Minutes, and an idle machine.
 results: $(INSTALLED)
-	$(BIN)/h2o-pack eval --preset demo --output docs/results/eval
-	$(BIN)/h2o-pack eval --preset recall --no-pictures --output docs/results/recall
 	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
 recall-cost: $(INSTALLED)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
-	$(BIN)/python -m tools.bench --recall docs/results/recall/cost.md --model "$$model"
+	$(BIN)/python -m tools.bench --recall docs/results/recall-cost.md --model "$$model"
 system-prompt: $(INSTALLED)
 	$(BIN)/python -m tools.system_prompt docs/results/system-prompt.md
 speed: $(INSTALLED)

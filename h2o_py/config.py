@@ -129,9 +129,8 @@ class H2OConfig(PolicySettings):
         """A policy that was chosen on the bundled demo model and not measured on others.
 
         On that model it keeps more facts among similar ones and predicts text better than the
-        default (docs/results/eval, docs/results/policy). A quarter of the rows hold recent
-        tokens, or 64 rows if that is more and at most half of the rows. Only keys that differ
-        more than a typical key count as novel.
+        default. A quarter of the rows hold recent tokens, or 64 rows if that is more and at
+        most half of the rows. Only keys that differ more than a typical key count as novel.
 
         Raises:
             H2OConfigError: as for the class.

@@ -110,9 +110,8 @@ public struct H2OConfiguration: Hashable, Sendable {
     /// A policy that was chosen on the bundled demo model and not measured on others.
     ///
     /// On that model it keeps more facts among similar ones and predicts text better than the
-    /// default (docs/results/eval, docs/results/policy). A quarter of the rows hold recent
-    /// tokens, or 64 rows if that is more and at most half of the rows. Only keys that differ
-    /// more than a typical key count as novel.
+    /// default. A quarter of the rows hold recent tokens, or 64 rows if that is more and at most
+    /// half of the rows. Only keys that differ more than a typical key count as novel.
     public static func tuned(maxSize: Int) throws -> H2OConfiguration {
         try H2OConfiguration(["max_size": .integer(maxSize)], defaultsOf: "tuned")
     }

@@ -26,7 +26,7 @@ PAGES |= {
 CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"\b(h2o_py|h2o_pack)((?:\.\w+)+)(?!\w*[/.]\w)")
-FOLDERS = "tests|bridge|h2o_py|metal|cexport|swift_templates|docs|facts|interface|studies"
+FOLDERS = "tests|bridge|h2o_py|metal|cexport|swift_templates|docs|facts|interface"
 FILE = re.compile(rf"(?:^|\s)((?:{FOLDERS})/[\w./-]*\w)(?=$|[\s:,])")
 
 
@@ -147,16 +147,6 @@ def test_quoted_messages_are_printed():
     assert len(messages) >= 4
     for message in messages:
         assert all(part.strip() in refusals for part in message.split("...")), message
-
-
-INTERVAL = re.compile(r"(\d\.\d\d) [(\[](\d\.\d\d)(?: to |, )(\d\.\d\d)[)\]]")
-
-
-def test_intervals_are_those_of_the_evaluation():
-    measured = set(INTERVAL.findall(SOURCES["results/eval/README.md"]))
-    quoted = set(INTERVAL.findall(SOURCES["choosing-max-kv.md"]))
-    assert quoted
-    assert quoted <= measured
 
 
 SOURCE = ROOT / "swift_templates/Tests/H2OFoundationModelsTests/Examples.swift.j2"

@@ -1,1 +1,0 @@
-"""Writes the pages of finished studies, whose programs are in earlier commits."""
