@@ -30,7 +30,7 @@ endef
 
 .PHONY: demo real real-results test test-all check lint types workflows pytest fuzz metal-host golden messages interface pages docs \
 	results recall-cost system-prompt speed wheel linux-package apple apple-wheel apple-gpu apple-kernels apple-package \
-	apple-prove apple-app apple-simulator apple-foundation-models lock clean
+	apple-bench apple-app apple-simulator apple-foundation-models lock clean
 
 CODE := bridge h2o_py interface metal tests tools docs
 
@@ -147,7 +147,7 @@ linux-package: $(RUNTIME)
 	.ci/linux-package
 
 # What only a Mac can show: each step of .github/workflows/apple.yml.
-apple: apple-wheel apple-gpu apple-kernels apple-package apple-prove apple-app apple-simulator apple-foundation-models
+apple: apple-wheel apple-gpu apple-kernels apple-package apple-bench apple-app apple-simulator apple-foundation-models
 # The command line tools have no Metal compiler: a wheel needs none.
 apple-wheel:
 	$(CHECK_PYTHON)
@@ -163,9 +163,9 @@ apple-package: $(RUNTIME)
 # The package of the last step, or a new one where that was not run.
 APPLE := build/apple/Demo/Vendor
 $(APPLE): | $(RUNTIME)
-	$(BIN)/h2o-pack ios --model demo --max-kv 64 --proof --output $(@D)
-apple-prove: $(APPLE)
-	.ci/apple/prove
+	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output $(@D)
+apple-bench: $(RUNTIME)
+	.ci/apple/bench
 apple-app: $(APPLE)
 	.ci/apple/metal-toolchain
 	.ci/apple/app

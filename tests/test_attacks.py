@@ -31,7 +31,6 @@ def test_what_is_attacked_is_what_the_commands_read(tmp_path, monkeypatch):
             place = tmp_path / f"{number}-{at}"
             place.mkdir()
             monkeypatch.chdir(place)
-            monkeypatch.setattr("h2o_pack.prove.report.checkout", lambda at=place: at / "root")
             arguments = call(target.make(place))
             assert commands.run(*arguments) == expected.get(arguments[0], ExitCode.OK)
 

@@ -48,10 +48,6 @@ RESULTS = {
     "vendor": ("h2o_pack.package.package_result.VendorResult",),
     "verify": ("h2o_pack.verify.check.Verification",),
     "parity": ("h2o_pack.parity.report.Report",),
-    "prove": (
-        "h2o_pack.prove.report.ProofReport",
-        "h2o_pack.prove.report.ImportedProofs",
-    ),
     "doctor": (
         "h2o_pack.doctor.finding.Checkup",
         "h2o_pack.coexistence.collisions.AppCheckup",

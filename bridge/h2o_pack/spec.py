@@ -166,14 +166,12 @@ class AppSpec:
     """The package and its app.
 
     name: None for the model's name. bundle_id: "" for an automatic identifier. system: the text
-    of the system prompt whose caches are computed, "" for none. proof: whether the app gets a
-    page that measures it for `h2o-pack prove`.
+    of the system prompt whose caches are computed, "" for none.
     """
 
     name: str | None = None
     bundle_id: str = ""
     system: str = ""
-    proof: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -27,7 +26,6 @@ from tests.attacks import Attack, TooLongError, mutations
 from tests.bridge.memory.test_devices import OWN
 from tests.bridge.models import test_adapter as adapters
 from tests.bridge.models.checkpoints import checkpoint
-from tests.bridge.prove.test_prove import report
 from tests.bridge.trees import build_tree, write_model
 from tests.hub import faults
 from tests.hub.fixture import HubClient, use
@@ -194,10 +192,6 @@ TARGETS = {
         file("losses.json", (FACTS / "losses.json").read_text("utf-8")),
         with_model("choose", "--losses", "--device", "iPhone 15"),
     ),
-    "report.json": Target(
-        file("report.json", msgspec.json.encode(report()).decode()),
-        lambda path: ("prove", "--import", path),
-    ),
     "profile.json": Target(
         file("profile.json", (ROOT / "docs/results/profile/profile.json").read_text("utf-8")),
         lambda path: (
@@ -274,7 +268,6 @@ def change_command(random: Random, folder: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("H2O_PACK_CACHE", str(place / "cache"))
             patch.setenv("H2O_PACK_VENDOR", "0")
-            patch.setattr("h2o_pack.prove.report.checkout", lambda: place / "root")
             code = run(*random.choice(target.calls)(path))
         assert [path.name for path in outside.iterdir()] == ["file"], f"{outside} was changed"
         assert (outside / "file").read_text() == "mine"

@@ -41,26 +41,6 @@ func withError<R>(_ body: () throws -> R) throws -> R { try body() }
 """
 
 
-# What the footprint asks of Mach, by the headers' types.
-MACH = """
-typealias integer_t = Int32
-typealias natural_t = UInt32
-typealias mach_msg_type_number_t = UInt32
-typealias task_flavor_t = UInt32
-struct task_vm_info_data_t {
-    var phys_footprint: UInt64 = 0
-    var ledger_phys_footprint_peak: Int64 = 0
-}
-let TASK_VM_INFO: Int32 = 22
-let KERN_SUCCESS: Int32 = 0
-func task_self_trap() -> UInt32 { 0 }
-func task_info(
-    _ task: UInt32, _ flavor: task_flavor_t, _ info: UnsafeMutablePointer<integer_t>?,
-    _ count: UnsafeMutablePointer<mach_msg_type_number_t>?
-) -> Int32 { 0 }
-"""
-
-
 def typecheck(folder: Path, **texts: str) -> None:
     """Check Swift of these files together, which must have no error and no warning."""
     paths = []
@@ -130,11 +110,7 @@ def test_the_guard_of_the_background_type_checks(tmp_path):
     typecheck(tmp_path, guard=where("#if canImport(UIKit)", guard), uikit=UIKIT)
 
 
-def test_the_footprint_and_the_warning_of_memory_type_check(tmp_path):
-    footprint = swift("Proof/H2OSessions/Proof/Footprint.swift", "H2OKit")
+def test_the_warning_of_memory_type_checks(tmp_path):
     memory = swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit")
-    texts = {
-        "footprint": where("#if canImport(Darwin)", footprint),
-        "memory": where("#if canImport(UIKit)", memory),
-    }
-    typecheck(tmp_path, **texts, mach=MACH, uikit=UIKIT, **of_memory())
+    memory = where("#if canImport(UIKit)", memory)
+    typecheck(tmp_path, memory=memory, uikit=UIKIT, **of_memory())

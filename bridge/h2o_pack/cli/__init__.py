@@ -19,7 +19,6 @@ SECTIONS = {
         "vendor": "package",
         "verify": "check",
         "parity": "check",
-        "prove": "check",
         "doctor": "check",
         "completion": "plan",
     },

@@ -11,8 +11,7 @@ import click
 from h2o_pack.cli import options as common
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.terminal import Terminal
-from h2o_pack.errors import ExitCode, usage_error
-from h2o_pack.files.text import writing
+from h2o_pack.errors import ExitCode
 
 
 @command(example="h2o-pack doctor ~/MyApp")
@@ -135,66 +134,3 @@ def parity(
     out.show(report, lambda console: print_report(report, console))
     if report.differs:
         sys.exit(ExitCode.DIFFERENT)
-
-
-@command(example="h2o-pack prove proof.json")
-@click.argument("files", type=common.PATH, nargs=-1, metavar="[FILE]...")
-@click.option(
-    "--import",
-    "imports",
-    is_flag=True,
-    help="Run no checks; add the reports in FILEs to the page of reports in this checkout.",
-)
-@click.option("--model", default="demo", help="Short name, folder or hub id.")
-@click.option(
-    "--max-kv", type=common.POSITIVE, default=128, help="Tokens that each layer keeps."
-)
-@click.option(
-    "--package",
-    type=common.PATH,
-    help="Package to test, instead of a new package with --model and --max-kv.",
-)
-@click.option(
-    "--vendor/--no-vendor",
-    default=sys.platform == "darwin",
-    show_default="--vendor on a Mac",
-    help="Download mlx-swift and mlx-swift-lm, which the level `tokens` of parity needs.",
-)
-@common.origin_options
-def prove(
-    *, files: tuple[Path, ...], imports: bool, vendor: bool, out: Terminal, **options: Any
-) -> None:
-    """Test parity, memory and speed, and write a report to FILE.
-
-    The tests run on this machine. Compares memory with the plan, and speed with mlx-lm's
-    caches. Exits with 1 if a level of parity differs.
-    """
-    if imports and files:
-        import_all(files, out)
-        return
-    if imports or len(files) > 1:
-        raise usage_error(f"{len(files)} files were given", "Give one FILE.")
-    from h2o_pack.prove.report import print_report
-    from h2o_pack.prove.run import run
-    from h2o_pack.results import to_json
-
-    origin = common.origin(options) if vendor or options["upstream"] else None
-    with out.progress() as say:
-        report = run(options["model"], options["max_kv"], options["package"], origin, say)
-    for file in files:
-        with writing(file):
-            file.write_text(to_json(report) + "\n", encoding="utf-8")
-    out.show(report, lambda console: print_report(report, console))
-    if report.differs:
-        sys.exit(ExitCode.DIFFERENT)
-
-
-def import_all(files: tuple[Path, ...], out: Terminal) -> None:
-    """Add reports to the page of reports, and show the changed files."""
-    from h2o_pack.prove.report import checkout, import_reports
-
-    imported = import_reports(files, checkout())
-    count = imported.reports
-    lines = [f"{count} report{' is' if count == 1 else 's are'} on the page"]
-    lines += [f"changed: {name}" for name in imported.changed]
-    out.show(imported, lambda console: console.print("\n".join(lines), markup=False))

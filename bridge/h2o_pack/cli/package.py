@@ -188,11 +188,6 @@ def refused(what: str, where: str) -> UserError:
 )
 @click.option("--app", is_flag=True, help=NEW_APP)
 @click.option(
-    "--proof",
-    is_flag=True,
-    help="Add a page that measures the app on a device, for `h2o-pack prove --import`.",
-)
-@click.option(
     "--allow-outside",
     is_flag=True,
     help="Allow paths in h2o-pack.toml that are outside of this folder.",

@@ -23,8 +23,6 @@ SYSTEM_PROMPT, ADAPTER = "system-prompt.tensors", "adapters.tensors"
 """Files in MODEL_FOLDER in the safetensors format. They lack its extension, because
 mlx-swift-lm loads all files with that extension as weights."""
 CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
-TRACES_FOLDER = "Traces"
-"""The folder, in the sources of the model's module, of traces that its app replays."""
 VENDOR_MANIFEST = "manifest.json"
 
 

@@ -18,7 +18,8 @@ from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make
 from rich.console import Console
 
 from h2o_pack.measure import models
-from h2o_pack.measure.machine import Machine, describe
+from h2o_pack.measure.held import active_memory, largest_footprint
+from h2o_pack.measure.machine import Machine, describe, scoring_kernels
 from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.measure.timing import interleave
 from h2o_pack.progress import ProgressReporter
@@ -101,6 +102,10 @@ class CacheSpeed:
     bytes: Annotated[
         Count, doc("Size of the caches of all layers at the end, with their archives.")
     ]
+    peak_bytes: Annotated[
+        Count,
+        doc("Most bytes of MLX's arrays while the prompt was read, without the weights."),
+    ]
     speed: Annotated[float, doc("Tokens per second, relative to mlx-lm's KVCache.")]
 
 
@@ -118,6 +123,11 @@ class BenchResult(Result):
         doc("Tokens of the prompt; if there are more than max_kv, bounded caches evict."),
     ]
     tokens: Annotated[Count, doc("Tokens generated with each cache.")]
+    weights_bytes: Annotated[Count, doc("Size of the model's weights.")]
+    footprint_bytes: Annotated[
+        Count, doc("Most memory of the process so far, with all caches at once.")
+    ]
+    kernels: Annotated[tuple[str, ...], doc("Metal kernels that wrote scores; none on a CPU.")]
     caches: tuple[CacheSpeed, ...]
     refused: Annotated[
         dict[str, str],
@@ -167,6 +177,7 @@ def measure(
     prompt: [tokens]. max_kv: rows per KV head. tokens: how many to generate with each
     cache. name: the model's name in the result.
     """
+    mx.eval(model.parameters())  # so that no cache's peak has the loading of weights
     bursts: dict[str, Generation] = {}
     refused: dict[str, str] = {}
     with routed():
@@ -193,6 +204,7 @@ def measure(
             first_quartile=timing.first_quartile,
             third_quartile=timing.third_quartile,
             bytes=sum(map(size_of, bursts[kind.name].caches)),
+            peak_bytes=bursts[kind.name].peak_bytes,
             speed=full.over(timing) if full else 1.0,
         )
         for kind in caches
@@ -206,6 +218,9 @@ def measure(
         max_kv=max_kv,
         prompt_tokens=prompt.size,
         tokens=tokens,
+        weights_bytes=sum(weight.nbytes for weight in weights(model).values()),
+        footprint_bytes=largest_footprint(),
+        kernels=scoring_kernels(),
         caches=tuple(speeds),
         refused=refused,
     )
@@ -220,12 +235,15 @@ class Generation:
     def __init__(self, model: Any, prompt: mx.array, caches: list[Any]) -> None:
         self._upstream = importlib.import_module("mlx_lm.generate")
         self.caches = caches
+        before = active_memory()
+        mx.reset_peak_memory()
         start = time.perf_counter()
         self._tokens: Generator[Any] = self._upstream.generate_step(
             prompt, model, max_tokens=-1, prompt_cache=caches, prefill_step_size=PREFILL_CHUNK
         )
         next(self._tokens)
         self.prompt_tokens_per_second = prompt.size / (time.perf_counter() - start)
+        self.peak_bytes = max(0, mx.get_peak_memory() - before)
 
     def __call__(self, steps: int) -> float:
         """Generate tokens; return the microseconds per token."""
@@ -249,13 +267,17 @@ def repeated_prompt(tokenizer: Any, tokens: int) -> mx.array:
     return mx.array((once * (tokens // len(once) + 1))[:tokens])
 
 
+def weights(model: Any) -> dict[str, mx.array]:
+    """Return the model's weights by their names."""
+    return dict(mlx_utils.tree_flatten(model.parameters()))
+
+
 def dtype_of(model: Any) -> str:
     """Return the dtype of keys and values.
 
     The weights of the first norm have this dtype; other weights may be quantized.
     """
-    parameters = dict(mlx_utils.tree_flatten(model.parameters()))
-    norms = [array for name, array in parameters.items() if name.endswith("norm.weight")]
+    norms = [array for name, array in weights(model).items() if name.endswith("norm.weight")]
     return str(norms[0].dtype).removeprefix("mlx.core.") if norms else "unknown"
 
 

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from h2o_pack import __version__, assets, naming
 from h2o_pack.errors import output_error
-from h2o_pack.facts import components, license_text, locked_pins, pins
+from h2o_pack.facts import components, license_text, locked_pins
 from h2o_pack.files import lock
-from h2o_pack.files.paths import APP_FOLDER, NEW_APP_FOLDER, TRACES_FOLDER, VENDOR_FOLDER
+from h2o_pack.files.paths import APP_FOLDER, NEW_APP_FOLDER, VENDOR_FOLDER
 from h2o_pack.files.write import Content, as_bytes
-from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS, MemoryPlan
+from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.texts import CARRIED
 from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
 from h2o_pack.package.icon import ICON_PATH, accent, icon
-from h2o_pack.plan.measured import MLX, TOTAL
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import to_document
@@ -114,11 +113,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 """The folder of templates that are not Swift: README, .gitignore and a workflow."""
 SEVERAL = "Several"
 """The folder of files that, with several models, replace files of the same names."""
-PROOF, DOWNLOAD, ASSET_PACK = "Proof", "Download", "AssetPack"
-"""The folders of files that `--proof`, `--download` and `--asset-pack` add. A folder in them
-has the name of the folder to which its files are added."""
-PARITY = "Parity"
-"""The folder of files that replay a trace, in a package's tests and in an app with --proof."""
+DOWNLOAD, ASSET_PACK = "Download", "AssetPack"
+"""The folders of files that `--download` and `--asset-pack` add. A folder in them has the name
+of the folder to which its files are added."""
 COLUMNS = 100
 OF_SESSION = "store"  # a setting that is left out: the session chooses the archive's folder
 SPACE = "\0"  # a space at which no line may break
@@ -137,10 +134,6 @@ def render(
     }
     for folder, target in folders(plan):
         files |= rendered(folder, target, values)
-    if plan.spec.app.proof:
-        from h2o_pack.package.proof import traces  # with MLX, which no other file needs
-
-        files |= traces(plan)
     in_app = [path for path in files if path.startswith(f"{APP_FOLDER}/")]
     app = {path.removeprefix(f"{APP_FOLDER}/"): files.pop(path) for path in in_app}
     app[ICON_PATH] = icon(plan.package_name)
@@ -163,11 +156,9 @@ def folders(plan: PackagePlan) -> Iterator[tuple[Path, str]]:
         "H2OSessions": "Sources/H2OSessions",
         "Model": f"Sources/{plan.module_name}Model",
         "Tests": "Tests",
-        PARITY: f"Tests/H2OKitTests/{PARITY}",
     }
     options = {
         SEVERAL: len(plan.models) > 1,
-        PROOF: plan.spec.app.proof,
         DOWNLOAD: plan.spec.delivery.download,
         ASSET_PACK: plan.spec.delivery.asset_pack,
     }
@@ -177,8 +168,6 @@ def folders(plan: PackagePlan) -> Iterator[tuple[Path, str]]:
         if wanted:
             for folder in sorted((swift / option).iterdir()):
                 yield folder, targets.get(folder.name, folder.name)
-    if plan.spec.app.proof:
-        yield swift / PARITY, f"{targets['H2OSessions']}/{PROOF}/{PARITY}"
 
 
 def rendered(folder: Path, target: str, values: Mapping[str, Any]) -> dict[str, str]:
@@ -232,9 +221,6 @@ def template_values(plan: PackagePlan) -> dict[str, Any]:
         "model_in_app": not delivery.apart,
         "bundle_id": plan.bundle_id,
         "display_name": plan.display_name,
-        "proof": plan.spec.app.proof,
-        "proof_versions": proof_versions(),
-        "traces_folder": TRACES_FOLDER,
         "version": __version__,
     }
 
@@ -243,26 +229,6 @@ def megabytes(memory: MemoryPlan) -> float:
     """Return the megabytes that a model needs, without the memory of the app itself."""
     caches = memory.caches + memory.archive + memory.thoughts
     return (memory.weights + caches + memory.prefill + memory.buffer_cache) / 1e6
-
-
-PROOF_UPSTREAM = ("mlx-swift", "mlx-swift-lm")
-
-
-def proof_versions() -> dict[str, str]:
-    """Return the versions in an app's proof: of h2o-pack and of upstream."""
-    return {"h2o-pack": __version__, **{name: pins()[name].version for name in PROOF_UPSTREAM}}
-
-
-def planned_bytes(plan: ModelPlan) -> dict[str, dict[str, int]]:
-    """Return the planned bytes of one model by device, "phone" or "tablet", and term."""
-    return {
-        device: {
-            **{term: memory.of(term) for term in (WEIGHTS, KV, LEDGER)},
-            MLX: memory.mlx,
-            TOTAL: memory.total,
-        }
-        for device, memory in plan.memory_of.items()
-    }
 
 
 def model_values(plan: ModelPlan) -> dict[str, Any]:
@@ -280,8 +246,6 @@ def model_values(plan: ModelPlan) -> dict[str, Any]:
         "budgets": plan.budgets,
         "layer_rows": layer_rows(plan),
         "memory": plan.memory,
-        "kv": plan.storage.name,
-        "planned_bytes": planned_bytes(plan),
         "memory_of": plan.memory_of,
         "recall": plan.cache.recall is not None,
         "archive_in_files": plan.workload.archive_in_files,

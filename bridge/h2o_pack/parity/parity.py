@@ -12,9 +12,11 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from h2o_pack.doctor.machine import Surroundings, shown
 from h2o_pack.errors import GET_SWIFT, UserError, tool_error, version_error
 from h2o_pack.files import lock, write
 from h2o_pack.files.paths import VENDOR_FOLDER, cache_folder
+from h2o_pack.measure.machine import describe, scoring_kernels
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import swift, text, text_program
 from h2o_pack.parity.report import CaseResult, Level, Report
@@ -30,6 +32,7 @@ LEVELS = {"text": 0, "op": 1, "trace": 2, "tokens": 3}
 DEFAULT = ("op", "trace")
 IN_SWIFT = ("text", "trace", "tokens")
 WITH_MLX = ("op", "trace", "tokens")
+TOOLS = {"swift": ("swift", "--version"), "xcode": ("xcodebuild", "-version")}
 NO_SWIFT = f"this needs Swift, see {GET_SWIFT}"
 
 
@@ -52,6 +55,7 @@ def run_parity(
     """
     record = lock.read(package)
     check_versions()
+    check_core()
     in_swift = bool(set(levels) & set(IN_SWIFT))
     program = swift.find_swift() if in_swift else None
     if "tokens" in levels:
@@ -66,7 +70,6 @@ def run_parity(
             of_text = check_texts(package.resolve(), record, program, upstream, progress)
     if not set(levels) & set(WITH_MLX):
         return report_of(package, record, levels=of_text)
-    check_core()
     from h2o_py.config import without_warnings
 
     root = package.resolve()
@@ -101,8 +104,27 @@ def report_of(
     """Return the report on a package; tokens: of the recorded run."""
     first = record.models[0]
     return Report(
-        str(package), first.model, first.config["max_size"], tokens, host, tuple(levels)
+        package=str(package),
+        model=first.model,
+        max_kv=first.config["max_size"],
+        tokens=tokens,
+        host=host,
+        levels=tuple(levels),
+        machine=describe(timed=False),
+        versions={name: pin["version"] for name, pin in record.upstream.items()} | tools(),
+        kernels=scoring_kernels() if any(level.number for level in levels) else (),
     )
+
+
+def tools() -> dict[str, str]:
+    """Return the versions of Swift and Xcode, if they are on PATH."""
+    versions = {}
+    for name, command in TOOLS.items():
+        result = Surroundings().run(*command)
+        version = result.version() if result is not None else None
+        if version is not None:
+            versions[name] = shown(version)
+    return versions
 
 
 NOT_CHECKED = "not checked: whether the app reads and writes text as Python does"

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from h2o_pack.measure.machine import Machine
 from h2o_pack.results import Count, Result, doc
 
 Verdict = Literal["equal", "differs", "not run"]
@@ -120,6 +121,14 @@ class Report(Result):
     tokens: Annotated[Count, doc("Number of tokens of the recorded run.")]
     host: Annotated[str, doc("The MLX that the Swift package was built with.")]
     levels: Annotated[tuple[Level, ...], doc("The results of the levels.")]
+    machine: Annotated[Machine, doc("The machine that compared.")]
+    versions: Annotated[
+        dict[str, str],
+        doc("Versions of the package's sources, and of Swift and Xcode if they are here."),
+    ]
+    kernels: Annotated[
+        tuple[str, ...], doc("Metal kernels that wrote scores in Python; none on a CPU.")
+    ] = ()
 
     @property
     def differs(self) -> bool:

@@ -143,7 +143,7 @@ package enum FreeMemory {
     package static func known(_ bytes: Int) -> Int? { bytes > 0 ? bytes : nil }
 
     /// Reads a line such as "MemAvailable: 10 kB" from the text of a file in /proc, in bytes.
-    package static func bytes(of name: String, in text: String) -> Int? {
+    private static func bytes(of name: String, in text: String) -> Int? {
         let line = text.split(separator: "\n").first { $0.hasPrefix("\(name):") }
         let words = line?.split(whereSeparator: \.isWhitespace) ?? []
         guard words.count == 3, words[2] == "kB" else { return nil }

@@ -2,13 +2,16 @@
 
 import json
 import os
+import platform
 import socket
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.measure.bench import CACHES, RECALLING, measure, repeated_prompt
+from h2o_pack.measure import held, machine
+from h2o_pack.measure.bench import CACHES, RECALLING, measure, repeated_prompt, weights
 from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
 from h2o_py.routing import routing_installed
@@ -66,6 +69,10 @@ def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
     memory = {cache.name: cache.bytes for cache in result.caches}
     assert memory["4bit"] < memory["8bit"] < memory["dense"] < memory["recall"]
     assert memory["dense"] < memory["kv"]
+    assert all(cache.peak_bytes >= cache.bytes // 2 > 0 for cache in result.caches)
+    assert result.weights_bytes == sum(weight.nbytes for weight in weights(model).values())
+    assert result.footprint_bytes > result.weights_bytes
+    assert result.kernels == ()  # on a CPU
     assert not routing_installed()
 
 
@@ -86,7 +93,31 @@ def test_a_model_that_is_not_there_is_refused_by_name(tmp_path):
 
 
 def test_the_machine_is_described_without_its_name():
-    machine = describe()
-    assert machine.cores >= 1
-    assert machine.instruction_set
-    assert socket.gethostname() not in repr(machine)
+    here = describe()
+    assert here.cores >= 1
+    assert here.memory_bytes > 10**9
+    assert here.instruction_set
+    assert socket.gethostname() not in repr(here)
+
+
+def test_a_mac_is_described_by_its_model(monkeypatch):
+    answers = {"hw.model": "Mac15,3", "machdep.cpu.brand_string": "Apple M3"}
+    monkeypatch.setattr(machine, "sysctl", answers.__getitem__)
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platform, "node", lambda: "secret")
+    monkeypatch.setattr(platform, "mac_ver", lambda: ("26.1", ("", "", ""), "arm64"))
+    here = describe()
+    assert (here.identifier, here.processor) == ("Mac15,3", "Apple M3")
+    assert here.system_version == "26.1"
+    assert "secret" not in repr(here)
+
+
+def test_a_mac_is_asked_for_the_largest_footprint(monkeypatch):
+    def proc_pid_rusage(_process, _version, usage):
+        usage._obj[held._LARGEST : held._LARGEST + 8] = (123_456).to_bytes(8, "little")
+        return 0
+
+    library = SimpleNamespace(proc_pid_rusage=proc_pid_rusage)
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(held.ctypes, "CDLL", lambda *_args, **_options: library)
+    assert held.largest_footprint() == 123_456

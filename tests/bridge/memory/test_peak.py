@@ -1,5 +1,7 @@
 """Planned memory beside what was measured and published."""
 
+import json
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -8,12 +10,13 @@ from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_rows
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.measure.held import HeldRun, held_by
 from h2o_pack.memory import terms
 from h2o_pack.memory.storages import STORAGES
 from h2o_pack.model import Layer
 from h2o_pack.models.catalogue import as_model
+from tests.bridge.memory import peaks
 from tests.bridge.memory.described import model, request
+from tests.processes import python
 
 RUNS = (
     *((kv, 256, 256, 600) for kv in STORAGES),
@@ -27,9 +30,12 @@ RUNS = (
 
 @pytest.fixture(scope="module")
 def measured() -> dict[tuple, int]:
-    """Peaks of a process of their own."""
-    peaks = held_by("demo", [HeldRun(*run) for run in RUNS])
-    return {run: peak.peak for run, peak in zip(RUNS, peaks, strict=True)}
+    """Peaks of a process of their own, whose libraries use one thread."""
+    process = python(
+        peaks.__file__, json.dumps(RUNS), env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert process.returncode == 0, process.stderr[-2000:]
+    return dict(zip(RUNS, json.loads(process.stdout), strict=True))
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(map(str, run)))

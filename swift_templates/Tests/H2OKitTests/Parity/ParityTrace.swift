@@ -5,14 +5,14 @@ import MLXLMCommon
 
 /// The trace of a run of the Python cache: a folder with `trace.json`, and for each case a
 /// folder with one safetensors file per step.
-package struct ParityTrace: Decodable, Sendable {
-    package let format: Int
-    package let cases: [Case]
+struct ParityTrace: Decodable, Sendable {
+    let format: Int
+    let cases: [Case]
 
-    package struct Case: Decodable, Sendable {
-        package let name: String
+    struct Case: Decodable, Sendable {
+        let name: String
         let folder: String
-        package let dtype: String
+        let dtype: String
         /// The recorded layers, by their index among the caches that evict.
         let layers: [Int]
         let scale: Float
@@ -24,11 +24,11 @@ package struct ParityTrace: Decodable, Sendable {
         let joined: Bool
         let config: H2OConfiguration
         /// The number of tokens of each step.
-        package let steps: [Int]
+        let steps: [Int]
         /// The tolerance of outputs, relative to the largest output of the step if that is above 1.
-        package let tolerance: Double
+        let tolerance: Double
         /// The tolerance of scores, relative to the score if that is above 1.
-        package let scoreTolerance: Double
+        let scoreTolerance: Double
 
         private enum CodingKeys: String, CodingKey {
             case name, folder, dtype, layers, scale, routed, kv, joined, config, steps, tolerance
@@ -40,7 +40,7 @@ package struct ParityTrace: Decodable, Sendable {
     private static let format = 6
 
     /// - Throws: ``ParityTraceError``, or an error of reading a file
-    package init(contentsOf file: URL) throws {
+    init(contentsOf file: URL) throws {
         self = try JSONDecoder().decode(ParityTrace.self, from: Data(contentsOf: file))
         guard format == Self.format else {
             throw ParityTraceError.otherFormat(format, reads: Self.format)
@@ -49,13 +49,13 @@ package struct ParityTrace: Decodable, Sendable {
 }
 
 /// Why a trace cannot be replayed.
-package enum ParityTraceError: LocalizedError, Hashable, Sendable {
+enum ParityTraceError: LocalizedError, Hashable, Sendable {
     case otherFormat(Int, reads: Int)
     case missing(array: String)
     /// A cache is empty although it received tokens.
     case emptyCache
 
-    package var errorDescription: String? {
+    var errorDescription: String? {
         switch self {
         case .otherFormat(let format, let own):
             "The trace has format \(format), and this package reads \(own). Record it again "
@@ -85,7 +85,7 @@ extension ParityTrace {
     ///
     /// - Parameter folder: the folder of the files with arrays
     /// - Throws: ``ParityTraceError``, ``H2OCacheError``, or an error of reading a file
-    package func replay(_ traced: Case, in folder: URL) throws -> ParityResult {
+    func replay(_ traced: Case, in folder: URL) throws -> ParityResult {
         let caches = try traced.layers.map { _ in
             try traced.kv.makeCache(traced.config, groupSize: traced.groupSize)
         }

@@ -1,41 +1,41 @@
 import MLX
 
 /// The result of replaying a case of a trace.
-package struct ParityResult: Encodable, Sendable {
-    package let name: String
-    package let dtype: String
-    package let layers: Int
-    package let steps: Int
-    package internal(set) var comparisons = 0
+struct ParityResult: Encodable, Sendable {
+    let name: String
+    let dtype: String
+    let layers: Int
+    let steps: Int
+    var comparisons = 0
     /// The largest difference of an output, relative to the largest output of the step if that is
     /// above 1. Finite, because JSON cannot contain infinity.
-    package internal(set) var largestOutputDifference: Float = 0
+    var largestOutputDifference: Float = 0
     /// The largest difference of a score, relative to the score if that is above 1. Finite too.
-    package internal(set) var largestScoreDifference: Float = 0
-    package internal(set) var positionsEqual = true
-    package internal(set) var firstDifference: Difference?
+    var largestScoreDifference: Float = 0
+    var positionsEqual = true
+    var firstDifference: Difference?
 
-    package struct Difference: Encodable, Sendable {
-        package let layer: Int
-        package let step: Int
-        package let kind: Kind
-        package let detail: String
+    struct Difference: Encodable, Sendable {
+        let layer: Int
+        let step: Int
+        let kind: Kind
+        let detail: String
 
-        package enum Kind: String, Encodable, Sendable {
+        enum Kind: String, Encodable, Sendable {
             case positions, held, output, scores
         }
     }
 }
 
 /// Compares the results of one layer after one step with the trace.
-package struct ParityComparison {
+struct ParityComparison {
     let layer: Int
     let step: Int
     let tolerance: Float
 
     /// Checks that outputs agree within `tolerance`, relative to the largest output if that is
     /// larger than 1.
-    package func outputs(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
+    func outputs(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
         let traced = traced.asType(.float32).asArray(Float.self)
         let scale = traced.reduce(1) { max($0, abs($1)) }
         let difference =
@@ -48,14 +48,14 @@ package struct ParityComparison {
     }
 
     /// Checks that each head keeps the same positions; their rows may differ.
-    package func positions(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
+    func positions(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
         let (ours, traced) = (kept(ours), kept(traced))
         result.positionsEqual = result.positionsEqual && ours == traced
         note(.positions, in: &result, firstHead(ours, traced))
     }
 
     /// Checks that in each head the last recall chose the same positions.
-    package func held(
+    func held(
         _ ours: (positions: MLXArray, held: MLXArray),
         _ traced: (positions: MLXArray, held: MLXArray), in result: inout ParityResult
     ) {
@@ -77,7 +77,7 @@ package struct ParityComparison {
 
     /// Checks that scores of the same position agree within `allowed`, relative to the score if
     /// that is larger than 1.
-    package func scores(
+    func scores(
         _ ours: (positions: MLXArray, scores: MLXArray),
         _ traced: (positions: MLXArray, scores: MLXArray), within allowed: Float,
         in result: inout ParityResult
@@ -148,7 +148,7 @@ extension Float {
 }
 
 /// The largest |a - b|; infinite if a value is not a number or the counts differ.
-package func largestDifference(_ a: [Float], _ b: [Float]) -> Float {
+func largestDifference(_ a: [Float], _ b: [Float]) -> Float {
     guard a.count == b.count else { return .infinity }
     return zip(a, b).reduce(0) { largest, pair in
         let difference = abs(pair.0 - pair.1)
