@@ -21,10 +21,10 @@ SOURCES := $(shell find cexport tests/cexport -name '*.cpp' -o -name '*.h' -o -n
 	$(wildcard metal/kernels/*.h) interface/kernel_text.py \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
-# Before $(PYTHON) makes anything: that of Xcode is older than 3.10.
+# Before $(PYTHON) makes anything: that of Xcode is older than 3.11.
 define CHECK_PYTHON
-@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	echo "h2o-pack needs Python 3.10 or newer; $(PYTHON) is older or missing." \
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "h2o-pack needs Python 3.11 or newer; $(PYTHON) is older or missing." \
 	"Set PYTHON=/path/to/python3."; exit 5; }
 endef
 
@@ -176,7 +176,7 @@ apple-foundation-models: $(RUNTIME)
 	.ci/apple/foundation-models
 
 # The lock pins every package for every platform that the project supports.
-LOCK := uv pip compile --universal --python-version 3.10 --generate-hashes --no-header
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header
 lock:
 	$(LOCK) pyproject.toml --extra build --output-file requirements.lock
 	$(LOCK) pyproject.toml .ci/check.in --extra build --extra dev --extra plot --extra docs \

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import metadata
 
 MLX_VERSION = "0.32.4"
 VERSIONS = {
     "mlx": MLX_VERSION,
-    "mlx-lm": "0.32.2" if sys.version_info >= (3, 11) else "0.31.3",  # the last for Python 3.10
+    "mlx-lm": "0.32.2",
 }
 
 

@@ -24,9 +24,6 @@ from h2o_py.rows import BITS, DENSE, Ledger, RowFormat, Rows, check_choice
 Cache = TypeVar("Cache", bound="H2OKVCache")
 Fetched = tuple[Callable[[], Any], Callable[[], Any]]
 """Weak references to the keys and values that `update_and_fetch` returned."""
-ONE_STATE = not hasattr(mlx_lm_cache._BaseCache, "meta_state")  # noqa: SLF001
-"""Whether `state` contains the whole cache, arrays and strings, as in mlx_lm 0.32 and newer. In
-0.31, the last version for Python 3.10, `state` has the arrays and `meta_state` the strings."""
 
 _lenders: weakref.WeakValueDictionary[int, H2OKVCache] = weakref.WeakValueDictionary()
 """The cache whose `update_and_fetch` last returned some keys, by the id of these keys."""
@@ -397,25 +394,13 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def state(self) -> Any:
-        """The arrays that mlx_lm evaluates after each chunk of a prompt, and saves."""
-        return [*self.arrays, *self.header] if ONE_STATE else self.arrays
+        """The arrays that mlx_lm evaluates after each chunk of a prompt, and what it saves."""
+        return [*self.arrays, *self.header]
 
     @state.setter
     def state(self, saved: Sequence[Any]) -> None:
         self.arrays = [part for part in saved if isinstance(part, mx.array)]
-        if ONE_STATE:
-            self.header = [part for part in saved if isinstance(part, str)]
-
-    if not ONE_STATE:
-
-        @property
-        def meta_state(self) -> Sequence[str]:
-            """The strings that mlx_lm 0.31 saves in addition to `state`."""
-            return self.header
-
-        @meta_state.setter
-        def meta_state(self, saved: Sequence[str]) -> None:
-            self.header = saved
+        self.header = [part for part in saved if isinstance(part, str)]
 
 
 vars(mlx_lm_cache)[H2OKVCache.__name__] = H2OKVCache

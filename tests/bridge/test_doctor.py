@@ -144,8 +144,8 @@ ELSEWHERE = [
     (doctor.swift, LINUX, OLD_SWIFT, "warning", "Update Swift: https://swift.org"),
     (doctor.git, LINUX, {"git": BROKEN}, "warning", "apt install git"),
     (doctor.clang, LINUX, {}, "warning", "apt install clang"),
-    (doctor.python, {"python": (3, 9, 18)}, {}, "problem", "Install Python 3.10"),
-    (doctor.python, {"python": (3, 10, 0)}, {}, "ok", ""),
+    (doctor.python, {"python": (3, 10, 18)}, {}, "problem", "Install Python 3.11"),
+    (doctor.python, {"python": (3, 11, 0)}, {}, "ok", ""),
     (doctor.python, {"python": (3, 14, 1)}, {}, "ok", ""),
 ]
 

@@ -138,7 +138,7 @@ def test_a_python_that_is_too_old_is_named_before_anything_is_made(tmp_path, tar
     # What a virtual environment depends on is elsewhere: nothing of it is needed to say so.
     process = ran("make", target, f"PYTHON={old}", "SOURCES=", cwd=tmp_path)
     assert process.returncode == 2
-    assert f"needs Python 3.10 or newer; {old} is older" in process.stdout
+    assert f"needs Python 3.11 or newer; {old} is older" in process.stdout
     assert not (tmp_path / "dist").exists()
     assert not (tmp_path / ".venv").exists()
 

@@ -170,7 +170,7 @@ class Exchange:
             for move in moves:
                 try:
                     move.make(self.old, self.output)
-                except OSError as error:  # noqa: PERF203 - the other moves are made anyway
+                except OSError as error:  # the other moves are made anyway
                     problem = error
         raise problem
 

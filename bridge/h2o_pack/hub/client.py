@@ -351,7 +351,7 @@ def with_retries(ask: Callable[[], Answer]) -> Answer:
     for attempt in range(RETRIES):
         try:
             return ask()
-        except Exception as error:  # noqa: PERF203 - errors for which retrying is useless are raised
+        except Exception as error:
             wait = retry_delay(error, attempt)
             if wait is None:
                 raise

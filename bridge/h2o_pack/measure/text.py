@@ -78,7 +78,7 @@ class Tokens:
                 text: str = self._tokenizer.apply_chat_template(
                     form, tokenize=False, add_generation_prompt=reply
                 )
-            except TemplateError as error:  # noqa: PERF203  there are only three forms
+            except TemplateError as error:
                 refused = error
             else:
                 return text

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -186,7 +186,7 @@ def sandbox() -> ImmutableSandboxedEnvironment:
 
 LONGEST_RENDERING = 4 << 20
 """Characters of a rendered conversation."""
-TODAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+TODAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 """The date in renderings that are compared."""
 
 

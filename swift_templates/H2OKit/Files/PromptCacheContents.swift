@@ -8,9 +8,7 @@ import MLXLMCommon
 /// null, the array contains its value, and the header has its kind: `"2.k.0"` is the name of the
 /// array, and `"2.k.1"` is `scalar`, `string` or `none`. If cache i is a list, `"i.j.0"` is the
 /// state of its cache j, and `"i.j.1"` the name of that cache's class. The header also contains the
-/// caller's strings as `"0.key"`, and the class name of cache i as `"1.i"`. Files of mlx-lm 0.31
-/// and earlier can be read too. In their header, all numbers and texts come before the caller's
-/// strings and the class names.
+/// caller's strings as `"0.key"`, and the class name of cache i as `"1.i"`.
 struct PromptCacheContents {
     /// A member of a state that is not an array.
     enum Scalar {
@@ -29,10 +27,6 @@ struct PromptCacheContents {
         self.arrays = arrays
         self.header = header
     }
-
-    /// Whether mlx-lm 0.31 or earlier wrote the file: in its header, `"2."` begins the names of
-    /// classes.
-    var isOlder: Bool { header["2.0"] != "" }
 
     mutating func add(_ state: [MLXArray], _ scalars: [Scalar], at place: String) {
         for (j, array) in state.enumerated() { arrays["\(place).\(j)"] = array }
@@ -67,9 +61,6 @@ struct PromptCacheContents {
 
     /// The arrays of a cache's state, and its numbers and texts as strings.
     func saved(at place: String) -> (state: [MLXArray], strings: [String]) {
-        if isOlder {
-            return (state(place), strings("0.\(place)"))
-        }
         let kinds = self.kinds
         var (state, strings) = ([MLXArray](), [String]())
         var name: String { "\(place).\(member)" }
@@ -90,7 +81,11 @@ struct PromptCacheContents {
     }
 
     /// The classes of all caches.
-    var classNames: [String] { strings(isOlder ? "2" : "1") }
+    var classNames: [String] {
+        var names = [String]()
+        while let name = header["1.\(names.count)"] { names.append(name) }
+        return names
+    }
 
     /// The classes of the caches in a list.
     func memberNames(of list: Int) -> [String] {
@@ -106,8 +101,7 @@ struct PromptCacheContents {
 
     /// The caller's strings.
     var metadata: [String: String] {
-        let prefix = isOlder ? "1." : "0."
-        let own = header.filter { $0.key.hasPrefix(prefix) }
+        let own = header.filter { $0.key.hasPrefix("0.") }
         return Dictionary(own.map { (String($0.dropFirst(2)), $1) }) { first, _ in first }
     }
 
@@ -123,13 +117,6 @@ struct PromptCacheContents {
         return state
     }
 
-    /// The strings `"prefix.0"`, `"prefix.1"` and so on.
-    private func strings(_ prefix: String) -> [String] {
-        var strings = [String]()
-        while let text = header["\(prefix).\(strings.count)"] { strings.append(text) }
-        return strings
-    }
-
     private var kinds: [String: String] {
         var (kinds, k) = ([String: String](), 1)
         while let name = header["2.\(k).0"] {
@@ -141,7 +128,7 @@ struct PromptCacheContents {
 }
 
 extension PromptCacheContents {
-    private static let classes = ["KVCache", "RotatingKVCache", "ArraysCache", "MambaCache"]
+    private static let classes = ["KVCache", "RotatingKVCache", "ArraysCache"]
     /// The names of list classes: for lists of plain caches, and for lists with an H2O cache.
     private static let (plainList, scoredList) = ("CacheList", "H2OCacheList")
 
@@ -200,7 +187,7 @@ extension PromptCacheContents {
                 found: header["kind"] ?? "", known: ["mlx-lm"])
         }
         return try classNames.enumerated().map { i, name in
-            guard !isOlder, [Self.plainList, Self.scoredList].contains(name) else {
+            guard [Self.plainList, Self.scoredList].contains(name) else {
                 return try cache(name, at: "\(i)", archive: archive)
             }
             let members = try memberNames(of: i).enumerated().map { j, name in
@@ -230,35 +217,31 @@ extension PromptCacheContents {
         // In plain caches and sliding-window caches, keys and values have the same shape.
         let heads = state.map { $0.shape.prefix(3) }
         let isPair = state.count == 2 && state.allSatisfy { $0.ndim == 4 } && heads[0] == heads[1]
-        guard isPair || !name.hasSuffix("KVCache") && !name.hasPrefix("KVCache") else {
+        guard isPair || !name.hasSuffix("KVCache") else {
             throw H2OCacheError.damaged(reason: "a \(name) has arrays of \(state.map(\.shape))")
         }
         let cache: BaseKVCache
         switch name {
-        case "KVCache", "KVCacheSimple":
+        case "KVCache":
             cache = KVCacheSimple()
-            let used = isOlder ? state[0].dim(2) : strings.first.flatMap(Int.init)
-            guard let used, (0 ... state[0].dim(2)).contains(used) else {
+            guard let used = strings.first.flatMap(Int.init), (0 ... state[0].dim(2)).contains(used) else {
                 throw H2OCacheError.damaged(reason: "a \(name) has the strings \(strings)")
             }
             cache.state = state.map { $0[.ellipsis, ..<used, 0...] }
-        case "ArraysCache", "MambaCache":
+        case "ArraysCache":
             cache = MambaCache()
             cache.state = state
         case "RotatingKVCache":
-            let values = strings.prefix(5).compactMap(Int.init)
-            guard values.count == min(strings.count, 5), 4 ... 6 ~= strings.count,
+            let values = strings.compactMap(Int.init)
+            guard values.count == 4, strings.count == 4,
                 values.allSatisfy({ 0 ..< Int(Int32.max) ~= $0 })
             else {
                 throw H2OCacheError.damaged(reason: "a RotatingKVCache has the strings \(strings)")
             }
-            let (keep, size, offset) =
-                isOlder
-                ? (values[0], values[1], values[values.count - 2])
-                : (values[1], values[2], values[0])
+            let (offset, keep, size, next) = (values[0], values[1], values[2], values[3])
             cache = RotatingKVCache(maxSize: size, keep: keep)
             cache.state = state
-            cache.metaState = [keep, size, 256, offset, values[values.count - 1]].map(String.init)
+            cache.metaState = [keep, size, 256, offset, next].map(String.init)
         default:
             let own = H2OKVCache.Kind.allCases.map(\.rawValue)
             throw H2OCacheError.otherFormat(found: name, known: (own + Self.classes).sorted())

@@ -75,16 +75,16 @@ final class CacheFileTests: FolderTestCase {
         }
     }
 
-    func testASlidingCacheOfAnotherVersionIsRead() throws {
+    func testAFileInTheLayoutOfOlderVersionsIsRefused() throws {
         let keys = Tokens(5, seed: 1).keys
-        for strings in [["1", "8", "5", "5"], ["1", "8", "256", "5", "5", "modelNative"]] {
-            var header = ["2.0": "RotatingKVCache"]
-            for (j, text) in strings.enumerated() { header["0.0.\(j)"] = text }
-            try MLX.save(arrays: ["0.0": keys, "0.1": keys], metadata: header, url: file("older"))
+        var header = ["2.0": "RotatingKVCache"]
+        for (j, text) in ["1", "8", "5", "5"].enumerated() { header["0.0.\(j)"] = text }
+        try MLX.save(arrays: ["0.0": keys, "0.1": keys], metadata: header, url: file("older"))
 
-            let (loaded, _) = try H2OCacheFile.load(from: file("older"))
-
-            XCTAssertEqual(loaded[0].metaState.prefix(5), ["1", "8", "256", "5", "5"])
+        XCTAssertThrowsError(try H2OCacheFile.load(from: file("older"))) { error in
+            XCTAssertEqual(
+                error as? H2OCacheError,
+                .otherFormat(found: "", known: ["mlx-lm"], file: file("older")))
         }
     }
 
