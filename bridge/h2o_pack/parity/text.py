@@ -41,7 +41,7 @@ AROUND = 24
 SHOWN_IDS = 6
 """Ids that are shown before and after the first difference of two lists."""
 MARGIN = 4
-"""Ids by which the place may move where a reply's text and the next message meet."""
+"""Characters before a difference among which a known limit's may be."""
 
 
 def check_text(program: Path, model: Path, work: Path, say: ProgressReporter) -> Level:
@@ -180,32 +180,35 @@ def compare_turns(item: Item, answer: Answer, tokenizer: Any) -> tuple[str, str]
     for number, (turn, whole) in enumerate(zip(turns, wholes, strict=True)):
         if "error" in whole:
             return "refusal", f"turn {number + 1}: Python says: {whole['error']}"
-        expected, ids = whole["ids"], turn["ids"]
         if number:
-            detail = ends_apart(ids, expected, tokenizer)
-            detail = detail or lost(
-                item, number, expected[: len(expected) - len(ids)], tokenizer
-            )
+            detail = end_apart(item, number, turn["ids"], whole["ids"], tokenizer)
         else:
-            detail = ids_apart(ids, expected, tokenizer)
+            detail = ids_apart(turn["ids"], whole["ids"], tokenizer)
         if detail:
             return "turn", f"turn {number + 1}: {detail}"
     return "turn", ""
 
 
-def lost(item: Item, number: int, ids: Sequence[int], tokenizer: Any) -> str:
-    """Say which text between the last reply and a turn the app does not read; "" for none.
+def end_apart(
+    item: Item, number: int, ids: Sequence[int], whole: Sequence[int], tokenizer: Any
+) -> str:
+    """Say how what the app reads in a later turn differs from the end of the rendering.
 
-    ids: the rendering up to what the app reads in this turn. They may end with a token that
-    ends a reply, because the model writes it.
+    ids: read in this turn. whole: of the rendering. Texts are compared, because a rendering may
+    have one token for the end of a reply and the beginning of what follows it. Returns "" if
+    the rendering is the reply, perhaps a token that ended it, and what the app reads.
     """
+    show = partial(tokenizer.decode, skip_special_tokens=False)
+    text, own = show(list(whole)), show(list(ids))
+    if not text.endswith(own):
+        return texts_apart(own, text[max(0, len(text) - len(own)) :])
+    before = text[: len(text) - len(own)].rstrip()
+    for stop in item.answer["stops"]:
+        before = before.removesuffix(show([stop])).rstrip()
     reply = item.answer["replies"][number]
-    stops = item.answer["stops"]
-    own = list(ids[:-1]) if ids and ids[-1] in stops else list(ids)
-    text = tokenizer.decode(own, skip_special_tokens=False).rstrip()
-    if not reply or text.endswith(reply.rstrip()):
+    if not reply or before.endswith(reply.rstrip()):
         return ""
-    rest = text[text.rfind(reply.rstrip()) + len(reply.rstrip()) :]
+    rest = before[before.rfind(reply.rstrip()) + len(reply.rstrip()) :]
     return f"the app does not read {quoted(rest)} after the reply {quoted(reply)}"
 
 
@@ -217,23 +220,6 @@ COMPARE: Mapping[str, Callable[[Item, Answer, Any], tuple[str, str]]] = {
     TEMPLATES: compare_ids,
     TURNS: compare_turns,
 }
-
-
-def ends_apart(ids: Sequence[int], whole: Sequence[int], tokenizer: Any) -> str:
-    """Say how ids differ from the end of a rendering; "" if they are its end.
-
-    Where the last reply meets the next message, the rendering may have one token for the text
-    of two. So the text counts where the ids differ.
-    """
-    if list(ids) == list(whole[len(whole) - len(ids) :]):
-        return ""
-    show = partial(tokenizer.decode, skip_special_tokens=False)
-    text = show(list(whole))
-    for moved in range(-MARGIN, MARGIN + 1):
-        end = len(whole) - len(ids) + moved
-        if 0 <= end <= len(whole) and show([*whole[:end], *ids]) == text:
-            return ""
-    return texts_apart(show(list(ids)), show(list(whole[max(0, len(whole) - len(ids)) :])))
 
 
 def ids_apart(ids: Sequence[int], expected: Sequence[int], tokenizer: Any) -> str:
