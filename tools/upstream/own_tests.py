@@ -1,0 +1,99 @@
+"""Run upstream's own tests with h2o-pack in them: python -m tools.upstream.own_tests FOLDER.
+
+FOLDER contains clones of mlx-lm and mlx-swift-lm, or one of them. The tests of mlx-lm for
+caches, generation, server and models run as they are, with routing installed, and with H2O
+caches in place of mlx-lm's. The tests of mlx-swift-lm run as they are and, with --package, in
+the edited copy in the package's Vendor folder. Prints each test that ends otherwise. Tests that
+need a model of the hub end alike without a network, so they show nothing there. The exit code
+is 1 if a test ends otherwise.
+"""
+# ruff: noqa: T201 - a command prints
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree as ET
+
+from h2o_pack import assets
+from h2o_pack.errors import ExitCode
+from tools.upstream.attached import ATTACHED, MODE, ROUTED
+
+PLAIN = "as they are"
+TESTS = ("test_prompt_cache", "test_generate", "test_server", "test_models")
+PASSED = "passed"
+Outcomes = Mapping[str, str]
+
+
+def of_mlx_lm(clone: Path, mode: str) -> Outcomes:
+    """Run the tests of a clone of mlx-lm, with its code; returns how each ended, by its name.
+
+    mode: PLAIN, ROUTED or ATTACHED.
+    """
+    with TemporaryDirectory() as work:
+        report = Path(work, "report.xml")
+        paths = [clone / "tests" / f"{name}.py" for name in TESTS]
+        files = [str(path) for path in paths if path.is_file()]
+        options = ("-q", "-n", "0", "-c", os.devnull, "--continue-on-collection-errors")
+        plugin = ("-p", "tools.upstream.attached", f"--junitxml={report}")
+        settings = {MODE: mode, "PYTHONPATH": f"{clone}{os.pathsep}{assets.root()}"}
+        command = [sys.executable, "-m", "pytest", *options, *plugin, *files]
+        subprocess.run(command, cwd=work, env={**os.environ, **settings}, check=False)  # noqa: S603
+        return dict(outcomes(ET.parse(report)))  # noqa: S314 - written by pytest
+
+
+def outcomes(report: ET.ElementTree[ET.Element]) -> Mapping[str, str]:
+    """Return how each test of a JUnit report ended, by its name."""
+    found = {}
+    for case in report.iter("testcase"):
+        kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
+        name = f"{case.get('classname')}.{case.get('name')}"
+        found[name] = next(iter(sorted(kinds)), PASSED)
+    return found
+
+
+def differing(plain: Outcomes, other: Outcomes) -> list[str]:
+    """Return a line for each test that ends otherwise."""
+    return [
+        f"  {name}: {plain.get(name, 'missing')} -> {other.get(name, 'missing')}"
+        for name in sorted({*plain, *other})
+        if plain.get(name) != other.get(name)
+    ]
+
+
+def report(what: str, plain: Outcomes, others: Mapping[str, Outcomes]) -> int:
+    """Print the differences; returns how many there are."""
+    counts = Counter(plain.values())
+    print(f"{what}, {PLAIN}: " + ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())))
+    count = 0
+    for mode, found in others.items():
+        lines = differing(plain, found)
+        print(f"{what}, {mode}: {len(lines)} end otherwise", *lines, sep="\n")
+        count += len(lines)
+    return count
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the tests that a folder has; return 1 if one ends otherwise, and otherwise 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.upstream.own_tests", description=__doc__
+    )
+    parser.add_argument("folder", type=Path, help="a folder of clones")
+    parser.add_argument("--package", type=Path, help="a package with Vendor, for mlx-swift-lm")
+    options = parser.parse_args(arguments)
+    count = 0
+    clone = options.folder / "mlx-lm"
+    if clone.is_dir():
+        others = {mode: of_mlx_lm(clone, mode) for mode in (ROUTED, ATTACHED)}
+        count += report("mlx-lm", of_mlx_lm(clone, PLAIN), others)
+    return int(ExitCode.DIFFERENT) if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
