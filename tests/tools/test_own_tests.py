@@ -1,10 +1,12 @@
 """A test of upstream that ends otherwise with h2o-pack in it is named."""
 
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
 from h2o_pack.errors import ExitCode
+from h2o_pack.files.lock import EditedFile
 from tests.bridge.trees import build_tree
 from tools.upstream import own_tests
 
@@ -32,12 +34,58 @@ TESTS = textwrap.dedent(
 )
 
 
+SWIFT = """#!/bin/sh
+cd "$3" || exit 9
+grep -q 'name: "MLXLMTests"' Package.swift && test -f Tests/MLXLMTests/T.swift || exit 9
+echo "Test Case 'LM.testA' started"
+echo "Test Case 'LM.testA' passed (0.1 seconds)"
+case "$(cat Libraries/A.swift)" in
+plain) echo "Test plain passed after 0.1 seconds." ;;
+edited) echo "Test edited failed after 0.1 seconds." ;;
+esac
+"""
+
+
 def test_what_ends_otherwise_or_is_missing_is_counted(capsys):
     plain = {"a": "passed", "b": "passed", "c": "failure"}
     other = {"a": "passed", "b": "error", "d": "passed"}
     assert own_tests.report("mlx-lm", plain, {"with routing": plain}) == 0
     assert own_tests.report("mlx-lm", plain, {"with routing": other}) == 3
     assert "  c: failure -> missing" in capsys.readouterr().out.splitlines()
+
+
+def test_swifts_tests_run_without_and_with_the_edits(tmp_path, monkeypatch):
+    """A `swift` of our own prints how the tests of the sources that it finds ended."""
+    target = (
+        '.testTarget(\n            name: "MLXLMTests", path: "Tests/MLXLMTests"\n        ),'
+    )
+    manifest = "targets: [\n        // h2o-pack: no tests\n        // h2o-pack: no tests\n]\n"
+    build_tree(
+        tmp_path,
+        {
+            "clones/mlx-swift-lm/Package.swift": f"targets: [\n        {target}\n]\n",
+            "clones/mlx-swift-lm/Libraries/A.swift": "plain\n",
+            "clones/mlx-swift-lm/Tests/MLXLMTests/T.swift": "",
+            "package/Vendor/mlx-swift-lm/Package.swift": manifest,
+            "package/Vendor/mlx-swift-lm/Libraries/A.swift": "edited\n",
+            "bin/swift": SWIFT,
+        },
+    )
+    (tmp_path / "bin/swift").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    zero = "0" * 64
+    file = EditedFile("mlx-swift-lm/Libraries/A.swift", zero, zero)
+    record = SimpleNamespace(vendor=SimpleNamespace(files=(file,)))
+    monkeypatch.setattr(own_tests.lock, "read", lambda _package: record)
+    work = tmp_path / "work"
+    work.mkdir()
+
+    plain, edited = own_tests.of_mlx_swift_lm(
+        tmp_path / "clones/mlx-swift-lm", tmp_path / "package", work
+    )
+
+    assert plain == {"LM.testA": "passed", "plain": "passed"}
+    assert edited == {"LM.testA": "passed", "edited": "failed"}
 
 
 @pytest.mark.nightly("test_what_ends_otherwise_or_is_missing_is_counted")

@@ -2,10 +2,10 @@
 
 FOLDER contains clones of mlx-lm and mlx-swift-lm, or one of them. The tests of mlx-lm for
 caches, generation, server and models run as they are, with routing installed, and with H2O
-caches in place of mlx-lm's. The tests of mlx-swift-lm run as they are and, with --package, in
-the edited copy in the package's Vendor folder. Prints each test that ends otherwise. Tests that
-need a model of the hub end alike without a network, so they show nothing there. The exit code
-is 1 if a test ends otherwise.
+caches in place of mlx-lm's. With --package, the tests of mlx-swift-lm run in a copy of the
+package's Vendor folder, without and with the edits of mlx-swift-lm. Prints each test that ends
+otherwise. Tests that need a model of the hub end alike without a network, so they show nothing
+there. The exit code is 1 if a test ends otherwise.
 """
 # ruff: noqa: T201 - a command prints
 
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -23,11 +25,19 @@ from xml.etree import ElementTree as ET
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode
+from h2o_pack.files import lock
+from h2o_pack.files.paths import VENDOR_FOLDER
+from h2o_pack.parity.swift import LEAN, OPTIMIZED, environment, failure, run
 from tools.upstream.attached import ATTACHED, MODE, ROUTED
 
 PLAIN = "as they are"
 TESTS = ("test_prompt_cache", "test_generate", "test_server", "test_models")
 PASSED = "passed"
+SWIFT_TESTS = "Tests/MLXLMTests"
+TEST_TARGET = re.compile(r"\.testTarget\(\s*name: \"MLXLMTests\".*?\n        \),", re.DOTALL)
+NO_TESTS = "// h2o-pack: no tests"
+"""Where an edit has removed a target of tests from Package.swift."""
+ENDED = re.compile(r"Test (?:Case ')?(?P<name>[^'\n]+?)'? (?P<end>passed|failed|skipped)\b")
 Outcomes = Mapping[str, str]
 
 
@@ -55,6 +65,43 @@ def outcomes(report: ET.ElementTree[ET.Element]) -> Mapping[str, str]:
         kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
         name = f"{case.get('classname')}.{case.get('name')}"
         found[name] = next(iter(sorted(kinds)), PASSED)
+    return found
+
+
+def of_mlx_swift_lm(clone: Path, package: Path, work: Path) -> tuple[Outcomes, Outcomes]:
+    """Run mlx-swift-lm's tests without and with the edits; returns how each ended, by its name.
+
+    package: has a Vendor folder. work: an empty folder.
+    """
+    vendor = work / VENDOR_FOLDER
+    shutil.copytree(package / VENDOR_FOLDER, vendor)
+    root = vendor / "mlx-swift-lm"
+    shutil.copytree(clone / SWIFT_TESTS, root / SWIFT_TESTS)
+    manifest = root / "Package.swift"
+    [target] = TEST_TARGET.findall((clone / "Package.swift").read_text("utf-8"))
+    manifest.write_text(manifest.read_text("utf-8").replace(NO_TESTS, target, 1), "utf-8")
+    record = lock.read(package).vendor
+    inside = f"{root.name}/Libraries/"
+    edited = (
+        [file.path for file in record.files if file.path.startswith(inside)] if record else []
+    )
+    for path in edited:
+        shutil.copyfile(clone / Path(path).relative_to(root.name), vendor / path)
+    plain = run_swift(root, work / "build")
+    for path in edited:
+        shutil.copyfile(package / VENDOR_FOLDER / path, vendor / path)
+    return plain, run_swift(root, work / "build")
+
+
+def run_swift(package: Path, scratch: Path) -> Outcomes:
+    """Run the tests of a Swift package; returns how each ended, by its name."""
+    places = ("--package-path", str(package), "--scratch-path", str(scratch))
+    command = ["swift", "test", *places, *LEAN, *OPTIMIZED]
+    log = scratch.with_suffix(".log")
+    run(command, log, environment({}), lambda _line: None)
+    found = {m["name"]: m["end"] for m in ENDED.finditer(log.read_text("utf-8", "replace"))}
+    if not found:
+        raise failure("swift test", log)
     return found
 
 
@@ -92,6 +139,11 @@ def main(arguments: list[str] | None = None) -> int:
     if clone.is_dir():
         others = {mode: of_mlx_lm(clone, mode) for mode in (ROUTED, ATTACHED)}
         count += report("mlx-lm", of_mlx_lm(clone, PLAIN), others)
+    clone = options.folder / "mlx-swift-lm"
+    if clone.is_dir() and options.package is not None:
+        with TemporaryDirectory() as work:
+            plain, edited = of_mlx_swift_lm(clone, options.package, Path(work))
+        count += report("mlx-swift-lm", plain, {"with the edits": edited})
     return int(ExitCode.DIFFERENT) if count else 0
 
 
