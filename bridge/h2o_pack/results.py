@@ -44,7 +44,6 @@ RESULTS = {
         "h2o_pack.package.package_result.PackagesResult",
     ),
     "update": ("h2o_pack.package.update.UpdateResult",),
-    "policy-show": ("h2o_pack.plan.policy.PolicyResult",),
     "vendor": ("h2o_pack.package.package_result.VendorResult",),
     "verify": ("h2o_pack.verify.check.Verification",),
     "parity": ("h2o_pack.parity.report.Report",),
@@ -55,7 +54,7 @@ RESULTS = {
     "completion": ("h2o_pack.results.CompletionResult",),
     "error": ("h2o_pack.results.ErrorResult",),
 }
-"""The result types of each command, which prints one of them. Names have "-" between words."""
+"""The result types of each command, which prints one of them."""
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -145,7 +144,7 @@ def schema(command: str) -> dict[str, Any]:
     document: dict[str, Any] = {"anyOf": list(roots)}
     if len(roots) == 1:
         document = parts.pop(roots[0]["$ref"].rpartition("/")[2])
-    title = "h2o-pack " + command.replace("-", " ") + " --json"
+    title = f"h2o-pack {command} --json"
     return {"$schema": DIALECT, **document, "title": title, "$defs": parts}
 
 

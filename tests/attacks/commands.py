@@ -180,10 +180,6 @@ TARGETS = {
     "adapter": Target(of_adapter, with_model("ios", "--adapter", *CACHE, "--dry-run")),
     "app": Target(of_app, lambda path: ("doctor", path)),
     "h2o-pack.toml": Target(file("h2o-pack.toml", PROJECT), lambda path: ("ios", "--dry-run")),
-    "policy.toml": Target(
-        file("policy.toml", CliRunner().invoke(main, ("policy", "show", "tuned")).stdout),
-        with_model("plan", "--policy", *PLAN),
-    ),
     "budgets.json": Target(
         file("budgets.json", json.dumps(BUDGETS)), with_model("plan", "--budgets", *PLAN)
     ),

@@ -132,7 +132,6 @@ def test_a_mistake_in_the_file_is_refused_with_its_place(run, project, text):
         'model = ".."',
         'model = "~"',
         'adapter = "../adapter"',
-        'policy = "../policy.toml"',
         'budgets = "/budgets.json"',
         'devices = "../devices.toml"',
         'losses = "/etc/hostname"',

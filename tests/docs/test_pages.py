@@ -78,7 +78,6 @@ def test_a_command_or_option_that_does_not_exist_is_found():
     assert wrong_part("h2o-pack ios --model demo --max-kv 64") == ""
     assert wrong_part("h2o-pack nothing") == "nothing"
     assert wrong_part("h2o-pack ios --nothing 3") == "--nothing"
-    assert wrong_part("h2o-pack policy nothing") == "nothing"
     assert sum(len(calls(text)) for text in SOURCES.values()) > 20
 
 

@@ -15,7 +15,6 @@ SECTIONS = {
         "devices": "plan",
         "models": "plan",
         "update": "package",
-        "policy": "plan",
         "vendor": "package",
         "verify": "check",
         "parity": "check",

@@ -50,22 +50,6 @@ class PinnedRange(click.ParamType):  # type: ignore[type-arg]
         return int(begin), int(end)
 
 
-class Policy(click.ParamType):  # type: ignore[type-arg]
-    """A named policy, or a TOML file of settings."""
-
-    name = f"[{'|'.join(POLICIES)}]|FILE"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str | Path:
-        """Return the name of a policy, or the path of a file."""
-        if value in POLICIES:
-            return str(value)
-        if Path(value).suffix != ".toml":
-            self.fail(
-                f"{value!r} is not one of {', '.join(POLICIES)}, nor a .toml file", param, ctx
-            )
-        return Path(value)
-
-
 class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
     """One or more values with commas between them, each of one type."""
 
@@ -202,12 +186,10 @@ storage_options = together(
     ),
     click.option(
         "--policy",
-        type=Policy(),
+        type=click.Choice(POLICIES),
         default="standard",
-        metavar="NAME|FILE",
-        help=f"Which tokens the cache keeps: {', '.join(POLICIES[:-1])} or {POLICIES[-1]}, or "
-        "a TOML file of settings as `h2o-pack policy show standard` prints it. tuned was "
-        "chosen on the bundled demo model; paper is the published policy.",
+        help="Which tokens the cache keeps. tuned was chosen on the bundled demo model; "
+        "paper is the published policy.",
     ),
     click.option(
         "--budgets",
@@ -317,7 +299,6 @@ def device_options(text: str) -> Decorator:
 def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
     """Make a spec from a command's options, and read the files that they name.
 
-    The command line overrides the file of --policy, and errors in that file are raised at once.
     problems: collects the errors of --download and of the files of --budgets and --system.
     """
     from h2o_pack.package.system_prompt import read_system
@@ -325,10 +306,6 @@ def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
 
     values = {field.name: options.pop(field.name, None) for field in FIELDS}
     options["settings"] = {name: x for name, x in values.items() if x not in (None, ())}
-    if isinstance(options["policy"], Path):
-        from h2o_pack.plan.policy import read_policy
-
-        merge(options, read_policy(options["policy"]))
     budgets, system, delivery = None, "", DeliverySpec()
     with problems.caught():
         budgets = read_budgets(options["budgets"])
@@ -353,19 +330,6 @@ def part(kind: type[Part], options: dict[str, Any], **values: Any) -> Part:
     """Make a dataclass from the options named like its fields, and from other values."""
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: options[name] for name in names & options.keys()} | values)
-
-
-def merge(options: dict[str, Any], from_file: dict[str, Any]) -> None:
-    """Add the settings of a policy's file that the command line does not set."""
-    defaults = {field.name: field.default for field in dataclasses.fields(CacheSpec)}
-    options["policy"] = defaults["policy"]
-    options["settings"] = {**from_file.pop("settings"), **options["settings"]}
-    for name, value in from_file.items():
-        of_recall = name in ("recall", "archive") or name in OF_RECALL
-        if of_recall and options["recall"] is False:
-            continue
-        if options[name] is None or options[name] == defaults[name]:
-            options[name] = value
 
 
 def setting(field: Field) -> Decorator:

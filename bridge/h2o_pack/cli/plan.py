@@ -1,4 +1,4 @@
-"""Commands that plan, and that list devices, models, policies and schemas."""
+"""Commands that plan, and that list devices, models and schemas."""
 
 from __future__ import annotations
 
@@ -162,31 +162,12 @@ def models(
     out.show(report.model_result(model), lambda console: report.print_model(model, console))
 
 
-@click.group(epilog="Example: h2o-pack policy show standard > policy.toml")
-def policy() -> None:
-    """Print a policy's settings as a file for --policy."""
-
-
-@command(example="h2o-pack policy show tuned > policy.toml")
-@click.argument("name", metavar=f"[{'|'.join(common.POLICIES)}]")
-def show(*, name: str, out: Terminal) -> None:
-    """Print all settings of a policy, as a file to edit and to give as --policy FILE."""
-    from h2o_pack.plan.policy import show as shown_policy
-
-    policy = shown_policy(name)
-    out.show(policy, lambda console: console.print(policy.text, end="", markup=False))
-
-
-policy.add_command(show)
-
-
 @command(example="h2o-pack schema plan")
 @click.argument("name", metavar="COMMAND")
 def schema(*, name: str, out: Terminal) -> None:
     """Print the JSON Schema of the output of COMMAND --json.
 
-    For a command of two words, write "-" between them, as in policy-show. "error" is the
-    document of a command that fails.
+    "error" is the document of a command that fails.
     """
     from h2o_pack import results
 

@@ -85,7 +85,7 @@ def test_what_is_no_file_or_too_long_is_not_read(tmp_path, kind):
 
 
 def test_what_a_shell_hands_over_is_read(tmp_path):
-    """As `--policy <(h2o-pack policy show tuned)` does."""
+    """As `--budgets <(cat budgets.json)` does."""
     out, into = os.pipe()
     os.write(into, b"text")
     os.close(into)
