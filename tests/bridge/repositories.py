@@ -218,5 +218,5 @@ def fetched(
 
 
 def store(cache: Path, name: str) -> Path:
-    """Return the repository in the cache that is of a pin."""
-    return cache / fetch.FOLDER / f"{name}-{pins()[name].commit}.git"
+    """Return the file of the cache with a pin's objects."""
+    return fetch.store_of(pins()[name], fetch.Origin(cache))

@@ -135,9 +135,7 @@ def test_a_mistake_in_the_file_is_refused_with_its_place(run, project, text):
         'budgets = "/budgets.json"',
         'devices = "../devices.toml"',
         'losses = "/etc/hostname"',
-        'upstream = ".."',
-        'cache = "/cache"',
-        'output = "../Out"\nallow_outside = true',
+        'output = "../Out"\ntrust_file = true',
     ],
 )
 def test_a_path_of_the_file_stays_in_its_folder(run, project, line):
@@ -151,6 +149,34 @@ def test_a_path_of_the_file_stays_in_its_folder(run, project, line):
 
 def test_a_path_leads_out_where_the_command_line_allows_it(run, project):
     project(TWO.replace("First", "../Outside/First"))
-    result = run("ios", "--allow-outside", "--dry-run")
+    result = run("ios", "--trust-file", "--dry-run")
     assert result.exit_code == 0, result.output
     assert result.output.count("nothing was written") == 2
+
+
+@pytest.mark.parametrize("line", ['upstream = "u"', 'cache = "c"', 'mirror = "m"'])
+def test_the_file_does_not_choose_where_code_comes_from_unless_it_is_trusted(
+    run, project, line
+):
+    folder = project(f"[[package]]\nmodel = 'demo'\nmax_kv = 64\noutput = 'Out'\n{line}\n")
+    result = run("ios")
+    assert result.exit_code == ExitCode.USAGE
+    says(result.stderr)
+    assert [path.name for path in folder.iterdir()] == ["h2o-pack.toml"]
+    assert run("ios", "--trust-file", "--dry-run").exit_code == 0
+
+
+@pytest.mark.parametrize("link", ["Evil", "demo"])
+def test_a_package_whose_name_is_a_link_out_of_the_folder_is_not_written(
+    run, project, link, tmp_path_factory
+):
+    name = f'name = "{link}"' if link == "Evil" else ""
+    folder = project(f"[[package]]\nmodel = 'demo'\nmax_kv = 64\nvendor = false\n{name}\n")
+    mine = tmp_path_factory.mktemp("mine")
+    (folder / link).symlink_to(mine)
+    for options in ([], ["--dry-run"]):
+        result = run("ios", *options)
+        assert result.exit_code == ExitCode.USAGE
+        assert "is outside of this folder" in result.stderr
+    assert list(mine.iterdir()) == []
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["h2o-pack.toml", link])

@@ -1,5 +1,6 @@
 """Upstream's sources, fetched into a cache: what arrives, what is kept, what is refused."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -56,14 +57,18 @@ def unfinished(cache: Path) -> list[str]:
 # What arrives
 
 
-def test_only_the_pinned_commit_is_fetched_without_its_history(repositories, cache):
+def test_only_the_pinned_commit_is_fetched_without_its_history(repositories, cache, tmp_path):
     before = repositories.commits["mlx-swift-lm"]
     later = commit(repositories.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
     commit(repositories.folder("mlx-swift-lm"), {"Package.swift": "latest\n"})
     repositories.pin(**{"mlx-swift-lm": later})
     assert sources(cache, repositories.url)["mlx-swift-lm/Package.swift"] == "later\n"
-    commits = git(store(cache, "mlx-swift-lm"), "rev-list", "--all")
-    assert commits == later != before
+    kept = unpacked(cache, "mlx-swift-lm", tmp_path / "kept")
+    kinds = git(
+        kept, "cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)"
+    )
+    assert [line for line in kinds.splitlines() if "commit" in line] == [f"commit {later}"]
+    assert later != before
 
 
 def test_a_mirror_may_be_a_folder_an_address_of_files_or_a_server(
@@ -90,13 +95,122 @@ def test_the_checked_out_files_are_gone_afterwards_and_the_cache_stays(repositor
 # The cache
 
 
-def test_a_replacement_of_an_object_changes_nothing(repositories, cache):
+PACK_HEAD = 12  # bytes
+DIGEST = 20
+
+
+def unpacked(cache, name, folder):
+    """Return a new repository with the objects of a stored pack."""
+    git(folder.parent, "init", "--quiet", "--bare", str(folder))
+    with store(cache, name).open("rb") as pack:
+        command = ["git", "-C", str(folder), "index-pack", "--stdin"]
+        subprocess.run(command, stdin=pack, check=True, capture_output=True)
+    return folder
+
+
+def pack_of(folder, *objects):
+    """Return a pack of objects of a repository."""
+    process = subprocess.run(
+        ["git", "-C", str(folder), "pack-objects", "--stdout", "--quiet"],
+        input="\n".join(objects).encode(),
+        check=True,
+        capture_output=True,
+    )
+    return process.stdout
+
+
+def of_another_commit(folder, pinned):
+    return pack_of(folder, commit(folder, {"Package.swift": "evil\n"}), f"{pinned}^{{tree}}")
+
+
+def without_a_file(folder, pinned):
+    return pack_of(folder, pinned, f"{pinned}^{{tree}}")
+
+
+def with_a_changed_byte(folder, pinned):
+    whole = pack_of(folder, pinned, f"{pinned}^{{tree}}", f"{pinned}:Package.swift")
+    changed = bytearray(whole[:-DIGEST])
+    changed[PACK_HEAD + 9] ^= 1
+    return bytes(changed) + hashlib.sha1(changed, usedforsecurity=False).digest()
+
+
+def with_another_files_content(folder, pinned):
+    other = pack_of(folder, git(folder, "hash-object", "-w", str(folder / "evil")))
+    parts = pack_of(folder, pinned, f"{pinned}^{{tree}}")[PACK_HEAD:-DIGEST]
+    head = b"PACK" + (2).to_bytes(4, "big") + (3).to_bytes(4, "big")
+    content = head + parts + other[PACK_HEAD:-DIGEST]
+    return content + hashlib.sha1(content, usedforsecurity=False).digest()
+
+
+FORGERIES = (
+    of_another_commit,
+    without_a_file,
+    with_a_changed_byte,
+    with_another_files_content,
+    lambda _folder, _pinned: b"",
+    lambda _folder, _pinned: b"no pack",
+)
+
+
+@pytest.mark.parametrize("forged", FORGERIES)
+def test_a_stored_pack_that_is_not_the_pinned_commit_is_fetched_again(
+    repositories, cache, tmp_path, forged
+):
     sources(cache, repositories.url)
-    repository = store(cache, "mlx-swift-lm")
-    blob = git(repository, "rev-parse", f"{fetch.REF}:Package.swift")
-    (cache / "evil").write_text("evil\n")
-    git(repository, "replace", blob, git(repository, "hash-object", "-w", str(cache / "evil")))
+    folder = repositories.folder("mlx-swift-lm")
+    (folder / "evil").write_text("evil\n")
+    place = store(cache, "mlx-swift-lm")
+    genuine = place.read_bytes()
+    place.write_bytes(forged(folder, repositories.commits["mlx-swift-lm"]))
+    lines: list[str] = []
+    assert sources(cache, repositories.url, lines) == ALL
+    assert lines == ["already downloaded", "already downloaded", "fetched"]
+    assert place.read_bytes() == genuine
     assert sources(cache, NOBODY) == ALL
+
+
+def test_a_repository_in_the_cache_runs_nothing_and_gives_nothing(
+    repositories, cache, tmp_path
+):
+    """A cache that somebody else filled: repositories with settings, attributes and hooks."""
+    folder = cache / fetch.FOLDER
+    for name, pinned in repositories.commits.items():
+        for suffix in ("git", "pack"):
+            place = folder / f"{name}-{pinned}.{suffix}"
+            folder.mkdir(parents=True, exist_ok=True)
+            git(
+                tmp_path,
+                "clone",
+                "--quiet",
+                "--bare",
+                repositories.folder(name).as_uri(),
+                place,
+            )
+            git(place, "update-ref", "refs/heads/pinned", pinned)
+            git(place, "config", "filter.evil.smudge", f"touch {tmp_path}/ran; cat")
+            git(place, "config", "core.fsmonitor", f"touch {tmp_path}/ran; false")
+            git(place, "config", "uploadpack.packObjectsHook", f"touch {tmp_path}/ran; false")
+            build_tree(place, {"info/attributes": "* filter=evil\n", "info/grafts": "x\n"})
+            for hook in ("post-checkout", "reference-transaction", "pre-auto-gc"):
+                build_tree(place, {f"hooks/{hook}": f"#!/bin/sh\ntouch {tmp_path}/ran\n"})
+                (place / "hooks" / hook).chmod(0o755)
+    assert "Is a directory" in refusal(cache, repositories.url, code=ExitCode.OUTPUT)
+    assert not (tmp_path / "ran").exists()
+    for place in folder.glob("*.pack"):
+        shutil.rmtree(place)
+    assert sources(cache, repositories.url) == ALL
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_no_file_in_the_place_of_a_stored_pack_is_refused(repositories, cache, kind):
+    sources(cache, repositories.url)
+    place = store(cache, "mlx-swift-lm")
+    place.unlink()
+    make = {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero")}
+    make.get(kind, Path.mkdir)(place)
+    message = refusal(cache, NOBODY, code=ExitCode.OUTPUT)
+    assert message.endswith(f"({place}). Give another folder with --cache.")
 
 
 def test_only_the_user_can_open_the_cache(repositories, cache):
@@ -141,41 +255,6 @@ def test_a_malformed_object_is_refused(repositories, cache):
     repositories.pin(**{"mlx-swift-lm": malformed})
     assert "hasDotgit" in refusal(cache, repositories.url)
     assert not store(cache, "mlx-swift-lm").exists()
-
-
-def test_a_repository_without_the_commit_is_fetched_again(repositories, cache):
-    sources(cache, repositories.url)
-    repository = store(cache, "mlx-swift-lm")
-    shutil.rmtree(repository)
-    repository.mkdir()
-    lines: list[str] = []
-    assert sources(cache, repositories.url, lines) == ALL
-    assert lines == ["already downloaded", "already downloaded", "fetched"]
-    assert sources(cache, NOBODY) == ALL
-
-
-def test_a_repository_that_git_cannot_read_is_named(repositories, cache):
-    sources(cache, repositories.url)
-    repository = store(cache, "mlx-swift-lm")
-    (pack,) = repository.glob("objects/pack/*.pack")
-    pack.chmod(0o644)
-    content = bytearray(pack.read_bytes())
-    content[-24] ^= 0xFF  # the end of the last file, before the checksum of the pack
-    pack.write_bytes(content)
-    message = refusal(cache, repositories.url, code=ExitCode.OUTPUT)
-    assert message.endswith(
-        f"({repository}). Delete this folder and run the command again, which downloads it "
-        "again."
-    )
-
-
-def test_a_file_in_the_place_of_a_repository_is_refused(repositories, cache):
-    sources(cache, repositories.url)
-    repository = store(cache, "mlx-swift-lm")
-    shutil.rmtree(repository)
-    repository.write_text("not a folder")
-    message = refusal(cache, repositories.url, code=ExitCode.OUTPUT)
-    assert message.startswith(f"{repository} belongs to another user or is not a folder")
 
 
 def test_two_runs_at_once_share_one_fetch(server, cache):
@@ -351,7 +430,6 @@ def test_the_users_settings_of_git_change_nothing_of_what_arrives(
             assert (folder / path).read_bytes() == text.encode()
     assert not (tmp_path / "another").exists()
     assert not (tmp_path / "ran").exists()
-    assert not (store(cache, "mlx-swift") / "hooks").exists()
 
 
 def test_the_users_settings_may_choose_the_way(repositories, cache, tmp_path, monkeypatch):

@@ -23,25 +23,28 @@ if TYPE_CHECKING:
 
 
 NAME = "h2o-pack.toml"
-OUTSIDE = "allow_outside"
+TRUST = "trust_file"
 OUTPUT = {"as_json": "--json", "quiet": "--quiet", "verbose": "--verbose"}
 PASSED_ON = {
     **OUTPUT,
     "debug": "--debug",
     "dry_run": "--dry-run",
-    OUTSIDE: "--allow-outside",
+    TRUST: "--trust-file",
 }
 """Options that apply to all packages of the file; with any other option, it is not read."""
+SOURCES = ("upstream", "mirror", "cache")
+"""Options that choose which code a package contains, and from where it comes."""
 REMEDY = "The keys of a [[package]] are the options of `h2o-pack ios` without leading dashes."
 
 NEW_APP = "Write the newest scaffold of the app to App.new. The folder App is never changed."
 
 
-def project(ctx: click.Context) -> list[tuple[dict[str, Any], Terminal]] | None:
-    """Return the options and the terminal of each package of h2o-pack.toml in this folder.
+def project(ctx: click.Context) -> list[tuple[dict[str, Any], Terminal, str]] | None:
+    """Return the options, terminal and line of each package of h2o-pack.toml in this folder.
 
-    None if there is no such file or if the command line has other options. Raises UserError:
-    the file is not valid, or has an option that the command does not have.
+    None if there is no such file or if the command line has other options. The line is "" with
+    --trust-file. Raises UserError: the file is not valid, or has an option that the command
+    does not have, or that needs --trust-file.
     """
     names = [
         name
@@ -59,30 +62,45 @@ def project(ctx: click.Context) -> list[tuple[dict[str, Any], Terminal]] | None:
             package = ctx.command.make_context(ctx.info_name, own + shared, ctx.parent)
         except click.UsageError as error:
             raise refused(error.format_message().rstrip("."), where) from error
-        if not ctx.params[OUTSIDE]:
-            refuse_outside(package, where)
+        if not ctx.params[TRUST]:
+            refuse_untrusted(package, where)
         options = package.params
-        parsed.append((options, Terminal(*(options[name] for name in OUTPUT))))
+        terminal = Terminal(*(options[name] for name in OUTPUT))
+        parsed.append((options, terminal, "" if ctx.params[TRUST] else where))
     return parsed
 
 
-def refuse_outside(package: click.Context, where: str) -> None:
-    """Refuse paths outside of this folder, because somebody else may have written the file."""
-    folder = Path.cwd().resolve()
+def refuse_untrusted(package: click.Context, where: str) -> None:
+    """Refuse options that a file of somebody else must not choose."""
     for name, value in package.params.items():
         if package.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
+        if name in SOURCES:
+            raise usage_error(
+                f"the file chooses where sources of code come from, with the key {name}",
+                f"Leave out {name}, or run `h2o-pack ios --trust-file` if you trust the file.",
+                where=where,
+            )
         for part in value if isinstance(value, tuple) else (value,):
-            path = part if isinstance(part, Path) else None
-            if name == "models":
-                path = local_folder(part)
-            if path is not None and not path.resolve().is_relative_to(folder):
-                raise usage_error(
-                    f"{shown(str(part))} is outside of this folder",
-                    "Give --allow-outside if you trust the file, or a path inside of "
-                    "the folder.",
-                    where=where,
-                )
+            if isinstance(part, Path):
+                refuse_outside(part, where)
+            elif name == "models" and (folder := local_folder(part)) is not None:
+                refuse_outside(folder, where)
+
+
+def refuse_outside(path: Path, where: str) -> None:
+    """Refuse a path that leads out of this folder, also through a link."""
+    try:
+        is_inside = path.resolve().is_relative_to(Path.cwd().resolve())
+    except (OSError, RuntimeError, ValueError):  # a link to itself, a NUL
+        is_inside = False
+    if not is_inside:
+        raise usage_error(
+            f"{shown(str(path))} is outside of this folder",
+            "Give a path inside of the folder, or run `h2o-pack ios --trust-file` if you "
+            "trust the file.",
+            where=where,
+        )
 
 
 def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str, Any]]]:
@@ -188,9 +206,10 @@ def refused(what: str, where: str) -> UserError:
 )
 @click.option("--app", is_flag=True, help=NEW_APP)
 @click.option(
-    "--allow-outside",
+    "--trust-file",
     is_flag=True,
-    help="Allow paths in h2o-pack.toml that are outside of this folder.",
+    help="Allow h2o-pack.toml to name paths outside of this folder, and the keys upstream, "
+    "mirror and cache.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan; write nothing.")
 def ios(*, out: Terminal, **options: Any) -> None:
@@ -206,8 +225,8 @@ def ios(*, out: Terminal, **options: Any) -> None:
 
     packages = project(click.get_current_context())
     made, code = [], ExitCode.OK
-    for package, screen in [(options, out)] if packages is None else packages:
-        outcome, choices = make(package, screen)
+    for package, screen, where in [(options, out, "")] if packages is None else packages:
+        outcome, choices = make(package, screen, where)
         result = ios_result(outcome, choices)
         if packages is not None and screen.json:
             made.append(result)
@@ -222,8 +241,11 @@ def ios(*, out: Terminal, **options: Any) -> None:
         sys.exit(code)
 
 
-def make(options: dict[str, Any], out: Terminal) -> tuple[PackageResult, Choices]:
-    """Make a package, or plan it; return the result, and the choices of open options."""
+def make(options: dict[str, Any], out: Terminal, where: str) -> tuple[PackageResult, Choices]:
+    """Make a package, or plan it; return the result, and the choices of open options.
+
+    where: the line of a file that must not choose an output outside of this folder, or "".
+    """
     from h2o_pack.choice.choose import Criteria, choose
     from h2o_pack.package import build as pipeline
     from h2o_pack.package.prepare import prepare
@@ -235,6 +257,9 @@ def make(options: dict[str, Any], out: Terminal) -> tuple[PackageResult, Choices
     with out.progress() as say:
         choice = choose(spec, common.part(Criteria, options), say)
         plan = prepare(choice.spec, say, output, problems)
+        output = output or Path(plan.package_name)
+        if where:
+            refuse_outside(output, where)
         if options["dry_run"]:
             return pipeline.dry_run(plan, output, new_app=app), choice.choices
         made = pipeline.build(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from h2o_pack.errors import model_error, output_error, unreadable, usage_error
 from h2o_pack.files.paths import reason
@@ -27,18 +28,34 @@ MOST_BYTES = 64 << 20
 """The most bytes of a file of settings, records or text."""
 
 
-def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Read a file of at most `most` bytes.
+NOT_REGULAR = "it is not a regular file"
 
-    Pipes and devices may never end, so they are read only below /dev, where a shell passes
-    them. Raises OSError: the file cannot be read, or is too large; `strerror` says why.
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read its bytes; OSError if it is something else, `strerror` says why.
+
+    Pipes, devices and sockets may never end, so they are opened only below /dev, where a shell
+    passes them.
     """
-    mode = path.stat().st_mode
-    # For a folder, opening it gives the system's own error.
-    ordinary = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-    if not ordinary and not path.is_relative_to("/dev"):
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    with path.open("rb") as file:
+    if path.is_relative_to("/dev"):
+        return path.open("rb")
+    # Without O_NONBLOCK, a pipe blocks until somebody writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Read a file of at most `most` bytes; see `open_regular`.
+
+    Raises OSError: the file cannot be read, or is too large; `strerror` says why.
+    """
+    with open_regular(path) as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))

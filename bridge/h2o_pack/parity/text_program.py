@@ -36,9 +36,9 @@ from h2o_pack.parity import swift
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.resolved.decoders import decoder_sources
 from h2o_pack.resolved.swift_source import declarations
-from h2o_pack.vendoring import fetch, vendor
+from h2o_pack.vendoring import vendor
 from h2o_pack.vendoring.edits import EditSet, apply_all, edits_of
-from h2o_pack.vendoring.fetch import Origin, holds, store_of
+from h2o_pack.vendoring.fetch import Origin, store_of
 
 FACTS = Path(__file__).with_name("text.toml")
 CACHE = "text"
@@ -178,7 +178,7 @@ def missing(package: Path | None, upstream: Path | Origin) -> tuple[str, ...]:
         if isinstance(upstream, Path):
             is_there = (upstream / pin.place).is_dir()
         else:
-            is_there = holds(store_of(pin, upstream.cache / fetch.FOLDER), pin.commit)
+            is_there = store_of(pin, upstream).is_file()
         if not is_there:
             names.append(pin.name)
     return tuple(dict.fromkeys(names))

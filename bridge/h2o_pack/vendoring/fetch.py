@@ -1,7 +1,8 @@
 """Upstream's repositories at their pinned commits: downloaded once by git, then cached.
 
-The cache contains one repository for each pin, without a work tree, so that nobody edits a
-source by accident. git compares every object with its id when it arrives. A repository is
+The cache contains one file for each pin: git's pack of the commit's objects. Nothing in it is
+believed. Each run reads the pack into a new repository, for which git computes the id of every
+object from its content, and the sources are those that the pinned commit names. A pack is
 renamed into the cache when it is complete. A lock allows one run at a time, and only the user
 can open the folder.
 
@@ -13,6 +14,7 @@ time limit.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -22,6 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 from urllib.parse import urlsplit, urlunsplit
 
 from filelock import FileLock
@@ -29,6 +32,7 @@ from filelock import FileLock
 from h2o_pack.errors import UserError, network_error, output_error, tool_error, version_error
 from h2o_pack.facts import Pin
 from h2o_pack.files.paths import free_space_or, reason
+from h2o_pack.files.text import open_regular
 from h2o_pack.files.write import in_turn, refuse_others
 from h2o_pack.progress import ProgressReporter, silent
 
@@ -69,6 +73,7 @@ TRANSFER_SETTINGS = (
     # git compares arriving objects with their ids, and refuses malformed ones.
     *("-c", "transfer.fsckObjects=true"),
     *("-c", "fetch.fsckObjects=true"),  # a user's own setting would override `transfer`
+    *("-c", "fetch.unpackLimit=1"),  # keep the pack
     *("-c", "protocol.version=2"),  # servers send any commit by its id
     *("-c", "http.lowSpeedLimit=1000"),
     *("-c", "http.lowSpeedTime=60"),
@@ -110,23 +115,19 @@ def run_git(
     *arguments: str,
     as_user: bool = False,
     limit: float = LOCAL_LIMIT,
-    index: Path | None = None,
+    source: BinaryIO | int = subprocess.DEVNULL,
 ) -> str:
     """Run git and return its output; FailedError if it fails or does not end in time.
 
-    as_user: use the user's settings. limit: in seconds. index: the file for a work tree's
-    index, if the repository has none.
+    as_user: use the user's settings. limit: in seconds. source: the command's input.
     """
-    variables = environment(os.environ, as_user=as_user)
-    if index is not None:
-        variables["GIT_INDEX_FILE"] = str(index)
     try:
         process = subprocess.Popen(  # noqa: S603
             ["git", *SETTINGS, *arguments],  # noqa: S607
-            stdin=subprocess.DEVNULL,
+            stdin=source,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=variables,
+            env=environment(os.environ, as_user=as_user),
             encoding="utf-8",
             errors="replace",
             start_new_session=True,
@@ -185,70 +186,90 @@ def checked_out(
             stack.enter_context(in_turn(lock, say, other))
             for path in folder.glob(f"{UNFINISHED}*"):  # of killed runs
                 shutil.rmtree(path, ignore_errors=True)
-            for pin in all_pins:
-                obtain(pin, all_pins, origin, say)
+            work = Path(stack.enter_context(unfinished(folder)))
+            repositories = [obtain(pin, all_pins, origin, work, say) for pin in all_pins]
             say("unpacking the sources")
-            tree = Path(stack.enter_context(unfinished(folder)))
-            for pin in all_pins:
-                check_out(pin, all_pins, folder, tree)
+            tree = work / "tree"
+            for pin, repository in zip(all_pins, repositories, strict=True):
+                check_out(pin, all_pins, repository, tree)
         except OSError as error:
             raise not_usable(folder, error) from error
         yield tree, {pin.name: pin.commit for pin in all_pins}
 
 
-def obtain(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, say: ProgressReporter) -> None:
-    """Put the repository of one of the pins into the cache if it is missing."""
-    folder = origin.cache / FOLDER
-    store = store_of(pin, folder)
+def obtain(
+    pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, work: Path, say: ProgressReporter
+) -> Path:
+    """Return a new repository in `work` with a pin's commit, from the cache or the server."""
+    store = store_of(pin, origin)
     label = f"{pin.name} {pin.version} {pin.commit[:12]}"
-    count = f"({all_pins.index(pin) + 1} of {len(all_pins)})"
-    refuse_others(store)
-    if holds(store, pin.commit):
-        say(f"{label}: already downloaded", done=True)
-        return
-    say(f"downloading {label} {count}")
-    with unfinished(folder) as temporary:
-        arriving = Path(temporary) / store.name
-        try:
-            run_git("init", "--quiet", "--bare", "--template=", str(arriving))
-        except FailedError as error:
-            raise not_usable(folder, error) from error
-        place = (*TRANSFER_SETTINGS, f"--git-dir={arriving}", "fetch", *FETCH, "--")
-        source = (address(pin, origin.mirror), f"+{pin.commit}:{REF}")
-        try:
-            run_git(*place, *source, as_user=True, limit=FETCH_LIMIT)
-        except FailedError as error:
-            raise not_fetched(pin, all_pins, origin, str(error)) from error
-        if not holds(arriving, pin.commit):
-            raise not_fetched(pin, all_pins, origin, "the server sent another commit")
-        if store.exists():
-            store.rename(Path(temporary) / "replaced")
-        arriving.rename(store)
+    repository = work / f"{pin.name}.git"
+    if os.path.lexists(store):
+        if unpack(store, repository, pin.commit):
+            say(f"{label}: already downloaded", done=True)
+            return repository
+        shutil.rmtree(repository)
+    say(f"downloading {label} ({all_pins.index(pin) + 1} of {len(all_pins)})")
+    make_repository(repository)
+    place = (*TRANSFER_SETTINGS, f"--git-dir={repository}", "fetch", *FETCH, "--")
+    source = (address(pin, origin.mirror), f"+{pin.commit}:{REF}")
+    try:
+        run_git(*place, *source, as_user=True, limit=FETCH_LIMIT)
+    except FailedError as error:
+        raise not_fetched(pin, all_pins, origin, str(error)) from error
+    packs = tuple(repository.glob("objects/pack/*.pack"))
+    if len(packs) != 1 or not has_commit(repository, pin.commit):
+        raise not_fetched(pin, all_pins, origin, "the server sent another commit")
+    shutil.copyfile(packs[0], work / store.name)
+    (work / store.name).replace(store)
     say(f"{label}: fetched", done=True)
+    return repository
 
 
-def holds(store: Path, commit: str) -> bool:
+def unpack(store: Path, repository: Path, commit: str) -> bool:
+    """Read a stored pack into a new repository; False if it is not the complete commit."""
+    make_repository(repository)
+    # The commit's history is not in the pack.
+    (repository / "shallow").write_text(f"{commit}\n", "ascii")
+    with open_regular(store) as pack:
+        if os.fstat(pack.fileno()).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "another user owns it", str(store))
+        try:
+            # git computes the ids of the objects, and refuses malformed and missing ones.
+            run_git(f"--git-dir={repository}", "index-pack", "--strict", "--stdin", source=pack)
+        except FailedError:
+            return False
+    return has_commit(repository, commit)
+
+
+def make_repository(place: Path) -> None:
+    """Make an empty repository with only git's own settings."""
+    try:
+        run_git("init", "--quiet", "--bare", "--template=", str(place))
+    except FailedError as error:
+        raise not_usable(place.parent, error) from error
+
+
+def has_commit(repository: Path, commit: str) -> bool:
     """Whether a repository contains a commit."""
     try:
-        return run_git(f"--git-dir={store}", "rev-parse", "--verify", REF).strip() == commit
+        run_git(f"--git-dir={repository}", "cat-file", "-e", f"{commit}^{{commit}}")
     except FailedError:
         return False
+    return True
 
 
-def check_out(pin: Pin, all_pins: tuple[Pin, ...], folder: Path, tree: Path) -> None:
+def check_out(pin: Pin, all_pins: tuple[Pin, ...], repository: Path, tree: Path) -> None:
     """Write a pin's files to their place below `tree`, after the files of its parent."""
-    store, target = store_of(pin, folder), tree / pin.place
+    target = tree / pin.place
     target.mkdir(parents=True, exist_ok=True)
+    place = f"--git-dir={repository}"
     try:
-        listing = run_git(
-            f"--git-dir={store}", "ls-tree", "-r", "-z", "--full-tree", pin.commit
-        )
-        place = ("-c", "core.bare=false", f"--git-dir={store}", f"--work-tree={target}")
-        command = (*place, "read-tree", "--reset", "-u", pin.commit)
-        run_git(*command, index=tree / f".{pin.name}.index")
+        listing = run_git(place, "ls-tree", "-r", "-z", "--full-tree", pin.commit)
+        command = ("-c", "core.bare=false", place, f"--work-tree={target}", "read-tree")
+        run_git(*command, "--reset", "-u", pin.commit)
     except FailedError as error:
-        remedy = "Delete this folder and run the command again, which downloads it again."
-        raise not_usable(store, error, remedy) from error
+        raise not_usable(repository, error) from error
     expected = {child.path: child.commit for child in all_pins if child.parent == pin.name}
     if submodules(listing) != expected:
         raise ValueError(
@@ -256,9 +277,9 @@ def check_out(pin: Pin, all_pins: tuple[Pin, ...], folder: Path, tree: Path) -> 
         )
 
 
-def store_of(pin: Pin, folder: Path) -> Path:
-    """Return the cache's folder of a pin; each commit has its own."""
-    return folder / f"{pin.name}-{pin.commit}.git"
+def store_of(pin: Pin, origin: Origin) -> Path:
+    """Return the cache's file of a pin; each commit has its own."""
+    return origin.cache / FOLDER / f"{pin.name}-{pin.commit}.pack"
 
 
 def unfinished(folder: Path) -> TemporaryDirectory[str]:
@@ -297,14 +318,13 @@ def not_fetched(pin: Pin, all_pins: tuple[Pin, ...], origin: Origin, why: str) -
     )
 
 
-def not_usable(
-    folder: Path, error: Exception, remedy: str = "Give another folder with --cache."
-) -> UserError:
+def not_usable(folder: Path, error: Exception) -> UserError:
     """Make the error for a cache that cannot be read or written."""
+    where = error.filename if isinstance(error, OSError) and error.filename else folder
     return output_error(
         f"the cache of downloaded sources cannot be used: {reason(error)}",
-        free_space_or(remedy, error),
-        where=str(folder),
+        free_space_or("Give another folder with --cache.", error),
+        where=str(where),
     )
 
 
