@@ -254,6 +254,44 @@ def test_a_vendor_folder_of_somebody_else_is_left_alone(package, server, tmp_pat
     assert server.requests == []
 
 
+def test_vendor_is_not_made_through_a_link(package, upstream, tmp_path):
+    """The folder to which it leads has a Vendor of the same record."""
+    vendor(package, upstream, "apple")
+    (package / "Vendor").rename(tmp_path / "theirs")
+    (package / "Vendor").symlink_to(tmp_path / "theirs")
+    before = tree(tmp_path / "theirs")
+    says(refusal(package, upstream, ExitCode.OUTPUT))
+    assert tree(tmp_path / "theirs") == before
+
+
+@pytest.mark.parametrize("link", ["Replaced", "Replaced/Vendor", "Replaced/Vendor/mlx-swift"])
+@pytest.mark.parametrize("with_manifest", [True, False])
+def test_no_file_of_vendor_moves_through_a_link(
+    package, upstream, tmp_path, link, with_manifest
+):
+    vendor(package, upstream, "apple")
+    build_tree(package / "Vendor", {"mlx-swift/Source/all.h": "changed"})
+    if not with_manifest:
+        (package / "Vendor/manifest.json").unlink()
+    home = tmp_path / "home"
+    home.mkdir()
+    (package / link).parent.mkdir(parents=True, exist_ok=True)
+    (package / link).symlink_to(home)
+    before = tree(package)
+    if with_manifest or link != "Replaced/Vendor/mlx-swift":
+        says(refusal(package, upstream, ExitCode.OUTPUT))
+        assert tree(package) == before
+    else:
+        vendor(package, upstream, "apple")  # the whole folder gets another name
+    assert names(home) == []
+
+
+def test_a_device_in_a_clone_is_not_copied(package, upstream):
+    (upstream / "mlx-swift/Source/endless.h").symlink_to("/dev/zero")
+    assert "regular file" in refusal(package, upstream, ExitCode.OUTPUT)
+    assert not (package / "Vendor").exists()
+
+
 @pytest.mark.parametrize("name", ["mlx-swift", "mlx"])
 def test_a_git_checkout_of_another_commit_is_refused(package, upstream, name):
     pin = pins()[name]
@@ -261,6 +299,56 @@ def test_a_git_checkout_of_another_commit_is_refused(package, upstream, name):
     message = refusal(package, upstream, ExitCode.VERSION)
     assert message.startswith(f"{name} is at commit ")
     assert f"instead of {pin.commit[:12]} ({upstream / pin.place})" in message
+    assert not (package / "Vendor").exists()
+
+
+def another_users(_folder, monkeypatch):
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+
+
+def without_a_head(folder, _monkeypatch):
+    (folder / ".git/HEAD").unlink()
+
+
+def below_another_repository(folder, monkeypatch):
+    without_a_head(folder, monkeypatch)
+    commit(folder.parent, {"x": "x"})
+
+
+def with_damaged_settings(folder, _monkeypatch):
+    (folder / ".git/config").write_text("[")
+
+
+def without_its_git_folder(folder, _monkeypatch):
+    shutil.rmtree(folder / ".git")
+    (folder / ".git").write_text("gitdir: /nowhere\n")
+
+
+def with_a_link_to_nowhere(folder, _monkeypatch):
+    shutil.rmtree(folder / ".git")
+    (folder / ".git").symlink_to("nowhere")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        another_users,
+        without_a_head,
+        below_another_repository,
+        with_damaged_settings,
+        without_its_git_folder,
+        with_a_link_to_nowhere,
+    ],
+)
+def test_a_clone_of_which_git_cannot_say_the_commit_is_refused(
+    package, upstream, monkeypatch, damage
+):
+    folder = upstream / "mlx-swift"
+    commit(folder, {"x": "x"})
+    damage(folder, monkeypatch)
+    message = refusal(package, upstream, ExitCode.VERSION)
+    assert message.startswith("git cannot say at which commit mlx-swift is: ")
+    assert f"({folder})" in message
     assert not (package / "Vendor").exists()
 
 

@@ -10,18 +10,15 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from h2o_pack.errors import Problems, UserError, model_error
-from h2o_pack.files.lock import FORMAT, PreparedPrompt, damaged, read_record
+from h2o_pack.files.lock import FORMAT, Digest, PreparedPrompt, damaged, read_record
 from h2o_pack.files.paths import (
     ADAPTER,
     ADAPTER_CONFIG,
     MODEL_FOLDER,
     MODEL_MANIFEST,
-    SHA256,
     why_unsafe,
 )
 from h2o_pack.resolved.chat import Chat
@@ -89,9 +86,6 @@ DECIDING = ("config.json", "tokenizer.json", "*.safetensors", ADAPTER, ADAPTER_C
 """Files that decide the token ids of a text, and the keys and values of a token."""
 
 
-Digest = Annotated[str, Meta(pattern=f"^{SHA256.pattern}$")]
-
-
 @dataclass(frozen=True)
 class SourceFile:
     """The model's own file from which h2o-pack wrote a file of Model/."""
@@ -111,7 +105,7 @@ class BundledFile:
     path: str
     size: Count
     sha256: Digest
-    pieces: tuple[str, ...] | None = None
+    pieces: tuple[Digest, ...] | None = None
     sources: tuple[SourceFile, ...] | None = None
 
 

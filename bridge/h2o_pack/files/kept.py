@@ -15,10 +15,17 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.paths import APP_FOLDER, NEW_APP_FOLDER, REPLACED_FOLDER
+from h2o_pack.files.paths import (
+    APP_FOLDER,
+    NEW_APP_FOLDER,
+    REPLACED_FOLDER,
+    is_folder,
+    obstacle_above,
+    place_in,
+)
 
-ANY = ""
-"""Instead of a digest: the file is ours, whatever its content."""
+ANY = None
+"""Instead of a digest: the file is ours, whatever its content. No record can say this."""
 
 
 _digests: dict[tuple[int, ...], str] = {}
@@ -37,7 +44,7 @@ def digest_of(place: Path) -> str:
 class Written:
     """The files of a folder that h2o-pack wrote: {path: sha256, or ANY}."""
 
-    files: Mapping[str, str]
+    files: Mapping[str, str | None]
 
     @cached_property
     def folders(self) -> frozenset[str]:
@@ -48,10 +55,10 @@ class Written:
 
     def is_unchanged(self, path: str, place: Path) -> bool:
         """Whether a path is a file of ours, and `place` has its recorded content."""
-        digest = self.files.get(path)
-        if digest is None or place.is_symlink() or not place.is_file():
+        if path not in self.files or place.is_symlink() or not place.is_file():
             return False
-        return digest == ANY or digest_of(place) == digest
+        digest = self.files[path]
+        return digest is ANY or digest_of(place) == digest
 
     def changed(self, folder: Path) -> list[str]:
         """Return our files in a folder that exist and were changed."""
@@ -64,14 +71,17 @@ class Written:
 
 @dataclass(frozen=True)
 class Move:
-    """A file or folder of the user, and its place in the new folder, as relative paths."""
+    """A file or folder of the user, and its place in the new folder, as relative paths.
+
+    target: begins with BESIDE if the place is in the folder that contains the new folder.
+    """
 
     path: str
     target: str
 
     def make(self, previous: Path, output: Path) -> None:
         """Move the file or folder from `previous` to its place in `output`."""
-        target = output / self.target
+        target = place_of(output, self.target)
         target.parent.mkdir(parents=True, exist_ok=True)
         (previous / self.path).rename(target)
 
@@ -81,7 +91,7 @@ class Move:
         `make` later moves files that cannot be linked, and the user's folders (a repository, a
         build), which may be large: moving a folder takes one step.
         """
-        source, target = previous / self.path, output / self.target
+        source, target = previous / self.path, place_of(output, self.target)
         try:
             if not is_folder(source):
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -90,6 +100,16 @@ class Move:
                 shutil.copytree(source, target, symlinks=True, copy_function=link)
         except (OSError, NotImplementedError):  # shutil's error is an OSError
             return
+
+
+BESIDE = "../"
+
+
+def place_of(output: Path, target: str) -> Path:
+    """Return the place of a move's target."""
+    if target.startswith(BESIDE):
+        return place_in(output.parent, target.removeprefix(BESIDE))
+    return place_in(output, target)
 
 
 def link(source: str | Path, target: str | Path) -> None:
@@ -129,19 +149,18 @@ class Exchanged:
         return path if free else self.aside(path)
 
     def aside(self, path: str) -> str:
-        """Return the path of the file in Replaced/, or a free path if it is not there yet."""
+        """Return the path of the file in Replaced/, or a free path if it is not there yet.
+
+        Raises UserError: there is a link in the way, before anything was moved.
+        """
         number, target = 1, f"{self.replaced}/{path}"
-        while any(os.path.lexists(root / target) for root in (self.previous, self.output)):
+        roots = (self.previous, self.output)
+        while any(os.path.lexists(place_of(root, target)) for root in roots):
             if is_same(self.previous / path, self.output / target):
                 break
             number += 1
             target = f"{self.replaced}/{path}.{number}"
         return target
-
-
-def is_folder(path: Path) -> bool:
-    """Whether a path is a folder itself, not a link to one."""
-    return path.is_dir() and not path.is_symlink()
 
 
 def is_same(entry: Path, target: Path) -> bool:
@@ -154,7 +173,4 @@ def is_same(entry: Path, target: Path) -> bool:
 
 def is_taken(folder: Path, path: str) -> bool:
     """Whether a folder has a file at a path, or at a folder above it."""
-    above = [folder / parent for parent in PurePosixPath(path).parents]
-    return os.path.lexists(folder / path) or any(
-        os.path.lexists(parent) and not is_folder(parent) for parent in above
-    )
+    return os.path.lexists(folder / path) or obstacle_above(folder, path) is not None

@@ -6,12 +6,12 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from h2o_pack.errors import UserError, output_error, version_error
-from h2o_pack.files.paths import MODEL_FOLDER
+from h2o_pack.files.paths import MODEL_FOLDER, SHA256
 from h2o_pack.files.text import read_file
 from h2o_pack.results import Count, doc
 
@@ -26,13 +26,17 @@ REMEDY = (
 _T = TypeVar("_T")
 
 
+Digest = Annotated[str, msgspec.Meta(pattern=rf"^{SHA256.pattern}\Z")]
+"""A sha256 in a record: 64 hexadecimal digits, and nothing else."""
+
+
 @dataclass(frozen=True)
 class EditedFile:
     """A file of Vendor/ that an edit changed."""
 
     path: Annotated[str, doc("Relative to Vendor/.")]
-    before: Annotated[str, doc("sha256 of the file before the edit.")]
-    after: Annotated[str, doc("sha256 of the file after the edit.")]
+    before: Annotated[Digest, doc("sha256 of the file before the edit.")]
+    after: Annotated[Digest, doc("sha256 of the file after the edit.")]
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,9 @@ class Vendored:
     """
 
     host: str
-    edits: str
+    edits: Digest
     files: tuple[EditedFile, ...]
-    contents: str = ""
+    contents: Digest
     commits: dict[str, str] = field(default_factory=dict)
     offline: bool = False
 
@@ -58,10 +62,12 @@ class PreparedPrompt:
 
     tokens: Annotated[Count, doc("Tokens with which every conversation begins.")]
     chunk: Annotated[Count, doc("Tokens that the model read at once.")]
-    prompt: Annotated[str, doc("sha256 of the prompt's text.")]
-    template: Annotated[str, doc("sha256 of the chat template; empty without a template.")]
-    model: Annotated[str, doc("Digest of the model, from the manifest.")]
-    policy: Annotated[str, doc("sha256 of the caches' settings.")]
+    prompt: Annotated[Digest, doc("sha256 of the prompt's text.")]
+    template: Annotated[
+        Digest | Literal[""], doc("sha256 of the chat template; empty without a template.")
+    ]
+    model: Annotated[Digest, doc("Digest of the model, from the manifest.")]
+    policy: Annotated[Digest, doc("sha256 of the caches' settings.")]
     made_by: Annotated[str, doc("Programs that computed the caches, with their versions.")]
 
 
@@ -104,8 +110,8 @@ class Lock:
     spec: dict[str, Any]
     models: Annotated[tuple[LockedModel, ...], msgspec.Meta(min_length=1)]
     upstream: dict[str, dict[str, str]]
-    files: dict[str, str]
-    app: dict[str, str] | None = None
+    files: dict[str, Digest]
+    app: dict[str, Digest] | None = None
     vendor: Vendored | None = None
 
     @property

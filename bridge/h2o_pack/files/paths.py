@@ -6,8 +6,10 @@ import errno
 import os
 import re
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import quote
+
+from h2o_pack.errors import output_error
 
 APP_FOLDER = "App"
 """The app: written once; it then belongs to the user."""
@@ -49,6 +51,37 @@ def why_unsafe(name: object) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder itself, not a link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def obstacle_above(folder: Path, path: str) -> Path | None:
+    """Return the first of a path's parents in a folder that exists and is no real folder."""
+    parents = [folder / parent for parent in PurePosixPath(path).parents][-2::-1]
+    return next((p for p in parents if os.path.lexists(p) and not is_folder(p)), None)
+
+
+def place_in(folder: Path, path: str) -> Path:
+    """Return the place at which a file of a folder may be written, or to which it may move.
+
+    Each of its parents in the folder is a real folder or does not exist yet. Everything that
+    h2o-pack writes in a package has its place from here. Raises UserError: the path leads out
+    of the folder, or through a link or a file.
+    """
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise output_error(f"{path!r} leads out of the folder", MOVE, where=str(folder))
+    obstacle = obstacle_above(folder, path)
+    if obstacle is not None:
+        what = "a link" if obstacle.is_symlink() else "no folder"
+        raise output_error(
+            f"{obstacle} is {what}, so h2o-pack does not write {path} through it", MOVE
+        )
+    return folder / path
+
+
+MOVE = "Move it away and run the command again. h2o-pack changed nothing."
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """The numbers of errors that free space mends."""
 

@@ -7,23 +7,27 @@ next run can repair what a killed run leaves.
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
+import fcntl
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from h2o_pack.errors import UserError, output_error
 from h2o_pack.files import lock
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
-from h2o_pack.files.paths import APP_FOLDER, MODEL_MANIFEST, free_space_or, reason
-from h2o_pack.files.text import read_file
+from h2o_pack.files.paths import (
+    APP_FOLDER,
+    MODEL_MANIFEST,
+    free_space_or,
+    place_in,
+    reason,
+)
 
 Content = str | bytes
 
@@ -40,20 +44,58 @@ Keep = Callable[[Path, Path], Iterable[Move]]
 
 @contextmanager
 def exclusive(output: Path) -> Iterator[None]:
-    """Let only one run at a time change `output`; a second run is refused."""
+    """Let only one run at a time change `output`; a second run is refused.
+
+    The lock is an empty folder beside `output`, which git does not list. A killed run leaves it
+    behind, and the next run takes it over. Folders above it that do not exist are created, and
+    deleted if they stay empty.
+    """
     refuse_unusable(output)
-    folder = Path(tempfile.gettempdir()) / f"h2o-pack-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    refuse_others(folder)
-    name = hashlib.sha256(str(output.resolve()).encode()).hexdigest()[:32]
+    output = output.resolve()
+    parents = [parent for parent in output.parents if not parent.exists()]
+    place = output.parent / f".{output.name}.h2o-lock"
     try:
-        with FileLock(folder / f"{name}.lock", timeout=0):
-            yield
-    except Timeout as error:
+        for parent in reversed(parents):
+            parent.mkdir(exist_ok=True)
+        descriptor = locked_folder(place)
+    except BlockingIOError as error:
         raise output_error(
             f"another h2o-pack is working on {output}",
             "Wait until it ends, or choose another folder.",
         ) from error
+    except OSError as error:
+        raise not_writable(output, error) from error
+    try:
+        yield
+    finally:
+        for folder in (place, *parents):
+            with suppress(OSError):
+                folder.rmdir()
+        os.close(descriptor)
+
+
+def locked_folder(place: Path) -> int:
+    """Make and lock an empty folder; return its descriptor, which holds the lock while open.
+
+    Raises BlockingIOError: another run holds it. UserError: somebody else made it.
+    """
+    while True:
+        with suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        refuse_others(place)
+        try:
+            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:  # the run that held it has just deleted it
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), place.lstat()):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 @contextmanager
@@ -93,18 +135,15 @@ def replacing(output: Path, keep: Keep) -> Iterator[Path]:
     """
     output = output.resolve()
     refuse_owned_by_others(output)
-    parents = [parent for parent in output.parents if not parent.exists()]
     exchange = Exchange(output, keep)
     try:
         exchange.recover()
-        exchange.new.mkdir(parents=True)
+        exchange.new.mkdir()
         yield exchange.new
         exchange.finish()
     except BaseException as error:
         with suppress(OSError):
             exchange.recover()
-            for parent in parents:
-                parent.rmdir()
         if isinstance(error, OSError):
             unfinished = exchange.old.exists() and output.exists()
             raise (
@@ -238,7 +277,7 @@ def to_disk(folder: Path) -> None:
 def write_files(folder: Path, files: Mapping[str, Content]) -> None:
     """Write {relative path: content} into a folder."""
     for relative, content in files.items():
-        path = folder / relative
+        path = place_in(folder, relative)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(as_bytes(content))
 
@@ -266,7 +305,7 @@ def written(package: Path) -> Written:
     if not (package / lock.NAME).exists():
         return Written({})
     record = lock.read(package)
-    own = {
+    own: dict[str, str | None] = {
         path: digest
         for path, digest in record.files.items()
         if not path.startswith(f"{APP_FOLDER}/")
@@ -276,17 +315,26 @@ def written(package: Path) -> Written:
     return Written({**own, lock.NAME: ANY})
 
 
-def written_of_model(package: Path, folder: str) -> dict[str, str]:
+def written_of_model(package: Path, folder: str) -> dict[str, str | None]:
     """Return {path: sha256, or ANY} of the files that h2o-pack wrote in a model's folder."""
-    manifest = package / folder / MODEL_MANIFEST
-    own = {f"{folder}/{MODEL_MANIFEST}": ANY}
-    if manifest.exists():
-        try:
-            files = json.loads(read_file(manifest))["files"]
-            own |= {f"{folder}/{file['path']}": file["sha256"] for file in files}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise lock.damaged(manifest) from error
+    own: dict[str, str | None] = {f"{folder}/{MODEL_MANIFEST}": ANY}
+    with suppress(FileNotFoundError):
+        files = lock.read_record(package / folder / MODEL_MANIFEST, ModelListing).files
+        own |= {f"{folder}/{file.path}": file.sha256 for file in files}
     return own
+
+
+class ListedFile(msgspec.Struct):
+    """A file that a model's manifest lists."""
+
+    path: str
+    sha256: lock.Digest
+
+
+class ModelListing(msgspec.Struct):
+    """The part of a model's manifest that says which files h2o-pack wrote."""
+
+    files: tuple[ListedFile, ...]
 
 
 def not_writable(output: Path, error: OSError) -> UserError:

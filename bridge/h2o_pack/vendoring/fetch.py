@@ -335,12 +335,16 @@ def checked(upstream: Path, all_pins: Iterable[Pin]) -> dict[str, str]:
 
 def checked_commit(checkout: Path, pin: Pin) -> str:
     """Return a clone's commit; "" without git: only the edits then check the version."""
-    if not (checkout / ".git").exists():
+    if not os.path.lexists(checkout / ".git"):
         return ""
+    place = ("-C", str(checkout))
     try:
-        commit = run_git("-C", str(checkout), "rev-parse", "HEAD", as_user=True).strip()
-    except FailedError:
-        return ""
+        printed = run_git(*place, "rev-parse", "--show-toplevel", "HEAD", as_user=True)
+    except FailedError as error:
+        raise without_commit(checkout, pin, str(error)) from error
+    top, _, commit = printed.rstrip("\n").rpartition("\n")
+    if Path(top).resolve() != checkout.resolve():  # git went on to a folder above
+        raise without_commit(checkout, pin, ".git is not a repository")
     if commit != pin.commit:
         raise version_error(
             f"{pin.name} is at commit {commit[:12]} instead of {pin.commit[:12]}",
@@ -349,3 +353,12 @@ def checked_commit(checkout: Path, pin: Pin) -> str:
             where=str(checkout),
         )
     return commit
+
+
+def without_commit(checkout: Path, pin: Pin, why: str) -> UserError:
+    """Make the error for a clone of which git cannot say the commit."""
+    return version_error(
+        f"git cannot say at which commit {pin.name} is: {why}",
+        f"Clone {pin.name} {pin.version} again, or leave out --upstream to download it.",
+        where=str(checkout),
+    )

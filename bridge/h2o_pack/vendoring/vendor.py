@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,8 +26,9 @@ from h2o_pack.errors import (
 from h2o_pack.facts import Pin, coexistence, identity, locked_pins, pins, with_submodules
 from h2o_pack.files import lock, write
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.kept import ANY, Exchanged, Move, Written
-from h2o_pack.files.paths import REPLACED_FOLDER, VENDOR_FOLDER, VENDOR_MANIFEST
+from h2o_pack.files.kept import ANY, BESIDE, Exchanged, Move, Written
+from h2o_pack.files.paths import REPLACED_FOLDER, VENDOR_FOLDER, VENDOR_MANIFEST, is_folder
+from h2o_pack.files.text import open_regular
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring.edits import (
     FOLDER,
@@ -80,7 +82,7 @@ def refuse_floating(vendor_folder: Path, shared: Collection[str]) -> None:
 class VendorManifest:
     """The manifest of a Vendor folder; files: sha256 of each file by its path in Vendor."""
 
-    files: dict[str, str]
+    files: dict[str, lock.Digest]
 
 
 def write_manifest(folder: Path) -> str:
@@ -103,7 +105,7 @@ def read_manifest(folder: Path) -> VendorManifest:
 
 def kept_of_vendor(previous: Path, output: Path) -> Iterator[Move]:
     """Find the files that move from an earlier Vendor folder: all, if it has no manifest."""
-    aside = f"../{REPLACED_FOLDER}/{VENDOR_FOLDER}"
+    aside = f"{BESIDE}{REPLACED_FOLDER}/{VENDOR_FOLDER}"
     try:
         files = read_manifest(previous).files
     except UserError:
@@ -137,7 +139,7 @@ def vendor(
         names = sorted({copy.package for copy in edits.copies})
         all_pins = with_submodules(names)
         target = package.resolve() / VENDOR_FOLDER
-        if target.exists() and record.vendor is None:
+        if os.path.lexists(target) and (record.vendor is None or not is_folder(target)):
             raise output_error(
                 f"{target} exists, but h2o-pack did not make it",
                 "Move it away and run the command again.",
@@ -198,10 +200,16 @@ def copy_path(source: Path, target: Path, copy: CopiedPath) -> None:
             target,
             ignore=partial(unwanted, copy),
             dirs_exist_ok=True,
-            copy_function=shutil.copyfile,
+            copy_function=copy_file,
         )
     else:
-        shutil.copyfile(source, target)
+        copy_file(source, target)
+
+
+def copy_file(source: Path | str, target: Path | str) -> None:
+    """Copy the content of a regular file."""
+    with open_regular(Path(source)) as original, Path(target).open("wb") as written:
+        shutil.copyfileobj(original, written)
 
 
 def unwanted(copy: CopiedPath, folder: str, names: list[str]) -> set[str]:

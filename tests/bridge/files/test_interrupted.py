@@ -135,7 +135,7 @@ def earlier(place, first):
     copy = place.parent / "earlier"
     if not copy.exists():
         output = make_package(first, copy / "Demo").folder
-        relock(output, vendor=lock.Vendored("apple", "0" * 64, ()))
+        relock(output, vendor=lock.Vendored("apple", "0" * 64, (), "0" * 64))
         build_tree(output, MINE)
     shutil.rmtree(place)
     shutil.copytree(copy, place)

@@ -24,9 +24,12 @@ WITHOUT_VENDOR = lock.Lock(
 )
 
 
+EDITED = (lock.EditedFile("x/y", "2" * 64, "3" * 64),)
+
+
 @pytest.mark.parametrize(
     "vendor",
-    [None, lock.Vendored("linux", "1" * 64, (lock.EditedFile("x/y", "2" * 64, "3" * 64),))],
+    [None, lock.Vendored("linux", "1" * 64, EDITED, "4" * 64)],
 )
 def test_a_lock_reads_back_as_it_was_written(tmp_path, vendor):
     original = replace(WITHOUT_VENDOR, vendor=vendor)

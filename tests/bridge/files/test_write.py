@@ -2,7 +2,10 @@
 
 import ctypes
 import errno
+import json
+import os
 import shutil
+import tempfile
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +21,7 @@ from h2o_pack.files.write import as_bytes
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec
 from tests.bridge.plans import plan_of, rendered
+from tests.bridge.repositories import git
 from tests.bridge.trees import build_tree, names, relock, tree
 from tests.messages import refused, says
 
@@ -33,6 +37,7 @@ def other_plan(model):
 
 
 refusal = partial(refused, make_package, code=ExitCode.OUTPUT)
+LOCK = ".Demo.h2o-lock"
 
 
 def test_a_package_appears_with_the_folders_above_it(plan, tmp_path):
@@ -59,7 +64,7 @@ def test_an_empty_folder_is_taken(plan, tmp_path):
 def test_the_record_of_a_vendor_folder_stays_with_it(plan, other_plan, tmp_path):
     output = tmp_path / "Demo"
     make_package(plan, output)
-    vendored = lock.Vendored("linux", "1" * 64, ())
+    vendored = lock.Vendored("linux", "1" * 64, (), "1" * 64)
     relock(output, vendor=vendored)
     build_tree(output, {"Vendor/mlx-swift/a.cpp": "upstream"})
     make_package(other_plan, output)
@@ -170,11 +175,123 @@ def test_a_package_of_another_user_is_left_as_it_is(plan, other_plan, tmp_path, 
     assert tree(tmp_path) == before
 
 
-def test_a_folder_for_locks_that_somebody_else_made_is_refused(plan, tmp_path, monkeypatch):
-    monkeypatch.setattr(write.tempfile, "gettempdir", lambda: str(tmp_path))
-    place = tmp_path / f"h2o-pack-{write.os.getuid()}"
-    place.symlink_to(tmp_path)
+KINDS = {
+    "a link": lambda path: path.symlink_to(path.parent),
+    "a pipe": os.mkfifo,
+    "a file": Path.touch,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_that_somebody_else_put_there_is_refused(plan, tmp_path, kind):
+    KINDS[kind](tmp_path / LOCK)
     says(refusal(plan, tmp_path / "Demo"))
+    assert names(tmp_path) == [LOCK, "tiny"]
+
+
+def test_two_runs_with_other_temporary_folders_do_not_write_one_package_at_once(
+    plan, tmp_path, monkeypatch
+):
+    output = tmp_path / "build/Demo"
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "one"))
+    with write.exclusive(output):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "two"))
+        says(refusal(plan, output))
+        assert names(output.parent) == [LOCK]
+    assert not output.parent.exists()
+    make_package(plan, output)
+    assert names(output.parent) == ["Demo"]
+
+
+def test_a_lock_that_a_killed_run_left_is_taken_over_and_git_does_not_list_it(plan, tmp_path):
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / LOCK).mkdir()
+    assert LOCK not in git(tmp_path, "status", "--porcelain", "--ignored")
+    make_package(plan, tmp_path / "Demo")
+    assert names(tmp_path) == [".git", "Demo", "tiny"]
+
+
+def test_a_lock_that_goes_away_meanwhile_is_made_again(tmp_path, monkeypatch):
+    """The run that held it deletes it after this run has opened it."""
+    flock, runs = write.fcntl.flock, []
+
+    def late(descriptor, how):
+        if not runs:
+            (tmp_path / LOCK).rmdir()
+        runs.append(how)
+        flock(descriptor, how)
+
+    monkeypatch.setattr(write.fcntl, "flock", late)
+    with write.exclusive(tmp_path / "Demo"):
+        assert (tmp_path / LOCK).is_dir()
+        assert len(runs) == 2
+
+
+# Links in a package that somebody else made
+
+
+def claimed(package, path):
+    """Let the lock say that h2o-pack wrote a file, with another content."""
+    relock(package, files={**lock.read(package).files, path: "0" * 64})
+
+
+@pytest.mark.parametrize(
+    ("link", "path"),
+    [
+        ("Replaced", "post-commit"),
+        ("Replaced", "Sources/H2OKit/Mine.swift"),
+        ("Replaced/Sources", "Sources/H2OKit/Mine.swift"),
+        ("Replaced/Sources/H2OKit", "Sources/H2OKit/Mine.swift"),
+        ("Replaced/Model", "Model/config.json"),
+    ],
+)
+def test_no_file_of_a_package_moves_through_a_link(plan, other_plan, tmp_path, link, path):
+    package = make_package(plan, tmp_path / "Demo").folder
+    elsewhere = build_tree(tmp_path / "home", {"mine": "mine"})
+    build_tree(package, {path: "theirs"})
+    claimed(package, path)
+    (package / link).parent.mkdir(parents=True, exist_ok=True)
+    (package / link).symlink_to(elsewhere)
+    before = tree(package)
+    says(refusal(other_plan, package))
+    assert names(elsewhere) == ["mine"]
+    assert tree(package) == before
+    assert names(tmp_path) == ["Demo", "home", "tiny"]
+
+
+def test_a_file_is_written_only_below_real_folders(tmp_path):
+    folder, elsewhere = tmp_path / "Demo", tmp_path / "home"
+    for place in (folder, elsewhere):
+        place.mkdir()
+    (folder / "link").symlink_to(elsewhere)
+    (folder / "file").touch()
+    for path in ("link/x", "link/deep/x", "file/x", "../home/x", str(elsewhere / "x")):
+        says(refused(write.write_files, folder, {path: "x"}, code=ExitCode.OUTPUT))
+    assert names(elsewhere) == []
+    write.write_files(folder, {"new/deep/x": "x"})
+    assert (folder / "new/deep/x").read_text() == "x"
+
+
+@pytest.mark.parametrize("digest", ["", "*", "0" * 63, "0" * 64 + "\n", "F" * 64, None, 0])
+@pytest.mark.parametrize("record", [lock.NAME, "Model/manifest.json"])
+def test_no_record_deletes_a_file_without_naming_its_content(
+    plan, other_plan, tmp_path, record, digest
+):
+    package = make_package(plan, tmp_path / "Demo").folder
+    mine = package / ("Notes.md" if record == lock.NAME else "Model/Notes.md")
+    mine.write_text("mine")
+    document = json.loads((package / record).read_text())
+    if record == lock.NAME:
+        document["files"]["Notes.md"] = digest
+    else:
+        document["files"].append({"path": "Notes.md", "size": 4, "sha256": digest})
+        document.pop("digest")
+    (package / record).write_text(json.dumps(document))
+    before = tree(package)
+    assert "is damaged" in refusal(other_plan, package)
+    assert tree(package) == before
 
 
 def edited(tmp_path, plan):

@@ -80,7 +80,7 @@ def test_what_the_package_no_longer_has_goes(package):
 def vendored(package, assets_root, host: str = swift_half.SYSTEM) -> None:
     build_tree(package, {"Vendor/mlx-swift/Package.swift": ""})
     record = lock.read(package)
-    vendor = lock.Vendored(host, digest(assets_root), ())
+    vendor = lock.Vendored(host, digest(assets_root), (), "0" * 64)
     (package / lock.NAME).write_text(dataclasses.replace(record, vendor=vendor).to_json())
 
 

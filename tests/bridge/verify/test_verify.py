@@ -174,7 +174,8 @@ def test_a_lock_that_names_files_outside_is_a_difference_and_nothing_is_opened(
     (tmp_path / "secret").write_text("x")
     digest = lock.sha256(b"x")
     files = {**lock.read(package).files, "../secret": digest, "/etc/passwd": digest}
-    vendor = lock.Vendored("linux", "", (lock.EditedFile("../../secret", "", digest),))
+    edited = (lock.EditedFile("../../secret", digest, digest),)
+    vendor = lock.Vendored("linux", digest, edited, digest)
     (package / "Vendor").mkdir()
     relock(package, files=files, vendor=vendor)
     assert [text.partition(" is in the records, but")[0] for text in differences(package)] == [
