@@ -82,7 +82,9 @@ def run_parity(
         host = build = None
         if program is not None:
             host = swift.prepare(root)
-            build = cache(partial(swift.build, host, program, root / swift.WORK, progress))
+            build = cache(
+                partial(swift.build, host, program, swift.work_folder(root), progress)
+            )
         runs = [
             ModelRun(root, record, model, build, beside, progress).check(levels)
             for model in record.models
@@ -144,7 +146,7 @@ def check_texts(
     if compiler is None:
         return texts_not_run(record, f"{NOT_CHECKED}; {NO_SWIFT}")
     program = text_program.program(root, upstream or Origin(cache_folder()), compiler, say)
-    work = root / swift.WORK / "text"
+    work = swift.work_folder(root) / "text"
     levels = [text.check_text(program, root / m.folder, work, say) for m in record.models]
     return of_models(record, levels)
 
@@ -207,7 +209,7 @@ class ModelRun:
     def check(self, levels: Collection[str]) -> tuple[int, list[Level]]:
         """Check levels; returns the number of tokens in the recorded run, and the results."""
         several = len(self.record.models) > 1
-        work = self.root / swift.WORK / (self.model.folder if several else "")
+        work = swift.work_folder(self.root) / (self.model.folder if several else "")
         folder = self.root / self.model.folder
         described = read_config(folder / "config.json", assume_full_attention=True)
         tokens: int = 0

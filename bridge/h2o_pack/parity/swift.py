@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +15,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from h2o_pack import assets
-from h2o_pack.errors import UserError, tool_error, version_error
+from h2o_pack.errors import UserError, output_error, tool_error, version_error
 from h2o_pack.facts import pins
 from h2o_pack.files import lock
-from h2o_pack.files.paths import VENDOR_FOLDER
+from h2o_pack.files.paths import VENDOR_FOLDER, is_folder, place_in
 from h2o_pack.parity.openblas import preload
 from h2o_pack.vendoring.edits import edits_of
 from h2o_pack.vendoring.vendor import added_files, digest
 
 WORK = ".parity"
-VENDORED_BUILD = f"{WORK}/vendored"
+SCRATCH = ("build", "vendored")
+"""Folders in WORK for Swift's builds, beside the stand-in and with Vendor."""
+VENDORED_BUILD = f"{WORK}/{SCRATCH[1]}"
 STANDIN = "swift_templates/standin"
 CMLX = f"{VENDOR_FOLDER}/mlx-swift/Source/Cmlx/"
 GENERATED = ("Sources", "Tests")
@@ -67,14 +70,35 @@ class Host:
         return (*places, *LEAN, *self.flags)
 
 
+def work_folder(package: Path) -> Path:
+    """Return the folder of parity's files in a package; writing in it changes nothing else.
+
+    What Swift's builds write below it is not looked at: they also run the package's code.
+    Raises UserError: it is a link, or contains a link, a pipe or a device.
+    """
+    work = place_in(package, f"{WORK}/file").parent
+    for above, folders, names in os.walk(work):
+        for name in (*folders, *names):
+            place = Path(above, name)
+            if not (is_folder(place) or stat.S_ISREG(place.lstat().st_mode)):
+                raise output_error(
+                    f"{place} is neither a file nor a folder",
+                    f"Delete the folder {work} and run the command again.",
+                )
+        if Path(above) == work:
+            folders[:] = [name for name in folders if name not in SCRATCH]
+    return work
+
+
 def prepare(package: Path) -> Host:
     """Return the host for `package`, with up-to-date files."""
     if (package / VENDOR_FOLDER).is_dir():
         return vendored(package)
-    root = package / WORK / "package"
+    work = work_folder(package)
+    root = work / "package"
     sync(standin_files(package), root)
     name = f"the CPU stand-in for mlx-swift {pins()['mlx-swift'].version}"
-    return Host(name, root, package / WORK / "build", settings={"H2O_CACHES_ONLY": "1"})
+    return Host(name, root, work / SCRATCH[0], settings={"H2O_CACHES_ONLY": "1"})
 
 
 def vendored(package: Path) -> Host:

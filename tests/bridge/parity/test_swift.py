@@ -77,6 +77,33 @@ def test_what_the_package_no_longer_has_goes(package):
     assert not (root / "Sources/H2OKit/Extra.swift").exists()
 
 
+@pytest.mark.parametrize("link", [".parity", ".parity/package", ".parity/package/Sources"])
+def test_parity_deletes_and_writes_nothing_through_a_link_in_the_package(
+    package, tmp_path, link
+):
+    """`sync` deletes what is not its own: here the files of another folder."""
+    home = build_tree(tmp_path / "home", {"mine": "mine", "package/mine": "mine"})
+    (package / link).parent.mkdir(parents=True, exist_ok=True)
+    (package / link).symlink_to(home)
+    before = tree(home)
+    says(refused(swift_half.prepare, package, code=ExitCode.OUTPUT))
+    assert tree(home) == before
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_parity_writes_to_no_link_or_pipe_in_its_folder(package, tmp_path, kind):
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (package / ".parity/text").mkdir(parents=True)
+    place = package / ".parity/text/request.json"
+    if kind == "link":
+        place.symlink_to(mine)
+    else:
+        os.mkfifo(place)
+    says(refused(swift_half.work_folder, package, code=ExitCode.OUTPUT))
+    assert mine.read_text() == "mine"
+
+
 def vendored(package, assets_root, host: str = swift_half.SYSTEM) -> None:
     build_tree(package, {"Vendor/mlx-swift/Package.swift": ""})
     record = lock.read(package)
