@@ -108,7 +108,7 @@ def environment(outer: Mapping[str, str], *, as_user: bool) -> dict[str, str]:
     if as_user:
         return {k: v for k, v in outer.items() if k not in OF_A_REPOSITORY} | ALWAYS
     own = {k: v for k, v in outer.items() if not k.startswith("GIT_") or k == "GIT_EXEC_PATH"}
-    return own | ALWAYS | NO_SETTINGS
+    return own | ALWAYS | NO_SETTINGS | {"GIT_ALLOW_PROTOCOL": "none"}
 
 
 def run_git(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -23,14 +23,17 @@ from h2o_pack.files.paths import (
     APP_FOLDER,
     MODEL_FOLDER,
     MODEL_MANIFEST,
+    NEW_APP_FOLDER,
     VENDOR_FOLDER,
     VENDOR_MANIFEST,
+    obstacle_above,
     why_unsafe,
 )
 from h2o_pack.files.text import read_file
 from h2o_pack.progress import BarAdvance, ProgressReporter, silent
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import disk_size
+from h2o_pack.vendoring.fetch import FailedError, run_git
 from h2o_pack.vendoring.vendor import RESOLVED, read_manifest, resolved
 
 Part = Literal["generated", "model", "vendor", "records"]
@@ -94,25 +97,12 @@ class Verification(Result):
         object.__setattr__(self, "same", not self.differences)
 
 
-IN_XCODES_FOLDERS = ("xcuserdata", "project.xcworkspace")
-IN_PACKAGES = (".build", ".swiftpm")
-XCODES_FOLDER = PurePosixPath(".swiftpm/xcode")
-LEFT_BY_XCODE = ("xcuserdata", "contents.xcworkspacedata")
-"""Names of files and folders that Xcode writes into XCODES_FOLDER when it opens a package."""
-READ_BY_SWIFTPM = frozenset({".swiftpm", "Plugins", "Snippets", "Sources", "Tests"})
-"""Folders at a package's root in which a build also reads files that the manifest does not
-name."""
-
-
-def is_leftover(path: PurePosixPath) -> bool:
-    """Whether a file or folder is one that tools leave behind and no build reads."""
-    if path.name == ".DS_Store":
-        return True
-    if XCODES_FOLDER in path.parents and path.name in LEFT_BY_XCODE:
-        return True
-    if path.name in IN_XCODES_FOLDERS:
-        return path.parent.suffix in (".xcodeproj", ".xcworkspace")
-    return path.name in IN_PACKAGES and path.parent.parent == PurePosixPath(VENDOR_FOLDER)
+READ_BY_TOOLS = (".build", ".swiftpm", "Plugins", "Snippets", "Sources", "Tests")
+"""Folders at a package's root in which SwiftPM and Xcode also read files that the manifest does
+not name."""
+GIT_FOLDER = ".git"
+GIT_LIMIT = 60.0  # seconds
+NOT_REGULAR = "is not a regular file"
 
 
 def compare(
@@ -123,8 +113,8 @@ def compare(
     place = package / path
     try:
         status = place.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            return Difference("model", path, "not a file", "is not a regular file")
+        if not stat.S_ISREG(status.st_mode) or obstacle_above(package, path):
+            return Difference("model", path, "not a file", NOT_REGULAR)
         if status.st_size != file.size:
             what = f"has {status.st_size} bytes instead of {file.size}"
             return Difference("model", path, "size", what)
@@ -146,24 +136,11 @@ def compared(package: Path, part: Part, path: str, digest: str) -> Difference | 
     place = package / path
     if not os.path.lexists(place):
         return Difference(part, path, "missing", "is missing")
-    if not regular(place):
-        return Difference(part, path, "not a file", "is not a regular file")
+    if not regular(place) or obstacle_above(package, path):
+        return Difference(part, path, "not a file", NOT_REGULAR)
     if text_digest(place) != digest:
         return Difference(part, path, "changed", "has changed since h2o-pack wrote it")
     return None
-
-
-def listed(package: Path, folder: str) -> list[str]:
-    """Return the files below a folder, except tools' own files; follow no links."""
-    paths: list[str] = []
-    for above, folders, names in os.walk(package / folder):
-        inside = PurePosixPath(Path(above).relative_to(package).as_posix())
-        folders[:] = [name for name in folders if not is_leftover(inside / name)]
-        linked = [name for name in folders if (Path(above) / name).is_symlink()]
-        paths += [
-            str(inside / name) for name in (*names, *linked) if not is_leftover(inside / name)
-        ]
-    return sorted(paths)
 
 
 def regular(path: Path) -> bool:
@@ -171,30 +148,28 @@ def regular(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def text_digest(path: Path) -> str:
-    """Return the sha256 of a small file, "" when it cannot be read."""
+def text_digest(path: Path) -> str | None:
+    """Return the sha256 of a small file, None when it cannot be read."""
     try:
         return lock.sha256(read_file(path))
     except OSError:
-        return ""
+        return None
 
 
 @dataclass(frozen=True)
 class VendorComparison:
-    """The state of Vendor/, the number of compared files, the differences, the user's files."""
+    """The state of Vendor/, its recorded files, and their differences."""
 
     state: VendorState
-    files: int = 0
+    files: frozenset[str] = frozenset()
     differences: tuple[Difference, ...] = ()
-    users: tuple[UsersFile, ...] = ()
 
 
 def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
     """Compare a package's Vendor/ with the records that were written with it."""
     folder = package / VENDOR_FOLDER
     if record.vendor is None:
-        mine = UsersFile(VENDOR_FOLDER, "was not made by h2o-pack")
-        return VendorComparison("not made", users=(mine,) if folder.exists() else ())
+        return VendorComparison("not made")
     if not folder.is_dir():
         what = f"is missing; make it with `h2o-pack vendor {package}`"
         missing = Difference("vendor", VENDOR_FOLDER, "missing", what)
@@ -225,10 +200,7 @@ def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
             difference = replace(difference, detail=lost)
         differences.append(difference)
     known = {own, *(f"{VENDOR_FOLDER}/{path}" for path in recorded)}
-    users = additions(package, VENDOR_FOLDER, known, ", and may be built with the package")
-    return VendorComparison(
-        "checked", len(recorded), tuple(differences), tuple(users) if differs is None else ()
-    )
+    return VendorComparison("checked", frozenset(known), tuple(differences))
 
 
 def verify(
@@ -245,11 +217,7 @@ def verify(
     files = dict(sorted(record.files.items()))
     generated = (compared(package, "generated", path, digest) for path, digest in files.items())
     differences = list(filter(None, generated))
-    users = [
-        *added(package, files),
-        *of_resolution(package, record),
-        *of_app(package, record),
-    ]
+    known = {lock.NAME, *files}
     commits, size, count = [], 0, len(files)
     for model in record.models:
         try:
@@ -267,14 +235,9 @@ def verify(
         if record.is_downloaded:
             differences += wrong_pieces(package, bundled, quick=quick, say=say)
         own = (MODEL_MANIFEST, *(file.path for file in bundled.files))
-        known = {f"{model.folder}/{path}" for path in own}
-        loaded = ", and mlx-swift-lm would load it"
-        users += additions(package, model.folder, known, loaded, of=".safetensors")
+        known |= {f"{model.folder}/{path}" for path in own}
         commits.append(bundled.commit)
         size, count = size + bundled.size, count + len(bundled.files)
-    folders = tuple(f"{model.folder}/" for model in record.models)
-    beside = additions(package, MODEL_FOLDER)
-    users += (file for file in beside if not file.path.startswith(folders))
     say("comparing Vendor")
     vendor = compare_vendor(package, record)
     return Verification(
@@ -283,43 +246,92 @@ def verify(
         commit=commits[0],
         quick=quick,
         vendor=vendor.state,
-        files=count + vendor.files,
+        files=count + max(0, len(vendor.files) - 1),
         bytes=size,
         differences=(*differences, *vendor.differences),
-        users=(*users, *vendor.users),
+        users=tuple(users_files(package, record, known | vendor.files)),
     )
 
 
-def additions(
-    package: Path, folder: str, known: Container[str] = (), effect: str = "", of: str = ""
+def users_files(
+    package: Path, record: lock.Lock, known: Collection[str]
 ) -> Iterator[UsersFile]:
-    """Yield the files below a folder that are not known.
+    """Yield what is in the package and in no record, and the app's files that were changed.
 
-    effect: of a file whose name ends with `of`, by default of each file.
+    known: the paths that are in a record, except the app's. A folder at the root that contains
+    none of them is one entry. In a package that git tracks, git's own folder and what its
+    .gitignore files ignore are left out, but nothing in a folder that has recorded files.
     """
-    for path in listed(package, folder):
-        if path not in known:
-            yield UsersFile(path, f"was added{effect if path.endswith(of) else ''}")
+    app = record.app or {}
+    folders = {str(parent) for path in known for parent in PurePosixPath(path).parents}
+    folders |= {APP_FOLDER, NEW_APP_FOLDER}
+    left_out = ignored_by_git(package) - folders
+    for path in sorted(unrecorded(package, folders)):
+        above = map(str, PurePosixPath(path).parents)
+        if path in known or path in left_out or not left_out.isdisjoint(above):
+            continue
+        of_app, _, inside = path.partition("/")
+        if of_app in (APP_FOLDER, NEW_APP_FOLDER) and inside in app:
+            if text_digest(package / path) != app[inside]:
+                yield UsersFile(path, "was changed")
+        elif path == RESOLVED:
+            yield from of_resolution(package, record)
+        else:
+            yield UsersFile(path, f"was added{effect(path)}")
 
 
-def added(package: Path, files: Mapping[str, str]) -> Iterator[UsersFile]:
-    """Yield files that were added where a build reads files; files: the generated files."""
-    folders = {path.partition("/")[0] for path in files if "/" in path and not why_unsafe(path)}
-    for folder in sorted(folders):
-        yield from additions(
-            package, folder, files, ", and is built with the package", ".swift"
-        )
-    for place in sorted(package.glob("Package@swift-*.swift")):
-        yield UsersFile(place.name, "was added, and replaces Package.swift in a build")
-    for folder in sorted(READ_BY_SWIFTPM - folders):
-        yield from additions(package, folder, effect=", and SwiftPM or Xcode reads it")
+def unrecorded(package: Path, folders: Container[str]) -> Iterator[str]:
+    """Yield the files of a package; for a folder that is not one of `folders`, only its path.
+
+    Follows no links. Below the folders with recorded files, all files are named.
+    """
+    for above, inner, names in os.walk(package):
+        inside = PurePosixPath(Path(above).relative_to(package).as_posix())
+        paths = {name: str(inside / name) for name in inner}
+        linked = [name for name in inner if (Path(above) / name).is_symlink()]
+        alone = [
+            name
+            for name, path in paths.items()
+            if Path(above) == package
+            and path not in folders
+            and any((package / path).iterdir())
+        ]
+        yield from (str(inside / name) for name in {*names, *linked, *alone})
+        inner[:] = [name for name in inner if name not in alone]
+
+
+def effect(path: str) -> str:
+    """Say what a build does with an added file."""
+    folder, _, inside = path.partition("/")
+    name = path.lower()  # some disks ignore case
+    if not inside and name.startswith("package@swift-") and name.endswith(".swift"):
+        return ", and replaces Package.swift in a build"
+    if folder in ("Sources", "Tests") and name.endswith(".swift"):
+        return ", and is built with the package"
+    if folder == MODEL_FOLDER and name.endswith(".safetensors"):
+        return ", and mlx-swift-lm would load it"
+    if folder == VENDOR_FOLDER:
+        return ", and may be built with the package"
+    return ", and SwiftPM or Xcode reads it" if folder in READ_BY_TOOLS else ""
+
+
+def ignored_by_git(package: Path) -> frozenset[str]:
+    """Return what git leaves out of a package that it tracks: its folder, and ignored files.
+
+    Only the .gitignore files count, not the settings of the repository or the user.
+    """
+    try:
+        run_git("-C", str(package), "ls-files", "--error-unmatch", lock.NAME, limit=GIT_LIMIT)
+        which = ("--others", "--ignored", "--exclude-per-directory=.gitignore", "--directory")
+        listing = run_git("-C", str(package), "ls-files", "-z", *which, limit=GIT_LIMIT)
+    except (FailedError, UserError):  # no repository, or no git
+        return frozenset()
+    return frozenset({GIT_FOLDER, *(path.rstrip("/") for path in listing.split("\0"))})
 
 
 def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
     """Yield Package.resolved if its pins differ from the pins that came with Vendor."""
     place = package / RESOLVED
-    if not os.path.lexists(place):
-        return
     if record.vendor is None or record.vendor.offline:
         yield UsersFile(RESOLVED, "was added, and decides the versions in a build")
         return
@@ -350,17 +362,6 @@ class Resolution(msgspec.Struct):
     """The content of Package.resolved."""
 
     pins: list[ResolvedPin]
-
-
-def of_app(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
-    """Yield the files of the app that the user added or changed."""
-    scaffold = record.app or {}
-    for path in listed(package, APP_FOLDER):
-        digest = scaffold.get(path.removeprefix(f"{APP_FOLDER}/"))
-        if digest is None:
-            yield UsersFile(path, "was added")
-        elif text_digest(package / path) != digest:
-            yield UsersFile(path, "was changed")
 
 
 def records(record: lock.LockedModel, bundled: Manifest) -> Iterator[Difference]:

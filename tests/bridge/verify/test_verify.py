@@ -1,5 +1,7 @@
 import dataclasses
+import errno
 import json
+import os
 import shutil
 
 import pytest
@@ -8,9 +10,11 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.facts import coexistence, pins
 from h2o_pack.files import lock
 from h2o_pack.vendoring.vendor import resolved, write_manifest
+from h2o_pack.verify import check
 from h2o_pack.verify.check import verify
 from tests.bridge import schemas
 from tests.bridge.bundling.sources import Bars
+from tests.bridge.repositories import commit, git
 from tests.bridge.trees import build_tree, relock
 
 SOURCE = "Sources/H2OKit/H2OKVCache.swift"
@@ -63,31 +67,32 @@ def test_what_the_user_added_is_named_and_is_no_difference(package, tmp_path):
     (package / "Model/linked").symlink_to(tmp_path)
     assert differences(package) == []
     assert users(package) == [
-        "Sources/.build/Mine.swift was added, and is built with the package",
-        "Sources/H2OKit/Mine.swift was added, and is built with the package",
-        "Sources/H2OKit/xcuserdata/Mine.swift was added, and is built with the package",
-        "Package@swift-6.2.swift was added, and replaces Package.swift in a build",
         "App/Chat/ChatView.swift was changed",
         "App/Chat/New.swift was added",
         "Model/adapter/x.safetensors was added, and mlx-swift-lm would load it",
         "Model/linked was added",
         "Model/notes.txt was added",
+        "Package@swift-6.2.swift was added, and replaces Package.swift in a build",
+        "Sources/.build/Mine.swift was added, and is built with the package",
+        "Sources/H2OKit/Mine.swift was added, and is built with the package",
+        "Sources/H2OKit/xcuserdata/Mine.swift was added, and is built with the package",
     ]
 
 
-def test_what_tools_leave_and_users_keep_beside_it_is_not_a_difference(package):
-    build_tree(
-        package,
-        {
-            ".build/debug/x": "",
-            ".git/HEAD": "",
-            "Notes.md": "",
-            "Sources/.DS_Store": "",
-            "App/Chat.xcodeproj/xcuserdata/me/state": "",
-            "App/Chat.xcodeproj/project.xcworkspace/contents": "",
-        },
-    )
-    assert (differences(package), users(package)) == ([], [])
+def test_a_file_of_the_record_below_a_link_is_not_the_file(package, tmp_path):
+    (package / "Sources").rename(tmp_path / "moved")
+    (package / "Sources").symlink_to(tmp_path / "moved")
+    assert f"{SOURCE} is not a regular file" in differences(package)
+    assert [user.path for user in verify(package).users] == ["Sources"]
+
+
+def test_a_file_that_cannot_be_read_is_not_what_the_record_says(package, monkeypatch):
+    monkeypatch.setattr(check, "read_file", refused_reading)
+    assert f"{SOURCE} has changed since h2o-pack wrote it" in differences(package)
+
+
+def refused_reading(path):
+    raise OSError(errno.EFBIG, "it is larger than 64 MiB", str(path))
 
 
 def test_a_changed_size_is_told_from_changed_content(package):
@@ -219,7 +224,8 @@ def test_every_file_of_vendor_is_compared(with_vendor):
         "Vendor/mlx-swift/plain.cpp has changed since h2o-pack wrote it",
     ]
     assert users(with_vendor) == [
-        "Vendor/mlx-swift/Added.swift was added, and may be built with the package"
+        f"Vendor/mlx-swift/{name} was added, and may be built with the package"
+        for name in (".build/x", "Added.swift")
     ]
 
 
@@ -254,8 +260,8 @@ def test_vendor_that_is_gone_is_a_difference(with_vendor):
 
 
 def test_a_vendor_folder_that_the_lock_does_not_know_is_the_users(package):
-    (package / "Vendor").mkdir()
-    assert users(package) == ["Vendor was not made by h2o-pack"]
+    build_tree(package, {"Vendor/x": ""})
+    assert users(package) == ["Vendor was added, and may be built with the package"]
 
 
 def test_progress_tells_every_byte_of_the_model_and_none_when_quick(package):
@@ -293,27 +299,109 @@ def test_files_of_the_user_end_with_1_when_asked_for(package, run):
     assert run("verify", package, "--strict").exit_code == 1
 
 
-READ_AT_THE_ROOT = (
+NOT_RECORDED = (
+    ".build/workspace-state.json",
+    ".build/checkouts/swift-numerics/Package.swift",
+    ".git/config",
+    ".gitattributes",
     ".swiftpm/configuration/mirrors.json",
+    ".swiftpm/xcode/package.xcworkspace/contents.xcworkspacedata",
     ".swiftpm/xcode/package.xcworkspace/xcshareddata/swiftpm/Package.resolved",
+    ".swiftpm/xcode/xcuserdata/me.xcuserdatad/xcschemes/Demo.xcscheme",
+    ".DS_Store",
+    ".netrc",
+    "App.new/Chat/Evil.swift",
+    "App/Chat.xcodeproj/project.xcworkspace/xcshareddata/swiftpm/Package.resolved",
+    "App/Chat.xcodeproj/xcuserdata/me/xcschemes/Chat.xcscheme",
+    "App/Chat/Evil.swift",
+    "App/ci_scripts/ci_post_clone.sh",
+    "Demo.xcworkspace/contents.xcworkspacedata",
+    "Model/x.safetensors",
     "Package.resolved",
     "Package@swift-6.0.swift",
     "Plugins/Evil/main.swift",
+    "Replaced/x",
     "Snippets/Evil.swift",
+    "Sources/.DS_Store",
+    "Tests/Evil/Evil.swift",
+    "Vendor/x/Package.swift",
+    "ci_scripts/ci_post_clone.sh",
+    "module.modulemap",
+    "package@swift-6.swift",
 )
 
 
-@pytest.mark.parametrize("path", READ_AT_THE_ROOT)
-def test_what_swiftpm_reads_at_the_root_is_named(package, path, run):
+@pytest.mark.parametrize("path", NOT_RECORDED)
+@pytest.mark.parametrize("tracked", [False, True])
+def test_strict_names_every_file_that_is_in_no_record(package, path, tracked, run):
+    if tracked and path.startswith(".git/"):
+        pytest.skip("git tracks no such file")
     build_tree(package, {path: "{}"})
-    assert [user.path for user in verify(package).users] == [path]
-    assert run("verify", package, "--strict").exit_code == ExitCode.DIFFERENT
+    if tracked:
+        commit(package, {})
+        git(package, "add", "--force", path)
+    (user,) = verify(package).users
+    assert path == user.path or path.startswith(f"{user.path}/")
+    result = run("verify", package, "--strict")
+    assert result.exit_code == ExitCode.DIFFERENT
+    assert user.path in result.stdout
 
 
-def test_what_xcode_leaves_in_a_package_is_not_named(package):
-    workspace = ".swiftpm/xcode/package.xcworkspace/contents.xcworkspacedata"
-    build_tree(package, {workspace: "", ".swiftpm/xcode/xcuserdata/me/Scheme.plist": ""})
+@pytest.mark.parametrize("kind", ["link", "link to a folder", "pipe"])
+def test_strict_names_links_and_pipes_too(package, tmp_path, kind):
+    place = package / "Sources/H2OKit/Evil.swift"
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(tmp_path if kind == "link to a folder" else tmp_path / "nowhere")
+    assert [user.path for user in verify(package).users] == ["Sources/H2OKit/Evil.swift"]
+
+
+LEFT_BY_TOOLS = {
+    ".build/debug/x": "",
+    ".parity/swift.log": "",
+    ".swiftpm/xcode/package.xcworkspace/contents.xcworkspacedata": "",
+    "App/Chat.xcodeproj/xcuserdata/me/state": "",
+}
+
+
+@pytest.mark.parametrize("place", ["", "inside"])
+def test_only_what_git_ignores_in_a_package_that_it_tracks_is_left_out(
+    package, tmp_path, place
+):
+    build_tree(package, LEFT_BY_TOOLS)
+    names = [user.path for user in verify(package).users]
+    assert names == [".build", ".parity", ".swiftpm", "App/Chat.xcodeproj/xcuserdata/me/state"]
+    root = package
+    if place:
+        root = tmp_path / "app"
+        root.mkdir()
+        package = package.rename(root / "Demo")
+    git(root, "init", "--quiet")
+    named = [user.path for user in verify(package).users]
+    assert [name for name in named if name != ".git"] == names  # git does not track it yet
+    commit(root, {})
     assert users(package) == []
+    build_tree(root, {".git/info/exclude": "*.swift\n", ".git/x": ""})
+    build_tree(package, {"Sources/H2OKit/Evil.swift": ""})
+    assert [user.path for user in verify(package).users] == ["Sources/H2OKit/Evil.swift"]
+
+
+def test_what_git_ignores_is_named_where_recorded_files_are(with_vendor):
+    build_tree(with_vendor, {"Vendor/mlx-swift/Evil.swift": ""})
+    commit(with_vendor, {})
+    assert [user.path for user in verify(with_vendor).users] == ["Vendor/mlx-swift/Evil.swift"]
+
+
+def test_the_settings_of_a_packages_repository_run_nothing(package, tmp_path):
+    commit(package, {})
+    for key in ("core.fsmonitor", "core.sshCommand", "core.gitProxy", "alias.ls-files"):
+        git(package, "config", key, f"!touch {tmp_path}/ran")
+    for name in ("post-index-change", "fsmonitor-watchman"):
+        build_tree(package, {f".git/hooks/{name}": f"#!/bin/sh\ntouch {tmp_path}/ran\n"})
+        (package / ".git/hooks" / name).chmod(0o755)
+    assert users(package) == []
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("text", ["{}", '{"pins": [], "version": 3}', "[" * 100_000])
