@@ -60,6 +60,10 @@ WORDING: dict[str, Wording] = {
         "it names a model_file, which is Python code of the model",
         "h2o_py runs no code of models: choose another model",
     ),
+    "unreadable_config": Wording("it cannot be read: {reason}", "Download the model again"),
+    "unreadable_tokenizer": Wording(
+        "the tokenizers library fails for it", "Download the model again, or choose another one"
+    ),
     "no_plain_cache": Wording(
         "{family} has no layer with a plain KVCache (it uses {kinds}), so there is no "
         "cache to replace by an H2O cache",
@@ -143,6 +147,10 @@ WORDING: dict[str, Wording] = {
     ),
     "archive_forked": Wording(
         "{path} belongs to the parent of this forked process, so recall is off here"
+    ),
+    "archive_ended": Wording(
+        "this archive is gone, because its cache's recall has ended",
+        "Read the archive of the cache again: it is None without recall",
     ),
     "not_an_h2o_cache": Wording(
         "cache {index} is {found}, but save_cache takes only filled H2O caches"

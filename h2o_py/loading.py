@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from h2o_py.errors import H2OModelError
+from h2o_py.files import check_regular, read
 from h2o_py.prompts import remember_chunk
 
 DATA = (
@@ -15,6 +18,14 @@ DATA = (
 )
 """The files of a model on the hub that are downloaded; none of them is code."""
 TRUST = "trust_remote_code"
+TRIAL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+if sys.platform == "linux":  # macOS does not enforce such a limit
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+import tokenizers
+tokenizers.Tokenizer.from_file(sys.argv[1]).encode("a")
+"""
 
 
 def load(name: str, **options: Any) -> Any:
@@ -33,15 +44,49 @@ def load(name: str, **options: Any) -> Any:
 
     if options.get(TRUST):
         return mlx_lm.utils.load(name, **options)
-    folder = Path(name)
-    if not folder.exists():
-        folder = fetched(name, options.pop("revision", None))
+    folder = folder_of(name, options.pop("revision", None))
     refuse_code(folder)
     # Without this, transformers asks at a terminal whether to run a tokenizer's code.
     tokenizer_config = {**(options.pop("tokenizer_config", None) or {}), TRUST: False}
     loaded = mlx_lm.utils.load(str(folder), tokenizer_config=tokenizer_config, **options)
     remember_chunk(loaded[0], folder)
     return loaded
+
+
+def folder_of(name: str, revision: str | None = None) -> Path:
+    """Return the folder of a model, which is downloaded unless `name` is a folder.
+
+    Raises:
+        H2OModelError: the hub refuses the model or cannot be reached.
+
+    """
+    folder = Path(name)
+    return folder if folder.exists() else fetched(name, revision)
+
+
+def try_tokenizer(folder: Path) -> None:
+    """Load a model's tokenizer.json in another process, which a hostile one can end.
+
+    Raises:
+        H2OModelError: the process crashed, or took more than 60 seconds of processor time or,
+            on Linux, 4 GiB of memory.
+
+    """
+    path = folder / "tokenizer.json"
+    try:
+        check_regular(path)
+    except FileNotFoundError:
+        return  # it has another kind of tokenizer, or mlx_lm says that it has none
+    except OSError as error:
+        raise H2OModelError("unreadable_tokenizer", where=str(path)) from error
+    process = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", TRIAL, path],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if process.returncode:
+        raise H2OModelError("unreadable_tokenizer", where=str(path))
 
 
 def fetched(name: str, revision: str | None) -> Path:
@@ -68,13 +113,15 @@ def refuse_code(folder: Path) -> None:
     """Refuse a model whose config.json names Python code of the model.
 
     Raises:
-        H2OModelError: config.json names code.
+        H2OModelError: config.json names code, or cannot be read, so that nobody knows.
 
     """
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return  # mlx_lm reports an unreadable file itself
+        config = json.loads(read(path))
+    except FileNotFoundError:
+        return  # mlx_lm says so itself
+    except (OSError, ValueError, RecursionError) as error:
+        raise H2OModelError("unreadable_config", where=str(path), reason=str(error)) from error
     if isinstance(config, dict) and config.get("model_file") is not None:
         raise H2OModelError("model_code", where=str(path))

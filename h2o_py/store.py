@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ import msgspec
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from h2o_py.errors import H2OError, H2OFileError
+from h2o_py.files import check_regular, replacing
 from h2o_py.saved_header import RECALL
 
 _Layers = list[Annotated[list[str], msgspec.Meta(min_length=1)]]
@@ -28,7 +28,8 @@ def save_cache(
 ) -> None:
     """Write H2O caches to a safetensors file that only its owner can read.
 
-    Array j of layer i is named "i.j", in the order of `H2OKVCache.arrays`.
+    Array j of layer i is named "i.j", in the order of `H2OKVCache.arrays`. An earlier file
+    stays as it is until the new one is complete and on the medium.
 
     Args:
         path: the file; its name ends in .safetensors.
@@ -53,14 +54,9 @@ def save_cache(
         "metadata": json.dumps(dict(metadata or {})),
     }
     name = str(path) if str(path).endswith(".safetensors") else f"{path}.safetensors"
-    # Create the file with its mode first: MLX keeps the mode of a file that exists, and only
-    # the owner may read a conversation.
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
-    mx.save_safetensors(name, arrays, header)
+    mx.eval(arrays)  # may fail before there is a file
+    with replacing(Path(name)) as file:
+        mx.save_safetensors(file, arrays, header)
 
 
 def load_cache(
@@ -141,15 +137,17 @@ def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[st
 
 def _read(path: str) -> tuple[dict[str, mx.array], dict[str, str]]:
     try:
+        check_regular(path)
         content: Any = mx.load(path, return_metadata=True)
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise _unreadable(path, error) from error
     arrays, header = content
     return arrays, header
 
 
 def _unreadable(path: str, error: Exception) -> H2OFileError:
-    return H2OFileError("unreadable_cache_file", where=path, reason=str(error))
+    reason = getattr(error, "strerror", None) or str(error)
+    return H2OFileError("unreadable_cache_file", where=path, reason=reason)
 
 
 def _part(path: str, header: Mapping[str, str], name: str, kind: Any) -> Any:

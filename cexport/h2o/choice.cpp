@@ -78,6 +78,11 @@ std::vector<int> choose_positions(
   return positions;
 }
 
+bool Ballot::takes(int layer, int seen) const {
+  std::scoped_lock lock(mutex_);
+  return seen_ == seen && !voters_.contains(layer) && !chosen_;
+}
+
 void Ballot::add(
     int layer,
     const mx::array& strongest,
@@ -85,6 +90,7 @@ void Ballot::add(
     const Policy& policy,
     const Recall& recall,
     mx::StreamOrDevice s) {
+  std::scoped_lock lock(mutex_);
   auto votes = mx::sum(mx::square(strongest, s), 1, false, s);
   if (votes_) {
     // Layers with different numbers of asking tokens vote for different numbers of
@@ -111,7 +117,8 @@ void Ballot::add(
   mx::async_eval(*votes_);
 }
 
-const mx::array& Ballot::chosen(mx::StreamOrDevice s) {
+mx::array Ballot::chosen(mx::StreamOrDevice s) {
+  std::scoped_lock lock(mutex_);
   if (!chosen_) {
     int rows = 0;
     const Voter* with_least_recent =
@@ -131,10 +138,19 @@ const mx::array& Ballot::chosen(mx::StreamOrDevice s) {
   return *chosen_;
 }
 
-std::shared_ptr<Ballot> PromptChoice::ballot(int layer, int seen) {
+std::shared_ptr<Ballot> PromptChoice::vote(
+    int layer,
+    int seen,
+    const mx::array& strongest,
+    int first,
+    const Policy& policy,
+    const Recall& recall,
+    mx::StreamOrDevice s) {
+  std::scoped_lock lock(mutex_);
   if (!ballot_ || !ballot_->takes(layer, seen)) {
     ballot_ = std::make_shared<Ballot>(seen);
   }
+  ballot_->add(layer, strongest, first, policy, recall, s);
   return ballot_;
 }
 

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "policy_rules.h"
@@ -30,7 +31,8 @@ std::vector<int> choose_positions(
     const Policy& policy,
     const Recall& recall);
 
-/// Collects the votes of all layers for one prompt, and chooses positions.
+/// Collects the votes of all layers for one prompt, and chooses positions. The caches that
+/// share it may work in different threads.
 class Ballot {
  public:
   /// seen: number of tokens so far, including the prompt.
@@ -38,9 +40,7 @@ class Ballot {
   }
 
   /// Whether the ballot is for this number of tokens and this layer has not voted.
-  bool takes(int layer, int seen) const {
-    return seen_ == seen && !voters_.contains(layer) && !chosen_;
-  }
+  bool takes(int layer, int seen) const;
 
   /// Adds a layer's votes: for each query head, its largest probability, squared. Squares
   /// let the few heads that look at one place outvote the many that look everywhere.
@@ -57,7 +57,7 @@ class Ballot {
       mx::StreamOrDevice s = {});
 
   /// The positions to hold, int32 [B, M], the best first, filled up with -1.
-  const mx::array& chosen(mx::StreamOrDevice s = {});
+  mx::array chosen(mx::StreamOrDevice s = {});
 
  private:
   struct Voter {
@@ -65,7 +65,8 @@ class Ballot {
     Recall recall;
   };
 
-  int seen_;
+  mutable std::mutex mutex_;
+  const int seen_;
   int first_ = 0;
   std::optional<mx::array> votes_;
   std::map<int, Voter> voters_; // by layer
@@ -78,10 +79,19 @@ class Ballot {
 /// of tokens, opens a new ballot, and each cache keeps its ballot until it is counted.
 class PromptChoice {
  public:
-  /// Returns the ballot in which a layer votes after this number of tokens.
-  std::shared_ptr<Ballot> ballot(int layer, int seen);
+  /// Adds a layer's votes to the ballot for this number of tokens, and returns the ballot;
+  /// the other arguments are those of Ballot::add.
+  std::shared_ptr<Ballot> vote(
+      int layer,
+      int seen,
+      const mx::array& strongest,
+      int first,
+      const Policy& policy,
+      const Recall& recall,
+      mx::StreamOrDevice s = {});
 
  private:
+  std::mutex mutex_;
   std::shared_ptr<Ballot> ballot_;
 };
 

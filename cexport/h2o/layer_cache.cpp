@@ -115,12 +115,40 @@ void LayerCache::write(
   is_shared_ = is_shared_ || (copy && !is_replaced_);
   if (!rows_) {
     start(keys, values, s);
+    return;
   }
   bring_back(s);
+  put_or_defer(keys, values, s);
+}
+
+/// Writes the first tokens. If they are refused, the cache stays empty.
+void LayerCache::start(
+    const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
+  const mx::Dtype dtype = config_.format.dtype;
+  try {
+    if (config_.format.has_ring() || !config_.format.is_dense()) {
+      config_.format.dtype = keys.dtype();
+    }
+    // Refuses head dims now, because `attend` may be the first to write rows.
+    make_layouts("write", config_.format, keys.shape(3), values.shape(3), keys.dtype());
+    ledger_ = make_ledger(keys.shape(0), keys.shape(1), keys.shape(3), config_, s);
+    start_archive(keys.shape(3), values.shape(3), s);
+    put_or_defer(keys, values, s);
+  } catch (...) {
+    config_.format.dtype = dtype;
+    ledger_.reset();
+    archive_.reset();
+    throw;
+  }
+}
+
+/// Writes tokens, unless the last of them ask, so that `attend` writes them.
+void LayerCache::put_or_defer(
+    const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
   const int asking = this->asking(keys.shape(2));
   is_replaced_ = false;
   if (asking > 0) {
-    deferred_ = {keys, values, asking}; // `attend` writes them
+    deferred_ = {keys, values, asking};
   } else {
     put(keys, values, s);
   }
@@ -195,17 +223,6 @@ void LayerCache::check_queries(
   const auto& heads = ledger_->key_sum.shape(); // [B, Hkv, Dk]
   check_new_queries("attend", queries, tokens);
   check_attention("attend", queries, heads[0], heads[1], rows, heads[2], mask, sinks);
-}
-
-/// Sets the members that depend on the first keys and values.
-void LayerCache::start(
-    const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
-  if (config_.format.has_ring() || !config_.format.is_dense()) {
-    config_.format.dtype = keys.dtype();
-  }
-  ledger_ = make_ledger(keys.shape(0), keys.shape(1), keys.shape(3), config_, s);
-  archive_.reset();
-  start_archive(keys.shape(3), values.shape(3), s);
 }
 
 /// Writes tokens to the rows and to the archive.

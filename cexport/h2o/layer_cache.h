@@ -27,6 +27,7 @@ namespace cache_codes {
 
 inline constexpr const char* attend_before_write = "attend_before_write";
 inline constexpr const char* archive_group = "archive_group"; // bits, dims
+inline constexpr const char* archive_ended = "archive_ended"; // recall has ended
 // Errors of a saved cache.
 inline constexpr const char* arrays = "other_state";          // found, kind, names
 inline constexpr const char* header = "damaged_header";       // part, found, allowed
@@ -272,6 +273,7 @@ class LayerCache {
       const Mask& mask,
       const std::optional<mx::array>& sinks) const;
   void start(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
+  void put_or_defer(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   int length_after(int tokens) const;
   int deferred_tokens() const {

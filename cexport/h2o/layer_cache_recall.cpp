@@ -88,8 +88,9 @@ std::optional<mx::array> LayerCache::read(
     check_archive();
     return std::nullopt;
   }
-  ballot_ = choice_->ballot(layer_, offset_ + asking.keys.shape(2));
-  ballot_->add(layer_, reading->strongest, archive_->first(), config_, *recall_, s);
+  ballot_ = choice_->vote(
+      layer_, offset_ + asking.keys.shape(2), reading->strongest, archive_->first(),
+      config_, *recall_, s);
   return reading->out;
 }
 

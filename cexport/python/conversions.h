@@ -74,8 +74,10 @@ void bind(nanobind::module_& m);
 /// Adds LayerCache with its archive, and the common choice of layers.
 void bind_layer_cache(nanobind::module_& m);
 
+struct ArchiveOf;
+
 /// Adds what only tests call, in tests/cexport/bindings.cpp.
-void bind_for_tests(nanobind::module_& m, nanobind::class_<h2o::Archive>& archive);
+void bind_for_tests(nanobind::module_& m, nanobind::class_<ArchiveOf>& archive);
 
 } // namespace h2o::python
 

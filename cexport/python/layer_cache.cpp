@@ -1,13 +1,10 @@
-#include "layer_cache.h"
-
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <mutex>
-
 #include "conversions.h"
 #include "policy_from.h"
+#include "shared_cache.h"
 
 namespace nb = nanobind;
 namespace mx = mlx::core;
@@ -17,50 +14,8 @@ namespace h2o::python {
 
 namespace {
 
-/// A cache with a lock of its own, because its work runs without Python's lock.
-class SharedCache {
- public:
-  explicit SharedCache(LayerCache cache) : cache_(std::move(cache)) {
-  }
-
-  /// Runs `work`, then reports the cache's notices to Python.
-  template <class Work>
-  auto with(Work&& work) {
-    std::vector<CacheNotice> notices;
-    auto result = [&] {
-      nb::gil_scoped_release release;
-      std::scoped_lock lock(mutex_);
-      auto result = work(cache_);
-      notices = cache_.take_notices();
-      return result;
-    }();
-    for (const auto& notice : notices) {
-      nb::module_::import_("h2o_py.errors")
-          .attr("say_once")(
-              notice.code, notice.path, notice.error,
-              cache_.recall() ? cache_.recall()->limit : 0);
-    }
-    return result;
-  }
-
-  LayerCache& unlocked() { // only for reading numbers
-    return cache_;
-  }
-
- private:
-  LayerCache cache_;
-  std::mutex mutex_;
-};
-
 std::unique_ptr<SharedCache> shared(LayerCache cache) {
   return std::make_unique<SharedCache>(std::move(cache));
-}
-
-template <class Get>
-auto number(Get get) {
-  return [get](SharedCache& cache) {
-    return get(cache.unlocked());
-  };
 }
 
 /// Converts exceptions of the core to exceptions of h2o_py.
@@ -113,21 +68,17 @@ std::unique_ptr<SharedCache> restored(
 void bind_layer_cache(nb::module_& m) {
   nb::register_exception_translator(translate);
 
-  auto archive = nb::class_<h2o::Archive>(m, "Archive");
-  archive
-      .def_prop_ro(
-          "mark",
-          [](const h2o::Archive& archive) { return optional_mark(archive.files().mark()); })
-      .def_prop_ro(
-          "bits", [](const h2o::Archive& archive) { return archive.recall().archive_bits; })
-      .def_prop_ro("length", &h2o::Archive::length)
-      .def_prop_ro("first", &h2o::Archive::first)
-      .def_prop_ro("nbytes", &h2o::Archive::nbytes)
-      .def_prop_ro(
-          "dtype", [](const h2o::Archive& archive) { return archive.format().dtype; })
-      .def_prop_ro("group_size", [](const h2o::Archive& archive) {
-        return archive.format().group_size;
-      });
+  auto archive = nb::class_<ArchiveOf>(m, "Archive");
+  auto of_archive = [&](const char* name, auto work) {
+    archive.def_prop_ro(name, locked<ArchiveOf>(work));
+  };
+  of_archive("mark", [](Archive& core) { return optional_mark(core.files().mark()); });
+  of_archive("bits", [](Archive& core) { return core.recall().archive_bits; });
+  of_archive("length", [](Archive& core) { return core.length(); });
+  of_archive("first", [](Archive& core) { return core.first(); });
+  of_archive("nbytes", [](Archive& core) { return core.nbytes(); });
+  of_archive("dtype", [](Archive& core) { return core.format().dtype; });
+  of_archive("group_size", [](Archive& core) { return core.format().group_size; });
 #ifdef H2O_TESTS
   bind_for_tests(m, archive);
 #endif
@@ -168,80 +119,61 @@ void bind_layer_cache(nb::module_& m) {
           },
           "queries"_a, nb::kw_only(), "scale"_a, "mask"_a = nb::none(),
           "sinks"_a = nb::none())
-      .def(
-          "settle",
-          [](SharedCache& cache) {
-            cache.with([](auto& core) { return core.settle(), 0; });
-          })
+      .def("settle", locked<SharedCache>([](auto& core) { return core.settle(), 0; }))
       .def(
           "trim",
           [](SharedCache& cache, int n) {
             return cache.with([&](auto& core) { return core.trim(n); });
           },
           "n"_a)
-      .def(
-          "finish",
-          [](SharedCache& cache) {
-            cache.with([](auto& core) { return core.finish(), 0; });
-          })
-      .def("share", [](SharedCache& cache) { cache.unlocked().share(); })
-      .def(
-          "copy",
-          [](SharedCache& cache) {
-            return cache.with([](auto& core) { return shared(core.copy()); });
-          })
+      .def("finish", locked<SharedCache>([](auto& core) { return core.finish(), 0; }))
+      .def("share", locked<SharedCache>([](auto& core) { return core.share(), 0; }))
+      .def("copy", locked<SharedCache>([](auto& core) { return shared(core.copy()); }))
       .def(
           "join",
           [](SharedCache& cache, std::shared_ptr<h2o::PromptChoice> choice, int layer) {
-            cache.unlocked().join(std::move(choice), layer);
+            cache.with([&](auto& core) { return core.join(std::move(choice), layer), 0; });
           },
           "choice"_a, "layer"_a)
-      .def(
-          "arrays",
-          [](SharedCache& cache) {
-            return cache.with([](auto& core) { return core.arrays(); });
-          })
-      .def(
-          "views",
-          [](SharedCache& cache) {
-            return cache.with([](auto& core) { return core.views(); });
-          })
+      .def("arrays", locked<SharedCache>([](auto& core) { return core.arrays(); }))
+      .def("views", locked<SharedCache>([](auto& core) { return core.views(); }))
       .def_prop_rw(
-          "ledger",
-          [](SharedCache& cache) -> std::optional<LedgerTuple> {
-            const auto& ledger = cache.unlocked().ledger();
-            return ledger ? std::optional(to_tuple(*ledger)) : std::nullopt;
-          },
+          "ledger", locked<SharedCache>([](auto& core) {
+            const auto& ledger = core.ledger();
+            return ledger ? std::optional<LedgerTuple>(to_tuple(*ledger)) : std::nullopt;
+          }),
           [](SharedCache& cache, const LedgerTuple& ledger) {
-            cache.unlocked().set_ledger(to_ledger(ledger));
+            cache.with([&](auto& core) { return core.set_ledger(to_ledger(ledger)), 0; });
           },
-          nb::rv_policy::move)
-      .def_prop_ro(
-          "rows",
-          [](SharedCache& cache) -> std::optional<RowsTuple> {
-            const auto& rows = cache.unlocked().rows();
-            return rows ? std::optional(to_tuple(*rows)) : std::nullopt;
-          },
-          nb::rv_policy::move)
-      .def_prop_ro(
-          "archive", [](SharedCache& cache) { return cache.unlocked().archive(); },
-          nb::rv_policy::reference_internal)
-      .def_prop_ro(
-          "chosen", [](SharedCache& cache) { return cache.unlocked().chosen(); },
           nb::rv_policy::move)
       .def_prop_rw(
           "expects_queries",
-          [](SharedCache& cache) { return cache.unlocked().expects_queries; },
-          [](SharedCache& cache, bool value) { cache.unlocked().expects_queries = value; })
-      .def_prop_ro("offset", number([](auto& core) { return core.offset(); }))
-      .def_prop_ro("length", number([](auto& core) { return core.length(); }))
-      .def_prop_ro("waiting", number([](auto& core) { return core.waiting(); }))
-      .def_prop_ro("since", number([](auto& core) { return core.since(); }))
-      .def_prop_ro("recalled", number([](auto& core) { return core.recalled(); }))
-      .def_prop_ro("nbytes", number([](auto& core) { return core.nbytes(); }))
-      .def_prop_ro("is_empty", number([](auto& core) { return core.is_empty(); }))
-      .def_prop_ro("is_trimmable", number([](auto& core) { return core.is_trimmable(); }))
-      .def_prop_ro("dtype", number([](auto& core) { return core.config().format.dtype; }));
+          locked<SharedCache>([](auto& core) { return core.expects_queries; }),
+          [](SharedCache& cache, bool value) {
+            cache.with([&](auto& core) { return core.expects_queries = value; });
+          })
+      .def_prop_ro("archive", [](std::shared_ptr<SharedCache> cache) {
+        const bool is_there =
+            cache->with([](auto& core) { return core.archive() != nullptr; });
+        return is_there ? std::optional(ArchiveOf{std::move(cache)}) : std::nullopt;
+      });
+  auto of_cache = [&](const char* name, auto work) {
+    cache.def_prop_ro(name, locked<SharedCache>(work), nb::rv_policy::move);
+  };
+  of_cache("rows", [](auto& core) {
+    const auto& rows = core.rows();
+    return rows ? std::optional<RowsTuple>(to_tuple(*rows)) : std::nullopt;
+  });
+  of_cache("chosen", [](auto& core) { return std::optional<mx::array>(core.chosen()); });
+  of_cache("offset", [](auto& core) { return core.offset(); });
+  of_cache("length", [](auto& core) { return core.length(); });
+  of_cache("waiting", [](auto& core) { return core.waiting(); });
+  of_cache("since", [](auto& core) { return core.since(); });
+  of_cache("recalled", [](auto& core) { return core.recalled(); });
+  of_cache("nbytes", [](auto& core) { return core.nbytes(); });
+  of_cache("is_empty", [](auto& core) { return core.is_empty(); });
+  of_cache("is_trimmable", [](auto& core) { return core.is_trimmable(); });
+  of_cache("dtype", [](auto& core) { return core.config().format.dtype; });
 }
 
 } // namespace h2o::python

@@ -10,6 +10,7 @@
 #include "mlx/ops.h"
 #include "policy_from.h"
 #include "recall.h"
+#include "shared_cache.h"
 
 namespace nb = nanobind;
 namespace mx = mlx::core;
@@ -77,17 +78,34 @@ std::tuple<mx::array, mx::array, mx::array> tokens_of(
 
 } // namespace
 
-void bind_for_tests(nb::module_& m, nb::class_<h2o::Archive>& archive) {
-  archive.def("copy", [](const h2o::Archive& archive) { return archive; })
-      .def_prop_ro("arrays", [](h2o::Archive& archive) { return archive.arrays(); })
-      .def("rows", &tokens_of, "begin"_a, "end"_a)
+void bind_for_tests(nb::module_& m, nb::class_<ArchiveOf>& archive) {
+  archive
       .def_prop_ro(
-          "failure",
-          [](const h2o::Archive& archive) { return optional_failure(archive.failure()); })
-      .def("flush", [](const h2o::Archive& archive) {
-        nb::gil_scoped_release release;
-        return archive.files().flush();
-      });
+          "arrays", locked<ArchiveOf>([](h2o::Archive& core) { return core.arrays(); }))
+      .def(
+          "rows",
+          [](const ArchiveOf& archive, int begin, int end) {
+            return archive.with(
+                [&](h2o::Archive& core) { return tokens_of(core, begin, end); });
+          },
+          "begin"_a, "end"_a)
+      .def_prop_ro("failure", locked<ArchiveOf>([](h2o::Archive& core) {
+                     return optional_failure(core.failure());
+                   }))
+      .def("flush", locked<ArchiveOf>([](h2o::Archive& core) {
+             return core.files().flush();
+           }));
+
+  m.def(
+      "while_in_use",
+      [](SharedCache& cache, nb::callable work) {
+        cache.with([&](auto&) {
+          nb::gil_scoped_acquire acquire;
+          work();
+          return 0;
+        });
+      },
+      "cache"_a, "work"_a);
 
   m.def(
       "chosen_positions",

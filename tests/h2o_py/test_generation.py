@@ -122,7 +122,7 @@ def test_the_command_has_an_option_for_each_setting(capsys):
     assert all(f"--h2o-{field.name.replace('_', '-')}" in output for field in FIELDS)
 
 
-def test_the_command_takes_recall_in_words(monkeypatch, capsys):
+def test_the_command_takes_recall_in_words(tmp_path, monkeypatch, capsys):
     configs = []
 
     def attach(_model, config, **_storage):
@@ -131,7 +131,7 @@ def test_the_command_takes_recall_in_words(monkeypatch, capsys):
 
     monkeypatch.setattr(loading, "load", lambda *_, **__: (None, None))
     monkeypatch.setattr(models, "attach_h2o_cache", attach)
-    command = ["generate", "--h2o-max-size", "512", "--h2o-recall"]
+    command = ["generate", "--model", str(tmp_path), "--h2o-max-size", "512", "--h2o-recall"]
     for words in ([], ["every=4", "rows=9", "layers=1,3"]):
         with pytest.raises(SystemExit):
             commands.main([*command, *words])

@@ -231,3 +231,30 @@ def test_a_ledger_of_other_shapes_does_not_take_the_place_of_a_caches(name):
             cache._layer.ledger = cache.ledger._replace(**{name: wrong})
     with pytest.raises(ValueError, match="held"):
         cache.ledger = cache.ledger._replace(held=mx.zeros((1, 2, 31), mx.bool_))
+
+
+REFUSED = {
+    "an archive whose groups do not divide the head dims": ("dense", 8, 40, 20, None),
+    "rows whose groups do not divide the head dims": ("8", 16, 40, 20, None),
+    "such rows in a prompt whose last tokens ask": ("8", 16, 40, 100, None),
+    "such rows in a ring": ("r16h8", 16, 40, 20, None),
+    "a folder without a parent": ("dense", 8, 64, 20, "nowhere/else"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_refused_first_write_leaves_an_empty_cache(how, backend, tmp_path):
+    kv, bits, dim, tokens, store = REFUSED[how]
+    folder = store and str(tmp_path / store / "chat")
+    recall = H2ORecall(archive_bits=bits, ask=4, store=folder)
+    cache = STORAGES[kv](H2OConfig(32, recent_budget=8, recall=recall), 32)
+    cache.backend = BACKENDS[backend]
+    with pytest.raises(ValueError):
+        cache.update_and_fetch(*random_tokens(tokens, dim=dim)[1:])
+    assert (cache.ledger, cache.rows, cache.archive) == (None, None, None)
+    assert (cache.offset, cache.length, cache.nbytes, cache.empty()) == (0, 0, 0, True)
+    assert type(cache).restored(cache.arrays, cache.header).empty()
+    if store is None:
+        mx.eval(step(cache, *random_tokens(tokens)))
+        assert (cache.offset, cache.archive.length) == (tokens, tokens)

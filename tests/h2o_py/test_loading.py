@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import mlx_lm.utils
 import pytest
@@ -16,6 +17,8 @@ from h2o_py import __main__ as commands
 from h2o_py import loading
 from h2o_py.errors import H2OModelError
 from tests.bridge.trees import write_model
+from tests.messages import says
+from tests.processes import in_time
 
 EVIL = "from pathlib import Path\nPath({!r}).write_text('ran')\n"
 
@@ -47,6 +50,42 @@ def test_the_commands_that_measure_refuse_it(evil, command):
     result = CliRunner().invoke(main, [command, "--model", str(evil)])
     assert result.exit_code == ExitCode.MODEL, result.output
     assert "model_file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "content", ["pipe", b"{" + b" " * (64 << 20), b'{"model_file": "evil.py", "a": "\xff"}']
+)
+def test_a_config_that_cannot_be_read_is_refused_before_mlx_lm_sees_it(
+    content, evil, monkeypatch
+):
+    """mlx_lm might read it, and find the code that it names."""
+    monkeypatch.setattr(mlx_lm.utils, "load", None)
+    path = evil / "config.json"
+    path.unlink()
+    if content == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(H2OModelError) as error, in_time():
+        loading.load(str(evil))
+    assert error.value.code == "unreadable_config"
+
+
+@pytest.mark.parametrize("fault", ["crash", "pipe"])
+def test_a_tokenizer_that_ends_its_process_is_one_error_of_the_command(fault, tmp_path):
+    folder = write_model(tmp_path / "tiny")
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    path.unlink()
+    if fault == "pipe":
+        os.mkfifo(path)
+    else:
+        longer = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 2000}
+        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [longer] * 3}
+        path.write_text(json.dumps(tokenizer))
+    with pytest.raises(SystemExit) as error, in_time():
+        commands.generate(["--model", str(folder), "--prompt", "x", "--h2o-max-size", "64"])
+    says(error.value)
 
 
 def test_generate_refuses_it(evil):
