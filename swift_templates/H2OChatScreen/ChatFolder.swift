@@ -26,7 +26,7 @@ struct ChatFolder: Sendable {
 
     var settings: Settings? {
         get {
-            (try? Data(contentsOf: file)).flatMap {
+            (try? RegularFile.data(file)).flatMap {
                 try? JSONDecoder().decode(Settings.self, from: $0)
             }
         }
@@ -54,7 +54,7 @@ struct ConversationFolder: Sendable {
     private var session: URL { url.appending(path: "session", directoryHint: .isDirectory) }
 
     private var contents: Messages? {
-        (try? Data(contentsOf: messages)).flatMap {
+        (try? RegularFile.data(messages)).flatMap {
             try? JSONDecoder().decode(Messages.self, from: $0)
         }
     }

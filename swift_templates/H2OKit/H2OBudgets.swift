@@ -40,7 +40,7 @@ public struct H2OBudgets: Hashable, Sendable {
     /// - Throws: ``H2OCacheError``, `DecodingError`, or an error of reading
     public init(contentsOf file: URL) throws {
         self = try H2OCacheError.reading(file) {
-            try JSONDecoder().decode(H2OBudgets.self, from: Data(contentsOf: file))
+            try JSONDecoder().decode(H2OBudgets.self, from: RegularFile.data(file))
         }
     }
 

@@ -16,7 +16,7 @@ package enum FileDigest {
     /// - Parameter range: bytes to hash as zeros, such as those that hold the digest itself
     /// - Throws: an error if the file cannot be read
     package static func sha256(of url: URL, zeroing range: Range<Int> = 0 ..< 0) throws -> String {
-        let file = try FileHandle(forReadingFrom: url)
+        let file = try RegularFile.opened(url)
         defer { try? file.close() }
         var (hash, offset) = (SHA256Hash(), 0)
         while var data = try file.read(upToCount: chunk), !data.isEmpty {

@@ -38,7 +38,7 @@ package enum BundledAdapter {
     package static func apply(in folder: URL, to model: any LanguageModel) throws {
         let file = folder.appending(path: weights)
         guard FileManager.default.fileExists(atPath: file.path) else { return }
-        let settings = try Data(contentsOf: folder.appending(path: configuration))
+        let settings = try RegularFile.data(folder.appending(path: configuration))
         let (arrays, _) = try H2OCacheFile.contents(of: file)
         let adapter = LoRAContainer(
             configuration: try JSONDecoder().decode(LoRAConfiguration.self, from: settings),

@@ -52,7 +52,7 @@ package struct ModelManifest: Codable, Hashable, Sendable {
         let url = folder.appending(path: fileName)
         let data: Data
         do {
-            data = try Data(contentsOf: url)
+            data = try RegularFile.data(url)
         } catch {
             throw H2OLoadingError.noManifest(in: folder)
         }

@@ -188,7 +188,7 @@ extension ModelFacts {
     private static func read<File: Decodable>(_ name: String, in folder: URL) -> File? {
         let decoder = JSONDecoder()
         decoder.keyDecodingStrategy = .convertFromSnakeCase
-        let data = try? Data(contentsOf: folder.appending(path: name))
+        let data = try? RegularFile.data(folder.appending(path: name))
         return data.flatMap { try? decoder.decode(File.self, from: $0) }
     }
 }

@@ -402,9 +402,12 @@ extension H2OSession {
 
 extension H2OSession {
     /// Writes the conversation to a folder, so that it can continue in another process. Waits for a
-    /// reply that is being generated. If the process ends while it writes, the folder keeps its
-    /// earlier content. If the conversation is saved after each turn, the folder also contains
+    /// reply that is being generated. If the process ends while it writes, or the disk is full, the
+    /// folder keeps its earlier content. If the conversation is saved after each turn, the folder also contains
     /// snapshots of earlier turns, up to the limit ``H2OSnapshotLimits/files``.
+    ///
+    /// In the folder, this writes and deletes `conversation.safetensors`, files named `turn-` and nine
+    /// digits, and folders named `archive-` and a UUID. It does not touch other files.
     ///
     /// The folder contains the user's conversation: choose a place that others cannot read, and
     /// delete it with the conversation. If archives are in files, the folder contains them too, as

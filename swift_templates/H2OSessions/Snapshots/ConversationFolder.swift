@@ -17,12 +17,15 @@ package final class ConversationFolder: Sendable {
         let url = root.appending(path: UUID().uuidString, directoryHint: .notDirectory)
         try FileManager.default.createPrivateDirectory(at: root)
         try root.excludeFromBackup()
-        let lock = try Self.whileLocked(root) {
+        // So that no other process sees the new folder without its lock.
+        let lock = try FileManager.default.whileLocked(root) {
             // Files in the folder inherit its protection.
             try FileManager.default.createPrivateDirectory(at: url)
             return Self.locked(url)
         }
-        guard let lock else { throw Self.failure(url) }
+        guard let lock else {
+            throw CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: url.path])
+        }
         (self.url, self.lock) = (url, lock)
     }
 
@@ -38,31 +41,18 @@ package final class ConversationFolder: Sendable {
         try? FileManager.default.removeItem(at: url)
     }
 
-    /// Deletes the folders that no process has open.
+    /// Deletes the folders of conversations that no process has open.
     package static func deleteStale(in root: URL) {
         let files = FileManager.default
         let names = (try? files.contentsOfDirectory(atPath: root.path(percentEncoded: false))) ?? []
-        for name in names {
+        for name in names where UUID(uuidString: name) != nil {
             let folder = root.appending(path: name, directoryHint: .notDirectory)
-            guard let lock = try? whileLocked(root, { locked(folder) }) else { continue }
+            guard files.isFolder(folder),
+                let lock = try? files.whileLocked(root, { locked(folder) })
+            else { continue }
             try? files.removeItem(at: folder)
             close(lock)
         }
-    }
-
-    /// Does `work` while no other thread or process does any in the same root, so that a new folder
-    /// is never without its lock.
-    private static func whileLocked<Result>(
-        _ root: URL, _ work: () throws -> Result
-    ) throws -> Result {
-        let descriptor = open(root.path(percentEncoded: false), O_RDONLY | O_CLOEXEC)
-        defer { close(descriptor) }
-        guard flock(descriptor, LOCK_EX) == 0 else { throw failure(root) }
-        return try work()
-    }
-
-    private static func failure(_ url: URL) -> CocoaError {
-        CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: url.path])
     }
 
     /// The descriptor of a folder's lock; nil if another object or process has the lock.
@@ -76,13 +66,38 @@ package final class ConversationFolder: Sendable {
 }
 
 extension FileManager {
+    /// Does `work` while no other thread or process does any in the same folder.
+    ///
+    /// - Throws: an error of the file system, or of `work`
+    func whileLocked<Result>(_ folder: URL, _ work: () throws -> Result) throws -> Result {
+        let descriptor = open(folder.path(percentEncoded: false), O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else {
+            let code = errno == ENOENT ? CocoaError.fileReadNoSuchFile : .fileReadUnknown
+            throw CocoaError(code, userInfo: [NSFilePathErrorKey: folder.path])
+        }
+        defer { close(descriptor) }
+        while flock(descriptor, LOCK_EX) != 0 {
+            guard errno == EINTR else {
+                throw CocoaError(.fileLocking, userInfo: [NSFilePathErrorKey: folder.path])
+            }
+        }
+        return try work()
+    }
+
+    /// Whether there is a folder, and not a link to one.
+    func isFolder(_ url: URL) -> Bool {
+        let attributes = try? attributesOfItem(atPath: url.path(percentEncoded: false))
+        return attributes?[.type] as? FileAttributeType == .typeDirectory
+    }
+
     /// Copies the archives of all layers to a folder without archives.
     ///
-    /// - Throws: an error of the file system
+    /// - Throws: an error of the file system, also if something in the archives is not a file
     func copyArchives(of other: URL, to folder: URL) throws {
         let layers = try contentsOfDirectory(atPath: other.path(percentEncoded: false))
         for layer in layers where layer.hasPrefix("layer-") {
             let (from, to) = (other.appending(path: layer), folder.appending(path: layer))
+            guard isFolder(from) else { continue }
             try createPrivateDirectory(at: to)
             let names = try contentsOfDirectory(atPath: from.path(percentEncoded: false))
             for name in names where name.hasSuffix(".safetensors") {
@@ -90,15 +105,18 @@ extension FileManager {
             }
             // Copies the manifest last, because it may name only segments that are written.
             if names.contains("manifest") {
-                try copyItem(
-                    at: from.appending(path: "manifest"), to: to.appending(path: "manifest"))
+                try RegularFile.data(from.appending(path: "manifest"))
+                    .write(to: to.appending(path: "manifest"))
             }
         }
     }
 
     /// Links a file to another name if the file system supports links, and copies it otherwise. Use
     /// this only for files that never change.
+    ///
+    /// - Throws: an error of the file system, also if it is not a file
     func linkOrCopyItem(at file: URL, to other: URL) throws {
+        try RegularFile.check(file)
         do {
             try linkItem(at: file, to: other)
         } catch {

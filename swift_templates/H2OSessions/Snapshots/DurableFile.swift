@@ -8,8 +8,9 @@ enum DurableFile {
     /// Sixty-four zeros, which are in the place of the digest while it is computed.
     static let placeholder = String(repeating: "0", count: 64)
 
-    /// Writes a file under a temporary name, replaces ``placeholder`` in the header with the
-    /// digest, waits until the file is on the medium, and renames it.
+    /// Writes a new file beside `file` that only its owner can read, replaces ``placeholder`` in
+    /// the header with the digest, waits until the file is on the medium, and renames it. If that
+    /// fails, the new file is removed, and a file that was there stays.
     ///
     /// - Parameters:
     ///   - file: its name ends in .safetensors; an existing file is replaced atomically
@@ -17,16 +18,20 @@ enum DurableFile {
     /// - Throws: the error of `write`, `H2OCacheError.damaged` or an error of the file system
     static func write(to file: URL, by write: (URL) throws -> Void) throws {
         let name = file.deletingPathExtension().lastPathComponent
-        let new = file.deletingLastPathComponent()
-            .appending(path: "\(name).new.safetensors", directoryHint: .notDirectory)
-        try? FileManager.default.removeItem(at: new)
+        let new = file.deletingLastPathComponent().appending(
+            path: "\(name).\(UUID().uuidString).new.safetensors", directoryHint: .notDirectory)
+        let path = new.path(percentEncoded: false)
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else {
+            throw CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: new.path])
+        }
+        close(descriptor)
         do {
-            try write(new)
+            try write(new)  // keeps the file's permissions
             try seal(new)
-            // A new file can be written while the device is locked, and only its owner can read it.
+            // A new file can be written while the device is locked.
             try FileManager.default.setAttributes(
-                [.posixPermissions: 0o600, .protectionKey: FileProtectionType.completeUnlessOpen],
-                ofItemAtPath: new.path(percentEncoded: false))
+                [.protectionKey: FileProtectionType.completeUnlessOpen], ofItemAtPath: path)
             try rename(new, to: file)
         } catch {
             try? FileManager.default.removeItem(at: new)
@@ -34,14 +39,36 @@ enum DurableFile {
         }
     }
 
+    /// Whether a name is that of a file that ``write(to:by:)`` had not finished for this file.
+    static func isUnfinished(_ name: String, of file: URL) -> Bool {
+        let (begin, end) = (
+            file.deletingPathExtension().lastPathComponent + ".", ".new.safetensors"
+        )
+        guard name.hasPrefix(begin), name.hasSuffix(end) else { return false }
+        return UUID(uuidString: String(name.dropFirst(begin.count).dropLast(end.count))) != nil
+    }
+
+    /// The digest in a file's header.
+    ///
+    /// - Throws: as ``header(of:)``
+    static func digest(of file: URL) throws -> String? { try header(of: file)["0.\(field)"] }
+
     /// The strings in a file's header.
     ///
     /// - Throws: `H2OCacheError.damaged`, or an error of reading
     static func header(of file: URL) throws -> [String: String] {
-        let data = try headerData(of: file)
+        let (data, rest) = try headerData(of: file)
         let members = try? JSONSerialization.jsonObject(with: data) as? [String: Any]
-        guard let members else { throw damaged(file) }
-        return members["__metadata__"] as? [String: String] ?? [:]
+        guard var members else { throw damaged(file) }
+        let strings = members.removeValue(forKey: "__metadata__") as? [String: String]
+        // The file ends with its last array. It is not read further if it is longer.
+        let ends = members.values.map { array in
+            ((array as? [String: Any])?["data_offsets"] as? [Int])?.last
+        }
+        guard ends.allSatisfy({ $0 != nil }), ends.compactMap({ $0 }).max() ?? 0 == rest else {
+            throw damaged(file)
+        }
+        return strings ?? [:]
     }
 
     /// Compares a file with the digest in its header.
@@ -49,7 +76,7 @@ enum DurableFile {
     /// - Throws: `H2OCacheError.damaged`, or an error of reading
     static func check(_ file: URL) throws {
         let range = try digestRange(in: file)
-        guard let digest = try header(of: file)["0.\(field)"],
+        guard let digest = try digest(of: file),
             try FileDigest.sha256(of: file, zeroing: range) == digest
         else {
             throw damaged(file)
@@ -86,7 +113,7 @@ enum DurableFile {
     private static func digestRange(in file: URL) throws -> Range<Int> {
         // Quotes inside the header's texts have a backslash, so no text contains this key.
         let key = Data("\"0.\(field)\":\"".utf8)
-        guard let match = try headerData(of: file).range(of: key) else {
+        guard let match = try headerData(of: file).header.range(of: key) else {
             throw damaged(file)
         }
         let start = 8 + match.upperBound
@@ -94,9 +121,9 @@ enum DurableFile {
     }
 
     /// The header's JSON, which starts at byte 8 and has at most the 100 MiB that the format
-    /// allows.
-    private static func headerData(of file: URL) throws -> Data {
-        let handle = try FileHandle(forReadingFrom: file)
+    /// allows, and the number of bytes after it.
+    private static func headerData(of file: URL) throws -> (header: Data, rest: Int) {
+        let handle = try RegularFile.opened(file)
         defer { try? handle.close() }
         let size = try handle.seekToEnd()
         try handle.seek(toOffset: 0)
@@ -107,6 +134,6 @@ enum DurableFile {
         else {
             throw damaged(file)
         }
-        return data
+        return (data, Int(size) - 8 - data.count)
     }
 }

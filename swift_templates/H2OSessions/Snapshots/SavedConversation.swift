@@ -26,18 +26,18 @@ extension Conversation {
             Detail.messages.rawValue: json(messages),
             Detail.points.rawValue: json(snapshots.points(in: state)),
         ]
-        let archive = head.archive.map { (name: SavedConversation.newArchive(), own: $0) }
+        let archive = head.archive.map { (name: SavedConversation.newArchive(), own: $0.url) }
         details[Detail.archive.rawValue] = archive?.name
         let computed = try await onGPU {
             try SnapshotFile.computed(head, identity: loaded.identity, details: details)
         }
         // Writes outside of the guard, so that leaving the app does not wait for the medium.
         try await BackgroundGuard.finishing {
-            if let archive { try saved.addArchives(of: archive.own.url, named: archive.name) }
-            try saved.keepTurn(before: state.chain, loaded.identity)
-            try computed.write(to: saved.file)
-            try saved.removeArchives(except: archive?.name)
-            try saved.fit(loaded.snapshots.files)
+            try FileManager.default.whileLocked(folder) {
+                try saved.add(computed, before: state.chain, loaded.identity, archive)
+                try saved.removeArchives(except: archive?.name)
+                try saved.fit(loaded.snapshots.files)
+            }
         }
     }
 
@@ -49,17 +49,9 @@ extension Conversation {
     ///   for damaged files; or an error of reading
     package func restore(from folder: URL) async throws -> [H2OMessage] {
         let saved = SavedConversation(folder: folder)
-        let file = try SnapshotFile(saved.file, identity: loaded.identity)
-        let own = try file.details[Detail.archive.rawValue].map { name in
-            guard let archives = saved.archives(named: name) else {
-                throw H2OCacheError.damaged(
-                    reason: "its archive is not in the conversation's folder", file: saved.file)
-            }
-            return try ConversationFolder(in: loaded.platform.archives, archivesOf: archives)
-        }
+        let (file, own, head) = try await read(saved)
         let messages = try JSONDecoder().decode(
             [H2OMessage].self, from: Data((file.details[Detail.messages.rawValue] ?? "").utf8))
-        let head = try await onGPU { try file.head(archive: own) }
         (state, held) = (head.state, head)
         for point in try file.points(named: Detail.points.rawValue) {
             snapshots.add(head.state.at(point))
@@ -67,6 +59,39 @@ extension Conversation {
         snapshots.add(savedIn: try saved.turns, archive: own)
         await keepSnapshot()
         return messages
+    }
+
+    private typealias Contents = (
+        file: SnapshotFile, archive: ConversationFolder?, head: ConversationHead
+    )
+
+    /// Reads the newest state and its caches. If another process saves meanwhile, reads again.
+    private func read(_ saved: SavedConversation) async throws -> Contents {
+        while true {
+            let (file, archive) = try FileManager.default.whileLocked(saved.folder) {
+                try newest(saved)
+            }
+            do {
+                return (file, archive, try await onGPU { try file.head(archive: archive) })
+            } catch {
+                guard try DurableFile.digest(of: saved.file) != file.digest else { throw error }
+            }
+        }
+    }
+
+    /// The file of the newest state, and a copy of its archives.
+    private func newest(
+        _ saved: SavedConversation
+    ) throws -> (file: SnapshotFile, archive: ConversationFolder?) {
+        let file = try SnapshotFile(saved.file, identity: loaded.identity)
+        let archive = try file.details[Detail.archive.rawValue].map { name in
+            guard let archives = saved.archives(named: name) else {
+                throw H2OCacheError.damaged(
+                    reason: "its archive is not in the conversation's folder", file: saved.file)
+            }
+            return try ConversationFolder(in: loaded.platform.archives, archivesOf: archives)
+        }
+        return (file, archive)
     }
 }
 
@@ -102,9 +127,36 @@ struct SavedConversation {
         }
     }
 
+    /// Replaces the newest state, which stays as the state of an earlier turn. If that fails, the
+    /// folder is as it was, except for the earlier turn.
+    ///
+    /// - Parameters:
+    ///   - chain: the messages of the state that is added
+    ///   - archive: the name of the folder for the state's archives, and the archives; nil if they
+    ///     are in memory
+    func add(
+        _ computed: SnapshotFile.Computed, before chain: TranscriptChain.Head,
+        _ identity: ConversationIdentity, _ archive: (name: String, own: URL)?
+    ) throws {
+        for name in try names(file.deletingPathExtension().lastPathComponent)
+        where DurableFile.isUnfinished(name, of: file) {
+            try FileManager.default.removeItem(at: folder.appending(path: name))
+        }
+        do {
+            if let archive { try addArchives(of: archive.own, named: archive.name) }
+            try keepTurn(before: chain, identity)
+            try computed.write(to: file)
+        } catch {
+            if let archive { try? FileManager.default.removeItem(at: archives(archive.name)) }
+            throw error
+        }
+    }
+
     /// Keeps the newest state as the state of an earlier turn, unless the state that replaces it
     /// has the same messages.
-    func keepTurn(before chain: TranscriptChain.Head, _ identity: ConversationIdentity) throws {
+    private func keepTurn(before chain: TranscriptChain.Head, _ identity: ConversationIdentity)
+        throws
+    {
         let chainOf = { (file: URL) in
             try? SnapshotFile(file, identity: identity, checksEveryByte: false).state.chain
         }
@@ -116,7 +168,12 @@ struct SavedConversation {
                 format: "turn-%09ld.safetensors", (turns.last.flatMap(moment) ?? 0) + 1))
         // After a billion turns, no name is left.
         guard moment(of: turn) != nil else { return }
-        try FileManager.default.linkOrCopyItem(at: file, to: turn)
+        do {
+            try FileManager.default.linkOrCopyItem(at: file, to: turn)
+        } catch {
+            try? FileManager.default.removeItem(at: turn)
+            throw error
+        }
     }
 
     /// Deletes states of earlier turns until the remaining ones take at most this many bytes.
@@ -135,7 +192,7 @@ struct SavedConversation {
     static func newArchive() -> String { archivePrefix + UUID().uuidString }
 
     /// Copies the archives of a conversation to a folder with this name.
-    func addArchives(of other: URL, named name: String) throws {
+    private func addArchives(of other: URL, named name: String) throws {
         try FileManager.default.createPrivateDirectory(at: archives(name))
         try FileManager.default.copyArchives(of: other, to: archives(name))
     }
@@ -150,15 +207,14 @@ struct SavedConversation {
         guard name.hasPrefix(Self.archivePrefix),
             UUID(uuidString: String(name.dropFirst(Self.archivePrefix.count))) != nil
         else { return nil }
-        let path = archives(name).path(percentEncoded: false)
-        let attributes = try? FileManager.default.attributesOfItem(atPath: path)
-        return attributes?[.type] as? FileAttributeType == .typeDirectory ? archives(name) : nil
+        return FileManager.default.isFolder(archives(name)) ? archives(name) : nil
     }
 
     /// Removes archives of earlier states, or of a process that ended while it wrote.
     func removeArchives(except name: String?) throws {
         for archive in try names(Self.archivePrefix) where archive != name {
-            try FileManager.default.removeItem(at: archives(archive))
+            guard let folder = archives(named: archive) else { continue }  // it is not ours
+            try FileManager.default.removeItem(at: folder)
         }
     }
 

@@ -54,6 +54,9 @@ package struct SnapshotFile {
         self.details = details
     }
 
+    /// The digest in the file's header.
+    var digest: String? { details[DurableFile.field] }
+
     /// Describes why no conversation can be in the file's state; nil if one can.
     var problem: String? { state.problem(vocabulary: vocabulary, caches: []) }
 

@@ -32,6 +32,34 @@ final class CacheFileTests: FolderTestCase {
         }
     }
 
+    func testWhatIsNotAFileIsRefusedBeforeItIsRead() throws {
+        let pipe = folder.appending(path: "pipe")
+        XCTAssertEqual(mkfifo(pipe.path, 0o600), 0)
+        let long = folder.appending(path: "long")
+        try Data().write(to: long)
+        try FileHandle(forUpdating: long).truncate(atOffset: 1 << 40)  // takes no room
+        let device = URL(filePath: "/dev/zero")
+        for name in ["pipe.safetensors", "pipe"] {
+            let link = folder.appending(path: name)
+            if link != pipe {
+                try FileManager.default.createSymbolicLink(at: link, withDestinationURL: pipe)
+            }
+            XCTAssertThrowsError(try H2OCacheFile.load(from: link))
+        }
+        for file in [pipe, device, folder] {
+            XCTAssertThrowsError(try H2OCacheFile.load(from: file))
+            XCTAssertThrowsError(try FileDigest.sha256(of: file))
+        }
+        for file in [pipe, device, folder, long] {
+            XCTAssertThrowsError(try H2OBudgets(contentsOf: file))
+            let model = folder.appending(path: UUID().uuidString)
+            try FileManager.default.createDirectory(at: model, withIntermediateDirectories: true)
+            try FileManager.default.createSymbolicLink(
+                at: model.appending(path: ModelManifest.fileName), withDestinationURL: file)
+            XCTAssertThrowsError(try ModelManifest.read(in: model))
+        }
+    }
+
     func testAFileHoldsTheCachesOfOtherLayersToo() throws {
         let sliding = RotatingKVCache(maxSize: 8, keep: 1)
         let plain = KVCacheSimple()

@@ -82,13 +82,15 @@ final class SessionRecallTests: FolderTestCase {
         let running = try fixture(inFiles: true).makeSession()
         _ = try await running.respond(to: prompt)
         let open = conversations
-        let layer = archives.appending(path: "left/layer-000", directoryHint: .isDirectory)
-        try FileManager.default.createDirectory(at: layer, withIntermediateDirectories: true)
-        try Data().write(to: layer.appending(path: "manifest"))
+        for name in [UUID().uuidString, "mine"] {
+            let layer = archives.appending(path: "\(name)/layer-000", directoryHint: .isDirectory)
+            try FileManager.default.createDirectory(at: layer, withIntermediateDirectories: true)
+            try Data().write(to: layer.appending(path: "manifest"))
+        }
 
         _ = try fixture(inFiles: true).makeSession()
 
-        XCTAssertEqual(conversations, open)
+        XCTAssertEqual(conversations.sorted(), (open + ["mine"]).sorted())
         _ = try await running.respond(to: prompt)
     }
 

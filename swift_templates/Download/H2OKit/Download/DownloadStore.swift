@@ -15,7 +15,8 @@ package struct DownloadStore: Sendable {
 
     /// - Parameters:
     ///   - manifestData: the content of the app's own `manifest.json`
-    ///   - root: the folder of all downloaded models, which contains nothing else
+    ///   - root: the folder of all downloaded models. Only folders that are named by the digest of a
+    ///     manifest are used and deleted
     /// - Throws: ``H2OLoadingError``
     package init(manifest manifestData: Data, root: URL) throws {
         self.manifestData = manifestData
@@ -101,9 +102,9 @@ package struct DownloadStore: Sendable {
 
     /// Complete and incomplete folders of models.
     private func models() throws -> [URL] {
-        try FileManager.default.contentsOfDirectory(atPath: root.path).sorted().map {
-            root.appending(path: $0, directoryHint: .isDirectory)
-        }
+        try FileManager.default.contentsOfDirectory(atPath: root.path).sorted()
+            .filter { $0.wholeMatch(of: /[0-9a-f]{64}(\.part)?/) != nil }
+            .map { root.appending(path: $0, directoryHint: .isDirectory) }
     }
 
     private func digest(of piece: ModelPiece) -> String? {

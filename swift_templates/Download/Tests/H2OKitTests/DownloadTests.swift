@@ -64,14 +64,24 @@ final class DownloadStoreTests: FolderTestCase {
         XCTAssertNotNil(store.whole)
     }
 
-    func testPartsOfAnotherVersionAreDeleted() throws {
+    func testPartsOfAnotherVersionAreDeletedAndNothingElse() throws {
         try fixture.store(["weights": "abcd"]).prepare()
         let store = try fixture.store(["weights": "efgh"])
 
+        let others = ["mine.part", "mine", "\(store.version).zip"]
+        for name in others {
+            try FileManager.default.createDirectory(
+                at: fixture.root.appending(path: name), withIntermediateDirectories: true)
+        }
         try store.prepare()
 
-        let names = try FileManager.default.contentsOfDirectory(atPath: fixture.root.path)
-        XCTAssertEqual(names, ["\(store.version).part"])
+        let names = {
+            try FileManager.default.contentsOfDirectory(atPath: fixture.root.path).sorted()
+        }
+        XCTAssertEqual(try names(), (others + ["\(store.version).part"]).sorted())
+        for piece in store.missing() { _ = try store.put(piece, from: fixture.arrived("efgh")) }
+        _ = try store.finish()
+        XCTAssertEqual(try names(), (others + [store.version]).sorted())
     }
 
     func testAManifestWithoutPiecesOrWithAPathOutsideIsRefused() throws {

@@ -123,16 +123,18 @@ final class SessionSavingTests: FolderTestCase {
     func testLeavingTheAppDoesNotWaitForAFileThatIsWritten() async throws {
         let fixture = try fixture()
         let session = try await saved(fixture)
-        let writing = folder.appending(path: "conversation.new.safetensors").path
         let begun = ContinuousClock.now
         var waited = [Bool]()
         // Saves until the file was once seen while it was being written.
         while waited.isEmpty, begun.duration(to: .now) < .seconds(60) {
             let saved = Recorder<Void>()
-            let watch = Task.detached {
+            let watch = Task.detached { [folder] in
                 var waited = [Bool]()
                 while saved.entries.isEmpty {
-                    guard FileManager.default.fileExists(atPath: writing) else { continue }
+                    let names = try FileManager.default.contentsOfDirectory(atPath: folder.path)
+                    guard names.contains(where: { $0.hasSuffix(".new.safetensors") }) else {
+                        continue
+                    }
                     waited.append(!fixture.background.close(within: 0))
                     fixture.background.open()
                 }
@@ -140,10 +142,168 @@ final class SessionSavingTests: FolderTestCase {
             }
             try await session.save(to: folder)
             saved.add(())
-            waited = await watch.value
+            waited = try await watch.value
         }
         XCTAssertFalse(waited.isEmpty)
         XCTAssertFalse(waited.contains(true))
+    }
+
+    private var names: Set<String> {
+        get throws { Set(try FileManager.default.contentsOfDirectory(atPath: folder.path)) }
+    }
+
+    private func make(folders: [String], files: [String]) throws {
+        for name in folders {
+            try FileManager.default.createDirectory(
+                at: folder.appending(path: name), withIntermediateDirectories: true)
+            try Data().write(to: folder.appending(path: "\(name)/a.jpg"))
+        }
+        for name in files { try Data([7]).write(to: folder.appending(path: name)) }
+    }
+
+    func testASaveDeletesOnlyWhatItWrote() async throws {
+        let (one, two, three) = (UUID().uuidString, UUID().uuidString, UUID().uuidString)
+        let folders = ["archive-photos", "archive-", "archive-\(one).zip", "conversation.\(one)"]
+        let files = [
+            "archive-2025.zip", "archive-\(two)", "conversation.new.safetensors",
+            "conversation.mine.new.safetensors", "turn-1.safetensors", "turn-000000001.txt",
+        ]
+        try make(folders: folders, files: files)
+        try FileManager.default.createSymbolicLink(
+            at: folder.appending(path: "archive-\(three)"),
+            withDestinationURL: folder.appending(path: "archive-photos"))
+        let others = try names
+        // What a save leaves if its process ends.
+        try make(
+            folders: ["archive-\(one)"], files: ["conversation.\(one).new.safetensors"])
+
+        let session = try await saved(fixture())
+        try await session.save(to: folder)
+
+        XCTAssertEqual(try names, others.union(["conversation.safetensors"]))
+        for name in folders {
+            XCTAssertNotNil(try? Data(contentsOf: folder.appending(path: "\(name)/a.jpg")), name)
+        }
+    }
+
+    func testAFullDiskKeepsTheSavedConversation() async throws {
+        let archives = folder.appending(path: "../\(UUID().uuidString)").standardized
+        defer { try? FileManager.default.removeItem(at: archives) }
+        for fixture in [
+            try fixture(), try SessionFixture.recalling(archives: archives, inFiles: true),
+        ] {
+            try FileManager.default.removeItem(at: folder)
+            let session = try await saved(fixture)
+            let (messages, before) = (await session.messages, try names)
+            _ = try await session.respond(to: "four")
+
+            try await withFilesUpTo(4096) {
+                await assertThrows(try await session.save(to: folder)) { _ in }
+            }
+
+            let lost = before.subtracting(try names)
+            XCTAssertEqual(lost, [])
+            XCTAssertTrue(
+                try names.subtracting(before).isSubset(of: ["turn-000000001.safetensors"]))
+            let restored = try await H2OSession.restore(
+                from: folder, model: fixture.makeModel(), options: options)
+            assertEqual(await restored.messages, messages)
+        }
+    }
+
+    /// Lets files of this process grow to a number of bytes only, as on a full disk.
+    private func withFilesUpTo(_ bytes: Int, _ work: () async throws -> Void) async throws {
+        #if canImport(Darwin)
+            let kind = RLIMIT_FSIZE
+        #else
+            let kind = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
+        #endif
+        let handler = signal(SIGXFSZ, SIG_IGN)
+        var limit = rlimit()
+        getrlimit(kind, &limit)
+        let before = limit
+        limit.rlim_cur = rlim_t(bytes)
+        setrlimit(kind, &limit)
+        defer {
+            var before = before
+            setrlimit(kind, &before)
+            signal(SIGXFSZ, handler)
+        }
+        try await work()
+    }
+
+    func testSavesAtOnceLeaveAWholeConversation() async throws {
+        let archives = folder.appending(path: "../\(UUID().uuidString)").standardized
+        defer { try? FileManager.default.removeItem(at: archives) }
+        let folder = folder
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for number in 0 ..< 3 {
+                let session = try SessionFixture.recalling(archives: archives, inFiles: true)
+                    .makeSession()
+                group.addTask {
+                    for turn in 0 ..< 6 {
+                        _ = try await session.respond(to: "turn \(turn) of session \(number)")
+                        try await session.save(to: folder)
+                        _ = try await H2OSession.restore(from: folder, model: session.model)
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        let left = try names.filter { !$0.hasPrefix("turn-") }
+        XCTAssertEqual(left.count, 2, "\(left)")
+    }
+
+    func testWhatIsNotAFileIsRefusedBeforeItIsRead() async throws {
+        let archives = folder.appending(path: "../\(UUID().uuidString)").standardized
+        defer { try? FileManager.default.removeItem(at: archives) }
+        let fixture = try SessionFixture.recalling(archives: archives, inFiles: true)
+        let session = fixture.makeSession()
+        for _ in 0 ..< 3 {
+            _ = try await session.respond(to: String(repeating: "tell me more. ", count: 60))
+        }
+        try await session.save(to: folder)
+        let archive = try XCTUnwrap(names.first { $0.hasPrefix("archive-") }) + "/layer-000"
+        let segments = try FileManager.default.contentsOfDirectory(
+            atPath: folder.appending(path: archive).path)
+        let segment = try XCTUnwrap(segments.first { $0.hasSuffix(".safetensors") })
+        for name in ["conversation.safetensors", "\(archive)/manifest", "\(archive)/\(segment)"] {
+            let file = folder.appending(path: name)
+            let content = try Data(contentsOf: file)
+            for replace in [Self.pipe, Self.device, Self.folder] {
+                try FileManager.default.removeItem(at: file)
+                try replace(file)
+                await assertThrows(
+                    try await H2OSession.restore(from: folder, model: fixture.makeModel())
+                ) { _ in }
+            }
+            try FileManager.default.removeItem(at: file)
+            try content.write(to: file)
+        }
+        try Self.pipe(folder.appending(path: "turn-000000001.safetensors"))
+        _ = try await H2OSession.restore(from: folder, model: fixture.makeModel())
+    }
+
+    private static func pipe(_ file: URL) throws { XCTAssertEqual(mkfifo(file.path, 0o600), 0) }
+
+    private static func device(_ file: URL) throws {
+        try FileManager.default.createSymbolicLink(
+            at: file, withDestinationURL: URL(filePath: "/dev/zero"))
+    }
+
+    private static func folder(_ file: URL) throws {
+        try FileManager.default.createDirectory(at: file, withIntermediateDirectories: false)
+    }
+
+    func testAFileThatIsLongerThanItsArraysIsRefusedBeforeItsEndIsRead() async throws {
+        let session = try await saved(fixture())
+        let handle = try FileHandle(forUpdating: file)
+        try handle.truncate(atOffset: 1 << 42)  // takes no room
+        try handle.close()
+        await assertThrows(
+            try await H2OSession.restore(
+                from: file.deletingLastPathComponent(), model: session.model),
+            H2OCacheError.damaged(reason: "it was cut short or changed", file: file))
     }
 
     func testAnotherPolicyOrTemplateIsRefusedByName() async throws {
@@ -235,7 +395,8 @@ final class SessionSavingTests: FolderTestCase {
         let identity = try await saved(fixture()).model.loaded.identity
         for points in [Self.point(count: 5), Self.point(count: 1 << 62), Self.point(unread: [-1])] {
             let data = try JSONSerialization.data(withJSONObject: [points])
-            try rewrite(identity, details: ["points": String(decoding: data, as: UTF8.self)]) { _ in }
+            try rewrite(identity, details: ["points": String(decoding: data, as: UTF8.self)]) { _ in
+            }
             try await assertDamaged()
         }
     }

@@ -1,0 +1,44 @@
+import Foundation
+
+/// Opens files that somebody else may have made. What is not a regular file, such as a pipe, might
+/// never end. It is refused before it is read.
+package enum RegularFile {
+    /// The most bytes of a file of settings or records.
+    private static let most = 64 << 20
+
+    /// Opens a file to read it.
+    ///
+    /// - Throws: an error of the file system
+    package static func opened(_ file: URL) throws -> FileHandle {
+        // Opening a pipe must not wait.
+        let path = file.path(percentEncoded: false)
+        let descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+        guard descriptor >= 0 else {
+            throw failure(errno == ENOENT ? .fileReadNoSuchFile : .fileReadUnknown, file)
+        }
+        let handle = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
+        var status = stat()
+        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+            throw failure(.fileReadUnsupportedScheme, file)
+        }
+        return handle
+    }
+
+    /// - Throws: an error of the file system if there is no regular file
+    package static func check(_ file: URL) throws { try opened(file).close() }
+
+    /// The bytes of a file of settings or records.
+    ///
+    /// - Throws: an error of the file system, also for a file of more than 64 MiB
+    package static func data(_ file: URL) throws -> Data {
+        let handle = try opened(file)
+        defer { try? handle.close() }
+        guard try handle.seekToEnd() <= most else { throw failure(.fileReadTooLarge, file) }
+        try handle.seek(toOffset: 0)
+        return try handle.readToEnd() ?? Data()
+    }
+
+    private static func failure(_ code: CocoaError.Code, _ file: URL) -> CocoaError {
+        CocoaError(code, userInfo: [NSFilePathErrorKey: file.path])
+    }
+}
