@@ -1,9 +1,13 @@
+import H2OChatScreen
 import SwiftUI
 
 /// Shows Markdown, parsed by the system: paragraphs, headings, lists, quotes, tables and code. If a
-/// text is incomplete, shows the part that can be parsed.
+/// text is incomplete, shows the part that can be parsed. A link opens only after its address was
+/// shown, and only if it is a page on the web.
 struct MarkdownText: View {
     let text: String
+    @Environment(\.openURL) private var openURL
+    @State private var link: ReplyLink?
 
     var body: some View {
         VStack(alignment: .leading, spacing: 8) {
@@ -12,6 +16,27 @@ struct MarkdownText: View {
             ForEach(Array(MarkdownBlock.blocks(of: text).enumerated()), id: \.offset) { _, block in
                 BlockView(block: block)
             }
+        }
+        .environment(
+            \.openURL,
+            OpenURLAction { url in
+                link = ReplyLink(url)
+                return link == nil ? .discarded : .handled
+            }
+        )
+        .alert("Open this page?", isPresented: isAsking, presenting: link) { link in
+            Button("Open") { openURL(link.url) }
+            Button("Cancel", role: .cancel) {}
+        } message: { link in
+            Text(verbatim: "\(link.host)\n\n\(link.address)")
+        }
+    }
+
+    private var isAsking: Binding<Bool> {
+        Binding {
+            link != nil
+        } set: { isAsked in
+            if !isAsked { link = nil }
         }
     }
 }

@@ -237,7 +237,8 @@ struct PatternReader {
             let ends = String(rest[..<end]).split(separator: ",", omittingEmptySubsequences: false)
             rest = rest[rest.index(after: end)...]
             let most = ends.count == 2 && ends[1].isEmpty ? Int.max : Int(ends[ends.count - 1])
-            guard ends.count < 3, let least = Int(ends[0]), let most, least <= most,
+            let areDigits = ends.allSatisfy { $0.utf8.allSatisfy { 0x30 ... 0x39 ~= $0 } }
+            guard areDigits, ends.count < 3, let least = Int(ends[0]), let most, least <= most,
                 least <= SchemaLimits.count, most <= SchemaLimits.count || most == .max
             else { return nil }
             counts = least ... most

@@ -26,6 +26,31 @@ final class ChatTests: FolderTestCase {
 
     private func texts(_ chat: H2OChat) -> [String] { chat.messages.map(\.text) }
 
+    func testOnlyPagesOfTheWebCanBeOpenedAndTheirAddressIsShown() throws {
+        let pages = [
+            "https://example.com/a?b=c#d": ("example.com", "https://example.com/a?b=c#d"),
+            "HTTP://example.com:8080": ("example.com", "HTTP://example.com:8080"),
+            "https://apple.com@evil.example/": ("evil.example", "https://apple.com@evil.example/"),
+        ]
+        for (text, (host, address)) in pages {
+            let link = try XCTUnwrap(ReplyLink(XCTUnwrap(URL(string: text))))
+            XCTAssertEqual(link.host, host)
+            XCTAssertEqual(link.address, address)
+        }
+        for text in ["https://\u{430}pple.com/\u{202e}moc", "https://example.com/\u{e9} \u{1b}"] {
+            guard let link = URL(string: text).flatMap(ReplyLink.init) else { continue }
+            XCTAssertTrue((link.host + link.address).utf8.allSatisfy { 0x21 ... 0x7E ~= $0 })
+        }
+        for text in [
+            "javascript:alert(1)", "tel:112", "sms:112&body=x", "file:///etc/passwd", "/a", "a",
+            "#a",
+            "shortcuts://run-shortcut?name=x", "httpss://example.com", "https:example.com",
+            "https:///a", "data:text/html,x", "mailto:a@example.com", "app-settings:",
+        ] {
+            XCTAssertNil(URL(string: text).flatMap(ReplyLink.init), text)
+        }
+    }
+
     func testAMessageAndItsReplyAreShown() async throws {
         let chat = makeChat(try SessionFixture())
         XCTAssertEqual(chat.state, .loading)

@@ -113,7 +113,7 @@ def test_the_name_below_the_icon_is_the_one_given_in_any_script(model):
 
 TEXTS = re.compile(
     r"""(?:Text|Toggle|Button|TextField|ProgressView|DisclosureGroup|Label|Menu|Picker"""
-    r"""|LabeledContent|navigationTitle|(?<!Attributed)String)\((?:localized:)?\s*"((?:[^"\\]|\\.)*)\""""
+    r"""|LabeledContent|navigationTitle|alert|(?<!Attributed)String)\((?:localized:)?\s*"((?:[^"\\]|\\.)*)\""""
     r"""|accessibilityLabel\([^"\n]*"((?:[^"\\]|\\.)*)"(?:\s*:\s*"((?:[^"\\]|\\.)*)")?"""
 )
 VALUE = re.compile(r"\\\((?:[^()]|\([^()]*\))*\)")
@@ -132,6 +132,25 @@ def test_every_text_that_a_user_sees_is_in_the_string_catalog(files):
     catalog = json.loads(files["App/Chat/Localizable.xcstrings"])
     assert catalog["sourceLanguage"] == "en"
     assert {PLACEHOLDER.sub("%", key) for key in catalog["strings"]} == visible
+
+
+@pytest.mark.parametrize("layout", ["in the app"], indirect=True)
+def test_links_of_a_reply_open_only_after_their_address_was_shown(files):
+    """ChatTests says which addresses a `ReplyLink` has; here, only it is opened."""
+    views = {name: text for name, text in files.items() if re.match(r"App/.*\.swift", name)}
+    parsing = [name for name, text in views.items() if "AttributedString(markdown" in text]
+    assert parsing == ["App/Chat/MarkdownText.swift"]
+    text = views[parsing[0]]
+    handler = text.partition("OpenURLAction { url in")[2].partition("}")[0]
+    assert handler.split() == [
+        *("link", "=", "ReplyLink(url)"),
+        *("return", "link", "==", "nil", "?", ".discarded", ":", ".handled"),
+    ]
+    asked = text.partition('.alert("Open this page?"')[2].partition("private var")[0]
+    assert "(link.host)" in asked
+    assert "(link.address)" in asked
+    assert asked.count("openURL(link.url)") == text.count("openURL(") == 1
+    assert not any("openURL" in other for name, other in views.items() if name != parsing[0])
 
 
 @pytest.mark.swift
