@@ -1,11 +1,14 @@
 """A few attacks of `make fuzz`, on the usual core; and that a finding is one."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from h2o_pack.errors import ExitCode
+from h2o_py.cache import H2OKVCache
 from tests.attacks import TooLongError, commands, core, passes
+from tests.h2o_py.cases import random_tokens
 from tests.processes import python
 
 
@@ -14,6 +17,24 @@ def test_some_attacks_do_no_harm():
     process = python("-W", "ignore", *arguments)
     assert process.returncode == 0, process.stderr[-3000:]
     assert process.stdout.split()[-1] == "40"
+
+
+def test_what_is_used_after_an_attack_is_the_cache_that_was_taken(monkeypatch):
+    """An empty cache in its place would only try calls."""
+    offsets = []
+
+    def step(cache, *arguments):
+        offsets.append(cache.offset)
+        return original(cache, *arguments)
+
+    original = core.step
+    monkeypatch.setattr(core, "step", step)
+    cache = H2OKVCache(core.POLICIES[0])
+    original(cache, *random_tokens(60, dim=32))
+    for seed in range(4):
+        twin = type(cache).restored(cache.arrays, cache.header)
+        core.use(Random(seed), twin)  # noqa: S311
+    assert min(offsets) >= 60
 
 
 def test_some_attacks_on_commands_end_as_documented(tmp_path):

@@ -24,6 +24,7 @@ BATCH = 50
 LONGEST = 120
 """Seconds that a batch may take."""
 DIGEST = b'"0.digest":"'
+REFUSED = "refused: "
 
 PERSON = {
     "type": "object",
@@ -80,6 +81,15 @@ def attacks(program: Program, seeds: range, end: float) -> Iterator[tuple[int, s
 
 def read(program: Program, folder: Path) -> tuple[list[int], str]:
     """Let the process read a folder; return the seeds it came to, and its words if it fails."""
+    names, _, what = answers(program, folder)
+    return [int(name.partition(".")[0]) for name in names], what
+
+
+def answers(program: Program, folder: Path) -> tuple[list[str], list[str], str]:
+    """Let the process read a folder.
+
+    Return the names that it came to, why it refused conversations, and its words if it fails.
+    """
     process = program.start(ATTACKS, folder)
     try:
         output, _ = process.communicate(timeout=LONGEST)
@@ -87,9 +97,13 @@ def read(program: Program, folder: Path) -> tuple[list[int], str]:
         process.kill()
         output = process.communicate()[0] + f"\nstill running after {LONGEST} s"
         process.returncode = 1
-    lines = [line for line in output.splitlines() if line.startswith(PREFIX)]
-    seeds = [int(line.removeprefix(PREFIX).partition(".")[0]) for line in lines]
-    return seeds, output[-3000:] if process.returncode else ""
+    said = {
+        prefix: [
+            line.removeprefix(prefix) for line in output.splitlines() if line.startswith(prefix)
+        ]
+        for prefix in (PREFIX, REFUSED)
+    }
+    return said[PREFIX], said[REFUSED], output[-3000:] if process.returncode else ""
 
 
 def change(random: Random, place: Path, original: Path) -> None:
@@ -137,10 +151,10 @@ def with_header(header: str, rest: bytes) -> bytes:
 
 
 def sealed(data: bytes) -> bytes:
-    """Put the right digest where a file has one."""
+    """Put the right digest where a file has one; Swift computes it with zeros in its place."""
     at = data.find(DIGEST)
     if at < 0:
         return data
     begin, end = at + len(DIGEST), at + len(DIGEST) + 64
-    zeroed = data[:begin] + b"0" * 64 + data[end:]
+    zeroed = data[:begin] + bytes(64) + data[end:]
     return data[:begin] + hashlib.sha256(zeroed).hexdigest().encode() + data[end:]

@@ -5,6 +5,8 @@ import gc
 import json
 import shutil
 import tempfile
+import threading
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -52,7 +54,6 @@ def some_cache(random: Random) -> H2OKVCache:
 
 def use(random: Random, cache: Any) -> None:
     """Do with a cache what a model does."""
-    cache.backend = random.choice([fast, fast, fallback])
     batch = 1 if cache.positions is None else cache.positions.shape[0]
     heads = 2 if cache.positions is None else cache.positions.shape[1]
     shape: Any = {"batch": batch, "heads": 2 * heads, "kv_heads": heads, "dim": 32}
@@ -283,6 +284,49 @@ def change_recall(random: Random, folder: Path) -> None:
     mx.eval(cache.attend(**arguments), cache.arrays)
 
 
+def use_in_threads(random: Random, folder: Path) -> None:
+    """Caches in threads, and what is held of them until recall has ended and after."""
+    caches = [recalling_cache(random) for _ in range(2)]
+    join(caches)
+    held = [cache.archive for cache in caches]
+    mx.eval([cache.arrays for cache in caches])
+    is_done = threading.Event()
+
+    def generate(cache: H2OKVCache, seed: int) -> None:
+        with suppress(*OF_THE_BINDING), mx.stream(mx.new_stream(mx.cpu)):
+            use(Random(seed), cache)
+            for _ in range(2):  # without attention, which ends recall
+                cache.update_and_fetch(*random_tokens(9, dim=32)[1:])
+
+    def look() -> None:
+        for cache, archive in zip(caches, held, strict=True):
+            for name in ("rows", "ledger", "archive", "nbytes", "offset", "chosen"):
+                getattr(cache, name)
+            with suppress(ValueError):  # it has ended
+                assert archive.nbytes > archive.length > archive.first
+                assert archive.mark is None
+
+    def look_until_done() -> None:
+        while not is_done.is_set():
+            look()
+
+    seeds = [random.randrange(2**32) for _ in caches]
+    threads = [
+        *(
+            threading.Thread(target=generate, args=both)
+            for both in zip(caches, seeds, strict=True)
+        ),
+        threading.Thread(target=look_until_done),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads[:-1]:
+        thread.join()
+    is_done.set()
+    threads[-1].join()
+    look()
+
+
 def change_folder(random: Random, folder: Path) -> None:
     """The files of an archive, or what a saved cache says of them, changed."""
     place = Path(tempfile.mkdtemp(dir=folder))
@@ -342,4 +386,5 @@ ATTACKS = (
     Attack(change_prompt_file, 1, (ValueError, RuntimeError)),  # MLX's, of what it cannot read
     Attack(change_recall, 2, OF_THE_BINDING),
     Attack(change_folder, 1, (ValueError,)),
+    Attack(use_in_threads, 1, OF_THE_BINDING),
 )

@@ -29,7 +29,7 @@ from tests.bridge.faults import CHOICE, FAULTS, with_faults
 from tests.bridge.golden import APART, FETCHED, package_files
 from tests.bridge.trees import build_tree
 from tests.cexport.test_c_api import refuse_empty_handles
-from tests.conversations.program import build, kill
+from tests.conversations.program import KILLED, build, kill
 from tests.messages import says
 from tests.nightly import nightly_except
 
@@ -198,6 +198,32 @@ class TestWithSwift:
     def test_changed_schemas_and_saved_conversations_end_no_process(self, package):
         attacks = app.attacks(build(package, {}), range(app.BATCH), math.inf)
         assert [attack for attack in attacks if attack[1]] == []
+
+    def test_a_changed_conversation_with_its_digest_made_right_gets_past_the_digest(
+        self, package, tmp_path
+    ):
+        """Or the attacks would try nothing but the digest."""
+        program = build(package, {"H2O_CONVERSATION_TURNS": "2"})
+        program.run(KILLED, tmp_path / "first")
+        saved = tmp_path / "first/saved/conversation.safetensors"
+        data = saved.read_bytes()
+        assert app.sealed(data) == data
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        state = json.loads(header["__metadata__"]["0.state"])
+        for name, changes in (("0", {"ended": False}), ("1", {"pinned": [-3, 2]})):
+            header["__metadata__"]["0.state"] = json.dumps({**state, **changes})
+            changed = app.with_header(
+                json.dumps(header, separators=(",", ":")), data[8 + length :]
+            )
+            for number, content in ((name, app.sealed(changed)), (f"{name}0", changed)):
+                folder = tmp_path / "attacks" / number
+                folder.mkdir(parents=True)
+                (folder / saved.name).write_bytes(content)
+        names, refusals, what = app.answers(program, tmp_path / "attacks")
+        assert (names, what) == (["0", "00", "1", "10"], "")
+        reasons = ["digest" if "cut short or changed" in text else "state" for text in refusals]
+        assert reasons == ["digest", "state", "digest"]
 
     def test_swift_reads_the_strings_that_the_generator_writes(self, tmp_path):
         texts = [

@@ -9,7 +9,8 @@ final class AttackTests: XCTestCase {
     private let options = H2OSession.Options(sampling: .greedy, maxTokens: 4)
 
     /// Reads everything in the folder `H2O_CONVERSATION`: files are schemas, folders are
-    /// conversations. Prints each name first, so that the last name shows what ended the process.
+    /// conversations. Prints each name first, so that the last name shows what ended the process,
+    /// and then why a conversation was refused.
     func testEachIsRefusedOrUsed() async throws {
         guard let folder = ConversationSettings.folder else {
             throw XCTSkip("H2O_CONVERSATION names no folder with changed files.")
@@ -28,10 +29,13 @@ final class AttackTests: XCTestCase {
     }
 
     private func goOn(from folder: URL, _ model: H2OModel) async {
-        guard
-            let session = try? await H2OSession.restore(
-                from: folder, model: model, options: options)
-        else { return }
+        let session: H2OSession
+        do {
+            session = try await H2OSession.restore(from: folder, model: model, options: options)
+        } catch {
+            FileHandle.standardOutput.write(Data("refused: \(error)\n".utf8))
+            return
+        }
         _ = try? await session.respond(to: "more")
         try? await session.save(to: folder)
         try? await session.keep(2)
