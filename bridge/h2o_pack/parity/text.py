@@ -205,11 +205,13 @@ def end_apart(
     before = text[: len(text) - len(own)].rstrip()
     for stop in item.answer["stops"]:
         before = before.removesuffix(show([stop])).rstrip()
-    reply = item.answer["replies"][number]
-    if not reply or before.endswith(reply.rstrip()):
+    # A template may write white space in a reply in another way.
+    words = item.answer["replies"][number].split()
+    ends = [match.end() for match in re.finditer(r"\s+".join(map(re.escape, words)), before)]
+    if not words or not ends or ends[-1] == len(before):
         return ""
-    rest = before[before.rfind(reply.rstrip()) + len(reply.rstrip()) :]
-    return f"the app does not read {quoted(rest)} after the reply {quoted(reply)}"
+    reply = quoted(item.answer["replies"][number])
+    return f"the app does not read {quoted(before[ends[-1] :])} after the reply {reply}"
 
 
 COMPARE: Mapping[str, Callable[[Item, Answer, Any], tuple[str, str]]] = {

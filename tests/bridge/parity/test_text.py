@@ -1,6 +1,7 @@
 """Level 0: what the app's libraries for text answer, with a program that stands in for them."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -187,6 +188,39 @@ def test_a_later_turn_that_lacks_the_end_of_the_reply_is_named(app):
     turn = app.answers[key(item.question)]["turns"][1]
     turn["ids"] = turn["ids"][2:]
     app.says(text_items.TURNS)
+
+
+class Letters:
+    """A tokenizer with a token for each letter, and one for "." with "<"."""
+
+    def decode(self, ids: list[int], *, skip_special_tokens: bool) -> str:
+        assert not skip_special_tokens
+        return "".join({0: ".<", 1: "<end>"}.get(number, chr(number)) for number in ids)
+
+
+@pytest.mark.parametrize(
+    ("whole", "own", "detail"),
+    [
+        ("Hi\n\nyou<u>", "<u>", ""),
+        ("Hi you<u>", "<u>", ""),  # the template writes white space in another way
+        ("Hi you<end><u>", "<u>", ""),  # the model writes the token that ends a reply
+        ("other<u>", "<u>", ""),
+        ("Hi\n\nyou!<u>", "<u>", 'the app does not read "!" after the reply "Hi\\n\\nyou"'),
+        ("Hi\n\nyou<u>", "<v>", "differs"),
+    ],
+)
+def test_a_later_turn_begins_where_the_reply_ended(whole, own, detail):
+    ids = [1 if part == "<end>" else ord(part) for part in re.findall("<end>|.|\n", whole)]
+    item = Item(text_items.TURNS, "", {}, {"stops": [1], "replies": ["", "Hi\n\nyou"]})
+    said = text.end_apart(item, 1, [ord(letter) for letter in own], ids, Letters())
+    assert detail in said
+    assert bool(detail) == bool(said)
+
+
+def test_a_token_may_join_the_reply_and_what_follows_it():
+    item = Item(text_items.TURNS, "", {}, {"stops": [], "replies": ["", "Hi."]})
+    ids = [ord("H"), ord("i"), 0, ord("u"), ord(">")]
+    assert text.end_apart(item, 1, [ord(letter) for letter in "<u>"], ids, Letters()) == ""
 
 
 def test_a_value_of_the_configuration_is_named_with_both_values(app):
