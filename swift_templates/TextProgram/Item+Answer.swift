@@ -8,7 +8,8 @@ extension Item {
         do {
             return try await answered(model)
         } catch {
-            return Answer(error: "\(error.localizedDescription)")
+            // Other errors have no text of their own for a reader.
+            return Answer(error: (error as? any LocalizedError)?.errorDescription ?? "\(error)")
         }
     }
 

@@ -132,9 +132,10 @@ def case_result(
 
 def compare(item: Item, answer: Answer, tokenizer: Any) -> tuple[str, str]:
     """Return what was compared, and how Swift's answer differs; "" if it does not."""
-    refused = item.answer.get("error")
+    wholes: Sequence[Mapping[str, Any]] = item.answer.get("wholes", ())
+    refused = next((w["error"] for w in (item.answer, *wholes) if "error" in w), None)
     if "error" in answer:
-        if refused and item.case == TEMPLATES:
+        if refused and item.case in (TEMPLATES, TURNS):
             return "refusal", ""
         more = f"; Python says: {refused}" if refused else ""
         return "error", f"the app says: {answer['error']}{more}"
@@ -178,8 +179,6 @@ def compare_turns(item: Item, answer: Answer, tokenizer: Any) -> tuple[str, str]
     """
     turns, wholes = answer["turns"], item.answer["wholes"]
     for number, (turn, whole) in enumerate(zip(turns, wholes, strict=True)):
-        if "error" in whole:
-            return "refusal", f"turn {number + 1}: Python says: {whole['error']}"
         if number:
             detail = end_apart(item, number, turn["ids"], whole["ids"], tokenizer)
         else:

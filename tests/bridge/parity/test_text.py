@@ -217,6 +217,12 @@ def test_a_later_turn_begins_where_the_reply_ended(whole, own, detail):
     assert bool(detail) == bool(said)
 
 
+def test_turns_that_both_sides_refuse_are_equal():
+    item = Item(text_items.TURNS, "", {}, {"wholes": [{"error": "no system role"}]})
+    assert text.compare(item, {"error": "no system role"}, None) == ("refusal", "")
+    assert "does not refuse it" in text.compare(item, {"turns": []}, None)[1]
+
+
 def test_a_token_may_join_the_reply_and_what_follows_it():
     item = Item(text_items.TURNS, "", {}, {"stops": [], "replies": ["", "Hi."]})
     ids = [ord("H"), ord("i"), 0, ord("u"), ord(">")]
