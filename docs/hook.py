@@ -1,19 +1,17 @@
-"""Functions that mkdocs calls: they fill in the reference pages and add generated files."""
+"""Functions that mkdocs calls: they fill in the reference pages."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # mkdocs loads this file by its path
     sys.path.insert(0, str(ROOT))
 
-from docs.docgen import pages, schemas  # noqa: E402 - the lines above set its path
+from docs.docgen import pages  # noqa: E402 - the lines above set its path
 
 WIDE = (
     "complaints.md",
@@ -21,15 +19,6 @@ WIDE = (
     "reference/model-types.md",
     "reference/policy.md",
 )
-
-
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated files as if they were in docs/."""
-    from mkdocs.structure.files import File
-
-    for path, text in schemas.files().items():
-        files.append(File.generated(config, path, content=text))
-    return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_options: object) -> str:

@@ -23,7 +23,8 @@ Naming = Callable[[str], str]
 WORDING: dict[str, Wording] = {
     **CONFIG_WORDING,
     "not_json": Wording(
-        "the file is not JSON: {reason}", "Give the file that `h2o-pack budgets` wrote"
+        "the file is not JSON: {reason}",
+        "Give the file that `h2o-pack profile --budgets` wrote",
     ),
     "not_budgets": Wording('the file must contain {{"format": {format}, "layers": [...]}}'),
     "other_format": Wording("format is {found!r}, but this release reads format {format}"),

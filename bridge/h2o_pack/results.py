@@ -21,15 +21,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from h2o_pack.errors import UserError, nearest, usage_error
+from h2o_pack.errors import UserError
 from h2o_pack.naming import readable
 
 RESULTS = {
     "plan": (
         "h2o_pack.plan.device_fit.PlanResult",
-        "h2o_pack.choice.choice.ChosenPlan",
+        "h2o_pack.choice.choice.Choice",
     ),
-    "choose": ("h2o_pack.choice.choice.Choice",),
     "devices": ("h2o_pack.devices.catalogue.DevicesResult",),
     "models": (
         "h2o_pack.models.model_tables.CatalogueResult",
@@ -37,8 +36,10 @@ RESULTS = {
     ),
     "bench": ("h2o_pack.measure.bench.BenchResult",),
     "eval": ("h2o_pack.measure.evaluation.report.Evaluation",),
-    "profile": ("h2o_pack.measure.profiling.report.Profile",),
-    "budgets": ("h2o_pack.measure.profiling.rules.BudgetsResult",),
+    "profile": (
+        "h2o_pack.measure.profiling.report.Profile",
+        "h2o_pack.measure.profiling.rules.BudgetsResult",
+    ),
     "ios": (
         "h2o_pack.package.package_result.IosResult",
         "h2o_pack.package.package_result.PackagesResult",
@@ -49,9 +50,8 @@ RESULTS = {
     "parity": ("h2o_pack.parity.report.Report",),
     "doctor": (
         "h2o_pack.doctor.finding.Checkup",
-        "h2o_pack.coexistence.collisions.AppCheckup",
+        "h2o_pack.doctor.app.AppCheckup",
     ),
-    "completion": ("h2o_pack.results.CompletionResult",),
     "error": ("h2o_pack.results.ErrorResult",),
 }
 """The result types of each command, which prints one of them."""
@@ -95,14 +95,6 @@ class ErrorResult(Result):
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompletionResult(Result):
-    """The script that makes a shell complete commands and options."""
-
-    shell: Annotated[str, doc("Shell for which the script is: bash, zsh or fish.")]
-    script: Annotated[str, doc("Script that the shell reads.")]
-
-
 def error_entries(errors: Iterable[UserError]) -> tuple[ErrorEntry, ...]:
     """Return errors in the form of results."""
     return tuple(
@@ -117,12 +109,7 @@ def to_json(result: Result | Mapping[str, Any]) -> str:
 
 
 def result_types(command: str) -> tuple[type[Result], ...]:
-    """Return the types of a command's result; UserError names the nearest command."""
-    if command not in RESULTS:
-        raise usage_error(
-            f"no document is named {command!r}",
-            f"{nearest(command, RESULTS)}Give one of {', '.join(RESULTS)}.",
-        )
+    """Return the types of a command's result."""
     places = (place.rpartition(".") for place in RESULTS[command])
     return tuple(getattr(import_module(module), name) for module, _, name in places)
 

@@ -1,12 +1,19 @@
-"""Makes the reference of the JSON that commands print, from the types of their results."""
+"""Makes the reference of the JSON that commands print, from the types of their results.
+
+`python -m docs.docgen.schemas` writes the JSON schemas to docs/reference/schemas.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from docs.docgen.markdown import code, plain, table, yes
+
+FOLDER = Path(__file__).resolve().parents[1] / "reference/schemas"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -22,9 +29,9 @@ def sections() -> str:
 
 
 def files() -> dict[str, str]:
-    """Return {path below docs: text} of the schemas, which only the site has."""
+    """Return {file name: text} of the schemas."""
     return {
-        f"reference/schemas/{name}.json": json.dumps(schema, indent=2) + "\n"
+        f"{name}.json": f"{json.dumps(schema, indent=2)}\n"
         for name, schema in schemas().items()
     }
 
@@ -90,3 +97,15 @@ def kind(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
             name = f"array of {kind(resolved(schema['items'], root), root)}"  # noqa: PLW2901
         words.append(name)
     return " or ".join(words)
+
+
+def main() -> None:
+    """Write the schemas."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
+    for name, text in files().items():
+        (FOLDER / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()

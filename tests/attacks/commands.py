@@ -23,6 +23,7 @@ from click.testing import CliRunner
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from tests.attacks import Attack, TooLongError, mutations
+from tests.bridge.measure import profiles
 from tests.bridge.memory.test_devices import OWN
 from tests.bridge.models import test_adapter as adapters
 from tests.bridge.models.checkpoints import checkpoint
@@ -36,7 +37,6 @@ LONGEST = 180
 """Seconds that a command may take, on a machine that does other things too."""
 ROOT = Path(__file__).parents[2]
 FACTS = ROOT / "bridge/h2o_pack/facts"
-PRESETS = ROOT / "bridge/h2o_pack/measure/evaluation/presets"
 MODEL = "someone/tiny"
 CACHE = ("--max-kv", "64")
 Call = Callable[[Path], Sequence[object]]
@@ -161,11 +161,11 @@ TARGETS = {
     "model": Target(
         of_model,
         lambda path: ("plan", "--model", path, *CACHE),
-        lambda path: ("choose", "--model", path, "--device", "iPhone 15"),
+        lambda path: ("ios", "--model", path, "--device", "iPhone 15", "--dry-run"),
         lambda path: ("models", path),
         lambda path: ("ios", "--model", path, *CACHE, "--output", path.parent / "Made"),
         lambda path: ("ios", "--model", path, *CACHE, "--dry-run"),
-        lambda path: ("profile", "--model", path, *CACHE, "--tokens", "64", "--no-timing"),
+        lambda path: ("profile", "--model", path, "--tokens", "64"),
     ),
     "package": Target(
         of_package,
@@ -186,18 +186,14 @@ TARGETS = {
     "devices.toml": Target(file("devices.toml", OWN), with_model("plan", "--devices", *PLAN)),
     "losses.json": Target(
         file("losses.json", (FACTS / "losses.json").read_text("utf-8")),
-        with_model("choose", "--losses", "--device", "iPhone 15"),
+        with_model("ios", "--losses", "--device", "iPhone 15", "--dry-run"),
     ),
     "profile.json": Target(
-        file("profile.json", (ROOT / "docs/results/profile/profile.json").read_text("utf-8")),
+        file("profile.json", profiles.made_up()),
         lambda path: (
-            *("budgets", "--profile", path, "--max-kv", "64"),
-            *("--output", path.parent / "made.json"),
+            *("profile", "--profile", path, "--max-kv", "64"),
+            *("--budgets", path.parent / "made.json"),
         ),
-    ),
-    "preset.toml": Target(
-        file("preset.toml", (PRESETS / "demo.toml").read_text("utf-8")),
-        lambda path: ("eval", "--preset", path, "--model", path.parent / "none"),
     ),
     "measured.json": Target(
         file("measured.json", json.dumps(MEASURED)),

@@ -15,10 +15,9 @@ from tests.bridge.trees import names, write_model
 PACKAGE = Path(h2o_pack.__file__).parent
 
 IOS = "ios --model demo --max-kv"
-EVAL = "eval --preset tiny --max-kv 32"
+EVAL = "eval --preset text --model demo --max-kv 32"
 CALLS = (
     "pairty",
-    "schema pln",
     "ios --model demo",
     "ios --model dmo --max-kv 3 --device 'iPhnoe16,1' --budgets none.json",
     f"{IOS} 4096",
@@ -50,25 +49,27 @@ CALLS = (
     "devices Nokia",
     "bench --max-kv 12",
     "bench --tokens 0",
-    "eval --preset demos",
+    "eval --preset demos --model demo",
+    "plan --device 'iPhone 15' --all",
     *(
         f"{EVAL} --contenders {contender}"
         for contender in (
             "defualt",
             "default/k8v8",
             "rotating/8",
-            "full+pinned",
-            "sinks_recent/4",
+            "full+recall",
+            "default+budgets",
         )
     ),
-    "eval --preset tiny --max-kv 1/0",
+    "eval --preset text --model demo --max-kv 1/0",
     f"{EVAL} --seeds one",
     f"{EVAL} --batch 0",
     *(f"{EVAL} --{option} none" for option in ("text", "compare", "layer-budgets")),
     "profile --model demo --tokens 3",
     "profile --model qwen3-4b",
-    "budgets --max-kv 64",
-    "budgets --profile none --max-kv 64",
+    "profile --budgets made.json --max-kv 64",
+    "profile --profile none --max-kv 64 --budgets made.json",
+    "profile --model demo --max-kv 64",
 )
 BUDGETS = (
     "{",

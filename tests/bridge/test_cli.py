@@ -76,17 +76,6 @@ def test_the_version_is_printed_with_the_pinned_upstream(run):
     assert f"  mlx-lm {VERSIONS['mlx-lm']} (Python)" in lines
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_a_script_of_the_shell(run, shell):
-    result = run("completion", shell)
-    assert result.exit_code == 0
-    assert "_H2O_PACK_COMPLETE" in result.output
-    document = schemas.check(
-        json.loads(run("completion", shell, "--json").stdout), "completion"
-    )
-    assert document["script"] + "\n" == result.stdout
-
-
 def test_completion_completes(tmp_path):
     words = {"COMP_WORDS": "h2o-pack ven", "COMP_CWORD": "1"}
     environment = os.environ | {"_H2O_PACK_COMPLETE": "bash_complete", **words}
@@ -127,15 +116,9 @@ def test_a_path_that_is_no_utf8_leaves_json_that_everybody_reads(run, tmp_path, 
     assert names(tmp_path) == []
 
 
-def test_the_schema_of_a_command_is_printed(run):
-    schema = json.loads(run("schema", "choose").stdout)
-    assert schema == json.loads(run("schema", "choose", "--json").stdout)
-    assert schema["properties"]["context"]["description"].startswith("Tokens of the longest")
-
-
 def test_every_command_has_a_schema_and_every_schema_a_command():
     names = {path.split()[1] for path in COMMANDS}
-    assert names - {"schema"} | {"error"} == set(results.RESULTS)
+    assert names | {"error"} == set(results.RESULTS)
 
 
 def test_every_schema_is_one(run):

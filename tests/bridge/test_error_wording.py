@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -14,15 +13,15 @@ from h2o_pack.measure.profiling import run
 from h2o_py import H2OConfig, config
 from h2o_py import __main__ as commands
 from h2o_py.policy_fields import Wording
+from tests.bridge.measure import profiles
 from tests.bridge.refused_calls import BUDGETS, CALLS, IOS
 
 WITH_BUDGETS = "--model demo --max-kv 256 --budgets budgets.json"
-PROFILE = Path(__file__).parents[2] / "docs/results/profile/profile.json"
-EVAL = "eval --preset tiny --lengths 80 --samples 1 --contenders"
+EVAL = "eval --model demo --preset text --lengths 80 --samples 1 --contenders"
 MEASURING = (
     f"{EVAL} default --max-kv 3",
-    f"{EVAL} tuned_by_layer --max-kv 40 --layer-budgets budgets.json",
-    f"budgets --profile {PROFILE} --max-kv 3",
+    f"{EVAL} default+budgets --max-kv 40 --layer-budgets budgets.json",
+    "profile --profile profile.json --max-kv 3 --budgets made.json",
     "bench --model refused",
     "profile --model refused",
 )
@@ -72,6 +71,7 @@ def folder(tmp_path, monkeypatch):
         monkeypatch.setattr(
             place, "load", lambda name: H2OConfig(3) if name == "refused" else load(name)
         )
+    (tmp_path / "profile.json").write_text(profiles.made_up(), "utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -17,7 +17,7 @@ PASTED = ("next: ", "equivalent options: ")  # commands: a line break would be p
 PHONE = ("--device", "iPhone 15")
 PLAIN = ("--model", "demo", "--max-kv", "64")
 SHOWN = [
-    ("choose", *PHONE, "--context", "16384"),
+    ("plan", *PHONE, "--context", "16384"),
     ("devices",),
     ("devices", "iPhone 15"),
     ("models",),

@@ -8,13 +8,12 @@ import pytest
 from mlx_lm.models.cache import LRUPromptCache
 
 import h2o_py
-from h2o_pack.measure.evaluation.run import load_for_evaluation
-from h2o_pack.measure.evaluation.tasks import Shape, make_sample
 from h2o_pack.parity import reference
 from h2o_pack.parity.reference.recall import most_recall_rows
 from h2o_py import H2OConfig, H2OConfigWarning, H2ORecall, make_h2o_cache
 from h2o_py.budgets import Budgets, LayerBudget
 from h2o_py.cache import join
+from tests.facts import asked
 from tests.h2o_py.cases import kept, largest_difference
 from tests.h2o_py.small_models import VOCABULARY, evicting, greedy, small_model
 from tests.h2o_py.test_model_families import ANSWER, PROMPT, SMALL, generated
@@ -27,16 +26,13 @@ DEPTHS = (0.02, 0.2, 0.4, 0.6)
 
 
 @pytest.fixture(scope="module")
-def samples():
+def samples(demo):
     """Return prompts with 13 facts alike, one of which is asked for at the end."""
-    demo = load_for_evaluation("demo")
-    questions = []
-    for number, depth in enumerate(DEPTHS):
-        shape = Shape(TOKENS, (depth, *((j + 0.5) / 12 for j in range(12))), (0,))
-        sample = make_sample(demo.tokens, shape, 11, number)
-        question = sample.questions[0]
-        questions.append(([*sample.ids, *question.ids], question.answer))
-    return questions
+    alike = tuple((j + 0.5) / 12 for j in range(12))
+    return [
+        asked(demo[1], TOKENS, (depth, *alike), 11, number)
+        for number, depth in enumerate(DEPTHS)
+    ]
 
 
 def config(recall, rows=ROWS):

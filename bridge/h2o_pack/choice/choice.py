@@ -11,7 +11,6 @@ from rich.console import Console
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.choice.losses import Loss
 from h2o_pack.devices.catalogue import caption, plain_table
-from h2o_pack.plan.device_fit import PlanResult
 from h2o_pack.plan.plan_tables import size_sentence
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import gigabytes
@@ -105,13 +104,6 @@ class Choice(Result):
         return next((model for model in self.models if model.refused is None), None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChosenPlan(PlanResult):
-    """The plan of a chosen model on the devices for which it was chosen."""
-
-    choice: Annotated[Choice, doc("The candidates.")]
-
-
 def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> None:
     """Show the choice as tables, and the equivalent options; verbose: also smaller models."""
     console.print(
@@ -128,19 +120,6 @@ def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> 
             f"{choice.losses_of}. {choice.margin:.0%} of each limit stays free.",
             console,
         )
-    print_flags(choice, console)
-
-
-def print_chosen(choice: Choice, console: Console, *, verbose: bool = False) -> None:
-    """Show the choice below its plan; verbose: all candidates too."""
-    if verbose:
-        print_choice(choice, console, verbose=True)
-        return
-    caption(
-        f"chosen from {len(choice.models)} models for {' and '.join(choice.devices)}, "
-        f"{choice.context:,} tokens; --verbose shows why the others were not chosen.",
-        console,
-    )
     print_flags(choice, console)
 
 

@@ -11,7 +11,6 @@ from h2o_pack.bundling.delivery import AppSize, app_size, limit_exceeded, model_
 from h2o_pack.choice.choice import (
     CacheCandidate,
     Choice,
-    ChosenPlan,
     ModelCandidate,
     Reason,
     Refusal,
@@ -25,7 +24,7 @@ from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
-from h2o_pack.plan.device_fit import TIGHT, holders, plan_on_devices
+from h2o_pack.plan.device_fit import TIGHT, holders
 from h2o_pack.plan.device_fit import refusal as refusal_of_device
 from h2o_pack.plan.speed import estimate, floor
 from h2o_pack.plan.workload import ROWS, largest, workload_of
@@ -324,14 +323,6 @@ def show_candidates(spec: PackageSpec, criteria: Criteria, say: ProgressReporter
     return candidates_of(question, model_catalogue(), read_losses(criteria.losses))
 
 
-def chosen_plan(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChosenPlan:
-    """Choose a model and its cache and plan them; UserError if nothing fits."""
-    chosen = choose(spec, criteria, say)
-    [choice] = chosen.choices.values()
-    plan = plan_on_devices(chosen.spec, say)
-    return ChosenPlan(models=plan.models, loaded=plan.loaded, size=plan.size, choice=choice)
-
-
 def devices_for(spec: PackageSpec) -> tuple[Device, ...]:
     """Return the devices for which to choose; UserError if none is named or one is unknown."""
     if not spec.devices.names:
@@ -481,6 +472,6 @@ def chosen_model(question: Question, choice: Choice) -> ModelSpec:
     raise memory_error(
         f"no model fits for {choice.context:,} tokens on {' and '.join(choice.devices)}; the "
         f"smallest, {last.model}: {why}",
-        "`h2o-pack choose` shows each candidate and its reason. Give a shorter "
+        "`h2o-pack plan` without --model shows each candidate and its reason. Give a shorter "
         "--context, a lower --min-speed, or a smaller model.",
     )

@@ -8,21 +8,20 @@ from h2o_pack import __version__
 from h2o_pack.cli.frame import EXIT_CODES, Commands
 
 SECTIONS = {
-    "Commands": {
+    "Make a package": {
         "ios": "package",
-        "plan": "plan",
-        "choose": "plan",
-        "devices": "plan",
-        "models": "plan",
         "update": "package",
-        "vendor": "package",
         "verify": "check",
-        "parity": "check",
-        "doctor": "check",
-        "completion": "plan",
+        "vendor": "package",
     },
-    "Measure a model": dict.fromkeys(("eval", "profile", "budgets", "bench"), "measure"),
-    "For programs that read the output": {"schema": "plan"},
+    "Choose": dict.fromkeys(("plan", "models", "devices"), "plan"),
+    "Try": {"bench": "measure"},
+    "Check and measure": {
+        "doctor": "check",
+        "parity": "check",
+        "eval": "measure",
+        "profile": "measure",
+    },
 }
 """The commands of each section of the help, each with the file of this folder that has it."""
 

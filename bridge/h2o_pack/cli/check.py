@@ -23,53 +23,34 @@ from h2o_pack.errors import ExitCode
     show_default=False,
     help="Folder for packages; doctor checks its disk. [default: the current folder]",
 )
-@click.option(
-    "--run-manifest",
-    is_flag=True,
-    help="Read APP's Package.swift without asking. Swift reads it by running it.",
-)
-def doctor(*, app: Path | None, output: Path, run_manifest: bool, out: Terminal) -> None:
+def doctor(*, app: Path | None, output: Path, out: Terminal) -> None:
     """Check this machine for what h2o-pack needs.
 
     Exits with 5 if `h2o-pack ios` cannot work on this machine: Python is too old, mlx or
     mlx-lm is not the pinned version, or the output folder's disk is full. Making a package
     needs no Xcode; building an app with it does.
 
-    With APP, the folder of an app's Package.swift or Xcode project, doctor instead lists
-    conflicts between the app and a package, and how to solve them. It then exits with 1 if
-    there is a conflict, and with 2 if APP is not an app's folder. A Package.swift is a
-    program: doctor runs it only with --run-manifest, or if you agree at a terminal.
+    With APP, the folder of an app's Package.swift or Xcode project, doctor instead lists what
+    stops a package in that app, and how to solve it. It then exits with 1 if there is a
+    problem, and with 2 if APP is not an app's folder. It runs nothing of the app.
     """
-    from h2o_pack.coexistence.collisions import check_app, print_app
+    from h2o_pack.doctor.app import check_app, print_app
     from h2o_pack.doctor.checks import check_up
     from h2o_pack.doctor.finding import print_checkup
     from h2o_pack.doctor.machine import Surroundings
 
-    machine = Surroundings(output=output.absolute())
     if app is not None:
-        may_run = run_manifest or may_run_manifest(app, out)
-        with out.progress() as say:
-            say(f"reading {app}")
-            collisions = check_app(app, machine, may_run=may_run)
+        collisions = check_app(app)
         out.show(collisions, lambda console: print_app(collisions, console))
         if collisions.collides:
             sys.exit(ExitCode.DIFFERENT)
         return
     with out.progress() as say:
         say("looking at this machine")
-        checkup = check_up(machine)
+        checkup = check_up(Surroundings(output=output.absolute()))
     out.show(checkup, lambda console: print_checkup(checkup, console))
     if checkup.blocked:
         sys.exit(ExitCode.TOOL)
-
-
-def may_run_manifest(app: Path, out: Terminal) -> bool:
-    """Ask whether Swift may run an app's manifest; without a terminal the answer is no."""
-    folder = app.parent if app.suffix in (".xcodeproj", ".xcworkspace") else app
-    manifest = folder / "Package.swift"
-    if out.json or out.quiet or not sys.stdin.isatty() or not manifest.is_file():
-        return False
-    return click.confirm(f"To read {manifest}, Swift runs it as a program. Run it?", err=True)
 
 
 @command(example="h2o-pack verify build/Demo")

@@ -1,4 +1,4 @@
-"""The commands that measure a model: `eval`, `profile`, `budgets` and `bench`."""
+"""The commands that measure a model: `eval`, `profile` and `bench`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,29 @@ from h2o_pack.cli.options import (
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode
-from h2o_pack.measure.profiling.options import LEAST_ROWS as LEAST_PROFILED
 
 
-@command(example="h2o-pack eval --preset demo --output docs/results/eval")
-@click.option("--preset", default="demo", help="Name of a preset, or a TOML file.")
+@command(example="h2o-pack eval --model SmolLM2-135M-Instruct --quick")
+@click.option(
+    "--preset",
+    type=click.Choice(["chat", "text"]),
+    default="chat",
+    help="chat: questions about facts in conversations, for models with a chat template. text: "
+    "how well a text is predicted.",
+)
 @click.option(
     "--model",
     "models",
     type=NAMES,
-    help="Short name, folder or hub id; several separated by commas. [default: the preset's]",
+    required=True,
+    help="Short name, folder or hub id; several separated by commas.",
 )
-@click.option("--text", type=FILE, help="UTF-8 text to read. [default: the preset's]")
+@click.option(
+    "--text",
+    type=FILE,
+    help="Your own UTF-8 text, of which conversations are made too. [default: prose]",
+)
+@click.option("--quick", is_flag=True, help="Answer in about a minute, without verdicts.")
 @click.option(
     "--lengths",
     type=COUNTS,
@@ -51,48 +62,39 @@ from h2o_pack.measure.profiling.options import LEAST_ROWS as LEAST_PROFILED
     help="Caches, such as default/8, separated by commas. [default: the preset's]",
 )
 @click.option(
-    "--experiments",
-    type=NAMES,
-    help="Experiments of the preset, separated by commas. [default: all]",
-)
-@click.option(
     "--seeds",
     type=NUMBERS,
     help="Seeds of the samples, separated by commas. [default: the preset's]",
 )
 @click.option("--samples", type=POSITIVE, help="Samples per seed. [default: the preset's]")
-@click.option("--batch", type=POSITIVE, help="Samples read at once. [default: the preset's]")
+@click.option("--batch", type=POSITIVE, help="Texts read at once. [default: the preset's]")
 @click.option(
-    "--generate",
-    type=POSITIVE,
-    help="Tokens to generate when speed is measured. [default: the preset's]",
+    "--layer-budgets",
+    type=FILE,
+    help="File of `h2o-pack profile --budgets`, for contenders such as default+budgets.",
 )
-@click.option("--profile", type=FILE, help="profile.json, for budgets by layer.")
-@click.option("--layer-budgets", type=FILE, help="JSON of budgets by layer.")
-@click.option("--output", type=PATH, help="Folder for results.json, a page and pictures.")
-@click.option("--no-pictures", is_flag=True, help="Draw no pictures, and need no matplotlib.")
+@click.option("--output", type=PATH, help="Folder for results.json and a page.")
 @click.option("--compare", type=FILE, help="results.json that this run must reproduce.")
 def eval(  # noqa: A001  the command's name
     *,
     preset: str,
-    models: tuple[str, ...] | None,
+    models: tuple[str, ...],
     text: Path | None,
-    profile: Path | None,
+    quick: bool,
     layer_budgets: Path | None,
     output: Path | None,
-    no_pictures: bool,
     compare: Path | None,
     out: Terminal,
     **changes: Any,
 ) -> None:
-    """Measure what eviction costs, compared with the full cache.
+    """Measure what eviction and few bits cost, compared with the full cache.
 
-    Measures perplexity, recall and retention. With --compare, exits with 1 if the interval of
-    a figure does not overlap its interval in FILE. Under mlx.launch, the processes share the
-    samples: mlx.launch -n 2 -- h2o-pack eval.
+    An interrupted run goes on where it stopped if you repeat it. With --compare, exits with 1
+    if the interval of a figure does not overlap its interval in FILE. Under mlx.launch, the
+    processes share the samples: mlx.launch -n 2 -- h2o-pack eval.
     """
     from h2o_pack.measure.evaluation.preset import load_preset
-    from h2o_pack.measure.evaluation.run import LayerBudgetsSource, evaluate, join
+    from h2o_pack.measure.evaluation.run import evaluate, join
     from h2o_pack.measure.evaluation.show import print_report
     from h2o_pack.measure.models import loadable
 
@@ -100,15 +102,16 @@ def eval(  # noqa: A001  the command's name
     settings = {name: value for name, value in changes.items() if value is not None}
     with user_errors("eval"), out.progress() as say:
         experiments = load_preset(preset)
-        settings["models"] = tuple(map(loadable, models or ()))
+        if quick:
+            experiments = experiments.shortened()
         evaluation, unlike = evaluate(
             experiments.changed(**settings),
+            [loadable(model) for model in models],
             share,
             say,
             text=text,
-            by_layer=LayerBudgetsSource(layer_budgets, profile),
+            layer_budgets=layer_budgets,
             output=output,
-            pictures=not no_pictures,
             compare=compare,
         )
 
@@ -127,110 +130,97 @@ def eval(  # noqa: A001  the command's name
         sys.exit(ExitCode.DIFFERENT)
 
 
-@command(example="h2o-pack profile --model demo --output build/profile")
-@click.option("--model", required=True, help="Short name, folder, or id on huggingface.co.")
+@command(example="h2o-pack profile --model MODEL --max-kv 256 --budgets budgets.json")
+@click.option("--model", help="Short name, folder, or id on huggingface.co.")
+@click.option(
+    "--profile",
+    "earlier",
+    type=FILE,
+    help="profile.json of an earlier run, instead of --model.",
+)
 @sample_options
+@click.option("--output", type=PATH, help="Folder for profile.json and a page of its tables.")
 @click.option(
-    "--max-kv",
-    type=click.IntRange(min=LEAST_PROFILED),
-    help="Rows in the cache while a step is timed. [default: tokens / 4]",
-)
-@click.option("--no-timing", is_flag=True, help="Do not time the parts of a step.")
-@click.option("--quick", is_flag=True, help="Time with fewer repetitions.")
-@click.option("--output", type=PATH, help="Folder for profile.json, tables and maps.")
-def profile(
-    *, model: str, no_timing: bool, output: Path | None, out: Terminal, **options: Any
-) -> None:
-    """Show where layers attend, and the time of each part of a step.
-
-    The model reads a text with mlx_lm's caches. --output writes profile.json, tables
-    (profile.md) and maps of attention; `h2o-pack budgets` reads profile.json.
-    """
-    from h2o_pack.measure.models import loadable
-    from h2o_pack.measure.profiling.options import Options
-    from h2o_pack.measure.profiling.show import print_profile, profile_and_write
-
-    with user_errors("profile"), out.progress() as say:
-        settings = Options(model=loadable(model), time_steps=not no_timing, **options)
-        profile = profile_and_write(output, settings, say)
-    out.show(profile, lambda console: print_profile(profile, console))
-
-
-@command(example="h2o-pack budgets --profile build/profile/profile.json --max-kv 256")
-@click.option("--profile", type=FILE, help="profile.json, from `h2o-pack profile --output`.")
-@click.option(
-    "--model",
-    help="Model to profile now, with --text: short name, folder, or id on the hub.",
+    "--budgets",
+    type=PATH,
+    help="Also give each layer its own rows, and write them to this file.",
 )
 @click.option(
-    "--max-kv",
-    type=POSITIVE,
-    required=True,
-    help="Tokens that each layer's cache keeps (with reach: on average).",
+    "--max-kv", type=POSITIVE, help="For --budgets: tokens that a layer keeps, on average."
 )
 @click.option(
     "--sink-size",
     type=click.IntRange(min=0),
     default=4,
-    help="First tokens, which are never evicted.",
-)
-@click.option(
-    "--measure",
-    type=click.Choice(["reach", "concentration", "entropy"]),
-    default="reach",
-    help="How to compare layers. By reach (how far back a layer looks), each layer gets its "
-    "own number of rows. By concentration or entropy, each layer gets its own number of heavy "
-    "hitters, as published.",
+    help="For --budgets: first tokens, which are never evicted.",
 )
 @click.option(
     "--policy",
     type=click.Choice(POLICIES),
     default="standard",
-    help="With reach: the policy that divides a layer's rows. Give `ios` the same policy.",
+    help="For --budgets: the policy that divides a layer's rows. Give `ios` the same policy.",
 )
 @click.option(
     "--recall",
     is_flag=True,
-    help="Also list the layers that should recall, which find a repeated passage.",
+    help="For --budgets: only the layers that find a repeated passage recall.",
 )
-@click.option("--output", type=PATH, default=Path("budgets.json"), help="File to write.")
-@sample_options
-def budgets(
+def profile(
     *,
-    profile: Path | None,
     model: str | None,
-    text: Path | None,
-    tokens: int,
-    samples: int,
+    earlier: Path | None,
+    output: Path | None,
+    budgets: Path | None,
+    max_kv: int | None,
+    sink_size: int,
+    policy: str,
+    recall: bool,
     out: Terminal,
-    **request: Any,
+    **options: Any,
 ) -> None:
-    """Write a budget for each layer, from a profile.
+    """Show where a model's layers attend, and give each layer its own number of rows.
 
-    With --measure reach, layers that look far back get more rows, and others get fewer.
-    The average is --max-kv, so memory stays the same, and each layer keeps at least half of
-    --max-kv. On the bundled demo model this helps more than any policy does
-    (docs/choosing-max-kv.md).
+    The model reads a text with mlx_lm's caches. --output writes profile.json and its tables.
 
-    With --measure concentration or entropy, all layers have --max-kv rows. Of the rows that
-    are not sinks, the share of heavy hitters is clip(0.5 + (ratio - 1) * 2.5, 0.3, 0.7), where
-    ratio is the layer's measure divided by the mean of all layers. The paper with this rule
-    (H2O on MLX, table 14; max_kv 256) found no gain: perplexity 7.803 against 7.807 with
-    equal budgets on Qwen3-4B-4bit, and 6.324 against 6.320 on Qwen3-8B-4bit.
-
+    With --budgets, layers that look far back get more rows, and others get fewer. The average
+    is --max-kv, so memory stays the same, and each layer keeps at least half of --max-kv.
     `ios --budgets`, `plan --budgets`, `python -m h2o_py generate --h2o-budgets` and H2OKit
     read the file. Measure with `h2o-pack eval --layer-budgets` before using it.
     """
     from h2o_pack.measure.models import loadable
     from h2o_pack.measure.profiling.options import Options
+    from h2o_pack.measure.profiling.report import read_profile
     from h2o_pack.measure.profiling.rules import make_budgets, print_budgets
+    from h2o_pack.measure.profiling.show import print_profile, profile_and_write
 
-    if (profile is None) == (model is None):
-        raise click.UsageError("Give either --profile FILE or --model NAME.")
-    with user_errors("budgets"), out.progress() as say:
-        options = Options(loadable(model or "demo"), text, tokens, samples, time_steps=False)
-        result = make_budgets(profile, options, say, **request)
-    out.show(result, lambda console: print_budgets(result, console))
+    if (earlier is None) == (model is None):
+        raise click.UsageError("Give either --model NAME or --profile FILE.")
+    if (budgets is None) != (max_kv is None):
+        raise click.UsageError("Give --budgets FILE and --max-kv together.")
+    with user_errors("profile"), out.progress() as say:
+        if earlier is not None:
+            measured = read_profile(earlier)
+        else:
+            settings = Options(model=loadable(model or ""), **options)
+            measured = profile_and_write(output, settings, say)
+        result = None
+        if budgets is not None and max_kv is not None:
+            result = make_budgets(
+                measured,
+                max_kv=max_kv,
+                sink_size=sink_size,
+                policy=policy,
+                recall=recall,
+                output=budgets,
+            )
+
+    def people(console: Any) -> None:
+        if earlier is None or result is None:
+            print_profile(measured, console)
+        if result is not None:
+            print_budgets(result, console)
+
+    out.show(result or measured, people)
 
 
 LEAST_ROWS = 128

@@ -194,7 +194,7 @@ storage_options = together(
     click.option(
         "--budgets",
         type=PATH,
-        help="JSON file with the budgets of each layer, from `h2o-pack budgets`.",
+        help="JSON file with the budgets of each layer, from `h2o-pack profile --budgets`.",
         hidden=True,
     ),
     click.option(

@@ -1,4 +1,4 @@
-"""Commands that plan, and that list devices, models and schemas."""
+"""Commands that plan, and that list devices and models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from h2o_pack.cli import options as common
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.terminal import Terminal
-from h2o_pack.errors import ExitCode, Problems
+from h2o_pack.errors import ExitCode, Problems, usage_error
 from h2o_pack.spec import CacheSpec, ModelSpec
 
 
@@ -21,6 +21,7 @@ from h2o_pack.spec import CacheSpec, ModelSpec
 @common.settings
 @common.device_options("Repeat it for several devices.")
 @common.choice_options
+@click.option("--asset-pack", is_flag=True, help="Choose a model that stays out of the app.")
 @click.option(
     "--all", "every", is_flag=True, help="Show all devices instead of one of each kind."
 )
@@ -40,65 +41,52 @@ def plan(
     out: Terminal,
     **options: Any,
 ) -> None:
-    """Plan the memory of a model on devices, and estimate its speed.
+    """Plan the memory of a model on devices, and estimate its speed; or choose a model.
 
     Reads only the model's configuration and headers, never its weights. Needs no network for
     a model of the catalogue (`h2o-pack models` lists them). With several models, shows which
-    one the app loads on each device. Without --model, chooses a model and its cache as
-    `h2o-pack choose` does, and plans them.
-    """
-    from rich.console import Console
+    one the app loads on each device.
 
-    from h2o_pack.choice.choice import ChosenPlan, print_chosen
-    from h2o_pack.choice.choose import Criteria, chosen_plan
-    from h2o_pack.plan.device_fit import PlanResult, plan_on_devices
+    Without --model, shows which models and caches fit on the devices, and chooses as `ios`
+    does: the largest model of the catalogue that leaves a tenth of the memory free, and the
+    cache that loses least in a table of measured losses.
+    """
+    from h2o_pack.choice.choice import print_choice
+    from h2o_pack.choice.choose import Criteria, refuse_without_choice, show_candidates
+    from h2o_pack.plan.device_fit import plan_on_devices
     from h2o_pack.plan.plan_tables import print_plan, write_page
 
     problems = Problems()
     spec = common.spec_of(options, problems)
     problems.refuse()
-    result: PlanResult
+    criteria = common.part(Criteria, options)
+    if spec.models[0].model is None:
+        refuse_given(
+            "without --model", {"--all": every, "--measured": measured, "--html": html}
+        )
+        with out.progress() as say:
+            choice = show_candidates(spec, criteria, say)
+        out.show(choice, lambda console: print_choice(choice, console, verbose=out.verbose))
+        if choice.chosen is None:
+            sys.exit(ExitCode.MEMORY)
+        return
+    refuse_given("with --model", {"--asset-pack": spec.delivery.asset_pack})
+    refuse_without_choice(criteria)
     with out.progress() as say:
-        if spec.models[0].model is None:
-            result = chosen_plan(spec, common.part(Criteria, options), say)
-        else:
-            result = plan_on_devices(spec, say, every=every, measured=measured)
+        result = plan_on_devices(spec, say, every=every, measured=measured)
     if html is not None:
         write_page(result, html)
-
-    def people(console: Console) -> None:
-        print_plan(result, console, verbose=out.verbose)
-        if isinstance(result, ChosenPlan):
-            print_chosen(result.choice, console, verbose=out.verbose)
-
-    out.show(result, people)
+    out.show(result, lambda console: print_plan(result, console, verbose=out.verbose))
 
 
-@command(example='h2o-pack choose --device "iPhone 15" --context 16384')
-@common.device_options("Repeat it for several devices; the choice must fit on all of them.")
-@common.model_options()
-@common.cache_options(max_kv="chosen")
-@common.settings
-@common.choice_options
-@click.option("--asset-pack", is_flag=True, help="Keep the model out of the app.")
-def choose(*, out: Terminal, **options: Any) -> None:
-    """Choose a model and a cache for some devices, and show why.
-
-    Keeps the options that you give, and chooses the others: the largest model of the
-    catalogue that leaves a tenth of the memory free, and the cache that loses least in a
-    table of measured losses. `ios` and `plan` choose in the same way.
-    """
-    from h2o_pack.choice.choice import print_choice
-    from h2o_pack.choice.choose import Criteria, show_candidates
-
-    problems = Problems()
-    spec = common.spec_of(options, problems)
-    problems.refuse()
-    with out.progress() as say:
-        choice = show_candidates(spec, common.part(Criteria, options), say)
-    out.show(choice, lambda console: print_choice(choice, console, verbose=out.verbose))
-    if choice.chosen is None:
-        sys.exit(ExitCode.MEMORY)
+def refuse_given(when: str, flags: dict[str, object]) -> None:
+    """Raise UserError for options that `plan` cannot use."""
+    given = [flag for flag, value in flags.items() if value]
+    if given:
+        raise usage_error(
+            f"plan cannot use {' and '.join(given)} {when}",
+            "Without --model it chooses a model, and with --model it plans one.",
+        )
 
 
 @command(example='h2o-pack devices "iPhone 17 Pro"')
@@ -160,37 +148,3 @@ def models(
         spec = ModelSpec(name, CacheSpec(), revision, assume_full_attention)
         model = find_model(spec, say, own=own)
     out.show(report.model_result(model), lambda console: report.print_model(model, console))
-
-
-@command(example="h2o-pack schema plan")
-@click.argument("name", metavar="COMMAND")
-def schema(*, name: str, out: Terminal) -> None:
-    """Print the JSON Schema of the output of COMMAND --json.
-
-    "error" is the document of a command that fails.
-    """
-    from h2o_pack import results
-
-    document = results.schema(name)
-    out.show(document, lambda console: console.print_json(data=document))
-
-
-SHELLS = ("bash", "zsh", "fish")
-
-
-@command(example='eval "$(h2o-pack completion zsh)"')
-@click.argument("shell", type=click.Choice(SHELLS))
-@click.pass_context
-def completion(ctx: click.Context, *, shell: str, out: Terminal) -> None:
-    """Print a script that lets SHELL complete commands and options."""
-    from click.shell_completion import get_completion_class
-
-    from h2o_pack.results import CompletionResult
-
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise click.UsageError(f"click cannot complete for {shell}", ctx)
-    root = ctx.find_root()
-    script = kind(root.command, {}, "h2o-pack", "_H2O_PACK_COMPLETE").source()
-    result = CompletionResult(shell=shell, script=script)
-    out.show(result, lambda _console: click.echo(script))

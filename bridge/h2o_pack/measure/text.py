@@ -22,11 +22,6 @@ def held_out(part: Part = "source") -> tuple[str, ...]:
     return tuple(text for text in texts if text.strip())
 
 
-def words_for_names() -> list[str]:
-    """Read lower-case words to name facts, which were never a fact's name in the training."""
-    return _packaged("words.txt").decode().split()
-
-
 def _packaged(name: str) -> bytes:
     return (resources.files("h2o_pack.models") / "demo" / "held_out" / name).read_bytes()
 

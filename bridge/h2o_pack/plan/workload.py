@@ -72,7 +72,7 @@ def read_budgets(path: Path | None) -> Budgets | None:
     except OSError as error:
         raise usage_error(
             f"cannot read the budgets: {error.strerror}",
-            "Give the file that `h2o-pack budgets` wrote.",
+            "Give the file that `h2o-pack profile --budgets` wrote.",
             where=str(path),
         ) from error
 
@@ -127,7 +127,7 @@ def refuse_other_rows(budgets: Budgets, evicting: list[bool], max_kv: int) -> No
             f"--max-kv {max_kv} contradicts the file of --budgets, which keeps {average} "
             "rows on average",
             f"Give --max-kv {average}, or make budgets for {max_kv} rows with "
-            "`h2o-pack budgets`.",
+            "`h2o-pack profile --budgets`.",
             where=budgets.source,
         )
 

@@ -1,6 +1,7 @@
 """What is chosen where something is left open."""
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -345,41 +346,35 @@ def test_the_bundled_table_is_what_the_committed_evaluation_gives():
 PHONE = ("--device", "iPhone 15", "--context", "16384")
 
 
-def test_choose_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
+def test_plan_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    result = run("choose", *PHONE)
+    result = run("plan", *PHONE)
     assert result.exit_code == 0, result.output
     assert "chosen" in result.stdout
     assert "larger than 4.00 GB" in result.stdout
     assert "GB: weights; app: GB to download. gemma-3-4b-it-4bit: about 2." in result.stdout
     lines = [line for line in result.stdout.splitlines() if not line.startswith("equivalent")]
     assert max(map(len, lines)) <= 80
-    schemas.check(json.loads(run("choose", *PHONE, "--json").stdout), "choose")
+    schemas.check(json.loads(run("plan", *PHONE, "--json").stdout), "plan")
 
 
-def test_plan_plans_what_it_chose(run):
-    document = json.loads(run("plan", *PHONE, "--json").stdout)
-    schemas.check(document, "plan")
-    candidates = document["choice"]["models"]
+def test_the_equivalent_options_plan_what_was_chosen(run):
+    shown = run("plan", *PHONE).stdout.splitlines()[-1]
+    options = shlex.split(shown.removeprefix("equivalent options: "))
+    document = json.loads(run("plan", *options, "--device", "iPhone 15", "--json").stdout)
+    candidates = json.loads(run("plan", *PHONE, "--json").stdout)["models"]
     (choice,) = [candidate for candidate in candidates if candidate["refused"] is None]
     [model] = document["models"]
     assert model["max_kv"] == choice["cache"]["max_kv"]
-    assert model["kv"] == choice["cache"]["kv"]
     assert model["plans"][0]["total"] == choice["cache"]["needed"]
     assert model["devices"][0]["entitled"]["verdict"] == "fits"
 
 
-def test_what_plan_chose_fits_a_screen_that_begins_with_the_verdict(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = run("plan", *PHONE).stdout.splitlines()
-    assert lines[0].endswith(" fits on iPhone 15")
-    assert len(lines) <= 40
-    *rows, flags = lines
-    assert flags.startswith("equivalent options: --model ")
-    assert max(map(len, rows)) <= 80
-    verbose = run("plan", *PHONE, "--verbose").stdout
-    assert "larger than 4.00 GB" in verbose
-    assert "larger than 4.00 GB" not in "".join(lines)
+def test_options_that_plan_cannot_use_are_refused(run):
+    for options in ((*PHONE, "--all"), ("--model", "demo", "--asset-pack")):
+        result = run("plan", *options)
+        assert result.exit_code == ExitCode.USAGE
+        assert "plan cannot use" in result.stderr
 
 
 def test_ios_makes_what_was_chosen_for_a_model(run, tmp_path):
@@ -395,13 +390,13 @@ def test_ios_makes_what_was_chosen_for_a_model(run, tmp_path):
 def test_a_table_of_one_s_own_decides(run, tmp_path):
     path = tmp_path / "losses.json"
     path.write_text(to_json(table(measured("4", 1.0, 0.001), measured("4", 0.125, 0.002))))
-    document = json.loads(run("choose", *PHONE, "--losses", path, "--json").stdout)
+    document = json.loads(run("plan", *PHONE, "--losses", path, "--json").stdout)
     (choice,) = [model for model in document["models"] if model["refused"] is None]
     assert (choice["cache"]["kv"], document["losses_of"]) == ("4", "measured")
 
 
-def test_where_nothing_fits_choose_still_shows_why_and_ends_with_8(run):
-    result = run("choose", *PHONE, "--min-speed", "1000")
+def test_where_nothing_fits_plan_still_shows_why_and_ends_with_8(run):
+    result = run("plan", *PHONE, "--min-speed", "1000")
     assert result.exit_code == ExitCode.MEMORY
     assert "less than 1000" in result.stdout
     refusal = run("ios", *PHONE, "--min-speed", "1000")
@@ -410,7 +405,7 @@ def test_where_nothing_fits_choose_still_shows_why_and_ends_with_8(run):
 
 
 def test_what_is_open_needs_a_device(run):
-    for arguments in (["ios"], ["ios", "--model", "demo"], ["plan"], ["choose"]):
+    for arguments in (["ios"], ["ios", "--model", "demo"], ["plan"]):
         result = run(*arguments)
         assert result.exit_code == ExitCode.USAGE
         assert "--device" in result.stderr
@@ -422,9 +417,10 @@ def test_options_of_a_choice_need_something_to_choose(run, tmp_path, option):
     arguments = [
         tmp_path / argument if argument.endswith("json") else argument for argument in option
     ]
-    result = run("ios", "--model", "demo", "--max-kv", "64", *arguments, "--dry-run")
-    assert result.exit_code == ExitCode.USAGE
-    assert "nothing is left to choose" in result.stderr
+    for command in (("ios", "--dry-run"), ("plan",)):
+        result = run(*command, "--model", "demo", "--max-kv", "64", *arguments)
+        assert result.exit_code == ExitCode.USAGE
+        assert "nothing is left to choose" in result.stderr
 
 
 def test_no_rows_are_not_the_default(run):

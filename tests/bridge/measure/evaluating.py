@@ -8,7 +8,7 @@ import mlx.core as mx
 from mlx_lm.models.qwen3 import Model, ModelArgs
 from mlx_lm.utils import load_tokenizer
 
-from h2o_pack.measure.evaluation.run import LayerBudgetsSource, LoadedModel
+from h2o_pack.measure.evaluation.run import LoadedModel
 from h2o_pack.measure.text import Tokens, held_out
 from h2o_pack.progress import Silent
 
@@ -58,9 +58,30 @@ def random_model(layers=2):
     return model
 
 
-def loaded(name="random", model=None, by_layer=None):
+CHAT = (
+    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+class Chatting:
+    """The demo model's tokenizer, with a chat template."""
+
+    def __init__(self, template=CHAT):
+        self.chat_template = template
+
+    def __getattr__(self, name):
+        return getattr(tokenizer(), name)
+
+    def apply_chat_template(self, messages, **options):
+        return tokenizer().apply_chat_template(
+            messages, chat_template=self.chat_template, **options
+        )
+
+
+def loaded(model=None, budgets=None, *, chat=False):
     """What a run takes, of the random model."""
-    documents = held_out()[:8]
+    own = Chatting() if chat else tokenizer()
+    documents = held_out("prose") if chat else held_out()[:8]
     model = random_model() if model is None else model
-    by_layer = by_layer or LayerBudgetsSource()
-    return LoadedModel(model, tokenizer(), name, documents, "held-out text", by_layer)
+    return LoadedModel(model, own, "random", documents, "held-out text", budgets)

@@ -4,10 +4,20 @@ import math
 from pathlib import Path
 
 import mlx.core as mx
+import msgspec
 import numpy as np
 from mlx_lm.models import base
 
+from h2o_pack.measure.machine import Machine
 from h2o_pack.measure.profiling.options import Options
+from h2o_pack.measure.profiling.report import (
+    Accumulated,
+    Figures,
+    HeadProfile,
+    LayerProfile,
+    Profile,
+    SkippedLayer,
+)
 from h2o_pack.measure.profiling.run import profile_model
 from h2o_pack.progress import silent
 from h2o_py import routing
@@ -22,11 +32,11 @@ def pieces(tokens=TOKENS, count=1):
 
 
 def profiled(model, texts=None, **options):
-    """Profile a model on random tokens; no timing unless asked for."""
+    """Profile a model on random tokens."""
     texts = texts or pieces()
     settings = Options(
         tokens=len(texts[0]), samples=len(texts), text=Path("random.txt"),
-        **{"time_steps": False, "quick": True, "max_kv": 32, **options},
+        **options,
     )  # fmt: skip
     return profile_model(model, texts, settings, silent)
 
@@ -84,3 +94,23 @@ def figures_by_hand(probabilities, logits, mask, first_row):
         means = [float(np.mean(values)) for values in (entropy, normalized, top, variance)]
         figures.append([*means, faint / visible])
     return np.array(figures)
+
+
+def made_up():
+    """The text of a profile.json with two layers with full attention, and one that has none."""
+    figures = Figures(1.0, 0.5, 0.9, 1.0, 0.8)
+    sums = Accumulated((0.1, 0.2, 0.3), 0.5, 0.9)
+    layers = tuple(
+        LayerProfile(
+            index, "KVCache", "full", None, figures, figures, sums, sums, beyond, votes,
+            (HeadProfile(0, 0, figures),),
+        )
+        for index, beyond, votes in ((0, (0.3, 0.1, 0.0), 0.04), (1, (0.9, 0.5, 0.0), 1.0))
+    )  # fmt: skip
+    profile = Profile(
+        machine=Machine("a processor", 2, "Linux", "avx2", "3.11", "0.32", "0.32", "0.1"),
+        model="made up", family="qwen3", text="a text", tokens=64, samples=1, first_row=16,
+        held_bytes=1024, unfit=None, windows=(8, 32, 64), layers=layers,
+        skipped=(SkippedLayer(2, "ArraysCache", "recurrent"),),
+    )  # fmt: skip
+    return msgspec.json.encode(profile).decode()

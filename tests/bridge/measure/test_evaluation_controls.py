@@ -1,54 +1,15 @@
-"""Contenders' caches on a real model: a window, all policies, and their sizes."""
+"""Contenders: their names, their caches on a small model, and their sizes."""
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models.cache import RotatingKVCache
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation.contenders import CacheFactory, find_contender, policies
+from h2o_pack.measure.evaluation.contenders import NAMES, CacheFactory, find_contender
 from h2o_pack.memory.storages import STORAGES
+from h2o_py.budgets import Budgets, LayerBudget
 from tests.bridge.measure.evaluating import random_model
 
 pytestmark = pytest.mark.usefixtures("routed")
-
-
-def feed(caches, tokens=48, batch=2, chunk=8):
-    """Give the random model so many tokens; returns the last logits."""
-    mx.random.seed(1)
-    ids = mx.random.randint(1, 1000, (batch, tokens))
-    logits = random_model()(ids[:, :chunk], cache=caches)
-    for t in range(chunk, tokens):
-        logits = random_model()(ids[:, t : t + 1], cache=caches)
-    mx.eval(logits, [cache.state for cache in caches])
-    return logits
-
-
-def window(rows=16, pinned=()):
-    name = "sinks_recent+pinned" if pinned else "sinks_recent"
-    return CacheFactory(random_model()).caches(find_contender(name).with_rows(rows), pinned)
-
-
-def kept(cache):
-    """Sorted positions [B, Hkv, C]."""
-    return mx.sort(cache.positions, axis=-1).tolist()
-
-
-def test_a_window_keeps_the_newest_tokens_and_the_sinks():
-    caches = window()
-    feed(caches)
-    for cache in caches:
-        assert kept(cache) == [[[*range(4), *range(36, 48)]] * 2] * 2
-
-
-def test_a_window_keeps_pinned_tokens_too():
-    caches = window(20, pinned=((0, 7),))
-    feed(caches)
-    assert kept(caches[0]) == [[[*range(7), *range(35, 48)]] * 2] * 2
-
-
-def test_a_window_predicts_what_mlx_lm_s_rotating_cache_does():
-    rotating = [RotatingKVCache(16, keep=4) for _ in range(2)]
-    assert mx.allclose(feed(window()), feed(rotating), atol=0.05).item()
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -74,22 +35,41 @@ def test_a_byte_budget_buys_as_many_rows_as_fit_and_not_one_more(name):
     assert rows >= 256
 
 
-@pytest.mark.parametrize("name", policies())
+@pytest.mark.parametrize("name", NAMES)
 def test_every_policy_makes_caches_that_read(name):
-    factory = CacheFactory(random_model(), budgets=None)
-    contender = find_contender(name)
-    if policies()[name].by_layer:
-        with pytest.raises(UserError, match="budgets that differ from layer to layer"):
-            factory.caches(contender.with_rows(64))
-        return
-    caches = factory.caches(contender.with_rows(64))
+    caches = CacheFactory(random_model()).caches(find_contender(name).with_rows(64))
     mx.eval(random_model()(mx.ones((1, 8), mx.int32), cache=caches))
     assert [cache.offset for cache in caches] == [8, 8]
 
 
-def test_the_published_budgets_are_those_of_its_table_4():
-    names = ("paper_recent", "paper_balanced", "paper_heavy")
-    configs = [find_contender(name).with_rows(256).config() for name in names]
-    budgets = [(c.heavy_budget, c.recent_budget, c.sink_size) for c in configs]
-    assert budgets == [(32, 220, 4), (64, 188, 4), (128, 124, 4)]
-    assert {(c.score, c.decay, c.novelty) for c in configs} == {("abs_logit", 0.95, 0.0)}
+def test_budgets_by_layer_are_those_of_the_user():
+    budgets = Budgets((LayerBudget(6, 14), LayerBudget(16, 4)))
+    contender = find_contender("default+budgets").with_rows(24)
+    caches = CacheFactory(random_model(), budgets).caches(contender)
+    assert [cache.config.recent_budget for cache in caches] == [14, 4]
+    with pytest.raises(UserError, match="needs budgets by layer"):
+        CacheFactory(random_model()).caches(contender)
+
+
+@pytest.mark.parametrize(
+    "name", ["rotating+recall", "rotating/8", "full+budgets", "full+recall"]
+)
+def test_a_cache_of_mlx_lm_does_not_evict_as_h2o_does(name):
+    with pytest.raises(UserError, match="does not evict as H2O does"):
+        find_contender(name)
+
+
+def test_names_say_when_a_contender_recalls():
+    plain, recalling, often, tight = map(
+        find_contender,
+        ("default", "default+recall", "paper+recall8", "default+recall4[rows=16 spread=8]"),
+    )
+    assert plain.recall is None
+    assert (recalling.recall.every, recalling.title) == (0, "H2O, the default, recall")
+    assert (often.recall.every, often.title) == (8, "H2O, paper, recall every 8")
+    assert (tight.recall.every, tight.recall.rows, tight.recall.spread) == (4, 16, 8)
+    assert tight.title == "H2O, the default, recall every 4 (rows 16, spread 8)"
+    assert find_contender("default/k8v4+budgets+recall").by_layer
+    for name in ("default+recal", "default+recall+budgets", "default+recallx"):
+        with pytest.raises(UserError, match="there is no contender"):
+            find_contender(name)

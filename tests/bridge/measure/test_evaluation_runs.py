@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,10 +15,12 @@ from msgspec import structs
 
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.measure.evaluation import run as runs
 from h2o_pack.measure.evaluation import show
-from h2o_pack.measure.evaluation.preset import load_preset, names, parse, rows_of
-from h2o_pack.measure.evaluation.report import Evaluation
-from h2o_pack.measure.evaluation.run import LayerBudgetsSource, Share, run
+from h2o_pack.measure.evaluation.preset import PRESETS, load_preset, rows_of
+from h2o_pack.measure.evaluation.reading import PREFILL
+from h2o_pack.measure.evaluation.report import Evaluation, losses
+from h2o_pack.measure.evaluation.run import Share, finished_units, run
 from h2o_pack.measure.evaluation.tasks import Outcome
 from h2o_pack.measure.tables import markdown_table
 from tests.bridge import schemas
@@ -27,68 +28,75 @@ from tests.bridge.measure.evaluating import Quiet, loaded
 from tests.nightly import nightly_except
 
 
-def small(name, **changes):
-    """A preset at sizes of a second, with each contender once in a kind of task."""
-    changes = {"samples": 1, "seeds": (1,), "budgets": ("40",), "generate": 2} | changes
-    preset = load_preset(name).changed(lengths=(80,), models=("random",), **changes)
-    covered = set()
-    experiments = []
-    for experiment in preset.experiments:
-        groups = []
-        for group in experiment.groups:
-            kind = (experiment.task, experiment.ask, group.equal)
-            new = [name for name in group.contenders if (kind, name) not in covered]
-            covered |= {(kind, name) for name in new}
-            contenders = tuple(n for n in group.contenders if n in new or n == group.baseline)
-            groups.append(structs.replace(group, contenders=contenders))
-        few = {
-            "groups": tuple(groups),
-            "decoys": min(1, experiment.decoys),
-            "depths": experiment.depths[:1],
-            "ways": experiment.ways[:1],
-        }
-        experiments.append(structs.replace(experiment, **few))
-    return structs.replace(preset, experiments=tuple(experiments))
+def small(name="text", **changes):
+    """A preset at a size of a second."""
+    length = {"text": 80, "chat": 640}[name]
+    ways = {"ways": ("asked", "text")} if name == "chat" else {}
+    changes = {"samples": 1, "seeds": (1,), "budgets": ("40",), "lengths": (length,)} | changes
+    return load_preset(name).changed(**ways, **changes)
 
 
-OF_TEXT = [name for name in names() if load_preset(name).experiments[0].task != "chat"]
-"""The presets that need no chat template."""
-
-
-@pytest.mark.parametrize("preset", nightly_except(("tiny",), OF_TEXT))
-def test_a_preset_runs_and_gives_a_report(preset):
-    small_preset = small(preset, budgets=("1/2",) if preset == "demo" else ("40",))
-    report = run(loaded(), small_preset, Share(), Quiet())
+@pytest.mark.parametrize("name", nightly_except(["text"], PRESETS))
+def test_a_preset_runs_and_gives_a_report(name):
+    preset = small(name, budgets=("1/2",))
+    if name == "chat":
+        few = tuple(structs.replace(e, decoys=1) for e in preset.experiments)
+        preset = structs.replace(preset, experiments=few)
+    report = run(loaded(chat=name == "chat"), preset, Share(), Quiet())
     schemas.check(Evaluation(reports=(report,)), "eval")
-    assert [result.id for result in report.experiments] == [
-        e.id for e in small_preset.experiments
-    ]
-    for result, experiment in zip(report.experiments, small_preset.experiments, strict=True):
+    for result, experiment in zip(report.experiments, preset.experiments, strict=True):
         for group, source in zip(result.groups, experiment.groups, strict=True):
-            assert {cell.contender for cell in group.cells} == {
-                "full",
-                *source.contenders,
-            }
+            assert {cell.contender for cell in group.cells} == {"full", *source.contenders}
     assert show.render(report)
+    assert (losses(report) is None) == (name == "text")
 
 
-def test_budgets_by_layer_come_from_a_user_s_file(tmp_path):
-    path = tmp_path / "budgets.json"
-    layers = [
-        {"heavy_budget": 6, "recent_budget": 14},
-        {"heavy_budget": 16, "recent_budget": 4},
-    ]
-    path.write_text(json.dumps({"format": 1, "layers": layers}))
-    model = loaded(by_layer=LayerBudgetsSource(budgets=path))
-    from h2o_pack.measure.evaluation.contenders import find_contender
+@pytest.mark.parametrize("name", PRESETS)
+def test_quick_reads_two_samples_with_few_caches(name):
+    preset = load_preset(name).shortened()
+    [experiment] = preset.experiments
+    [group] = experiment.groups
+    assert (len(preset.seeds), experiment.samples, experiment.lengths) == (2, 1, (512,))
+    assert len(group.contenders) == 2
+    assert rows_of(group.budgets[0], 512) >= PREFILL
 
-    caches = model.factory.caches(find_contender("default_adaptive").with_rows(24))
-    assert [cache.config.recent_budget for cache in caches] == [14, 4]
+
+class StoppedError(Exception):
+    """Ends a run as an interruption does."""
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(monkeypatch, tmp_path):
+    monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path))
+    preset, whole = small(seeds=(1, 2, 3), batch=1), runs.work
+    expected = run(loaded(), preset, Share(), Quiet())
+    done = []
+
+    def work(*arguments):
+        if len(done) == 2:
+            raise StoppedError
+        done.append(arguments)
+        return whole(*arguments)
+
+    monkeypatch.setattr(runs, "work", work)
+    model = loaded()
+    with pytest.raises(StoppedError):
+        run(model, preset, Share(), Quiet(), finished_units(model, preset, Share()))
+    [file] = tmp_path.glob("evaluations/*.jsonl")
+    file.write_bytes(file.read_bytes() + b'[[{"metrics"')  # a line that was cut off
+    monkeypatch.setattr(runs, "work", lambda *given: (done.append(given), whole(*given))[1])
+    again = run(model, preset, Share(), Quiet(), finished_units(model, preset, Share()))
+    assert (len(done), again) == (3, expected)
+    assert not list(tmp_path.glob("evaluations/*"))
+    other = small(seeds=(1, 2), batch=1)
+    assert (
+        finished_units(model, preset, Share()).path
+        != finished_units(model, other, Share()).path
+    )
 
 
 def test_fewer_rows_than_the_prefill_are_refused():
     with pytest.raises(UserError, match="is 20 rows, fewer than the 32 tokens"):
-        run(loaded(), small("tiny", budgets=("1/4",)), Share(), Quiet())
+        run(loaded(), small(budgets=("1/4",)), Share(), Quiet())
 
 
 def test_shares_and_numbers_are_rows():
@@ -103,38 +111,19 @@ def test_a_title_with_bars_stays_in_its_cell():
     assert lines[2] == r"| \|logit\| average | 256 |"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("format = 1", "format = 2"), r"\$\.format"),
-        (('"sinks_recent"', '"sink_recent"'), 'Did you mean "sinks_recent"'),
-        (('"160"', '"many"'), 'the budget "many"'),
-        (('baseline = "default"', 'baseline = "peak"'), "peak is not a contender"),
-        (("samples = ", "samples = -"), r"\$\.experiment\[0\]\.samples"),
-    ],
-)
-def test_a_preset_with_a_mistake_is_refused_by_its_place(change, message):
-    path = Path(sys.modules["h2o_pack.measure.evaluation"].__path__[0]) / "presets/tiny.toml"
-    text = path.read_text().replace(*change)
-    assert text != path.read_text()
-    with pytest.raises(UserError, match=message) as error:
-        parse(text, "mine", "mine.toml")
-    assert "mine.toml" in str(error.value)
-
-
-def test_unknown_presets_and_experiments_are_refused_with_the_nearest():
-    with pytest.raises(UserError, match='Did you mean "demo"'):
-        load_preset("demos")
-    with pytest.raises(UserError, match='Did you mean "fact"'):
-        load_preset("demo").changed(experiments=("facts",))
+def test_unknown_contenders_and_budgets_are_refused():
+    with pytest.raises(UserError, match='Did you mean "rotating"'):
+        load_preset("text").changed(contenders=("rotatin",))
+    with pytest.raises(UserError, match='the budget "many"'):
+        load_preset("text").changed(budgets=("many",))
 
 
 # Several processes
 
 
 SMALL = [
-    "eval", "--preset", "tiny", "--contenders", "default,default/8", "--lengths", "80",
-    "--max-kv", "32", "--samples", "1", "--seeds", "1,2",
+    "eval", "--model", "demo", "--preset", "text", "--contenders", "default,default/8",
+    "--lengths", "80", "--max-kv", "32", "--samples", "1", "--seeds", "1,2",
 ]  # fmt: skip
 
 
@@ -161,13 +150,13 @@ def test_two_processes_give_the_report_of_one(tmp_path):
     documents = []
     for launcher in ([], launch):
         process = subprocess.run(
-            [*launcher, "h2o-pack", *SMALL, "--batch", "1", "--no-pictures",
+            [*launcher, "h2o-pack", *SMALL, "--batch", "1",
              "--output", str(tmp_path / "eval")],
             env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert process.returncode == 0, process.stderr
-        assert process.stdout.count("One fact in 320 tokens") == 1
+        assert process.stdout.count("with fewer rows") == 1
         documents.append(json.loads((tmp_path / "eval/results.json").read_text()))
     assert documents[0] == documents[1]
 

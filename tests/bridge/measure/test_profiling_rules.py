@@ -1,9 +1,8 @@
-"""Budgets from a profile: the published rule, how far attention looks, layers that recall."""
+"""Budgets from a profile: how far attention looks, and layers that recall."""
 
 import json
 import math
 import warnings
-from pathlib import Path
 
 import mlx.core as mx
 import msgspec
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure.profiling import attention, rules, show
@@ -19,145 +17,23 @@ from h2o_pack.measure.profiling.report import Profile, read_profile
 from h2o_pack.measure.profiling.rules import (
     Reach,
     allocate_rows,
-    heavy_share,
     layer_rows,
-    layer_shares,
-    split,
 )
 from h2o_pack.measure.profiling.run import PASSAGE
 from h2o_py.budgets import Budgets, load_budgets, read_budgets
-from h2o_py.cache import H2OKVCache
 from h2o_py.config import POLICIES, H2OConfig
 from h2o_py.errors import H2OBudgetsError, H2OConfigWarning
-from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+from h2o_py.models import make_h2o_cache
 from tests.bridge import schemas
 from tests.bridge.measure.profiles import attention_of, pieces, profiled
 from tests.h2o_py.small_models import small_model
 
 
-def shares_of(concentrations, max_kv=260):
-    return list(layer_shares(dict(enumerate(concentrations)), max_kv, sink_size=4).values())
-
-
 def profile_file(folder, **changes):
     """A profile.json of a small model with sliding layers first and third."""
-    profile, _ = profiled(small_model("gemma3_text"))
+    profile = profiled(small_model("gemma3_text"))
     path = folder / "profile.json"
     path.write_text(json.dumps({**msgspec.to_builtins(profile), **changes}))
-    return path
-
-
-@pytest.fixture
-def make(run, tmp_path):
-    """Run `h2o-pack budgets --json`; returns what it printed, and the file it wrote."""
-
-    def made(*flags):
-        output = tmp_path / "budgets.json"
-        measure = () if "--measure" in flags else ("--measure", "concentration")
-        result = run("budgets", "--output", output, "--json", *flags, *measure)
-        assert result.exit_code == 0, result.output
-        return schemas.check(json.loads(result.stdout), "budgets"), output
-
-    return made
-
-
-@pytest.mark.parametrize(
-    ("ratio", "share"),
-    [(1.0, 0.5), (1.04, 0.6), (0.96, 0.4), (1.08, 0.7), (1.5, 0.7), (0.9, 0.3), (0.0, 0.3)],
-)
-def test_the_rule_is_the_published_one(ratio, share):
-    assert heavy_share(ratio) == pytest.approx(share)
-
-
-def test_a_worked_example():
-    layers = shares_of([0.80, 0.84, 0.78, 0.78])
-    assert [layer.ratio for layer in layers] == pytest.approx([1, 1.05, 0.975, 0.975])
-    assert [layer.share for layer in layers] == pytest.approx([0.5, 0.625, 0.4375, 0.4375])
-    assert [layer.heavy_budget for layer in layers] == [128, 160, 112, 112]
-    assert [layer.recent_budget for layer in layers] == [128, 96, 144, 144]
-
-
-@given(st.floats(1e-6, 1e6), st.integers(1, 40), st.integers(80, 4096))
-def test_a_profile_without_differences_gives_half_everywhere(value, count, max_kv):
-    for share in shares_of([value] * count, max_kv):
-        assert share.share == 0.5
-        least = min(round((max_kv - 4) / 2), max_kv - 4 - 64)
-        assert share.heavy_budget == max(least, round(0.3 * (max_kv - 4)))
-
-
-@given(st.lists(st.floats(0, 50), min_size=1, max_size=40), st.integers(6, 5000))
-def test_shares_and_budgets_stay_within_the_rules_bounds_and_caches_accept_them(values, max_kv):
-    available = max_kv - 4
-    for share in shares_of(values, max_kv):
-        assert 0.3 <= share.share <= 0.7
-        heavy, recent = share.heavy_budget, share.recent_budget
-        assert heavy + recent == available
-        assert round(0.3 * available) <= max(heavy, 1)
-        assert heavy <= round(0.7 * available)
-        if available - 64 >= round(0.3 * available):
-            assert recent >= 64
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", H2OConfigWarning)
-            H2OConfig(max_kv, heavy_budget=heavy, recent_budget=recent)
-
-
-def test_too_few_rows_are_refused():
-    with pytest.raises(UserError, match=r"--max-kv 5 leaves 1 rows .* Raise it to 6"):
-        split(0.5, 5, 4)
-
-
-def test_a_model_profiled_gets_its_budgets_in_its_caches(make, tmp_path):
-    document, path = make("--profile", profile_file(tmp_path), "--max-kv", 200)
-    budgets = load_budgets(path)
-    assert [layer is None for layer in budgets.layers] == [True, False, True, False]
-    assert document["layers"][0] is None
-    assert "7.803 against 7.807" in document["note"]
-    model = small_model("gemma3_text")
-    attach_h2o_cache(model, H2OConfig(200), budgets=budgets)
-    try:
-        caches = make_prompt_cache(model)
-    finally:
-        detach_h2o_cache(model)
-    assert [isinstance(cache, H2OKVCache) for cache in caches] == [False, True] * 2
-    for cache, entry in zip(caches[1::2], document["layers"][1::2], strict=True):
-        assert cache.config.heavy_budget == entry["heavy_budget"]
-        assert cache.config.recent_budget == entry["recent_budget"]
-        assert entry["heavy_budget"] == round(entry["share"] * 196)
-
-
-def test_layers_that_differ_get_budgets_that_differ(make, tmp_path):
-    document = json.loads(profile_file(tmp_path).read_text())
-    document["layers"][1]["figures"]["concentration"] = 0.9
-    document["layers"][3]["figures"]["concentration"] = 0.8
-    path = profile_file(tmp_path, layers=document["layers"])
-    _, output = make("--profile", path, "--max-kv", 256)
-    layers = load_budgets(output).layers
-    assert layers[1].heavy_budget == round((0.5 + (0.9 / 0.85 - 1) * 2.5) * 252)
-    assert layers[3].heavy_budget == round((0.5 + (0.8 / 0.85 - 1) * 2.5) * 252)
-    by_entropy, _ = make("--profile", path, "--max-kv", 256, "--measure", "entropy")
-    first, second = (document["layers"][i]["figures"]["entropy"] for i in (1, 3))
-    ratios = [layer and layer["ratio"] for layer in by_entropy["layers"]]
-    assert ratios == [
-        None,
-        pytest.approx(2 * first / (first + second)),
-        None,
-        pytest.approx(2 * second / (first + second)),
-    ]
-
-
-def test_budgets_may_come_from_a_model_at_once(make, demo_text):
-    flags = ["--text", demo_text, "--tokens", 96, "--samples", 1, "--max-kv", 150]
-    document, output = make("--model", "demo", *flags)
-    layers = document["layers"]
-    assert len({layer["ratio"] for layer in layers}) == 4
-    assert sum(layer["ratio"] for layer in layers) == pytest.approx(4)
-    assert len(load_budgets(output).layers) == 4
-
-
-@pytest.fixture
-def demo_text(tmp_path) -> Path:
-    path = tmp_path / "text.txt"
-    path.write_text("import os, sys\nprint(os.getcwd())\n" * 40)
     return path
 
 
@@ -168,7 +44,7 @@ def demo_text(tmp_path) -> Path:
         ({"layers": {}}, "$.layers"),
         ({"layers": [{}]}, "$.layers[0]"),
         ({"layers": [{"index": 0, "cache": "KVCache", "kind": "wide"}]}, "$.layers[0].kind"),
-        ({"layers": [], "skipped": []}, "has no layer with full attention"),
+        ({"layers": [], "skipped": []}, "does not say how far layers with full attention"),
         (
             {"skipped": [{"index": 9, "cache": "ArraysCache", "reason": "recurrent"}]},
             "must name every layer once",
@@ -182,8 +58,7 @@ def demo_text(tmp_path) -> Path:
 )
 def test_a_wrong_profile_is_refused_naming_what_is_wrong(run, tmp_path, changes, message):
     path, output = profile_file(tmp_path, **changes), tmp_path / "budgets.json"
-    options = ("--measure", "reach" if "windows" in changes else "concentration")
-    result = run("budgets", "--profile", path, "--max-kv", 256, "--output", output, *options)
+    result = run("profile", "--profile", path, "--max-kv", 256, "--budgets", output)
     assert result.exit_code == ExitCode.USAGE
     assert message in " ".join(result.stderr.split())
     assert not output.exists()
@@ -254,7 +129,7 @@ def test_windows_grow_up_to_the_sample(tokens):
 
 
 def test_a_profile_tells_how_far_each_layer_looks():
-    profile, _ = profiled(small_model("qwen3"), pieces(96))
+    profile = profiled(small_model("qwen3"), pieces(96))
     reaches = rules.reaches(profile)
     assert [reach.index for reach in reaches] == [layer.index for layer in profile.layers]
     for reach in reaches:
@@ -334,10 +209,10 @@ def test_each_layer_gets_its_policys_split(policy):
 
 def test_the_command_writes_what_caches_read(run, tmp_path):
     path, output = profile_file(tmp_path), tmp_path / "budgets.json"
-    flags = ["--profile", path, "--max-kv", 200, "--policy", "tuned"]  # reach is the default
-    result = run("budgets", *flags, "--json", "--output", output)
+    flags = ["--profile", path, "--max-kv", 200, "--policy", "tuned"]
+    result = run("profile", *flags, "--json", "--budgets", output)
     assert result.exit_code == 0, result.output
-    document = schemas.check(json.loads(result.stdout), "budgets")
+    document = schemas.check(json.loads(result.stdout), "profile")
     budgets = load_budgets(output)
     assert [layer and layer.to_dict() for layer in budgets.layers] == [
         layer and {name: layer[name] for name in ("heavy_budget", "recent_budget", "max_size")}
@@ -361,7 +236,7 @@ def test_the_command_writes_what_caches_read(run, tmp_path):
 
 def test_votes_are_squares_of_the_largest_probability_of_a_query(monkeypatch):
     model, (piece,) = small_model("gemma3_text"), pieces(count=1)
-    profile, _ = profiled(model, [piece])
+    profile = profiled(model, [piece])
     first = len(piece) // 4
     repeated = [*piece[:-PASSAGE], *piece[first : first + PASSAGE]]
     by_layer = attention_of(model, repeated, monkeypatch)
@@ -390,19 +265,18 @@ def uneven(tmp_path):
     return profile_file(tmp_path, layers=layers)
 
 
-@pytest.mark.parametrize("measure", ["concentration", "reach"])
-def test_budgets_name_the_layers_only_if_asked(run, tmp_path, uneven, measure):
+def test_budgets_name_the_layers_only_if_asked(run, tmp_path, uneven):
     output = tmp_path / "budgets.json"
-    flags = ["--profile", uneven, "--max-kv", 80, "--measure", measure, "--output", output]
-    result = run("budgets", "--json", *flags)
-    assert schemas.check(json.loads(result.stdout), "budgets")["recall"] is None
+    flags = ["--profile", uneven, "--max-kv", 80, "--budgets", output]
+    result = run("profile", "--json", *flags)
+    assert schemas.check(json.loads(result.stdout), "profile")["recall"] is None
     assert set(json.loads(output.read_text())) == {"format", "layers"}
-    result = run("budgets", "--json", *flags, "--recall")
-    assert schemas.check(json.loads(result.stdout), "budgets")["recall"] == [3]
+    result = run("profile", "--json", *flags, "--recall")
+    assert schemas.check(json.loads(result.stdout), "profile")["recall"] == [3]
     budgets = load_budgets(output)
     assert budgets.recall == (3,)
     assert read_budgets(budgets.to_dict(), budgets.source) == budgets
-    shown = run("budgets", *flags, "--recall")
+    shown = run("profile", *flags, "--recall")
     assert "layers that recall: 3" in shown.stdout
 
 

@@ -8,9 +8,8 @@ import pytest
 from mlx_lm.generate import generate_step
 
 import h2o_pack.models
-from h2o_pack.measure.evaluation.tasks import Shape, make_sample
 from h2o_pack.measure.models import load
-from h2o_pack.measure.text import Tokens, held_out
+from tests.facts import asked
 
 MODELS = Path(h2o_pack.models.__file__).parent
 ANSWER_TOKENS = 6  # a space and four digits are five
@@ -28,16 +27,11 @@ def test_the_card_names_the_weights_beside_it(name):
     "test_recall_generation.py::test_generate_takes_recall_in_its_configuration"
 )
 def test_the_4_bit_weights_recall_facts_through_mlx_lm():
-    """Those of 16 bits are evaluated by tests/bridge/measure/test_evaluation_verdicts.py."""
     model, tokenizer = load("demo-4bit")
     model.set_dtype(mx.float32)  # what packed weights stand for, which a CPU multiplies sooner
-    tokens = Tokens(tokenizer, held_out())
     right = 0
     for number in range(4):
-        sample = make_sample(tokens, Shape(600, (0.1,), (0,)), 77, number)
-        [question] = sample.questions
-        assert len(sample.ids) - question.position >= 512
-        prompt = mx.array([*sample.ids, *question.ids])
-        answer = [token for token, _ in generate_step(prompt, model, max_tokens=ANSWER_TOKENS)]
-        right += question.answer in tokens.decode(answer)
+        ids, answer = asked(tokenizer, 600, (0.1,), 77, number)
+        steps = generate_step(mx.array(ids), model, max_tokens=ANSWER_TOKENS)
+        right += answer in tokenizer.decode([token for token, _ in steps])
     assert right == 4

@@ -10,9 +10,9 @@ import subprocess
 
 import pytest
 
-from h2o_pack.coexistence.app import read_openstep
 from h2o_pack.files import write
 from h2o_pack.spec import CacheSpec, DeliverySpec
+from tests.bridge.openstep import read_openstep
 from tests.bridge.plans import plan_of, rendered
 
 PROJECT = "App/Chat.xcodeproj/project.pbxproj"

@@ -88,15 +88,9 @@ class Conversation:
     earlier: tuple[str, str]
     tool: tuple[str, str]
 
-    def asked(self, way: Way) -> tuple[Asking, ...]:
-        """Return the turns in which the facts are asked for.
-
-        Raises UserError: `way` is not a way to ask in a conversation.
-        """
-        if way not in _TASKS:
-            remedy = f"Choose from: {', '.join(_TASKS)}."
-            raise usage_error(f'a conversation is not asked in the way "{way}"', remedy)
-        return (_TASKS[way](self),)
+    def asked(self, way: Way) -> Asking:
+        """Return the turns in which the facts are asked for."""
+        return _TASKS[way](self)
 
     def added(self, turns: Messages, earlier: Messages = (), *, reply: bool = False) -> str:
         """Return the text that turns add after the conversation and `earlier` turns.

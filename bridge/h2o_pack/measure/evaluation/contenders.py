@@ -5,56 +5,30 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
-from msgspec import Struct
 
 from h2o_pack.errors import UserError, nearest, usage_error
-from h2o_pack.files.toml import parse_toml
 from h2o_pack.memory import kept
 from h2o_pack.memory.kept import LayerArchive
 from h2o_pack.memory.storages import STORAGES
 from h2o_pack.model import Layer
 from h2o_py.budgets import Budgets
-from h2o_py.cache import H2OKVCache
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall, without_warnings
 from h2o_py.errors import H2OError
 from h2o_py.models import make_h2o_cache
 from h2o_py.storages import GROUP_SIZES, group_size_of
 
-
-class WindowCache(H2OKVCache):
-    """Keeps the first tokens, the pinned tokens and a window of recent tokens.
-
-    It evicts the oldest row that is not protected. Its policy has no rows for heavy hitters. If
-    a chunk is longer than the cache, H2O's policy evicts, and a row older than the window may
-    remain until later tokens evict it.
-    """
-
-    def attend(self, queries: mx.array, **options: Any) -> mx.array:
-        """Attend like an H2O cache, then make the oldest unprotected row the next victim."""
-        out = super().attend(queries, **options)
-        ledger = self.ledger
-        if self.length >= self.max_size and ledger is not None:
-            positions = ledger.positions
-            is_protected = positions < self.config.sink_size
-            for begin, end in self.config.pinned:
-                is_protected = is_protected | ((positions >= begin) & (positions < end))
-            oldest = mx.argmin(mx.where(is_protected, self.offset, positions), axis=-1)
-            self.ledger = ledger._replace(victim=oldest.astype(mx.int32))
-        return out
-
-
 SINKS = 4
-UNBOUNDED, ROTATING = "full", "rotating"
+UNBOUNDED, ROTATING, DEFAULT = "full", "rotating", "default"
+NAMES = (UNBOUNDED, ROTATING, DEFAULT, *(name for name in POLICIES if name != "standard"))
+"""What a contender's name begins with: mlx-lm's own caches, and policies."""
 _NAME = re.compile(
-    r"(?P<policy>[^/+]*)(/(?P<storage>[^/+]*))?(?P<pinned>\+pinned)?"
+    r"(?P<policy>[^/+]*)(/(?P<storage>[^/+]*))?(?P<budgets>\+budgets)?"
     r"(\+recall(?P<steps>\d*)(\[(?P<settings>[^\]]*)\])?)?"
 )
 
@@ -62,31 +36,19 @@ FULL_STORAGES = {name: stored for name, stored in STORAGES.items() if stored.rec
 """The storages that a cache that keeps all rows can use, by name."""
 
 
-class Policy(Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry of policies.toml, which says what each field means."""
-
-    title: str
-    settings: dict[str, Any] = {}
-    heavy: float | None = None
-    base: str = "standard"
-    by_layer: Literal["concentration", "reach"] | None = None
-    window: bool = False
-
-
 @dataclass(frozen=True)
 class Contender:
     """A kind of cache to compare: a policy with a storage.
 
-    name: in the preset, as "policy/storage+pinned+recall". policy: a name in policies.toml,
-    `UNBOUNDED` or `ROTATING`. pinned: whether the tokens of the facts are pinned. rows: per KV
-    head, on average over the layers; 0 to keep all rows. recall: its settings; None for no
-    recall.
+    name: as "policy/storage+budgets+recall". policy: one of NAMES. by_layer: whether layers
+    have budgets of their own. rows: per KV head, on average over the layers; 0 to keep all
+    rows. recall: its settings; None for no recall.
     """
 
     name: str
     policy: str
     storage: str = "dense"
-    pinned: bool = False
+    by_layer: bool = False
     rows: int = 0
     recall: H2ORecall | None = None
 
@@ -107,28 +69,15 @@ class Contender:
             return f"full cache{stored}"
         if self.policy == ROTATING:
             return "RotatingKVCache, 4 sinks"
-        pinned = ", pinned" if self.pinned else ""
-        return policies()[self.policy].title + stored + pinned + _recall_title(self.recall)
+        policy = "the default" if self.policy == DEFAULT else self.policy
+        by_layer = ", budgets by layer" if self.by_layer else ""
+        return f"H2O, {policy}{stored}{by_layer}{_recall_title(self.recall)}"
 
     @without_warnings()
-    def config(self, pinned: tuple[tuple[int, int], ...] = ()) -> H2OConfig:
-        """Return the policy's configuration for `rows`; H2OError if they are too few.
-
-        pinned: (begin, end) positions, for a contender that pins.
-        """
-        policy = policies()[self.policy]
-        settings = dict(policy.settings)
-        if policy.heavy is not None:
-            settings["heavy_budget"] = int(self.rows * policy.heavy)
-        if self.pinned:
-            settings["pinned"] = pinned
-        if policy.window:
-            ranges = ((0, SINKS), *settings.get("pinned", ()))
-            protected = {position for pair in ranges for position in range(*pair)}
-            settings |= {"heavy_budget": 0, "recent_budget": self.rows - len(protected) - 1}
-        if self.recall is not None:
-            settings["recall"] = self.recall
-        return POLICIES[policy.base](self.rows, sink_size=SINKS, **settings)
+    def config(self) -> H2OConfig:
+        """Return the policy's configuration for `rows`; H2OError if they are too few."""
+        policy = "standard" if self.policy == DEFAULT else self.policy
+        return POLICIES[policy](self.rows, sink_size=SINKS, recall=self.recall)
 
 
 def find_contender(name: str) -> Contender:
@@ -136,24 +85,20 @@ def find_contender(name: str) -> Contender:
 
     Raises UserError, which offers the nearest name: the name is unknown.
     """
-    names = (UNBOUNDED, ROTATING, *policies())
     parts = _NAME.fullmatch(name)
     policy = parts["policy"] if parts else name.partition("/")[0].partition("+")[0]
-    if parts is None or policy not in names:
-        raise _unknown(f'there is no contender "{name}"', policy, names)
+    if parts is None or policy not in NAMES:
+        raise _unknown(f'there is no contender "{name}"', policy, NAMES)
     storage = parts["storage"] or "dense"
     stored = FULL_STORAGES if policy == UNBOUNDED else STORAGES
     if storage not in stored:
         raise _unknown(f'"{name}" has a storage that does not exist', storage, stored)
-    plain = policy in (UNBOUNDED, ROTATING)
-    fixed = plain or policies()[policy].window
-    pinned, steps = bool(parts["pinned"]), parts["steps"]
-    as_it_comes = fixed and policy != UNBOUNDED and storage != "dense"
-    if as_it_comes or (pinned and plain) or (fixed and steps is not None):
-        missing = {UNBOUNDED: "pin or recall", ROTATING: "quantize, pin or recall"}
+    steps, by_layer = parts["steps"], bool(parts["budgets"])
+    is_upstreams = policy in (UNBOUNDED, ROTATING)
+    stores = policy == UNBOUNDED or storage == "dense"
+    if is_upstreams and (by_layer or steps is not None or not stores):
         raise usage_error(
-            f'there is no contender "{name}": {policy} does not '
-            f"{missing.get(policy, 'quantize or recall')} rows",
+            f'there is no contender "{name}": {policy} does not evict as H2O does',
             f'Use "{policy}" alone.',
         )
     recall = None
@@ -161,7 +106,7 @@ def find_contender(name: str) -> Contender:
         recall = H2ORecall.from_words(
             [f"every={steps or 0}", *(parts["settings"] or "").split()]
         )
-    return Contender(name, policy, storage, pinned, recall=recall)
+    return Contender(name, policy, storage, by_layer, recall=recall)
 
 
 def storage_title(name: str) -> str:
@@ -183,20 +128,10 @@ def _recall_title(recall: H2ORecall | None) -> str:
     return f", recall{every}" + (f" ({', '.join(own)})" if own else "")
 
 
-@cache
-def policies() -> dict[str, Policy]:
-    """Return the policies of policies.toml, by name."""
-    file = resources.files(__package__) / "policies.toml"
-    return parse_toml(file.read_text("utf-8"), dict[str, Policy], "policies.toml")
-
-
 def _unknown(problem: str, part: str, names: Iterable[str]) -> UserError:
     near = nearest(part, names)
     return usage_error(problem, f"{near}Choose from: {', '.join(names)}.")
 
-
-BudgetsFor = Callable[[Contender], Budgets]
-"""Returns budgets by layer for a contender; they have its `rows` on average."""
 
 _STORED = 2
 """Bytes counted for an element that is not quantized, even if the model computes in float32."""
@@ -207,9 +142,9 @@ _MOST_ROWS = 1 << 24
 
 
 class CacheFactory:
-    """Makes caches for one model; `budgets` returns the budgets that differ by layer."""
+    """Makes caches for one model; budgets: those of contenders whose layers have their own."""
 
-    def __init__(self, model: Any, budgets: BudgetsFor | None = None) -> None:
+    def __init__(self, model: Any, budgets: Budgets | None = None) -> None:
         self._model = model
         self._budgets = budgets
         self._layers, element = _full_layers(model)
@@ -217,14 +152,12 @@ class CacheFactory:
         self._group_size = _group_size(tuple(self._layers.values()))
 
     @without_warnings()
-    def caches(
-        self, contender: Contender, pinned: tuple[tuple[int, int], ...] = ()
-    ) -> list[Any]:
+    def caches(self, contender: Contender) -> list[Any]:
         """Make new caches, one per layer.
 
-        pinned: (begin, end) positions; only contenders with `+pinned` use them. Raises
-        UserError: the contender needs budgets by layer, or the model has no plain KVCache to
-        replace. H2OError: h2o_py refuses the model, or the rows because they are too few.
+        Raises UserError: the contender needs budgets by layer, or the model has no plain
+        KVCache to replace. H2OError: h2o_py refuses the model, or the rows because they are too
+        few.
         """
         if contender.policy == UNBOUNDED and contender.storage == "dense":
             return list(make_prompt_cache(self._model))
@@ -232,16 +165,13 @@ class CacheFactory:
             never, size = H2OConfig(_NEVER_EVICTS), self._group_size
             return make_h2o_cache(self._model, never, kv=contender.storage, group_size=size)
         if contender.policy == ROTATING:
-            return self._replaced(lambda _i: RotatingKVCache(contender.rows, SINKS))
-        config, budgets = contender.config(pinned), self._by_layer(contender)
-        if policies()[contender.policy].window:
-            return self._replaced(lambda i: WindowCache(_config_of(i, config, budgets)))
+            return self._rotating(contender.rows)
         return make_h2o_cache(
             self._model,
-            config,
+            contender.config(),
             kv=contender.storage,
             group_size=self._group_size,
-            budgets=budgets,
+            budgets=self._by_layer(contender),
         )
 
     def bytes(self, contender: Contender, length: int) -> int:
@@ -294,16 +224,14 @@ class CacheFactory:
         return bisect.bisect_right(range(1, _MOST_ROWS), limit, key=takes)
 
     def _by_layer(self, contender: Contender) -> Budgets | None:
-        if policies()[contender.policy].by_layer is None:
-            return None
-        if self._budgets is None:
+        if contender.by_layer and self._budgets is None:
             raise usage_error(
-                f"{contender.name} needs budgets that differ from layer to layer",
-                "Give a profile (--profile FILE), or leave this contender out.",
+                f"{contender.name} needs budgets by layer",
+                "Give the file that `h2o-pack profile --budgets` wrote as --layer-budgets.",
             )
-        return self._budgets(contender)
+        return self._budgets if contender.by_layer else None
 
-    def _replaced(self, make: Callable[[int], Any]) -> list[Any]:
+    def _rotating(self, rows: int) -> list[Any]:
         own = make_prompt_cache(self._model)
         if not self._layers:
             kinds = ", ".join(sorted({type(cache).__name__ for cache in own}))
@@ -311,7 +239,7 @@ class CacheFactory:
                 f"the model has no layer with a plain KVCache (it uses {kinds})",
                 "Choose a model with full attention: H2O cannot bound the caches of this one.",
             )
-        return [make(i) if type(cache) is KVCache else cache for i, cache in enumerate(own)]
+        return [RotatingKVCache(rows, SINKS) if type(c) is KVCache else c for c in own]
 
 
 @without_warnings()

@@ -8,7 +8,6 @@ the vocabulary of a large model, would not fit. The first contender must be the 
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import mlx.core as mx
 
 from h2o_pack.measure.evaluation.chat_tasks import Conversation
 from h2o_pack.measure.evaluation.contenders import CacheFactory, Contender
-from h2o_pack.measure.evaluation.tasks import Asking, Outcome, Sample, Turn, Way
+from h2o_pack.measure.evaluation.tasks import Asking, Outcome, Way
 from h2o_pack.measure.machine import usable_cores
 from h2o_pack.measure.text import Tokens
 from h2o_pack.progress import BarAdvance, no_progress
@@ -25,10 +24,6 @@ PREFILL = 32
 """Tokens that are read at once at the beginning, as in the paper; then one token at a time."""
 PIECE = 512
 """Tokens of a prompt that are read at once."""
-BINS = 64
-"""Number of equal parts of the text in which kept positions are counted."""
-
-Kept = tuple[tuple[float, ...], ...]
 
 
 class Lane:
@@ -44,7 +39,7 @@ class Lane:
         self.caches = caches
         self.logits = mx.zeros((1, 1))
         self._sums = mx.zeros((3, 1))
-        self._count = mx.zeros((1,))
+        self._count = 0
 
     def copy(self) -> Lane:
         """Return a lane with copies of the caches, without logits and sums."""
@@ -75,13 +70,12 @@ class Lane:
         full: the full cache's ln p [B, V] before each id; if it is empty, this lane has the
         full cache and adds them.
         """
-        counts = mx.ones(ids.shape[:1], mx.bool_)
         compared = bool(full)
         for column in range(ids.shape[1]):
             if not compared:
                 full.append(self.log_probabilities())
             token = ids[:, column : column + 1]
-            self.compare(full[column], token, counts)
+            self.compare(full[column], token)
             self.feed(token)
 
     @property
@@ -95,52 +89,44 @@ class Lane:
             wide = self.logits.astype(mx.float32)
             return wide - mx.logsumexp(wide, axis=-1, keepdims=True)
 
-    def compare(self, full: mx.array, token: mx.array, counts: mx.array) -> None:
+    def compare(self, full: mx.array, token: mx.array) -> None:
         """Add to the sums how well this lane predicts `token` [B, 1].
 
-        full: the full cache's ln p [B, V]. counts: [B], whether a sample's token is scored.
+        full: the full cache's ln p [B, V].
         """
         with mx.stream(self._stream):
             logp = self.log_probabilities()
             nll = -mx.take_along_axis(logp, token, axis=-1)[:, 0]
             kl = (mx.exp(full) * (full - logp)).sum(axis=-1)
             same = mx.equal(mx.argmax(full, axis=-1), mx.argmax(logp, axis=-1))
-            terms = mx.where(counts, mx.stack([nll, kl, same.astype(nll.dtype)]), 0.0)
-            self._sums = self._sums + terms
-            self._count = self._count + counts
+            self._sums = self._sums + mx.stack([nll, kl, same.astype(nll.dtype)])
+            self._count += 1
 
     def means(self) -> list[dict[str, float]]:
         """Return each sample's nll, KL divergence and agreement (`Outcome.metrics`)."""
-        means: Any = (self._sums / mx.maximum(self._count, 1)).T.tolist()
+        means: Any = (self._sums / max(self._count, 1)).T.tolist()
         return [dict(zip(("nll", "kl", "agreement"), row, strict=True)) for row in means]
 
 
 def run_text(
     model: Any,
     factory: CacheFactory,
-    tokens: Tokens,
-    samples: Sequence[Sample],
+    samples: Sequence[Sequence[int]],
     contenders: Sequence[Contender],
-    *,
-    in_turns: bool,
     advance: BarAdvance = no_progress,
 ) -> list[list[Outcome]]:
-    """Let contenders read one batch of samples token by token, then ask the questions.
+    """Let contenders read one batch of samples, of equally many ids, token by token.
 
     model: must be routed (`h2o_py.routing.routed`). contenders: the full cache, then others.
-    in_turns: whether each question is asked after all earlier questions; otherwise each is
-    asked on its own copy of the caches. advance: called with the number of tokens that all
-    contenders have read. Returns outcomes by contender, then sample.
+    advance: called with the number of tokens that all contenders have read. Returns outcomes by
+    contender, then sample.
     """
-    facts = [sample.questions[-1] for sample in samples if sample.questions]
-    pinned = ((0, max(fact.position + fact.length for fact in facts)),) if facts else ()
     order = [0, *sorted(range(1, len(contenders)), key=lambda e: -contenders[e].rows)]
     lanes = [
-        Lane(model, factory.caches(contenders[e], pinned), stream)
+        Lane(model, factory.caches(contenders[e]), stream)
         for e, stream in zip(order, _streams(len(contenders)), strict=True)
     ]
-    ids = mx.array([sample.ids for sample in samples])
-    scored = mx.array([sample.scored for sample in samples])
+    ids = mx.array([list(sample) for sample in samples])
     for lane in lanes:
         lane.read(ids[:, :PREFILL])
         mx.eval(lane.logits)
@@ -148,11 +134,10 @@ def run_text(
     expected = lanes[0].log_probabilities()
     for position in range(PREFILL, ids.shape[1]):
         mx.eval(expected)
-        token, counts = ids[:, position : position + 1], scored[:, position]
-        following = expected
+        token, following = ids[:, position : position + 1], expected
         for group in _together(lanes):
             for lane in group:
-                lane.compare(expected, token, counts)
+                lane.compare(expected, token)
                 lane.read(token)
             if group[0] is lanes[0]:  # as early as possible, because all lanes wait for it
                 following = lanes[0].log_probabilities()
@@ -160,31 +145,10 @@ def run_text(
         expected = following
         advance(1)
     means = [lane.means() for lane in lanes]
-    kept = [_kept(lane.caches, ids.shape[1], len(samples)) for lane in lanes]
-    askings = [_askings(sample, in_turns=in_turns) for sample in samples]
-    answers = [_ask(lane, tokens, askings, [])[0] for lane in lanes]
-    advance(sum(len(question.ids) for question in samples[0].questions))
     return [
-        [
-            _outcome(sample, means[lane][s], answers[lane][s], kept[lane][s])
-            for s, sample in enumerate(samples)
-        ]
+        [Outcome(metrics) for metrics in means[lane]]
         for lane in map(order.index, range(len(contenders)))
     ]
-
-
-def _askings(sample: Sample, *, in_turns: bool) -> tuple[Asking, ...]:
-    turns = tuple(Turn(forced=q.ids, answer=q.answer) for q in sample.questions)
-    return (turns,) if in_turns else tuple((turn,) for turn in turns)
-
-
-def _outcome(
-    sample: Sample, metrics: dict[str, float], answers: Sequence[bool], kept_shares: Kept
-) -> Outcome:
-    if answers:
-        metrics = {**metrics, "recall": sum(answers) / len(answers)}
-    depths = (question.depth for question in sample.questions)
-    return Outcome(metrics, tuple(zip(depths, answers, strict=True)), kept_shares)
 
 
 def _together(lanes: Sequence[Lane]) -> Iterator[Sequence[Lane]]:
@@ -196,37 +160,6 @@ def _together(lanes: Sequence[Lane]) -> Iterator[Sequence[Lane]]:
     width = len(_POOL) or 1
     for i in range(0, len(lanes), width):
         yield lanes[i : i + width]
-
-
-def _answered(lane: Lane, tokens: Tokens, answers: Sequence[str]) -> list[bool]:
-    """Generate greedily; return by sample whether the text contains the right answer."""
-    tokens_by_step = []
-    for _ in range(1 + max(len(tokens.encode(f" {answer}")) for answer in answers)):
-        tokens_by_step.append(mx.argmax(lane.logits, axis=-1, keepdims=True))
-        lane.feed(tokens_by_step[-1])
-    generated: Any = mx.concatenate(tokens_by_step, axis=1).tolist()
-    pairs = zip(answers, generated, strict=True)
-    return [answer in tokens.decode(ids) for answer, ids in pairs]
-
-
-def _kept(caches: Sequence[Any], length: int, batch: int) -> list[Kept]:
-    """Return by sample and layer the share of kept positions in each of `BINS` parts."""
-    layers: list[Any] = []
-    bins = min(BINS, length)
-    edges = [length * i // bins for i in range(bins + 1)]
-    for cache in caches:
-        positions = getattr(cache, "positions", None)  # [B, Hkv, C] of an H2O cache
-        if positions is None:
-            continue
-        heads = positions.shape[1]
-        shares = []
-        for begin, end in itertools.pairwise(edges):
-            inside = (positions >= begin) & (positions < end)
-            shares.append(inside.sum(axis=(1, 2)) / (heads * (end - begin)))
-        layers.append(mx.stack(shares, axis=1).tolist())
-    return [
-        tuple(tuple(round(x, 4) for x in layer[s]) for layer in layers) for s in range(batch)
-    ]
 
 
 def _streams(count: int) -> list[Any]:
@@ -242,66 +175,64 @@ _MOST_STREAMS = 4
 _POOL: list[Any] = []
 
 
-def run_prompts(
+def run_conversation(
     model: Any,
     factory: CacheFactory,
     tokens: Tokens,
-    samples: Sequence[Sample | Conversation],
+    conversation: Conversation,
     contenders: Sequence[Contender],
     ways: Sequence[Way],
     advance: BarAdvance = no_progress,
 ) -> list[list[Outcome]]:
-    """Let contenders read one batch of samples as prompts, then ask in each way.
+    """Let contenders read a conversation as prompts, then ask in each way.
 
-    Each way asks on copies of the caches. model, contenders, advance: as in `run_text`. Returns
-    outcomes by contender, then sample. A way's metric has the way's name; a way that predicts
-    text has `<way>_nll` and `<way>_kl`.
+    Each way asks on a copy of the caches. model, contenders, advance: as in `run_text`. Returns
+    the outcome of each contender, in a list. A way's metric has the way's name; the way that
+    predicts text has `text_nll` and `text_kl`.
     """
-    askings_by_way = {way: [sample.asked(way) for sample in samples] for way in ways}
-    ids = mx.array([sample.ids for sample in samples])
-    full: dict[Way, list[mx.array]] = {way: [] for way in ways}
+    askings = {way: conversation.asked(way) for way in ways}
+    ids = mx.array([conversation.ids])
+    full: list[mx.array] = []
     outcomes = []
     for n, contender in enumerate(contenders):
         lane = Lane(model, factory.caches(contender))
         lane.read_prompt(ids)
-        metrics: list[dict[str, float]] = [{} for _ in samples]
-        for way in ways:
-            right, means = _ask(lane, tokens, askings_by_way[way], full[way])
-            for metric, answers, mean in zip(metrics, right, means, strict=True):
-                if full[way]:
-                    metric |= {f"{way}_nll": mean["nll"], f"{way}_kl": mean["kl"]}
-                else:
-                    metric[way] = sum(answers) / len(answers)
-        outcomes.append([Outcome(metric) for metric in metrics])
+        metrics: dict[str, float] = {}
+        for way, turns in askings.items():
+            metrics |= _ask(lane.copy(), tokens, way, turns, full)
+        outcomes.append([Outcome(metrics)])
         advance(ids.shape[1] * (n + 1) // len(contenders) - ids.shape[1] * n // len(contenders))
     return outcomes
 
 
 def _ask(
-    lane: Lane, tokens: Tokens, samples: Sequence[tuple[Asking, ...]], full: list[mx.array]
-) -> tuple[list[list[bool]], list[dict[str, float]]]:
-    """Ask all samples; each asking is on a copy of the caches.
+    reader: Lane, tokens: Tokens, way: Way, turns: Asking, full: list[mx.array]
+) -> dict[str, float]:
+    """Read the turns of a way; return its metrics.
 
-    full: of `Lane.predict`, for the turn whose forced ids are predicted; there is at most one.
-    Returns by sample whether each answer that counts was right, and how well that turn was
-    predicted (`Lane.means`).
+    full: of `Lane.predict`, for the turn whose forced ids are predicted.
     """
-    right: list[list[bool]] = [[] for _ in samples]
-    means: list[dict[str, float]] = [{} for _ in samples]
-    for askings in zip(*samples, strict=True):
-        reader = lane.copy()
-        for turns in zip(*askings, strict=True):
-            forced = mx.array([turn.forced for turn in turns])
-            if turns[0].prompt:
-                reader.read_prompt(mx.array([turn.prompt for turn in turns]))
-            if turns[0].predicted:
-                reader.predict(forced, full)
-                means = reader.means()
-            elif turns[0].forced:
-                reader.feed(forced)
-            if turns[0].answer:
-                answers = _answered(reader, tokens, [turn.answer for turn in turns])
-                if turns[0].counts:
-                    for sample, is_right in zip(right, answers, strict=True):
-                        sample.append(is_right)
-    return right, means
+    right = []
+    for turn in turns:
+        forced = mx.array([turn.forced])
+        if turn.prompt:
+            reader.read_prompt(mx.array([turn.prompt]))
+        if turn.predicted:
+            reader.predict(forced, full)
+            [means] = reader.means()
+            return {f"{way}_nll": means["nll"], f"{way}_kl": means["kl"]}
+        if turn.forced:
+            reader.feed(forced)
+        if turn.answer:
+            right.append(_answers(reader, tokens, turn.answer))
+    return {way: sum(right) / len(right)}
+
+
+def _answers(reader: Lane, tokens: Tokens, answer: str) -> bool:
+    """Generate greedily; return whether the text contains the right answer."""
+    generated: list[Any] = []
+    for _ in range(1 + len(tokens.encode(f" {answer}"))):
+        token = mx.argmax(reader.logits, axis=-1, keepdims=True)
+        generated.append(token.item())
+        reader.feed(token)
+    return answer in tokens.decode(generated)

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 from h2o_pack.choice.losses import Loss, LossTable, MeasuredLoss, MeasuredRecall
 from h2o_pack.files.text import read_json
 from h2o_pack.measure.evaluation.contenders import (
+    DEFAULT,
     UNBOUNDED,
     CacheFactory,
     Contender,
     find_contender,
 )
-from h2o_pack.measure.evaluation.preset import Ask, Equal, Group, Task, rows_of
+from h2o_pack.measure.evaluation.preset import Equal, Group, Task, rows_of
 from h2o_pack.measure.evaluation.statistics import (
     Difference,
     Estimate,
@@ -23,23 +24,13 @@ from h2o_pack.measure.evaluation.statistics import (
     estimate,
     rounded,
 )
-from h2o_pack.measure.evaluation.tasks import SPEED, Outcome
+from h2o_pack.measure.evaluation.tasks import Outcome
 from h2o_pack.measure.machine import Machine
 from h2o_pack.results import Result, doc
 from h2o_py.config import H2ORecall
 
-LOWER_IS_BETTER = ("nll", "kl", "peak_bytes")
+LOWER_IS_BETTER = ("nll", "kl")
 """Endings of the names of metrics for which a lower value is better."""
-
-
-@dataclass(frozen=True)
-class QuestionCount:
-    """The number of questions about facts of one depth, asked in one turn."""
-
-    depth: float
-    turn: int
-    asked: int
-    right: Annotated[int, doc("Questions that were answered right.")]
 
 
 @dataclass(frozen=True)
@@ -49,15 +40,15 @@ class Cell:
     length: Annotated[int, doc("Tokens per sample.")]
     budget: Annotated[str, doc('A number of rows, a share of the length, or "all".')]
     budget_rows: Annotated[int, doc("The budget as a number of 16-bit rows.")]
-    contender: Annotated[str, doc("policy[/storage][+pinned][+recall]")]
+    contender: Annotated[str, doc("policy[/storage][+budgets][+recall]")]
     title: str
     rows: Annotated[int, doc("Rows that each KV head keeps.")]
     bytes: Annotated[int, doc("Bytes of the caches of all layers for one sequence.")]
     metrics: Annotated[
         dict[str, Estimate],
         doc(
-            "Metrics by name: nll and kl in nats per token; agreement, recall and the ways of "
-            "asking as shares; tokens_per_second; peak_bytes."
+            "Metrics by name: nll and kl in nats per token; agreement and the ways of asking "
+            "as shares."
         ),
     ]
     difference: Annotated[
@@ -65,11 +56,6 @@ class Cell:
         doc("Differences to the baseline on the same samples; empty for the baseline."),
     ]
     by_sample: Annotated[dict[str, tuple[float, ...]], doc("Each metric's value per sample.")]
-    questions: tuple[QuestionCount, ...]
-    kept: Annotated[
-        tuple[tuple[float, ...], ...],
-        doc("By layer, the share of each part of the text whose rows are kept, if known."),
-    ]
     archive_bytes: Annotated[
         int, doc("Bytes of recall's archive, in memory or in files; 0 without recall.")
     ] = 0
@@ -93,12 +79,9 @@ class ExperimentResult:
     id: str
     title: str
     task: Task
-    ask: Ask
-    samples: Annotated[int, doc('Samples per seed; runs for the task "speed".')]
-    decoys: Annotated[int, doc("Other facts of the same form in each sample.")]
-    generate: Annotated[int, doc('Tokens generated for the task "speed".')]
+    samples: Annotated[int, doc("Samples per seed.")]
+    decoys: Annotated[int, doc("Other facts of the same form in each conversation.")]
     groups: tuple[GroupResult, ...]
-    seeds: Annotated[tuple[int, ...], doc("Seeds of the samples; empty if the report's.")] = ()
 
 
 @dataclass(frozen=True)
@@ -175,7 +158,6 @@ def group_result(
                 )
                 for name, base in values[baseline].items()
             }
-        outcomes_of_cell = outcomes[length, contender]
         cells.append(
             Cell(
                 length=length,
@@ -189,15 +171,13 @@ def group_result(
                 metrics={name: estimate(v) for name, v in values[key].items()},
                 difference=differences,
                 by_sample={name: tuple(map(rounded, v)) for name, v in values[key].items()},
-                questions=count_questions(outcomes_of_cell),
-                kept=mean_kept(outcomes_of_cell),
             )
         )
     return GroupResult(group.id, group.title, group.equal, group.baseline, tuple(cells))
 
 
 def metric_values(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
-    """Return each metric's values, one per sample or run."""
+    """Return each metric's values, one per sample."""
     return {
         name: [outcome.metrics[name] for outcome in outcomes] for name in outcomes[0].metrics
     }
@@ -219,27 +199,6 @@ def baseline_of(key: CellKey, group: Group, keys: Sequence[CellKey]) -> CellKey 
     return None
 
 
-def count_questions(outcomes: Sequence[Outcome]) -> tuple[QuestionCount, ...]:
-    """Count questions and right answers, by the fact's depth and the question's turn."""
-    answers: dict[tuple[float, int], list[bool]] = {}
-    for outcome in outcomes:
-        for turn, (depth, right) in enumerate(outcome.answers):
-            answers.setdefault((depth, turn), []).append(right)
-    return tuple(
-        QuestionCount(*place, len(right), sum(right))
-        for place, right in sorted(answers.items())
-    )
-
-
-def mean_kept(outcomes: Sequence[Outcome]) -> tuple[tuple[float, ...], ...]:
-    """Return by layer the mean share of each part of the text whose rows are kept."""
-    shares = [outcome.kept for outcome in outcomes if outcome.kept]
-    return tuple(
-        tuple(rounded(sum(parts) / len(parts)) for parts in zip(*layer, strict=True))
-        for layer in zip(*shares, strict=True)
-    )
-
-
 def read(path: Path) -> Report:
     """Read a report. Raises UserError: the file cannot be read or is not a report."""
     return read_json(path, Report, "a report", "Give the results.json of `h2o-pack eval`.")
@@ -248,8 +207,7 @@ def read(path: Path) -> Report:
 def differences(earlier: Report, now: Report) -> list[str]:
     """Return a sentence for each difference between two reports.
 
-    Figures differ if their intervals in the two runs do not overlap. Speed depends on the
-    machine and is not compared.
+    Figures differ if their intervals in the two runs do not overlap.
     """
     sentences = [
         f"{name}: {_listed(before)} before, {_listed(after)} now"
@@ -266,7 +224,7 @@ def differences(earlier: Report, now: Report) -> list[str]:
             continue
         for name, metric in cell.metrics.items():
             later = later_cells[key].metrics.get(name)
-            if name in SPEED or (later is not None and metric.overlaps(later)):
+            if later is not None and metric.overlaps(later):
                 continue
             value = "missing" if later is None else _shown(later)
             sentences.append(f"{where}: {name} was {_shown(metric)}, is {value}")
@@ -285,10 +243,8 @@ def _shown(metric: Estimate) -> str:
     return f"{metric.mean:.4g} [{metric.low:.4g}, {metric.high:.4g}]"
 
 
-POLICY = "default"
 FACTS, TEXT_KL = "asked", "text_kl"
-OF_LOSSES = {"read": ("recall", "kl"), "chat": (FACTS, TEXT_KL)}
-"""By task: the metric for answered facts and the metric for KL divergence, for losses."""
+"""The metrics of losses: answered facts, and the divergence from the full cache."""
 
 
 def losses(report: Report) -> LossTable | None:
@@ -301,15 +257,14 @@ def losses(report: Report) -> LossTable | None:
     with_facts = [
         (experiment, cell)
         for experiment in report.experiments
-        if experiment.task == "chat" or (experiment.task == "read" and experiment.ask == "one")
         for group in experiment.groups
         for cell in group.cells
-        if cell.metrics.keys() >= {*OF_LOSSES[experiment.task]}
+        if cell.metrics.keys() >= {FACTS, TEXT_KL}
     ]
     with_all_rows = (
         cell.length
         for _, cell in with_facts
-        if cell.rows >= cell.length and find_contender(cell.contender).policy == POLICY
+        if cell.rows >= cell.length and find_contender(cell.contender).policy == DEFAULT
     )
     tokens = max(with_all_rows, default=0)
     longest = [pair for pair in with_facts if pair[1].length == tokens]
@@ -317,10 +272,10 @@ def losses(report: Report) -> LossTable | None:
     samples = 0
     for experiment, cell in longest:
         contender = find_contender(cell.contender)
-        if contender.policy == POLICY and not contender.pinned and contender.recall is None:
+        if contender.policy == DEFAULT and not contender.by_layer and contender.recall is None:
             full = next(c for e, c in longest if e is experiment and c.contender == UNBOUNDED)
-            caches[contender.storage, cell.rows] = measured_loss(experiment.task, cell, full)
-            samples = experiment.samples * len(experiment.seeds or report.seeds)
+            caches[contender.storage, cell.rows] = measured_loss(cell, full)
+            samples = experiment.samples * len(report.seeds)
     if not caches:
         return None
     return LossTable(
@@ -334,17 +289,16 @@ def losses(report: Report) -> LossTable | None:
     )
 
 
-def measured_loss(task: str, cell: Cell, full: Cell) -> MeasuredLoss:
+def measured_loss(cell: Cell, full: Cell) -> MeasuredLoss:
     """Return one cache's loss against the full cache on the same samples."""
-    facts, kl = OF_LOSSES[task]
-    answered = compare(cell.by_sample[facts], full.by_sample[facts], lower_is_better=False)
+    answered = compare(cell.by_sample[FACTS], full.by_sample[FACTS], lower_is_better=False)
     return MeasuredLoss(
         kv=find_contender(cell.contender).storage,
         share=rounded(min(1.0, cell.rows / cell.length)),
         byte_share=rounded(cell.bytes / full.bytes),
         loss=Loss(
-            kl=cell.metrics[kl].mean,
-            facts=cell.metrics[facts].mean,
+            kl=cell.metrics[TEXT_KL].mean,
+            facts=cell.metrics[FACTS].mean,
             loses_facts=answered.verdict == "worse",
         ),
     )
@@ -352,15 +306,10 @@ def measured_loss(task: str, cell: Cell, full: Cell) -> MeasuredLoss:
 
 def with_recall(report: Report) -> list[MeasuredRecall]:
     """Return the facts answered with recall and without, for caches measured both ways."""
-    prompts = [
-        experiment.id
-        for experiment in report.experiments
-        if experiment.task in ("prompts", "chat")
-    ]
-    cells = {key: cell for key, cell in report.cells().items() if key[0] in prompts}
+    cells = report.cells()
     results = []
     for key, cell in cells.items():
-        plain = cells.get((*key[:-1], POLICY))
+        plain = cells.get((*key[:-1], DEFAULT))
         recalls = find_contender(cell.contender).recall == H2ORecall()
         if plain is not None and recalls and FACTS in cell.difference:
             results.append(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,20 +16,19 @@ import mlx.utils as mlx_utils
 import msgspec
 import numpy as np
 
+from h2o_pack import __version__
 from h2o_pack.choice.losses import NAME
 from h2o_pack.errors import usage_error
+from h2o_pack.files.paths import cache_folder
 from h2o_pack.files.text import json_by_lines, read_file, read_text, writing
-from h2o_pack.measure import bench
 from h2o_pack.measure.evaluation import reading, report, show
 from h2o_pack.measure.evaluation.chat_tasks import make_conversation
 from h2o_pack.measure.evaluation.contenders import (
-    SINKS,
+    DEFAULT,
     UNBOUNDED,
-    BudgetsFor,
     CacheFactory,
     Contender,
     find_contender,
-    policies,
 )
 from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
 from h2o_pack.measure.evaluation.report import (
@@ -39,40 +39,22 @@ from h2o_pack.measure.evaluation.report import (
     Report,
 )
 from h2o_pack.measure.evaluation.statistics import CONFIDENCE
-from h2o_pack.measure.evaluation.tasks import SPEED, Outcome, make_sample
+from h2o_pack.measure.evaluation.tasks import Outcome, text_sample
 from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
-from h2o_pack.measure.pictures import require_matplotlib
-from h2o_pack.measure.profiling import options as profiling
-from h2o_pack.measure.profiling import rules
-from h2o_pack.measure.profiling.report import Profile, read_profile
-from h2o_pack.measure.profiling.run import profile_model
-from h2o_pack.measure.text import Part, Tokens, held_out
-from h2o_pack.progress import BarAdvance, ProgressReporter, silent
+from h2o_pack.measure.text import Tokens, held_out
+from h2o_pack.progress import BarAdvance, ProgressReporter
 from h2o_pack.results import to_json
 from h2o_py.budgets import Budgets, parse_budgets
 from h2o_py.routing import routed
-
-_PROFILED, _PIECES = 1024, 4
-"""Tokens per piece of text, and number of pieces, to profile a model without a profile.json."""
-
-
-@dataclass(frozen=True)
-class LayerBudgetsSource:
-    """Where budgets by layer are from: a file of budgets, or a profile.json.
-
-    If both are None, the model is profiled.
-    """
-
-    budgets: Path | None = None
-    profile: Path | None = None
 
 
 class LoadedModel:
     """A model with its cache factory and the text that it reads.
 
     name: of the model, or a path that ends in it. documents: the text. text: its name in
-    reports. sha256: of the names, types, shapes and bytes of all parameters, sorted by name.
+    reports. budgets: by layer, of contenders that have them. sha256: of the names, types,
+    shapes and bytes of all parameters, sorted by name.
     """
 
     def __init__(
@@ -82,7 +64,7 @@ class LoadedModel:
         name: str,
         documents: tuple[str, ...],
         text: str,
-        by_layer: LayerBudgetsSource = LayerBudgetsSource(),
+        budgets: Budgets | None = None,
         *,
         float32: bool = False,
     ) -> None:
@@ -92,28 +74,31 @@ class LoadedModel:
             model.set_dtype(mx.float32)
         self.model = model
         self.text = text
+        self.budgets = budgets
         self.tokens = Tokens(tokenizer, documents)
-        self.factory = CacheFactory(model, budgets_for(model, self.tokens, by_layer))
+        self.factory = CacheFactory(model, budgets)
 
 
 def load_for_evaluation(
     name: str,
     *,
-    text: Part = "source",
     file: Path | None = None,
-    by_layer: LayerBudgetsSource = LayerBudgetsSource(),
+    layer_budgets: Path | None = None,
     float32: bool = False,
 ) -> LoadedModel:
     """Load a model, by a name that mlx_lm accepts or "demo", and the text it reads.
 
-    text: which held-out text of the demo model. file: a user's own text to read instead. Raises
-    UserError: the model cannot be loaded, or the text cannot be read.
+    file: the text; None for prose that the demo model was not trained on. layer_budgets: a file
+    of budgets by layer. Raises UserError: the model cannot be loaded, or a file cannot be read.
     """
+    budgets = None
+    if layer_budgets is not None:
+        budgets = parse_budgets(read_file(layer_budgets), str(layer_budgets))
     model, tokenizer = load(name)
-    documents, called = held_out(text), f"held-out {text} of the demo model"
+    documents, called = held_out("prose"), "held-out prose of the demo model"
     if file is not None:
         documents, called = (read_text(file, "Give a file of UTF-8 text."),), file.name
-    return LoadedModel(model, tokenizer, name, documents, called, by_layer, float32=float32)
+    return LoadedModel(model, tokenizer, name, documents, called, budgets, float32=float32)
 
 
 def digest(model: Any) -> str:
@@ -126,51 +111,14 @@ def digest(model: Any) -> str:
     return total.hexdigest()
 
 
-def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> BudgetsFor:
-    """Return a function that makes budgets by layer for a contender.
-
-    They are from the user's file, or computed by the contender's rule from a profile.
-    """
-    profile = cache(lambda: _profile(model, tokens, by_layer.profile))
-
-    def budgets(contender: Contender) -> Budgets:
-        if by_layer.budgets is not None:
-            return parse_budgets(read_file(by_layer.budgets), str(by_layer.budgets))
-        if policies()[contender.policy].by_layer == "reach":
-            by_index = rules.layer_rows(
-                rules.reaches(profile()),
-                contender.rows,
-                lambda rows: contender.with_rows(rows).config(),
-            )
-        else:
-            measures = {layer.index: layer.figures.concentration for layer in profile().full}
-            by_index = rules.layer_shares(measures, contender.rows, SINKS)
-        return rules.budgets(by_index, profile().caches)
-
-    return budgets
-
-
-def _profile(model: Any, tokens: Tokens, profile: Path | None) -> Profile:
-    if profile is not None:
-        return read_profile(profile)
-    length = min(_PROFILED, len(tokens.ids))
-    options = profiling.Options(tokens=length, samples=_PIECES, time_steps=False)
-    spread = max(1, len(tokens.ids) // _PIECES)
-    pieces = [tokens.window(i * spread, length) for i in range(_PIECES)]
-    return profile_model(model, pieces, options, silent)[0]
-
-
 RESULTS, PAGE = "results.json", "README.md"
 CELL_DEPTH = 6
 """Depth of a cell in results.json: report, experiments, experiment, groups, group, cells."""
-WARM_UP = 4
-"""Tokens of an untimed run, before the runs whose speed is measured."""
-
 _FULL = find_contender(UNBOUNDED)
-_BYTES_OF = find_contender("default")
+_BYTES_OF = find_contender(DEFAULT)
 _T = TypeVar("_T")
 Outcomes = list[list[Outcome]]
-"""Outcomes of a unit, by contender, then sample or run."""
+"""Outcomes of a unit, by contender, then sample."""
 
 
 @dataclass(frozen=True)
@@ -222,67 +170,107 @@ def join() -> Share:
 
 def evaluate(
     preset: Preset,
+    models: Sequence[str],
     share: Share,
     say: ProgressReporter,
     *,
     text: Path | None,
-    by_layer: LayerBudgetsSource,
+    layer_budgets: Path | None,
     output: Path | None,
-    pictures: bool,
     compare: Path | None,
 ) -> tuple[Evaluation, list[str]]:
     """Run a preset and write its results; only the process with rank 0 writes.
 
-    text: a file to read instead of the preset's text. output: folder for results.json,
-    README.md and the pictures; with several models, each has a folder in it. compare: the
-    results.json of an earlier run. Returns the results, and sentences on how they differ from
-    the earlier results. Raises UserError: a model, text, budget or file cannot be used, or
-    matplotlib is missing. H2OError: h2o_py refuses a budget or a model.
+    text, layer_budgets: see `load_for_evaluation`. output: folder for results.json and
+    README.md; with several models, each has a folder in it. compare: the results.json of an
+    earlier run. Returns the results, and sentences on how they differ from the earlier results.
+    Raises UserError: a model, text, budget or file cannot be used. H2OError: h2o_py refuses a
+    budget or a model.
     """
-    if output is not None and pictures:
-        require_matplotlib()
-    if compare is not None and len(preset.models) > 1:
+    if compare is not None and len(models) > 1:
         raise usage_error(
             "--compare takes the report of one model", "Choose the model with --model."
         )
     earlier = None if compare is None else report.read(compare)
     reports = []
-    for name in preset.models:
+    for name in models:
         say(f"loading {name}")
         loaded = load_for_evaluation(
-            name,
-            text=preset.text,
-            file=text,
-            by_layer=by_layer,
-            float32=preset.float32,
+            name, file=text, layer_budgets=layer_budgets, float32=preset.float32
         )
-        reports.append(run(loaded, preset, share, say))
+        reports.append(run(loaded, preset, share, say, finished_units(loaded, preset, share)))
         if output is not None and share.leads:
             with writing(output):
-                folder = output / loaded.name if len(preset.models) > 1 else output
-                write(reports[-1], folder, pictures=pictures)
+                folder = output / loaded.name if len(models) > 1 else output
+                write(reports[-1], folder)
     unlike = [] if earlier is None else report.differences(earlier, reports[0])
     return Evaluation(reports=tuple(reports)), unlike
 
 
-def write(results: Report, folder: Path, *, pictures: bool = True) -> None:
-    """Write results.json, losses.json if losses were measured, the page and the pictures."""
+def write(results: Report, folder: Path) -> None:
+    """Write results.json, losses.json if losses were measured, and the page."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json_by_lines(msgspec.to_builtins(results), CELL_DEPTH)
     (folder / RESULTS).write_text(text, encoding="utf-8")
     table = report.losses(results)
     if table is not None:
         (folder / NAME).write_text(to_json(table) + "\n", encoding="utf-8")
-    files = show.save_pictures(results, folder) if pictures else []
-    (folder / PAGE).write_text(show.render(results, files), encoding="utf-8")
+    (folder / PAGE).write_text(show.render(results), encoding="utf-8")
+
+
+class FinishedUnits:
+    """The units that an interrupted run finished, in a file of one line per unit.
+
+    A run with the same model, text, preset and share of the work goes on after them. A line
+    that was cut off, and all lines after it, are dropped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file, if there is one."""
+        self.path = path
+        self.units: list[Outcomes] = []
+        good = 0
+        for line in path.read_bytes().splitlines(keepends=True) if path.is_file() else ():
+            with suppress(msgspec.DecodeError):
+                if line.endswith(b"\n"):
+                    self.units.append(msgspec.json.decode(line, type=Outcomes))
+                    good += len(line)
+                    continue
+            break
+        if path.is_file():
+            os.truncate(path, good)
+
+    def add(self, outcomes: Outcomes) -> None:
+        """Add the next unit's outcomes; UserError if the file cannot be written."""
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.write(msgspec.json.encode(outcomes) + b"\n")
+
+    def forget(self) -> None:
+        """Delete the file: the run is complete."""
+        self.path.unlink(missing_ok=True)
+
+
+def finished_units(loaded: LoadedModel, preset: Preset, share: Share) -> FinishedUnits:
+    """Return what an interrupted run of the same evaluation finished."""
+    parts = (
+        __version__,
+        loaded.sha256,
+        hashlib.sha256("\0".join(loaded.tokens.documents).encode()).hexdigest(),
+        msgspec.to_builtins(preset),
+        None if loaded.budgets is None else loaded.budgets.to_dict(),
+        (share.rank, share.size),
+    )
+    name = hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+    return FinishedUnits(cache_folder() / "evaluations" / f"{name}.jsonl")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Work for one process: a batch of samples of one length, or one contender's speed.
+    """Work for one process: a batch of samples of one length.
 
-    number: index of the experiment. length: tokens. samples: (seed, number) of each sample, or
-    (0, run) for speed.
+    number: index of the experiment. length: tokens. samples: (seed, number) of each sample.
     """
 
     number: int
@@ -291,11 +279,18 @@ class Unit:
     contenders: tuple[Contender, ...]
 
 
-def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter) -> Report:
+def run(
+    loaded: LoadedModel,
+    preset: Preset,
+    share: Share,
+    say: ProgressReporter,
+    finished: FinishedUnits | None = None,
+) -> Report:
     """Run this process's share of a preset on a loaded model, and gather the results of all.
 
-    Raises UserError: the text is too short, or a budget is too small. H2OError: h2o_py refuses
-    the model, or a number of rows because it is too small.
+    finished: what an interrupted run finished; None to run all. Raises UserError: the text is
+    too short, or a budget is too small. H2OError: h2o_py refuses the model, or a number of rows
+    because it is too small.
     """
     with routed():
         tables = [
@@ -311,12 +306,18 @@ def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter
             for unit in units_of(preset, number, [key for _, keys in groups for key in keys])
         ]
         mine = share.mine(units)
-        with say.bar("evaluating", sum(unit.length for unit in mine), "items") as advance:
-            done = [
-                work(loaded, preset.experiments[unit.number], unit, advance) for unit in mine
-            ]
+        done = [] if finished is None else finished.units[: len(mine)]
+        rest = mine[len(done) :]
+        with say.bar("evaluating", sum(unit.length for unit in rest), "items") as advance:
+            for unit in rest:
+                done.append(work(loaded, preset.experiments[unit.number], unit, advance))
+                if finished is not None:
+                    finished.add(done[-1])
     results: list[dict[tuple[int, Contender], list[Outcome]]] = [{} for _ in tables]
-    for unit, rows in zip(units, share.gather(done), strict=True):
+    all_outcomes = share.gather(done)
+    if finished is not None:
+        finished.forget()
+    for unit, rows in zip(units, all_outcomes, strict=True):
         for contender, outcomes in zip(unit.contenders, rows, strict=True):
             results[unit.number].setdefault((unit.length, contender), []).extend(outcomes)
     return Report(
@@ -333,11 +334,8 @@ def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter
                 id=experiment.id,
                 title=experiment.title,
                 task=experiment.task,
-                ask=experiment.ask,
                 samples=experiment.samples,
-                seeds=experiment.seeds,
                 decoys=experiment.decoys,
-                generate=experiment.generate,
                 groups=tuple(
                     report.group_result(group, keys, outcomes, loaded.factory)
                     for group, keys in groups
@@ -388,12 +386,9 @@ def units_of(preset: Preset, number: int, keys: Sequence[CellKey]) -> Iterator[U
     experiment = preset.experiments[number]
     for length in experiment.lengths:
         contenders = tuple(dict.fromkeys(key.contender for key in keys if key.length == length))
-        if experiment.task == "speed":
-            runs = tuple((0, run) for run in range(experiment.samples))
-            yield from (Unit(number, length, runs, (contender,)) for contender in contenders)
-            continue
-        seeds = experiment.seeds or preset.seeds
-        samples = [(seed, sample) for seed in seeds for sample in range(experiment.samples)]
+        samples = [
+            (seed, sample) for seed in preset.seeds for sample in range(experiment.samples)
+        ]
         # Conversations are read one at a time, because their turns differ in length.
         batch = 1 if experiment.task == "chat" else preset.batch
         for k in range(0, len(samples), batch):
@@ -404,39 +399,18 @@ def work(
     loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarAdvance
 ) -> Outcomes:
     """Do the work of one unit."""
-    common = (loaded.model, loaded.factory, loaded.tokens)
-    if experiment.task == "speed":
-        advance(unit.length)
-        return [measure_speed(loaded, experiment, unit)]
     if experiment.task == "chat":
-        conversations = [
-            make_conversation(loaded.tokens, unit.length, experiment.decoys + 1, seed, number)
-            for seed, number in unit.samples
-        ]
-        return reading.run_prompts(
-            *common, conversations, unit.contenders, experiment.ways, advance
+        [(seed, number)] = unit.samples
+        return reading.run_conversation(
+            loaded.model,
+            loaded.factory,
+            loaded.tokens,
+            make_conversation(loaded.tokens, unit.length, experiment.decoys + 1, seed, number),
+            unit.contenders,
+            experiment.ways,
+            advance,
         )
     samples = [
-        make_sample(loaded.tokens, experiment.shape(unit.length, number), seed, number)
-        for seed, number in unit.samples
+        text_sample(loaded.tokens, unit.length, seed, number) for seed, number in unit.samples
     ]
-    if experiment.task == "prompts":
-        return reading.run_prompts(*common, samples, unit.contenders, experiment.ways, advance)
-    return reading.run_text(
-        *common, samples, unit.contenders, in_turns=experiment.ask == "turns", advance=advance
-    )
-
-
-def measure_speed(loaded: LoadedModel, experiment: Experiment, unit: Unit) -> list[Outcome]:
-    """Generate with mlx_lm's own loop; returns each run's tokens per second and peak bytes."""
-    ids = loaded.tokens.first + loaded.tokens.window(0, unit.length)
-    prompt = mx.array(ids[: unit.length])
-    outcomes = []
-    for tokens in (WARM_UP, *[experiment.generate] * len(unit.samples)):
-        mx.clear_cache()
-        mx.reset_peak_memory()
-        caches = loaded.factory.caches(unit.contenders[0])
-        rate = 1e6 / bench.Generation(loaded.model, prompt, caches)(tokens)
-        values = zip(SPEED, (rate, float(mx.get_peak_memory())), strict=True)
-        outcomes.append(Outcome(dict(values)))
-    return outcomes[1:]
+    return reading.run_text(loaded.model, loaded.factory, samples, unit.contenders, advance)

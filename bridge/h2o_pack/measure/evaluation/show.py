@@ -1,4 +1,4 @@
-"""Shows a report as tables, and as a Markdown page with a picture."""
+"""Shows a report as tables, and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -11,16 +11,9 @@ from pathlib import Path
 from rich.console import Console
 
 from h2o_pack.files.toml import load
-from h2o_pack.measure.evaluation import reading, tasks
-from h2o_pack.measure.evaluation.report import (
-    Cell,
-    ExperimentResult,
-    GroupResult,
-    QuestionCount,
-    Report,
-)
+from h2o_pack.measure.evaluation import reading
+from h2o_pack.measure.evaluation.report import Cell, GroupResult, Report
 from h2o_pack.measure.evaluation.statistics import LEAST_SAMPLES
-from h2o_pack.measure.pictures import Panel, save_maps
 from h2o_pack.measure.tables import Table, markdown_table, page_head, print_table
 
 
@@ -45,7 +38,7 @@ class Metric:
             return ""
         values = (self.convert(value) for value in (estimate.mean, estimate.low, estimate.high))
         mean, low, high = (f"{value:,.{self.digits}f}" for value in values)
-        return f"{mean} [{low}, {high}]" if interval and self is not PEAK else mean
+        return f"{mean} [{low}, {high}]" if interval else mean
 
     def verdict(self, group: GroupResult, cell: Cell) -> str:
         """Return the verdict on the difference to the baseline."""
@@ -54,25 +47,19 @@ class Metric:
         return "baseline" if cell.contender == group.baseline else ""
 
 
-PEAK = Metric("peak MB", "peak_bytes", 1, lambda size: size / 1e6)
 METRICS = (
     Metric("perplexity", "nll", 3, math.exp),
     # No verdict: KL already compares with the full cache, and a verdict with the baseline.
     Metric("KL, nats", "kl", 4, judged=False),
     Metric("top-1", "agreement", 3),
-    Metric("recall", "recall", 2),
-    Metric("tokens/s", "tokens_per_second", 1),
-    PEAK,
     Metric("asked", "asked", 2),
     Metric("second turn", "second_turn", 2),
     Metric("named together", "named", 2),
     Metric("in an answer", "middle", 2),
-    Metric("a page later", "late", 2),
     Metric("other wording", "wording", 2),
     Metric("instruction", "instruction", 2),
     Metric("earlier answer", "earlier", 2),
     Metric("tool's output", "tool", 2),
-    Metric("copying, nll", "copy_nll", 3),
     Metric("text, nll", "text_nll", 3),
     Metric("text, KL", "text_kl", 4, judged=False),
 )
@@ -90,26 +77,19 @@ def print_report(report: Report, console: Console) -> None:
     console.print(origin(report), markup=False)
 
 
-def render(report: Report, pictures: Sequence[Path] = ()) -> str:
-    """Return the Markdown page of a report; pictures: files in the page's folder."""
-    head = page_head(f"h2o-pack eval --preset {report.preset}", report.title)
+def render(report: Report) -> str:
+    """Return the Markdown page of a report."""
+    head = page_head("h2o-pack eval --output", report.title)
     how, _ = load(Path(__file__).with_name("page.toml"))
+    tasks = dict.fromkeys(experiment.task for experiment in report.experiments)
+    reads = [how[task].format(prefill=report.prefill, piece=reading.PIECE) for task in tasks]
+    lines = [head, origin(report), "", *reads]
     percent = 100 * report.confidence
-    kinds = {experiment.task for experiment in report.experiments}
-    lines = [head, origin(report), ""]
-    if kinds - {"prompts", "chat", "speed"}:
-        lines.append(how["texts"].format(prefill=report.prefill))
-    if "chat" in kinds:
-        lines.append(how["conversations"].format(piece=reading.PIECE))
     lines.append(how["method"].format(percent=percent, least=LEAST_SAMPLES))
-    if "prompts" in kinds:
-        lines.append(how["prompts"].format(**tasks.LENGTHS, piece=reading.PIECE))
-    for picture in pictures:
-        lines += [f"![{picture.stem.replace('_', ' ')}]({picture.name})", ""]
     for experiment in report.experiments:
         lines += [f"## {experiment.title}", ""]
         for group in experiment.groups:
-            lines += _group(experiment, group)
+            lines += _group(group)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -164,68 +144,9 @@ def _of_several_lengths(group: GroupResult) -> bool:
     return len({cell.length for cell in group.cells}) > 1
 
 
-def _group(experiment: ExperimentResult, group: GroupResult) -> list[str]:
+def _group(group: GroupResult) -> list[str]:
     header, rows = group_rows(group)
     baseline = next((c.title for c in group.cells if c.contender == group.baseline), "none")
     count = next(iter(group.cells[0].metrics.values())).samples
-    unit = "runs" if experiment.task == "speed" else "samples"
-    seeds = f" of seeds {', '.join(map(str, experiment.seeds))}" if experiment.seeds else ""
-    lines = [f"### {group.title}", "", f"{count} {unit}{seeds}; baseline: {baseline}.", ""]
-    lines += [*markdown_table(header, rows), ""]
-    if experiment.ask == "turns":
-        return lines + _recall_by(group, "turn", lambda question: question.turn + 1)
-    return lines + _recall_by(group, "depth", lambda question: question.depth)
-
-
-def _recall_by(
-    group: GroupResult, name: str, key: Callable[[QuestionCount], float]
-) -> list[str]:
-    """Return a table of recall by turn or depth; [] if there is only one turn or depth."""
-    columns = sorted({key(question) for cell in group.cells for question in cell.questions})
-    if len(columns) <= 1:
-        return []
-    rows = []
-    for cell in group.cells:
-        tokens = f" of {cell.length} tokens" if _of_several_lengths(group) else ""
-        row = [f"{cell.title}, {cell.rows} rows{tokens}"]
-        for column in columns:
-            questions = [question for question in cell.questions if key(question) == column]
-            right = sum(question.right for question in questions)
-            row.append(f"{right / sum(question.asked for question in questions):.2f}")
-        rows.append(row)
-    return [*markdown_table((f"recall by {name}", *map(str, columns)), rows), ""]
-
-
-KEPT = "kept_positions.png"
-_SHOWN = 5
-_WANTED = ("paper_heavy", "peak", "default", "tuned_by_layer")
-
-
-def save_pictures(report: Report, folder: Path) -> list[Path]:
-    """Draw which parts of the text each layer keeps; returns the files' paths.
-
-    The picture is of the group in which most cells have this data, and of its middle budget.
-    """
-    groups = [group for experiment in report.experiments for group in experiment.groups]
-    group = max(groups, key=lambda group: sum(bool(cell.kept) for cell in group.cells))
-    cells = [cell for cell in group.cells if cell.kept]
-    if not cells:
-        return []
-    budgets = sorted({cell.budget_rows for cell in cells})
-    middle = budgets[len(budgets) // 2]
-    names = (group.baseline, *_WANTED)
-    maps = [c for c in cells if c.budget_rows == middle and c.contender in names] or cells
-    panels = [
-        [Panel(f"{cell.title}, {cell.rows} rows", cell.kept, cell.length, len(cell.kept))]
-        for cell in maps[:_SHOWN]
-    ]
-    picture = save_maps(
-        folder / KEPT,
-        panels,
-        title=group.title,
-        x="position in the text",
-        y="layer",
-        bar="share of rows kept",
-        inches=(8.2, 0.8 + 0.14 * len(maps[0].kept)),
-    )
-    return [picture]
+    lines = [f"### {group.title}", "", f"{count} samples; baseline: {baseline}.", ""]
+    return [*lines, *markdown_table(header, rows), ""]

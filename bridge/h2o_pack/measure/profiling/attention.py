@@ -1,4 +1,4 @@
-"""Observes a model's attention on pieces of text: figures, how far back it looks, and maps."""
+"""Observes a model's attention on pieces of text: figures, and how far back it looks."""
 
 from __future__ import annotations
 
@@ -162,34 +162,6 @@ def beyond(probabilities: mx.array, end: int, sizes: Array) -> mx.array:
     return mx.take_along_axis(below, indices, axis=-1) - below[..., least : least + 1]
 
 
-CELLS = 160
-
-
-class MapBuilder:
-    """Builds one map of attention per query head of a layer over one sample, from chunks."""
-
-    def __init__(self, heads: int, tokens: int) -> None:
-        self._tokens, self._cells = tokens, min(CELLS, tokens)
-        self.maps = np.zeros((heads, self._cells, self._cells), np.float32)
-        """[heads, queries, tokens], in cells; 0 if a cell's queries see none of its tokens."""
-
-    def add(self, first_head: int, probabilities: Array, end: int) -> None:
-        """Add probabilities [G, L, N]; the newest query and token are at position `end` - 1."""
-        group, queries, tokens = probabilities.shape
-        columns, column_starts = self._grid(end - tokens, end)
-        lines, line_starts = self._grid(end - queries, end)
-        pooled = np.maximum.reduceat(probabilities, column_starts, axis=2)
-        pooled = np.maximum.reduceat(pooled, line_starts, axis=1)
-        maps = self.maps[first_head : first_head + group]
-        place = np.ix_(np.arange(group), lines, columns)
-        maps[place] = np.maximum(maps[place], pooled)
-
-    def _grid(self, begin: int, end: int) -> tuple[Array, Array]:
-        """Return the cells of positions begin..end-1, and the index where each begins."""
-        cells = np.arange(begin, end) * self._cells // self._tokens
-        return np.unique(cells, return_index=True)
-
-
 @dataclass(frozen=True)
 class ObservedAttention:
     """One layer's attention for a chunk of tokens.
@@ -209,13 +181,11 @@ class SampleAttention:
     """A layer's attention over one sample, added chunk by chunk.
 
     options: how long the sample is, and which of its queries do not count in means. first: the
-    first chunk, which tells the number of heads. mapped: whether to build `maps`. received:
-    [Hkv, T] and expected: [T], as in `Rows`. votes: set from outside.
+    first chunk, which tells the number of heads. received: [Hkv, T] and expected: [T], as in
+    `Rows`. votes: set from outside.
     """
 
-    def __init__(
-        self, options: Options, first: ObservedAttention, *, mapped: bool = False
-    ) -> None:
+    def __init__(self, options: Options, first: ObservedAttention) -> None:
         self._options = options
         self.heads, self.kv_heads = first.logits.shape[0], first.kv_heads
         self._windows = windows(options.tokens)
@@ -224,7 +194,6 @@ class SampleAttention:
         self._beyond = np.zeros(len(self._windows))
         self.received = np.zeros((self.kv_heads, options.tokens))
         self.expected = np.zeros(options.tokens)
-        self.maps = MapBuilder(self.heads, options.tokens) if mapped else None
         self.votes = 0.0
 
     def add(self, observed: ObservedAttention) -> None:
@@ -246,8 +215,6 @@ class SampleAttention:
             self.received[h, tokens] += np.array(rows.received)
             if h == 0:
                 self.expected[tokens] += np.array(rows.expected)
-            if self.maps is not None:
-                self.maps.add(heads_of_h.start, np.array(rows.probabilities), observed.end)
 
     @property
     def means(self) -> Array:

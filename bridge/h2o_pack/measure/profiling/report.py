@@ -13,7 +13,6 @@ from msgspec import Meta
 
 from h2o_pack.files.text import read_json
 from h2o_pack.measure.machine import Machine
-from h2o_pack.measure.timing import Timing
 from h2o_pack.results import Result, doc
 
 SHARES = (0.05, 0.10, 0.20)
@@ -73,8 +72,6 @@ Kind = Literal["full", "sliding", "other"]
 Amount = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=-1e-4, le=1 + 1e-4)]
 """A share of attention; a sum of float32 may be slightly below 0 or above 1."""
-
-PARTS = ("write", "attention", "ledger", "rest")
 
 
 @dataclass(frozen=True)
@@ -143,34 +140,9 @@ class SkippedLayer:
     reason: Annotated[str, doc("Why it was not profiled.")]
 
 
-@dataclass(frozen=True)
-class PartTime(Timing):
-    """The time of a part of a step."""
-
-    share: Annotated[
-        float, doc("Share of the whole step's time: the median of the repetitions' ratios.")
-    ]
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """A decode step of the whole model."""
-
-    rows: Annotated[int, doc("Rows of each H2O cache, all in use.")]
-    evicting: Annotated[int, doc("Number of layers with an H2O cache.")]
-    own: Annotated[
-        int, doc('Number of layers with a cache of mlx_lm, timed in the part "rest".')
-    ]
-    step: Annotated[Timing, doc("The whole step.")]
-    parts: Annotated[
-        dict[str, PartTime],
-        doc("The step's parts by name, each timed by runs with and without the part."),
-    ]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Profile(Result):
-    """A model's attention by layer and head, and where a step's time goes."""
+    """A model's attention by layer and head."""
 
     machine: Machine
     model: str
@@ -190,8 +162,6 @@ class Profile(Result):
     ]
     layers: tuple[LayerProfile, ...]
     skipped: Annotated[tuple[SkippedLayer, ...], doc("Layers without a profile.")]
-    step: Annotated[StepTime | None, doc("The time of a decode step; null if none was timed.")]
-    step_missing: Annotated[str | None, doc("Why no step was timed; null if one was.")]
 
     def __post_init__(self) -> None:
         """Check the rules that the types do not express; ValueError if one is broken."""

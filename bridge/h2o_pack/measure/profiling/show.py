@@ -1,30 +1,27 @@
-"""Shows a profile as tables, and writes it as JSON, a Markdown page and a picture of maps."""
+"""Shows a profile as tables, and writes it as JSON and as a Markdown page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
 from h2o_pack.files.text import json_by_lines, writing
-from h2o_pack.measure.pictures import Panel, require_matplotlib, save_maps
 from h2o_pack.measure.profiling.attention import AN_OCTAVE, SINKS
 from h2o_pack.measure.profiling.options import Options
-from h2o_pack.measure.profiling.report import PARTS, SHARES, LayerProfile, Profile, StepTime
+from h2o_pack.measure.profiling.report import SHARES, LayerProfile, Profile
 from h2o_pack.measure.profiling.rules import RETRIEVING, recalling_layers
-from h2o_pack.measure.profiling.run import AttentionMap, run
+from h2o_pack.measure.profiling.run import run
 from h2o_pack.measure.tables import (
     Table,
     markdown_section,
     page_head,
     print_table,
-    timing_cells,
 )
 from h2o_pack.progress import ProgressReporter
 
-JSON, PAGE, MAPS = "profile.json", "profile.md", "maps.png"
+JSON, PAGE = "profile.json", "profile.md"
 LAYER_DEPTH = 3
 """Depth of nesting, in profile.json, at which each value gets a line: a layer's figures."""
 _MIB = 1 << 20
@@ -40,8 +37,6 @@ def sections(profile: Profile) -> list[Table]:
     if profile.skipped:
         rows = tuple((str(layer.index), layer.cache, layer.reason) for layer in profile.skipped)
         tables.append(Table("Layers without a profile", ("layer", "cache", "why"), rows))
-    if profile.step is not None:
-        tables.append(_step(profile.step))
     return tables
 
 
@@ -49,8 +44,6 @@ def print_profile(profile: Profile, console: Console) -> None:
     """Show every table at a terminal."""
     for table in sections(profile):
         print_table(table, console)
-    if profile.step is None:
-        console.print(f"no step was timed: {profile.step_missing}", markup=False)
     console.print(headline(profile), markup=False)
     console.print(str(profile.machine), markup=False)
 
@@ -107,8 +100,8 @@ def _reach(profile: Profile) -> Table:
     ]
     note = (
         f"The share of attention on tokens of that age, without the first {SINKS} tokens. A "
-        "cache of the newer tokens alone would lose this share. `h2o-pack budgets --measure "
-        "reach` gives more rows to the layers whose share is large."
+        "cache of the newer tokens alone would lose this share. --budgets gives more rows to "
+        "the layers whose share is large."
     )
     header = ("layer", *(f"older than {sizes[i]:,}" for i in columns))
     return Table("How far back attention looks", header, tuple(rows), note)
@@ -122,8 +115,8 @@ def _recall(profile: Profile) -> Table:
     )
     note = (
         "A passage of each sample is repeated at the sample's end. The votes, counted as in "
-        "recall, show which layers find the passage's first occurrence. `h2o-pack budgets "
-        f"--recall` selects the layers with at least {RETRIEVING:.0%} of the most votes."
+        "recall, show which layers find the passage's first occurrence. --budgets with "
+        f"--recall selects the layers with at least {RETRIEVING:.0%} of the most votes."
     )
     return Table("Layers that find a repeated passage", ("layer", "votes", ""), rows, note)
 
@@ -153,81 +146,32 @@ def _accumulated(profile: Profile) -> Table:
     return Table("How few tokens hold the accumulated attention", header, tuple(rows), note)
 
 
-def _step(step: StepTime) -> Table:
-    rows = [("whole step", *timing_cells(step.step), "100.0%")]
-    names = dict(zip(PARTS, ("write", "attention", "ledger", "rest of the model"), strict=True))
-    rows += [
-        (names[part], *timing_cells(step.parts[part]), f"{step.parts[part].share:.1%}")
-        for part in PARTS
-    ]
-    own = f"; {step.own} layers keep mlx_lm's cache (in the rest)" if step.own else ""
-    note = (
-        f"One token; {step.evicting} layers have {step.rows} rows each, all full, so that each "
-        f"evicts a row{own}. The time of a part is the difference between runs with it and "
-        "without it, which alternate in one process; its share is the median of the "
-        "repetitions' ratios. The rest contains an evaluation's fixed cost and, if weights and "
-        "rows together exceed the processor's caches, the time to load rows again."
-    )
-    header = ("part", "microseconds", "quartiles", "share")
-    return Table("Where a step's time goes", header, tuple(rows), note)
-
-
 def profile_and_write(folder: Path | None, options: Options, say: ProgressReporter) -> Profile:
     """Profile a model, and write all files of the profile if a folder is given.
 
-    Raises UserError: the model or text cannot be used, the folder cannot be written, or
-    matplotlib is missing.
+    Raises UserError: the model or text cannot be used, or the folder cannot be written.
     """
     if folder is not None:
-        require_matplotlib()
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-    profile, maps = run(options, say)
+    profile = run(options, say)
     if folder is not None:
         with writing(folder):
-            write(profile, maps, folder)
+            write(profile, folder)
     return profile
 
 
-def write(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> list[Path]:
+def write(profile: Profile, folder: Path) -> list[Path]:
     """Write all files of a profile into a folder, created if missing; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     document, page = folder / JSON, folder / PAGE
     document.write_text(json_by_lines(msgspec.to_builtins(profile), LAYER_DEPTH), "utf-8")
-    pictures = [draw_maps(profile, maps, folder / MAPS)] if maps else []
-    page.write_text(render(profile, pictures), encoding="utf-8")
-    return [document, page, *pictures]
+    page.write_text(render(profile), encoding="utf-8")
+    return [document, page]
 
 
-def render(profile: Profile, pictures: Sequence[Path]) -> str:
-    """Return the Markdown page of tables, with the pictures, which must be in its folder."""
-    title = f"Profile of {profile.model}"
-    head = page_head("h2o-pack profile --output", title)
+def render(profile: Profile) -> str:
+    """Return the Markdown page of tables."""
+    head = page_head("h2o-pack profile --output", f"Profile of {profile.model}")
     head += f"\n{headline(profile)}. {profile.machine}.\n"
-    if profile.step is None:
-        head += f"\nNo step was timed: {profile.step_missing}.\n"
-    images = [f"\n![{picture.stem}]({picture.name})\n" for picture in pictures]
-    return "\n".join([head, *map(markdown_section, sections(profile))]) + "".join(images)
-
-
-def draw_maps(profile: Profile, maps: Sequence[AttentionMap], path: Path) -> Path:
-    """Draw the maps of the heads with the least and the most entropy, a column per layer."""
-    lines: tuple[list[Panel], list[Panel]] = ([], [])
-    layers: set[int] = set()
-    for attention in maps:
-        title = f"layer {attention.layer}, head {attention.head}\n{attention.entropy:.2f} nats"
-        panel = Panel(title, attention.cells, profile.tokens, profile.tokens)
-        lines[attention.layer in layers].append(panel)
-        layers.add(attention.layer)
-    words = (
-        f"{profile.model}: the heads of least (above) and most (below) entropy, first sample"
-    )
-    return save_maps(
-        path,
-        [line for line in lines if line],
-        title=words,
-        x="token",
-        y="query",
-        bar="largest probability of a cell",
-        inches=(3.4, 3.6),
-    )
+    return "\n".join([head, *map(markdown_section, sections(profile))])

@@ -7,25 +7,18 @@ from pathlib import Path
 import pytest
 
 from h2o_pack import assets
-from h2o_pack.coexistence.collisions import SYSTEMS, check_app
-from h2o_pack.doctor.machine import Surroundings
+from h2o_pack.doctor.app import SYSTEMS, check_app
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import pins as pinned
 from tests.bridge import schemas
-from tests.bridge.machines import BROKEN, GARBAGE, Machine
-from tests.bridge.trees import build_tree, tree
+from tests.bridge.trees import build_tree
 from tests.messages import refused, says
 
 GITHUB = "https://github.com"
 LM = f"{GITHUB}/ml-explore/mlx-swift-lm.git"
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 PROJECT = "App.xcodeproj/project.pbxproj"
 RESOLVED = "App.xcodeproj/project.xcworkspace/xcshareddata/swiftpm/Package.resolved"
-
-
-@pytest.fixture
-def machine(tmp_path):
-    return Machine(tmp_path)
 
 
 def project(*references: str, target: str = "App") -> dict[str, str]:
@@ -57,8 +50,8 @@ def pins(**versions: str) -> str:
     return json.dumps({"pins": packages, "version": 3})
 
 
-def findings_of(folder: Path, files: dict[str, str], machine: Machine) -> dict[str, tuple]:
-    checkup = check_app(build_tree(folder / "app", files), machine.seen(), may_run=True)
+def findings_of(folder: Path, files: dict[str, str]) -> dict[str, tuple]:
+    checkup = check_app(build_tree(folder / "app", files))
     schemas.check(checkup, "doctor")
     return {
         finding.name: (finding.status, finding.what, finding.remedy)
@@ -89,9 +82,9 @@ def findings_of(folder: Path, files: dict[str, str], machine: Machine) -> dict[s
     ],
 )
 def test_a_project_that_uses_mlx_swift_lm_gets_the_edited_copy(
-    machine, tmp_path, requirement, status, text
+    tmp_path, requirement, status, text
 ):
-    findings = findings_of(tmp_path, project(remote(LM, **requirement)), machine)
+    findings = findings_of(tmp_path, project(remote(LM, **requirement)))
     assert findings["mlx-swift-lm"][0] == status
     assert (
         f"the package's edited copy of {pinned()['mlx-swift-lm'].version}"
@@ -101,23 +94,21 @@ def test_a_project_that_uses_mlx_swift_lm_gets_the_edited_copy(
 
 
 @pytest.mark.parametrize(("version", "status"), [("3.31.3", "warning"), ("2.30.6", "problem")])
-def test_what_a_dependency_brings_is_read_from_the_resolved_versions(
-    machine, tmp_path, version, status
-):
+def test_what_a_dependency_brings_is_read_from_the_resolved_versions(tmp_path, version, status):
     files = project(remote(f"{GITHUB}/huggingface/AnyLanguageModel", kind="branch", branch="x"))
-    findings = findings_of(tmp_path, files | {RESOLVED: pins(mlx_swift_lm=version)}, machine)
+    findings = findings_of(tmp_path, files | {RESOLVED: pins(mlx_swift_lm=version)})
     assert findings["mlx-swift-lm"][0] == status
     assert "Vendor/mlx-swift-lm" not in findings["mlx-swift-lm"][2]
 
 
-def test_one_version_of_a_library_serves_both_or_none_does(machine, tmp_path):
+def test_one_version_of_a_library_serves_both_or_none_does(tmp_path):
     collections = remote(
         f"{GITHUB}/apple/swift-collections.git", kind="exactVersion", version="1.4.0"
     )
     jinja = remote(
         f"{GITHUB}/huggingface/swift-jinja", kind="upToNextMajorVersion", minimumVersion="1.2.0"
     )
-    findings = findings_of(tmp_path, project(collections, jinja), machine)
+    findings = findings_of(tmp_path, project(collections, jinja))
     assert findings["swift-collections"][0] == "ok"
     assert findings["swift-jinja"][:2] == (
         "problem",
@@ -125,95 +116,88 @@ def test_one_version_of_a_library_serves_both_or_none_does(machine, tmp_path):
     )
 
 
-def test_an_older_swift_transformers_brings_a_module_of_the_same_name(machine, tmp_path):
+def test_an_older_swift_transformers_brings_a_module_of_the_same_name(tmp_path):
     files = project() | {RESOLVED: pins(jinja="1.3.2", swift_transformers="0.1.24")}
-    assert findings_of(tmp_path, files, machine)["jinja"] == (
+    assert findings_of(tmp_path, files)["jinja"] == (
         "problem",
         "swift-jinja has a module Jinja too",
         "Update swift-transformers, which depends on it, to 1.0.0 or newer.",
     )
     newer = project() | {RESOLVED: pins(swift_jinja="2.4.2", swift_transformers="1.3.3")}
-    assert {finding[0] for finding in findings_of(tmp_path, newer, machine).values()} == {"ok"}
+    assert {finding[0] for finding in findings_of(tmp_path, newer).values()} == {"ok"}
 
 
-def test_a_target_of_the_app_must_not_be_named_like_a_module(machine, tmp_path):
-    findings = findings_of(tmp_path, project(target="H2OKit"), machine)
+def test_a_target_of_the_app_must_not_be_named_like_a_module(tmp_path):
+    findings = findings_of(tmp_path, project(target="H2OKit"))
     assert findings["H2OKit"][0] == "problem"
     assert "Rename" in findings["H2OKit"][2]
 
 
-def test_packages_of_ours_are_known_by_their_locks(machine, tmp_path):
+def test_packages_of_ours_are_known_by_their_locks(tmp_path):
     build_tree(tmp_path, {f"{name}/h2o-pack.lock.json": "{}" for name in ("Chat", "Other")})
     app = project(local("../Chat"), local("../Chat/Vendor/mlx-swift"))
-    findings = findings_of(tmp_path, app, machine)
+    findings = findings_of(tmp_path, app)
     assert {name: finding[0] for name, finding in findings.items()} == {
         "chat": "ok",
         "mlx-swift": "ok",
     }
-    findings = findings_of(tmp_path, project(local("../Chat"), local("../Other")), machine)
+    findings = findings_of(tmp_path, project(local("../Chat"), local("../Other")))
     assert findings["other"][0] == "problem"
     assert "both have the module H2OKit" in findings["other"][1]
 
 
-def test_the_generated_app_has_its_package(machine):
-    checkup = check_app(GOLDEN / "demo/App", machine.seen(), may_run=True)
+def test_the_generated_app_has_its_package():
+    checkup = check_app(GOLDEN / "demo/App")
     [finding] = checkup.findings
     assert (finding.name, finding.status) == ("demo", "ok")
     assert checkup.read == ("Chat.xcodeproj/project.pbxproj",)
 
 
-def test_another_copy_of_mlx_swift_in_a_folder_lacks_the_edits(machine, tmp_path):
-    findings = findings_of(tmp_path, project(local("../mlx-swift")), machine)
+def test_another_copy_of_mlx_swift_in_a_folder_lacks_the_edits(tmp_path):
+    findings = findings_of(tmp_path, project(local("../mlx-swift")))
     assert findings["mlx-swift"][0] == "problem"
     assert f"{tmp_path}/mlx-swift, which lacks the edits" in findings["mlx-swift"][1]
 
 
-MANIFEST = {
-    "dependencies": [
-        {
-            "sourceControl": [
-                {
-                    "identity": "mlx-swift-lm",
-                    "location": {"remote": [LM]},
-                    "requirement": {"range": [{"lowerBound": "2.0.0", "upperBound": "3.0.0"}]},
-                }
-            ]
-        },
-        {"registry": [{"identity": "a.b", "requirement": {"exact": ["1.0.0"]}}]},
+MANIFEST = f"""// swift-tools-version: 6.0
+import PackageDescription
+let package = Package(
+    name: "App",
+    platforms: [.iOS(.v16), .macOS(.v14)],
+    dependencies: [
+        .package(url: "{LM}", .upToNextMinor(from: "3.31.0")),
+        .package(name: "mlx", url: "{GITHUB}/ml-explore/mlx-swift", from: "0.20.0"),
+        .package(url: "{GITHUB}/swiftlang/swift-syntax", "509.0.0"..<"510.0.0"),
+        .package(url: "{GITHUB}/apple/swift-numerics", exact: "1.0.2"),
+        // .package(url: "{GITHUB}/johnmai-dev/jinja", from: "1.0.0"),
     ],
-    "targets": [{"name": "MLXNN"}],
-}
+    targets: [.executableTarget(name: "App"), .target(name: "Jinja")],
+    swiftLanguageModes: [.v5])
+fatalError("this is a program")
+"""
 
 
-def test_what_an_older_swift_prints_of_a_manifest_is_read_too(machine, tmp_path):
-    """Addresses were plain text before Swift 5.9, and warnings come first."""
-    machine.has(swift=f"echo warning: unhandled; /bin/cat <<END\n{json.dumps(MANIFEST)}\nEND")
-    findings = findings_of(tmp_path, {"Package.swift": "x"}, machine)
+def test_a_manifest_is_read_and_not_run(tmp_path):
+    findings = findings_of(tmp_path, {"Package.swift": MANIFEST})
     assert {name: finding[0] for name, finding in findings.items()} == {
-        "mlx-swift-lm": "problem",
-        "MLXNN": "problem",
-    }
-
-
-@pytest.mark.parametrize(
-    ("scripts", "why"),
-    [
-        ({}, "reading Package.swift needs Swift, which is missing"),
-        ({"swift": BROKEN}, "error: no way"),
-        ({"swift": GARBAGE}, "Swift cannot read it"),
-    ],
-)
-def test_a_manifest_that_is_not_read_is_told(machine, tmp_path, scripts, why):
-    machine.has(**scripts)
-    files = {"Package.swift": "x"}
-    status, what, _ = findings_of(tmp_path, files, machine)["Package.swift"]
-    assert (status, why in what) == ("problem", True), what
-    files |= {"Package.resolved": pins(mlx_swift="0.31.6")}
-    findings = findings_of(tmp_path, files, machine)
-    assert {name: finding[0] for name, finding in findings.items()} == {
-        "Package.swift": "warning",
+        "Jinja": "problem",
+        "Package.swift": "problem",
+        "mlx-swift-lm": "warning",
         "mlx-swift": "warning",
+        "swift-syntax": "problem",
+        "swift-numerics": "ok",
     }
+    says(". ".join(findings["Package.swift"][1:]))
+    assert "509.0.0 ..< 510.0.0" in findings["swift-syntax"][1]
+
+
+def test_a_language_that_the_compiler_does_not_build_is_a_problem(tmp_path):
+    for mode, count in (("3.0", 1), ("5.0", 0), ("6.0", 0)):
+        findings = findings_of(tmp_path, project(configuration(SWIFT_VERSION=mode)))
+        assert len(findings) == count
+    swift = 'let package = Package(name: "A", swiftLanguageVersions: [.version("3")])'
+    [(status, what, _)] = findings_of(tmp_path, {"Package.swift": swift}).values()
+    assert (status, "Swift 3" in what) == ("problem", True)
 
 
 @pytest.mark.parametrize(
@@ -226,20 +210,20 @@ def test_a_manifest_that_is_not_read_is_told(machine, tmp_path, scripts, why):
         (RESOLVED, "[" * 100_000),
     ],
 )
-def test_a_file_that_is_not_as_xcode_writes_it_is_told(machine, tmp_path, name, text):
-    findings = findings_of(tmp_path, project() | {name: text}, machine)
+def test_a_file_that_is_not_as_xcode_writes_it_is_told(tmp_path, name, text):
+    findings = findings_of(tmp_path, project() | {name: text})
     assert list(findings) == [name]
     assert "not read" in findings[name][1]
 
 
-def test_the_first_form_of_resolved_versions_is_read(machine, tmp_path):
+def test_the_first_form_of_resolved_versions_is_read(tmp_path):
     old = {"repositoryURL": f"{GITHUB}/ml-explore/mlx-swift", "state": {"version": "0.31.6"}}
     files = project() | {"Package.resolved": json.dumps({"object": {"pins": [old]}})}
-    assert findings_of(tmp_path, files, machine)["mlx-swift"][0] == "warning"
+    assert findings_of(tmp_path, files)["mlx-swift"][0] == "warning"
 
 
-def test_a_folder_that_is_no_app_is_refused(machine, tmp_path, run):
-    says(refused(check_app, tmp_path, machine.seen(), may_run=True, code=ExitCode.USAGE))
+def test_a_folder_that_is_no_app_is_refused(tmp_path, run):
+    says(refused(check_app, tmp_path, code=ExitCode.USAGE))
     for folder in (tmp_path, tmp_path / "none"):
         result = run("doctor", folder)
         assert result.exit_code == ExitCode.USAGE == 2
@@ -257,50 +241,6 @@ def test_the_exit_code_says_whether_something_collides(run, tmp_path, version, c
     document = json.loads(run("doctor", folder, "--json").stdout)
     assert document["collides"] == bool(code)
     assert document["read"] == [PROJECT]
-    assert document["dependencies"][0]["requirement"] == version
-
-
-@pytest.mark.swift
-def test_swift_reads_the_apps_manifest_and_leaves_nothing_behind(tmp_path):
-    manifest = f"""// swift-tools-version: 6.0
-import PackageDescription
-let package = Package(
-    name: "App",
-    dependencies: [.package(url: "{LM}", .upToNextMinor(from: "3.31.0"))],
-    targets: [.executableTarget(name: "App"), .target(name: "Jinja")])
-"""
-    folder = build_tree(tmp_path / "app", {"Package.swift": manifest})
-    checkup = check_app(folder, Surroundings(tool_seconds=300), may_run=True)
-    assert checkup.dependencies[0].requirement == "3.31.0 ..< 3.32.0"
-    assert {finding.name: finding.status for finding in checkup.findings} == {
-        "mlx-swift-lm": "warning",
-        "Jinja": "problem",
-    }
-    assert tree(folder) == {"Package.swift": manifest}
-
-
-def test_a_manifest_runs_only_where_that_was_asked_for(tmp_path, machine):
-    machine.has(swift=f": > {tmp_path / 'ran'}; echo '{{}}'")
-    folder = build_tree(tmp_path / "app", {"Package.swift": "// a program"})
-    checkup = check_app(folder, machine.seen(), may_run=False)
-    [finding] = checkup.findings
-    assert (finding.name, finding.status) == ("Package.swift", "problem")
-    assert "--run-manifest" in finding.what
-    assert not (tmp_path / "ran").exists()
-    check_app(folder, machine.seen(), may_run=True)
-    assert (tmp_path / "ran").exists()
-
-
-def test_the_command_runs_no_manifest_where_nobody_can_answer(run, tmp_path, monkeypatch):
-    folders = []
-    monkeypatch.setattr(
-        "h2o_pack.coexistence.app.read_manifest",
-        lambda folder, _machine: folders.append(folder),
-    )
-    folder = build_tree(tmp_path / "app", {"Package.swift": "// a program"})
-    result = run("doctor", folder)
-    assert "--run-manifest" in result.output
-    assert folders == []
 
 
 def configuration(**settings: str) -> str:
@@ -320,23 +260,13 @@ def configuration(**settings: str) -> str:
     ],
 )
 def test_a_project_for_older_systems_than_the_package_is_a_problem(
-    tmp_path, machine, settings, collides
+    tmp_path, settings, collides
 ):
-    findings = findings_of(tmp_path, project(configuration(**settings)), machine)
+    findings = findings_of(tmp_path, project(configuration(**settings)))
     assert ([status for status, _, _ in findings.values()] == ["problem"]) == collides
-
-
-def test_a_manifest_for_an_older_system_is_a_problem(tmp_path, machine):
-    platforms = [{"platformName": "ios", "version": "16.0"}]
-    text = json.dumps({"name": "App", "platforms": platforms})
-    machine.has(swift=f"echo '{text}'")
-    findings = findings_of(tmp_path, {"Package.swift": ""}, machine)
-    status, what, remedy = findings["Package.swift"]
-    assert status == "problem"
-    says(f"{what}. {remedy}")
 
 
 def test_the_oldest_systems_are_those_of_the_generated_manifest():
     manifest = (assets.root() / "Package.swift.j2").read_text("utf-8")
     declared = dict(re.findall(r"\.(iOS|macOS)\(\.v(\d+)\)", manifest))
-    assert declared == {name: least.removesuffix(".0") for name, least in SYSTEMS.values()}
+    assert declared == {name: least.removesuffix(".0") for name, least in {*SYSTEMS.values()}}

@@ -1,1 +1,0 @@
-"""An app to which a package will be added: its dependencies, and conflicts with the package."""
