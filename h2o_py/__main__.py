@@ -115,15 +115,11 @@ def _dest(field: str) -> str:
 
 def _run(upstream: Any, arguments: Sequence[str], prepare: Callable[[Any], None]) -> int:
     """Run mlx_lm's own main, which loads no code of a model; pass its model to `prepare`."""
-    from h2o_py import loading  # noqa: PLC0415  after --help has been served
+    from h2o_py.loading import load  # noqa: PLC0415  after --help has been served
     from h2o_py.routing import routed  # noqa: PLC0415
 
-    def load_prepared(name: str, **options: Any) -> Any:
-        if not options.get(loading.TRUST):
-            folder = loading.folder_of(name, options.pop("revision", None))
-            loading.try_tokenizer(folder)
-            name = str(folder)
-        loaded = loading.load(name, **options)
+    def load_prepared(*args: Any, **options: Any) -> Any:
+        loaded = load(*args, **options)
         prepare(loaded[0])
         return loaded
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OBudgetsError, H2OConfigError
+from h2o_py.files import read_file
 
 FORMAT = 1
 _LEAST = {"heavy_budget": 0, "recent_budget": 1, "max_size": 1}
@@ -135,7 +136,7 @@ def load_budgets(path: str | Path) -> Budgets:
         OSError: the file cannot be read.
 
     """
-    return parse_budgets(Path(path).read_bytes(), str(path))
+    return parse_budgets(read_file(Path(path)), str(path))
 
 
 def parse_budgets(data: bytes, source: str) -> Budgets:

@@ -65,6 +65,9 @@ WORDING: dict[str, Wording] = {
     "unreadable_tokenizer": Wording(
         "the tokenizers library fails for it", "Download the model again, or choose another one"
     ),
+    "model_not_regular": Wording(
+        "it is not a regular file", "Give a folder with the files of a model"
+    ),
     "no_plain_cache": Wording(
         "{family} has no layer with a plain KVCache (it uses {kinds}), so there is no "
         "cache to replace by an H2O cache",

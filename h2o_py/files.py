@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 MOST_BYTES = 64 << 20
-"""The most bytes of a file of settings or records."""
+"""The most bytes of a file of settings, records or text."""
+NOT_REGULAR = "it is not a regular file"
 
 
 def check_regular(path: str | Path) -> os.stat_result:
@@ -27,20 +28,39 @@ def check_regular(path: str | Path) -> os.stat_result:
     status = Path(path).stat()
     if not stat.S_ISREG(status.st_mode):
         code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
-        raise OSError(code, "it is not a regular file", str(path))
+        raise OSError(code, NOT_REGULAR, str(path))
     return status
 
 
-def read(path: Path) -> bytes:
-    """Read a file of settings or records.
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read its bytes; OSError if it is something else, `strerror` says why.
 
-    Raises:
-        OSError: there is no regular file, it is too long, or it cannot be read.
-
+    Pipes, devices and sockets may never end, so they are opened only below /dev, where a shell
+    passes them.
     """
-    if check_regular(path).st_size > MOST_BYTES:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-    return path.read_bytes()
+    if path.is_relative_to("/dev"):
+        return path.open("rb")
+    # Without O_NONBLOCK, a pipe blocks until somebody writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Read a file of at most `most` bytes; see `open_regular`.
+
+    Raises OSError: the file cannot be read, or is too large; `strerror` says why.
+    """
+    with open_regular(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
+    return data
 
 
 @contextmanager

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from h2o_py.errors import H2OModelError
-from h2o_py.files import check_regular, read
+from h2o_py.files import check_regular, read_file
 from h2o_py.prompts import remember_chunk
 
 DATA = (
@@ -37,7 +38,8 @@ def load(name: str, **options: Any) -> Any:
             `trust_remote_code=True`.
 
     Raises:
-        H2OModelError: the model does not exist, or it contains code.
+        H2OModelError: the model does not exist, it contains code, a pipe or a device, or its
+            tokenizer cannot be loaded.
 
     """
     import mlx_lm.utils  # noqa: PLC0415  importing it takes seconds
@@ -46,6 +48,8 @@ def load(name: str, **options: Any) -> Any:
         return mlx_lm.utils.load(name, **options)
     folder = folder_of(name, options.pop("revision", None))
     refuse_code(folder)
+    try_tokenizer(folder)
+    refuse_irregular(folder)
     # Without this, transformers asks at a terminal whether to run a tokenizer's code.
     tokenizer_config = {**(options.pop("tokenizer_config", None) or {}), TRUST: False}
     loaded = mlx_lm.utils.load(str(folder), tokenizer_config=tokenizer_config, **options)
@@ -80,13 +84,26 @@ def try_tokenizer(folder: Path) -> None:
     except OSError as error:
         raise H2OModelError("unreadable_tokenizer", where=str(path)) from error
     process = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", TRIAL, path],
+        [sys.executable, "-P", "-c", TRIAL, path],  # -P: no module of the current folder
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
     )
     if process.returncode:
         raise H2OModelError("unreadable_tokenizer", where=str(path))
+
+
+def refuse_irregular(folder: Path) -> None:
+    """Refuse a model with pipes or devices among its files, for which mlx_lm would wait.
+
+    Raises:
+        H2OModelError: a file of the model is not a regular file.
+
+    """
+    for path in sorted(folder.iterdir()):
+        is_read = any(fnmatchcase(path.name, pattern) for pattern in (*DATA, "*.safetensors"))
+        if is_read and path.exists() and not path.is_file():
+            raise H2OModelError("model_not_regular", where=str(path))
 
 
 def fetched(name: str, revision: str | None) -> Path:
@@ -118,7 +135,7 @@ def refuse_code(folder: Path) -> None:
     """
     path = folder / "config.json"
     try:
-        config = json.loads(read(path))
+        config = json.loads(read_file(path))
     except FileNotFoundError:
         return  # mlx_lm says so itself
     except (OSError, ValueError, RecursionError) as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from h2o_py.files import read
+from h2o_py.files import read_file
 
 PROMPT_CHUNK = 512
 """The most tokens of a prompt that are read at once, if no package says another number."""
@@ -52,7 +52,7 @@ def chunk_of(model: Any) -> int:
 def remember_chunk(model: Any, folder: Path) -> None:
     """Remember the chunk that a package's manifest.json records, if the folder has one."""
     try:
-        manifest = json.loads(read(folder / "manifest.json"))
+        manifest = json.loads(read_file(folder / "manifest.json"))
     except (OSError, ValueError, RecursionError):
         return
     chunk = manifest.get("prompt_chunk") if isinstance(manifest, dict) else None

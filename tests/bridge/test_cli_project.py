@@ -114,10 +114,26 @@ def test_what_the_command_line_says_goes_before_the_file(run, project):
         "[package]\nmodel = 'demo'",
         "model = 'demo'",
         "[[package]",
+        "package = [1]",
+        "package = [[1]]",
+        "package = ['a']",
+        "package = [[{model = 'demo'}]]",
+        '[[package]]\nmodel = \'demo\'\nname = """\n[[package]]\nx"""\nnosuch = 1',
+        "[[package]]\nmodel = 'demo'\noutput = \"a\\u0000b\"",
+        "[[package]]\nmodel = 'demo'\nsystem = \"a\\u0000b\"",
+        '[[package]]\nmodel = "a\\u0000b"',
+        "[[package]]\npin = [['0:8']]",
+        "[[package]]\npin = [{a = 1}]",
+        "[[package]]\nmodel = 1979-05-27",
+        "[[package]]\nhelp = true",
+        "[[package]]\nmodel = 'demo'\noutput = 'loop/x'",
+        "[[package]]\nmodel = 'demo'\nbudgets = 'loop'",
+        "[[package]]\nmodel = 'demo'\nmax_kv = 1e999",
+        "[[package]]\nmodel = 'demo'\nmax_kv = 99999999999999999999999999",
     ],
 )
 def test_a_mistake_in_the_file_is_refused_with_its_place(run, project, text):
-    project(text)
+    (project(text) / "loop").symlink_to("loop")
     result = run("ios")
     assert result.exit_code == ExitCode.USAGE
     says(result.stderr)

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from h2o_pack.errors import UserError
+from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.spec import CacheSpec, DeliverySpec, local_folder
 from h2o_pack.verify.check import verify
@@ -153,3 +153,55 @@ def test_a_model_name_that_leads_nowhere_is_an_error_with_a_remedy(hub, name):
         resolve(name)
     assert error.value.remedy
     assert "\x1b" not in str(error.value)
+
+
+# A program that a model brings: its chat template
+
+SOME = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+LATE = {
+    "in a second turn": "messages|length > 1",
+    "with a system prompt": "messages[0].role == 'system'",
+    "with tools": "tools",
+    "with thoughts": "messages|selectattr('reasoning_content', 'defined')|list",
+    "always": "true",
+}
+HARMS = {
+    "divides by zero": "{{ 1 // 0 }}",
+    "counts without an end": "{% for i in range(10000000000) %}x{% endfor %}",
+    "takes all memory": "{{ 'x' * 100000000000 }}",
+    "looks for what is not there": "{{ 'x'.index('y') }}",
+    "calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "adds a number to a text": "{{ 'x' + 1 }}",
+    "reads what it must not": "{{ ''.__class__.__mro__ }}",
+    "writes half of a character": "{{ '%c' % 55296 }}",
+    "includes a file": "{% include '/etc/passwd' %}",
+}
+
+
+@pytest.mark.parametrize("when", LATE)
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_template_that_fails_late_ends_in_a_documented_error(run, tmp_path, when, harm):
+    source = f"{{% if {LATE[when]} %}}{HARMS[harm]}{{% endif %}}{SOME}"
+    model = write_model(tmp_path / "model")
+    (model / "chat_template.jinja").write_text(source)
+    (tmp_path / "system.txt").write_text("Be brief.")
+    options = ("--model", model, "--max-kv", 64, "--no-vendor", "--dry-run")
+    for system in ((), ("--system", tmp_path / "system.txt")):
+        result = run("ios", *options, *system)
+        assert result.exit_code in (0, ExitCode.MODEL, ExitCode.USAGE), result.output
+        assert "Traceback" not in result.output
+
+
+HALF_OF_A_CHARACTER = {"tokenizer_config.json": '{"eos_token": "\\ud800"}',
+    "generation_config.json": '{"x\\udfff": 1}',
+    "special_tokens_map.json": '{"eos_token": "\\uD800x"}',
+    "config.json": '{"model_type": "\\ud800"}'}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HALF_OF_A_CHARACTER)
+def test_half_of_a_character_in_a_models_json_is_refused(run, tmp_path, name):
+    model = write_model(tmp_path / "model")
+    (model / name).write_text(HALF_OF_A_CHARACTER[name])
+    result = run("ios", "--model", model, "--max-kv", 64, "--no-vendor", "--dry-run")
+    assert result.exit_code == ExitCode.MODEL
+    assert len(result.stderr.splitlines()) == 1

@@ -95,6 +95,14 @@ def test_generate_refuses_it(evil):
             commands.generate([*arguments, *options])
 
 
+@pytest.mark.parametrize("name", ["a.jinja", "manifest.json", "model-1.safetensors"])
+def test_generate_waits_for_no_pipe_among_a_models_files(tmp_path, name):
+    folder = write_model(tmp_path / "tiny")
+    os.mkfifo(folder / name)
+    with pytest.raises(SystemExit, match="it is not a regular file"), in_time():
+        commands.generate(["--model", str(folder), "--prompt", "x"])
+
+
 def test_code_of_a_tokenizer_is_not_asked_about(tmp_path, monkeypatch):
     settings = {}
 

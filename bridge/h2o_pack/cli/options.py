@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,7 +12,7 @@ import click
 
 from h2o_pack.config_errors import OF_RECALL
 from h2o_pack.errors import Problems
-from h2o_pack.files.paths import MIRROR, cache_folder
+from h2o_pack.files.paths import MIRROR, cache_folder, reason
 from h2o_pack.measure.profiling.options import LEAST_TOKENS
 from h2o_pack.spec import (
     LONG_CONVERSATION,
@@ -31,8 +32,22 @@ if TYPE_CHECKING:
 
 POLICIES = tuple(policy.name for policy in NAMED_POLICIES)
 KV = (*STORAGE_BITS, *SYNONYMS)
-PATH = click.Path(path_type=Path)
-FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+class UsablePath(click.Path):
+    """A path that the system can follow; a link to itself is refused."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the path."""
+        try:
+            Path(os.fsdecode(value)).resolve()
+        except (OSError, RuntimeError, ValueError) as error:
+            self.fail(f"{os.fsdecode(value)!r} cannot be followed: {reason(error)}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = UsablePath(path_type=Path)
+FILE = UsablePath(path_type=Path, exists=True, dir_okay=False)
 POSITIVE = click.IntRange(min=1)
 Part = TypeVar("Part")
 

@@ -112,14 +112,16 @@ def packages(command: click.Command, path: Path) -> list[tuple[str, Mapping[str,
 
     blame = Blame(REMEDY, ExitCode.USAGE)
     document, text = load(path, blame)
-    tables = document.get("package")
-    if set(document) != {"package"} or not isinstance(tables, list):
+    tables: Any = document.get("package")
+    is_list = set(document) == {"package"} and isinstance(tables, list)
+    if not is_list or not all(isinstance(table, dict) for table in tables):
         raise refused("the file must contain [[package]] tables, and nothing else", str(path))
     flags = [flag for param in command.params for flag in (*param.opts, *param.secondary_opts)]
     keys = {flag.lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--")}
     problems = Problems()
-    # Inline tables, `package = [{...}]`, are all in one line.
-    lines = lines_of(text, "package") or [1] * len(tables)
+    lines = lines_of(text, "package")
+    if len(lines) != len(tables):  # inline tables, or a text of several lines with [[package]]
+        lines = [1] * len(tables)
     for line, table in zip(lines, tables, strict=True):
         for key in table:
             if key.replace("-", "_") not in keys:
@@ -135,9 +137,9 @@ def option(key: str, value: Any, where: str) -> list[str]:
     flag = f"--{key.replace('_', '-')}"
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag[2:]}"]
-    if isinstance(value, list):
+    if isinstance(value, list) and not any(isinstance(part, list) for part in value):
         return [part for element in value for part in option(key, element, where)]
-    if isinstance(value, str | int | float):
+    if isinstance(value, str | int | float) and "\0" not in str(value):
         return [flag, str(value)]
     raise refused(f"the value of {key} is {shown(value)}, which no option takes", where)
 

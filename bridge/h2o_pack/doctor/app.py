@@ -21,9 +21,9 @@ from h2o_pack.errors import usage_error
 from h2o_pack.facts import Pin, coexistence, identity, pins
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
-from h2o_pack.files.text import read_file
 from h2o_pack.results import Result, doc
 from h2o_pack.vendoring.vendor import RESOLVED
+from h2o_py.files import read_file
 
 Version = tuple[int, ...]
 IOS, MACOS = ("iOS", "17.0"), ("macOS", "14.0")
@@ -112,7 +112,8 @@ def check_app(folder: Path) -> AppCheckup:
                     key = f"{key} {package.text}"
                 if package.direct or key not in packages:
                     packages[key] = package
-        except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        # A path may also be a link to itself.
+        except (OSError, ValueError, RuntimeError, AttributeError, KeyError, TypeError):
             findings.append(problem("not read: its form is unknown", "Correct the file.", name))
             continue
         read.append(name)

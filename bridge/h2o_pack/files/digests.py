@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from h2o_pack.progress import BarAdvance, no_progress
+from h2o_py.files import open_regular
 
 FICLONE = 0x40049409  # Linux
 
@@ -27,7 +28,7 @@ def clone(source: Path, target: Path) -> bool:
     try:
         from fcntl import ioctl  # imported late: Windows does not have it
 
-        with source.open("rb") as original, target.open("xb") as shared:
+        with open_regular(source) as original, target.open("xb") as shared:
             ioctl(shared, FICLONE, original.fileno())
     except FileExistsError:
         raise
@@ -123,7 +124,7 @@ def copy(source: Path, target: Path, advance: BarAdvance = no_progress) -> str:
 
 def pieces(path: Path, advance: BarAdvance = no_progress, size: int = CHUNK) -> Iterator[bytes]:
     """Yield a file's content in pieces of `size` bytes; advance: see `sha256_of`."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while piece := file.read(size):
             yield piece
             advance(len(piece))

@@ -12,8 +12,8 @@ import msgspec
 
 from h2o_pack.errors import UserError, output_error, version_error
 from h2o_pack.files.paths import MODEL_FOLDER, SHA256
-from h2o_pack.files.text import read_file
 from h2o_pack.results import Count, doc
+from h2o_py.files import read_file
 
 NAME = "h2o-pack.lock.json"
 FORMAT = 1

@@ -5,61 +5,22 @@ JSON that others wrote is read with limits, and never as code.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import stat
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from h2o_pack.errors import model_error, output_error, unreadable, usage_error
 from h2o_pack.files.paths import reason
+from h2o_py.files import read_file
 
 _T = TypeVar("_T")
 CONFIG_BYTES = 1 << 20
 INDEX_BYTES = 64 << 20  # enough for the names and files of about 100,000 tensors
 SHORT_JSON = 200
 """The most characters of a value that `json_by_lines` writes on one line."""
-
-
-MOST_BYTES = 64 << 20
-"""The most bytes of a file of settings, records or text."""
-
-
-NOT_REGULAR = "it is not a regular file"
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file to read its bytes; OSError if it is something else, `strerror` says why.
-
-    Pipes, devices and sockets may never end, so they are opened only below /dev, where a shell
-    passes them.
-    """
-    if path.is_relative_to("/dev"):
-        return path.open("rb")
-    # Without O_NONBLOCK, a pipe blocks until somebody writes to it.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
-
-
-def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Read a file of at most `most` bytes; see `open_regular`.
-
-    Raises OSError: the file cannot be read, or is too large; `strerror` says why.
-    """
-    with open_regular(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
-    return data
 
 
 def read_text(path: Path, remedy: str) -> str:
@@ -128,7 +89,22 @@ def parse_object(
         raise unreadable(where, f"{name} is not valid JSON") from error
     if not isinstance(document, dict):
         raise unreadable(where, f"{name} is not a JSON object")
+    if HALF.search(data) and has_halves(document):
+        raise unreadable(where, f"{name} contains half of a character, such as \\ud800")
     return document
+
+
+HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""An escape that is a half of a character, and with another one a whole character."""
+
+
+def has_halves(document: object) -> bool:
+    """Whether a text in a JSON document contains a half of a character, which UTF-8 has not."""
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return True
+    return False
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import inspect
 
 from h2o_pack.errors import ExitCode, Problems, UserError, nearest
-from h2o_pack.files.text import read_file
+from h2o_py.files import read_file
 
 File = TypeVar("File")
 Row = TypeVar("Row")

@@ -40,6 +40,7 @@ from h2o_pack.models.files import (
 from h2o_pack.naming import readable
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.spec import CacheSpec, ModelSpec
+from h2o_py.files import read_file
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
@@ -253,7 +254,7 @@ def refuse_without_branch(hub_id: str, revision: str) -> None:
 def load_contents(hub_id: str, commit: str) -> Contents | None:
     """Return the stored description of a model at a commit; None if missing or damaged."""
     try:
-        first, _, body = entry_path(hub_id, commit).read_bytes().partition(b"\n")
+        first, _, body = read_file(entry_path(hub_id, commit)).partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != first:
             return None
         contents = msgspec.convert(json.loads(body), Contents)
@@ -275,7 +276,7 @@ def known_commit(hub_id: str, revision: str) -> str:
     if GIT_ID.fullmatch(revision):
         return revision
     try:
-        commit = branch_path(hub_id, revision).read_text("ascii")
+        commit = read_file(branch_path(hub_id, revision)).decode("ascii")
     except (OSError, ValueError):
         return ""
     return commit if GIT_ID.fullmatch(commit) else ""
@@ -397,7 +398,7 @@ def read_small(model: Model, largest: Mapping[str, int]) -> dict[str, bytes] | N
         if size > largest[name]:
             raise unreadable(model.id, f"{name} is larger than {largest[name] >> 20} MiB")
     if model.folder is not None:
-        return {name: local_file(model.folder, name).read_bytes() for name in sizes}
+        return {name: read_local(model.folder, name, largest[name]) for name in sizes}
     from h2o_pack.hub.client import Repository, UnreachableError
 
     repository = Repository(model.id, model.commit)
@@ -405,3 +406,12 @@ def read_small(model: Model, largest: Mapping[str, int]) -> dict[str, bytes] | N
         return {name: repository.read(name, 0, n) if n else b"" for name, n in sizes.items()}
     except UnreachableError:
         return None
+
+
+def read_local(folder: Path, name: str, most: int) -> bytes:
+    """Read a model's file on this machine; UserError if that fails."""
+    path = local_file(folder, name)
+    try:
+        return read_file(path, most)
+    except OSError as error:
+        raise unreadable(path, f"{name} cannot be read: {error.strerror}") from error

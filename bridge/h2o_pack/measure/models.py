@@ -6,13 +6,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.errors import UserError, model_error, unreadable
+from h2o_pack.errors import UserError, model_error
 from h2o_pack.files.text import read_object
 from h2o_pack.hub.resolve import HUB_ID
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.models.catalogue import find, unknown
-from h2o_pack.models.files import TOKENIZER, inference_needs, read_tensors
-from h2o_pack.models.loading import try_tokenizer
+from h2o_pack.models.files import read_tensors
 from h2o_pack.spec import local_folder
 
 BUNDLED = ("demo", "demo-4bit")
@@ -43,10 +42,6 @@ def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
         read_tensors(Path(adapter) / WEIGHTS)
     try:
         folder = folder if folder.exists() else fetched(name, None)
-        if name not in BUNDLED:
-            refuse_pipes(folder)
-            if (folder / TOKENIZER).is_file():
-                try_tokenizer(folder / TOKENIZER, name)
         loaded: Any = load_checked(str(folder), adapter_path=adapter)
     except UserError:
         raise
@@ -56,10 +51,3 @@ def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
             "Give a folder, or an id on huggingface.co, of a model for mlx_lm.",
         ) from error
     return loaded[0], loaded[1]
-
-
-def refuse_pipes(folder: Path) -> None:
-    """Refuse a model's folder with pipes or devices in it, for which mlx_lm would wait."""
-    for path in sorted(folder.iterdir()):
-        if inference_needs(path.name) and path.exists() and not path.is_file():
-            raise unreadable(path, f"{path.name} is not a regular file")

@@ -26,6 +26,7 @@ from h2o_pack.files.text import (
 )
 from h2o_pack.model import Contents, Model, ModelFile, Tensor, Weights
 from h2o_pack.models.config import describe
+from h2o_py.files import open_regular
 
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model*.safetensors"
@@ -204,11 +205,9 @@ def whole(value: object) -> bool:
 
 def read_tensors(path: Path) -> tuple[Tensor, ...]:
     """Read the header of a file on this machine; UserError if it is not a safetensors file."""
-    if path.exists() and not path.is_file():  # a pipe may have no end, or no beginning
-        raise unreadable(path, f"{path.name} is not a regular file")
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
             length = header_length(file.read(LENGTH), size, path.name, str(path))
             header = file.read(length)
     except OSError as error:

@@ -36,6 +36,7 @@ from h2o_pack.models.files import (
     TOKENIZER_CONFIG,
     is_notice,
 )
+from h2o_pack.models.trial import attempt
 from h2o_pack.naming import one_line
 
 if TYPE_CHECKING:
@@ -69,32 +70,33 @@ class ChatTemplate:
         names = meta.find_undeclared_variables(environment.parse(self.source))
         return tuple(sorted(names - GIVEN - environment.globals.keys()))
 
-    def render(
-        self, messages: Sequence[Mapping[str, str]], strftime_now: Callable[[str], str]
-    ) -> str:
-        """Return the text of messages, and of the beginning of the model's turn after them.
-
-        strftime_now: returns the date in a format. Raises jinja2.TemplateError.
-        """
-        template = sandbox().from_string(self.source)
-        values = {"tools": None, "documents": None, "strftime_now": strftime_now}
-        return template.render(
-            messages=messages, add_generation_prompt=True, **values, **self.special
+    def rendered(
+        self, chats: Sequence[Mapping[str, Any]], where: str
+    ) -> list[dict[str, str | None]]:
+        """Return what `renderings` does; UserError if the template exceeds the limits."""
+        return list(
+            attempt(
+                "renderings",
+                where,
+                source=self.source,
+                special=dict(self.special),
+                chats=[{"add_generation_prompt": True, **chat} for chat in chats],
+            )
         )
 
-    def problem(self) -> str:
+    def problem(self, where: str) -> str:
         """Return why the template cannot write a user's first message; "" if it can."""
-        from jinja2 import TemplateError, TemplateSyntaxError
+        (result,) = self.rendered([{"messages": [{"role": "user", "content": "a"}]}], where)
+        return why_not(result, "a user's message")
 
-        try:
-            self.render([{"role": "user", "content": "a"}], lambda _format: "today")
-        except TemplateSyntaxError as error:
-            return f"cannot be parsed: line {error.lineno}: {error.message}"
-        except TemplateError as error:
-            return f"refuses a user's message: {shown(str(error.message))}"
-        except Exception as error:  # noqa: BLE001 - a template's code may raise anything
-            return f"fails for a user's message: {shown(str(error))}"
+
+def why_not(result: Mapping[str, str | None], what: str) -> str:
+    """Say why a template did not render `what`; "" if it did."""
+    if result["error"] is None:
         return ""
+    if result["kind"] == UNPARSED:
+        return f"cannot be parsed: {result['error']}"
+    return f"{result['kind']} {what}: {shown(result['error'])}"
 
 
 def find_template(files: Mapping[str, bytes], where: str) -> ChatTemplate | None:
@@ -190,28 +192,45 @@ TODAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 """The date in renderings that are compared."""
 
 
+UNPARSED, REFUSES, FAILS = "unparsed", "refuses", "fails for"
+"""Why a template does not render a conversation: kinds of its errors."""
+
+
 def renderings(
     source: str, special: Mapping[str, str], chats: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, str | None]]:
-    """Return the text of each conversation, or the error with which the template refuses it.
+    """Return the text of each conversation, or why the template does not render it.
 
-    chats: the variables of each conversation. Runs in the process of `trial`. Raises
-    jinja2.TemplateSyntaxError: the template cannot be parsed.
+    A template is code that may do anything, so `trial` runs this in another process. chats: the
+    variables of each conversation; a `date` is what the template gets for each date.
     """
-    template = sandbox().from_string(source)
+    from jinja2 import TemplateError, TemplateSyntaxError
+
+    try:
+        template = sandbox().from_string(source)
+    except TemplateSyntaxError as error:
+        what = f"line {error.lineno}: {error.message}"
+        return [{"text": None, "kind": UNPARSED, "error": what} for _ in chats]
     results: list[dict[str, str | None]] = []
     for chat in chats:
-        values = {"tools": None, "documents": None, "strftime_now": TODAY.strftime, **special}
-        text, error = "", None
+        date = chat.get("date")
+        now = TODAY.strftime if date is None else (lambda _format, date=date: date)
+        values = {"tools": None, "documents": None, "strftime_now": now, **special}
+        text, kind, why = "", FAILS, ""
         try:
             for piece in template.generate({**values, **chat}):
                 text += piece
                 if len(text) > LONGEST_RENDERING:
-                    error = f"it writes more than {LONGEST_RENDERING:,} characters"
+                    why = f"it writes more than {LONGEST_RENDERING:,} characters"
                     break
+            text.encode()
+        except UnicodeEncodeError:
+            why = "it writes half of a character"
+        except TemplateError as problem:
+            kind, why = REFUSES, in_one_line(problem)
         except Exception as problem:  # noqa: BLE001 - a template's code may raise anything
-            error = in_one_line(problem)
-        results.append({"text": text if error is None else None, "error": error})
+            why = in_one_line(problem)
+        results.append({"text": None if why else text, "kind": kind, "error": why or None})
     return results
 
 
@@ -408,7 +427,7 @@ def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
     unusable, remark = "", ""
     if template is None:
         remark = NO_TEMPLATE
-    elif problem := template.problem():
+    elif problem := template.problem(where):
         unusable = f"the chat template in {template.file} {problem}"
         template, remark = None, f"{unusable}. {CORRECT_TEMPLATE}"
     model_license = read_license(
@@ -432,8 +451,6 @@ def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
     Raises UserError: the template cannot be used, refuses a system prompt, leaves it out, or
     writes the date before its end.
     """
-    from jinja2 import TemplateError
-
     template = texts.template
     if texts.unusable:
         remedy = "Leave out --system, or correct the template in a local copy of the model."
@@ -441,15 +458,22 @@ def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
     if template is None:
         return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
 
-    def rendered(user: str, date: str) -> str:
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        return template.render(messages, lambda _format: date)
-
-    try:
-        turns = [rendered(user, DATES[0]) for user in USERS]
-        tomorrow = rendered(USERS[0], DATES[1])
-    except TemplateError as error:
-        raise refused_template(template, f"refuses a system prompt: {error}") from error
+    chats = [
+        {
+            "messages": [
+                {"role": "system", "content": system},
+                {"role": "user", "content": user},
+            ],
+            "date": date,
+        }
+        for user, date in ((USERS[0], DATES[0]), (USERS[1], DATES[0]), (USERS[0], DATES[1]))
+    ]
+    texts_of_turns = []
+    for result in template.rendered(chats, where):
+        if result["text"] is None:
+            raise refused_template(template, why_not(result, "a system prompt"))
+        texts_of_turns.append(result["text"])
+    *turns, tomorrow = texts_of_turns
     always = common(turns)
     if system not in "".join(always):
         raise refused_template(template, "omits the system prompt")

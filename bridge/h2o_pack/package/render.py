@@ -28,6 +28,7 @@ from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import to_document
 from h2o_py.config import H2OConfig
+from h2o_py.files import read_file
 from h2o_py.policy_fields import FIELDS, RECALL_FIELDS
 from h2o_py.storages import STORAGE_BITS
 
@@ -98,7 +99,7 @@ def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Con
         place = output / path
         if not path.startswith(f"{NEW_APP_FOLDER}/") or not os.path.lexists(place):
             continue
-        if not place.is_file() or place.read_bytes() != as_bytes(content):
+        if not place.is_file() or read_file(place) != as_bytes(content):
             raise output_error(
                 f"{output / NEW_APP_FOLDER} already has a different {place.name}",
                 "Copy what you need from App.new to App, delete App.new, and run the command "

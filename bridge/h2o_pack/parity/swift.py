@@ -22,6 +22,7 @@ from h2o_pack.files.paths import VENDOR_FOLDER, is_folder, place_in
 from h2o_pack.parity.openblas import preload
 from h2o_pack.vendoring.edits import edits_of
 from h2o_pack.vendoring.vendor import added_files, digest
+from h2o_py.files import read_file
 
 WORK = ".parity"
 SCRATCH = ("build", "vendored")
@@ -134,7 +135,7 @@ def standin_files(package: Path) -> dict[str, Path | str]:
     The stand-in's C++ is compiled as one file, because reading MLX's headers takes longer than
     compiling all of it. The files of inner loops include no header of MLX and stay separate.
     """
-    manifest = (package / "Package.swift").read_text("utf-8")
+    manifest = read_file(package / "Package.swift").decode()
     files: dict[str, Path | str] = {"Package.swift": manifest + CACHES_ONLY}
     for folder in GENERATED:
         files |= tree(package / folder, folder)
@@ -165,7 +166,7 @@ def sync(files: Mapping[str, Path | str], root: Path) -> None:
             path.unlink()
     for name, source in files.items():
         target = root / name
-        data = source.encode() if isinstance(source, str) else source.read_bytes()
+        data = source.encode() if isinstance(source, str) else read_file(source)
         if not target.is_file() or target.read_bytes() != data:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)

@@ -17,6 +17,8 @@ from typing import Any
 
 from h2o_pack.errors import in_one_line, model_error
 from h2o_pack.files.paths import MODEL_MANIFEST
+from h2o_pack.models.files import TOKENIZER
+from h2o_pack.models.loading import try_tokenizer
 from h2o_pack.parity.report import CaseResult, Difference, Level
 from h2o_pack.parity.text_items import (
     CASES,
@@ -33,6 +35,7 @@ from h2o_pack.parity.text_items import (
 from h2o_pack.parity.text_program import Answer, TextLimit, ask, text_facts
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.resolved.decoders import differences
+from h2o_py.files import read_file
 
 NUMBER, NAME = 0, "text"
 COMPARED = "the app's libraries for text against Python's"
@@ -78,6 +81,7 @@ def load(model: Path) -> Any:
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import AutoTokenizer  # imported late: it takes seconds
 
+    try_tokenizer(model / TOKENIZER, str(model))
     try:
         return AutoTokenizer.from_pretrained(str(model), trust_remote_code=False)
     except Exception as error:  # a malicious model can make the libraries raise anything
@@ -90,14 +94,14 @@ def load(model: Path) -> Any:
 
 def chat_of(model: Path) -> Mapping[str, Any]:
     """Return what the manifest says of the chat template; see `resolved.chat.Chat`."""
-    manifest = json.loads((model / MODEL_MANIFEST).read_bytes())
+    manifest = json.loads(read_file(model / MODEL_MANIFEST))
     chat: Mapping[str, Any] = manifest.get("chat") or {}
     return chat
 
 
 def limits_of(model: Path) -> tuple[TextLimit, ...]:
     """Return the limits that hold for a model's tokenizer."""
-    text = (model / "tokenizer.json").read_text("utf-8")
+    text = read_file(model / "tokenizer.json").decode()
     return tuple(
         limit
         for limit in text_facts().limit

@@ -12,6 +12,7 @@ from typing import Any
 
 from h2o_pack.errors import in_one_line
 from h2o_pack.resolved.template import Conversation, conversations
+from h2o_py.files import read_file
 
 LOAD, CONFIGURATION, TEMPLATES = "tokenizer", "configuration", "templates"
 TEXTS, IDS, TURNS = "texts", "ids", "turns"
@@ -82,7 +83,7 @@ def configuration_items(model: Path) -> list[Item]:
     """Return the question about config.json."""
     path = model / "config.json"
     question = {"kind": "configuration", "file": str(path)}
-    return [Item(CONFIGURATION, path.name, question, json.loads(path.read_bytes()))]
+    return [Item(CONFIGURATION, path.name, question, json.loads(read_file(path)))]
 
 
 # Texts and ids

@@ -39,6 +39,7 @@ from h2o_pack.resolved.swift_source import declarations
 from h2o_pack.vendoring import vendor
 from h2o_pack.vendoring.edits import EditSet, apply_all, edits_of
 from h2o_pack.vendoring.fetch import Origin, store_of
+from h2o_py.files import read_file
 
 FACTS = Path(__file__).with_name("text.toml")
 CACHE = "text"
@@ -221,7 +222,7 @@ def module_files(module: Module, folder: Path) -> Iterator[Path]:
         if not paths:
             raise changed(f"there is no {module.folder}/{pattern}{NEEDED}", folder)
         for path in paths:
-            if match := IMPORTS.search(path.read_text("utf-8")):
+            if match := IMPORTS.search(read_file(path).decode()):
                 what = f"{path.name} imports {match[1]}, but"
                 raise changed(f"{what} the check of the app's text runs without MLX", folder)
             yield path
@@ -233,7 +234,7 @@ def cut_out(source: Path, names: Sequence[str]) -> str:
         raise changed(f"there is no {source.name}{NEEDED}", source.parent)
     found = {
         declaration.name: declaration.text
-        for declaration in declarations(source.read_text("utf-8"))
+        for declaration in declarations(read_file(source).decode())
         if declaration.kind != "extension"
     }
     for name in names:
@@ -281,7 +282,7 @@ def key(files: Mapping[str, Path | str], compiler: str) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, check=False)  # noqa: S603
     total = hashlib.sha256(version.stdout)
     for name, source in sorted(files.items()):
-        data = source.encode() if isinstance(source, str) else source.read_bytes()
+        data = source.encode() if isinstance(source, str) else read_file(source)
         total.update(name.encode() + b"\0" + hashlib.sha256(data).digest())
     return total.hexdigest()[:32]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from h2o_pack.config_errors import OF_RECALL, flag, user_errors
 from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel
-from h2o_pack.files.text import read_file
 from h2o_pack.memory.estimate import plan_memory
 from h2o_pack.memory.run import Run, backends
 from h2o_pack.memory.storages import archive_bits, storage_of
@@ -24,6 +23,7 @@ from h2o_pack.spec import CacheSpec
 from h2o_py.budgets import Budgets, parse_budgets
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall, without_warnings
 from h2o_py.errors import H2OConfigWarning
+from h2o_py.files import read_file
 
 OF_BUDGETS = ("heavy_budget", "recent_budget")
 """Settings of the policy that a file of budgets sets for each layer."""

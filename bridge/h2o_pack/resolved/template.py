@@ -17,8 +17,7 @@ from typing import Any
 from jinja2 import TemplateSyntaxError, nodes
 
 from h2o_pack.errors import UserError, model_error, shown
-from h2o_pack.models.texts import sandbox
-from h2o_pack.models.trial import attempt
+from h2o_pack.models.texts import ChatTemplate, sandbox
 from h2o_pack.resolved.jinja.names import rename
 from h2o_pack.resolved.jinja.values import WHAT_TO_DO
 from h2o_pack.resolved.jinja.writer import Writer
@@ -153,13 +152,13 @@ def prove(original: str, canonical: str, special: Mapping[str, str], where: str)
         for chat in conversations()
     ]
     first, second = (
-        attempt("renderings", where, source=source, special=dict(special), chats=chats)
+        ChatTemplate(source, where, special).rendered(chats, where)
         for source in (original, canonical)
     )
     unserved = {}
     for chat, before, after in zip(conversations(), first, second, strict=True):
         if before["text"] is None:
-            unserved[chat.name] = before["error"]
+            unserved[chat.name] = str(before["error"])
         elif before["text"] != after["text"]:
             raise different(chat, before["text"], after, where)
     if len(unserved) == len(chats) or not Served(unserved).serves("plain"):

@@ -32,9 +32,9 @@ from filelock import FileLock
 from h2o_pack.errors import UserError, network_error, output_error, tool_error, version_error
 from h2o_pack.facts import Pin
 from h2o_pack.files.paths import free_space_or, reason
-from h2o_pack.files.text import open_regular
 from h2o_pack.files.write import in_turn, refuse_others
 from h2o_pack.progress import ProgressReporter, silent
+from h2o_py.files import open_regular
 
 REF = "refs/heads/pinned"
 FETCH_LIMIT = 1800.0

@@ -28,7 +28,6 @@ from h2o_pack.files import lock, write
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.kept import ANY, BESIDE, Exchanged, Move, Written
 from h2o_pack.files.paths import REPLACED_FOLDER, VENDOR_FOLDER, VENDOR_MANIFEST, is_folder
-from h2o_pack.files.text import open_regular
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring.edits import (
     FOLDER,
@@ -40,6 +39,7 @@ from h2o_pack.vendoring.edits import (
     guarded_files,
 )
 from h2o_pack.vendoring.fetch import Origin, checked, checked_out
+from h2o_py.files import open_regular, read_file
 
 RESOLVED = "Package.resolved"
 
@@ -67,7 +67,7 @@ def refuse_floating(vendor_folder: Path, shared: Collection[str]) -> None:
     The version of another package could change when SwiftPM resolves it again.
     """
     for manifest in sorted(vendor_folder.glob("*/Package*.swift")):
-        for address in REMOTE.findall(manifest.read_text("utf-8")):
+        for address in REMOTE.findall(read_file(manifest).decode()):
             if identity(address) in shared:
                 continue
             name = manifest.relative_to(vendor_folder).as_posix()
@@ -227,7 +227,7 @@ def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, 
     problems = Problems()
 
     def change(path: Path, changed: Callable[[str], str]) -> None:
-        before = path.read_bytes() if path.is_file() else b""
+        before = read_file(path) if path.is_file() else b""
         after = changed(before.decode()).encode()
         path.write_bytes(after)
         name = path.relative_to(vendor_folder).as_posix()

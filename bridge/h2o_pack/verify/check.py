@@ -29,12 +29,12 @@ from h2o_pack.files.paths import (
     obstacle_above,
     why_unsafe,
 )
-from h2o_pack.files.text import read_file
 from h2o_pack.progress import BarAdvance, ProgressReporter, silent
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import disk_size
 from h2o_pack.vendoring.fetch import FailedError, run_git
 from h2o_pack.vendoring.vendor import RESOLVED, read_manifest, resolved
+from h2o_py.files import read_file
 
 Part = Literal["generated", "model", "vendor", "records"]
 Kind = Literal["missing", "changed", "size", "content", "not a file", "other"]

@@ -9,7 +9,7 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
-from h2o_pack.files.text import read_file
+from h2o_py.files import read_file
 from tests.attacks import commands
 from tests.messages import refused, says
 

@@ -38,17 +38,13 @@ CHATML = (
 HELLO = [{"role": "user", "content": "hello"}]
 
 
-def today(_format: str) -> str:
-    return "22 Nov"
-
-
 def config(**values) -> dict[str, bytes]:
     return {"tokenizer_config.json": json.dumps(values).encode()}
 
 
 def test_messages_are_rendered_as_transformers_does():
-    rendered = ChatTemplate(CHATML, "x").render(HELLO, today)
-    assert rendered == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    (result,) = ChatTemplate(CHATML, "x").rendered([{"messages": HELLO}], "tiny")
+    assert result["text"] == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_special_tokens_and_the_date_can_be_read():
@@ -57,7 +53,9 @@ def test_special_tokens_and_the_date_can_be_read():
     )
     template = find_template(files, "tiny")
     assert template is not None
-    assert template.render(HELLO, today) == "<s>22 Nov"
+    chats = [{"messages": HELLO, "date": "22 Nov"}, {"messages": HELLO}]
+    texts_of_chats = [result["text"] for result in template.rendered(chats, "tiny")]
+    assert texts_of_chats == ["<s>22 Nov", "<s>02"]
 
 
 def test_variables_are_what_not_every_template_is_given():
@@ -81,7 +79,7 @@ PROBLEMS = {
 
 @pytest.mark.parametrize("source", PROBLEMS)
 def test_a_template_that_cannot_be_used_is_described(source):
-    assert ChatTemplate(source, "x").problem() == PROBLEMS[source]
+    assert ChatTemplate(source, "x").problem("tiny") == PROBLEMS[source]
 
 
 def test_a_file_of_its_own_comes_before_the_tokenizers():
@@ -110,6 +108,7 @@ def test_a_model_without_a_template_has_none():
         (config(chat_template=7), "chat_template in tokenizer_config.json is neither"),
         ({"chat_template.jinja": b"\xff"}, "chat_template.jinja is not UTF-8 text"),
         ({"tokenizer_config.json": b"["}, "tokenizer_config.json is not valid JSON"),
+        (config(chat_template="\ud800"), "tokenizer_config.json contains half of a character"),
     ],
 )
 def test_files_without_what_they_should_have_are_refused(files, what):

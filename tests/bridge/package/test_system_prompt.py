@@ -47,7 +47,10 @@ def test_a_template_that_writes_the_date_after_the_user_has_spoken_is_no_problem
 @pytest.mark.parametrize(
     ("source", "what"),
     [
-        ("{{ raise_exception('no system role') }}", "refuses a system prompt: no system role"),
+        (
+            "{{ raise_exception('no system role') }}",
+            'refuses a system prompt: "no system role"',
+        ),
         ("{{ messages[-1].content }}", "omits the system prompt"),
         ("{{ strftime_now('%d') }}" + MARKS, "writes the date before the system prompt"),
     ],

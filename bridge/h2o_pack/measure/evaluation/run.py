@@ -20,7 +20,7 @@ from h2o_pack import __version__
 from h2o_pack.choice.losses import NAME
 from h2o_pack.errors import usage_error
 from h2o_pack.files.paths import cache_folder
-from h2o_pack.files.text import json_by_lines, read_file, read_text, writing
+from h2o_pack.files.text import json_by_lines, read_text, writing
 from h2o_pack.measure.evaluation import reading, report, show
 from h2o_pack.measure.evaluation.chat_tasks import make_conversation
 from h2o_pack.measure.evaluation.contenders import (
@@ -46,6 +46,7 @@ from h2o_pack.measure.text import Tokens, held_out
 from h2o_pack.progress import BarAdvance, ProgressReporter
 from h2o_pack.results import to_json
 from h2o_py.budgets import Budgets, parse_budgets
+from h2o_py.files import read_file
 from h2o_py.routing import routed
 
 
