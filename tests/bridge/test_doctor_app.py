@@ -270,3 +270,17 @@ def test_the_oldest_systems_are_those_of_the_generated_manifest():
     manifest = (assets.root() / "Package.swift.j2").read_text("utf-8")
     declared = dict(re.findall(r"\.(iOS|macOS)\(\.v(\d+)\)", manifest))
     assert declared == {name: least.removesuffix(".0") for name, least in {*SYSTEMS.values()}}
+
+
+@pytest.mark.parametrize("path", ["a\0b", "loop", "loop/x", "a" * 5000, "../" * 2000 + "x"])
+def test_a_path_of_a_project_that_no_system_follows_is_no_path(run, tmp_path, path):
+    folder = build_tree(tmp_path / "app", project(local(path)))
+    (folder / "loop").symlink_to("loop")
+    result = run("doctor", folder)
+    assert result.exit_code in (ExitCode.OK, ExitCode.DIFFERENT), result.output
+    assert "project.pbxproj" in result.output
+
+
+def test_a_link_to_itself_is_no_folder_of_an_app(run, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    assert run("doctor", tmp_path / "loop").exit_code == ExitCode.USAGE

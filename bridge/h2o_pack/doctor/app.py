@@ -17,7 +17,7 @@ from rich.console import Console
 
 from h2o_pack.doctor.finding import Finding, counted, ok, print_findings, problem, warning
 from h2o_pack.doctor.machine import as_version
-from h2o_pack.errors import usage_error
+from h2o_pack.errors import UserError, usage_error
 from h2o_pack.facts import Pin, coexistence, identity, pins
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
@@ -84,7 +84,10 @@ class AppCheckup(Result):
 
 def check_app(folder: Path) -> AppCheckup:
     """Read an app's files and find conflicts; UserError if there is no app."""
-    folder = folder.resolve()
+    try:
+        folder = folder.resolve()
+    except (OSError, RuntimeError):  # a link to itself
+        raise no_app(folder) from None
     if folder.suffix in (".xcodeproj", ".xcworkspace"):
         folder = folder.parent
     projects = sorted(folder.glob("*.xcodeproj"))
@@ -92,11 +95,7 @@ def check_app(folder: Path) -> AppCheckup:
     resolved = [place / "xcshareddata/swiftpm" / RESOLVED for place in sorted(workspaces)]
     manifest = folder / "Package.swift"
     if not (manifest.is_file() or projects or workspaces):
-        raise usage_error(
-            "no Package.swift and no Xcode project in this folder",
-            "Give the folder that contains the app's Package.swift or .xcodeproj.",
-            where=str(folder),
-        )
+        raise no_app(folder)
     files = [manifest, *(project / "project.pbxproj" for project in projects)]
     files += [folder / RESOLVED, *resolved]
     read, findings, packages = [], list[Finding](), dict[str, Dependency]()
@@ -123,6 +122,15 @@ def check_app(folder: Path) -> AppCheckup:
     return AppCheckup(folder, tuple(read), tuple(findings))
 
 
+def no_app(folder: Path) -> UserError:
+    """Make the error for a folder without an app."""
+    return usage_error(
+        "no Package.swift and no Xcode project in this folder",
+        "Give the folder that contains the app's Package.swift or .xcodeproj.",
+        where=str(folder),
+    )
+
+
 def dependencies(path: Path, text: str) -> Iterator[Dependency]:
     """Yield the packages that a file names; an error if it does not have the file's form."""
     if path.name == RESOLVED:
@@ -136,7 +144,9 @@ def dependencies(path: Path, text: str) -> Iterator[Dependency]:
         text = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
         for kind, where, requirement in PACKAGE.findall(text):
             if kind == "path":
-                yield Dependency(where, (path.parent / where).resolve())
+                place = (path.parent / where).resolve()
+                place.exists()  # raises an error for a path that is too long
+                yield Dependency(where, place)
             else:
                 yield Dependency(where, None, *required(requirement))
         return
@@ -146,6 +156,7 @@ def dependencies(path: Path, text: str) -> Iterator[Dependency]:
         yield Dependency(where, None, *required(requirement))
     for where in LOCAL.findall(text):
         place = (path.parent.parent / where).resolve()
+        place.exists()  # raises an error for a path that is too long
         yield Dependency(place.name, place)
 
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,3 +117,51 @@ def test_commands_refuse_such_files_with_their_own_code(tmp_path, monkeypatch, n
     KINDS[kind](file)
     monkeypatch.chdir(tmp_path)
     assert commands.run(*target.calls[0](path)) == code
+
+
+def listen(path: Path) -> None:
+    """Make a socket; the path of one may have only about a hundred characters."""
+    here = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+READ = {
+    "model": (
+        *("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"),
+        *("generation_config.json", "special_tokens_map.json", "LICENSE", "README.md"),
+        *("model.safetensors.index.json", "chat_template.jinja", "chat_template.json"),
+    ),
+    "adapter": ("adapter_config.json", "adapters.safetensors"),
+    "package": (
+        *(lock.NAME, "Package.swift", "Package.resolved", "Sources/H2OKit/H2OKVCache.swift"),
+        *("Model/manifest.json", "Model/config.json", "Model/tokenizer.json"),
+        *("Model/model.safetensors", "App/Chat/ChatView.swift", "Vendor/manifest.json"),
+        *("Model/chat_template.jinja", "App/Chat.xcodeproj/project.pbxproj", "Vendor"),
+    ),
+}
+NOT_FOR_EVER = 60  # seconds; without a pipe, each command takes a few
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+@pytest.mark.parametrize(
+    ("name", "path"), [(name, path) for name, paths in READ.items() for path in paths]
+)
+def test_no_command_waits_for_a_pipe_or_a_socket(tmp_path, monkeypatch, name, path, kind):
+    monkeypatch.setattr(commands, "LONGEST", NOT_FOR_EVER)
+    monkeypatch.setenv("H2O_PACK_VENDOR", "0")
+    target = commands.TARGETS[name]
+    folder = target.put(tmp_path)
+    place = folder / path
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    {"pipe": os.mkfifo, "socket": listen}[kind](place)
+    calls = {"package": (0, 2, 3)}.get(name, (0,))
+    for number in calls:
+        commands.run(*target.calls[number](folder))
