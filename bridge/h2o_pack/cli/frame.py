@@ -37,7 +37,7 @@ from h2o_pack.errors import (
     output_error,
     usage_error,
 )
-from h2o_pack.files.paths import free_space_or
+from h2o_pack.files.paths import DISK_FULL, free_space_or, refuse_full_temporary
 
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()
@@ -172,6 +172,11 @@ def unexpected(error: Exception) -> UserError:
     if not isinstance(error, OSError):
         what = f"{type(error).__name__}: {error}"
         return internal_error(what, BUG)
+    if error.errno in DISK_FULL:
+        try:
+            refuse_full_temporary()
+        except UserError as full:
+            return full
     return output_error(
         f"the operating system reports: {error.strerror or error}",
         free_space_or("Give another path that you may read and write.", error),

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
@@ -91,6 +92,29 @@ def free_space_or(remedy: str, error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         return f"Free space, or {remedy[0].lower()}{remedy[1:]}"
     return remedy
+
+
+ROOM = 1 << 20
+"""Bytes that must be free for temporary files: a compiler that MLX starts needs about these."""
+
+
+def refuse_full_temporary() -> None:
+    """Raise UserError if the folder for temporary files is full or cannot be written.
+
+    Libraries and compilers then fail in ways that say nothing of it.
+    """
+    # If this folder is full, Python takes another one, but a compiler does not.
+    folder = os.environ.get("TMPDIR") or tempfile.gettempdir()
+    try:
+        with tempfile.NamedTemporaryFile(prefix="h2o-pack-", dir=folder) as file:
+            file.write(b"\0" * ROOM)
+            file.flush()
+    except OSError as error:
+        raise output_error(
+            f"the folder for temporary files cannot be written: {reason(error)}",
+            "Free space in it, or set TMPDIR to another folder.",
+            where=folder,
+        ) from error
 
 
 def reason(error: BaseException) -> str:

@@ -23,10 +23,12 @@ from h2o_pack.files import lock
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
 from h2o_pack.files.paths import (
     APP_FOLDER,
+    DISK_FULL,
     MODEL_MANIFEST,
     free_space_or,
     place_in,
     reason,
+    refuse_full_temporary,
 )
 
 Content = str | bytes
@@ -339,6 +341,8 @@ class ModelListing(msgspec.Struct):
 
 def not_writable(output: Path, error: OSError) -> UserError:
     """Make the error for a disk on which writing fails."""
+    if error.errno in DISK_FULL:
+        refuse_full_temporary()
     return output_error(
         f"{output} cannot be written: {reason(error)}",
         free_space_or("Give another --output; h2o-pack changed nothing.", error),

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from h2o_pack.errors import Problems, UserError, in_one_line, unreadable
+from h2o_pack.files.paths import refuse_full_temporary
 
 SECONDS = 60.0
 """Seconds of processor time, so that a busy machine refuses no model."""
@@ -108,6 +109,8 @@ def attempt(task: str, where: str, **arguments: Any) -> Any:
     """
     answer = worker.ask({"task": task, "arguments": arguments, "seconds": SECONDS})
     library, files, _ = TASKS[task]
+    if isinstance(answer, int) or "refused" in answer:
+        refuse_full_temporary()
     if answer == -signal.SIGPROF:
         too_long = f"{library} takes more than {SECONDS:g} s of processor time for {files}"
         raise unreadable(where, too_long)

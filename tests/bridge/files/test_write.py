@@ -18,6 +18,7 @@ from h2o_pack.files import lock, write
 from h2o_pack.files.digests import can_clone, clone
 from h2o_pack.files.kept import Move
 from h2o_pack.files.write import as_bytes
+from h2o_pack.package import build
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec
 from tests.bridge.plans import plan_of, rendered
@@ -364,6 +365,18 @@ def test_a_file_is_replaced_and_nothing_is_written_through_a_link(tmp_path):
     assert not record.is_symlink()
     assert record.read_text() == "new"
     assert names(tmp_path) == sorted([lock.NAME, "mine"])
+
+
+def test_a_full_folder_for_temporary_files_is_not_blamed_on_the_output(
+    plan, tmp_path, monkeypatch
+):
+    def full(*_arguments, **_options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(build, "render_files", full)
+    assert "Demo cannot be written" in refusal(plan, tmp_path / "Demo")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    says(refusal(plan, tmp_path / "Demo"))
 
 
 # Clones

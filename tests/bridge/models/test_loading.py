@@ -150,6 +150,18 @@ def test_a_tokenizer_that_takes_too_long_is_refused(folder, monkeypatch):
     says(refused(loading.try_tokenizer, folder / "tokenizer.json", "tiny", code=ExitCode.MODEL))
 
 
+@pytest.mark.parametrize("answer", [-11, {"refused": [["mlx_lm fails", "Download again."]]}])
+def test_a_full_folder_for_temporary_files_is_not_blamed_on_the_model(
+    folder, tmp_path, monkeypatch, answer
+):
+    """MLX starts a compiler that writes there."""
+    monkeypatch.setattr(trial.worker, "ask", lambda _request: answer)
+    assert "fails" in refused(loading.try_step, folder, 2, "tiny", code=ExitCode.MODEL)
+    full = tmp_path / "temporary"
+    monkeypatch.setenv("TMPDIR", str(full))
+    says(refused(loading.try_step, folder, 2, "tiny", code=ExitCode.OUTPUT))
+
+
 def test_a_process_that_ended_is_replaced(folder):
     first = trial.worker.start()
     first.kill()
