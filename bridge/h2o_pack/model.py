@@ -121,6 +121,9 @@ class ModelFile:
     path: Annotated[str, doc("Path in the model's folder, with / between its parts.")]
     size: Annotated[Count, doc("Bytes of the file.")]
     sha256: Annotated[str, doc("sha256 of the file; empty if it is not known yet.")] = ""
+    git_id: Annotated[
+        str, doc("Git's id of the file on the hub; empty if it is in LFS or local.")
+    ] = ""
 
 
 @dataclass(frozen=True)

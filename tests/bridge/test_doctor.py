@@ -202,7 +202,7 @@ def test_a_module_that_does_not_load_is_told(machine, script, what):
     finding = doctor.compiled_module(surroundings)
     assert (finding.status, finding.blocks) == ("problem", False)
     assert what in finding.what
-    assert "make" in finding.remedy
+    assert "pip install" in finding.remedy
     broken = machine.seen(executable=str(machine.folder / "none"))
     says(doctor.compiled_module(broken).what)
 

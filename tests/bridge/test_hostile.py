@@ -5,7 +5,8 @@ import json
 import plistlib
 import re
 import subprocess
-from pathlib import PurePosixPath
+import sys
+from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
@@ -205,3 +206,22 @@ def test_half_of_a_character_in_a_models_json_is_refused(run, tmp_path, name):
     result = run("ios", "--model", model, "--max-kv", 64, "--no-vendor", "--dry-run")
     assert result.exit_code == ExitCode.MODEL
     assert len(result.stderr.splitlines()) == 1
+
+
+MODULES = (
+    *("h2o_py", "h2o_pack", "mlx", "mlx_lm", "numpy", "tokenizers", "transformers", "jinja2"),
+    *("json", "resource", "msgspec", "sitecustomize", "usercustomize"),
+)
+
+
+def test_no_module_of_the_current_folder_runs(tmp_path):
+    """Somebody else's app or project, in which a command is run."""
+    for name in MODULES:
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').write('x')")
+    model = write_model(tmp_path / "model")
+    script = Path(sys.executable).with_name("h2o-pack")
+    options = ("--max-kv", "64", "--output", "Out", "--no-vendor", "--no-check-text")
+    for command in (("doctor",), ("ios", "--model", str(model), *options)):
+        subprocess.run([script, *command], cwd=tmp_path, capture_output=True, check=False)
+    assert (tmp_path / "Out/Package.swift").exists()
+    assert not (tmp_path / "ran").exists()

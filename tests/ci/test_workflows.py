@@ -54,6 +54,26 @@ def test_a_build_fetches_from_registries_by_hash_only():
     assert not [line for line in lines() if fetching.search(line)]
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/quick-start.md"])
+def test_the_pages_install_as_ci_does_by_hash_only(page):
+    text = (ROOT / page).read_text("utf-8")
+    installs = re.findall(r"^pip install [^#\n]*", text, re.MULTILINE)
+    assert [line.strip() for line in installs] == [
+        "pip install --require-hashes --requirement requirements.lock",
+        "pip install --no-deps --no-build-isolation .",
+    ]
+
+
+def test_no_message_installs_this_project_by_a_name_that_anybody_may_take():
+    """It is not on PyPI."""
+    name = re.compile(r"pip install[^\n`\"]*\bh2o-pack\b")
+    sources = (
+        path for folder in ("bridge", "h2o_py") for path in (ROOT / folder).rglob("*.py")
+    )
+    pages = (*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"))
+    assert not [path for path in (*sources, *pages) if name.search(path.read_text("utf-8"))]
+
+
 def test_every_action_is_pinned_by_commit():
     actions = [step["uses"] for path in WORKFLOWS for step in steps(path) if "uses" in step]
     assert actions

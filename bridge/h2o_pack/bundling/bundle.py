@@ -281,8 +281,8 @@ def compare(
 def differs(wanted: ModelFile, actual: BundledFile, blob: Path | None) -> str:
     """Describe how a copied file differs from the wanted file; "" if it does not.
 
-    blob: the file in the hub's cache. A repository's own blobs are named after their content:
-    the sha256 of a file in LFS, and git's id of any other file.
+    blob: the file in the hub's cache. The hub lists the sha256 of a file in LFS, and git's id
+    of any other file. The cache names blobs after these too.
     """
     if actual.size != wanted.size:
         return f"has {actual.size} bytes instead of {wanted.size}"
@@ -290,6 +290,7 @@ def differs(wanted: ModelFile, actual: BundledFile, blob: Path | None) -> str:
     expected = wanted.sha256 or (name if SHA256.fullmatch(name) else "")
     if expected and actual.sha256 != expected:
         return f"has the sha256 {actual.sha256[:12]}… instead of {expected[:12]}…"
-    if blob and GIT_ID.fullmatch(name) and (git := git_id(blob)) != name:
-        return f"has the git id {git[:12]}… instead of {name[:12]}…"
+    expected_id = wanted.git_id or (name if GIT_ID.fullmatch(name) else "")
+    if blob and expected_id and (git := git_id(blob)) != expected_id:
+        return f"has the git id {git[:12]}… instead of {expected_id[:12]}…"
     return ""

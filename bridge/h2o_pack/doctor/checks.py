@@ -50,8 +50,12 @@ def pinned(package: str) -> Finding:
 
 def compiled_module(machine: Surroundings) -> Finding:
     """Import the compiled module in another process, because a crash ends the process."""
-    remedy = "Run: pip install --force-reinstall --no-deps h2o-pack (in a checkout: make)"
-    result = machine.run(machine.executable, "-c", IMPORT)
+    remedy = (
+        "In a checkout of h2o-pack, run: pip install --force-reinstall --no-deps "
+        "--no-build-isolation ."
+    )
+    # -P: the current folder, which may be an app of somebody else, contains no modules.
+    result = machine.run(machine.executable, "-P", "-c", IMPORT)
     if result is None:
         return problem(f"Python is missing ({machine.executable})", remedy)
     if result.code is None:

@@ -139,6 +139,7 @@ def usual_folder(variable: str, place: str, place_on_a_mac: str) -> Path:
     return Path(os.environ.get(variable) or Path.home() / usual) / "h2o-pack"
 
 
-def metadata_folder(hub_id: str) -> Path:
-    """Return the folder with the stored metadata of a model on the hub."""
-    return cache_folder() / "metadata" / quote(hub_id, safe="")
+def metadata_folder(hub_id: str, endpoint: str) -> Path:
+    """Return the folder with the metadata of a model that the hub at an address sent."""
+    names = (quote(name, safe="") for name in (endpoint, hub_id))
+    return cache_folder().joinpath("metadata", *names)

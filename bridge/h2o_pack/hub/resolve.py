@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from h2o_pack.hub.client import Repository
 
-FORMAT = 5
+FORMAT = 6
 """The version of the stored descriptions, which another version does not read."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 BUNDLED = Path(__file__).parents[1] / "models"
@@ -221,7 +221,7 @@ def kept_contents(hub_id: str, revision: str) -> Contents | Path | None:
     from huggingface_hub import constants  # this import takes no time
 
     folder = Path(constants.HF_HUB_CACHE, f"models--{hub_id.replace('/', '--')}")
-    if not folder.is_dir() and not metadata_folder(hub_id).is_dir():
+    if not folder.is_dir() and not metadata_folder(hub_id, constants.ENDPOINT).is_dir():
         return None
     from huggingface_hub import try_to_load_from_cache
 
@@ -284,12 +284,16 @@ def known_commit(hub_id: str, revision: str) -> str:
 
 def entry_path(hub_id: str, commit: str) -> Path:
     """Return the path of the stored description of a model at a commit."""
-    return metadata_folder(hub_id) / f"{commit}-{FORMAT}.json"
+    from huggingface_hub import constants
+
+    return metadata_folder(hub_id, constants.ENDPOINT) / f"{commit}-{FORMAT}.json"
 
 
 def branch_path(hub_id: str, revision: str) -> Path:
     """Return the path of the file with the last known commit of a branch."""
-    return metadata_folder(hub_id) / "branches" / quote(revision, safe="")
+    from huggingface_hub import constants
+
+    return metadata_folder(hub_id, constants.ENDPOINT) / "branches" / quote(revision, safe="")
 
 
 def write_if_possible(path: Path, text: str) -> None:
@@ -355,6 +359,7 @@ def needed(listing: Iterable[RepoSibling], problems: Problems) -> dict[str, Mode
     for entry in listing:
         path, size = entry.rfilename, entry.size
         sha256 = entry.lfs.sha256 if entry.lfs else ""
+        git_id = "" if entry.lfs else entry.blob_id or ""
         reason = why_unsafe(path)
         if reason is not None:
             problems.add(
@@ -366,8 +371,10 @@ def needed(listing: Iterable[RepoSibling], problems: Problems) -> dict[str, Mode
                 problems.add(f"the hub lists {path} without a size")
             elif sha256 and not SHA256.fullmatch(str(sha256)):
                 problems.add(f"the hub lists {path} with an invalid sha256")
+            elif git_id and not GIT_ID.fullmatch(str(git_id)):
+                problems.add(f"the hub lists {path} with an invalid git id")
             else:
-                model_files[path] = ModelFile(path, size, sha256)
+                model_files[path] = ModelFile(path, size, sha256, git_id)
     return dict(sorted(model_files.items()))
 
 

@@ -99,7 +99,7 @@ DAMAGES = {
 def test_a_damaged_entry_of_the_cache_is_fetched_again(hub, damage):
     hub.add(ID, repository())
     first = resolve(ID)
-    (entry,) = hub.client.home.glob("h2o-pack/metadata/*/*.json")
+    (entry,) = hub.client.home.glob("h2o-pack/metadata/*/*/*.json")
     content = entry.read_text()
     entry.write_text(DAMAGES[damage](content))
     assert entry.read_text() != content

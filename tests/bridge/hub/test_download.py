@@ -20,9 +20,11 @@ from h2o_pack.hub.client import Repository
 from h2o_pack.hub.download import SUFFIX
 from h2o_pack.hub.resolve import needed
 from tests.bridge.bundling.sources import Bars, File, Model, remote, until
-from tests.bridge.trees import tree
+from tests.bridge.trees import tree, write_model
 from tests.hub import faults
+from tests.hub.fixture import HubClient, use
 from tests.hub.repository import Content, large
+from tests.hub.server import HubServer
 from tests.messages import refused, says
 
 ID = "someone/tiny"
@@ -401,3 +403,33 @@ def test_a_time_to_wait_of_5000_digits_is_not_read(hub, repository, package):
 def test_compressed_bytes_are_refused(hub, repository, package):
     hub.fail(f"/{ID}/*", faults.Instead(headers={"Content-Encoding": "gzip"}), method="GET")
     says(refusal(remote(repository), package, code=ExitCode.NETWORK))
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "model.safetensors"])
+def test_what_a_mirror_sent_is_not_taken_for_what_the_hub_sends(
+    hub, run, tmp_path, monkeypatch, name
+):
+    """The mirror lists its own file at the commit, and both write to one cache."""
+    folder = write_model(tmp_path / "model")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"LICENSE": b"free"}
+    genuine = hub.add(ID, files)
+    [commit] = genuine.commits
+    changed = bytearray(files[name])
+    changed[-1] ^= 1
+    mirror = HubServer()
+    theirs = mirror.add(ID, {**files, name: bytes(changed)})
+    theirs.commits[commit] = theirs.commits.pop(theirs.refs["main"])
+    theirs.refs["main"] = commit
+    options = ("--model", ID, "--max-kv", 64, "--no-vendor", "--output")
+    with monkeypatch.context() as patched:
+        use(HubClient(mirror, hub.client.home, []), patched)
+        assert run("ios", *options, tmp_path / "Mirror").exit_code == 0
+    mirror.close()
+    use(hub.client, monkeypatch)
+    first = run("ios", *options, tmp_path / "Hub")
+    if first.exit_code:  # the file in the cache was removed
+        assert "h2o-pack has removed the damaged copy" in first.stderr
+        assert not (tmp_path / "Hub").exists()
+        assert run("ios", *options, tmp_path / "Hub").exit_code == 0
+    assert (tmp_path / "Mirror/Model" / name).read_bytes() == bytes(changed)
+    assert (tmp_path / "Hub/Model" / name).read_bytes() == files[name]
