@@ -281,15 +281,3 @@ def test_progress_is_silent_where_nobody_looks(capsys):
         say("working")
         advance(3)
     assert capsys.readouterr().err == ""
-
-
-def test_progress_has_no_colour_where_none_is_wanted(monkeypatch, capsys):
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("FORCE_COLOR", "")
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    with Terminal().progress() as say, say.bar("copying", 3) as advance:
-        say("copied", done=True)
-        advance(3)
-    output = capsys.readouterr().err
-    assert "copied" in output
-    assert not re.search(r"\x1b\[[0-9;]*m", output)

@@ -43,6 +43,8 @@ EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()
 )
 JSON, DEBUG = "h2o_pack.json", "h2o_pack.debug"
+CONTINUED = ("ios", "update", "vendor")
+"""The commands that, if they were interrupted, continue where they stopped."""
 BUG = "This is an error in h2o-pack itself: run the command again with --debug and report it."
 
 
@@ -128,7 +130,9 @@ class Commands(click.Group):
                 fail(ctx, usage(error))
             raise
         except KeyboardInterrupt:
-            click.echo("interrupted; run the command again to finish", err=True)
+            name = ctx.invoked_subcommand
+            more = "; run the command again to finish" if name in CONTINUED else ""
+            click.echo(f"interrupted{more}", err=True)
             ctx.exit(ExitCode.INTERRUPTED)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise

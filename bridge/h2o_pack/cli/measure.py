@@ -100,7 +100,7 @@ def eval(  # noqa: A001  the command's name
 
     share = join()
     settings = {name: value for name, value in changes.items() if value is not None}
-    with user_errors("eval"), out.progress() as say:
+    with user_errors("eval"), out.progress(log=not out.json) as say:
         experiments = load_preset(preset)
         if quick:
             experiments = experiments.shortened()
