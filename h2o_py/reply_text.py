@@ -27,10 +27,13 @@ class ReplyText(StreamingDetokenizer):
     """Decodes ids one by one; `text` is what was given out so far.
 
     The time for n ids is linear in n, as long as they are text.
+
+    leaves_out_special: whether special tokens have no text.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, leaves_out_special: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._leaves_out_special = leaves_out_special
         self._cleans = bool(getattr(tokenizer, "clean_up_tokenization_spaces", False))
         self._bytes = frozenset(byte_ids(tokenizer))
         self.reset()
@@ -65,7 +68,7 @@ class ReplyText(StreamingDetokenizer):
         self._window.append(token)
         if token in self._bytes:
             return  # a run of bytes is text only as a whole
-        text = self._tokenizer.decode(self._window)
+        text = self._decoded(self._window)
         held = text.endswith(INCOMPLETE)
         end = len(text) - held
         if self._cleans and (change := CHANGING.search(text)):
@@ -76,7 +79,11 @@ class ReplyText(StreamingDetokenizer):
 
     def finalize(self) -> None:
         """Give out what was held back: no more ids follow."""
-        self._give(self._tokenizer.decode(self._window))
+        self._give(self._decoded(self._window))
+
+    def _decoded(self, ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=self._leaves_out_special)
+        return text
 
     def _give(self, text: str) -> None:
         """Give out the text of the window as far as it is new."""
@@ -87,7 +94,7 @@ class ReplyText(StreamingDetokenizer):
     def _move(self) -> None:
         """Keep only the last ids, if the text of what follows depends on no others."""
         context = self._window[-CONTEXT:]
-        given = self._tokenizer.decode(context)
+        given = self._decoded(context)
         if given and not given.isspace():
             self._window, self._given = context, given
 

@@ -138,7 +138,7 @@ def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[st
 def _read(path: str) -> tuple[dict[str, mx.array], dict[str, str]]:
     try:
         check_regular(path)
-        content: Any = mx.load(path, return_metadata=True)
+        content: Any = mx.load(path, format="safetensors", return_metadata=True)
     except (OSError, RuntimeError, ValueError) as error:
         raise _unreadable(path, error) from error
     arrays, header = content

@@ -29,6 +29,13 @@ RESULTS = {
         "h2o_pack.plan.device_fit.PlanResult",
         "h2o_pack.choice.choice.Choice",
     ),
+    "chat": (
+        "h2o_pack.chat.events.TextEvent",
+        "h2o_pack.chat.events.ThoughtEvent",
+        "h2o_pack.chat.events.UsageEvent",
+        "h2o_pack.chat.events.NoteEvent",
+        "h2o_pack.chat.events.ErrorEvent",
+    ),
     "devices": ("h2o_pack.devices.catalogue.DevicesResult",),
     "models": (
         "h2o_pack.models.model_tables.CatalogueResult",

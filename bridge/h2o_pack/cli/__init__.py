@@ -15,7 +15,7 @@ SECTIONS = {
         "vendor": "package",
     },
     "Choose": dict.fromkeys(("plan", "models", "devices"), "plan"),
-    "Try": {"bench": "measure"},
+    "Try": {"chat": "chat", "bench": "measure"},
     "Check and measure": {
         "doctor": "check",
         "parity": "check",

@@ -1,0 +1,235 @@
+"""Prepares and loads the model of a conversation, with the refusals of `h2o-pack ios`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from h2o_pack.bundling.bundle import Need, check_space
+from h2o_pack.choice.choose import Criteria, choose
+from h2o_pack.config_errors import user_errors
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files.lock import sha256
+from h2o_pack.files.text import parse_object
+from h2o_pack.hub.resolve import find_model
+from h2o_pack.models.files import SAMPLING_FILE, local_file
+from h2o_pack.models.loading import try_model
+from h2o_pack.models.texts import license_remark
+from h2o_pack.package.prepare import prepare, read_model
+from h2o_pack.package.system_prompt import check_memory, load_bundled, pinning
+from h2o_pack.plan.device_fit import refuse_without_eviction
+from h2o_pack.plan.package_plan import ModelPlan
+from h2o_pack.progress import ProgressReporter
+from h2o_pack.resolved.chat import Chat
+from h2o_pack.resolved.files import LEFT_OUT, Resolved
+from h2o_pack.spec import AppSpec, DeliverySpec, PackageSpec
+
+TEMPERATURE = 0.6
+"""mlx-swift-lm's temperature, if neither the user nor the model's files state one."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen: the model's own settings, as in a session."""
+
+    temperature: float = TEMPERATURE
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float | None = None
+
+
+@dataclass(frozen=True)
+class ChatModel:
+    """A loaded model, and how conversations with it go.
+
+    plan: as for a package; is_bounded: whether the caches have its bound, or keep all tokens.
+    chat: what is known of the chat template. chunk: the most tokens that are read at once.
+    digest: of everything on which the ids and the caches of a conversation depend.
+    """
+
+    plan: ModelPlan
+    is_bounded: bool
+    model: Any
+    tokenizer: Any
+    chat: Chat
+    sampling: Sampling
+    digest: str
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.plan.model.id
+
+    @property
+    def chunk(self) -> int:
+        """The most tokens of a prompt that are read at once."""
+        return self.plan.workload.step
+
+    @property
+    def context(self) -> int:
+        """The most tokens that the model was made for."""
+        return self.plan.model.config.context
+
+    def ends(self, pinned: int) -> list[int]:
+        """Return the positions at which a chunk ends; pinned: tokens of the system prompt."""
+        ranges = self.plan.cache.pinned if self.is_bounded else ()
+        return [end for begin, end in (*ranges, (0, pinned)) if begin == 0]
+
+    def make_caches(self, pinned: int) -> list[Any]:
+        """Make caches that never evict the first `pinned` tokens; UserError if too many."""
+        from mlx_lm.models.cache import make_prompt_cache
+
+        from h2o_py.errors import H2OScoresMissingWarning
+        from h2o_py.models import make_h2o_cache
+
+        if not self.is_bounded:
+            return list(make_prompt_cache(self.model))
+        config = self.plan.cache
+        with pinning(pinned), user_errors("chat"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", H2OScoresMissingWarning)
+            if pinned:
+                config = replace(config, pinned=(*config.pinned, (0, pinned)))
+            return make_h2o_cache(
+                self.model,
+                config,
+                kv=self.plan.storage.name,
+                group_size=self.plan.storage.group_size,
+                budgets=self.plan.budgets,
+            )
+
+    def describe(self) -> str:
+        """Say in one line which model this is and what its caches keep."""
+        if not self.is_bounded:
+            return f"{self.name}, every token kept"
+        recall = " and recall" if self.plan.cache.recall else ""
+        return (
+            f"{self.name}, {self.plan.workload.max_kv} rows, kv {self.plan.workload.kv}{recall}"
+        )
+
+
+def planned(
+    spec: PackageSpec, criteria: Criteria, say: ProgressReporter
+) -> tuple[ModelPlan, bool]:
+    """Plan the model of a conversation, and say whether its caches are bounded.
+
+    Without a number of rows and without devices, the caches keep every token. Raises UserError:
+    what `h2o-pack ios` refuses, except the size of an app.
+    """
+    model = spec.models[0]
+    # Another delivery than the app itself, whose size the store limits. The conversation has
+    # the system prompt, and needs no prepared caches of it.
+    spec = replace(spec, delivery=DeliverySpec(asset_pack=True), app=AppSpec())
+    is_bounded = model.cache.max_kv is not None or bool(spec.devices.names)
+    if is_bounded or model.model is None:
+        spec = choose(spec, criteria, say).spec
+    else:
+        refuse_without_eviction(model.cache)
+        rows = find_model(model, say, stated=True).config.context
+        spec = spec.of(replace(model, cache=replace(model.cache, max_kv=rows)).filled())
+    [plan] = prepare(spec, say).models
+    return plan, is_bounded
+
+
+def load(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChatModel:
+    """Prepare, fetch and load a model.
+
+    Raises UserError: the model or its settings are refused, it cannot be fetched, or this
+    machine has too little memory.
+    """
+    plan, is_bounded = planned(spec, criteria, say)
+    if is_bounded:
+        check_memory(plan.memory)
+    folder, resolved = fetched(plan, say)
+    with tempfile.TemporaryDirectory(prefix="h2o-pack-") as name:
+        own = Path(name)
+        place_files(plan, folder, resolved, own)
+        say(f"loading {plan.model.id}")
+        try_model(plan.model, own)
+        model, tokenizer = load_bundled(own)
+        sampling = sampling_of(own, plan.model.id)
+    contents = {file: sha256(written.content) for file, written in resolved.written.items()}
+    about = [plan.model.id, plan.model.weights.bytes, contents, settings_of(plan, is_bounded)]
+    return ChatModel(
+        plan,
+        is_bounded,
+        model,
+        tokenizer,
+        resolved.chat,
+        sampling,
+        sha256(json.dumps(about, sort_keys=True).encode()),
+        remarks_of(plan, is_bounded),
+    )
+
+
+def fetched(plan: ModelPlan, say: ProgressReporter) -> tuple[Path, Resolved]:
+    """Return the folder with a model's files, downloaded if necessary, and what they say."""
+    model, resolved = plan.model, plan.source.resolved
+    folder = model.folder
+    if folder is None:
+        from h2o_pack.hub.download import download, hub_cache, missing, still_to_come
+
+        absent = missing(model)
+        check_space([Need(hub_cache(), still_to_come(model, absent), "the hub's cache")])
+        folder = download(model, absent, say)
+    resolved = resolved or read_model(replace(model, folder=folder))[1]
+    if resolved is None:
+        raise UserError(
+            f"the hub cannot be reached to read the files of {model.id}",
+            "Run the command again when the hub can be reached.",
+            code=ExitCode.NETWORK,
+        )
+    return folder, resolved
+
+
+def place_files(plan: ModelPlan, folder: Path, resolved: Resolved, target: Path) -> None:
+    """Fill a folder like a package's Model/, with links to large files."""
+    for file in plan.model.files:
+        if file.path not in (*LEFT_OUT, *resolved.written):
+            place = target / file.path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(local_file(folder, file.path).resolve())
+    for name, written in resolved.written.items():
+        (target / name).write_bytes(written.content)
+    adapter = plan.source.adapter
+    if adapter is not None:
+        from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG
+        from h2o_pack.models.adapter import WEIGHTS
+
+        (target / ADAPTER_CONFIG).write_text(adapter.to_json(), encoding="utf-8")
+        (target / ADAPTER).symlink_to((adapter.folder / WEIGHTS).resolve())
+
+
+def settings_of(plan: ModelPlan, is_bounded: bool) -> object:  # noqa: FBT001
+    """Return the settings that decide which rows are kept and how."""
+    if not is_bounded:
+        return None
+    budgets = None if plan.budgets is None else plan.budgets.to_dict()
+    return [plan.cache.to_dict(), plan.storage.name, plan.storage.group_size, budgets]
+
+
+def sampling_of(folder: Path, where: str) -> Sampling:
+    """Return the sampling settings of a model's files, which were checked."""
+    path = folder / SAMPLING_FILE
+    values = parse_object(path.read_bytes(), path.name, where) if path.exists() else {}
+    greedy = {"temperature": 0.0} if values.get("do_sample") is False else {}
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+    stated = {name: values[name] for name in names if values.get(name) is not None} | greedy
+    return Sampling(**stated)
+
+
+def remarks_of(plan: ModelPlan, is_bounded: bool) -> tuple[str, ...]:  # noqa: FBT001
+    """Return the remarks of a plan that matter in a conversation: not the license."""
+    source = plan.source
+    own: Sequence[str] = plan.warnings
+    if not is_bounded:
+        resolved = source.resolved.remarks if source.resolved else ()
+        own = (*source.model.remarks, *source.texts.remarks, *resolved)
+    license_text = license_remark(source.texts.license)
+    return tuple(remark for remark in own if remark != license_text)
