@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from h2o_py.errors import H2OModelError
-from h2o_py.files import check_regular, read_file
+from h2o_py.files import read_file
 from h2o_py.prompts import remember_chunk
 
 DATA = (
@@ -48,8 +48,8 @@ def load(name: str, **options: Any) -> Any:
         return mlx_lm.utils.load(name, **options)
     folder = folder_of(name, options.pop("revision", None))
     refuse_code(folder)
-    try_tokenizer(folder)
     refuse_irregular(folder)
+    try_tokenizer(folder)
     # Without this, transformers asks at a terminal whether to run a tokenizer's code.
     tokenizer_config = {**(options.pop("tokenizer_config", None) or {}), TRUST: False}
     loaded = mlx_lm.utils.load(str(folder), tokenizer_config=tokenizer_config, **options)
@@ -77,12 +77,8 @@ def try_tokenizer(folder: Path) -> None:
 
     """
     path = folder / "tokenizer.json"
-    try:
-        check_regular(path)
-    except FileNotFoundError:
+    if not path.is_file():
         return  # it has another kind of tokenizer, or mlx_lm says that it has none
-    except OSError as error:
-        raise H2OModelError("unreadable_tokenizer", where=str(path)) from error
     process = subprocess.run(  # noqa: S603
         [sys.executable, "-P", "-c", TRIAL, path],  # -P: no module of the current folder
         stdin=subprocess.DEVNULL,

@@ -66,7 +66,7 @@ def test_the_pages_install_as_ci_does_by_hash_only(page):
 
 def test_no_message_installs_this_project_by_a_name_that_anybody_may_take():
     """It is not on PyPI."""
-    name = re.compile(r"pip install[^\n`\"]*\bh2o-pack\b")
+    name = re.compile(r"pip install[^\n`\",]*\bh2o-pack\b")
     sources = (
         path for folder in ("bridge", "h2o_py") for path in (ROOT / folder).rglob("*.py")
     )

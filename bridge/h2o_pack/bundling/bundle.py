@@ -26,7 +26,15 @@ from h2o_pack.files.digests import (
     sha256_of,
 )
 from h2o_pack.files.lock import sha256
-from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, GIT_ID, MODEL_FOLDER, SHA256
+from h2o_pack.files.paths import (
+    ADAPTER,
+    ADAPTER_CONFIG,
+    GIT_ID,
+    MODEL_FOLDER,
+    MODEL_MANIFEST,
+    SHA256,
+    obstacle_above,
+)
 from h2o_pack.model import Model, ModelFile
 from h2o_pack.models.adapter import WEIGHTS, Adapter
 from h2o_pack.models.files import local_file
@@ -207,7 +215,9 @@ def bundle(
     hub.
     """
     check_paths(file.path for file in model.files)
-    earlier = None if earlier is None else earlier / subfolder
+    if earlier is not None:  # a link would lead to files that are not the package's own
+        has_link = obstacle_above(earlier, f"{subfolder}/{MODEL_MANIFEST}")
+        earlier = None if has_link else earlier / subfolder
     if model.folder is None:
         from h2o_pack.hub.download import download, hub_cache, missing, still_to_come
 
