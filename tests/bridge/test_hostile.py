@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,12 +16,14 @@ from hypothesis import strategies as st
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.hub.resolve import resolve
+from h2o_pack.measure.text import Tokens
 from h2o_pack.spec import CacheSpec, DeliverySpec, local_folder
 from h2o_pack.verify.check import verify
 from tests.bridge.openstep import read_openstep
 from tests.bridge.plans import plan_of, rendered
 from tests.bridge.test_naming import read_swift_literal
 from tests.bridge.trees import names, write_model
+from tests.messages import refused
 
 NAMES = (
     "with space",
@@ -225,3 +228,18 @@ def test_no_module_of_the_current_folder_runs(tmp_path):
         subprocess.run([script, *command], cwd=tmp_path, capture_output=True, check=False)
     assert (tmp_path / "Out/Package.swift").exists()
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("x"), RecursionError("x"), ValueError("x")]
+)
+def test_a_template_that_fails_while_a_model_is_measured_is_a_users_error(error):
+    def fail(*_arguments, **_options):
+        raise error
+
+    tokenizer = SimpleNamespace(
+        chat_template="x", apply_chat_template=fail, encode=lambda *_, **__: [0, 1]
+    )
+    tokens = Tokens(tokenizer, ["a"])
+    message = refused(tokens.chat, [{"role": "user", "content": "a"}], code=ExitCode.USAGE)
+    assert 'the model\'s chat template refuses a conversation: "x"' in message

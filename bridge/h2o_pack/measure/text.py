@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
-from jinja2 import TemplateError
-
-from h2o_pack.errors import UserError, usage_error
+from h2o_pack.errors import UserError, shown, usage_error
 
 Part = Literal["source", "prose"]
 Messages = Sequence[Mapping[str, str]]
@@ -73,12 +71,12 @@ class Tokens:
                 text: str = self._tokenizer.apply_chat_template(
                     form, tokenize=False, add_generation_prompt=reply
                 )
-            except TemplateError as error:
+            except Exception as error:  # noqa: BLE001 - a template's code may raise anything
                 refused = error
             else:
                 return text
         raise usage_error(
-            f"the model's chat template refuses a conversation: {refused}",
+            f"the model's chat template refuses a conversation: {shown(str(refused))}",
             "Choose another model.",
         )
 
