@@ -202,11 +202,18 @@ bool is_ours(const std::string& name) {
   return final_name == "manifest" || serial_of(final_name) >= 0;
 }
 
+/// Whether a folder is the archive of a layer. Each has an empty file as its lock, until it is
+/// the last of its files to be deleted. Links are none, because their targets do not belong to
+/// the archive.
+bool is_archive(const std::string& layer) {
+  return posix::check_own_folder(layer) == 0 &&
+         (posix::is_empty_file(layer + "/lock") || names_of(layer).empty());
+}
+
 std::vector<std::string> layers_of(const std::string& folder) {
   std::vector<std::string> layers;
   for (const std::string& name : names_of(folder)) {
-    // Skips links, because their targets do not belong to the archive.
-    if (is_layer(name) && posix::check_own_folder(folder + "/" + name) == 0) {
+    if (is_layer(name) && is_archive(folder + "/" + name)) {
       layers.push_back(folder + "/" + name);
     }
   }

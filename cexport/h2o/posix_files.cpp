@@ -155,6 +155,12 @@ int check_own_folder(const std::string& path) {
   return status.st_uid == ::geteuid() ? 0 : EPERM;
 }
 
+bool is_empty_file(const std::string& path) {
+  struct stat status;
+  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         status.st_size == 0;
+}
+
 int lock(const std::string& path, File& file) {
   for (int attempt = 0; attempt < 8; attempt++) {
     if (int error = open_retrying(path, O_RDWR | O_CREAT, file); error != 0) {

@@ -51,6 +51,9 @@ int make_folder(const std::string& path);
 /// otherwise.
 int check_own_folder(const std::string& path);
 
+/// Whether `path` is a file of no bytes, and not a link.
+bool is_empty_file(const std::string& path);
+
 /// Opens and locks `path`; EWOULDBLOCK if another holder has the lock.
 int lock(const std::string& path, File& file);
 

@@ -14,7 +14,8 @@ struct ChatFolder: Sendable {
     /// The saved conversations, the newest first.
     var conversations: [H2OChat.Conversation] {
         let names = (try? FileManager.default.contentsOfDirectory(atPath: url.path)) ?? []
-        return names.compactMap { name in self[name].entry(name) }
+        return names.filter { UUID(uuidString: $0) != nil }
+            .compactMap { name in self[name].entry(name) }
             .sorted { ($0.date, $0.id) > ($1.date, $1.id) }
     }
 
@@ -105,7 +106,9 @@ struct ConversationFolder: Sendable {
         return (session, contents.ending)
     }
 
+    /// Deletes the folder if it has the name of a conversation.
     func delete() {
+        guard UUID(uuidString: url.lastPathComponent) != nil else { return }
         try? FileManager.default.removeItem(at: url)
     }
 }

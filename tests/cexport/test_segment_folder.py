@@ -30,6 +30,7 @@ from tests.cexport.segments import (
     refusal,
     segment,
 )
+from tests.processes import in_time
 
 CHANGED = "its content has changed"  # the reason if no call of the system failed
 
@@ -536,9 +537,41 @@ def test_deletes_only_its_own_files(tmp_path):
     filled(conversation / "layer-000", 1)
     (conversation / "layer-000/notes.txt").write_text("mine")
     (conversation / "photos").mkdir()
+    others = {"manifest": "mine", "000000.safetensors": "mine", "lock": "mine"}
+    for layer, files in (
+        ("layer-001", ["manifest", "000000.safetensors"]),
+        ("layer-002", others),
+    ):
+        (conversation / layer).mkdir()
+        for name in files:
+            (conversation / layer / name).write_text(others[name])
     ext.delete_archive(str(conversation))
-    assert names(conversation) == ["layer-000", "photos"]
+    assert names(conversation) == ["layer-000", "layer-001", "layer-002", "photos"]
     assert names(conversation / "layer-000") == ["notes.txt"]
+    assert names(conversation / "layer-001") == ["000000.safetensors", "manifest"]
+    assert names(conversation / "layer-002") == sorted(others)
+    assert ext.delete_stale_archives(str(tmp_path), []) == []
+
+
+@pytest.mark.parametrize("name", ["manifest", "000000.safetensors", "lock"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "endless"])
+def test_what_is_not_a_file_is_refused_before_it_is_read(name, kind, tmp_path):
+    layer = tmp_path / "conversation/layer-000"
+    mark = filled(layer, 1)
+    path = layer / name
+    path.unlink()
+    make = {
+        "pipe": os.mkfifo,
+        "device": lambda path: path.symlink_to("/dev/zero"),
+        "folder": os.mkdir,
+        "endless": lambda path: path.touch() or os.truncate(path, 1 << 42),
+    }
+    make[kind](path)
+    if name == "lock" and kind in ("pipe", "endless"):  # it is locked and not read
+        assert opened(layer, mark).failure is None
+        return
+    with in_time():
+        assert refusal(layer, mark)[0] in ("archive_unusable", "archive_damaged")
 
 
 def test_deletes_the_conversations_of_sessions_that_ended(tmp_path):

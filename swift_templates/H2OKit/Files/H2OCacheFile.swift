@@ -66,7 +66,7 @@ package enum H2OCacheFile {
     /// would read an array only when it is used, and the file may have changed by then. MLX decides
     /// by the extension how to open a file, so it gets the bytes of a file with another extension.
     static func contents(of file: URL) throws -> ([String: MLXArray], [String: String]) {
-        try RegularFile.check(file)
+        try RegularFile.check(file, most: RegularFile.mostOfCaches)
         let (arrays, header) =
             file.pathExtension == "safetensors"
             ? try loadArraysAndMetadata(url: file)

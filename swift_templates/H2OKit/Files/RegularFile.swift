@@ -4,12 +4,15 @@ import Foundation
 /// never end. It is refused before it is read.
 package enum RegularFile {
     /// The most bytes of a file of settings or records.
-    private static let most = 64 << 20
+    private static let mostOfRecords = 64 << 20
+    /// The most bytes of a file of caches, which must fit into memory.
+    package static let mostOfCaches = Int(clamping: ProcessInfo.processInfo.physicalMemory)
 
     /// Opens a file to read it.
     ///
+    /// - Parameter most: the most bytes that it may have
     /// - Throws: an error of the file system
-    package static func opened(_ file: URL) throws -> FileHandle {
+    package static func opened(_ file: URL, most: Int = .max) throws -> FileHandle {
         // Opening a pipe must not wait.
         let path = file.path(percentEncoded: false)
         let descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
@@ -21,20 +24,21 @@ package enum RegularFile {
         guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
             throw failure(.fileReadUnsupportedScheme, file)
         }
+        guard status.st_size <= most else { throw failure(.fileReadTooLarge, file) }
         return handle
     }
 
-    /// - Throws: an error of the file system if there is no regular file
-    package static func check(_ file: URL) throws { try opened(file).close() }
+    /// - Throws: an error of the file system if there is no regular file, or a longer one
+    package static func check(_ file: URL, most: Int = .max) throws {
+        try opened(file, most: most).close()
+    }
 
     /// The bytes of a file of settings or records.
     ///
     /// - Throws: an error of the file system, also for a file of more than 64 MiB
     package static func data(_ file: URL) throws -> Data {
-        let handle = try opened(file)
+        let handle = try opened(file, most: mostOfRecords)
         defer { try? handle.close() }
-        guard try handle.seekToEnd() <= most else { throw failure(.fileReadTooLarge, file) }
-        try handle.seek(toOffset: 0)
         return try handle.readToEnd() ?? Data()
     }
 

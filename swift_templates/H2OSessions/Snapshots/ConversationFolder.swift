@@ -70,7 +70,9 @@ extension FileManager {
     ///
     /// - Throws: an error of the file system, or of `work`
     func whileLocked<Result>(_ folder: URL, _ work: () throws -> Result) throws -> Result {
-        let descriptor = open(folder.path(percentEncoded: false), O_RDONLY | O_CLOEXEC)
+        // What is not a folder, such as a pipe, is not opened.
+        let path = folder.path(percentEncoded: false)
+        let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard descriptor >= 0 else {
             let code = errno == ENOENT ? CocoaError.fileReadNoSuchFile : .fileReadUnknown
             throw CocoaError(code, userInfo: [NSFilePathErrorKey: folder.path])

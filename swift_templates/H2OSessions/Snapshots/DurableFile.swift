@@ -17,9 +17,7 @@ enum DurableFile {
     ///   - write: writes the file at the URL that it receives
     /// - Throws: the error of `write`, `H2OCacheError.damaged` or an error of the file system
     static func write(to file: URL, by write: (URL) throws -> Void) throws {
-        let name = file.deletingPathExtension().lastPathComponent
-        let new = file.deletingLastPathComponent().appending(
-            path: "\(name).\(UUID().uuidString).new.safetensors", directoryHint: .notDirectory)
+        let new = unfinished(file)
         let path = new.path(percentEncoded: false)
         let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else {
@@ -39,7 +37,14 @@ enum DurableFile {
         }
     }
 
-    /// Whether a name is that of a file that ``write(to:by:)`` had not finished for this file.
+    /// A new file beside `file`, from which a complete file is renamed.
+    static func unfinished(_ file: URL) -> URL {
+        let name = file.deletingPathExtension().lastPathComponent
+        return file.deletingLastPathComponent().appending(
+            path: "\(name).\(UUID().uuidString).new.safetensors", directoryHint: .notDirectory)
+    }
+
+    /// Whether a name is that of an ``unfinished(_:)`` file.
     static func isUnfinished(_ name: String, of file: URL) -> Bool {
         let (begin, end) = (
             file.deletingPathExtension().lastPathComponent + ".", ".new.safetensors"
@@ -123,7 +128,7 @@ enum DurableFile {
     /// The header's JSON, which starts at byte 8 and has at most the 100 MiB that the format
     /// allows, and the number of bytes after it.
     private static func headerData(of file: URL) throws -> (header: Data, rest: Int) {
-        let handle = try RegularFile.opened(file)
+        let handle = try RegularFile.opened(file, most: RegularFile.mostOfCaches)
         defer { try? handle.close() }
         let size = try handle.seekToEnd()
         try handle.seek(toOffset: 0)

@@ -123,7 +123,8 @@ struct SavedConversation {
     var turns: [URL] {
         get throws {
             try names("turn-").map { folder.appending(path: $0) }
-                .filter { moment(of: $0) != nil }.sorted { $0.path < $1.path }
+                .filter { moment(of: $0) != nil && !FileManager.default.isFolder($0) }
+                .sorted { $0.path < $1.path }
         }
     }
 
@@ -168,10 +169,12 @@ struct SavedConversation {
                 format: "turn-%09ld.safetensors", (turns.last.flatMap(moment) ?? 0) + 1))
         // After a billion turns, no name is left.
         guard moment(of: turn) != nil else { return }
+        let new = DurableFile.unfinished(file)
         do {
-            try FileManager.default.linkOrCopyItem(at: file, to: turn)
+            try FileManager.default.linkOrCopyItem(at: file, to: new)
+            try FileManager.default.moveItem(at: new, to: turn)
         } catch {
-            try? FileManager.default.removeItem(at: turn)
+            try? FileManager.default.removeItem(at: new)
             throw error
         }
     }

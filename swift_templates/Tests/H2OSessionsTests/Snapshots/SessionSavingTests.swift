@@ -280,8 +280,12 @@ final class SessionSavingTests: FolderTestCase {
             try FileManager.default.removeItem(at: file)
             try content.write(to: file)
         }
-        try Self.pipe(folder.appending(path: "turn-000000001.safetensors"))
+        let turn = folder.appending(path: "turn-000000001.safetensors")
+        try Self.pipe(turn)
         _ = try await H2OSession.restore(from: folder, model: fixture.makeModel())
+        await assertThrows(try await H2OSession.restore(from: turn, model: fixture.makeModel())) {
+            _ in
+        }
     }
 
     private static func pipe(_ file: URL) throws { XCTAssertEqual(mkfifo(file.path, 0o600), 0) }
@@ -295,15 +299,18 @@ final class SessionSavingTests: FolderTestCase {
         try FileManager.default.createDirectory(at: file, withIntermediateDirectories: false)
     }
 
-    func testAFileThatIsLongerThanItsArraysIsRefusedBeforeItsEndIsRead() async throws {
+    func testAFileThatIsLongerThanItsArraysOrThanMemoryIsRefusedBeforeItsEndIsRead() async throws {
         let session = try await saved(fixture())
-        let handle = try FileHandle(forUpdating: file)
-        try handle.truncate(atOffset: 1 << 42)  // takes no room
-        try handle.close()
-        await assertThrows(
-            try await H2OSession.restore(
-                from: file.deletingLastPathComponent(), model: session.model),
-            H2OCacheError.damaged(reason: "it was cut short or changed", file: file))
+        let data = try Data(contentsOf: file)
+        for size in [UInt64(data.count + 1), 1 << 30, 1 << 42] {
+            let handle = try FileHandle(forUpdating: file)
+            try handle.truncate(atOffset: size)  // takes no room
+            try handle.close()
+            await assertThrows(
+                try await H2OSession.restore(
+                    from: file.deletingLastPathComponent(), model: session.model)
+            ) { XCTAssertTrue(size > 1 << 40 ? $0 is CocoaError : $0 is H2OCacheError) }
+        }
     }
 
     func testAnotherPolicyOrTemplateIsRefusedByName() async throws {
