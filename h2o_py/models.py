@@ -206,7 +206,13 @@ def _check_recall(
     for layer in recall.layers or ():
         if layer not in layers:
             names = ", ".join(map(str, layers))
-            raise H2OModelError("recall_layers", layer=layer, known=names, family=family)
+            raise H2OModelError(
+                "recall_layers",
+                setting="recall.layers",
+                layer=layer,
+                known=names,
+                family=family,
+            )
 
 
 def _storage(kv: str) -> Callable[[H2OConfig, int], H2OKVCache]:

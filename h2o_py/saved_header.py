@@ -118,7 +118,7 @@ def read(values: Sequence[str], form: str, store: str | None) -> Saved:
     recalls = bool(values) and values[0] == form + RECALL
     if not recalls and (not values or values[0] != form):
         first = str(values[0])[:80] if values else "nothing"
-        raise H2OStateError("other_state_format", found=first, format=form)
+        raise H2OStateError("other_state_format", found=first, known=form)
     count = 5 + (form != _DENSE) + recalls
     if len(values) != count or not all(isinstance(text, str) for text in values):
         raise _wrong("strings", len(values), f"{count} texts")

@@ -101,12 +101,30 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     swift: bool = True
 
 
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Any other message.
+
+    swift: whether Swift has it, for a code that the core reports, or as a function. python:
+    whether Python has it. swift_remedy: what to do in Swift, if it is something else.
+    """
+
+    code: str
+    values: dict[str, ValueType] = {}
+    what: str
+    remedy: str = ""
+    swift: Literal["core", "function"] | None = None
+    python: bool = True
+    swift_remedy: str | None = None
+
+
 class ErrorsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of errors.toml."""
 
     allowed: dict[str, str]
+    reasons: dict[str, str]
     error: list[Case]
     warning: list[Case]
+    message: list[Message]
 
 
 class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -183,7 +201,10 @@ def _contradictions(source: Source) -> Any:
                 f"interface/policy.toml: the policy {policy.name} sets {name!r}, which is "
                 "not a setting."
             )
-    for case in (*source.errors.error, *source.errors.warning):
+    cases: list[Case | Message] = [
+        *source.errors.error, *source.errors.warning, *source.errors.message
+    ]  # fmt: skip
+    for case in cases:
         fields_named = set(re.findall(r"\{name\.(\w+)\}", case.what + case.remedy)) - {"field"}
         filled = set(re.findall(r"\{(\w+)(?:!r)?\}", case.what + case.remedy))
         for name in sorted((filled - set(case.values)) | (fields_named - fields)):

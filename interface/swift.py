@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from interface.source import Case, Field
+from interface.source import Case, Field, Message
 from interface.words import camel
 
 TYPES = {
@@ -134,6 +134,32 @@ def message(case: Case, indent: str) -> str:
     remedy = "" if "near" in case.remedy else case.remedy
     template = f"{case.what}. {remedy}".strip().replace('"', '\\"')
     return text_literal(re.sub(r"\{(name\.)?(\w+)(!r)?\}", hole, template), indent)
+
+
+def parameters_of(message: Message) -> str:
+    """Return the parameters of the function that returns a message."""
+    return ", ".join(
+        f"{camel(name)}: {VALUE_TYPES[kind]}" for name, kind in message.values.items()
+    )
+
+
+def text_of(template: str, indent: str, *, of_core: bool) -> str:
+    """Return a text as string literals, with the values of the core or of parameters."""
+
+    def hole(match: re.Match[str]) -> str:
+        name, is_quoted = match.groups()
+        value = f'value("{name}")' if of_core else camel(name)
+        quote = '\\"' if is_quoted else ""
+        return f"{quote}\\({value}){quote}"
+
+    escaped = template.replace('"', '\\"')
+    return text_literal(re.sub(r"\{(\w+)(!r)?\}", hole, escaped), indent).lstrip()
+
+
+def sentences(message: Message) -> str:
+    """Return what is wrong and what to do, as one text."""
+    remedy = message.remedy if message.swift_remedy is None else message.swift_remedy
+    return f"{message.what}. {remedy}." if remedy else f"{message.what}."
 
 
 def text_literal(text: str, indent: str) -> str:

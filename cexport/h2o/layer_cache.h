@@ -26,7 +26,7 @@ class CacheError : public std::runtime_error {
 namespace cache_codes {
 
 inline constexpr const char* attend_before_write = "attend_before_write";
-inline constexpr const char* archive_group = "archive_group"; // bits, dims
+inline constexpr const char* archive_group = "archive_group";
 inline constexpr const char* archive_ended = "archive_ended"; // recall has ended
 // Errors of a saved cache.
 inline constexpr const char* arrays = "other_state";          // found, kind, names

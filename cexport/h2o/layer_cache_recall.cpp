@@ -33,10 +33,7 @@ void LayerCache::make_archive(int key_dim, int value_dim) {
   constexpr int own_dtype_bits = 16;
   const bool is_whole = key_dim % archive_group == 0 && value_dim % archive_group == 0;
   if (recall_->archive_bits != own_dtype_bits && !is_whole) {
-    throw CacheError(
-        cache_codes::archive_group,
-        {{"bits", std::to_string(recall_->archive_bits)},
-         {"dims", std::to_string(key_dim) + " and " + std::to_string(value_dim)}});
+    throw CacheError(cache_codes::archive_group, {});
   }
   std::shared_ptr<SegmentFolder> folder;
   if (!recall_->store.empty()) {

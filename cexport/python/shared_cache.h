@@ -20,18 +20,16 @@ class SharedCache {
   template <class Work>
   auto with(Work&& work) {
     std::vector<CacheNotice> notices;
-    int64_t limit = 0;
     auto result = [&] {
       nanobind::gil_scoped_release release;
       std::scoped_lock lock(mutex_);
       auto result = work(cache_);
       notices = cache_.take_notices();
-      limit = cache_.recall() ? cache_.recall()->limit : 0;
       return result;
     }();
     for (const auto& notice : notices) {
       nanobind::module_::import_("h2o_py.errors")
-          .attr("say_once")(notice.code, notice.path, notice.error, limit);
+          .attr("say_once")(notice.code, notice.path, notice.error);
     }
     return result;
   }

@@ -39,59 +39,44 @@ extension H2OCacheError {
         case .invalidConfiguration(let problem, let layer):
             (layer.map { "layers[\($0)] of the H2O budgets: " } ?? "") + problem.text
         case .layerKeepsOwnCache(let layer, let setting, let model, let evicting):
-            "\(setting) names layer \(layer), but in \(model) only these layers have H2O caches: "
-                + "\(evicting.map(String.init).joined(separator: ", ")). Name some of them, or "
-                + "write null for layer \(layer) in a list of all layers."
+            H2OMessage.recallLayers(
+                setting: setting, layer: layer, family: model,
+                known: evicting.map(String.init).joined(separator: ", "))
         case .wrongLayerCount(let found, let expected, let model):
-            "The H2O budgets have \(found) entries; \(model) has \(expected) caches. Write one "
-                + "entry per cache, null for the common budgets."
+            H2OMessage.wrongLayerCount(layers: found, family: model, caches: expected)
         case .unfitModel(let model, let reason):
-            "\(model) cannot use an H2O cache: \(reason). Generate without H2O, or choose another "
-                + "model."
+            H2OMessage.unfitModel(family: model, reason: reason)
         case .excludedOption(let parameter):
-            "\(parameter) cannot be used with H2O caches: an H2O configuration bounds the cache "
-                + "by maxSize, and its storage says how rows are quantized. Leave \(parameter) nil."
+            H2OMessage.excludedOption(
+                option: parameter,
+                reason:
+                    "an H2O configuration bounds the cache by maxSize, and its storage says how "
+                    + "rows are quantized")
         case .otherFormat(let found, let known, let file):
-            "\(file?.path ?? "The saved cache") has the format \"\(found)\"; this release reads "
-                + known.map { "\"\($0)\"" }.joined(separator: ", ")
-                + ". Make it again with this release."
+            place(file)
+                + H2OMessage.otherStateFormat(
+                    found: found, known: known.joined(separator: ", "))
         case .damaged(let reason, let file):
-            "\(file?.path ?? "The saved cache") is damaged: \(reason). Use an earlier copy, or "
-                + "start again."
+            H2OMessage.damaged(place: file?.path ?? "the saved cache", reason: reason)
         case .otherModel(let found, let expected, let file):
-            "\(file.path) belongs to the model \(found), but this is \(expected). Use the model "
-                + "that it was made with, or start again."
+            place(file) + H2OMessage.otherModel(found: found, expected: expected)
         case .otherSettings(let found, let expected, let file):
-            "The caches in \(file.path) have the settings \(found), but the caches here have "
-                + "\(expected). Use the same settings, or start again."
-        case .otherTemplate(let file):
-            "\(file.path) was made with another chat template. Use the tokenizer that it was "
-                + "made with, or start again."
+            place(file) + H2OMessage.otherSettings(found: found, expected: expected)
+        case .otherTemplate(let file): place(file) + H2OMessage.otherTemplate()
         case .notSavable(let index, let found):
-            "Cache \(index) is \(found), which cannot be saved. Save the caches of a model that "
-                + "has read a prompt."
-        case .archive(let failure):
-            failure.text
+            H2OMessage.notAnH2oCache(index: index, found: found)
+        case .archive(let failure): failure.text
         }
     }
+
+    private func place(_ file: URL?) -> String { file.map { "\($0.path): " } ?? "" }
 }
 
 extension MLXFast.H2OArchiveFailure {
     fileprivate var text: String {
-        let reason = error == 0 ? "" : " (\(String(cString: strerror(error))))"
-        return switch problem {
-        case .locked: "The archive \(path) is open in another cache, in this process or another."
-        case .notEmpty: "\(path) holds the archive of another conversation."
-        case .other: "The archive \(path) does not belong to the saved cache."
-        case .tooShort: "The archive \(path) ends before the saved cache does."
-        case .damaged: "\(path) is missing or was changed after it was written\(reason)."
-        case .unusable: "\(path) cannot hold an archive\(reason)."
-        case .notWritten: "\(path) cannot be written\(reason)."
-        case .notRead: "\(path) cannot be read\(reason)."
-        case .tooSlow: "The disk of \(path) is too slow for the tokens that arrive."
-        case .forked: "\(path) belongs to the parent of this forked process."
-        case .notGiven: "The saved cache has an archive in files, but its folder was not given."
-        }
+        let reason = error == 0 ? H2OMessage.changed : String(cString: strerror(error))
+        let message = H2OMessage.ofCore(problem.rawValue) { $0 == "path" ? path : reason }
+        return message?.all ?? problem.rawValue
     }
 }
 
@@ -136,24 +121,9 @@ extension H2OCacheError {
             self = .archive(failure)
             return
         }
-        let values = refusal.values.mapValues { $0.prefix(80) }
-        func value(_ name: String) -> Substring { values[name] ?? "" }
-        let reason =
-            switch refusal.code {
-            case "other_state":
-                "the state has \(value("found")) arrays; \(value("kind")) has \(value("names"))"
-            case "damaged_header":
-                "its \(value("part")) is \(value("found")); it must be \(value("allowed"))"
-            case "damaged_shape":
-                "its \(value("part")) has shape \(value("shape")) and dtype \(value("dtype")); the "
-                    + "rest of it needs \(value("allowed"))"
-            case "damaged_positions":
-                "its \(value("part")) do not list each of its tokens exactly once"
-            case "damaged_victim":
-                "its \(value("part")), the next row to evict, is outside of its rows"
-            case "damaged_numbers": "its \(value("part")) contains a number that no cache writes"
-            default: "\(refusal.code) \(refusal.values)"
-            }
-        self = .damaged(reason: reason)
+        let message = H2OMessage.ofCore(refusal.code) {
+            String(refusal.values[$0, default: ""].prefix(80))
+        }
+        self = .damaged(reason: message?.what ?? "\(refusal.code) \(refusal.values)")
     }
 }

@@ -10,31 +10,12 @@ enum H2OWarning {
     /// Prints a warning when a cache continues without scores or recall, for the first such
     /// cache.
     static let listens: Void = MLXFast.h2oTell { notice in
-        let isOfRecall = notice.code != "not_routed" && notice.code != "recall_limit"
-        let text = text(of: notice)
-        once(notice.code, isOfRecall ? "recall has ended: \(text)" : text)
+        once(notice.code, text(of: notice))
     }
 
     private static func text(of notice: MLXFast.H2OError) -> String {
-        switch notice.code {
-        case "not_routed":
-            "the model calls a cache's update(keys:values:) and computes attention itself, so the "
-                + "cache gets no scores: only novelty and recency decide which rows are evicted. "
-                + "Models that call attentionWithCacheUpdate give scores."
-        case "recall_not_asked":
-            "the model calls a cache's update(keys:values:) and computes attention itself, so the "
-                + "cache gets no queries that choose rows to bring back."
-        case "recall_limit":
-            "the archive of a layer has reached its limit: its oldest tokens can no longer be "
-                + "recalled. Raise the limit of recall."
-        case "archive_group":
-            "the archive cannot quantize keys and values, because a head dim of the model is not a "
-                + "multiple of 32. Set archiveBits to 16."
-        default:
-            MLXFast.H2OArchiveFailure(notice).map {
-                H2OCacheError.archive($0).localizedDescription
-            } ?? notice.code
-        }
+        MLXFast.H2OArchiveFailure(notice).map { H2OCacheError.archive($0).localizedDescription }
+            ?? H2OMessage.ofCore(notice.code) { _ in "" }?.all ?? notice.code
     }
 
     private static let lock = NSLock()

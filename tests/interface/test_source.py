@@ -1,6 +1,7 @@
 """The source states each thing once, and generated files follow from it."""
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,7 +14,7 @@ from interface import __main__ as command
 from interface import generate as generator
 from interface.source import FOLDER, SourceError, read
 from tests.messages import says
-from tests.processes import python, ran
+from tests.processes import ROOT, python, ran
 
 
 def copy(folder):
@@ -63,6 +64,39 @@ def contradictions():
                 read(Path(folder))
         texts.append(f"{file}: {new}\n{error.value}\n")
     return "\n".join(texts)
+
+
+CORE = [ROOT / "cexport/h2o" / name for name in ("segment_file.h", "layer_cache.h")]
+CODE = re.compile(r'inline constexpr const char\* \w+ =\s*"(\w+)"')
+
+
+def test_every_code_of_the_core_has_one_message_for_python_and_swift():
+    codes = {code for file in CORE for code in CODE.findall(file.read_text("utf-8"))}
+    messages = {message.code: message for message in read().errors.message}
+    of_core = {code for code, message in messages.items() if message.swift == "core"}
+    assert "damaged_header" in codes
+    # Swift gives the folder itself, and has no archive that a caller holds.
+    assert of_core - {"archive_not_given"} == codes - {"archive_ended"}
+    assert all(messages[code].python for code in codes)
+
+
+@pytest.mark.parametrize("file", ["H2OCacheError.swift", "H2OWarning.swift"])
+def test_swift_has_no_other_words_for_what_the_table_says(file):
+    text = (ROOT / "swift_templates/H2OKit" / file).read_text("utf-8")
+    literals = re.findall(r'"((?:[^"\\]|\\.)*)"', re.sub(r"///.*", "", text))
+    assert [literal for literal in literals if literal.count(" ") > 4] == WORDS_OF_SWIFT[file]
+
+
+WORDS_OF_SWIFT = {
+    "H2OCacheError.swift": [
+        r"layers[\($0)] of the H2O budgets: ",
+        "an H2O configuration bounds the cache by maxSize, and its storage says how ",
+    ],
+    "H2OWarning.swift": [
+        "this is a simulator, where MLX runs on the CPU: expect a few tokens per second, and ",
+        "neither the memory nor the speed of a device.",
+    ],
+}
 
 
 # Generated files

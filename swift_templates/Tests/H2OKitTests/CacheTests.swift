@@ -183,9 +183,9 @@ final class CacheTests: XCTestCase {
                         known: ["h2o.dense.1", "h2o.quantized.1", "h2o.mixed.1"]))
                 XCTAssertEqual(
                     error.localizedDescription,
-                    "The saved cache has the format \"\(metaState[0])\"; this release reads "
-                        + "\"h2o.dense.1\", \"h2o.quantized.1\", \"h2o.mixed.1\". Make it again "
-                        + "with this release.")
+                    "the saved cache has the format \"\(metaState[0])\", but this release reads "
+                        + "h2o.dense.1, h2o.quantized.1, h2o.mixed.1. Make the cache again from "
+                        + "its prompt.")
             }
         }
     }

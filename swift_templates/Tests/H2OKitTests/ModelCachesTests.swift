@@ -113,14 +113,13 @@ final class ModelCachesTests: XCTestCase {
         for (layers, text) in [
             (
                 [layer],
-                "The H2O budgets have 1 entries; TinyModel has 2 caches. Write one entry "
-                    + "per cache, null for the common budgets."
+                "layers has 1 entries, but TinyModel has 2 caches. Write one entry per cache, null "
+                    + "for the common budgets."
             ),
             (
                 [nil, layer],
-                "layers of the H2O budgets names layer 1, but in TinyModel only these layers have "
-                    + "H2O caches: 0. Name some of them, or write null for layer 1 in a list of "
-                    + "all layers."
+                "layers of the H2O budgets names layer 1, but TinyModel has H2O caches only in the "
+                    + "layers 0. Name only some of these layers."
             ),
             (
                 [.init(heavyBudget: 9, recentBudget: 9), nil],
