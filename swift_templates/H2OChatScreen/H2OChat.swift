@@ -19,8 +19,6 @@ public final class H2OChat {
         case loading
         case ready
         case replying
-        /// The model reads a text; see ``H2OChat/read(_:questions:)``.
-        case reading
         /// The model is not loaded; ``H2OChat/load()`` tries again.
         case failed
     }
@@ -45,19 +43,11 @@ public final class H2OChat {
     public private(set) var problemDetails: String?
     /// The usage of the last reply.
     public private(set) var usage = H2OSession.Usage()
-    /// Memory readings over the conversation, for a chart: at most a few hundred, the oldest first.
-    public private(set) var memory = [H2OMemoryReading]()
-    /// The positions that the caches kept after the last reply.
-    public private(set) var kept: H2OKeptPositions?
-    /// The words of the messages and how much of them the caches keep; nil while they are not
-    /// shown.
-    public private(set) var words: [Message.ID: [H2ORememberedWord]]?
-    /// The share of a text that the model has read, from 0 to 1; nil while it reads none.
-    public private(set) var readShare: Double?
+    /// The memory in use, and how many tokens are remembered; nil until the model is loaded.
+    public private(set) var memory: H2OMemoryReading?
     /// The downloaded share of the model, from 0 to 1; nil if the app does not know it.
     public var fetchedShare: Double?
-    /// Questions that the user may ask next: the app's own, or questions about a text that was
-    /// read.
+    /// Questions that the user may ask first.
     public private(set) var suggestions: [String]
     /// All saved conversations, the newest first.
     public private(set) var conversations = [Conversation]()
@@ -106,7 +96,6 @@ public final class H2OChat {
     /// The number of conversations opened so far. It shows whether a reply still belongs to the open
     /// conversation.
     private var opened = 0
-    private var reading: Task<Void, any Error>?
     /// Writes the caches some time after the last reply.
     private var saving: Task<Void, Never>?
 
@@ -167,7 +156,7 @@ public final class H2OChat {
         let restored = await folder?[id].restore(new)
         let session = restored?.session ?? new
         (self.session, conversation, ending) = (session, id, restored?.ending ?? .whole)
-        (editing, usage, memory, words) = (nil, H2OSession.Usage(), [], nil)
+        (editing, usage) = (nil, H2OSession.Usage())
         show(nil)
         await show(session)
         suggestions = messages.isEmpty ? prompts : []
@@ -222,11 +211,8 @@ public final class H2OChat {
         await receive(parts, of: session, into: last) {}
     }
 
-    /// Stops the reply and keeps its text so far, or stops reading a text.
-    public func stop() async {
-        reading?.cancel()
-        await session?.cancel()
-    }
+    /// Stops the reply and keeps its text so far.
+    public func stop() async { await session?.cancel() }
 
     /// Copies a message of the user into the draft. Sending the draft replaces that message and
     /// all messages after it.
@@ -255,7 +241,6 @@ public final class H2OChat {
             guard let session, !isLoading else { return }
             opened += 1
             saving?.cancel()
-            reading?.cancel()
             await session.reset()
             folder?[id].delete()
             await open(Self.newID(), on: session.model)
@@ -272,7 +257,6 @@ public final class H2OChat {
         let wasReplying = state == .replying
         opened += 1
         saving?.cancel()
-        reading?.cancel()
         await session.cancel()
         let openFolder = folder?[conversation]
         if await session.messages.contains(where: { $0.role == .user }) {
@@ -281,74 +265,6 @@ public final class H2OChat {
         await open(id, on: session.model)
         conversations = folder?.conversations ?? []
     }
-
-    /// Shows or hides how much of each word the caches keep.
-    public func showWords(_ isShown: Bool) async {
-        words = isShown ? [:] : nil
-        await showWords()
-    }
-
-    private func showWords() async {
-        guard words != nil, let session else { return }
-        let (now, opened) = (await session.rememberedWords, opened)
-        if words != nil, opened == self.opened { words = now }
-    }
-
-    /// Lets the model read a text in a new conversation, and then answer questions about it. The
-    /// size of the caches does not depend on the length of the text.
-    ///
-    /// - Parameters:
-    ///   - text: the text, whose first line becomes the conversation's title. If the text is longer
-    ///     than the model's context, the model reads only its beginning
-    ///   - questions: suggestions for the user's questions about the text
-    public func read(_ text: String, questions: [String]) async {
-        guard state == .ready else { return }
-        if !messages.isEmpty { await beginConversation() }
-        guard let session, state == .ready else { return }
-        (state, readShare, suggestions) = (.reading, 0, [])
-        show(nil)
-        let (before, opened) = (await session.messages, opened)
-        let reading = Task {
-            let answer = H2OMessage.assistant("I have read it. What do you want to know?")
-            let text = await session.beginning(of: text)
-            try await session.setMessages(before + [.user(text), answer])
-            try await session.prewarm { share, memory in
-                Task { @MainActor in self.note(share, memory, opened) }
-            }
-        }
-        self.reading = reading
-        var failure: (any Error)?
-        do {
-            try await reading.value
-        } catch {
-            failure = error
-            try? await session.setMessages(before)
-        }
-        guard opened == self.opened else { return }
-        if let failure, !(failure is CancellationError) { show(failure) }
-        (readShare, suggestions) = (nil, failure == nil ? questions : prompts)
-        await show(session)
-        if failure == nil { keep(await session.messages, .whole) }
-        guard opened == self.opened else { return }
-        conversations = folder?.conversations ?? []
-        state = .ready
-    }
-
-    private func note(_ share: Double, _ reading: H2OMemoryReading, _ opened: Int) {
-        guard opened == self.opened, state == .reading else { return }
-        readShare = max(readShare ?? 0, share)
-        note(reading)
-    }
-
-    /// Adds a memory reading. If there are a few hundred, first removes every second one.
-    private func note(_ reading: H2OMemoryReading) {
-        if memory.count >= Self.mostReadings {
-            memory = memory.enumerated().compactMap { $0 % 2 == 0 ? $1 : nil }
-        }
-        memory.append(reading)
-    }
-
-    private static let mostReadings = 200
 
     /// The conversation as text, for sharing.
     public var transcript: String {
@@ -384,9 +300,7 @@ public final class H2OChat {
     /// Updates the screen's properties from the session.
     private func show(_ session: H2OSession) async {
         messages = await Message.shown(session.messages)
-        kept = await session.keptPositions
-        note(await session.memory)
-        await showWords()
+        memory = await session.memory
     }
 
     private func show(_ error: (any Error)?) {
@@ -464,7 +378,7 @@ public final class H2OChat {
                 let earlier = await session.messages
                 let isWhole = earlier.last?.role == .assistant
                 keep(earlier + (isWhole ? [] : [arriving]), .cut)
-                note(await session.memory)
+                memory = await session.memory
                 guard opened == self.opened else { return }
             }
         }

@@ -11,8 +11,8 @@ struct ChatView: View {
     var body: some View {
         NavigationStack {
             VStack(spacing: 8) {
-                if chat.messages.isEmpty && chat.state != .reading {
-                    EmptyConversation(chat: chat)
+                if chat.messages.isEmpty {
+                    EmptyConversation()
                 } else {
                     MessageList(chat: chat)
                 }
@@ -46,14 +46,6 @@ struct ChatView: View {
     }
 
     @ViewBuilder private var menu: some View {
-        Toggle(
-            "See what it remembers", systemImage: "eye",
-            isOn: Binding {
-                chat.words != nil
-            } set: { isShown in
-                Task { await chat.showWords(isShown) }
-            })
-        ReadBookButton(chat: chat)
         ShareLink(item: chat.transcript) { Label("Share", systemImage: "square.and.arrow.up") }
             .disabled(chat.messages.isEmpty)
         NavigationLink {
@@ -64,43 +56,12 @@ struct ChatView: View {
     }
 }
 
-/// Lets the model read the app's book, Book.txt. It is "The Crystal Egg" by H. G. Wells (1897),
-/// which is in the public domain, in the edition of Standard Ebooks under CC0 1.0
-/// (github.com/standardebooks/h-g-wells_short-fiction, commit 7f7a769). You can replace it with
-/// your own text.
-private struct ReadBookButton: View {
-    let chat: H2OChat
-
-    var body: some View {
-        Button("Read a book", systemImage: "book") {
-            guard let file = Bundle.main.url(forResource: "Book", withExtension: "txt"),
-                let text = try? String(contentsOf: file, encoding: .utf8)
-            else { return }
-            Task { await chat.read(text, questions: questions) }
-        }
-        .disabled(chat.state != .ready)
-    }
-
-    /// Questions whose answers are at the beginning of the book.
-    private var questions: [String] {
-        [
-            String(localized: "What name was over the shop?"),
-            String(localized: "What did Mr. Cave ask for the crystal egg?"),
-            String(localized: "Who wanted to buy it?"),
-        ]
-    }
-}
-
 private struct EmptyConversation: View {
-    let chat: H2OChat
-
     var body: some View {
         ContentUnavailableView {
             Label("Ask something", systemImage: "bubble.left.and.text.bubble.right")
         } description: {
             Text("The model runs on this device, and nothing is sent anywhere.")
-        } actions: {
-            ReadBookButton(chat: chat).buttonStyle(.bordered)
         }
     }
 }
@@ -135,8 +96,8 @@ private struct MessageList: View {
             LazyVStack(spacing: 12) {
                 ForEach(chat.messages) { message in
                     MessageView(
-                        message: message, words: chat.words?[message.id],
-                        isArriving: isArriving(message), actions: actions(message))
+                        message: message, isArriving: isArriving(message),
+                        actions: actions(message))
                 }
             }
         }

@@ -12,7 +12,7 @@ struct DraftBar: View {
                 TextField("Message", text: $chat.draft, axis: .vertical)
                     .textFieldStyle(.roundedBorder)
                     .lineLimit(1 ... 5)
-                if chat.state == .replying || chat.state == .reading {
+                if chat.state == .replying {
                     Button("Stop", systemImage: "stop.fill") { Task { await chat.stop() } }
                 } else {
                     Button("Send", systemImage: "arrow.up") { Task { await chat.send() } }

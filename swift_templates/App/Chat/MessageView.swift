@@ -11,8 +11,6 @@ struct MessageView: View {
     }
 
     let message: H2OChat.Message
-    /// The words of the text and how much of them the caches keep; nil while they are not shown.
-    let words: [H2ORememberedWord]?
     let isArriving: Bool
     let actions: Actions
     @State private var showsThoughts = false
@@ -41,38 +39,25 @@ struct MessageView: View {
         .accessibilityActions { menu }
     }
 
-    /// Messages with more characters, such as a book, are collapsed.
+    /// Messages of the user with more characters are collapsed.
     private static let longest = 2000
 
     private var summary: String { String(message.text.prefix(200)) }
 
     @ViewBuilder private var text: some View {
         let isLong = message.text.count > Self.longest
-        if let words {
-            Text(faded(words)).lineLimit(isLong && !isOpen ? 8 : nil)
-        } else if message.isUser {
+        if message.isUser {
             Text(verbatim: message.text).lineLimit(isLong && !isOpen ? 8 : nil)
         } else {
             MarkdownText(text: message.text)
         }
-        if isLong && (message.isUser || words != nil) {
+        if isLong && message.isUser {
             Button {
                 isOpen.toggle()
             } label: {
                 if isOpen { Text("Show less") } else { Text("Show all") }
             }
             .font(.callout)
-        }
-    }
-
-    /// Shows how much of the text the caches keep: the fewer heads keep a word, the paler it is.
-    /// Words that recall brought back are orange.
-    private func faded(_ words: [H2ORememberedWord]) -> AttributedString {
-        words.reduce(into: AttributedString()) { text, word in
-            var part = AttributedString(word.text)
-            let color: Color = word.isRecalled ? .orange : .primary
-            part.foregroundColor = color.opacity(0.15 + 0.85 * Double(word.share))
-            text += part
         }
     }
 
@@ -113,5 +98,5 @@ struct MessageView: View {
     MessageView(
         message: H2OChat.Message(
             id: 1, isUser: false, text: "A token with *much* attention.", thoughts: "Short."),
-        words: nil, isArriving: false, actions: MessageView.Actions(regenerate: {}))
+        isArriving: false, actions: MessageView.Actions(regenerate: {}))
 }

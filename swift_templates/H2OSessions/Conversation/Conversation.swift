@@ -184,17 +184,14 @@ package actor Conversation: MemoryHolder {
                 state.chain.count, of: transcript,
                 stop: state.ended ? state.lastTokens(1).last : nil)
             self.state?.removeUnread(next.replaced)
-            locate(waiting, in: next.tokens, from: self.state?.point.end ?? 0)
             self.state?.unread += next.tokens
         } else {
             let opening = try format.opening(transcript)
             guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
             begin(opening, at: chain.head)
             cuts.ends = ends(of: opening, warmOpening(transcript, format))
-            locate(transcript[...], in: opening.tokens, from: 0)
         }
         state?.chain = chain.head
-        state?.texts[transcript.count] = nil
         state?.ended = false
         state?.isCutOff = false
         let new = state?.unread.count ?? 0
@@ -213,14 +210,10 @@ package actor Conversation: MemoryHolder {
     ///
     /// - Parameter request: the request for more of the reply
     private func readBeginning(of reply: H2OMessage, _ request: ConversationRequest) throws {
-        guard let state else { return }
         let tokenizer = loaded.context.tokenizer
         let marks = try request.opensThought ? request.format.marks : nil
         let end = marks.map { "\n\($0.end)\n\n" } ?? ""
-        let mark = tokenizer.encode(text: end, addSpecialTokens: false)
-        self.state?.unread += tokenizer.encode(text: end + reply.text, addSpecialTokens: false)
-        let begin = state.point.end + mark.count
-        self.state?.texts[request.transcript.count] = begin ..< begin
+        state?.unread += tokenizer.encode(text: end + reply.text, addSpecialTokens: false)
     }
 
     /// Ends a turn of the model: removes its thoughts from the caches, if later turns are without
@@ -249,10 +242,7 @@ package actor Conversation: MemoryHolder {
     /// Returns to the earlier state with most of the transcript's messages. Without one, the whole
     /// transcript must be read.
     private func returnTo(_ chain: TranscriptChain) {
-        let texts = state?.texts ?? [:]
         state = snapshots.state(before: chain)
-        guard let point = state?.point else { return }
-        state?.texts = texts.filter { $0 < point.chain.count && $1.upperBound <= point.end }
     }
 
     /// Begins with no tokens, or with a state of other messages that has read the same tokens.
@@ -312,14 +302,11 @@ extension Conversation {
     /// and the messages so far. Also compiles the grammar of the reply's schema. The reply to that
     /// message then reads only the message. Reads nothing if the caches have read a message.
     ///
-    /// - Parameters:
-    ///   - transcript: the messages; messages at the end that wait for a reply are not read
-    ///   - progress: receives the share that was read, after each step
+    /// - Parameter transcript: the messages; those at the end that wait for a reply are not read
     /// - Throws: the same errors as ``respond(to:tools:options:emit:)``, or `CancellationError`
     package func prewarm(
         _ transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
-        options: H2OSession.Options = H2OSession.Options(),
-        progress: @Sendable (Double, H2OMemoryReading) -> Void = { _, _ in }
+        options: H2OSession.Options = H2OSession.Options()
     ) async throws {
         let options = try options.resolved(for: transcript + [.user("")], tools)
         try await makeGrammar(of: options)
@@ -335,14 +322,12 @@ extension Conversation {
         preparedPromptProblem = nil
         state = nil
         begin(opening, at: chain.heads[0])
-        locate(earlier[...], in: opening.tokens, from: 0)
         state?.cutUnread(
             PromptCuts(chunk: loaded.chunk, ends: ends(of: opening, nil), alone: 0))
         do {
             try await makeCaches()
             while let state, !state.chunks.isEmpty {
                 try await readChunk()
-                progress(Double(tokensSeen) / Double(opening.tokens.count), memory)
                 // Lets other requests run between two steps.
                 await Task.yield()
             }

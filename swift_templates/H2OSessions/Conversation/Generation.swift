@@ -31,7 +31,6 @@ extension Conversation {
             reply.usage.stop = .cancelled
         }
         reply.usage.preparedPromptProblem = preparedPromptProblem?.localizedDescription
-        noteText(of: request.transcript.count, reply)
         reply.finish().forEach(emit)
         noteEnd(of: reply, options)
         if !reply.response.toolCalls.isEmpty, reply.usage.stop == .endOfTurn {
@@ -85,15 +84,6 @@ extension Conversation {
         guard let state, !state.hasThoughts, let point = state.beforeThoughts else { return }
         snapshots.release(at: point.chain)
         self.state?.beforeThoughts = nil
-    }
-
-    /// Notes the positions of the reply's text among the tokens that were read.
-    private func noteText(of index: Int, _ reply: Reply) {
-        guard let state else { return }
-        let end = state.steps.count - (state.ended ? 1 : 0)
-        let written = reply.usage.generatedTokens - (state.ended ? 1 : 0)
-        let begin = state.texts[index]?.lowerBound ?? end - written + reply.usage.thoughtTokens
-        self.state?.texts[index] = begin < end ? begin ..< end : nil
     }
 
     /// Notes whether the reply was cut off, and whether it has thoughts.

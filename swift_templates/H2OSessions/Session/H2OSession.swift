@@ -144,19 +144,9 @@ public actor H2OSession {
     /// - Throws: ``H2OSessionError``, an `MLXError`, the chat template's own error, or
     ///   `CancellationError`
     public func prewarm() async throws {
-        try await prewarm { _, _ in }
-    }
-
-    /// See ``prewarm()``.
-    ///
-    /// - Parameter progress: receives the share of the tokens that was read, 0...1, after each step
-    package func prewarm(
-        progress: @escaping @Sendable (Double, H2OMemoryReading) -> Void
-    ) async throws {
         let task = replies.append {
             try await self.conversation.prewarm(
-                self.messages, tools: self.tools.map(\.definition), options: self.options,
-                progress: progress)
+                self.messages, tools: self.tools.map(\.definition), options: self.options)
         }
         try await withTaskCancellationHandler {
             try await task.value

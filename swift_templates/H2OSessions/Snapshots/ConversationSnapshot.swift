@@ -24,8 +24,6 @@ package struct ConversationState: Codable, Hashable, Sendable {
     package var hasThoughts = false
     /// Positions of the system prompt.
     package var pinned = 0 ..< 0
-    /// Positions of messages' texts, by the messages' indices, as far as they are known.
-    package var texts = [Int: Range<Int>]()
 
     /// The steps so far, and those in which the unread tokens will be read.
     var allSteps: CacheSteps {
@@ -79,7 +77,6 @@ package struct ConversationState: Codable, Hashable, Sendable {
         (state.chain, state.unread, state.chunks) = (point.chain, point.unread, point.chunks)
         (state.ended, state.isCutOff) = (point.ended, point.isCutOff)
         (state.hasThoughts, state.beforeThoughts) = (point.hasThoughts, point.beforeThoughts.first)
-        state.texts = texts.filter { $0 < point.chain.count && $1.upperBound <= point.end }
         return state
     }
 
@@ -100,10 +97,6 @@ package struct ConversationState: Codable, Hashable, Sendable {
         if let problem = point.problem(in: steps, tokens: tokens) { return problem }
         if pinned.lowerBound < 0 || pinned.upperBound > point.end {
             return "its pinned positions are beyond its tokens"
-        }
-        let positions = 0 ..< point.end
-        if !texts.values.allSatisfy({ $0.clamped(to: positions) == $0 }) {
-            return "the texts of its messages are beyond its tokens"
         }
         return nil
     }

@@ -108,8 +108,6 @@ package struct SnapshotStore: @unchecked Sendable {
     private mutating func add(_ state: ConversationState, _ snapshot: Place) {
         entries.removeAll { $0.state.isAlike(state) }
         count += 1
-        var state = state
-        state.texts = [:]
         entries.append(Entry(state: state, moment: count, snapshot: snapshot))
         entries.removeFirst(max(0, entries.count - Self.most))
     }

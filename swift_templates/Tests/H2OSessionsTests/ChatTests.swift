@@ -62,7 +62,9 @@ final class ChatTests: FolderTestCase {
         XCTAssertEqual(chat.messages.first?.text, "hello")
         XCTAssertFalse(try XCTUnwrap(chat.messages.last).text.isEmpty)
         XCTAssertEqual(chat.usage.stop, .length)
-        XCTAssertFalse(try XCTUnwrap(chat.kept).shares.isEmpty)
+        let memory = try XCTUnwrap(chat.memory)
+        XCTAssertGreaterThan(memory.tokens, 0)
+        XCTAssertLessThanOrEqual(memory.remembered, memory.tokens)
         XCTAssertEqual([chat.draft, chat.problem], ["", nil])
     }
 

@@ -35,7 +35,7 @@ def test_the_app_is_written_once_and_every_edit_of_it_stays(make, package):
     project = (package / PROJECT).read_text() + "// DEVELOPMENT_TEAM = MINE;\n"
     edits = {PROJECT: project, VIEW: "// mine\n", "App/Chat/New.swift": "// new\n"}
     build_tree(package, edits)
-    (package / "App/Chat/KeptStrip.swift").unlink()
+    (package / "App/Chat/DraftBar.swift").unlink()
     files = {path: text for path, text in tree(package).items() if path.startswith("App")}
     again = make(max_kv=200)
     assert again["app"] == "kept"

@@ -381,7 +381,6 @@ final class SessionSavingTests: FolderTestCase {
             { $0["beforeThoughts"] = Self.point(unread: [2_000_000_000]) },
             { $0["pinned"] = [-3, 2] },
             { $0["pinned"] = [0, 1_000_000] },
-            { $0["texts"] = ["1": [0, 1_000_000]] },
         ]
         for lie in lies {
             try data.write(to: file)

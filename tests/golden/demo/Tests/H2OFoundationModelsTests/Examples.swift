@@ -110,23 +110,19 @@ func resumes(_ session: H2OSession, _ model: H2OModel, _ folder: URL) async thro
 }
 
 func seesWhatIsRemembered(_ session: H2OSession) async throws {
-    for (index, words) in await session.rememberedWords {
-        let kept = words.filter { $0.share > 0 }.map(\.text)
-        print("message \(index) keeps \(kept.joined())")
-    }
     let memory = await session.memory
-    print("\(memory.active) bytes, \(memory.unbounded) if all \(memory.tokens) tokens were kept")
+    print("\(memory.active) bytes, \(memory.remembered) of \(memory.tokens) tokens remembered")
 }
 
 @MainActor
-func showsAChat(_ folder: URL, _ book: String) async throws {
+func showsAChat(_ folder: URL) async throws {
     let chat = H2OChat(prompts: ["What can you do?"], folder: folder) {
         try await BundledModel.load()
     }
     await chat.load()
-    await chat.showWords(true)
-    await chat.read(book, questions: ["How does it begin?"])
-    print(chat.memory.map(\.active), chat.words?.count ?? 0, chat.suggestions)
+    chat.draft = chat.suggestions[0]
+    await chat.send()
+    print(chat.messages.map(\.text), chat.memory?.active ?? 0)
     await chat.beginConversation()
     print(chat.conversations.map(\.title))
 }
