@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -26,7 +26,7 @@ REMEDY = (
 _T = TypeVar("_T")
 
 
-Digest = Annotated[str, msgspec.Meta(pattern=rf"^{SHA256.pattern}\Z")]
+Digest = Annotated[str, msgspec.Meta(pattern=f"^{SHA256.pattern}$", max_length=64)]
 """A sha256 in a record: 64 hexadecimal digits, and nothing else."""
 
 
@@ -64,7 +64,9 @@ class PreparedPrompt:
     chunk: Annotated[Count, doc("Tokens that the model read at once.")]
     prompt: Annotated[Digest, doc("sha256 of the prompt's text.")]
     template: Annotated[
-        Digest | Literal[""], doc("sha256 of the chat template; empty without a template.")
+        str,
+        msgspec.Meta(pattern=f"^({SHA256.pattern})?$", max_length=64),
+        doc("sha256 of the chat template; empty without a template."),
     ]
     model: Annotated[Digest, doc("Digest of the model, from the manifest.")]
     policy: Annotated[Digest, doc("sha256 of the caches' settings.")]
