@@ -37,6 +37,7 @@ CODE := bridge h2o_py interface metal tests tools docs
 demo: $(RUNTIME)
 	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo --no-vendor
 	$(BIN)/h2o-pack parity build/Demo
+	@echo "Talk to the same model: $(BIN)/h2o-pack chat --model demo --max-kv 64"
 
 # The same with a real chat model, SmolLM2-135M-Instruct from PyPI (93 MB), and then tasks in
 # conversations beside the full cache: up to 20 minutes on two cores. `real-results` measures

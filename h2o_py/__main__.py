@@ -17,7 +17,7 @@ from h2o_py.storages import STORAGE_BITS
 
 USAGE = """usage: python -m h2o_py generate [options]
 
-generate  mlx_lm generate with --h2o-max-size and more
+generate  mlx_lm generate with --max-kv and more
           (python -m h2o_py generate --help lists all options)
 
 The other commands are h2o-pack's: h2o-pack --help."""
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def generate(arguments: Sequence[str]) -> int:
-    """Run `mlx_lm generate`; with --h2o-max-size, the model gets H2O caches."""
+    """Run `mlx_lm generate`; with --max-kv, the model gets H2O caches."""
     upstream = importlib.import_module("mlx_lm.generate")
     whole = upstream.setup_arg_parser()
     _add_options(whole)
@@ -62,14 +62,14 @@ def generate(arguments: Sequence[str]) -> int:
     if not settings and other_settings == (None, None, None):
         return _run(upstream, upstream_arguments, lambda _model: None)
     if "max_size" not in settings:
-        parser.error("--h2o-max-size is missing: give the number of tokens to keep.")
+        parser.error("--max-kv is missing: give the number of tokens to keep.")
     upstream_parser = upstream.setup_arg_parser()
     upstream_parser.set_defaults(kv_group_size=None)  # then the heads decide
     upstream_options = upstream_parser.parse_args(upstream_arguments)
     for name in EXCLUDED:
         if getattr(upstream_options, name) is not None:
             flag = "--" + name.replace("_", "-")
-            parser.error(f"{flag} and --h2o-max-size cannot be given together; drop one.")
+            parser.error(f"{flag} and --max-kv cannot be given together; drop one.")
 
     from h2o_py.budgets import load_budgets  # noqa: PLC0415  after --help has been served
     from h2o_py.config import H2OConfig, H2ORecall  # noqa: PLC0415
@@ -98,10 +98,13 @@ def generate(arguments: Sequence[str]) -> int:
     )
 
 
+FLAGS = {field.name: field.flag for field in FIELDS}
+
+
 def flag(field: str) -> str:
-    """Return the flag of a setting; for a setting of recall, `--h2o-recall` and its key."""
+    """Return the flag of a setting; for a setting of recall, `--recall` and its key."""
     part, _, key = field.partition(".")
-    return f"--h2o-{part.replace('_', '-')} {key}".rstrip()
+    return f"{FLAGS.get(part, f'--{part}')} {key}".rstrip()
 
 
 def worded(error: H2OError) -> str:
@@ -155,21 +158,28 @@ def _pinned_range(text: str) -> tuple[int, int]:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("H2O cache")
     kinds: dict[str, dict[str, Any]] = {
-        "integer": {"type": int},
-        "number": {"type": float},
+        "integer": {"type": int, "metavar": "N"},
+        "number": {"type": float, "metavar": "N"},
         "score": {"choices": [score.name for score in SCORES]},
         "ranges": {"type": _pinned_range, "nargs": "+", "metavar": "BEGIN:END"},
     }
     for field in FIELDS:
         group.add_argument(
-            flag(field.name), default=None, help=_help(field), **kinds[field.type]
+            flag(field.name),
+            dest=_dest(field.name),
+            default=None,
+            help=_help(field),
+            **kinds[field.type],
         )
     stored = "; ".join(f"{name}: {bits.meaning}" for name, bits in STORAGE_BITS.items())
-    group.add_argument("--h2o-kv", help=f"How rows are stored. {stored}. Default: dense.")
-    group.add_argument("--h2o-budgets", help="JSON file with budgets of each layer.")
+    text = f"How rows are stored. {stored}. Default: dense."
+    group.add_argument("--kv", dest="h2o_kv", metavar="KV", help=text)
+    text = "JSON file with budgets of each layer."
+    group.add_argument("--budgets", dest="h2o_budgets", metavar="FILE", help=text)
     keys = "; ".join(f"{field.name}: {field.help}" for field in RECALL_FIELDS)
     group.add_argument(
-        "--h2o-recall",
+        "--recall",
+        dest="h2o_recall",
         nargs="*",
         metavar="KEY=VALUE",
         help=f"Bring evicted rows back when a prompt asks for them. {keys}.",

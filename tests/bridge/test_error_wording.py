@@ -26,9 +26,9 @@ MEASURING = (
     "profile --model refused",
 )
 GENERATING = (
-    "--h2o-max-size 3",
-    "--h2o-max-size 64 --h2o-decay 2",
-    "--h2o-max-size 256 --h2o-budgets budgets.json",
+    "--max-kv 3",
+    "--max-kv 64 --decay 2",
+    "--max-kv 256 --budgets budgets.json",
 )
 
 

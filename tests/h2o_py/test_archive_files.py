@@ -300,7 +300,7 @@ def test_a_mark_that_no_archive_made_is_refused(tmp_path, mark):
 def test_the_command_says_what_is_wrong_with_the_folder(tmp_path):
     filled(tmp_path / "chat/layer-000", 1)
     command = ["generate", "--model", str(DEMO), "--prompt", "words " * 9, "--max-tokens", "1"]
-    recall = ["--h2o-max-size", "96", "--h2o-recall", f"store={tmp_path / 'chat'}"]
+    recall = ["--max-kv", "96", "--recall", f"store={tmp_path / 'chat'}"]
     with pytest.raises(SystemExit) as error:
         commands.main([*command, *recall])
     problem = f"error: {tmp_path / 'chat/layer-000'} contains the archive of another"

@@ -120,9 +120,9 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
     monkeypatch.setattr(routing, "_step", watched)
     path = budget_file(tmp_path, [entry(30, 20), None, None, None])
     flags = ["generate", "--model", str(DEMO), "--prompt", "import os, sys " * 12,
-             "--max-tokens", "5", "--verbose", "False", "--h2o-max-size", "64",
-             "--h2o-pinned", "3:7", "9:11", "--h2o-kv", "8", "--kv-group-size", "32",
-             "--h2o-budgets", str(path)]  # fmt: skip
+             "--max-tokens", "5", "--verbose", "False", "--max-kv", "64",
+             "--pin", "3:7", "9:11", "--kv", "8", "--kv-group-size", "32",
+             "--budgets", str(path)]  # fmt: skip
     assert commands.main(flags) == 0
     assert not routing.routing_installed()
     (caches,) = caches_used
@@ -136,17 +136,17 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--h2o-kv", "8"], "--h2o-max-size is missing"),
-        (["--h2o-max-size", "64", "--h2o-pinned", "3"], "'3' is not BEGIN:END, as in 0:120"),
+        (["--kv", "8"], "--max-kv is missing"),
+        (["--max-kv", "64", "--pin", "3"], "'3' is not BEGIN:END, as in 0:120"),
         (
-            ["--h2o-max-size", "64", "--h2o-pinned", "7:3"],
-            "--h2o-pinned must be half-open",
+            ["--max-kv", "64", "--pin", "7:3"],
+            "--pin must be half-open",
         ),
-        (["--h2o-max-size", "64", "--h2o-budgets", "none.json"], "none.json"),
-        (["--h2o-max-size", "64", "--prompt-cache-file", "x"], "--prompt-cache-file and --h2o"),
-        (["--h2o-max-size", "4"], "--h2o-max-size = 4 leaves no room for recent tokens"),
-        (["--h2o-max-size", "64", "--kv-bits", "8"], "--kv-bits and --h2o-max-size cannot"),
-        (["--h2o-max-size", "64", "--max-kv-size", "8"], "--max-kv-size and --h2o-max-size"),
+        (["--max-kv", "64", "--budgets", "none.json"], "none.json"),
+        (["--max-kv", "64", "--prompt-cache-file", "x"], "--prompt-cache-file and --h2o"),
+        (["--max-kv", "4"], "--max-kv = 4 leaves no room for recent tokens"),
+        (["--max-kv", "64", "--kv-bits", "8"], "--kv-bits and --max-kv cannot"),
+        (["--max-kv", "64", "--max-kv-size", "8"], "--max-kv-size and --max-kv"),
     ],
 )
 def test_the_command_refuses_wrong_settings(flags, message, capsys):
@@ -158,11 +158,11 @@ def test_the_command_refuses_wrong_settings(flags, message, capsys):
 
 def test_the_command_names_what_does_not_fit_the_model(tmp_path):
     path = budget_file(tmp_path, [None])
-    flags = ["generate", "--model", str(DEMO), "--h2o-max-size", "64"]
+    flags = ["generate", "--model", str(DEMO), "--max-kv", "64"]
     with pytest.raises(SystemExit, match=r"error: .*layers has 1 entries, but .* 4 caches"):
-        commands.main([*flags, "--h2o-budgets", str(path)])
-    with pytest.raises(SystemExit, match="error: --h2o-kv must be one of dense, 8, k8v4, 4"):
-        commands.main([*flags, "--h2o-kv", "5"])
+        commands.main([*flags, "--budgets", str(path)])
+    with pytest.raises(SystemExit, match="error: --kv must be one of dense, 8, k8v4, 4"):
+        commands.main([*flags, "--kv", "5"])
 
 
 def test_the_command_continues_from_a_file_of_h2o_caches(tmp_path, demo, monkeypatch):

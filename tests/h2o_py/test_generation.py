@@ -131,7 +131,7 @@ def test_the_command_takes_recall_in_words(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(loading, "load", lambda *_, **__: (None, None))
     monkeypatch.setattr(models, "attach_h2o_cache", attach)
-    command = ["generate", "--model", str(tmp_path), "--h2o-max-size", "512", "--h2o-recall"]
+    command = ["generate", "--model", str(tmp_path), "--max-kv", "512", "--recall"]
     for words in ([], ["every=4", "rows=9", "layers=1,3"]):
         with pytest.raises(SystemExit):
             commands.main([*command, *words])
@@ -139,8 +139,8 @@ def test_the_command_takes_recall_in_words(tmp_path, monkeypatch, capsys):
         H2ORecall(), H2ORecall(every=4, rows=9, layers=(1, 3))
     ]  # fmt: skip
     for word, problem in (
-        ("rows=0", "--h2o-recall rows must be between 1 and 2147483647, got 0"),
-        ("rows", "--h2o-recall rows must be an integer, got ''"),
+        ("rows=0", "--recall rows must be between 1 and 2147483647, got 0"),
+        ("rows", "--recall rows must be an integer, got ''"),
         ("evry=4", "'recall.evry' is not a setting of the cache"),
     ):
         with pytest.raises(SystemExit):

@@ -84,13 +84,13 @@ def test_a_tokenizer_that_ends_its_process_is_one_error_of_the_command(fault, tm
         tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [longer] * 3}
         path.write_text(json.dumps(tokenizer))
     with pytest.raises(SystemExit) as error, in_time():
-        commands.generate(["--model", str(folder), "--prompt", "x", "--h2o-max-size", "64"])
+        commands.generate(["--model", str(folder), "--prompt", "x", "--max-kv", "64"])
     says(error.value)
 
 
 def test_generate_refuses_it(evil):
     arguments = ["--model", str(evil), "--prompt", "x"]
-    for options in ([], ["--h2o-max-size", "64"]):
+    for options in ([], ["--max-kv", "64"]):
         with pytest.raises(SystemExit, match="names a model_file"):
             commands.generate([*arguments, *options])
 
@@ -127,7 +127,7 @@ def test_nothing_that_is_code_is_fetched(hub):
 @pytest.mark.parametrize("name", ["demo", "nobody/nothing", "../x/y/z"])
 def test_a_model_that_is_not_there_is_an_error_of_one_line(hub, name):
     with pytest.raises(SystemExit) as error:
-        commands.generate(["--model", name, "--prompt", "x", "--h2o-max-size", "64"])
+        commands.generate(["--model", name, "--prompt", "x", "--max-kv", "64"])
     message = str(error.value)
     problem = f"{name} is not a folder, and cannot be downloaded from the hub: "
     assert message.startswith(f"error: {problem}")

@@ -59,7 +59,7 @@ class Conversation:
     """A conversation with a model.
 
     system_prompt: "" for none. seed: of the first reply; each further reply has the next one.
-    sampler: the temperature instead of the model's own.
+    temperature: instead of the model's own. max_tokens: of a reply; None for the context.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Conversation:
         self.model = model
         self.format = PromptFormat(model.tokenizer, model.chat)
         self.seed = secrets.randbits(31) if seed is None else seed
-        self.max_tokens = max_tokens
+        self.max_tokens = max_tokens or model.context
         self._temperature = temperature
         self.replies = 0
         self.begin_again(system_prompt)

@@ -36,7 +36,9 @@ from h2o_pack.errors import Problems, UserError
     help="The same seed gives the same replies. [default: a random one]",
 )
 @click.option(
-    "--max-tokens", type=common.POSITIVE, help="Most tokens of a reply. [default: no limit]"
+    "--max-tokens",
+    type=common.POSITIVE,
+    help="Most tokens of a reply. [default: the model's context]",
 )
 @click.option(
     "--lines",
@@ -62,7 +64,7 @@ def chat(
     In a pipe, prints only the text of replies. With --json, prints an object on a line for each
     piece of text or thought, and for the figures of a reply.
     """
-    from h2o_pack.chat.show import view_for
+    from h2o_pack.cli.reply_view import view_for
 
     try:
         run(
@@ -95,9 +97,9 @@ def run(
     """Load the model and talk, at the terminal or through a pipe."""
     from h2o_pack.chat.conversation import Conversation
     from h2o_pack.chat.model import load
-    from h2o_pack.chat.show import view_for
-    from h2o_pack.chat.talk import Talk, greet, input_lines
     from h2o_pack.choice.choose import Criteria
+    from h2o_pack.cli.reply_view import view_for
+    from h2o_pack.cli.talk import Talk, greet, input_lines
 
     problems = Problems()
     spec = common.spec_of(options, problems)

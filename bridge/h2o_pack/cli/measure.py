@@ -184,7 +184,7 @@ def profile(
 
     With --budgets, layers that look far back get more rows, and others get fewer. The average
     is --max-kv, so memory stays the same, and each layer keeps at least half of --max-kv.
-    `ios --budgets`, `plan --budgets`, `python -m h2o_py generate --h2o-budgets` and H2OKit
+    `ios --budgets`, `plan --budgets`, `python -m h2o_py generate --budgets` and H2OKit
     read the file. Measure with `h2o-pack eval --layer-budgets` before using it.
     """
     from h2o_pack.measure.models import loadable

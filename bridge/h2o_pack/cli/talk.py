@@ -17,7 +17,7 @@ from h2o_pack.chat import saved
 from h2o_pack.chat.conversation import Conversation
 from h2o_pack.chat.events import NoteEvent
 from h2o_pack.chat.model import ChatModel
-from h2o_pack.chat.show import View, tell
+from h2o_pack.cli.reply_view import View, tell
 from h2o_pack.cli.terminal import Terminal, original
 from h2o_pack.errors import UserError, nearest, usage_error
 from h2o_pack.files.paths import cache_folder

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import click
 import msgspec
-from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.text import Text
@@ -198,7 +197,7 @@ def Thought(text: str) -> Text:  # noqa: N802 - stands beside `Reply`
 
 def last_block(text: str) -> int:
     """Return where the last block of Markdown begins, which more text may change."""
-    blocks = [token for token in MarkdownIt().enable("table").parse(text) if token.level == 0]
+    blocks = [token for token in Reply(text).parsed if token.level == 0]
     lines = [token.map[0] for token in blocks if token.map]
     return sum(len(line) for line in text.splitlines(keepends=True)[: max(lines, default=0)])
 

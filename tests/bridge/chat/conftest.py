@@ -1,0 +1,41 @@
+"""The demo model as a partner in conversations."""
+
+import importlib.resources
+import shutil
+
+import pytest
+
+from h2o_pack.chat.model import load
+from h2o_pack.choice.choose import Criteria
+from h2o_pack.progress import silent
+from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
+
+THINKING = (
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}<|endoftext|>{% endfor %}"
+    "{% if add_generation_prompt %}assistant:<think>{% endif %}"
+)
+
+
+def chat_model(name="demo", **cache):
+    """Load a model with the settings of a cache; without them, it keeps every token."""
+    model = ModelSpec(model=str(name), cache=CacheSpec(**cache))
+    return load(PackageSpec(models=(model,)), Criteria(), silent)
+
+
+@pytest.fixture(scope="session")
+def full():
+    return chat_model()
+
+
+@pytest.fixture(scope="session")
+def bounded():
+    return chat_model(max_kv=48, recall=True, recall_every=8)
+
+
+@pytest.fixture(scope="session")
+def thinking(tmp_path_factory):
+    """The demo model with a template that begins each reply with a thought."""
+    folder = tmp_path_factory.mktemp("models") / "thinking"
+    shutil.copytree(str(importlib.resources.files("h2o_pack.models") / "demo"), folder)
+    (folder / "chat_template.jinja").write_text(THINKING)
+    return chat_model(folder)
