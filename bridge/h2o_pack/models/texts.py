@@ -18,7 +18,6 @@ from h2o_pack.errors import (
     Problems,
     UserError,
     in_one_line,
-    model_error,
     shown,
     unreadable,
     usage_error,
@@ -83,11 +82,6 @@ class ChatTemplate:
                 chats=[{"add_generation_prompt": True, **chat} for chat in chats],
             )
         )
-
-    def problem(self, where: str) -> str:
-        """Return why the template cannot write a user's first message; "" if it can."""
-        (result,) = self.rendered([{"messages": [{"role": "user", "content": "a"}]}], where)
-        return why_not(result, "a user's message")
 
 
 def why_not(result: Mapping[str, str | None], what: str) -> str:
@@ -392,22 +386,16 @@ NO_TEMPLATE = (
     "the model has no chat template, so a session gives it plain lines of text. This is right "
     "only for a model that was not trained for chat."
 )
-CORRECT_TEMPLATE = (
-    "A session cannot reply with this template: correct it in a local copy of the model, "
-    "and give the copy's folder as --model."
-)
 
 
 @dataclass(frozen=True)
 class ModelTexts:
     """The texts of a model's makers.
 
-    template: None if there is none, or it cannot be used. unusable: why it cannot be used, or
-    "". remarks: notes for the user.
+    template: None if there is none. remarks: notes for the user.
     """
 
     template: ChatTemplate | None = None
-    unusable: str = ""
     license: ModelLicense = field(default_factory=ModelLicense)
     remarks: tuple[str, ...] = ()
 
@@ -424,17 +412,12 @@ def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
     with problems.caught():
         check_sampling(files, model.config.vocabulary, where)
     problems.refuse()
-    unusable, remark = "", ""
-    if template is None:
-        remark = NO_TEMPLATE
-    elif problem := template.problem(where):
-        unusable = f"the chat template in {template.file} {problem}"
-        template, remark = None, f"{unusable}. {CORRECT_TEMPLATE}"
+    remark = "" if template is not None else NO_TEMPLATE
     model_license = read_license(
         {name: data for name, data in files.items() if is_notice(name)}
     )
     remarks = filter(None, (remark, license_remark(model_license)))
-    return ModelTexts(template, unusable, model_license, tuple(remarks))
+    return ModelTexts(template, model_license, tuple(remarks))
 
 
 USERS = ("a", "0")
@@ -448,13 +431,10 @@ def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
 
     Without a template, one of them is only the system prompt.
 
-    Raises UserError: the template cannot be used, refuses a system prompt, leaves it out, or
-    writes the date before its end.
+    Raises UserError: the template refuses a system prompt, leaves it out, or writes the date
+    before its end.
     """
     template = texts.template
-    if texts.unusable:
-        remedy = "Leave out --system, or correct the template in a local copy of the model."
-        raise model_error(texts.unusable, remedy, where=where)
     if template is None:
         return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
 

@@ -21,6 +21,7 @@ from h2o_pack.models.texts import (
     license_remark,
     read_license,
     terms,
+    why_not,
 )
 from tests.bridge.trees import write_model
 from tests.messages import refused, says
@@ -79,7 +80,8 @@ PROBLEMS = {
 
 @pytest.mark.parametrize("source", PROBLEMS)
 def test_a_template_that_cannot_be_used_is_described(source):
-    assert ChatTemplate(source, "x").problem("tiny") == PROBLEMS[source]
+    (result,) = ChatTemplate(source, "x").rendered([{"messages": HELLO}], "tiny")
+    assert why_not(result, "a user's message") == PROBLEMS[source]
 
 
 def test_a_file_of_its_own_comes_before_the_tokenizers():
