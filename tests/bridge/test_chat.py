@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import stat
+import subprocess
 import sys
 
 import pytest
@@ -157,6 +158,27 @@ def test_thoughts_are_dim_and_above_the_answer():
     assert session.screen.lines[:5] == ["Let me *see*.", "Yes so.", "", "Ok", ""]
     assert "\x1b[2mLet me *see*.\x1b[0m" in session.raw
     assert "\x1b[2m" not in shown([["thought", "a"]], env={"NO_COLOR": "1", "TERM": "dumb"}).raw
+
+
+@pytest.mark.parametrize("columns", [30, 100])
+def test_a_terminal_that_changes_its_size_loses_no_text(columns):
+    code = (
+        "import sys; from h2o_pack.cli.reply_view import *; sys.stdin.readline();"
+        "view = MarkdownView(Terminal(quiet=True));"
+        "view.show(TextEvent(text='A paragraph with some words, '));"
+        "sys.stdin.readline(); view.show(TextEvent(text='and its end.'));"
+        "view.show(NoteEvent(text=''))"
+    )
+    with in_terminal(sys.executable, "-c", code, columns=60, stdin=subprocess.PIPE) as session:
+        session.process.stdin.write(b"\n")
+        session.process.stdin.flush()
+        session.wait_for("words,")
+        session.resize(columns)
+        session.process.stdin.write(b"\n")
+        session.process.stdin.flush()
+        assert session.ended() == 0
+    whole = " ".join(session.screen.text.split())
+    assert whole.endswith("A paragraph with some words, and its end.")
 
 
 @pytest.fixture

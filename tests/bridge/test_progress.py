@@ -107,7 +107,7 @@ def test_ctrl_c_and_an_error_leave_no_line_behind():
     assert not session.screen.is_cursor_hidden
 
 
-@pytest.mark.parametrize(("command", "continues"), [("ios", True), ("eval", False)])
+@pytest.mark.parametrize(("command", "continues"), [("ios", True), ("bench", False)])
 def test_only_what_continues_is_said_to(command, continues, capsys, monkeypatch):
     def stop():
         raise KeyboardInterrupt
@@ -167,12 +167,12 @@ def arguments(folder, *, every):
     yield "verify", package
     yield "plan", *model, *device
     if every:
-        yield "choose", *model, *device
+        yield "plan", *device
         yield "update", package
         yield "parity", package, "--level", "op"
         yield "vendor", package, "--upstream", folder
-        less = ("--experiments", "fact", "--samples", "1", "--seeds", "1", "--lengths", "128")
-        yield "eval", *less, "--max-kv", "32", "--contenders", "full"
+        less = ("--samples", "1", "--seeds", "1", "--lengths", "128", "--max-kv", "32")
+        yield "eval", *model, "--preset", "text", *less, "--contenders", "full"
         yield "profile", *model, "--tokens", "64", "--samples", "1", "--no-timing"
         yield "bench", *model, "--max-kv", "128", "--tokens", "16", "--quick"
         yield ("doctor",)

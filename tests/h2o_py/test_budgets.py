@@ -143,7 +143,7 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
             "--pin must be half-open",
         ),
         (["--max-kv", "64", "--budgets", "none.json"], "none.json"),
-        (["--max-kv", "64", "--prompt-cache-file", "x"], "--prompt-cache-file and --h2o"),
+        (["--max-kv", "64", "--prompt-cache-file", "x"], "--prompt-cache-file and --max-kv"),
         (["--max-kv", "4"], "--max-kv = 4 leaves no room for recent tokens"),
         (["--max-kv", "64", "--kv-bits", "8"], "--kv-bits and --max-kv cannot"),
         (["--max-kv", "64", "--max-kv-size", "8"], "--max-kv-size and --max-kv"),

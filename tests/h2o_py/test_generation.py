@@ -119,7 +119,7 @@ def test_the_command_has_an_option_for_each_setting(capsys):
     with pytest.raises(SystemExit):
         commands.main(["generate", "--help"])
     output = capsys.readouterr().out
-    assert all(f"--h2o-{field.name.replace('_', '-')}" in output for field in FIELDS)
+    assert all(f"  {field.flag} " in output for field in FIELDS)
 
 
 def test_the_command_takes_recall_in_words(tmp_path, monkeypatch, capsys):

@@ -43,7 +43,7 @@ EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()
 )
 JSON, DEBUG = "h2o_pack.json", "h2o_pack.debug"
-CONTINUED = ("ios", "update", "vendor")
+CONTINUED = ("ios", "update", "vendor", "eval")
 """The commands that, if they were interrupted, continue where they stopped."""
 BUG = "This is an error in h2o-pack itself: run the command again with --debug and report it."
 
