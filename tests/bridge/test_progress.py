@@ -173,7 +173,7 @@ def arguments(folder, *, every):
         yield "vendor", package, "--upstream", folder
         less = ("--samples", "1", "--seeds", "1", "--lengths", "128", "--max-kv", "32")
         yield "eval", *model, "--preset", "text", *less, "--contenders", "full"
-        yield "profile", *model, "--tokens", "64", "--samples", "1", "--no-timing"
+        yield "profile", *model, "--tokens", "64", "--samples", "1"
         yield "bench", *model, "--max-kv", "128", "--tokens", "16", "--quick"
         yield ("doctor",)
 
