@@ -75,7 +75,7 @@ final class DownloadStoreTests: FolderTestCase {
         }
         try store.prepare()
 
-        let names = {
+        func names() throws -> [String] {
             try FileManager.default.contentsOfDirectory(atPath: fixture.root.path).sorted()
         }
         XCTAssertEqual(try names(), (others + ["\(store.version).part"]).sorted())
