@@ -137,7 +137,7 @@
                     .init(
                         contextSize: max(0, most), tokenCount: tokens,
                         debugDescription: description))
-            case H2OSessionError.invalidSchema, H2OSessionError.noRoomForSchema:
+            case H2OSessionError.invalidSchema:
                 self = .unsupportedGenerationGuide(
                     .init(schemaName: nil, debugDescription: description))
             default: return nil

@@ -29,24 +29,20 @@ REFUSED = "refused: "
 PERSON = {
     "type": "object",
     "properties": {
-        "name": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 9,
-            "pattern": "^[a-z]+[0-9]{2}$",
-        },
-        "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "name": {"type": "string", "pattern": "^[a-z]+[0-9]{2}$"},
+        "nick": {"type": "string", "minLength": 1, "maxLength": 9},
+        "age": {"type": "number", "minimum": 0, "maximum": 130},
         "tags": {
             "type": "array",
             "items": {"enum": ["a", 1, None]},
             "minItems": 1,
             "maxItems": 4,
         },
-        "next": {"anyOf": [{"$ref": "#/$defs/end"}, {"const": {"x": [1.5]}}]},
+        "next": {"oneOf": [{"$ref": "#/$defs/end"}, {"const": {"x": [1.5]}}]},
     },
     "required": ["name", "age"],
     "additionalProperties": False,
-    "$defs": {"end": {"type": ["null", "boolean"]}},
+    "$defs": {"end": {"type": ["null", "array"], "items": {"$ref": "#"}}},
 }
 
 

@@ -31,7 +31,7 @@ extension Conversation {
             reply.usage.stop = .cancelled
         }
         reply.usage.preparedPromptProblem = preparedPromptProblem?.localizedDescription
-        reply.finish().forEach(emit)
+        try reply.finish().forEach(emit)
         noteEnd(of: reply, options)
         if !reply.response.toolCalls.isEmpty, reply.usage.stop == .endOfTurn {
             reply.usage.stop = .toolCalls

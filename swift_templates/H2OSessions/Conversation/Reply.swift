@@ -7,8 +7,11 @@ struct Reply {
     private var decoder: ReplyDecoder
     private var stops: StopStrings
     private var ids: CallIdentifiers
-    /// The text so far of a reply that must be a tool call; nil for other replies.
-    private var requiredCall: String?
+    /// Whether the reply must be a tool call.
+    private let isRequiredCall: Bool
+    /// The schema of the reply, and the text so far of a reply that has one.
+    private let schema: H2OSchema?
+    private var written = ""
     private let format: ToolCallFormat
     private(set) var response = H2OSession.Response()
     /// The time of the request.
@@ -24,7 +27,8 @@ struct Reply {
         let (tools, options) = (request.format.tools, request.options)
         let configuration = loaded.context.configuration
         format = configuration.toolCallFormat ?? .json
-        let isPlain = options.schema != nil
+        schema = options.schema
+        let isPlain = schema != nil
         let continues = options.beginning?.text.isEmpty == false
         // A reply that continues does not think again.
         let marks = isPlain || continues ? nil : request.format.marks
@@ -41,7 +45,7 @@ struct Reply {
             : StopStrings(
                 configuration.effectiveStopStrings.union(loaded.chat.stopTexts)
                     .union(options.stopStrings))
-        requiredCall = options.requiresToolCall ? "" : nil
+        isRequiredCall = options.requiresToolCall
         ids = CallIdentifiers(request.transcript)
         begun = request.begun
     }
@@ -61,14 +65,17 @@ struct Reply {
     }
 
     /// Returns the parts that were held back.
-    mutating func finish() -> [H2OSession.Part] {
+    ///
+    /// - Throws: ``H2OSessionError/replyTooLong(atMost:)``,
+    ///   ``H2OSessionError/replyBreaksSchema(place:)``
+    mutating func finish() throws -> [H2OSession.Part] {
         var parts = [H2OSession.Part]()
         if !isStopped { parts = add(decoder.finish()) + text(stops.finish()) }
-        if let written = requiredCall {
-            requiredCall = nil
-            parts += finishCall(written)
+        if usage.stop == .length, schema != nil {
+            throw H2OSessionError.replyTooLong(atMost: usage.generatedTokens)
         }
-        return parts
+        if usage.stop == .endOfTurn { try schema?.check(written) }
+        return isRequiredCall ? parts + finishCall() : parts
     }
 
     /// Returns the parts that are complete with the token that ends the turn.
@@ -102,7 +109,7 @@ struct Reply {
         return parts
     }
 
-    private mutating func finishCall(_ written: String) -> [H2OSession.Part] {
+    private mutating func finishCall() -> [H2OSession.Part] {
         guard let call = try? RequiredCall(written) else {
             return written.isEmpty ? [] : [add(malformed: written)]
         }
@@ -124,10 +131,8 @@ struct Reply {
 
     private mutating func text(_ new: String) -> [H2OSession.Part] {
         guard !new.isEmpty else { return [] }
-        guard requiredCall == nil else {
-            requiredCall?.append(new)
-            return []
-        }
+        if schema != nil { written += new }
+        guard !isRequiredCall else { return [] }
         response.text += new
         return [.text(new)]
     }

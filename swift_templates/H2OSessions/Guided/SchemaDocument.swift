@@ -216,6 +216,28 @@ struct SchemaNode {
     /// A JSON pointer to the value.
     var place: String { path.pointer }
 
+    /// The schema that the `$ref` of this node names.
+    ///
+    /// - Parameters:
+    ///   - root: the whole document
+    ///   - visit: is called with each value on the way
+    func target(
+        in root: SchemaNode, visit: (SchemaNode) throws -> Void = { _ in }
+    ) throws -> SchemaNode {
+        guard let place = self["$ref"], case let reference = try place.string(),
+            reference == "#" || reference.hasPrefix("#/")
+        else { throw unsupported("$ref") }
+        let names = reference.components(separatedBy: "/").dropFirst()
+            .map { $0.replacing("~1", with: "/").replacing("~0", with: "~") }
+        return try (path[..<base] + names).reduce(root) { schema, name in
+            try visit(schema)
+            guard let next = schema[name] else {
+                throw place.wrong("the place of a schema in this document")
+            }
+            return next
+        }
+    }
+
     /// The error for a schema that no value matches.
     var noInstance: H2OSessionError { .invalidSchema(.noInstance(place: place)) }
 

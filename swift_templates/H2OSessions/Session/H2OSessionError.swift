@@ -32,9 +32,12 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     case malformedToolCall(String)
     /// The JSON Schema cannot be used for replies.
     case invalidSchema(SchemaProblem)
-    /// The shortest reply that follows the schema has more tokens than `atMost`, the limit of the
-    /// reply. A limit of `tokens` would be enough.
-    case noRoomForSchema(tokens: Int, atMost: Int)
+    /// The reply is not a complete value of the schema after `atMost` tokens, the limit of the reply.
+    case replyTooLong(atMost: Int)
+    /// The reply is not a valid value of the schema, because the grammar engine allowed too much.
+    /// `place` is a JSON pointer to the keyword in the schema that does not hold; "" for a reply
+    /// that is not JSON.
+    case replyBreaksSchema(place: String)
     /// No conversation can have these messages. `reason` names the message by its index, from 0.
     case contradictoryTranscript(reason: String)
     /// The app is in the background, where it may not use the GPU, and `BackgroundGuard.system`
@@ -50,7 +53,8 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
         case notASchema(place: String, expected: String)
         /// No value matches the schema at this place.
         case noInstance(place: String)
-        /// Replies cannot follow this keyword, alone or together with the others at this place.
+        /// The grammar engine does not follow this keyword, alone or together with the others at
+        /// this place.
         case unsupported(keyword: String, place: String)
         /// The schema nests too deep, requires too much, or is too much work to read.
         case tooLarge(place: String)
@@ -108,9 +112,13 @@ extension H2OSessionError {
                 + "of the tool's arguments."
         case .invalidSchema(let problem):
             problem.text
-        case .noRoomForSchema(let tokens, let most):
-            "A reply that follows the schema has at least \(tokens) tokens, but only \(most) are "
-                + "allowed. Raise maxTokens, or require less in the schema."
+        case .replyTooLong(let most):
+            "The reply is not a complete value of the schema after \(most) tokens. Raise maxTokens, "
+                + "ask for a shorter reply, or require less in the schema."
+        case .replyBreaksSchema(let place):
+            "The reply is not valid: "
+                + (place.isEmpty ? "it is not JSON." : "\(place) in the schema does not hold.")
+                + " Ask again, or remove the keyword and check the value yourself."
         case .contradictoryTranscript(let reason):
             "The transcript contradicts itself: \(reason)"
         case .inBackground:

@@ -6,7 +6,7 @@ extension H2OSession {
     public struct Options: Sendable {
         public var sampling: H2OSampling
         /// The most tokens of one answer, including its thoughts. nil means no limit; with a
-        /// `schema`, nil means a limit that is large enough for a value of the schema.
+        /// `schema`, nil means 512 and two for each byte of the schema's shortest value.
         public var maxTokens: Int?
         /// Whether the model thinks before it answers; nil for the chat template's default.
         public var thinking: Bool?
@@ -15,8 +15,11 @@ extension H2OSession {
         /// Texts that end an answer when the model writes them; the answer does not contain them.
         public var stopStrings: [String]
         /// The schema that the reply follows. The reply is then JSON, without thoughts and tool
-        /// calls, and stop strings have no effect. It always ends within `maxTokens`; a canceled
-        /// reply is an incomplete value.
+        /// calls, and stop strings have no effect. A canceled reply is an incomplete value. A reply
+        /// that does not end within `maxTokens`, or is not valid, is an error
+        /// (``H2OSessionError/replyTooLong(atMost:)``,
+        /// ``H2OSessionError/replyBreaksSchema(place:)``), although its text was already streamed;
+        /// the conversation is then as it was before the request.
         public var schema: H2OSchema?
         /// Whether the model must call a tool before it answers. The model then does not think.
         /// Like a schema, this needs a grammar engine.

@@ -1,17 +1,20 @@
-import H2OGrammar
 import H2OTestModels
 import XCTest
 
 @testable import H2OSessions
 
 final class SessionSchemaTests: XCTestCase {
-    func testAReplyHasTheFormOfItsSchemaWhateverTheModelWants() async throws {
-        let (fixture, session) = try makeSession()
-        fixture.model.script = TestTokenizer().tokens(of: "nothing")
-        let options = H2OSession.Options(
-            sampling: .greedy, maxTokens: 12, schema: try H2OSchema(#"{"enum": [true, null]}"#))
+    private func options(_ schema: String = "{}", maxTokens: Int? = 12) throws -> H2OSession.Options
+    {
+        H2OSession.Options(
+            sampling: .greedy, maxTokens: maxTokens, schema: try H2OSchema(schema))
+    }
 
-        let response = try await session.respond(to: "is it so?", options: options)
+    func testAReplyHasTheFormOfItsSchemaWhateverTheModelWants() async throws {
+        let (fixture, session) = try makeSession(["true", "null"])
+        fixture.model.script = TestTokenizer().tokens(of: "nothing")
+
+        let response = try await session.respond(to: "is it so?", options: options())
 
         XCTAssertEqual(response.text, "null")
         XCTAssertEqual(response.usage.stop, .endOfTurn)
@@ -20,10 +23,8 @@ final class SessionSchemaTests: XCTestCase {
     }
 
     func testTheNextTurnGoesOnWithTheSameCaches() async throws {
-        let (fixture, session) = try makeSession()
-        let schema = try H2OSchema(#"{"type": "boolean"}"#)
-        let options = H2OSession.Options(sampling: .greedy, maxTokens: 12, schema: schema)
-        let first = try await session.respond(to: "one", options: options)
+        let (fixture, session) = try makeSession(["true", "false"])
+        let first = try await session.respond(to: "one", options: options())
         XCTAssertTrue(["true", "false"].contains(first.text))
         let calls = fixture.model.calls.count
         fixture.model.script = [5, EchoModel.stop]
@@ -36,16 +37,10 @@ final class SessionSchemaTests: XCTestCase {
 
     func testReadingAheadMakesTheGrammar() async throws {
         let grammars = Recorder<Void>()
-        let (fixture, _) = try makeSession()
-        let model = fixture.makeModel()
-        model.loaded.grammars = SchemaGrammars(
-            tokenizer: TestTokenizer(), endOfTurn: EchoModel.stop
-        ) {
+        let (_, session) = try makeSession(options: options()) {
             grammars.add(())
-            return Self.grammar($0)
+            return Self.grammar(["null"])
         }
-        let schema = try H2OSchema(#"{"const": null}"#)
-        let session = model.makeSession(options: .init(maxTokens: 12, schema: schema))
 
         try await session.prewarm()
 
@@ -54,51 +49,69 @@ final class SessionSchemaTests: XCTestCase {
         XCTAssertEqual(grammars.entries.count, 1)
     }
 
-    func testARoomThatIsTooSmallIsRefusedAndChangesNothing() async throws {
-        let (_, session) = try makeSession()
-        var options = H2OSession.Options(schema: try H2OSchema(#"{"const": false}"#))
+    func testAReplyThatDoesNotEndIsAnErrorAndChangesNothing() async throws {
+        let (_, session) = try makeSession(["false"])
         for most in [1, 5] {
-            options.maxTokens = most
             await assertThrows(
-                try await session.respond(to: "one", options: options),
-                H2OSessionError.noRoomForSchema(tokens: 6, atMost: most))
+                try await session.respond(to: "one", options: options(maxTokens: most)),
+                H2OSessionError.replyTooLong(atMost: most))
         }
         assertEqual(await session.messages, [])
-        options.maxTokens = 6
-        assertEqual(try await session.respond(to: "one", options: options).text, "false")
+        assertEqual(
+            try await session.respond(to: "one", options: options(maxTokens: 6)).text, "false")
+    }
+
+    func testAReplyThatTheEngineAllowedAgainstTheSchemaIsAnErrorAndChangesNothing() async throws {
+        let (_, session) = try makeSession(["null"])
+        await assertThrows(
+            try await session.respond(
+                to: "one", options: options(#"{"type": "boolean"}"#)),
+            H2OSessionError.replyBreaksSchema(place: "/type"))
+        assertEqual(await session.messages, [])
+        assertEqual(try await session.respond(to: "one", options: options()).text, "null")
     }
 
     func testAGrammarThatFailsEndsTheReplyWithItsReason() async throws {
-        let (_, session) = try makeSession { _ in FailingGrammar() }
-        let options = H2OSession.Options(schema: try H2OSchema("{}"))
+        let (_, session) = try makeSession { FailingGrammar() }
         await assertThrows(
-            try await session.respond(to: "one", options: options),
-            H2OSessionError.invalidSchema(.refused(reason: "out of order")))
+            try await session.respond(to: "one", options: options()),
+            H2OSessionError.invalidSchema(.refused(reason: "outOfOrder")))
     }
 
-    private static func grammar(_ text: String) -> any TokenGrammar {
-        ReferenceGrammar(text, letters: TestTokenizer().letters, end: EchoModel.stop)
+    func testWithoutALimitThereIsRoomForTheShortestReply() throws {
+        let long = try H2OSchema(#"{"type": "array", "items": {"minLength": 98}, "minItems": 10}"#)
+        XCTAssertEqual(long.roomForReply, 512 + 2 * (2 + 10 * 101))
+    }
+
+    private static func grammar(_ texts: [String]) -> any TokenGrammar {
+        ScriptedGrammar(texts, letters: TestTokenizer().letters, end: EchoModel.stop)
+    }
+
+    private func makeSession(_ texts: [String]) throws -> (SessionFixture, H2OSession) {
+        try makeSession { Self.grammar(texts) }
     }
 
     private func makeSession(
-        _ compile: @escaping (String) -> any TokenGrammar = grammar
+        options: H2OSession.Options = .init(sampling: .greedy, maxTokens: 12),
+        _ compile: @escaping () -> any TokenGrammar
     ) throws -> (SessionFixture, H2OSession) {
         var fixture = try SessionFixture()
         fixture.maxTokens = 12
         let model = fixture.makeModel()
         model.loaded.grammars = SchemaGrammars(
-            tokenizer: TestTokenizer(), endOfTurn: EchoModel.stop, compile: compile)
-        return (fixture, model.makeSession(options: .init(sampling: .greedy, maxTokens: 12)))
+            tokenizer: TestTokenizer(), endOfTurn: EchoModel.stop
+        ) { _ in compile() }
+        return (fixture, model.makeSession(options: options))
     }
 }
 
 /// A grammar that allows all tokens, and fails when it must accept one.
 private final class FailingGrammar: TokenGrammar {
+    private enum Problem: Error { case outOfOrder }
+
     func allowed() -> [UInt32]? { nil }
 
-    func accept(_ token: Int) throws { throw TokenGrammarError.failed("out of order") }
+    func accept(_ token: Int) throws { throw Problem.outOfOrder }
 
-    let count = 0
-
-    func goBack(to count: Int) {}
+    func restart() {}
 }

@@ -13,7 +13,7 @@ let package = Package(
     products: [
         .library(name: "MLXLMCommon", targets: ["MLXLMCommon"]),
         .library(name: "MLXLLM", targets: ["MLXLLM"]),
-        .library(name: "H2OGrammar", targets: ["H2OGrammar"]),
+        .library(name: "MLXGuidedGeneration", targets: ["MLXGuidedGeneration"]),
     ],
     dependencies: [
         .package(path: "../mlx-swift"), .package(path: "../foundation-models"),
@@ -30,7 +30,9 @@ let package = Package(
             ],
             path: "Libraries/MLXLMCommon"),
         .target(
-            name: "H2OGrammar", dependencies: ["MLXLMCommon"], path: "Libraries/H2OGrammar"),
+            name: "MLXGuidedGeneration",
+            dependencies: ["MLXLMCommon", .product(name: "MLX", package: "mlx-swift")],
+            path: "Libraries/MLXGuidedGeneration"),
         .target(name: "MLXLLM", dependencies: ["MLXLMCommon"], path: "Libraries/MLXLLM"),
     ]
 )

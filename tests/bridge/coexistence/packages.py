@@ -173,10 +173,6 @@ LIBRARIES = {
 }
 
 
-ADDED = "H2OGrammar"
-"""A library that the edits add to upstream's."""
-
-
 def mlx_swift_lm() -> dict[str, str]:
     """Return the package with the lines that the edits look for."""
     mlx = product("MLX", "mlx-swift")
@@ -204,8 +200,6 @@ def mlx_swift_lm() -> dict[str, str]:
         "Package.swift": text + DOCUMENTATION,
         "LICENSE": "",
         f"Libraries/{macros}/{macros}.swift": plugin,
-        # What the edits add besides; here they apply to manifests alone.
-        f"Libraries/{ADDED}/{ADDED}.swift": source(ADDED, "MLXLMCommon"),
     }
 
 

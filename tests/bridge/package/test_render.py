@@ -24,7 +24,8 @@ OURS = {
     "My_AppModel",
 }  # fmt: skip
 UPSTREAM = {
-    "Cmlx", "H2OGrammar", "H2OTokenizers", "MLX", "MLXFast", "MLXLLM", "MLXLMCommon", "MLXNN",
+    "Cmlx", "H2OTokenizers", "MLX", "MLXFast", "MLXGuidedGeneration", "MLXLLM", "MLXLMCommon",
+    "MLXNN",
 }  # fmt: skip
 LINUX = {"FoundationNetworking", "Glibc"}
 IMPORT = re.compile(

@@ -34,7 +34,7 @@ let package = Package(
                 "H2OKit",
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
-                .product(name: "H2OGrammar", package: "mlx-swift-lm"),
+                .product(name: "MLXGuidedGeneration", package: "mlx-swift-lm"),
             ]),
         .target(name: "H2OChatScreen", dependencies: ["H2OKit", "H2OSessions"]),
         // The target is empty if the SDK has no FoundationModels of iOS 27.
@@ -59,7 +59,6 @@ let package = Package(
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXNN", package: "mlx-swift"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
-                .product(name: "H2OGrammar", package: "mlx-swift-lm"),
             ],
             path: "Tests/H2OTestModels"),
         .testTarget(
@@ -81,7 +80,6 @@ let package = Package(
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXNN", package: "mlx-swift"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
-                .product(name: "H2OGrammar", package: "mlx-swift-lm"),
             ]),
         .testTarget(
             name: "H2OFoundationModelsTests",

@@ -6,11 +6,12 @@ import XCTest
 /// Tests schemas and saved conversations that a program changed at random. Each must be refused or
 /// used, without a crash.
 final class AttackTests: XCTestCase {
+    private static let reply = #"{"name":"ab12","nick":"x","age":5.9,"tags":["a",1],"next":[{}]}"#
     private let options = H2OSession.Options(sampling: .greedy, maxTokens: 4)
 
-    /// Reads everything in the folder `H2O_CONVERSATION`: files are schemas, folders are
-    /// conversations. Prints each name first, so that the last name shows what ended the process,
-    /// and then why a conversation was refused.
+    /// Reads everything in the folder `H2O_CONVERSATION`: files are schemas, with which a
+    /// reply is checked; folders are conversations. Prints each name first, so that the last name
+    /// shows what ended the process, and then why a conversation was refused.
     func testEachIsRefusedOrUsed() async throws {
         guard let folder = ConversationSettings.folder else {
             throw XCTSkip("H2O_CONVERSATION names no folder with changed files.")
@@ -21,7 +22,7 @@ final class AttackTests: XCTestCase {
             let place = folder.appending(path: name)
             if name.hasSuffix(".json") {
                 let schema = String(decoding: try Data(contentsOf: place), as: UTF8.self)
-                onAppThread { _ = try? H2OSchema(schema) }
+                onAppThread { try? H2OSchema(schema).check(Self.reply) }
             } else {
                 await goOn(from: place, model)
             }
