@@ -89,6 +89,7 @@ def of_memory() -> dict[str, str]:
         "manifest": swift("H2OKit/Bundle/ModelManifest.swift"),
         "chat": swift("H2OKit/Bundle/ChatFacts.swift"),
         "digest": swift("H2OKit/Bundle/FileDigest.swift", "MLX"),
+        "regular": swift("H2OKit/Files/RegularFile.swift"),
         "sha256": swift("upstream/linux/PortableSHA256.swift"),
     }
 

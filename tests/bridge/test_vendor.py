@@ -189,7 +189,8 @@ def test_what_a_user_adds_to_vendor_or_changes_in_it_is_not_lost(package, upstre
     assert again["mlx-swift/Source/all.h"] == '#include "fast.h"\n#include "h2o.h"\n'
     assert tree(package / "Replaced") == {"Vendor/mlx-swift/Source/all.h": "changed"}
     assert [user.path for user in verify(package).users] == [
-        f"Vendor/{path}" for path in sorted(additions)
+        "Replaced",
+        *(f"Vendor/{path}" for path in sorted(additions)),
     ]
 
 

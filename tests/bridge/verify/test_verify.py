@@ -63,7 +63,7 @@ def test_what_the_user_added_is_named_and_is_no_difference(package, tmp_path):
     )
     build_tree(package, dict.fromkeys(additions, ""))
     (package / "App/Chat/ChatView.swift").write_text("// mine")
-    (package / "App/Chat/KeptStrip.swift").unlink()
+    (package / "App/Chat/DraftBar.swift").unlink()
     (package / "Model/linked").symlink_to(tmp_path)
     assert differences(package) == []
     assert users(package) == [
