@@ -107,6 +107,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources: Sequence[Path] = [
         folder / "FileDigest.swift",
         templates / "upstream/linux/PortableSHA256.swift",
+        templates / "H2OKit/Files/RegularFile.swift",
         *(templates / "H2OKit/Bundle" / f"{name}.swift" for name in KIT),
         *sorted((templates / "Download/H2OKit/Download").glob("*.swift")),
         Path(__file__).parent / "program.swift",
