@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from h2o_pack.errors import in_one_line, usage_error
+from h2o_pack.models.texts import first_difference
 from h2o_pack.resolved.chat import Chat, reply, user
 
 Message = dict[str, Any]
@@ -47,13 +48,13 @@ class PromptFormat:
             lines = "\n".join(message["content"] for message in messages)
             alone = "".join(f"{message['content']}\n" for message in system)
             ids = self.tokenizer.encode(lines)
-            return Opening(ids, common_prefix(ids, self.tokenizer.encode(alone)))
+            return Opening(ids, first_difference(ids, self.tokenizer.encode(alone)))
         ids = self._rendered(messages)
         if not system:
             return Opening(ids, 0)
         # Two messages of a user that have no common beginning; the tests of templates use them.
         first, second = (self._rendered([*system, user(text)]) for text in ("a", "0"))
-        return Opening(ids, common_prefix(ids, first[: common_prefix(first, second)]))
+        return Opening(ids, first_difference(ids, first[: first_difference(first, second)]))
 
     def following(self, messages: Sequence[Message], first: int, stop: int | None) -> Following:
         """Return the ids of the messages from `first` on, and of the beginning of a reply.
@@ -90,7 +91,7 @@ class PromptFormat:
             return 0
         opened = self._rendered([user("a")])
         longer = self._rendered([user("a"), reply("b"), user("c")])
-        return max(1, len(opened) - common_prefix(opened, longer))
+        return max(1, len(opened) - first_difference(opened, longer))
 
     def opens_thought(self, messages: Sequence[Message]) -> bool:
         """Whether the template itself begins a thought of the reply to the last message."""
@@ -99,7 +100,7 @@ class PromptFormat:
             return False
         asked = [*leading_system(messages), messages[-1]]
         opened, alone = self._rendered(asked), self._rendered(asked, begins=False)
-        added = self.tokenizer.decode(opened[common_prefix(opened, alone) :])
+        added = self.tokenizer.decode(opened[first_difference(opened, alone) :])
         is_open, rest = False, str(added)
         while (mark := thinking.end if is_open else thinking.begin) in rest:
             rest = rest.partition(mark)[2]
@@ -127,13 +128,6 @@ def leading_system(messages: Sequence[Message]) -> list[Message]:
     return [message for message in messages[:1] if message["role"] == "system"]
 
 
-def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many elements are equal at the beginning."""
-    pairs = zip(one, other, strict=False)
-    shortest = min(len(one), len(other))
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), shortest)
-
-
 def common_suffix(one: Sequence[int], other: Sequence[int]) -> int:
     """Return how many elements are equal at the end."""
-    return common_prefix(one[::-1], other[::-1])
+    return first_difference(one[::-1], other[::-1])

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from h2o_pack.chat.events import Event, NoteEvent, TextEvent, ThoughtEvent, UsageEvent
 from h2o_pack.cli.terminal import Terminal, echo_json, is_dumb, plain_console
+from h2o_pack.models.texts import first_difference
 from h2o_pack.naming import readable
 from h2o_pack.sizes import megabytes
 
@@ -138,9 +139,7 @@ class ChangingLines:
         with self._console.capture() as capture:
             self._console.print(content, width=self._width, soft_wrap=False)
         lines = [line.rstrip() for line in capture.get().rstrip("\n").split("\n")]
-        pairs = zip(lines, self._shown, strict=False)
-        shortest = min(len(lines), len(self._shown))
-        same = next((i for i, (a, b) in enumerate(pairs) if a != b), shortest)
+        same = first_difference(lines, self._shown)
         back = min(len(self._shown) - same, size.lines - 1)  # the others left the screen
         if lines == self._shown:
             return

@@ -468,12 +468,15 @@ def first_turns(texts: ModelTexts, system: str, where: str) -> list[str]:
 
 def common(sequences: Sequence[Sequence[Any]]) -> list[Any]:
     """Return the elements with which all sequences begin."""
-    prefix = []
-    for elements in zip(*sequences, strict=False):
-        if len(set(elements)) > 1:
-            break
-        prefix.append(elements[0])
-    return prefix
+    first = sequences[0]
+    return list(first[: min(first_difference(first, other) for other in sequences)])
+
+
+def first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Return the first place at which two sequences differ."""
+    pairs = zip(one, other, strict=False)
+    shorter = min(len(one), len(other))
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), shorter)
 
 
 def refused_template(template: ChatTemplate, what: str) -> UserError:

@@ -19,6 +19,7 @@ from h2o_pack.errors import in_one_line, model_error
 from h2o_pack.files.paths import MODEL_MANIFEST
 from h2o_pack.models.files import TOKENIZER
 from h2o_pack.models.loading import try_tokenizer
+from h2o_pack.models.texts import first_difference
 from h2o_pack.parity.report import CaseResult, Difference, Level
 from h2o_pack.parity.text_items import (
     CASES,
@@ -263,13 +264,6 @@ def texts_apart(
         for whole in (text, expected)
     )
     return f"character {place} differs{where}: {own} {names[0]}, {other} {names[1]}"
-
-
-def first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """Return the first place at which two sequences differ."""
-    pairs = zip(one, other, strict=False)
-    shorter = min(len(one), len(other))
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), shorter)
 
 
 def known(

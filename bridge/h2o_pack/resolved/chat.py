@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from h2o_pack.errors import shown
-from h2o_pack.models.texts import EOS, sandbox, token_text
+from h2o_pack.models.texts import EOS, first_difference, sandbox, token_text
 
 REPLY, OTHER_REPLY = "zqxjk", "vwpfh"
 """Words that no template contains."""
@@ -250,7 +250,7 @@ def opened_marks(template: Rendered) -> Iterator[tuple[str, str]]:
             template.of([user(USER)], prompt=p, variables=variables) or ""
             for p in (False, True)
         ]
-        beginning = texts[1].removeprefix(common_prefix(*texts))
+        beginning = texts[1][first_difference(*texts) :]
         yield from (pair for pair in MARKS if pair[0] in beginning)
 
 
@@ -293,15 +293,6 @@ def find_switch(template: Rendered) -> str | None:
             if None not in texts and texts[0] != texts[1]:
                 return name
     return None
-
-
-def common_prefix(first: str, second: str) -> str:
-    """Return the text with which both texts begin."""
-    length = next(
-        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
-        min(len(first), len(second)),
-    )
-    return first[:length]
 
 
 def find_end(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from h2o_pack.errors import Problems, shown
 from h2o_pack.models.files import TOKENIZER, TOKENIZER_CONFIG
+from h2o_pack.models.texts import first_difference
 from h2o_pack.models.trial import attempt
 from h2o_pack.resolved.tokenizer import (
     REMEDY,
@@ -174,8 +175,7 @@ def same_tokenizer(folder: str, *, cleans_up: bool) -> list[Any] | None:
 
 def parting(one: list[int], other: list[int]) -> tuple[list[int], list[int]]:
     """Return a few ids of two lists from where they part."""
-    pairs = zip(one, other, strict=False)
-    start = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    start = first_difference(one, other)
     return one[start : start + 4], other[start : start + 4]
 
 

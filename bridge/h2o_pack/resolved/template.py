@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import TemplateSyntaxError, nodes
 
 from h2o_pack.errors import UserError, model_error, shown
-from h2o_pack.models.texts import ChatTemplate, sandbox
+from h2o_pack.models.texts import ChatTemplate, first_difference, sandbox
 from h2o_pack.resolved.jinja.names import rename
 from h2o_pack.resolved.jinja.values import WHAT_TO_DO
 from h2o_pack.resolved.jinja.writer import Writer
@@ -176,10 +176,7 @@ def different(
     if text is None:
         result = f"fails: {shown(after['error'])}"
     else:
-        place = next(
-            (i for i, (a, b) in enumerate(zip(before, text, strict=False)) if a != b),
-            min(len(before), len(text)),
-        )
+        place = first_difference(before, text)
         parts = (shown(whole[place : place + 40]) for whole in (before, text))
         result = "differs after {:,} characters: {} became {}".format(place, *parts)
     which = f"in the conversation {shown(chat.name)}"
