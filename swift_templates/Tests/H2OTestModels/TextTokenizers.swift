@@ -149,3 +149,42 @@ package struct TextTokenizer: Tokenizer {
         throw TokenizerError.missingChatTemplate
     }
 }
+
+/// A tokenizer with only what the protocol requires: it cannot render a template without the
+/// beginning of a reply.
+package struct ForwardingTokenizer: Tokenizer {
+    private let tokenizer: any Tokenizer
+    private let onDecode: @Sendable (Int) -> Void
+
+    /// - Parameter onDecode: receives the number of tokens of each decoding
+    package init(
+        _ tokenizer: any Tokenizer, onDecode: @escaping @Sendable (Int) -> Void = { _ in }
+    ) {
+        (self.tokenizer, self.onDecode) = (tokenizer, onDecode)
+    }
+
+    package var bosToken: String? { tokenizer.bosToken }
+    package var eosToken: String? { tokenizer.eosToken }
+    package var unknownToken: String? { tokenizer.unknownToken }
+
+    package func encode(text: String, addSpecialTokens: Bool) -> [Int] {
+        tokenizer.encode(text: text, addSpecialTokens: addSpecialTokens)
+    }
+
+    package func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
+        onDecode(tokenIds.count)
+        return tokenizer.decode(tokenIds: tokenIds, skipSpecialTokens: skipSpecialTokens)
+    }
+
+    package func convertTokenToId(_ token: String) -> Int? { tokenizer.convertTokenToId(token) }
+
+    package func convertIdToToken(_ id: Int) -> String? { tokenizer.convertIdToToken(id) }
+
+    package func applyChatTemplate(
+        messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,
+        additionalContext: [String: any Sendable]?
+    ) throws -> [Int] {
+        try tokenizer.applyChatTemplate(
+            messages: messages, tools: tools, additionalContext: additionalContext)
+    }
+}
