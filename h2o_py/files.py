@@ -87,7 +87,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with suppress(OSError):
             new.unlink()
         raise
-    _sync(path.parent)
+    sync_folder(path.parent)
 
 
 def _locked_file(path: Path) -> tuple[BinaryIO, Path]:
@@ -120,8 +120,8 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
-def _sync(folder: Path) -> None:
-    """Write the name of a new file to the medium; not every file system does."""
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the medium; not every file system does."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

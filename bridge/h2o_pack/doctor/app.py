@@ -144,9 +144,7 @@ def dependencies(path: Path, text: str) -> Iterator[Dependency]:
         text = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
         for kind, where, requirement in PACKAGE.findall(text):
             if kind == "path":
-                place = (path.parent / where).resolve()
-                place.exists()  # raises an error for a path that is too long
-                yield Dependency(where, place)
+                yield Dependency(where, place_of(path.parent, where))
             else:
                 yield Dependency(where, None, *required(requirement))
         return
@@ -155,9 +153,15 @@ def dependencies(path: Path, text: str) -> Iterator[Dependency]:
     for where, requirement in REMOTE.findall(text):
         yield Dependency(where, None, *required(requirement))
     for where in LOCAL.findall(text):
-        place = (path.parent.parent / where).resolve()
-        place.exists()  # raises an error for a path that is too long
+        place = place_of(path.parent.parent, where)
         yield Dependency(place.name, place)
+
+
+def place_of(folder: Path, where: str) -> Path:
+    """Return the place of a local package; an error for a path that no system follows."""
+    place = (folder / where).resolve()
+    place.exists()  # raises an error for a path that is too long
+    return place
 
 
 def required(text: str) -> tuple[str, Version, Version]:

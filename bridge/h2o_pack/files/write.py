@@ -30,6 +30,7 @@ from h2o_pack.files.paths import (
     reason,
     refuse_full_temporary,
 )
+from h2o_py.files import sync_folder
 
 Content = str | bytes
 
@@ -170,16 +171,16 @@ class Exchange:
 
     def finish(self) -> None:
         """Put the complete new folder in the place of the earlier folder."""
-        to_disk(self.new)
+        sync_folder(self.new)
         if not self.output.exists():
             self.new.rename(self.output)
-            to_disk(self.output.parent)
+            sync_folder(self.output.parent)
             return
         for move in tuple(self.keep(self.output, self.new)):
             move.link(self.output, self.new)
         self.output.rename(self.old)
         self.new.rename(self.output)
-        to_disk(self.output.parent)
+        sync_folder(self.output.parent)
         self.recover()
 
     def recover(self) -> None:
@@ -264,16 +265,6 @@ def refuse_unusable(output: Path) -> None:
             f"{output} is a link to a path that does not exist",
             "Delete it, or give another --output.",
         )
-
-
-def to_disk(folder: Path) -> None:
-    """Sync a folder's names to the disk, if the system supports it."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def write_files(folder: Path, files: Mapping[str, Content]) -> None:

@@ -141,7 +141,7 @@ def ask(
         dtype,
         instructions,
         tools,
-        False if (chat.get("thinking") or {}).get("variable") else None,
+        False if writer.thinking else None,
         (first, *TURNS),
         opening,
         (full, *cases),
@@ -166,6 +166,12 @@ class Writer:
     tokenizer: Any
     chat: Mapping[str, Any]
 
+    @property
+    def thinking(self) -> str | None:
+        """The template's variable that turns thoughts off; None if there is none."""
+        variable: str | None = (self.chat.get("thinking") or {}).get("variable")
+        return variable
+
     def kinds(self) -> Iterator[tuple[str | None, bool]]:
         """Yield instructions and whether there is a tool; the last has neither."""
         instructions = SYSTEM["text"] if self.chat.get("system", True) else None
@@ -179,7 +185,6 @@ class Writer:
         if not self.chat.get("template"):
             text = message if instructions is None else f"{instructions}\n{message}"
             return list(self.tokenizer.encode(text))
-        thinking = (self.chat.get("thinking") or {}).get("variable")
         messages = [{"role": "user", "content": message}]
         if instructions is not None:
             messages.insert(0, {"role": "system", "content": instructions})
@@ -188,7 +193,7 @@ class Writer:
             "turns",
             messages,
             tools=(TOOL,) if tools else None,
-            variables={thinking: False} if thinking else {},
+            variables={self.thinking: False} if self.thinking else {},
         )
         answer = rendered(self.tokenizer, chat)
         ids: list[int] = answer.get("ids", [])

@@ -73,23 +73,24 @@ class Run:
 
 
 def run(
-    model: Any, case: TokenCase, steps: Sequence[Step], evictions: Evictions | None = None
+    model: Any,
+    case: TokenCase,
+    steps: Sequence[Step],
+    swift: Mapping[str, mx.array] | None = None,
+    known: tuple[Exchange, ...] | None = None,
 ) -> Run:
-    """Let mlx-lm read what a session read; evictions: Swift's, to follow them."""
+    """Let mlx-lm read what a session read.
+
+    swift: Swift's positions, to follow its evictions; without them, mlx-lm chooses. known:
+    exchanges whose gaps to measure; None to find the exchanges.
+    """
     caches = case.make_caches(model)
+    evictions = Evictions(case.name, caches, swift or {}, known)
+    logits = replay(model, caches, steps, evictions.follow)
     evicting = tuple(hasattr(cache, "attend") for cache in caches)
-    if evictions is None:
-        logits = replay(model, caches, steps)
-        gaps: tuple[float, ...] = ()
-    else:
-        evictions.caches = caches
-        logits = replay(model, caches, steps, evictions.follow)
-        gaps = tuple(evictions.gaps)
-    kept = {
-        layer: cache.positions for layer, cache in enumerate(caches) if hasattr(cache, "attend")
-    }
-    found = () if evictions is None else evictions.known or tuple(evictions.exchanges)
-    return Run(logits, evicting, kept, found, gaps)
+    kept = {layer: caches[layer].positions for layer, evicts in enumerate(evicting) if evicts}
+    exchanges = tuple(evictions.exchanges) if known is None else known
+    return Run(logits, evicting, kept, exchanges, tuple(evictions.gaps))
 
 
 def runs(
@@ -109,7 +110,7 @@ def runs(
                     (name, moved(weight, keys[i])) for i, (name, weight) in enumerate(weights)
                 ]
                 model.update(tree_unflatten(changed))
-            made = run(model, case, steps, Evictions(case.name, (), swift, exchanges))
+            made = run(model, case, steps, swift, exchanges)
             exchanges = made.exchanges
             yield made
 

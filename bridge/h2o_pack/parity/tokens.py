@@ -12,11 +12,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
 
+from h2o_pack.models.texts import first_difference
 from h2o_pack.parity import rounding
 from h2o_pack.parity.op import first_head, relative
 from h2o_pack.parity.report import CaseResult, Difference
@@ -119,8 +121,10 @@ def opening_apart(
         return detail
     lengths = [len(ids_of(step)) for step in steps[:generated]]
     ends = [end for begin, end in case.config.pinned if begin == 0]
+    # The session may read more than one token alone, but each of them is a chunk at the end.
+    alone = len(list(takewhile(lambda length: length == 1, reversed(lengths))))
     total = sum(lengths)
-    allowed = [prompt_chunks(0, total, ends, chunk, alone) for alone in range(1, total + 1)]
+    allowed = [prompt_chunks(0, total, ends, chunk, n) for n in range(1, max(1, alone) + 1)]
     if lengths in allowed:
         return ""
     return f"the session cuts it into chunks of {lengths}, the package says {allowed[0]}"
@@ -129,10 +133,9 @@ def opening_apart(
 def steps_apart(answer: Mapping[str, Any]) -> str:
     """Say where a session that went back and was saved differs from one that did not."""
     own, straight = answer["steps"], answer["straight"]
-    pairs = list(zip(own, straight, strict=False))
-    step = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
     if own == straight:
         return ""
+    step = first_difference(own, straight)
     one, other = (
         str(steps[step]) if step < len(steps) else "nothing" for steps in (own, straight)
     )
