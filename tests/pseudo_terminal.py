@@ -158,6 +158,19 @@ class Session:
         """Send keys; "\\x03" is Ctrl-C, "\\x04" Ctrl-D."""
         os.write(self._terminal, text.encode())
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C once the program waits for a key.
+
+        What it has written may be read before it waits, and a signal between the two would be
+        noted only with the next key.
+        """
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        end = time.monotonic() + TIMEOUT
+        while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < end, "it never waited for a key"
+            time.sleep(0.001)
+        self.type("\x03")
+
     def resize(self, columns: int, rows: int = 24) -> None:
         """Change the terminal's size, which sends SIGWINCH."""
         fcntl.ioctl(

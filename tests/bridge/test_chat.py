@@ -203,7 +203,7 @@ def test_at_a_terminal_replies_figures_and_the_history_are_there(at_prompt, tmp_
         session.wait_for("\n> ", 3)
         session.type("half a mess")
         session.wait_for("half a mess")
-        session.type("\x03")
+        session.interrupt()
         session.wait_for("leaves.")
         session.wait_for("\n> ", 4)
         session.type("\x04")
@@ -227,7 +227,7 @@ def test_ctrl_c_stops_the_reply_and_at_the_prompt_leaves(at_prompt, tmp_path):
         session.wait_for("stopped, ")
         session.wait_for("> ", 2)
         assert "typed meanwhile" not in session.screen.text.partition("stopped, ")[0]
-        session.type("\x03")
+        session.interrupt()
         assert session.ended() == ExitCode.INTERRUPTED
     assert not session.screen.is_cursor_hidden
     assert not (tmp_path / "cache" / "chat-history").exists()
