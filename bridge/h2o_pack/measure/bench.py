@@ -203,7 +203,7 @@ def measure(
             microseconds=timing.median,
             first_quartile=timing.first_quartile,
             third_quartile=timing.third_quartile,
-            bytes=sum(map(size_of, bursts[kind.name].caches)),
+            bytes=bursts[kind.name].bytes,
             peak_bytes=bursts[kind.name].peak_bytes,
             speed=full.over(timing) if full else 1.0,
         )
@@ -245,6 +245,11 @@ class Generation:
         self.prompt_tokens_per_second = prompt.size / (time.perf_counter() - start)
         self.peak_bytes = max(0, mx.get_peak_memory() - before)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the caches of all layers, with their archives."""
+        return sum(int(cache.nbytes) for cache in self.caches)
+
     def __call__(self, steps: int) -> float:
         """Generate tokens; return the microseconds per token."""
         mx.synchronize(self._upstream.generation_stream)
@@ -253,12 +258,6 @@ class Generation:
             next(self._tokens)
         mx.synchronize(self._upstream.generation_stream)
         return (time.perf_counter_ns() - start) / 1e3 / steps
-
-
-def size_of(cache: Any) -> int:
-    """Return the bytes of one layer's cache, with its archive."""
-    archive = cache.archive if isinstance(cache, H2OKVCache) else None
-    return int(cache.nbytes) + (archive.nbytes if archive else 0)
 
 
 def repeated_prompt(tokenizer: Any, tokens: int) -> mx.array:

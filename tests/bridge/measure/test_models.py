@@ -11,10 +11,17 @@ import pytest
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure import held, machine
-from h2o_pack.measure.bench import CACHES, RECALLING, measure, repeated_prompt, weights
+from h2o_pack.measure.bench import (
+    CACHES,
+    RECALLING,
+    Generation,
+    measure,
+    repeated_prompt,
+    weights,
+)
 from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
-from h2o_py.routing import routing_installed
+from h2o_py.routing import routed, routing_installed
 from tests.bridge import schemas
 from tests.bridge.trees import write_model
 from tests.messages import refused
@@ -74,6 +81,16 @@ def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
     assert result.footprint_bytes > result.weights_bytes
     assert result.kernels == ()  # on a CPU
     assert not routing_installed()
+
+
+def test_an_archive_counts_once_among_the_bytes_of_caches(demo):
+    model, tokenizer = demo
+    caches = [RECALLING[0].make(128, 64) for _ in model.layers]
+    with routed():
+        generation = Generation(model, repeated_prompt(tokenizer, 160), caches)
+    of_parts = [[*cache.rows, *cache.ledger] for cache in caches]
+    own = sum(part.nbytes for parts in of_parts for part in parts if part is not None)
+    assert generation.bytes == own + sum(cache.archive.nbytes for cache in caches)
 
 
 def test_the_command_prints_a_line_for_each_cache_and_a_document(run):
