@@ -67,6 +67,9 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     (`join`), the last tokens of a chunk read the whole archive, and the rows that all layers
     chose come back before the next token.
 
+    With `H2OConfig.unbounded()` it keeps every token: it grows, computes no scores and has no
+    ledger.
+
     Args:
         config: the policy, or just its `max_size`.
         backend: the module that computes: `h2o_py.fast` (the default), or another one with a
@@ -288,7 +291,10 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def ledger(self) -> Ledger | None:
-        """Scores, positions, novelty, key sum, victim and held rows; None while empty."""
+        """Scores, positions, novelty, key sum, victim and held rows.
+
+        None while the cache is empty, and if it keeps every token.
+        """
         ledger = self._layer.ledger
         return None if ledger is None else Ledger(*ledger)
 
@@ -353,7 +359,8 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         """The arrays to save: rows and ledger, and with recall `chosen` and the archive.
 
         There are none while the cache is empty. Of the pool, and of the ring if there is one,
-        the rows in use are saved, [B, Hkv, N, row], or one row of zeros if none is in use.
+        the rows in use are saved, [B, Hkv, N, row], or one row of zeros if none is in use. A
+        cache that keeps every token saves its keys and its values, each as stored.
         """
         arrays: list[mx.array] = self._layer.arrays()
         return arrays

@@ -17,6 +17,7 @@ from h2o_py.errors import H2OConfigError, H2OConfigWarning, nearest
 from h2o_py.policy_fields import (
     ALLOWED,
     FIELDS,
+    LARGEST,
     RECALL_FIELDS,
     Field,
     PolicySettings,
@@ -123,6 +124,21 @@ class H2OConfig(PolicySettings):
     def recall_rows(self) -> int:
         """Rows per KV head that a recall chooses (M); 0 without recall, or if none is left."""
         return int(vars(self)["_recall_rows"])
+
+    @classmethod
+    def unbounded(cls, **changes: Any) -> H2OConfig:
+        """A configuration that evicts nothing: its caches keep every token, without a ledger.
+
+        Raises:
+            H2OConfigError: as for the class.
+
+        """
+        return cls(max_size=LARGEST, **changes)
+
+    @property
+    def evicts(self) -> bool:
+        """Whether the cache is bounded; otherwise it keeps every token and needs no ledger."""
+        return self.max_size < LARGEST
 
     @classmethod
     def tuned(cls, max_size: int, **changes: Any) -> H2OConfig:

@@ -213,10 +213,10 @@ int with_cache(const mlx_h2o_layer_cache& cache, Work work) {
   return status;
 }
 
-/// The arrays of a cache's ledger or rows; none while the cache is empty.
+/// The arrays of a cache's ledger or rows; none if the cache is empty or has no ledger.
 template <class Held>
 std::vector<mx::array> arrays_of(const LayerCache& cache, const std::optional<Held>& held) {
-  return cache.is_empty() ? std::vector<mx::array>() : h2o::arrays_of(*held);
+  return cache.is_empty() || !held ? std::vector<mx::array>() : h2o::arrays_of(*held);
 }
 
 mx::Dtype dtype_of(mlx_dtype dtype) {

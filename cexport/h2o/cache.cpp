@@ -21,6 +21,10 @@ Ledger make_ledger(
         "make_ledger", "batch, kv_heads and key_dim are ", batch, ", ", kv_heads, " and ",
         key_dim, "; each must be at least 1.");
   }
+  if (!config.evicts()) {
+    refuse(
+        "make_ledger", "max_size is ", config.max_size, ": the cache keeps every token.");
+  }
   mx::Shape rows{batch, kv_heads, config.max_size};
   return {
       mx::full(rows, -1.0f, mx::float32, s), mx::full(rows, -1, mx::int32, s),

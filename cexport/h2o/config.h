@@ -39,6 +39,10 @@ struct RowFormat {
 struct CacheConfig : Policy {
   RowFormat format = {};
 
+  /// Whether the cache is bounded. Otherwise it keeps every token and needs no ledger.
+  bool evicts() const {
+    return max_size < largest_integer;
+  }
   int ring_rows() const {
     return format.has_ring() ? recent_budget : 0;
   }

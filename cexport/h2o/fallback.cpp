@@ -96,6 +96,45 @@ mx::array masked_logits(
   return mx::where(hidden, mx::array(lowest), sum, s);
 }
 
+mx::array attention(
+    const mx::array& queries,
+    const mx::array& keys,
+    const mx::array& values,
+    float scale,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks,
+    mx::StreamOrDevice s) {
+  auto arrays = mask.values;
+  if (arrays && arrays->dtype() != mx::bool_) {
+    arrays = mx::astype(*arrays, queries.dtype(), s);
+  }
+  auto all_sinks = sinks;
+  if (all_sinks) {
+    all_sinks = mx::astype(*all_sinks, queries.dtype(), s);
+  }
+  auto out = mlx_attention(
+      queries, mx::astype(keys, queries.dtype(), s), mx::astype(values, queries.dtype(), s),
+      scale, mask.causal ? "causal" : "", arrays, all_sinks, s);
+  return mx::astype(out, queries.dtype(), s);
+}
+
+mx::array full_attention(
+    const mx::array& queries,
+    const mx::array& rows,
+    int length,
+    int key_dim,
+    const RowFormat& format,
+    float scale,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks,
+    mx::StreamOrDevice s) {
+  const auto used = sliced(rows, 2, 0, length, s);
+  const auto [keys, values] = unpacked_rows(used, format, key_dim, queries.dtype(), s);
+  const auto stored_queries = as_stored(queries, format, s);
+  return as_given(
+      attention(stored_queries, keys, values, scale, mask, sinks, s), format, s);
+}
+
 mx::array key_sums(const mx::array& unit, const mx::array& key_sum, mx::StreamOrDevice s) {
   return mx::add(mx::expand_dims(key_sum, 2, s), running_sum(unit, false, s), s);
 }
@@ -153,28 +192,6 @@ mx::array resized(
   auto shape = a.shape();
   shape[2] = size - shape[2];
   return mx::concatenate({a, mx::full(shape, empty, a.dtype(), s)}, 2, s);
-}
-
-mx::array attention(
-    const mx::array& queries,
-    const mx::array& keys,
-    const mx::array& values,
-    float scale,
-    const Mask& mask,
-    const std::optional<mx::array>& sinks,
-    mx::StreamOrDevice s) {
-  auto arrays = mask.values;
-  if (arrays && arrays->dtype() != mx::bool_) {
-    arrays = mx::astype(*arrays, queries.dtype(), s);
-  }
-  auto all_sinks = sinks;
-  if (all_sinks) {
-    all_sinks = mx::astype(*all_sinks, queries.dtype(), s);
-  }
-  auto out = mlx_attention(
-      queries, mx::astype(keys, queries.dtype(), s), mx::astype(values, queries.dtype(), s),
-      scale, mask.causal ? "causal" : "", arrays, all_sinks, s);
-  return mx::astype(out, queries.dtype(), s);
 }
 
 /// Scores [B, Hkv, N] after the queries with the logits [B, Hq, W, N], in closed form

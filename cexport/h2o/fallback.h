@@ -19,6 +19,28 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
 Attended cache_attend(
     const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s);
 
+/// MLX's own attention, for keys and values in any dtype: [B, Hq, L, Dv] in the dtype of
+/// the queries.
+mx::array attention(
+    const mx::array& queries,
+    const mx::array& keys,
+    const mx::array& values,
+    float scale,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks,
+    mx::StreamOrDevice s);
+
+mx::array full_attention(
+    const mx::array& queries,
+    const mx::array& rows,
+    int length,
+    int key_dim,
+    const RowFormat& format,
+    float scale,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks,
+    mx::StreamOrDevice s);
+
 /// k/|k| in float32 for keys [..., Dk]; zero where |k| is zero or not finite.
 mx::array unit_keys(const mx::array& keys, mx::StreamOrDevice s);
 

@@ -157,4 +157,18 @@ void check_attend(const AttendArguments& arguments, const CacheConfig& config);
 Attended cache_attend(
     const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
 
+/// Attention [B, Hq, L, Dv] of the newest L tokens over the first `length` rows of a buffer
+/// of a cache that keeps every token: without scores and without a ledger. Expects arguments
+/// that check_attention accepts.
+mx::array full_attention(
+    const mx::array& queries,
+    const mx::array& rows,
+    int length,
+    int key_dim,
+    const RowFormat& format,
+    float scale,
+    const Mask& mask = {},
+    const std::optional<mx::array>& sinks = std::nullopt,
+    mx::StreamOrDevice s = {});
+
 } // namespace h2o

@@ -90,6 +90,9 @@ LayerCache::LayerCache(CacheConfig config, std::optional<Recall> recall, bool in
     : config_(std::move(config)),
       recall_(std::move(recall)),
       in_operations_(in_operations) {
+  if (!config_.evicts() && config_.format.has_ring()) {
+    refuse("LayerCache", "a cache that keeps every token cannot have a ring.");
+  }
 }
 
 LayerCache LayerCache::copy() {
@@ -106,13 +109,15 @@ void LayerCache::write(
     const mx::array& keys, const mx::array& values, bool copy, mx::StreamOrDevice s) {
   check_tokens_fit(keys, values);
   if (waiting() > 0) {
-    if (expects_queries) {
+    if (expects_queries && config_.evicts()) {
       notices_.push_back({notice_codes::not_routed});
     }
-    is_shared_ = true;
+    lend();
     settle(s);
   }
-  is_shared_ = is_shared_ || (copy && !is_replaced_);
+  if (copy && !is_replaced_) {
+    lend();
+  }
   if (!rows_) {
     start(keys, values, s);
     return;
@@ -131,8 +136,11 @@ void LayerCache::start(
     }
     // Refuses head dims now, because `attend` may be the first to write rows.
     make_layouts("write", config_.format, keys.shape(3), values.shape(3), keys.dtype());
-    ledger_ = make_ledger(keys.shape(0), keys.shape(1), keys.shape(3), config_, s);
-    start_archive(keys.shape(3), values.shape(3), s);
+    set_heads({keys.shape(0), keys.shape(1), keys.shape(3)}, s);
+    if (config_.evicts()) {
+      ledger_ = make_ledger(heads_[0], heads_[1], heads_[2], config_, s);
+      start_archive(keys.shape(3), values.shape(3), s);
+    }
     put_or_defer(keys, values, s);
   } catch (...) {
     config_.format.dtype = dtype;
@@ -140,6 +148,13 @@ void LayerCache::start(
     archive_.reset();
     throw;
   }
+}
+
+void LayerCache::set_heads(mx::Shape heads, mx::StreamOrDevice s) {
+  if (!config_.evicts()) {
+    no_victim_ = mx::full({heads[0], heads[1]}, -1, mx::int32, s);
+  }
+  heads_ = std::move(heads);
 }
 
 /// Writes tokens, unless the last of them ask, so that `attend` writes them.
@@ -169,6 +184,15 @@ std::optional<mx::array> LayerCache::attend(
   const CacheStep step{config_, offset_ - unattended_, unattended_};
   if (queries) {
     check_queries(*queries, step.tokens, step.rows(), mask, sinks);
+  }
+  if (!config_.evicts()) {
+    unattended_ = 0;
+    if (!queries) {
+      return std::nullopt;
+    }
+    const auto compute = in_operations_ ? fallback::full_attention : full_attention;
+    return compute(
+        *queries, rows_->pool, length_, heads_[2], config_.format, scale, mask, sinks, s);
   }
   const AttendArguments arguments{queries,     *rows_, *ledger_, step.tokens,
                                   step.offset, scale,  mask,     sinks};
@@ -203,12 +227,11 @@ void LayerCache::check_tokens_fit(const mx::array& keys, const mx::array& values
   if (!rows_) {
     return;
   }
-  const auto& heads = ledger_->key_sum.shape();
-  if (heads != mx::Shape{keys.shape(0), keys.shape(1), keys.shape(3)} ||
+  if (heads_ != mx::Shape{keys.shape(0), keys.shape(1), keys.shape(3)} ||
       values.shape(3) != value_dim()) {
     refuse(
         function, "keys has shape ", keys.shape(), " and values ", values.shape(),
-        "; the tokens before have [B, Hkv, Dk] = ", heads, " and Dv = ", value_dim(), ".");
+        "; the tokens before have [B, Hkv, Dk] = ", heads_, " and Dv = ", value_dim(), ".");
   }
 }
 
@@ -220,15 +243,15 @@ void LayerCache::check_queries(
     int rows,
     const Mask& mask,
     const std::optional<mx::array>& sinks) const {
-  const auto& heads = ledger_->key_sum.shape(); // [B, Hkv, Dk]
   check_new_queries("attend", queries, tokens);
-  check_attention("attend", queries, heads[0], heads[1], rows, heads[2], mask, sinks);
+  check_attention("attend", queries, heads_[0], heads_[1], rows, heads_[2], mask, sinks);
 }
 
 /// Writes tokens to the rows and to the archive.
 void LayerCache::put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
+  const auto& victim = ledger_ ? ledger_->victim : *no_victim_;
   auto written =
-      cache_write({rows_, keys, values, ledger_->victim, offset_, is_shared_}, config_, s);
+      cache_write({rows_, keys, values, victim, offset_, is_shared_}, config_, s);
   if (archive_) {
     archive_->append(keys, values, ledger_->key_sum, config_, s);
     if (archive_->first() > 0) {
@@ -255,9 +278,8 @@ std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
   const CacheStep step{config_, offset_ - unattended_, unattended_};
   std::vector<mx::array> keys, values;
   auto add = [&](const mx::array& buffer, int count, const RowFormat& format) {
-    const int key_dim = ledger_->key_sum.shape(2);
     const auto vectors =
-        unpacked_rows(sliced(buffer, 2, 0, count, s), format, key_dim, format.dtype, s);
+        unpacked_rows(sliced(buffer, 2, 0, count, s), format, heads_[2], format.dtype, s);
     keys.push_back(as_given(vectors.first, config_.format, s));
     values.push_back(as_given(vectors.second, config_.format, s));
   };
@@ -279,7 +301,7 @@ std::pair<mx::array, mx::array> LayerCache::views(mx::StreamOrDevice s) {
   if (!rows_) {
     refuse("views", "the cache is empty.");
   }
-  is_shared_ = true;
+  lend();
   return fetch(s);
 }
 
@@ -348,7 +370,11 @@ int LayerCache::trim(int n, mx::StreamOrDevice s) {
   if (n == 0) {
     return 0;
   }
-  ledger_ = trim_ledger(*rows_, *ledger_, length_ - n, config_, s);
+  if (ledger_) {
+    ledger_ = trim_ledger(*rows_, *ledger_, length_ - n, config_, s);
+  } else {
+    is_shared_ = true; // queued attention may still read the removed rows
+  }
   if (archive_) {
     archive_->trim(n, s);
   }
@@ -358,7 +384,14 @@ int LayerCache::trim(int n, mx::StreamOrDevice s) {
 }
 
 void LayerCache::share() {
-  is_shared_ = is_shared_ || !is_replaced_;
+  if (!is_replaced_) {
+    lend();
+  }
+}
+
+/// Makes the next write copy the rows, unless it only adds rows behind them.
+void LayerCache::lend() {
+  is_shared_ = is_shared_ || config_.evicts();
 }
 
 void LayerCache::move_archive(const std::string& folder, mx::StreamOrDevice s) {
@@ -382,9 +415,15 @@ std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
   if (is_empty()) {
     return {};
   }
-  is_shared_ = true;
+  lend();
   // Saves no unused rows, so that a file contains no leftover memory.
   const CacheStep step{config_, offset_ - unattended_, unattended_};
+  if (!ledger_) {
+    const auto used = sliced(rows_->pool, 2, 0, length_, s);
+    const auto key = layouts_of("arrays", config_.format, *rows_, heads_[2]).pool.key;
+    const int end = int(key.bytes() / int64_t(used.itemsize()));
+    return {sliced(used, 3, 0, end, s), sliced(used, 3, end, used.shape(3), s)};
+  }
   std::vector<mx::array> arrays{layer_caches::used_rows(rows_->pool, step.pool_used(), s)};
   if (rows_->ring) {
     arrays.push_back(layer_caches::used_rows(*rows_->ring, step.ring_used(), s));
@@ -403,11 +442,10 @@ std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
 
 void LayerCache::set_ledger(Ledger ledger) {
   constexpr const char* function = "set_ledger";
-  if (!rows_) {
-    refuse(function, "the cache is empty.");
+  if (!ledger_) {
+    refuse(function, "the cache has no ledger.");
   }
-  const auto& heads = ledger_->key_sum.shape();
-  check_ledger(function, ledger, heads[0], heads[1], config_.max_size, heads[2]);
+  check_ledger(function, ledger, heads_[0], heads_[1], config_.max_size, heads_[2]);
   ledger_ = std::move(ledger);
 }
 
@@ -415,8 +453,7 @@ int LayerCache::value_dim() const {
   if (!rows_) {
     return 0;
   }
-  const int key_dim = ledger_->key_sum.shape(2);
-  return layouts_of("value_dim", config_.format, *rows_, key_dim).pool.value.dim;
+  return layouts_of("value_dim", config_.format, *rows_, heads_[2]).pool.value.dim;
 }
 
 size_t LayerCache::row_bytes() const {
@@ -424,7 +461,7 @@ size_t LayerCache::row_bytes() const {
 }
 
 size_t LayerCache::ledger_bytes() const {
-  return rows_ ? layer_caches::bytes_of(arrays_of(*ledger_)) : 0;
+  return rows_ && ledger_ ? layer_caches::bytes_of(arrays_of(*ledger_)) : 0;
 }
 
 size_t LayerCache::nbytes() const {

@@ -82,7 +82,9 @@ struct SavedCache {
 /// std::invalid_argument and leaves the cache unchanged.
 class LayerCache {
  public:
-  /// Makes an empty cache; without `recall`, evicted rows do not come back.
+  /// Makes an empty cache; without `recall`, evicted rows do not come back. A cache whose
+  /// configuration does not evict has no ledger and no archive. Throws
+  /// std::invalid_argument: such a cache has a ring.
   /// `in_operations` is for tests: the cache then computes with MLX operations, as a GPU
   /// does if the kernels cannot be used.
   LayerCache(CacheConfig config, std::optional<Recall> recall, bool in_operations = false);
@@ -149,7 +151,8 @@ class LayerCache {
 
   /// The arrays to save: the rows in use of each buffer (one row of zeros if it has none),
   /// then the ledger's arrays, then `chosen` if there is one, then the archive's, two for
-  /// each of its blocks. There are none while the cache is empty.
+  /// each of its blocks. A cache that does not evict saves the keys and the values of its
+  /// rows instead, each as stored. There are none while the cache is empty.
   std::vector<mx::array> arrays(mx::StreamOrDevice s = {});
 
   /// Restores a saved cache. First checks the numbers, the arrays against the numbers,
@@ -206,6 +209,7 @@ class LayerCache {
   const std::optional<Rows>& rows() const {
     return rows_;
   }
+  /// None while the cache is empty, and if it does not evict.
   const std::optional<Ledger>& ledger() const {
     return ledger_;
   }
@@ -248,7 +252,9 @@ class LayerCache {
   bool in_operations_;
   int offset_ = 0, length_ = 0; // do not count deferred tokens
   std::optional<Rows> rows_;
-  std::optional<Ledger> ledger_;
+  std::optional<Ledger> ledger_;       // none if the cache does not evict
+  mx::Shape heads_;                    // [B, Hkv, Dk] of the first keys
+  std::optional<mx::array> no_victim_; // for writes, if there is no ledger
   int unattended_ = 0;       // newest tokens in the rows, whose attention is outstanding
   bool is_shared_ = false;   // the next write copies the rows
   bool is_replaced_ = false; // the buffers were replaced since the last write
@@ -275,6 +281,8 @@ class LayerCache {
   void start(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void put_or_defer(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
+  void lend();
+  void set_heads(mx::Shape heads, mx::StreamOrDevice s);
   int length_after(int tokens) const;
   int deferred_tokens() const {
     return deferred_ ? deferred_->keys.shape(2) : 0;

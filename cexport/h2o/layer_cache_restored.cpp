@@ -314,14 +314,54 @@ void check_archived(const SavedCache& saved, const Parts& parts, int64_t value_d
   }
 }
 
+/// The rows of a cache that does not evict, from its saved keys and values, and its heads
+/// [B, Hkv, Dk].
+std::pair<mx::array, mx::Shape> full_rows(const SavedCache& saved) {
+  const auto& arrays = saved.arrays;
+  if (arrays.size() != 2 || saved.archive) {
+    throw CacheError(
+        cache_codes::arrays, {{"found", text(arrays.size())},
+                              {"kind", "an H2O cache that keeps every token"},
+                              {"names", "keys, values"}});
+  }
+  const auto &keys = arrays[0], &values = arrays[1];
+  const RowFormat& format = saved.config.format;
+  const mx::Dtype vectors =
+      format.is_dense() && is_supported(keys.dtype()) ? keys.dtype() : format.dtype;
+  const mx::Dtype dtype = format.is_dense() ? vectors : mx::uint32;
+  auto dim_of = [&](const char* part, const mx::array& a, int bits) {
+    RowFormat own = format;
+    own.value_bits = bits;
+    const int64_t dim = a.ndim() == 4 ? value_dim_of(own, vectors, a.shape(3), 0) : 0;
+    const bool fits = dim > 0 && a.dtype() == dtype && a.shape(0) > 0 && a.shape(1) > 0 &&
+                      a.shape(2) == saved.offset && a.shape(0) == keys.shape(0) &&
+                      a.shape(1) == keys.shape(1);
+    check_shape(part, a, fits, text(dtype, " rows for ", saved.offset, " tokens"));
+    return dim;
+  };
+  const int key_dim = int(dim_of("keys", keys, format.key_bits));
+  dim_of("values", values, format.value_bits);
+  return {mx::concatenate(arrays, 3), {keys.shape(0), keys.shape(1), key_dim}};
+}
+
 } // namespace saved_caches
 
-LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
+LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice s) {
   using namespace saved_caches;
   LayerCache cache(saved.config, saved.recall);
   check_numbers(saved);
   if (saved.arrays.empty() && saved.offset == 0) {
     return cache; // all tokens may have been trimmed
+  }
+  cache.is_shared_ = true;
+  cache.offset_ = int(saved.offset);
+  cache.length_ = int(saved.length);
+  cache.unattended_ = int(saved.pending);
+  if (!saved.config.evicts()) {
+    auto [rows, heads] = full_rows(saved);
+    cache.rows_ = {std::move(rows)};
+    cache.set_heads(std::move(heads), s);
+    return cache;
   }
   Parts parts = parted(saved);
   const int64_t value_dim = check_shapes(saved, parts);
@@ -345,11 +385,8 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
   }
   cache.recall_ended_ = !saved.archive;
   cache.rows_ = std::move(parts.rows);
+  cache.set_heads(parts.ledger.key_sum.shape(), s);
   cache.ledger_ = std::move(parts.ledger);
-  cache.is_shared_ = true;
-  cache.offset_ = int(saved.offset);
-  cache.length_ = int(saved.length);
-  cache.unattended_ = int(saved.pending);
   return cache;
 }
 
