@@ -1,4 +1,4 @@
-# h2o-pack: `make demo` shows it working, `make test` checks it.
+# h2o-pack: `make install` installs it in .venv, `make demo` shows it working, `make test` checks it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,11 +28,14 @@ define CHECK_PYTHON
 	"Set PYTHON=/path/to/python3."; exit 5; }
 endef
 
-.PHONY: demo real real-results test test-all check lint types workflows pytest fuzz metal-host golden messages interface pages docs \
+.PHONY: install demo real real-results test test-all check lint types workflows pytest fuzz metal-host golden messages interface pages docs \
 	recall-cost system-prompt speed wheel linux-package apple apple-wheel apple-gpu apple-kernels apple-package \
 	apple-bench apple-app apple-simulator apple-foundation-models lock clean
 
 CODE := bridge h2o_py interface metal tests tools docs
+
+install: $(RUNTIME)
+	@echo "h2o-pack is installed in $(VENV). For this shell: . $(BIN)/activate"
 
 demo: $(RUNTIME)
 	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo --no-vendor
@@ -191,12 +194,13 @@ $(CHECKERS): .ci/check.lock | $(PACKAGES)
 	$(call INSTALL,.ci/check.lock)
 	@touch $@
 
-# What `make demo` needs: the core, compiled.
+# h2o-pack itself, with its core, compiled. It is editable: its modules are those of the checkout.
 $(RUNTIME): $(SOURCES) | $(PACKAGES)
 	@command -v c++ >/dev/null || command -v clang++ >/dev/null || { \
 		echo "h2o-pack needs a C++ compiler to build its core: install g++" \
 		"(Debian: apt-get install g++) or the Xcode command line tools."; exit 5; }
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --no-deps --editable .
+	@echo "Compiling the core, which takes two to four minutes ..."
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --no-deps --editable .
 	@# Python reads these files in the locale's encoding, which may lack the path's letters.
 	@sed -i.absolute 's|^/.*/bridge$$|../../../../bridge|; s|^/.*|../../../..|' \
 		$(VENV)/lib/python*/site-packages/*editable*.pth
@@ -207,6 +211,7 @@ $(PACKAGES): requirements.lock .ci/uv.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "Python cannot make a virtual environment: install its venv module" \
 		"(Debian: apt-get install python3-venv)."; exit 5; }
-	$(PIP) --require-hashes --requirement .ci/uv.lock
-	$(call INSTALL,requirements.lock)
+	@echo "Downloading the packages of requirements.lock, up to a minute ..."
+	@$(PIP) --require-hashes --requirement .ci/uv.lock
+	@$(call INSTALL,requirements.lock)
 	@touch $@

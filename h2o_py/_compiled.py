@@ -19,8 +19,8 @@ try:
     from h2o_py import _ext as ext
 except ImportError as error:
     raise CompiledModuleError(
-        "h2o_py._ext is missing, because h2o-pack was installed without compiling it. With "
-        f"a C++ compiler, run `pip install .` in a checkout, or `make`. ({error})"
+        "h2o_py._ext is missing, because h2o-pack was installed without compiling it. In a "
+        f"checkout, run `make --always-make install`. ({error})"
     ) from error
 
 __all__ = ["CompiledModuleError", "ext"]

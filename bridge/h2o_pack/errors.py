@@ -12,6 +12,7 @@ from h2o_py.errors import nearest as closest
 
 ANOTHER_MODEL = "Download the model again, or choose another one."
 GET_SWIFT = "https://swift.org/install"
+BUILD_AGAIN = "In the checkout of h2o-pack, run: make --always-make install"
 MOST = 20  # the most problems of one file or folder that are shown
 LONGEST = 60  # the most characters of a value that are shown
 

@@ -55,12 +55,13 @@ def test_a_build_fetches_from_registries_by_hash_only():
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/quick-start.md"])
-def test_the_pages_install_as_ci_does_by_hash_only(page):
+def test_the_pages_install_as_ci_does(page):
     text = (ROOT / page).read_text("utf-8")
-    installs = re.findall(r"^pip install [^#\n]*", text, re.MULTILINE)
-    assert [line.strip() for line in installs] == [
-        "pip install --require-hashes --requirement requirements.lock",
-        "pip install --no-deps --no-build-isolation .",
+    (block,) = re.findall(r"^```sh\n(make install.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert [line.partition(" #")[0].strip() for line in block.splitlines()] == [
+        "make install",
+        ". .venv/bin/activate",
+        "h2o-pack doctor",
     ]
 
 
@@ -161,6 +162,56 @@ def test_a_python_that_is_too_old_is_named_before_anything_is_made(tmp_path, tar
     assert f"needs Python 3.11 or newer; {old} is older" in process.stdout
     assert not (tmp_path / "dist").exists()
     assert not (tmp_path / ".venv").exists()
+
+
+PYTHON = """#!/bin/sh
+echo "python $*" >>"$LOG"
+case "$*" in
+  "-m venv "*)
+    mkdir -p "$3/bin" "$3/lib/python3/site-packages"
+    touch "$3/lib/python3/site-packages/_editable_.pth"
+    cp "$0" "$3/bin/python"
+    cp "$TOOL" "$3/bin/uv"
+    cp "$TOOL" "$3/bin/h2o-pack"
+    echo "PATH=$PWD/$3/bin:\\$PATH" >"$3/bin/activate" ;;
+esac
+"""
+TOOL = '#!/bin/sh\necho "$(basename "$0") $*" >>"$LOG"\n'
+
+
+def test_readmes_commands_install_once_and_are_what_ci_types(tmp_path):
+    """With a Python that only notes its arguments; CI runs the script with a real one."""
+    checkout, tools = tmp_path / "checkout", tmp_path / "tools"
+    tools.mkdir()
+    tool(tools, "python3", PYTHON)
+    tool(tools, "tool", TOOL)
+    lacking = ("requirements.lock", ".ci/uv.lock", ".ci/readme", "README.md", "Makefile")
+    for name in (*lacking, "pyproject.toml", "interface/kernel_text.py", "h2o_py/_pins.py"):
+        (checkout / name).parent.mkdir(exist_ok=True, parents=True)
+        shutil.copy(ROOT / name, checkout / name)
+    log = tmp_path / "log"
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "LOG": str(log), "TOOL": str(tools / "tool")}
+    process = ran(checkout / ".ci/readme", env=env)
+    assert process.returncode == 0, process.stderr
+    assert "Compiling the core, which takes" in process.stdout
+    assert "h2o-pack is installed in .venv" in process.stdout
+    ran("make", "demo", cwd=checkout, env=env, check=True)
+    asked = log.read_text("utf-8").splitlines()
+    assert [line for line in asked if "--editable" in line] == [
+        "python -m pip install --quiet --disable-pip-version-check --no-compile "
+        "--no-build-isolation --no-deps --editable ."
+    ]
+    assert sum("--require-hashes" in line for line in asked) == 2
+    calls = [line.partition(" ")[2] for line in asked if line.startswith("h2o-pack")]
+    assert calls[:3] == ["doctor"] * 3  # as README types it, in the checkout, in another folder
+    shown = re.findall(
+        r"^h2o-pack (plan|chat|ios) ", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    tried = [call.split()[0] for call in calls[3:-2]]
+    assert set(tried) == set(shown)
+    assert all(call.endswith("--model demo") for call in calls[3:-2])
+    assert [call.split()[0] for call in calls[-2:]] == ["ios", "parity"]  # of make demo
 
 
 @pytest.mark.parametrize(

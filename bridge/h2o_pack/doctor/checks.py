@@ -21,7 +21,7 @@ from h2o_pack.doctor.machine import (
     shown,
     too_old,
 )
-from h2o_pack.errors import GET_SWIFT, UserError, in_one_line
+from h2o_pack.errors import BUILD_AGAIN, GET_SWIFT, UserError, in_one_line
 from h2o_py._pins import VERSIONS
 
 IMPORT = "from h2o_py._compiled import ext; print(ext.instruction_set())"
@@ -50,21 +50,17 @@ def pinned(package: str) -> Finding:
 
 def compiled_module(machine: Surroundings) -> Finding:
     """Import the compiled module in another process, because a crash ends the process."""
-    remedy = (
-        "In a checkout of h2o-pack, run: pip install --force-reinstall --no-deps "
-        "--no-build-isolation ."
-    )
     # -P: the current folder, which may be an app of somebody else, contains no modules.
     result = machine.run(machine.executable, "-P", "-c", IMPORT)
     if result is None:
-        return problem(f"Python is missing ({machine.executable})", remedy)
+        return problem(f"Python is missing ({machine.executable})", BUILD_AGAIN)
     if result.code is None:
-        return problem(f"importing it fails: {result.line}", remedy)
+        return problem(f"importing it fails: {result.line}", BUILD_AGAIN)
     if result.code < 0:
-        return problem(f"importing it killed Python with signal {-result.code}", remedy)
+        return problem(f"importing it killed Python with signal {-result.code}", BUILD_AGAIN)
     if result.code != 0:
         last = result.output.strip().splitlines()[-1:] or ["importing it printed nothing"]
-        return problem(last[0], remedy)
+        return problem(last[0], BUILD_AGAIN)
     return ok(f"works; instruction set {result.line}")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack.doctor.machine import Surroundings, shown
-from h2o_pack.errors import GET_SWIFT, UserError, tool_error, version_error
+from h2o_pack.errors import BUILD_AGAIN, GET_SWIFT, UserError, tool_error, version_error
 from h2o_pack.files import lock, write
 from h2o_pack.files.paths import VENDOR_FOLDER, cache_folder
 from h2o_pack.measure.machine import describe, scoring_kernels
@@ -338,7 +338,7 @@ def check_core() -> None:
     except ImportError as error:
         raise tool_error(
             f"the compiled core cannot be loaded: {str(error).rstrip('.')}",
-            "Install h2o-pack again; building it needs a C++ compiler.",
+            BUILD_AGAIN,
         ) from error
 
 
