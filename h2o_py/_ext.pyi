@@ -8,7 +8,6 @@ import mlx.core as mx
 _Ledger = tuple[mx.array, mx.array, mx.array, mx.array, mx.array, mx.array | None]
 _Rows = tuple[mx.array, mx.array | None]
 _Mask = mx.array | str | None
-_Mark = tuple[str, int, str]  # session, segments, chain
 
 class CacheConfig:
     def __init__(
@@ -71,6 +70,16 @@ def cache_attend(
 class PromptChoice:
     def __init__(self) -> None: ...
 
+class SavedCache:
+    """The parsed header of a saved cache."""
+
+    offset: int
+    settings: dict[str, Any]  # as H2OConfig.from_dict reads them
+    row_format: tuple[int, int, int, mx.Dtype, int | None, bool]  # the fields of RowFormat
+    # first position, steps since the last recall, dtype
+    archive: tuple[int, int, mx.Dtype] | None
+    def __init__(self, header: str, known: str, store: str | None) -> None: ...
+
 class LayerCache:
     ledger: _Ledger | None
     rows: _Rows | None
@@ -80,7 +89,6 @@ class LayerCache:
     offset: int
     length: int
     waiting: int
-    since: int
     recalled: int
     nbytes: int
     is_empty: bool
@@ -88,16 +96,8 @@ class LayerCache:
     dtype: mx.Dtype
     def __init__(self, config: CacheConfig, recall: object = None) -> None: ...
     @staticmethod
-    def restored(
-        config: CacheConfig,
-        recall: object,
-        *,
-        counts: tuple[int, int, int],  # offset, length, tokens that wait for attention
-        arrays: list[mx.array],
-        # first position, steps since the last recall, bits, group size, dtype
-        archive: tuple[int, int, int, int, mx.Dtype] | None = None,
-        mark: _Mark | None = None,
-    ) -> LayerCache: ...
+    def restored(saved: SavedCache, arrays: list[mx.array]) -> LayerCache: ...
+    def header(self) -> str: ...
     def write(
         self, keys: mx.array, values: mx.array, copy: bool = False
     ) -> tuple[mx.array, mx.array]: ...

@@ -16,8 +16,7 @@ import mlx.core as mx
 from mlx_lm.models import cache as mlx_lm_cache
 from mlx_lm.models.base import create_causal_mask
 
-from h2o_py import saved_header
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, worded
 from h2o_py.errors import H2OConfigError, H2OStateError
 from h2o_py.rows import BITS, DENSE, Ledger, RowFormat, Rows, check_choice
 
@@ -77,8 +76,8 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     """
 
-    FORMAT = "h2o.dense.1"
-    """The first string of a saved cache of this class; with an archive, `+recall` follows."""
+    FORMAT = "h2o.dense.2"
+    """The first line of the header of a saved cache of this class."""
 
     store: str | None = None
     """Folder in which a loaded cache continues its archive in files; set it before `header`."""
@@ -370,26 +369,31 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         self._loaded = list(arrays)
 
     @property
-    def header(self) -> Sequence[str]:
-        """The strings to save with `arrays`; see `h2o_py.saved_header`."""
-        self._layer.finish()
-        return saved_header.strings(self.FORMAT, self.config, self.row_format, self._layer)
+    def header(self) -> str:
+        """The text to save with `arrays`, which the core writes and reads."""
+        header: str = self._layer.header()
+        return header
 
     @header.setter
-    def header(self, values: Sequence[str]) -> None:
+    def header(self, header: str) -> None:
+        from h2o_py._compiled import ext  # noqa: PLC0415  loads the compiled module
+
         arrays, self._loaded = self._loaded, ()
         self.awaited, self._fetched = None, None
         if hasattr(self, "config"):  # if reading fails, the cache stays empty
             self._make(self.config, self._row_format, None)
-        saved = saved_header.read(values, self.FORMAT, self.store)
+        text = header.encode(errors="replace").decode()  # JSON may contain half a character
+        with worded({}):
+            saved = ext.SavedCache(text, self.FORMAT, self.store)
+        config, row_format = H2OConfig.from_dict(saved.settings), RowFormat(*saved.row_format)
         self._layer = self.backend.restored_layer_cache(saved, arrays)
-        self.config, self._row_format = saved.config, saved.row_format
+        self.config, self._row_format = config, row_format
 
     @classmethod
     def restored(
         cls: type[Cache],
         arrays: Sequence[mx.array],
-        header: Sequence[str],
+        header: str,
         store: str | None = None,
     ) -> Cache:
         """Make a cache from the `arrays` and the `header` of a saved cache of this class."""
@@ -402,12 +406,12 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     @property
     def state(self) -> Any:
         """The arrays that mlx_lm evaluates after each chunk of a prompt, and what it saves."""
-        return [*self.arrays, *self.header]
+        return [*self.arrays, self.header]
 
     @state.setter
     def state(self, saved: Sequence[Any]) -> None:
         self.arrays = [part for part in saved if isinstance(part, mx.array)]
-        self.header = [part for part in saved if isinstance(part, str)]
+        self.header = "\n".join(part for part in saved if isinstance(part, str))
 
 
 vars(mlx_lm_cache)[H2OKVCache.__name__] = H2OKVCache
@@ -437,7 +441,7 @@ class QuantizedH2OKVCache(H2OKVCache):
 
     """
 
-    FORMAT = "h2o.quantized.1"
+    FORMAT = "h2o.quantized.2"
 
     def __init__(
         self,
@@ -500,7 +504,7 @@ class MixedH2OKVCache(H2OKVCache):
 
     """
 
-    FORMAT = "h2o.mixed.1"
+    FORMAT = "h2o.mixed.2"
 
     def __init__(
         self,

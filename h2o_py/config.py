@@ -39,7 +39,7 @@ class H2ORecall(RecallSettings):
     def __post_init__(self) -> None:
         if isinstance(self.layers, list):
             object.__setattr__(self, "layers", tuple(self.layers))
-        with _worded(_given(self)):
+        with worded(_given(self)):
             _policy.check_recall(_given(self))
 
     @classmethod
@@ -109,7 +109,7 @@ class H2OConfig(PolicySettings):
     def __post_init__(self) -> None:
         pinned = _pairs(self.pinned)
         recall = _given(self.recall) if isinstance(self.recall, H2ORecall) else None
-        with _worded({**_given(self), **(recall or {})}):
+        with worded({**_given(self), **(recall or {})}):
             defaults, rows, remarks = _policy.complete(
                 {**_given(self), "pinned": pinned}, recall
             )
@@ -219,7 +219,7 @@ def check(field: Field, value: Any) -> None:
         H2OConfigError: the value is not allowed.
 
     """
-    with _worded({field.name: value}):
+    with worded({field.name: value}):
         _policy.check(field.name, value)
 
 
@@ -232,18 +232,23 @@ def without_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _worded(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Raise an H2OConfigError if the core refuses one of the settings."""
+def worded(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Raise an H2OConfigError if the core refuses one of the settings.
+
+    settings: the values by name; without them, errors have the core's text of a value.
+    """
     try:
         yield
     except _policy.PolicyError as error:
         code, values = error.args
         if "value" in values:
-            values["value"] = settings[str(values["field"]).removeprefix("recall.")]
+            field = str(values["field"]).removeprefix("recall.")
+            values["value"] = settings.get(field, values["value"])
         if code == "out_of_range":
             values["allowed"] = ALLOWED[str(values["allowed"])].format(**values)
         if "known" in values:
-            values["near"] = nearest(values["value"], str(values["known"]).split(", "))
+            name = values.get("value", values["field"])
+            values["near"] = nearest(name, str(values["known"]).split(", "))
         raise H2OConfigError(code, **values) from None
 
 

@@ -15,8 +15,7 @@ import mlx.core as mx
 
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig
-from h2o_py.rows import DENSE, DTYPES, Attended, Ledger, RowFormat, Rows
-from h2o_py.saved_header import Saved
+from h2o_py.rows import DENSE, Attended, Ledger, RowFormat, Rows
 
 
 def scaled_dot_product_attention_with_scores(
@@ -199,27 +198,15 @@ def layer_cache(config: H2OConfig, row_format: RowFormat) -> ext.LayerCache:
     return ext.LayerCache(_native(config, row_format), config.recall)
 
 
-def restored_layer_cache(saved: Saved, arrays: Sequence[mx.array]) -> ext.LayerCache:
-    """Make the cache of one layer from the arrays and the header of a saved cache.
+def restored_layer_cache(saved: ext.SavedCache, arrays: Sequence[mx.array]) -> ext.LayerCache:
+    """Make the cache of one layer from the header and the arrays of a saved cache.
 
     Raises:
         H2OStateError: arrays and header contradict each other.
         H2OFileError: the archive's folder is not the one that the cache was saved with.
 
     """
-    archive, mark, of = None, None, saved.archive
-    if of is not None:
-        archive = (of.first, of.since, of.bits, of.group_size, DTYPES[of.dtype])
-        if of.files is not None:
-            mark = (of.files.session, of.files.count, of.files.chain)
-    return ext.LayerCache.restored(
-        _native(saved.config, saved.row_format),
-        saved.config.recall,
-        counts=saved.counts,
-        arrays=list(arrays),
-        archive=archive,
-        mark=mark,
-    )
+    return ext.LayerCache.restored(saved, list(arrays))
 
 
 def prompt_choice() -> ext.PromptChoice:

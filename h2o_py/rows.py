@@ -11,8 +11,6 @@ from h2o_py.errors import H2OConfigError
 
 BITS = (4, 8)
 GROUP_SIZES = (32, 64, 128)
-DTYPES = {str(dtype): dtype for dtype in (mx.float32, mx.float16, mx.bfloat16)}
-"""The dtypes of keys and values by their names in saved files."""
 _OWN_DTYPE = 16
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import mlx.core as mx
 import msgspec
@@ -14,12 +14,9 @@ from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from h2o_py.errors import H2OError, H2OFileError
 from h2o_py.files import check_regular, replacing
-from h2o_py.saved_header import RECALL
 
-_Layers = list[Annotated[list[str], msgspec.Meta(min_length=1)]]
-"""The header of each cache."""
 _KIND = "h2o-pack cache"
-_VERSION = "1"
+_VERSION = "2"
 _CLASSES = {cls.FORMAT: cls for cls in (H2OKVCache, QuantizedH2OKVCache, MixedH2OKVCache)}
 
 
@@ -50,7 +47,7 @@ def save_cache(
     header = {
         "kind": _KIND,
         "version": _VERSION,
-        "layers": json.dumps([list(cache.header) for cache in caches]),
+        "layers": json.dumps([cache.header for cache in caches]),
         "metadata": json.dumps(dict(metadata or {})),
     }
     name = str(path) if str(path).endswith(".safetensors") else f"{path}.safetensors"
@@ -85,13 +82,11 @@ def load_cache(
         )
     folder = None if store is None else str(store)
     caches = []
-    for i, described in enumerate(_part(str(path), header, "layers", _Layers)):
-        names = ", ".join(_CLASSES)
-        form = described[0].removesuffix(RECALL)
+    for i, described in enumerate(_part(str(path), header, "layers", list[str])):
+        form = described.partition("\n")[0]
         if form not in _CLASSES:
-            raise H2OFileError(
-                "unknown_cache_class", where=str(path), found=described[0], known=names
-            )
+            names = ", ".join(_CLASSES)
+            raise H2OFileError("unknown_cache_class", where=str(path), found=form, known=names)
         state = list(_state(arrays, i))
         try:
             cache: H2OKVCache = _CLASSES[form].restored(state, described, folder)

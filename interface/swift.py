@@ -28,11 +28,13 @@ SETTINGS = {  # Swift for a setting that is passed to the core, by the setting's
     "layers": ".integers({})",
     "folder": ".text({})",
 }
-VALUES = {  # Swift for a setting that the core returns, by its type; ranges stay unchanged
+VALUES = {  # Swift for a setting that the core returns, by its type
     "integer": 'policy.integer("{}")',
     "number": 'Float(policy.number("{}"))',
     "score": 'Score(rawValue: policy.text("{}")) ?? .peak',
-    "ranges": "pinned",
+    "ranges": 'policy.ranges("{}")',
+    "bytes": 'policy.integer("{}")',
+    "folder": 'policy.text("{}")',
 }
 
 
@@ -74,6 +76,15 @@ def setting(field: Field, may_be_nil: bool = False) -> str:  # noqa: FBT001, FBT
 def value_of(field: Field) -> str:
     """Return the expression that reads a setting from a policy that the core returns."""
     return VALUES[field.type].format(field.name)
+
+
+def recall_value_of(field: Field) -> str:
+    """Return the expression that reads a setting of recall; 0 and empty texts are nil."""
+    value = VALUES[field.type].format(f"recall.{field.name}")
+    if field.default is not None:
+        return value
+    is_none = f"{value}.isEmpty" if field.type == "folder" else f"{value} == 0"
+    return f"{is_none} ? nil : {value}"
 
 
 def case_values(case: Case) -> list[str]:

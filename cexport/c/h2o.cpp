@@ -18,6 +18,11 @@ struct LastError {
 
 thread_local LastError last_error;
 
+std::string value_text(const std::variant<int64_t, std::string>& value) {
+  const auto* number = std::get_if<int64_t>(&value);
+  return number ? std::to_string(*number) : std::get<std::string>(value);
+}
+
 /// Runs `body` and returns 0. If `body` throws, passes the exception's message to the mlx
 /// error handler (as an argument, never as the format) and returns 1.
 template <class Body>
@@ -32,6 +37,12 @@ int guarded(Body body) {
   } catch (const ArchiveError& error) {
     const auto& [code, path, number] = error.failure;
     last_error = {code, {{"path", path}, {"error", std::to_string(number)}}};
+    mlx_error("%s", error.what());
+  } catch (const PolicyError& error) {
+    last_error = {error.problem.code, {}};
+    for (const auto& [name, value] : error.problem.values) {
+      last_error.values.emplace_back(name, value_text(value));
+    }
     mlx_error("%s", error.what());
   } catch (const std::exception& error) {
     mlx_error("%s", error.what());
@@ -172,10 +183,10 @@ struct NoticeHandler {
 std::mutex notice_mutex;
 NoticeHandler notice_handler;
 
-/// A cache, and the texts that its last call returned.
+/// A cache, and the header that its last call returned.
 struct LayerHandle {
   LayerCache cache;
-  std::optional<ArchiveMark> mark;
+  std::string header;
 };
 
 LayerHandle& handle_of(const mlx_h2o_layer_cache& cache) {
@@ -187,7 +198,7 @@ LayerCache& cache_of(const mlx_h2o_layer_cache& cache) {
 }
 
 void set_cache(mlx_h2o_layer_cache* result, LayerCache cache) {
-  result->ctx = new LayerHandle{std::move(cache), std::nullopt};
+  result->ctx = new LayerHandle{std::move(cache), {}};
 }
 
 /// Runs `work` on a cache, and reports the cache's notices.
@@ -266,28 +277,6 @@ Mask mask_of(const char* mode, mlx_array values) {
   return make_mask(mode ? mode : "", optional_array(values));
 }
 
-SavedCache saved_of(const mlx_h2o_saved_cache& saved) {
-  SavedCache result{
-      saved.offset,
-      saved.length,
-      saved.pending,
-      config_of(saved.config),
-      recall_of(saved.config),
-      std::nullopt,
-      mlx_vector_array_get_(saved.arrays)};
-  if (const auto* archive = saved.archive) {
-    result.archive = {
-        archive->first,
-        archive->since,
-        {archive->bits, archive->bits, archive->group_size, dtype_of(archive->dtype)},
-        std::nullopt};
-    if (archive->session) {
-      result.archive->mark = {archive->session, archive->count, text(archive->chain)};
-    }
-  }
-  return result;
-}
-
 } // namespace h2o::c
 
 using namespace h2o::c;
@@ -358,6 +347,22 @@ extern "C" int mlx_h2o_policy_recall_rows(mlx_h2o_policy policy) {
     const auto& completed = handle_of(policy).completed;
     return completed ? completed->recall_rows : 0;
   });
+}
+
+extern "C" size_t mlx_h2o_policy_integers(
+    int64_t* res, size_t most, mlx_h2o_policy policy, const char* name) {
+  std::vector<int64_t> numbers;
+  if (const auto* value = setting(policy, name)) {
+    if (const auto* list = std::get_if<std::vector<int64_t>>(value)) {
+      numbers = *list;
+    } else if (const auto* ranges = std::get_if<h2o::Ranges>(value)) {
+      for (auto [begin, end] : *ranges) {
+        numbers.insert(numbers.end(), {begin, end});
+      }
+    }
+  }
+  std::copy_n(numbers.begin(), std::min(most, numbers.size()), res);
+  return numbers.size();
 }
 
 extern "C" size_t mlx_h2o_policy_problems(mlx_h2o_policy policy) {
@@ -582,10 +587,14 @@ extern "C" int mlx_h2o_layer_cache_numbers(
     mlx_h2o_layer_numbers* res, const mlx_h2o_layer_cache cache) {
   return with_cache(cache, [&](auto& core) {
     const auto* archive = core.archive();
-    *res = {core.value_dim(),   c_dtype_of(core.config().format.dtype),
-            core.row_bytes(),   core.ledger_bytes(),
-            archive != nullptr, archive ? archive->nbytes() : 0,
-            core.recalled(),    core.recall_seconds()};
+    *res = {
+        core.row_bytes(),
+        core.ledger_bytes(),
+        archive != nullptr,
+        archive && archive->files().mark(),
+        archive ? archive->nbytes() : 0,
+        core.recalled(),
+        core.recall_seconds()};
   });
 }
 
@@ -618,30 +627,40 @@ extern "C" int mlx_h2o_layer_cache_arrays(
   });
 }
 
-extern "C" int mlx_h2o_layer_cache_archive(
-    mlx_h2o_saved_archive* res, bool* recalls, const mlx_h2o_layer_cache cache) {
-  return guarded([&] {
-    auto& [core, mark] = handle_of(cache);
-    const auto* archive = core.archive();
-    *recalls = archive != nullptr;
-    if (!archive) {
-      return;
-    }
-    mark = archive->files().mark();
-    const auto& format = archive->format();
-    *res = {archive->first(),         core.since(),
-            format.key_bits,          format.group_size,
-            c_dtype_of(format.dtype), mark ? mark->session.c_str() : nullptr,
-            mark ? mark->count : 0,   mark ? mark->chain.c_str() : nullptr};
-  });
+extern "C" const char* mlx_h2o_layer_cache_header(const mlx_h2o_layer_cache cache) {
+  const int status =
+      with_cache(cache, [&](auto& core) { handle_of(cache).header = core.header(); });
+  return status == 0 ? handle_of(cache).header.c_str() : nullptr;
 }
 
 extern "C" int mlx_h2o_layer_cache_restore(
-    mlx_h2o_layer_cache* res, const mlx_h2o_saved_cache saved, const mlx_stream s) {
+    mlx_h2o_layer_cache* res,
+    const char* header,
+    const mlx_vector_array arrays,
+    const char* folder,
+    const mlx_stream s) {
   return guarded([&] {
-    auto cache = h2o::LayerCache::restored(saved_of(saved), mlx_stream_get_(s));
+    const auto own = folder ? std::optional<std::string>(folder) : std::nullopt;
+    auto saved = h2o::saved_cache(text(header), "", own);
+    saved.arrays = mlx_vector_array_get_(arrays);
+    auto cache = h2o::LayerCache::restored(std::move(saved), mlx_stream_get_(s));
     cache.must_recall = false;
     set_cache(res, std::move(cache));
+  });
+}
+
+extern "C" int mlx_h2o_layer_cache_config(
+    mlx_h2o_config* res, const mlx_h2o_layer_cache cache) {
+  return with_cache(cache, [&](auto& core) {
+    const auto& config = core.config();
+    const auto& format = config.format;
+    auto policy = std::make_unique<PolicyHandle>();
+    policy->completed = h2o::complete(
+        h2o::values_of(static_cast<const h2o::Policy&>(config)),
+        core.recall() ? std::optional(h2o::values_of(*core.recall())) : std::nullopt);
+    *res = {{policy.release()}, format.key_bits,          format.value_bits,
+            format.group_size,  c_dtype_of(format.dtype), format.recent_bits,
+            format.rotated};
   });
 }
 

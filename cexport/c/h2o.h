@@ -52,6 +52,10 @@ double mlx_h2o_policy_number(mlx_h2o_policy policy, const char* name);
 const char* mlx_h2o_policy_text(mlx_h2o_policy policy, const char* name);
 int mlx_h2o_policy_recall_rows(mlx_h2o_policy policy);
 
+/* Writes at most `most` integers of a list to `res`, and returns how many the list has. */
+size_t mlx_h2o_policy_integers(
+    int64_t* res, size_t most, mlx_h2o_policy policy, const char* name);
+
 /* Return the problems of a policy: one error if it could not be completed, otherwise any
  * warnings. Each has a code of interface/errors.toml and the values for that code's message.
  * mlx_h2o_policy_problems returns their number; the others return 0 or "" if there is no such
@@ -116,8 +120,8 @@ int mlx_fast_scaled_dot_product_attention_quantized_with_scores(
 
 /* The error of the last call on this thread: its code, and named values for its message. The
  * code is "" if the call succeeded or its error has no code. It is a code
- * of h2o::CacheError or h2o::ArchiveError; an ArchiveError has the values `path` and `error`
- * (errno or 0). The texts are valid until the next call on this thread. */
+ * of h2o::CacheError, h2o::ArchiveError or h2o::PolicyError; an ArchiveError has the values
+ * `path` and `error` (errno or 0). The texts are valid until the next call on this thread. */
 const char* mlx_h2o_error_code(void);
 size_t mlx_h2o_error_values(void);             /* number of values */
 const char* mlx_h2o_error_name(size_t index);  /* null beyond the last value */
@@ -219,11 +223,10 @@ int mlx_h2o_layer_cache_waiting(const mlx_h2o_layer_cache cache);
 bool mlx_h2o_layer_cache_is_trimmable(const mlx_h2o_layer_cache cache);
 
 typedef struct mlx_h2o_layer_numbers_ {
-  int value_dim;         /* Dv; 0 before the first values */
-  mlx_dtype dtype;       /* of keys and values, if they are quantized */
   size_t row_bytes;      /* bytes of the buffers, including unused rows */
   size_t ledger_bytes;   /* bytes of the arrays of mlx_h2o_layer_cache_ledger */
   bool recalls;          /* whether there is an archive */
+  bool in_files;         /* whether the archive is in files */
   size_t archive_bytes;  /* bytes of the archive, in memory and in files */
   int64_t recalled;      /* rows that recall has brought back, all heads together */
   double recall_seconds; /* time spent on choosing these rows and bringing them back */
@@ -254,35 +257,22 @@ int mlx_h2o_layer_cache_chosen(mlx_array* res, const mlx_h2o_layer_cache cache);
 int mlx_h2o_layer_cache_arrays(
     mlx_vector_array* res, const mlx_h2o_layer_cache cache, const mlx_stream s);
 
-/* The data of a saved cache's archive that its arrays do not contain. */
-typedef struct mlx_h2o_saved_archive_ {
-  int64_t first;       /* the oldest position in the archive */
-  int64_t since;       /* number of single-token steps since the last recall */
-  int bits;            /* bits of an archived element: 4, 8, or 16 (not quantized) */
-  int group_size;      /* elements that share a scale and a bias */
-  mlx_dtype dtype;     /* of keys and values */
-  const char* session; /* name of the archive in files; null: the archive is in memory */
-  int64_t count;       /* segments written to files, including dropped ones */
-  const char* chain;   /* digest over these segments, hexadecimal */
-} mlx_h2o_saved_archive;
+/* Returns the text to save with the arrays; null after an error. Finishes outstanding work first.
+ * The text is valid until the next call for this cache. */
+const char* mlx_h2o_layer_cache_header(const mlx_h2o_layer_cache cache);
 
-/* Returns the archive's data. *recalls is false if there is no archive. The texts in *res are
- * valid until the next call for this cache. */
-int mlx_h2o_layer_cache_archive(
-    mlx_h2o_saved_archive* res, bool* recalls, const mlx_h2o_layer_cache cache);
-
-/* The header and the arrays of a saved cache. The restoring function trusts none of them. */
-typedef struct mlx_h2o_saved_cache_ {
-  int64_t offset, length;
-  int64_t pending;       /* written tokens whose attention is outstanding */
-  mlx_h2o_config config; /* its `recall.store` must be the archive's current folder */
-  const mlx_h2o_saved_archive* archive; /* may be null */
-  mlx_vector_array arrays;              /* the arrays of mlx_h2o_layer_cache_arrays */
-} mlx_h2o_saved_cache;
-
-/* Restores a saved cache. Checks all numbers and arrays before it uses any of them. */
+/* Restores a saved cache. Trusts nothing: checks the header and all arrays before it uses them.
+ * `folder` is the folder of the conversation's archive, if it is in files; the header names
+ * none. */
 int mlx_h2o_layer_cache_restore(
-    mlx_h2o_layer_cache* res, const mlx_h2o_saved_cache saved, const mlx_stream s);
+    mlx_h2o_layer_cache* res,
+    const char* header,
+    const mlx_vector_array arrays,
+    const char* folder /* may be null */,
+    const mlx_stream s);
+
+/* Returns the configuration of a cache. The caller frees its policy, which is complete. */
+int mlx_h2o_layer_cache_config(mlx_h2o_config* res, const mlx_h2o_layer_cache cache);
 
 /* Removes the archives in `root` that no process has open, such as those that a crash left. */
 int mlx_h2o_delete_stale_archives(const char* root);

@@ -31,6 +31,7 @@ inline constexpr const char* archive_ended = "archive_ended"; // recall has ende
 // Errors of a saved cache.
 inline constexpr const char* arrays = "other_state";          // found, kind, names
 inline constexpr const char* header = "damaged_header";       // part, found, allowed
+inline constexpr const char* format = "other_state_format";   // found, known
 inline constexpr const char* shape = "damaged_shape";         // part, shape, dtype, allowed
 inline constexpr const char* positions = "damaged_positions"; // part
 inline constexpr const char* victim = "damaged_victim";       // part
@@ -51,21 +52,34 @@ inline constexpr const char* recall_limit = "recall_limit"; // the oldest tokens
 
 } // namespace notice_codes
 
-/// The parsed header and the arrays of a saved cache, for `restored`. Nothing in it is
-/// trusted.
+/// A saved cache, for `restored`: its header and its arrays. Nothing in it is trusted.
 struct SavedCache {
-  int64_t offset, length;
-  int64_t pending; ///< written tokens whose attention is outstanding
+  int64_t offset = 0, length = 0;
+  int64_t unattended = 0; ///< written tokens without attention
   CacheConfig config;
-  std::optional<Recall> recall; ///< its `store` must be the archive's current folder
+  std::optional<Recall> recall; ///< its `store` is the archive's current folder
   struct Archive {
-    int64_t first, since; ///< see archive().first() and LayerCache::since
+    int64_t first = 0, since = 0; ///< see archive().first() and LayerCache::since
     RowFormat format;
     std::optional<ArchiveMark> mark; ///< where the segments in files end
   };
   std::optional<Archive> archive;
   std::vector<mx::array> arrays; ///< the result of LayerCache::arrays
 };
+
+/// Reads the header of a saved cache: lines of text, as LayerCache::header writes them.
+///
+/// Args:
+///   format: the format that the header must have; empty for any.
+///   folder: the folder of the conversation's archive, if it is in files. The caller gives
+///     it, because a file must not choose which folder is opened.
+///
+/// Throws CacheError for a line that no cache writes, PolicyError for settings that no
+/// cache has, and ArchiveError if an archive in files has no folder, or no valid mark.
+SavedCache saved_cache(
+    const std::string& header,
+    const std::string& format,
+    const std::optional<std::string>& folder);
 
 /// A step is two calls: `write` writes the new tokens to the rows, and `attend` computes
 /// their attention and chooses the next row to evict. A caller may compute attention
@@ -154,6 +168,10 @@ class LayerCache {
   /// each of its blocks. A cache that does not evict saves the keys and the values of its
   /// rows instead, each as stored. There are none while the cache is empty.
   std::vector<mx::array> arrays(mx::StreamOrDevice s = {});
+
+  /// The text to save with `arrays`: the format, the counts, the settings, and how rows and
+  /// archive are stored. It names no folder.
+  std::string header();
 
   /// Restores a saved cache. First checks the numbers, the arrays against the numbers,
   /// and the ledger against the rows.

@@ -51,20 +51,20 @@ void check_array(
 
 /// Checks the numbers of a saved cache against each other.
 void check_numbers(const SavedCache& saved) {
-  const int64_t size = saved.config.max_size, before = saved.offset - saved.pending;
+  const int64_t size = saved.config.max_size, before = saved.offset - saved.unattended;
   for (auto [part, count] :
        {std::pair{"offset", saved.offset},
         {"length", saved.length},
-        {"pending", saved.pending}}) {
+        {"unattended", saved.unattended}}) {
     if (count < 0 || count >= most_tokens) {
       refuse_number(part, count, text("a count below ", most_tokens));
     }
   }
-  if (saved.pending > saved.offset) {
-    refuse_number("pending", saved.pending, text("at most offset = ", saved.offset));
+  if (saved.unattended > saved.offset) {
+    refuse_number("unattended", saved.unattended, text("at most offset = ", saved.offset));
   }
-  const int64_t length = saved.pending > 1 ? std::min(before, size) + saved.pending
-                                           : std::min(saved.offset, size);
+  const int64_t length = saved.unattended > 1 ? std::min(before, size) + saved.unattended
+                                              : std::min(saved.offset, size);
   if (saved.length != length) {
     refuse_number("length", saved.length, text(length, " after ", saved.offset, " tokens"));
   }
@@ -75,12 +75,9 @@ void check_numbers(const SavedCache& saved) {
                                 {"found", "no recall"},
                                 {"allowed", "one with recall"}});
     }
-    const int bits = archive->format.key_bits, group_size = archive->format.group_size;
+    const int bits = archive->format.key_bits;
     if (bits != saved.recall->archive_bits) {
       refuse_number("archive's bits", bits, text(saved.recall->archive_bits));
-    }
-    if (group_size != 32 && group_size != 64 && group_size != 128) {
-      refuse_number("archive's group_size", group_size, "32, 64 or 128");
     }
     const auto whole_segments = text("whole segments of at most ", saved.offset, " tokens");
     if (archive->first < 0 || archive->first > saved.offset ||
@@ -159,7 +156,7 @@ int64_t check_shapes(const SavedCache& saved, const Parts& parts) {
         has_positions && chosen->shape(0) == batch && chosen->dtype() == mx::int32,
         text("int32 [", batch, ", at most ", saved.offset, "]"));
   }
-  const int before = int(saved.offset - saved.pending), waiting = int(saved.pending);
+  const int before = int(saved.offset - saved.unattended), waiting = int(saved.unattended);
   const CacheStep step{config, before, waiting};
   const RowFormat& format = config.format;
   const mx::Dtype dense = format.is_all_dense() && is_supported(rows.pool.dtype())
@@ -194,7 +191,7 @@ int64_t check_shapes(const SavedCache& saved, const Parts& parts) {
 
 /// Whether each row has an allowed position, and no two rows have the same one.
 bool positions_fit(const SavedCache& saved, const int32_t* positions) {
-  const int before = int(saved.offset - saved.pending);
+  const int before = int(saved.offset - saved.unattended);
   const int pool_rows = saved.config.pool_rows(), slots = saved.config.ring_rows();
   const int older = std::max(0, before - slots);
   std::vector<int32_t> in_pool(positions, positions + pool_rows);
@@ -244,7 +241,7 @@ void check_contents(const SavedCache& saved, const Ledger& ledger) {
   mx::eval(arrays);
   const int size = saved.config.max_size;
   const int heads = int(ledger.victim.size());
-  const int64_t before = saved.offset - saved.pending;
+  const int64_t before = saved.offset - saved.unattended;
   for (int head = 0; head < heads; ++head) {
     if (!positions_fit(saved, arrays[1].data<int32_t>() + int64_t(head) * size)) {
       refuse_content(cache_codes::positions, "positions");
@@ -356,7 +353,7 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice s) {
   cache.is_shared_ = true;
   cache.offset_ = int(saved.offset);
   cache.length_ = int(saved.length);
-  cache.unattended_ = int(saved.pending);
+  cache.unattended_ = int(saved.unattended);
   if (!saved.config.evicts()) {
     auto [rows, heads] = full_rows(saved);
     cache.rows_ = {std::move(rows)};

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
+#include <limits>
+#include <locale>
 #include <sstream>
 #include <type_traits>
 
@@ -256,6 +259,56 @@ void assign(const Value& value, std::string& member) {
   member = words ? *words : "";
 }
 
+Value value_from(int number) {
+  return int64_t(number);
+}
+
+Value value_from(int64_t number) {
+  return number;
+}
+
+Value value_from(float number) {
+  std::istringstream digits(digits_of(number));
+  digits.imbue(std::locale::classic());
+  double value = 0;
+  digits >> value;
+  return value;
+}
+
+Value value_from(Score score) {
+  return std::string(score_names[int(score)]);
+}
+
+Value value_from(const std::vector<std::pair<int, int>>& ranges) {
+  return Ranges(ranges.begin(), ranges.end());
+}
+
+Value value_from(const std::string& words) {
+  return words;
+}
+
+/// Whether the member of a structure says that there is no value.
+bool says_none(const Field& field, const Value& value) {
+  const auto* number = std::get_if<int64_t>(&value);
+  const auto* words = std::get_if<std::string>(&value);
+  return (number && *number == 0 && field.least > 0) || (words && words->empty());
+}
+
+template <class Settings>
+Values values_in(Settings settings, const std::vector<Field>& fields) {
+  Values values;
+  each_setting(settings, [&](const char* name, const auto& member) {
+    values.emplace(name, value_from(member));
+  });
+  for (const auto& field : fields) {
+    Value& value = values[field.name];
+    if (says_none(field, value)) {
+      value = {};
+    }
+  }
+  return values;
+}
+
 template <class Settings>
 Settings structure_of(const Values& values) {
   Settings settings{};
@@ -403,6 +456,28 @@ Policy policy_of(const Values& policy) {
 
 Recall recall_of(const Values& recall) {
   return policy_rules::structure_of<Recall>(recall);
+}
+
+std::string digits_of(float number) {
+  for (int digits = 1;; ++digits) {
+    std::stringstream text;
+    text.imbue(std::locale::classic());
+    text << std::setprecision(digits) << number;
+    const std::string written = text.str();
+    float again = 0;
+    if (digits == std::numeric_limits<float>::max_digits10 ||
+        (text >> again && again == number)) {
+      return written;
+    }
+  }
+}
+
+Values values_of(const Policy& policy) {
+  return policy_rules::values_in(policy, policy_fields);
+}
+
+Values values_of(const Recall& recall) {
+  return policy_rules::values_in(recall, recall_fields);
 }
 
 int most_recall_rows(const Policy& policy) {

@@ -73,6 +73,14 @@ void check(const Field& field, const Value& value, const std::string& prefix = "
 Policy policy_of(const Values& policy);
 Recall recall_of(const Values& recall);
 
+/// Converts them back. A setting that is 0 or empty, which it does not allow, is none.
+/// Numbers have the fewest digits that give the same float.
+Values values_of(const Policy& policy);
+Values values_of(const Recall& recall);
+
+/// The fewest digits that give the same float.
+std::string digits_of(float number);
+
 /// Rows per KV head that recall may hold: all unprotected rows except one.
 int most_recall_rows(const Policy& policy);
 

@@ -29,6 +29,7 @@ inline constexpr const char* other = "archive_other";         // not of the save
 inline constexpr const char* too_short = "archive_too_short"; // ends before the saved cache
 inline constexpr const char* damaged = "archive_damaged";     // a file has changed
 inline constexpr const char* unusable = "archive_unusable";   // the system refused access
+inline constexpr const char* not_given = "archive_not_given"; // there is no folder to open
 
 // Errors after that. The archive cannot be used any more, and the cache gives one notice.
 inline constexpr const char* not_written = "archive_not_written"; // the system refused

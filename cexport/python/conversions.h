@@ -60,13 +60,6 @@ inline h2o::Rows to_rows(const RowsTuple& t) {
   return {std::get<0>(t), std::get<1>(t).array};
 }
 
-using MarkTuple = std::tuple<std::string, int64_t, std::string>; // session, count, chain
-
-inline std::optional<MarkTuple> optional_mark(const std::optional<ArchiveMark>& mark) {
-  return mark ? std::optional(MarkTuple{mark->session, mark->count, mark->chain})
-              : std::nullopt;
-}
-
 /// Adds the functions of functions.h to a Python module. Their public signatures and
 /// docstrings are in h2o_py/fast.py.
 void bind(nanobind::module_& m);

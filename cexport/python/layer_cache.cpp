@@ -38,29 +38,21 @@ void translate(const std::exception_ptr& thrown, void*) {
     auto values = nb::module_::import_("h2o_py.errors")
                       .attr("of_archive")(error.failure.path, error.failure.error);
     raise("H2OFileError", error.failure.code, nb::cast<nb::dict>(values));
+  } catch (const PolicyError& error) {
+    // The exception of h2o_py._policy, which h2o_py.config turns into an H2OConfigError.
+    nb::object kind = nb::module_::import_("h2o_py._policy").attr("PolicyError");
+    PyErr_SetObject(
+        kind.ptr(), nb::make_tuple(error.problem.code, error.problem.values).ptr());
   }
 }
 
-std::unique_ptr<SharedCache> restored(
-    const h2o::CacheConfig& config,
-    nb::handle recall,
-    std::tuple<int64_t, int64_t, int64_t> counts,
-    std::vector<mx::array> arrays,
-    const std::optional<std::tuple<int64_t, int64_t, int, int, mx::Dtype>>& archive,
-    const std::optional<MarkTuple>& mark) {
-  const auto [offset, length, pending] = counts;
-  SavedCache saved{offset, length,           pending, config, recall_from(recall),
-                   {},     std::move(arrays)};
-  if (archive) {
-    const auto& [first, since, bits, group_size, dtype] = *archive;
-    saved.archive = {first, since, {bits, bits, group_size, dtype}, std::nullopt};
-    if (mark) {
-      const auto& [session, count, chain] = *mark;
-      saved.archive->mark = {session, count, chain};
-    }
+/// The settings of a saved cache, as H2OConfig.from_dict reads them.
+nb::dict settings_of(const SavedCache& saved) {
+  nb::dict settings = dict_of(values_of(static_cast<const Policy&>(saved.config)));
+  if (saved.recall) {
+    settings["recall"] = dict_of(values_of(*saved.recall));
   }
-  nb::gil_scoped_release release;
-  return shared(LayerCache::restored(std::move(saved)));
+  return settings;
 }
 
 } // namespace
@@ -72,16 +64,39 @@ void bind_layer_cache(nb::module_& m) {
   auto of_archive = [&](const char* name, auto work) {
     archive.def_prop_ro(name, locked<ArchiveOf>(work));
   };
-  of_archive("mark", [](Archive& core) { return optional_mark(core.files().mark()); });
-  of_archive("bits", [](Archive& core) { return core.recall().archive_bits; });
   of_archive("length", [](Archive& core) { return core.length(); });
   of_archive("first", [](Archive& core) { return core.first(); });
   of_archive("nbytes", [](Archive& core) { return core.nbytes(); });
-  of_archive("dtype", [](Archive& core) { return core.format().dtype; });
-  of_archive("group_size", [](Archive& core) { return core.format().group_size; });
 #ifdef H2O_TESTS
   bind_for_tests(m, archive);
 #endif
+
+  auto saved = nb::class_<SavedCache>(m, "SavedCache");
+  saved.def(
+      "__init__",
+      [](SavedCache* self, const std::string& header, const std::string& known,
+         const std::optional<std::string>& store) {
+        new (self) SavedCache(saved_cache(header, known, store));
+      },
+      "header"_a, "known"_a, "store"_a.none());
+  saved.def_ro("offset", &SavedCache::offset);
+  saved.def_prop_ro("settings", &settings_of);
+  saved.def_prop_ro("row_format", [](const SavedCache& saved) {
+    const RowFormat& format = saved.config.format;
+    return std::tuple{
+        format.key_bits,
+        format.value_bits,
+        format.group_size,
+        format.dtype,
+        format.recent_bits > 0 ? std::optional(format.recent_bits) : std::nullopt,
+        format.rotated};
+  });
+  saved.def_prop_ro("archive", [](const SavedCache& saved) {
+    const auto& archive = saved.archive;
+    return archive ? std::optional(
+                         std::tuple{archive->first, archive->since, archive->format.dtype})
+                   : std::nullopt;
+  });
 
   nb::class_<h2o::PromptChoice>(m, "PromptChoice").def(nb::init<>());
 
@@ -97,8 +112,14 @@ void bind_layer_cache(nb::module_& m) {
           "config"_a, "recall"_a.none() = nb::none(), nb::kw_only(),
           "in_operations"_a = false)
       .def_static(
-          "restored", &restored, "config"_a, "recall"_a.none(), nb::kw_only(), "counts"_a,
-          "arrays"_a, "archive"_a.none() = nb::none(), "mark"_a.none() = nb::none())
+          "restored",
+          [](SavedCache saved, std::vector<mx::array> arrays) {
+            saved.arrays = std::move(arrays);
+            nb::gil_scoped_release release;
+            return shared(LayerCache::restored(std::move(saved)));
+          },
+          "saved"_a, "arrays"_a)
+      .def("header", locked<SharedCache>([](auto& core) { return core.header(); }))
       .def(
           "write",
           [](SharedCache& cache, const mx::array& keys, const mx::array& values,
@@ -168,7 +189,6 @@ void bind_layer_cache(nb::module_& m) {
   of_cache("offset", [](auto& core) { return core.offset(); });
   of_cache("length", [](auto& core) { return core.length(); });
   of_cache("waiting", [](auto& core) { return core.waiting(); });
-  of_cache("since", [](auto& core) { return core.since(); });
   of_cache("recalled", [](auto& core) { return core.recalled(); });
   of_cache("nbytes", [](auto& core) { return core.nbytes(); });
   of_cache("is_empty", [](auto& core) { return core.is_empty(); });

@@ -27,19 +27,6 @@ Values given(const std::vector<Field>& fields, nb::dict settings) {
   });
 }
 
-nb::object object_of(const Value& value) {
-  return std::visit(
-      [](const auto& content) -> nb::object {
-        using Held = std::decay_t<decltype(content)>;
-        if constexpr (std::is_same_v<Held, std::monostate> || std::is_same_v<Held, Unfit>) {
-          return nb::none();
-        } else {
-          return nb::cast(content);
-        }
-      },
-      value);
-}
-
 /// The settings of `after` that are missing or none in `before`.
 nb::dict added(const Values& before, const Values& after) {
   nb::dict settings;

@@ -88,6 +88,28 @@ Values values_from(const std::vector<Field>& fields, Get get) {
   return values;
 }
 
+/// Converts a value to Python; Unfit to None.
+inline nanobind::object object_of(const Value& value) {
+  return std::visit(
+      [](const auto& content) -> nanobind::object {
+        using Held = std::decay_t<decltype(content)>;
+        if constexpr (std::is_same_v<Held, std::monostate> || std::is_same_v<Held, Unfit>) {
+          return nanobind::none();
+        } else {
+          return nanobind::cast(content);
+        }
+      },
+      value);
+}
+
+inline nanobind::dict dict_of(const Values& values) {
+  nanobind::dict settings;
+  for (const auto& [name, value] : values) {
+    settings[name.c_str()] = object_of(value);
+  }
+  return settings;
+}
+
 /// Converts an object with the attributes of Python's H2OConfig to a policy.
 inline Policy policy_from(nanobind::handle settings) {
   auto values = values_from(policy_fields, [&](const char* name) {

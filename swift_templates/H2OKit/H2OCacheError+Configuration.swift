@@ -25,7 +25,7 @@ extension H2OCacheError {
             maxSize: Int, held: Int, needed: Int)
 
         /// Converts a problem that the core reports; nil if no case stands for it.
-        init?(_ problem: MLXFast.H2OPolicy.Problem) {
+        init?(_ problem: some MLXFast.H2OProblem) {
             switch problem.code {
             case "out_of_range":
                 self = .outOfRange(
@@ -101,7 +101,7 @@ extension H2OCacheError {
             field: String, asked: Int, rows: Int, maxSize: Int)
 
         /// Converts a problem that the core reports; nil if no case stands for it.
-        init?(_ problem: MLXFast.H2OPolicy.Problem) {
+        init?(_ problem: some MLXFast.H2OProblem) {
             switch problem.code {
             case "short_recent_window":
                 self = .shortRecentWindow(
@@ -145,7 +145,7 @@ extension H2OCacheError {
     static let allowedRanges = "half-open position ranges (begin, end) with 0 <= begin < end"
 
     /// Says in words which values a setting allows.
-    private static func allowed(_ problem: MLXFast.H2OPolicy.Problem) -> String {
+    private static func allowed(_ problem: some MLXFast.H2OProblem) -> String {
         switch problem.text("allowed") {
         case "integer": "an integer"
         case "number": "a number"

@@ -121,6 +121,16 @@ extension H2OCacheError {
             self = .archive(failure)
             return
         }
+        if let problem = ConfigurationProblem(refusal) {
+            self = .invalidConfiguration(problem)
+            return
+        }
+        if refusal.code == "other_state_format" {
+            self = .otherFormat(
+                found: refusal.text("found"),
+                known: refusal.text("known").components(separatedBy: ", "))
+            return
+        }
         let message = H2OMessage.ofCore(refusal.code) {
             String(refusal.values[$0, default: ""].prefix(80))
         }

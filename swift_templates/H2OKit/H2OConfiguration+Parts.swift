@@ -14,6 +14,12 @@ extension H2OConfiguration {
             recall: recall.with(layers: .some(nil), store: recall.store.map { $0 + "/" + name }))
     }
 
+    /// Returns this configuration with its archive in a folder; nil for memory.
+    func archiving(in store: String?) throws -> H2OConfiguration {
+        guard let recall, recall.store != store else { return self }
+        return try with(recall: recall.with(layers: recall.layers, store: .some(store)))
+    }
+
     /// Reads `recall` from a file: a mapping of settings, true for all defaults, or null.
     static func recall(in fields: KeyedDecodingContainer<Field>) throws -> H2ORecall? {
         if (try? fields.decodeIfPresent(Bool.self, forKey: .recall)) == true {

@@ -80,19 +80,24 @@ public struct H2OConfiguration: Hashable, Sendable {
         settings["pinned"] = .integers(pinned.flatMap { [$0.lowerBound, $0.upperBound] })
         settings["observation_window"] = .integer(observationWindow)
         settings["novelty_margin"] = .number(Double(noveltyMargin))
-        try self.init(settings, pinned: pinned, recall: recall)
+        try self.init(settings, recall: recall)
     }
 
     /// Fills in the settings that are nil, with the defaults of a named policy.
     private init(
         _ settings: [String: MLXFast.H2OPolicy.Setting], defaultsOf named: String = "standard",
-        pinned: [Range<Int>] = [], recall: H2ORecall? = nil
+        recall: H2ORecall? = nil
     ) throws {
         let ofRecall = recall?.named ?? [:]
         let policy = try H2OCacheError.checked {
             try MLXFast.H2OPolicy(
                 settings.merging(ofRecall) { first, _ in first }, defaultsOf: named)
         }
+        self.init(policy, recall: recall)
+    }
+
+    /// Takes the settings of a complete policy.
+    init(_ policy: MLXFast.H2OPolicy, recall: H2ORecall?) {
         self.maxSize = policy.integer("max_size")
         self.sinkSize = policy.integer("sink_size")
         self.heavyBudget = policy.integer("heavy_budget")
@@ -100,7 +105,7 @@ public struct H2OConfiguration: Hashable, Sendable {
         self.score = Score(rawValue: policy.text("score")) ?? .peak
         self.decay = Float(policy.number("decay"))
         self.novelty = Float(policy.number("novelty"))
-        self.pinned = pinned
+        self.pinned = policy.ranges("pinned")
         self.observationWindow = policy.integer("observation_window")
         self.noveltyMargin = Float(policy.number("novelty_margin"))
         self.recall = recall

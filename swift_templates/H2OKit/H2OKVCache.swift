@@ -30,9 +30,6 @@ package final class H2OKVCache: RoutedAttentionCache {
         init(_ format: MLXFast.H2ORowFormat) {
             self = format.recentBits != nil ? .mixed : format.keyBits == 16 ? .dense : .quantized
         }
-
-        /// The first string of a saved cache of this kind: its name and version.
-        var format: String { "h2o.\(self).1" }
     }
 
     package private(set) var configuration: H2OConfiguration
@@ -68,9 +65,13 @@ package final class H2OKVCache: RoutedAttentionCache {
     private static func restored(
         _ state: [MLXArray], _ metaState: [String], _ archive: URL?
     ) throws -> (H2OConfiguration, MLXFast.H2ORowFormat, MLXFast.H2OLayerCache) {
-        let saved = try SavedHeader(metaState, archive: archive)
-        let core = try H2OCacheError.ofSaved { try saved.restore(state) }
-        return (saved.configuration, saved.format, core)
+        let core = try H2OCacheError.ofSaved {
+            try MLXFast.H2OLayerCache(
+                restoring: state, header: metaState.joined(separator: "\n"),
+                folder: archive?.path(percentEncoded: false))
+        }
+        let (policy, format) = core.configuration
+        return (try H2OConfiguration(policy, recall: H2ORecall.of(policy)), format, core)
     }
 
     package var kind: Kind { Kind(format) }
@@ -172,10 +173,10 @@ package final class H2OKVCache: RoutedAttentionCache {
         set { loaded = newValue }
     }
 
-    /// The strings that belong to ``state``. Setting them restores the cache from the arrays that
-    /// were set before.
+    /// The text that belongs to ``state``, which the core writes and reads. Setting it restores
+    /// the cache from the arrays that were set before.
     public var metaState: [String] {
-        get { SavedHeader(of: self).fields }
+        get { [core.header] }
         set {
             do {
                 (configuration, format, core) = try Self.restored(loaded, newValue, nil)
@@ -193,7 +194,9 @@ package final class H2OKVCache: RoutedAttentionCache {
     func moveArchive(to other: H2OConfiguration) throws {
         guard let store = other.recall?.store else { return }
         try H2OCacheError.ofCore { try core.moveArchive(to: store) }
-        if core.savedArchive != nil { configuration = try configuration.archiving(in: store) }
+        if core.numbers.archiveBytes != nil {
+            configuration = try configuration.archiving(in: store)
+        }
     }
 }
 
@@ -222,7 +225,7 @@ extension KVCache {
     package func copied(archive: URL? = nil) throws -> any KVCache {
         if let own = self as? H2OKVCache {
             own.settle()
-            guard let archive, own.core.savedArchive?.mark != nil else { return own.copy() }
+            guard let archive, own.core.numbers.isInFiles else { return own.copy() }
             return try H2OKVCache(state: own.state, metaState: own.metaState, archive: archive)
         }
         guard let list = copy() as? CacheList else { return copy() }

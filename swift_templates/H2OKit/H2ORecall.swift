@@ -51,6 +51,19 @@ public struct H2ORecall: Hashable, Sendable {
         _ = try H2OCacheError.checked { try MLXFast.H2OPolicy(named) }
     }
 
+    /// Returns the settings of recall in the policy of a layer's cache; nil without recall.
+    static func of(_ policy: MLXFast.H2OPolicy) throws -> H2ORecall? {
+        guard policy.integer("recall.archive_bits") > 0 else { return nil }
+        return try H2ORecall(
+            rows: policy.integer("recall.rows") == 0 ? nil : policy.integer("recall.rows"),
+            spread: policy.integer("recall.spread"), before: policy.integer("recall.before"),
+            threshold: policy.integer("recall.threshold"), ask: policy.integer("recall.ask"),
+            every: policy.integer("recall.every"),
+            archiveBits: policy.integer("recall.archive_bits"),
+            store: policy.text("recall.store").isEmpty ? nil : policy.text("recall.store"),
+            limit: policy.integer("recall.limit"))
+    }
+
     /// Returns a copy for other layers or with another folder.
     package func with(layers: [Int]??, store: String??) throws -> H2ORecall {
         try H2ORecall(

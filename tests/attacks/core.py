@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-import json
 import shutil
 import tempfile
 import threading
@@ -79,21 +78,21 @@ def use(random: Random, cache: Any) -> None:
 def change_state(random: Random, folder: Path) -> None:
     """Arrays and strings changed in memory."""
     cache = some_cache(random)
-    arrays, header = list(cache.arrays), list(cache.header)
+    arrays, header = list(cache.arrays), cache.header.split("\n")
     for _ in range(random.choice([1, 1, 1, 2, 3])):
         if random.random() < 0.6:
             at = random.randrange(len(arrays))
             arrays[at] = mutations.array(random, arrays[at])
         elif random.random() < 0.9:
             at = random.randrange(len(header))
-            header[at] = mutations.text(random, header[at])
+            header[at] = mutations.line(random, header[at])
         else:
             values: list[Any] = random.choice([arrays, header])
             at = random.randrange(len(values))
             values[at : at + 1] = random.choice([[], [values[at]] * 2, values[:1]])
             if not values:
                 return
-    use(random, type(cache).restored(arrays, header))
+    use(random, type(cache).restored(arrays, "\n".join(header)))
 
 
 def change_other(random: Random, folder: Path) -> None:
@@ -341,15 +340,10 @@ def change_folder(random: Random, folder: Path) -> None:
             caches = load_cache(place / "cache.safetensors", place / "archive")[0]
         else:
             arrays, header, kind = state
-            values = json.loads(header[-1])
-            if random.random() < 0.5 and "files" in values:
-                name = random.choice(["session", "count", "chain"])
-                replacements = [*mutations.JSON_VALUES, mutations.integer(random), "0" * 64]
-                values["files"] = {**values["files"], name: random.choice(replacements)}
-                header = (*header[:-1], json.dumps(values))
-            else:
-                header = (*header[:-1], mutations.text(random, header[-1]))
-            caches = [kind.restored(arrays, header, str(place / "archive"))]
+            lines = header.split("\n")
+            at = random.randrange(max(0, len(lines) - 9), len(lines))  # those of the archive
+            lines[at] = mutations.line(random, lines[at])
+            caches = [kind.restored(arrays, "\n".join(lines), str(place / "archive"))]
         for cache in caches:
             use(random, cache)
         del caches

@@ -47,6 +47,12 @@ def text(random: Random, original: str) -> str:
     return data(random, original.encode()).decode("utf-8", "replace")
 
 
+def line(random: Random, original: str) -> str:
+    """The line name=value with another value, or with something changed."""
+    name, _, value = original.partition("=")
+    return f"{name}={text(random, value)}" if random.random() < 0.8 else text(random, original)
+
+
 def document(random: Random, values: Any) -> str:
     """JSON in which a value anywhere is another one, is gone, or has a key of its own twice."""
     values = json.loads(json.dumps(values))

@@ -20,6 +20,13 @@ namespace h2o::python {
 
 namespace {
 
+using MarkTuple = std::tuple<std::string, int64_t, std::string>; // session, count, chain
+
+std::optional<MarkTuple> optional_mark(const std::optional<ArchiveMark>& mark) {
+  return mark ? std::optional(MarkTuple{mark->session, mark->count, mark->chain})
+              : std::nullopt;
+}
+
 using FailureTuple = std::tuple<std::string, std::string, int>; // code, path, errno
 
 std::optional<FailureTuple> optional_failure(const std::optional<ArchiveFailure>& failure) {
@@ -80,6 +87,18 @@ std::tuple<mx::array, mx::array, mx::array> tokens_of(
 
 void bind_for_tests(nb::module_& m, nb::class_<ArchiveOf>& archive) {
   archive
+      .def_prop_ro("mark", locked<ArchiveOf>([](h2o::Archive& core) {
+                     return optional_mark(core.files().mark());
+                   }))
+      .def_prop_ro("bits", locked<ArchiveOf>([](h2o::Archive& core) {
+                     return core.format().key_bits;
+                   }))
+      .def_prop_ro("dtype", locked<ArchiveOf>([](h2o::Archive& core) {
+                     return core.format().dtype;
+                   }))
+      .def_prop_ro("group_size", locked<ArchiveOf>([](h2o::Archive& core) {
+                     return core.format().group_size;
+                   }))
       .def_prop_ro(
           "arrays", locked<ArchiveOf>([](h2o::Archive& core) { return core.arrays(); }))
       .def(

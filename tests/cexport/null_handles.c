@@ -34,22 +34,17 @@ int main(void) {
   const mlx_stream stream = mlx_default_cpu_stream_new();
   const int64_t values[2] = {0, 1};
   mlx_h2o_config config;
-  mlx_h2o_saved_cache saved;
-  mlx_h2o_saved_archive archive;
   mlx_h2o_layer_numbers numbers;
   mlx_h2o_layer_cache cache = {NULL};
   mlx_h2o_policy whole = {NULL};
   mlx_array first = {NULL}, second = {NULL};
   mlx_vector_array arrays = {NULL};
-  bool recalls;
   int removed;
 
   memset(&config, 0, sizeof(config));
-  memset(&saved, 0, sizeof(saved));
   config.key_bits = config.value_bits = 16;
   config.group_size = 64;
   config.dtype = MLX_FLOAT32;
-  saved.config = config;
   mlx_set_error_handler(count, NULL, NULL);
 
   FAILS(mlx_h2o_policy_set_integer(policy, "max_size", 64));
@@ -60,6 +55,7 @@ int main(void) {
   GIVES(mlx_h2o_policy_integer(policy, "max_size"), 0);
   GIVES(mlx_h2o_policy_number(policy, "decay"), 0.0);
   GIVES_NO_TEXT(mlx_h2o_policy_text(policy, "score"));
+  GIVES(mlx_h2o_policy_integers(NULL, 0, policy, "pinned"), 0);
   GIVES(mlx_h2o_policy_recall_rows(policy), 0);
   GIVES(mlx_h2o_policy_problems(policy), 0);
   GIVES_NO_TEXT(mlx_h2o_policy_problem_code(policy, 0));
@@ -67,7 +63,6 @@ int main(void) {
   GIVES_NO_TEXT(mlx_h2o_policy_problem_text(policy, 0, "value"));
 
   FAILS(mlx_h2o_layer_cache_new(&cache, config));
-  FAILS(mlx_h2o_layer_cache_restore(&cache, saved, stream));
   FAILS(mlx_h2o_layer_cache_copy(&cache, none));
   FAILS(mlx_h2o_layer_cache_write(&first, &second, none, array, array, stream));
   FAILS(mlx_h2o_layer_cache_attend(
@@ -87,7 +82,8 @@ int main(void) {
   FAILS(mlx_h2o_layer_cache_rows(&arrays, none));
   FAILS(mlx_h2o_layer_cache_chosen(&first, none));
   FAILS(mlx_h2o_layer_cache_arrays(&arrays, none, stream));
-  FAILS(mlx_h2o_layer_cache_archive(&archive, &recalls, none));
+  GIVES(mlx_h2o_layer_cache_header(none), NULL);
+  FAILS(mlx_h2o_layer_cache_config(&config, none));
 
   /* A cache, but nothing else. */
   if (mlx_h2o_policy_new(&whole) != 0 ||
@@ -96,7 +92,7 @@ int main(void) {
     printf("no policy: %s\n", mlx_h2o_policy_problem_code(whole, 0));
     return 1;
   }
-  config.policy = saved.config.policy = whole;
+  config.policy = whole;
   if (mlx_h2o_layer_cache_new(&cache, config) != 0) {
     printf("no cache\n");
     return 1;
@@ -105,7 +101,8 @@ int main(void) {
   FAILS(mlx_h2o_layer_cache_attend(
       &first, cache, array, array, array, 1.0f, "", array, array, stream));
   FAILS(mlx_h2o_layer_cache_join(cache, choice, 0));
-  FAILS(mlx_h2o_layer_cache_restore(&cache, saved, stream));
+  FAILS(mlx_h2o_layer_cache_restore(
+      &cache, mlx_h2o_layer_cache_header(cache), arrays, NULL, stream));
   FAILS(mlx_fast_scaled_dot_product_attention_with_scores(
       &first, &second, array, array, array, 1.0f, "", array, array, stream));
   if (first.ctx || second.ctx || arrays.ctx) {

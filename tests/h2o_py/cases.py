@@ -95,6 +95,19 @@ def put(array, index, value):
     return copy
 
 
+def changed(header, **lines):
+    """Return a header with other values in some lines; None removes a line.
+
+    Names have `_of_` instead of a dot: `since_of_archive`.
+    """
+    values = dict(line.split("=", 1) for line in header.split("\n")[1:])
+    for name, value in lines.items():
+        last, _, first = name.partition("_of_")
+        values[f"{first}.{last}" if first else last] = value
+    kept = [f"{name}={value}" for name, value in values.items() if value is not None]
+    return "\n".join([header.split("\n", maxsplit=1)[0], *kept])
+
+
 def saved_of(archive):
     """What must be known beside an archive's arrays."""
     return {

@@ -11,12 +11,12 @@ import pytest
 
 import h2o_py
 from h2o_py import __main__ as commands
-from h2o_py import errors, saved_header
+from h2o_py import errors
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, join
 from tests.cexport.segments import append, filled
 from tests.conftest import DEMO
-from tests.h2o_py.cases import BACKENDS, random_tokens, step
+from tests.h2o_py.cases import BACKENDS, changed, random_tokens, step
 from tests.messages import says
 from tests.nightly import nightly_except
 
@@ -147,13 +147,19 @@ def test_a_saved_cache_chooses_no_folder(tmp_path):
 
 
 def test_the_name_of_a_layer_is_all_that_counts_of_a_folder_that_is_named(tmp_path):
-    for store, expected in (
-        ("/elsewhere/layer-003", f"{tmp_path}/layer-003"),
-        ("/elsewhere", str(tmp_path)),
-        ("layer-003/..", str(tmp_path)),
-    ):
-        settings = config(store)
-        assert saved_header._layer_folder(settings, str(tmp_path)) == expected
+    files = H2OKVCache(config(tmp_path / "chat/layer-003"))
+    take(files, TRAFFIC, 0)
+    arrays, header = files.arrays, files.header
+    assert "\narchive.folder=layer-003\n" in header
+    assert str(tmp_path) not in header
+    del files
+    for name in ("", "..", "layer-003/..", "/layer-003", "layer-03", "layer-" + "0" * 10):
+        damaged = changed(header, folder_of_archive=name)
+        with pytest.raises(h2o_py.H2OStateError) as error:
+            H2OKVCache.restored(arrays, damaged, str(tmp_path / "chat"))
+        assert error.value.values["part"] == "archive.folder"
+    restored = H2OKVCache.restored(arrays, header, str(tmp_path / "chat"))
+    assert restored.config.recall.store == str(tmp_path / "chat/layer-003")
 
 
 def test_an_archive_without_arrays_that_tell_its_shape_is_refused(tmp_path):
@@ -268,33 +274,31 @@ def test_a_disk_that_is_full_ends_recall_and_not_the_conversation(tmp_path):
     assert cache.archive is None
 
 
-def continued(mark, folder):
-    """The archive that goes on from `mark` in `folder`, as a saved cache does."""
-    parts = saved_header._mark(mark, str(folder / "layer-000"))
-    return ext.open_segment_folder(
-        str(folder / "layer-000"), (parts.session, parts.count, parts.chain)
-    )
-
-
 @pytest.mark.parametrize(
     "mark",
     [
-        [],
-        {"session": "0" * 32, "count": 1},
-        {"session": "0" * 32, "count": True, "chain": "0" * 64},
-        {"session": "0" * 31 + "\ud800", "count": 1, "chain": "0" * 64},
-        {"session": "0" * 32, "count": -(10**30), "chain": "0" * 64},
-        {"session": "0" * 32, "count": 10**30, "chain": "0" * 64},
-        {"session": "0" * 32, "count": 1, "chain": "0" * 64},
+        {"count": None},
+        {"count": "true"},
+        {"count": "-" + "9" * 30},
+        {"count": "9" * 30},
+        {"session": "0" * 31 + "\ud800"},
+        {"session": "0" * 31},
+        {"session": "0" * 32},
+        {"chain": "0" * 63},
+        {"chain": "0" * 64},
     ],
     ids=str,
 )
 def test_a_mark_that_no_archive_made_is_refused(tmp_path, mark):
-    session, count, chain = filled(tmp_path / "layer-000", 1)
-    with pytest.raises(h2o_py.H2OFileError) as error:
-        continued(mark, tmp_path)
-    assert error.value.code == "archive_other"
-    assert continued({"session": session, "count": count, "chain": chain}, tmp_path)
+    files = H2OKVCache(config(tmp_path / "layer-000"))
+    take(files, TRAFFIC, 0)
+    arrays, header = files.arrays, files.header
+    del files
+    damaged = changed(header, **{f"{name}_of_archive": value for name, value in mark.items()})
+    with pytest.raises(h2o_py.H2OError) as error:
+        H2OKVCache.restored(arrays, damaged, str(tmp_path))
+    assert error.value.code == ("damaged_header" if None in mark.values() else "archive_other")
+    assert H2OKVCache.restored(arrays, header, str(tmp_path)).archive.mark
 
 
 def test_the_command_says_what_is_wrong_with_the_folder(tmp_path):

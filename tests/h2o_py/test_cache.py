@@ -74,7 +74,7 @@ def test_a_state_of_another_kind_is_refused_by_name():
         H2OKVCache.restored(cache.arrays[:2], cache.header)
     assert error.value.code == "other_state"
     with pytest.raises(ValueError) as error:
-        H2OKVCache.restored(cache.arrays, ("h2o.dense.99", *cache.header[1:]))
+        H2OKVCache.restored(cache.arrays, cache.header.replace("h2o.dense.2", "h2o.dense.99"))
     assert error.value.code == "other_state_format"
 
 

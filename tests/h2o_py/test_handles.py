@@ -84,12 +84,12 @@ ACCESSES = {
         name: lambda layer, name=name: getattr(layer, name)
         for name in (
             *("ledger", "rows", "archive", "chosen", "expects_queries", "offset", "length"),
-            *("waiting", "since", "recalled", "nbytes", "is_empty", "is_trimmable", "dtype"),
+            *("waiting", "recalled", "nbytes", "is_empty", "is_trimmable", "dtype"),
         )
     },
     **{
         name: lambda layer, name=name: getattr(layer, name)()
-        for name in ("settle", "finish", "share", "copy", "arrays", "views")
+        for name in ("settle", "finish", "share", "copy", "arrays", "header", "views")
     },
     "trim": lambda layer: layer.trim(0),
     "join": lambda layer: layer.join(ext.PromptChoice(), 0),

@@ -141,7 +141,7 @@ class Conversation:
     def load(self):
         """Go on with caches that were saved, and with oracles that were not."""
         for _, oracle in self.layers:
-            assert oracle.header  # brings back what was chosen, as saving does
+            oracle._layer.finish()  # brings back what was chosen, as saving does
         self.layers = [
             # Rows that are held without recall are not saved.
             (

@@ -18,10 +18,10 @@ final class ArchiveFilesTests: FolderTestCase {
     private func stored() throws -> H2OKVCache {
         let cache = try cache("layer-000")
         H2OCaches.join([cache])
-        for _ in 0 ..< 100 where try !XCTUnwrap(cache.metaState.last).isStored {
+        for _ in 0 ..< 100 where try !XCTUnwrap(cache.metaState.first).isStored {
             cache.attend(Tokens(300, seed: 1))
         }
-        XCTAssertTrue(try XCTUnwrap(cache.metaState.last).isStored)
+        XCTAssertTrue(try XCTUnwrap(cache.metaState.first).isStored)
         return cache
     }
 
@@ -56,8 +56,11 @@ final class ArchiveFilesTests: FolderTestCase {
 
         XCTAssertEqual(copy.attend(Tokens(300, seed: 2)), original.attend(Tokens(300, seed: 2)))
         XCTAssertEqual(copy.recalled?.archiveBytes, original.recalled?.archiveBytes)
-        XCTAssertTrue(try XCTUnwrap(copy.metaState.last).isStored)
-        XCTAssertTrue(try XCTUnwrap(copy.metaState[4]).contains("own/layer-000"))
+        XCTAssertTrue(try XCTUnwrap(copy.metaState.first).isStored)
+        let store = try XCTUnwrap(copy.configuration.recall?.store)
+        XCTAssertTrue(store.hasSuffix("own/layer-000"), store)
+        XCTAssertTrue(copy.metaState[0].contains("\narchive.folder=layer-000\n"))
+        XCTAssertFalse(copy.metaState[0].contains(folder.path))
     }
 
     private func copyFiles(to other: URL) throws {
@@ -88,5 +91,5 @@ final class ArchiveFilesTests: FolderTestCase {
 
 extension String {
     /// Whether a saved archive says that whole segments are in files.
-    fileprivate var isStored: Bool { contains("\"files\"") && !contains("\"count\":0") }
+    fileprivate var isStored: Bool { contains("archive.count=") && !contains("archive.count=0\n") }
 }

@@ -171,7 +171,7 @@ final class CacheTests: XCTestCase {
         let cache = try H2OKVCache(maxSize: 16)
         cache.attend(Tokens(7, seed: 1))
 
-        let others = [[""], ["h2o.dense.2", "7", "7", "0", "{}"], ["4", "16", "256", "7", "7"]]
+        let others = [[""], ["h2o.dense.1", "7", "7", "0", "{}"], ["4", "16", "256", "7", "7"]]
         for metaState in others {
             let restore = { try H2OKVCache(state: cache.state, metaState: metaState) }
 
@@ -180,11 +180,11 @@ final class CacheTests: XCTestCase {
                     error as? H2OCacheError,
                     .otherFormat(
                         found: metaState[0],
-                        known: ["h2o.dense.1", "h2o.quantized.1", "h2o.mixed.1"]))
+                        known: ["h2o.dense.2", "h2o.quantized.2", "h2o.mixed.2"]))
                 XCTAssertEqual(
                     error.localizedDescription,
                     "the saved cache has the format \"\(metaState[0])\", but this release reads "
-                        + "h2o.dense.1, h2o.quantized.1, h2o.mixed.1. Make the cache again from "
+                        + "h2o.dense.2, h2o.quantized.2, h2o.mixed.2. Make the cache again from "
                         + "its prompt.")
             }
         }

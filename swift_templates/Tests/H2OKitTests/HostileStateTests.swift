@@ -3,6 +3,15 @@ import MLX
 import MLXLMCommon
 import XCTest
 
+extension H2OKVCache {
+    /// The text of the saved cache with another value in one line.
+    func header(with name: String, _ value: String) -> String {
+        metaState[0].split(separator: "\n", omittingEmptySubsequences: false)
+            .map { $0.hasPrefix("\(name)=") ? "\(name)=\(value)" : String($0) }
+            .joined(separator: "\n")
+    }
+}
+
 /// Tests saved caches that are damaged or manipulated.
 final class HostileStateTests: FolderTestCase {
     private let flat = MLXArray([Float(0)], [1])
@@ -41,14 +50,27 @@ final class HostileStateTests: FolderTestCase {
     func testCountsThatContradictAreRefused() throws {
         for storage in H2OStorage.allCases {
             let cache = try storage.filledCache()
-            for (index, text) in [
-                (1, "2147483647"), (1, "2147483648"), (1, "9223372036854775807"), (1, "-1"),
-                (1, "15"), (2, "17"), (3, "41"), (3, "2147483646"), (3, "x"),
+            for (name, text) in [
+                ("offset", "2147483647"), ("offset", "2147483648"),
+                ("offset", "9223372036854775807"), ("offset", "-1"), ("offset", "15"),
+                ("length", "17"), ("unattended", "41"), ("unattended", "2147483646"),
+                ("unattended", "x"),
             ] {
-                var metaState = cache.metaState
-                metaState[index] = text
-                refuses(cache, cache.state, metaState, "\(storage) string \(index) \(text)")
+                let header = cache.header(with: name, text)
+                refuses(cache, cache.state, [header], "\(storage) \(name) \(text)")
             }
+        }
+    }
+
+    func testSettingsOfAFileHaveTheErrorsOfAnyOther() throws {
+        let cache = try H2OStorage.dense.filledCache()
+        let header = cache.header(with: "sink_size", "15")
+        XCTAssertThrowsError(try H2OKVCache(state: cache.state, metaState: [header])) { error in
+            guard
+                case .invalidConfiguration(.budgetsExceedMaxSize(let sinks, _, _, _, 16), nil)? =
+                    error as? H2OCacheError
+            else { return XCTFail("\(error)") }
+            XCTAssertEqual(sinks, 15)
         }
     }
 
@@ -79,8 +101,9 @@ final class HostileStateTests: FolderTestCase {
 
         XCTAssertThrowsError(
             try MLXFast.H2OLayerCache(
-                restoring: [], offset: 5, length: 4, pending: 0, policy: policy, format: .dense,
-                archive: nil)
+                restoring: [],
+                header: cache.header.replacing("offset=0", with: "offset=5")
+                    .replacing("length=0", with: "length=4"))
         ) { error in
             let error = error as? MLXFast.H2OError
             XCTAssertEqual(error?.code, "damaged_header")

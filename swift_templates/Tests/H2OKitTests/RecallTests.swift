@@ -106,7 +106,7 @@ final class RecallTests: FolderTestCase {
             let question = Fact().question
             let expected = cache.attend(question)
 
-            XCTAssertTrue(cache.metaState[0].hasSuffix("+recall"), cache.metaState[0])
+            XCTAssertTrue(cache.metaState[0].contains("\narchive.since="), cache.metaState[0])
             for twin in [copy, saved] {
                 XCTAssertEqual(twin.attend(question), expected)
                 XCTAssertEqual(twin.keptPositions, cache.keptPositions)

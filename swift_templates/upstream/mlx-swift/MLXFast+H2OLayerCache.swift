@@ -5,11 +5,9 @@ import Cmlx
 /// *position* is a token's index in the sequence, a *row* its place in the buffer.
 extension MLXFast {
 
-    /// The dtypes that keys and values may have, by their names in saved caches.
-    public enum H2ODType: String, Codable, Sendable {
-        case float32 = "mlx.core.float32"
-        case float16 = "mlx.core.float16"
-        case bfloat16 = "mlx.core.bfloat16"
+    /// The dtypes that keys and values may have.
+    public enum H2ODType: Sendable {
+        case float32, float16, bfloat16
 
         fileprivate init(_ dtype: mlx_dtype) {
             switch DType(dtype) {
@@ -92,52 +90,18 @@ extension MLXFast {
 
     /// Bytes of a cache, and figures of recall.
     public struct H2OLayerNumbers: Hashable, Sendable {
-        /// Dv; 0 before the first values.
-        public let valueDim: Int
-        /// The dtype of keys and values if they are quantized.
-        public let dtype: H2ODType
         /// Bytes of the rows' buffers, including spare rows.
         public let rowBytes: Int
         /// Bytes of the ledger.
         public let ledgerBytes: Int
         /// Bytes of the archive, in memory or in files; nil without an archive.
         public let archiveBytes: Int?
+        /// Whether the archive is in files.
+        public let isInFiles: Bool
         /// Rows that recall brought back, all heads together.
         public let recalledRows: Int
         /// Seconds spent on choosing and bringing back rows.
         public let recallSeconds: Double
-    }
-
-    /// The values of a saved cache's archive that its arrays do not contain.
-    public struct H2OSavedArchive: Hashable, Codable, Sendable {
-        /// The oldest position that the archive still contains.
-        public var first: Int
-        /// The number of single-token steps since the last recall.
-        public var since: Int
-        /// Bits of an archived element: 4 or 8; 16 stores keys and values in their own dtype.
-        public var bits: Int
-        /// The number of elements that share a scale and a bias: 32, 64 or 128.
-        public var groupSize: Int
-        /// The dtype of keys and values.
-        public var dtype: H2ODType
-        /// Identifies the archive's segments in files; nil if the archive was in memory.
-        public var mark: Mark?
-
-        /// The names in saved caches.
-        private enum CodingKeys: String, CodingKey {
-            case first, since, bits, dtype
-            case groupSize = "group_size"
-            case mark = "files"
-        }
-
-        public struct Mark: Hashable, Codable, Sendable {
-            /// A random identifier of the conversation.
-            public var session: String
-            /// The number of segments so far, including dropped ones.
-            public var count: Int
-            /// The digest of all segments' digests, in hexadecimal.
-            public var chain: String
-        }
     }
 
     /// The object through which the caches of one conversation choose together which rows recall
@@ -184,34 +148,20 @@ extension MLXFast {
         ///
         /// - Parameters:
         ///   - arrays: the arrays that ``arrays(stream:)`` returned
-        ///   - offset: tokens seen
-        ///   - length: rows in use
-        ///   - pending: tokens written whose attention is outstanding
-        ///   - policy: its `recall.store` must be the archive's current folder
-        ///   - format: how rows are stored
-        ///   - archive: the values of the archive; nil without an archive
+        ///   - header: the ``header`` that belongs to them
+        ///   - folder: the folder of the conversation's archive, if it is in files; the header
+        ///     names none
         ///   - stream: stream or device to evaluate on
-        /// - Throws: ``H2OError``, or `MLXError` for a policy or format that does not exist
+        /// - Throws: ``H2OError``
         public convenience init(
-            restoring arrays: [MLXArray], offset: Int, length: Int, pending: Int,
-            policy: H2OPolicy, format: H2ORowFormat, archive: H2OSavedArchive?,
+            restoring arrays: [MLXArray], header: String, folder: String? = nil,
             stream: StreamOrDevice = .default
         ) throws {
             var ctx = mlx_h2o_layer_cache()
             let arrays = new_mlx_vector_array(arrays)
             defer { mlx_vector_array_free(arrays) }
             try throwing {
-                withCConfig(policy, format) { config in
-                    withCArchive(archive) { archive in
-                        mlx_h2o_layer_cache_restore(
-                            &ctx,
-                            mlx_h2o_saved_cache(
-                                offset: Int64(offset), length: Int64(length),
-                                pending: Int64(pending), config: config, archive: archive,
-                                arrays: arrays),
-                            stream.ctx)
-                    }
-                }
+                mlx_h2o_layer_cache_restore(&ctx, header, arrays, folder, stream.ctx)
             }
             self.init(owning: ctx)
         }
@@ -316,9 +266,9 @@ extension MLXFast {
             var numbers = mlx_h2o_layer_numbers()
             mlx_h2o_layer_cache_numbers(&numbers, ctx)
             return H2OLayerNumbers(
-                valueDim: Int(numbers.value_dim), dtype: H2ODType(numbers.dtype),
                 rowBytes: numbers.row_bytes, ledgerBytes: numbers.ledger_bytes,
                 archiveBytes: numbers.recalls ? numbers.archive_bytes : nil,
+                isInFiles: numbers.in_files,
                 recalledRows: Int(numbers.recalled), recallSeconds: numbers.recall_seconds)
         }
 
@@ -341,20 +291,21 @@ extension MLXFast {
             list { mlx_h2o_layer_cache_arrays(&$0, ctx, stream.ctx) }
         }
 
-        /// The values of the archive to save; nil without an archive.
-        public var savedArchive: H2OSavedArchive? {
-            var saved = mlx_h2o_saved_archive()
-            var recalls = false
-            mlx_h2o_layer_cache_archive(&saved, &recalls, ctx)
-            guard recalls else { return nil }
-            let mark = saved.session.map {
-                H2OSavedArchive.Mark(
-                    session: String(cString: $0), count: Int(saved.count),
-                    chain: String(cString: saved.chain))
-            }
-            return H2OSavedArchive(
-                first: Int(saved.first), since: Int(saved.since), bits: Int(saved.bits),
-                groupSize: Int(saved.group_size), dtype: H2ODType(saved.dtype), mark: mark)
+        /// The text to save with the arrays. Finishes outstanding work first.
+        public var header: String {
+            mlx_h2o_layer_cache_header(ctx).map { String(cString: $0) } ?? ""
+        }
+
+        /// The cache's settings, and how its rows are stored.
+        public var configuration: (policy: H2OPolicy, format: H2ORowFormat) {
+            var config = mlx_h2o_config()
+            mlx_h2o_layer_cache_config(&config, ctx)
+            let format = H2ORowFormat(
+                keyBits: Int(config.key_bits), valueBits: Int(config.value_bits),
+                groupSize: Int(config.group_size), dtype: H2ODType(config.dtype),
+                recentBits: config.recent_bits > 0 ? Int(config.recent_bits) : nil,
+                isRotated: config.rotated)
+            return (H2OPolicy(owning: config.policy), format)
         }
     }
 }
@@ -381,29 +332,16 @@ private func withCConfig<Result>(
     }
 }
 
-private func withCArchive<Result>(
-    _ archive: MLXFast.H2OSavedArchive?, _ body: (UnsafePointer<mlx_h2o_saved_archive>?) -> Result
-) -> Result {
-    guard let archive else { return body(nil) }
-    var saved = mlx_h2o_saved_archive(
-        first: Int64(archive.first), since: Int64(archive.since),
-        bits: Int32(clamping: archive.bits), group_size: Int32(clamping: archive.groupSize),
-        dtype: archive.dtype.cmlxDtype, session: nil, count: 0, chain: nil)
-    guard let mark = archive.mark else { return body(&saved) }
-    return mark.session.withCString { session in
-        mark.chain.withCString { chain in
-            (saved.session, saved.count, saved.chain) = (session, Int64(mark.count), chain)
-            return body(&saved)
-        }
-    }
-}
-
 extension MLXFast {
 
     /// An error or a warning of the core: a code, and values by their names.
-    public struct H2OError: Error, Hashable, Sendable {
+    public struct H2OError: H2OProblem, Hashable, Sendable {
         public let code: String
         public let values: [String: String]
+
+        public func text(_ name: String) -> String { values[name] ?? "" }
+
+        public func integer(_ name: String) -> Int { Int(text(name)) ?? 0 }
 
         /// The error of the last function on this thread; nil if it has no code.
         public static var last: H2OError? {

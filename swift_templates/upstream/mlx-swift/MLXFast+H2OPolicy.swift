@@ -2,6 +2,15 @@ import Cmlx
 
 extension MLXFast {
 
+    /// A code, and values by their names, for which each language has a message.
+    public protocol H2OProblem: Error {
+        var code: String { get }
+        /// The value as text; empty if there is no such value.
+        func text(_ name: String) -> String
+        /// The value as an integer; 0 if there is no such value.
+        func integer(_ name: String) -> Int
+    }
+
     /// The settings that decide which rows a cache keeps and which rows recall brings back. They
     /// have the same names as in files. The core fills in missing settings and refuses invalid ones.
     public final class H2OPolicy: @unchecked Sendable {
@@ -14,7 +23,7 @@ extension MLXFast {
         }
 
         /// Why settings cannot be used, or why the core warns of them.
-        public struct Problem: Error, Sendable {
+        public struct Problem: H2OProblem, Sendable {
             fileprivate let policy: H2OPolicy
             fileprivate let index: Int
 
@@ -64,6 +73,11 @@ extension MLXFast {
             }
         }
 
+        /// Takes over a complete policy of the core.
+        init(owning ctx: mlx_h2o_policy) {
+            self.ctx = ctx
+        }
+
         deinit {
             mlx_h2o_policy_free(ctx)
         }
@@ -77,6 +91,16 @@ extension MLXFast {
         /// The value of a setting; empty if there is no such text setting.
         public func text(_ name: String) -> String {
             String(cString: mlx_h2o_policy_text(ctx, name))
+        }
+
+        /// The value of a setting; empty if there is no such list of ranges.
+        public func ranges(_ name: String) -> [Range<Int>] {
+            var bounds = [Int64](
+                repeating: 0, count: mlx_h2o_policy_integers(nil, 0, ctx, name))
+            _ = mlx_h2o_policy_integers(&bounds, bounds.count, ctx, name)
+            return stride(from: 0, to: bounds.count, by: 2).map {
+                Int(bounds[$0]) ..< Int(bounds[$0 + 1])
+            }
         }
 
         /// Rows per KV head that a recall chooses (M); 0 without recall, or if no row is left for

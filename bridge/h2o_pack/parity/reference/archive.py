@@ -9,15 +9,11 @@ import mlx.core as mx
 from h2o_pack.parity.reference.rows import packed, unpacked
 from h2o_py.config import H2ORecall
 from h2o_py.policy_fields import ARCHIVE_GROUP, SEGMENT_TOKENS
-from h2o_py.rows import DTYPES, RowFormat
-from h2o_py.saved_header import SavedArchive
+from h2o_py.rows import RowFormat
 
 
 class Archive:
     """Keys after RoPE, values and novelty of the positions from `first` to `length` - 1."""
-
-    mark = None
-    """Where the files of an archive end; None, because this archive has no files."""
 
     def __init__(self, recall: H2ORecall, key_dim: int, dtype: mx.Dtype) -> None:
         self.recall, self._key_dim = recall, key_dim
@@ -81,23 +77,12 @@ class Archive:
         """The dtype of the first keys."""
         return self._row_format.dtype
 
-    @classmethod
-    def restored(
-        cls,
-        arrays: Sequence[mx.array],
-        saved: SavedArchive,
-        recall: H2ORecall,
-        *,
-        key_dim: int,
-        length: int,
-    ) -> Archive:
-        """Make an archive from saved `arrays` and settings, after `length` tokens."""
-        archive = cls(recall, key_dim, DTYPES[saved.dtype])
-        archive.first, archive.length = saved.first, length
+    def restore(self, arrays: Sequence[mx.array], first: int, length: int) -> None:
+        """Take over saved `arrays`, from position `first` to `length`."""
+        self.first, self.length = first, length
         if arrays:
-            archive._rows = mx.concatenate(list(arrays[::2]), axis=2)
-            archive._novelty = mx.concatenate(list(arrays[1::2]), axis=2)
-        return archive
+            self._rows = mx.concatenate(list(arrays[::2]), axis=2)
+            self._novelty = mx.concatenate(list(arrays[1::2]), axis=2)
 
     def trim(self, n: int) -> None:
         """Remove the `n` newest tokens."""

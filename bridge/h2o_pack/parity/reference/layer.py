@@ -26,7 +26,6 @@ from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError, say_once
 from h2o_py.policy_fields import ARCHIVE_GROUP
 from h2o_py.rows import Ledger, RowFormat, Rows
-from h2o_py.saved_header import Saved
 
 _OWN_DTYPE = 16
 
@@ -238,31 +237,29 @@ class LayerCache:
         return keys, values
 
     @classmethod
-    def restored(cls, saved: Saved, arrays: Sequence[mx.array]) -> LayerCache:
-        """Make a cache from arrays that the core saved while no tokens awaited attention.
+    def restored(cls, saved: Any, arrays: Sequence[mx.array]) -> LayerCache:
+        """Make a cache from what the core saved while no tokens awaited attention.
 
-        The arrays are not checked.
+        saved: the header as `h2o_py._ext.SavedCache`; the arrays are not checked.
         """
-        cache = cls(saved.config, saved.row_format)
+        config, row_format = H2OConfig.from_dict(saved.settings), RowFormat(*saved.row_format)
+        cache = cls(config, row_format)
         if not arrays:
             return cache
-        recall, seen = saved.config.recall, saved.counts[0]
-        buffers = 2 if saved.row_format.has_ring else 1
+        buffers = 2 if row_format.has_ring else 1
         rows = Rows(*arrays[:buffers])
-        if saved.row_format.is_dense and buffers == 1:
-            cache.row_format = dataclasses.replace(saved.row_format, dtype=rows.pool.dtype)
+        if row_format.is_dense and buffers == 1:
+            cache.row_format = dataclasses.replace(row_format, dtype=rows.pool.dtype)
         end = buffers + len(Ledger._fields) - (saved.archive is None)
         ledger, archived = Ledger(*arrays[buffers:end]), list(arrays[end:])
-        cache.kept = KeptRows(saved.config, cache.row_format, seen, rows, ledger)
+        cache.kept = KeptRows(config, cache.row_format, saved.offset, rows, ledger)
         cache._recall_ended = saved.archive is None
-        if saved.archive is not None and recall is not None:
+        if saved.archive is not None and config.recall is not None:
             if len(archived) % 2:  # the archive has pairs of arrays
                 cache.chosen = archived.pop(0)
-            cache.since = saved.archive.since
-            key_dim = ledger.key_sum.shape[2]
-            cache.archive = Archive.restored(
-                archived, saved.archive, recall, key_dim=key_dim, length=seen
-            )
+            first, cache.since, dtype = saved.archive
+            cache.archive = Archive(config.recall, ledger.key_sum.shape[2], dtype)
+            cache.archive.restore(archived, first, saved.offset)
         return cache
 
     def _start(self, keys: mx.array, values: mx.array) -> None:
