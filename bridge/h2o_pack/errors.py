@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -176,3 +178,17 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """Return `Did you mean "x"? ` for the name closest to `name`; "" if none is close."""
     match = closest(name, names)
     return f'Did you mean "{match}"? ' if match else ""
+
+
+def nearest_product(name: str, names: Iterable[str]) -> str:
+    """Return the same for names of devices and models, whose numbers tell them apart.
+
+    "iPhone 17" is not offered for "iPhone 11", but "iPhone 15 Pro" is for "iPhone15 pro".
+    """
+    numbers = numbers_in(name)
+    return nearest(name, (other for other in names if numbers <= numbers_in(other)))
+
+
+def numbers_in(name: str) -> Counter[str]:
+    """Count the numbers in a name."""
+    return Counter(re.findall(r"\d+", name))

@@ -150,8 +150,26 @@ def test_ios_says_what_it_made_and_what_comes_next(ios, tmp_path):
     result = ios(max_kv=256)
     assert "demo (qwen3, 4 layers, 2 KV heads of 64)" in result.output
     assert "256 tokens per layer: 4 first, 128 heavy, 124 recent" in result.output
-    assert f"next: h2o-pack vendor {tmp_path}/Demo; h2o-pack parity" in result.output
+    assert result.output.endswith(
+        f"next:\n  h2o-pack vendor {tmp_path}/Demo\n"
+        f"  open {tmp_path}/Demo/App/Chat.xcodeproj\n  h2o-pack parity {tmp_path}/Demo\n"
+    )
     assert result.stderr == ""
+
+
+def notes(result) -> list[str]:
+    return [line for line in result.output.splitlines() if line.startswith("note: ")]
+
+
+def test_a_note_is_one_line_and_said_again_only_if_its_setting_changed(ios, run, tmp_path):
+    few = notes(ios(max_kv=64))
+    assert len(few) == 3
+    assert max(map(len, few)) <= 80
+    assert notes(ios("--dry-run", max_kv=64)) == notes(ios(max_kv=64)) == []
+    (of_recall,) = notes(ios("--recall", "--context", 64, max_kv=64))
+    assert "--recall-every 4" in of_recall
+    (tmp_path / "Demo/README.md").unlink()
+    assert notes(run("update", tmp_path / "Demo")) == []
 
 
 def test_ios_tells_machines_the_same(ios, tmp_path):

@@ -13,7 +13,7 @@ from h2o_pack.parity import report as parity
 from tests.bridge.parity.test_report import REPORT
 
 WIDTH = 80
-PASTED = ("next: ", "equivalent options: ")  # commands: a line break would be pasted too
+PASTED = "equivalent options: "  # a line break would be pasted too
 PHONE = ("--device", "iPhone 15")
 PLAIN = ("--model", "demo", "--max-kv", "64")
 SHOWN = [

@@ -95,8 +95,9 @@ class Commands(click.Group):
         name = click.utils.make_str(args[0])
         if name not in self.files and not name.startswith("-"):
             near = nearest(name, self.files)
-            names = ", ".join(self.files)
-            raise click.UsageError(f'No such command "{name}". {near}Commands: {names}.', ctx)
+            raise usage_error(
+                f'there is no command "{name}"', f"{near}`h2o-pack --help` lists the commands."
+            )
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -107,15 +108,15 @@ class Commands(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if any(error.option_name in names for names in COMMON):
-                error = click.NoSuchOption(
-                    error.option_name,
-                    f"{error.option_name} goes after the command: "
-                    f"h2o-pack COMMAND {error.option_name}",
-                    ctx=ctx,
+            name = error.option_name
+            if any(name in names for names in COMMON):
+                fail(
+                    ctx,
+                    usage_error(
+                        f"{name} goes after the command",
+                        f"Write h2o-pack COMMAND {name}.",
+                    ),
                 )
-            if not ctx.meta[JSON]:
-                raise error from None
             fail(ctx, usage(error))
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -126,9 +127,7 @@ class Commands(click.Group):
         except UserError as error:
             fail(ctx, error)
         except click.UsageError as error:
-            if ctx.meta[JSON]:
-                fail(ctx, usage(error))
-            raise
+            fail(ctx, usage(error))
         except KeyboardInterrupt:
             name = ctx.invoked_subcommand
             more = "; run the command again to finish" if name in CONTINUED else ""
@@ -168,7 +167,12 @@ def ended_by(*signals: signal.Signals) -> Iterator[None]:
 def usage(error: click.UsageError) -> UserError:
     """Make the error for wrong arguments."""
     command_path = error.ctx.command_path if error.ctx else "h2o-pack"
-    return usage_error(error.format_message().rstrip("."), f"See `{command_path} --help`.")
+    see = f"See `{command_path} --help`."
+    if isinstance(error, click.NoSuchOption):
+        near = f"Did you mean {error.possibilities[0]}? " if error.possibilities else ""
+        return usage_error(f"there is no option {error.option_name}", near + see)
+    what = error.format_message().rstrip(".")
+    return usage_error(what[:1].lower() + what[1:], see)
 
 
 def unexpected(error: Exception) -> UserError:

@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from h2o_pack.errors import ExitCode, Problems, nearest, usage_error
+from h2o_pack.errors import ExitCode, Problems, nearest, nearest_product, usage_error
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.toml import Blame, read_tables
 from h2o_pack.memory.run import backends
@@ -199,9 +199,8 @@ class Catalogue:
         names = [device.name for device in every] + [device.identifier for device in every]
         raise usage_error(
             f'no device is called "{name}"',
-            f"{nearest(name, names)}`h2o-pack devices` lists them. You can add a "
+            f"{nearest_product(name, names)}`h2o-pack devices` lists them. You can add a "
             "device in your own file (--devices).",
-            where=", ".join(self.files),
         )
 
 

@@ -264,12 +264,13 @@ def existing(folder: Path) -> Path | None:
 
 QUESTION = "/api/models?limit=1"
 MOST = 1 << 20
-PROXY = "Check the network, HTTPS_PROXY and SSL_CERT_FILE, or set HF_ENDPOINT to a mirror."
 
 
 def hub(machine: Surroundings) -> Finding:
     """Ask the hub for the name of one model, without a token."""
     from huggingface_hub import constants
+
+    from h2o_pack.hub.client import CHECK_NETWORK
 
     endpoint = constants.ENDPOINT
     if constants.HF_HUB_OFFLINE:
@@ -280,16 +281,16 @@ def hub(machine: Surroundings) -> Finding:
         return problem(f"HF_ENDPOINT = {endpoint!r} is not an address", remedy)
     status, answer = ask(endpoint + QUESTION, machine.hub_seconds)
     if status is None:
-        return warning(f"{endpoint} cannot be reached: {answer}", PROXY)
+        return warning(f"{endpoint} cannot be reached: {answer}", CHECK_NETWORK)
     if status != 200:  # noqa: PLR2004  HTTP's status for success
-        return warning(f"{endpoint} answers with status {status}", PROXY)
+        return warning(f"{endpoint} answers with status {status}", CHECK_NETWORK)
     try:
         is_hub = isinstance(json.loads(answer), list)
     except (ValueError, RecursionError):
         is_hub = False
     if not is_hub:
         what = f"{endpoint} does not answer as the hub does: it may be a proxy or a login page"
-        return warning(what, PROXY)
+        return warning(what, CHECK_NETWORK)
     return ok(f"{endpoint} answers")
 
 

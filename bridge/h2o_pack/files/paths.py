@@ -52,6 +52,12 @@ def why_unsafe(name: object) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
+def from_here(path: Path) -> Path:
+    """Return a path relative to the current folder, if it is inside of it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def is_folder(path: Path) -> bool:
     """Whether a path is a folder itself, not a link to one."""
     return path.is_dir() and not path.is_symlink()

@@ -275,6 +275,13 @@ def write_files(folder: Path, files: Mapping[str, Content]) -> None:
         path.write_bytes(as_bytes(content))
 
 
+def refuse_output(output: Path) -> None:
+    """Refuse a folder that a package cannot replace."""
+    refuse_unusable(output)
+    refuse_owned_by_others(output.resolve())
+    refuse_foreign(output)
+
+
 def refuse_foreign(output: Path) -> None:
     """Refuse to replace anything but an empty folder or a package of ours."""
     if not output.exists():

@@ -48,7 +48,7 @@ from h2o_pack.errors import (
     ExitCode,
     UserError,
     model_error,
-    nearest,
+    nearest_product,
     network_error,
     output_error,
 )
@@ -155,7 +155,9 @@ set_client_factory(guarded_client)  # for all of huggingface_hub in this process
 RESUME = "Run the command again; it keeps what was downloaded."
 NOT_WRITABLE = (*DISK_FULL, errno.EFBIG)
 AGAIN = "Wait a little, then run the command again; it keeps what was downloaded."
-OFFLINE = "Check the network, or give a local folder as --model."
+CHECK_NETWORK = (
+    "Check the network, HTTPS_PROXY and SSL_CERT_FILE, or set HF_ENDPOINT to a mirror."
+)
 UNSET = "Unset HF_HUB_OFFLINE, or give a local folder as --model."
 UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
 REFUSALS: tuple[tuple[type[Exception], str, str], ...] = (
@@ -213,7 +215,7 @@ def explained(error: BaseException, hub_id: str, revision: str) -> UserError:
     names = [model.hub for model in known_models().values() if model.hub]
     parts = {
         "page": f"{constants.ENDPOINT}/{hub_id}",
-        "nearest": nearest(hub_id, names),
+        "nearest": nearest_product(hub_id, names),
         "revision": revision,
     }
     for kind, what, remedy in REFUSALS:
@@ -259,7 +261,7 @@ def wrong_bytes(hub_id: str, what: str) -> WrongBytesError:
 
 
 def unreachable(
-    hub_id: str, why: str = "the hub cannot be reached", remedy: str = OFFLINE
+    hub_id: str, why: str = "the hub cannot be reached", remedy: str = CHECK_NETWORK
 ) -> UnreachableError:
     """Make the error for a hub that cannot be reached."""
     return UnreachableError(

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack.errors import ExitCode, UserError, model_error, nearest
+from h2o_pack.errors import ExitCode, UserError, model_error, nearest_product
 from h2o_pack.facts import KnownModel, known_models
 from h2o_pack.files.paths import usual_folder
 from h2o_pack.files.toml import Blame, read_rows
@@ -62,7 +62,7 @@ def unknown(name: str, own: Path | None) -> UserError:
     names = [model.name for model in catalogue(own)]
     return model_error(
         f"there is no model {name!r}",
-        f"{nearest(name[:200], names)}Give a short name ({', '.join(names)}), a "
+        f"{nearest_product(name[:200], names)}Give a short name of `h2o-pack models`, a "
         "folder, or an id on huggingface.co such as mlx-community/Qwen3-4B-4bit.",
     )
 

@@ -96,6 +96,18 @@ def holds_weights(name: str) -> bool:
     return fnmatch.fnmatchcase(name, WEIGHTS) and "/" not in name
 
 
+def refuse_other_folder(folder: Path, names: Collection[str]) -> None:
+    """Refuse a folder that has nothing of a model; names: of its files."""
+    kinds = (CONFIG, TOKENIZER, WEIGHTS, *OTHER_WEIGHTS)
+    if not any(fnmatch.filter(names, kind) for kind in kinds):
+        raise model_error(
+            f"{shown(str(folder))} is not the folder of a model: it has no {CONFIG} and no "
+            "weights",
+            "Give a model's folder, a short name of `h2o-pack models`, or an id on "
+            "huggingface.co.",
+        )
+
+
 def check_complete(names: Collection[str], problems: Problems) -> None:
     """Add errors for missing files that inference needs; names: of all files."""
     if not any(map(holds_weights, names)):
@@ -159,7 +171,7 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
             continue
         title = f"{name}: tensor {shown(tensor)}"
         try:
-            begin, end = byte_range(fields, data)
+            begin, end = byte_range(fields)
         except ValueError as error:
             problems.add(f"{title} {error}")
             continue
@@ -171,12 +183,15 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
             problems.add(
                 f"{name}: tensors {shown(first)} and {shown(second)} overlap in the file"
             )
+    end = max((end for _, end, _ in spans), default=0)
+    if end > data:
+        problems.add(f"{name} is incomplete: {data:,} of {end:,} bytes of weights are there")
     problems.refuse()
     return tuple(tensors)
 
 
-def byte_range(fields: object, data: int) -> tuple[int, int]:
-    """Return where a tensor's bytes begin and end in `data` bytes; ValueError if impossible."""
+def byte_range(fields: object) -> tuple[int, int]:
+    """Return where a tensor's bytes begin and end; ValueError if that is impossible."""
     if not isinstance(fields, dict):
         raise ValueError(f"is {shown(fields)} but should be an object")  # noqa: TRY004
     dtype, shape = fields.get("dtype"), fields.get("shape")
@@ -188,8 +203,6 @@ def byte_range(fields: object, data: int) -> tuple[int, int]:
     if not whole(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:  # type: ignore[arg-type, index] # noqa: PLR2004
         raise ValueError("has no data_offsets, or invalid ones")
     begin, end = offsets  # type: ignore[misc]
-    if end > data:
-        raise ValueError(f"ends at byte {end}, but the file has {data}: it is incomplete")
     size = math.prod(shape) * BYTES[dtype]  # type: ignore[arg-type]
     if size != end - begin:
         raise ValueError("has a number of bytes that does not match its shape and dtype")
@@ -395,9 +408,12 @@ def from_folder(
     """Describe a model's folder; UserError contains all errors in it."""
     problems = Problems(str(folder))
     model_files = list_files(folder, problems)
+    names = names_in(folder)
+    refuse_other_folder(folder, names)
     config, index = dict[str, Any](), None
     with problems.caught():
-        config = read_object(folder / CONFIG)
+        if CONFIG in names:
+            config = read_object(folder / CONFIG)
     with problems.caught():
         if any(file.path == INDEX for file in model_files):
             index = read_object(folder / INDEX, INDEX_BYTES)
@@ -405,7 +421,7 @@ def from_folder(
     for name in (file.path for file in model_files if holds_weights(file.path)):
         with problems.caught():
             tensors[name] = read_tensors(folder / name)
-    check_complete(names_in(folder), problems)
+    check_complete(names, problems)
     mapping = None if index is None else weight_map(index, problems)
     contents = Contents(model_id, commit, config, mapping, tensors, model_files)
     return inspect(

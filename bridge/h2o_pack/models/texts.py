@@ -382,10 +382,7 @@ def license_remark(model_license: ModelLicense) -> str:
     return f"the model's license is {model_license.id}. {no_text}" if no_text else ""
 
 
-NO_TEMPLATE = (
-    "the model has no chat template, so a session gives it plain lines of text. This is right "
-    "only for a model that was not trained for chat."
-)
+NO_TEMPLATE = "the model has no chat template, so sessions give it plain lines of text"
 
 
 @dataclass(frozen=True)

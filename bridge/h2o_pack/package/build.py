@@ -40,7 +40,7 @@ class PackageResult:
     vendored: None if Vendor/ was not requested or could not be made. not_vendored: the error
     with which making Vendor/ failed. verification: None for a dry run. manifests: one per
     model; empty for a dry run. text: level 0 of parity for each model; empty if it was not
-    asked for.
+    asked for. notes: those that were not shown when the package was made before.
     """
 
     plan: PackagePlan
@@ -53,6 +53,7 @@ class PackageResult:
     verification: Verification | None = None
     manifests: tuple[Manifest, ...] = ()
     text: tuple[Level, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def size(self) -> AppSize:
@@ -67,9 +68,17 @@ def dry_run(
 ) -> PackageResult:
     """Render the package without writing it."""
     folder = output or Path(plan.package_name)
+    write.refuse_output(folder)
     files, app = render_files(plan, folder, new_app=new_app)
     replaced = tuple(write.written(folder).changed(folder))
-    return PackageResult(plan, folder.resolve(), tuple(files), app, replaced)
+    notes = new_notes(plan, folder)
+    return PackageResult(plan, folder.resolve(), tuple(files), app, replaced, notes=notes)
+
+
+def new_notes(plan: PackagePlan, folder: Path) -> tuple[str, ...]:
+    """Return the notes that were not shown when the package in this folder was made."""
+    shown = lock.read(folder).notes if (folder / lock.NAME).exists() else ()
+    return tuple(note for note in plan.notes if note not in shown)
 
 
 def build(
@@ -116,6 +125,7 @@ def make_package(
     with write.exclusive(output), write.replacing_package(output) as staging:
         files, app = render_files(plan, output, new_app=new_app)
         replaced = tuple(write.written(output).changed(output))
+        notes = new_notes(plan, output)
         write.write_files(staging, files)
         manifests = tuple(
             add_model(model, plan.spec.app.system, staging, output, say)
@@ -126,7 +136,9 @@ def make_package(
         if plan.spec.delivery.download:
             manifests = tuple(add_pieces(staging, manifest, say) for manifest in manifests)
     folder = output.resolve()
-    return PackageResult(plan, folder, tuple(files), app, replaced, manifests=manifests)
+    return PackageResult(
+        plan, folder, tuple(files), app, replaced, manifests=manifests, notes=notes
+    )
 
 
 def add_model(

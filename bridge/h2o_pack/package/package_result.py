@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -20,7 +20,7 @@ from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.choice.choice import Choice, print_choice
 from h2o_pack.devices.catalogue import caption
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
-from h2o_pack.files.paths import SYSTEM_PROMPT
+from h2o_pack.files.paths import SYSTEM_PROMPT, from_here
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.texts import ModelLicense
@@ -28,7 +28,7 @@ from h2o_pack.package.build import PackageResult
 from h2o_pack.package.render import STATES, AppState
 from h2o_pack.parity.report import EQUAL, Level, sentence
 from h2o_pack.plan.package_plan import ModelPlan
-from h2o_pack.plan.plan_tables import common_first, size_sentence
+from h2o_pack.plan.plan_tables import size_sentence
 from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
 from h2o_py.config import H2OConfig
 from h2o_py.storages import STORAGE_BITS
@@ -234,7 +234,7 @@ def print_result(result: PackageResult, choices: Choices, console: Console) -> N
     """Show the choice, the package or the dry run, notes, and the next commands to run."""
     if result.not_vendored is not None:
         console.print(
-            f"{result.folder} is complete except for Vendor: run the same command again",
+            f"{from_here(result.folder)} is complete except for Vendor: run the command again",
             markup=False,
         )
         return
@@ -243,13 +243,11 @@ def print_result(result: PackageResult, choices: Choices, console: Console) -> N
     print_package(result, console)
     for path in result.replaced:
         caption(
-            f"note: you had changed {path}; h2o-pack wrote it again and moved your version "
-            "to Replaced",
+            f"note: you had changed {path}: your version is in Replaced",
             console,
             "",
         )
-    warnings = [(model.model.id, model.warnings) for model in result.plan.models]
-    for note in common_first(warnings):
+    for note in result.notes:
         caption(f"note: {note}", console, "")
     if result.verification is None:
         console.print("nothing was written: this was a dry run")
@@ -257,18 +255,21 @@ def print_result(result: PackageResult, choices: Choices, console: Console) -> N
     for difference in result.verification.differences:
         caption(f"differs: {difference}", console, "")
     print_text(result.text, console)
-    folder = shlex.quote(str(result.folder))
-    project = shlex.quote(f"{result.folder}/App/Chat.xcodeproj")
-    steps = f"h2o-pack parity {folder}; open {project}"
+    console.print("next:")
+    for step in next_steps(result):
+        console.print(f"  {step}", markup=False, soft_wrap=True)
+
+
+def next_steps(result: PackageResult) -> Iterator[str]:
+    """Yield the commands that follow, and what to upload."""
+    folder = from_here(result.folder)
+    package = shlex.quote(str(folder))
     if result.vendored is None:
-        steps = f"h2o-pack vendor {folder}; {steps}"
-    console.print(f"next: {steps}", markup=False)
+        yield f"h2o-pack vendor {package}"
+    yield f"open {shlex.quote(str(folder / 'App/Chat.xcodeproj'))}"
+    yield f"h2o-pack parity {package}"
     if result.plan.spec.delivery.download:
-        console.print(
-            f"and upload the files in {folder}/Model to your server, so that the app finds "
-            f"them at {result.plan.spec.delivery.download}",
-            markup=False,
-        )
+        yield f"upload {package}/Model to {result.plan.spec.delivery.download}"
 
 
 def print_text(levels: Sequence[Level], console: Console) -> None:
@@ -294,7 +295,9 @@ def print_text(levels: Sequence[Level], console: Console) -> None:
 def print_package(result: PackageResult, console: Console) -> None:
     """Show a table of the package and its models, one column per model."""
     plan, several = result.plan, len(result.plan.models) > 1
-    table = Table(title=escape(str(result.folder)), title_justify="left", show_header=False)
+    table = Table(
+        title=escape(str(from_here(result.folder))), title_justify="left", show_header=False
+    )
     models = [
         model_rows(model, manifest, system=bool(plan.spec.app.system))
         for model, manifest in zip_longest(plan.models, result.manifests)

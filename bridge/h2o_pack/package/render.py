@@ -300,6 +300,7 @@ def make_lock(
         app=None if scaffold is None else dict(scaffold),
         vendor=vendor,
         upstream=locked_pins(),
+        notes=plan.notes,
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from h2o_pack.doctor.machine import Surroundings, shown
 from h2o_pack.errors import BUILD_AGAIN, GET_SWIFT, UserError, tool_error, version_error
 from h2o_pack.files import lock, write
-from h2o_pack.files.paths import VENDOR_FOLDER, cache_folder
+from h2o_pack.files.paths import VENDOR_FOLDER, cache_folder, from_here
 from h2o_pack.measure.machine import describe, scoring_kernels
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import swift, text, text_program
@@ -129,7 +129,7 @@ def tools() -> dict[str, str]:
     return versions
 
 
-NOT_CHECKED = "not checked: whether the app reads and writes text as Python does"
+NOT_CHECKED = "not checked"
 
 
 def check_texts(
@@ -174,20 +174,18 @@ def try_texts(
     check and not the caller, because the package is complete.
     """
     record, root = lock.read(package), package.resolve()
-    how = f"; `h2o-pack parity {package} --level text` checks it"
+    how = f": `h2o-pack parity {from_here(root)} --level text`"
     try:
         compiler = swift.find_swift()
         if compiler is None:
-            return texts_not_run(record, f"{NOT_CHECKED}, because Swift is missing{how}")
+            return texts_not_run(record, f"{NOT_CHECKED} without Swift{how}")
         origin = upstream or Origin(cache_folder())
         absent = text_program.missing(root, origin)
         if absent and not isinstance(upstream, Origin):
-            names = ", ".join(absent)
-            reason = f"because this machine lacks the sources of {names}"
-            return texts_not_run(record, f"{NOT_CHECKED}, {reason}{how}")
+            return texts_not_run(record, f"{NOT_CHECKED} without Vendor{how}")
         return check_texts(root, record, compiler, origin, say)
     except UserError as error:
-        return texts_not_run(record, f"{NOT_CHECKED}: {error.what}{how}")
+        return texts_not_run(record, f"{NOT_CHECKED}, {error.what}{how}")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from h2o_pack.memory.kept import grown, token_bytes
 from h2o_pack.memory.terms import KV
@@ -13,11 +13,7 @@ from h2o_py.config import H2ORecall
 
 SPARSE = 8  # with a larger context / max_kv, facts are often lost (docs/choosing-max-kv.md)
 SHORT_RECENT = 64  # fewer recent tokens made the text of H2O reproductions incoherent
-AT_PROMPTS = (
-    "recall at prompts brings back the rows that the prompt attends to. A fact that only a "
-    "later part of the answer needs is lost more often than without recall. If that matters, "
-    "give --recall-every 4."
-)
+AT_PROMPTS = "facts needed only midway in an answer are lost: give --recall-every 4"
 
 
 def advice(workload: Workload) -> tuple[str, ...]:
@@ -34,8 +30,8 @@ def advice(workload: Workload) -> tuple[str, ...]:
     if short:
         where = "" if short == len(caches) else f"in {short} of {len(caches)} layers "
         remarks.append(
-            f"{where}fewer than {SHORT_RECENT} of the newest tokens are always kept, so the "
-            "text may become incoherent. Raise --max-kv or --recent-budget."
+            f"{where}fewer than {SHORT_RECENT} of the newest tokens are always kept: raise "
+            "--max-kv"
         )
     if workload.kv == "4":
         remarks.append(
@@ -45,30 +41,29 @@ def advice(workload: Workload) -> tuple[str, ...]:
     plain = sum(layer.kind == "sliding" for layer in model.config.layers)
     if plain:
         remarks.append(
-            f"{plain} of {len(model.config.layers)} layers attend to a window and keep "
-            "mlx_lm's cache: --max-kv bounds only the caches of the other layers."
+            f"{plain} of {len(model.config.layers)} layers attend to a window, which --max-kv "
+            "leaves as it is"
         )
     if model.assumed:
-        remarks.append(
-            "this architecture is unknown, so the plan treats it as an ordinary "
-            "transformer. Measure the peak on a device."
-        )
+        remarks.append("the architecture is unknown: measure the peak of memory on a device")
     return tuple(remarks)
+
+
+def common_first(texts: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield the remarks that all models share, then the others with the model's name."""
+    common = [text for text in texts[0][1] if all(text in own for _, own in texts)]
+    yield from common
+    for name, own in texts:
+        yield from (f"{name}: {text}" for text in own if text not in common)
 
 
 def sparse(size: int, context: int, longest: int) -> str:
     """Return a warning about a cache that is far smaller than the text, in tokens."""
-    lost = "single facts from far back, long quotations and outputs of tools are often lost"
     if context == longest:
-        return (
-            f"with --max-kv {size}, {lost} in conversations of more than about "
-            f"{size * SPARSE} tokens. Give the length that you expect with --context, or "
-            "give --recall."
-        )
+        return f"facts are often lost after about {size * SPARSE:,} tokens: give --recall"
     return (
-        f"--max-kv {size} is less than an eighth of {context} tokens: {lost}. Raise --max-kv "
-        f"to {-(-context // SPARSE)}, plan for shorter conversations (--context), or give "
-        "--recall."
+        f"--max-kv {size} is under an eighth of {context:,} tokens: give "
+        f"{-(-context // SPARSE)}, or --recall"
     )
 
 

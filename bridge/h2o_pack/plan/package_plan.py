@@ -13,6 +13,7 @@ from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model, ModelFile
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.texts import ModelTexts
+from h2o_pack.plan.advice import common_first
 from h2o_pack.plan.workload import Workload
 from h2o_pack.resolved.files import Resolved
 from h2o_pack.spec import ModelSpec, PackageSpec
@@ -96,6 +97,11 @@ class PackagePlan:
 
     spec: PackageSpec
     models: tuple[ModelPlan, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The remarks on all models, the common ones first."""
+        return tuple(common_first([(model.model.id, model.warnings) for model in self.models]))
 
     @property
     def title(self) -> str:

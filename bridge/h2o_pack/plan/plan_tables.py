@@ -17,6 +17,7 @@ from h2o_pack.facts import store_limits
 from h2o_pack.files.text import writing
 from h2o_pack.memory.terms import APP, MARGIN, RECALL, ROUNDING, WORKING, MemoryPlan
 from h2o_pack.naming import model_display_name
+from h2o_pack.plan.advice import common_first
 from h2o_pack.plan.device_fit import DeviceFit, PlannedModel, PlanResult, Verdict
 from h2o_pack.plan.measured import SeenMemory
 from h2o_pack.plan.speed import RecallPlan, rules
@@ -224,14 +225,6 @@ def remarks(plan: PlanResult) -> Iterator[str]:
         settings = plan.models[-1].devices[first].remedies
         if plan.loaded[first].model is None and settings:
             yield f"{group.names}: would fit with {', or '.join(settings)}"
-
-
-def common_first(texts: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield the remarks that all models share, then the others with the model's name."""
-    common = [text for text in texts[0][1] if all(text in own for _, own in texts)]
-    yield from common
-    for name, own in texts:
-        yield from (f"{name}: {text}" for text in own if text not in common)
 
 
 def print_all(plan: PlanResult, console: Console) -> None:

@@ -93,7 +93,7 @@ def test_offline_the_package_is_whole_but_for_vendor_and_no_success_is_shown(
     assert "Vendor" not in names(tmp_path / "Demo")
     assert (tmp_path / "Demo/Model/manifest.json").exists()
     (line,) = ios(code=ExitCode.NETWORK).stdout.splitlines()
-    assert line.endswith("is complete except for Vendor: run the same command again")
+    assert line.endswith("is complete except for Vendor: run the command again")
 
 
 def test_ios_takes_the_mirror_cache_and_folder_that_its_refusal_names(
@@ -110,11 +110,10 @@ def test_ios_takes_the_mirror_cache_and_folder_that_its_refusal_names(
 def test_the_next_steps_can_be_pasted(run, tmp_path):
     folder = tmp_path / "My Demo"
     result = run("ios", "--model", "demo", "--max-kv", 64, "--output", folder, "--no-vendor")
-    [line] = [line for line in result.stdout.splitlines() if line.startswith("next: ")]
-    steps = [shlex.split(step) for step in line.removeprefix("next: ").split("; ")]
+    steps = [shlex.split(step) for step in result.stdout.partition("next:\n")[2].splitlines()]
     project = f"{folder}/App/Chat.xcodeproj"
     assert steps[0] == ["h2o-pack", "vendor", str(folder)]
-    assert steps[1:] == [["h2o-pack", "parity", str(folder)], ["open", project]]
+    assert steps[1:] == [["open", project], ["h2o-pack", "parity", str(folder)]]
 
 
 def test_a_dry_run_tells_the_same_and_writes_nothing(ios, tmp_path):

@@ -129,9 +129,7 @@ def test_generated_files_that_were_changed_are_written_anew_and_kept_apart(make,
     assert make(max_kv=200)["replaced"] == ["Model/config.json", SOURCE]
     (package / SOURCE).write_text("second")
     summary = " ".join(ios().stdout.split())
-    assert (
-        f"you had changed {SOURCE}; h2o-pack wrote it again and moved your version" in summary
-    )
+    assert f"you had changed {SOURCE}: your version is in Replaced" in summary
     assert tree(package / "Replaced") == {
         SOURCE: "first",
         f"{SOURCE}.2": "second",

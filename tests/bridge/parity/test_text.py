@@ -491,4 +491,4 @@ def test_a_package_is_checked_where_swift_and_the_sources_are(ios, monkeypatch, 
     made = ios("--no-vendor", "--check-text", code=code)
     line = next(line for line in made.stdout.splitlines() if line.startswith("text"))
     says(line)
-    assert (made.stdout.count("next: ")) == 1
+    assert (made.stdout.count("next:\n")) == 1

@@ -140,9 +140,9 @@ def advised(workload) -> str:
 
 
 def test_advice_names_what_hurts_and_is_silent_otherwise():
-    assert "more than about 4096 tokens" in advised(request(max_kv=512))
-    assert "less than an eighth of 8000 tokens" in advised(request(max_kv=512, context=8000))
-    assert "--max-kv to 1000" in advised(request(max_kv=512, context=8000))
+    assert "after about 4,096 tokens" in advised(request(max_kv=512))
+    assert "under an eighth of 8,000 tokens" in advised(request(max_kv=512, context=8000))
+    assert "give 1000, or --recall" in advised(request(max_kv=512, context=8000))
     assert advised(request(max_kv=512, context=4096)) == ""
     assert "fewer than 64 of the newest" in advised(request(max_kv=100, context=800))
     assert "keys in 4 bits" in advised(request(max_kv=512, context=2000, kv="4"))
@@ -155,7 +155,7 @@ def test_advice_knows_windows_and_guesses():
     text = advised(request(gemma, context=2000))
     assert "5 of 6 layers attend to a window" in text
     guessed = dataclasses.replace(model(), assumed=True)
-    assert "this architecture is unknown" in advised(request(guessed, context=2000))
+    assert "the architecture is unknown" in advised(request(guessed, context=2000))
 
 
 def test_budgets_a_layer_are_looked_at_one_by_one():
