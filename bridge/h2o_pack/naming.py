@@ -20,10 +20,20 @@ SURROGATE = re.compile(
 
 
 def package_name(name: str) -> str:
-    """Make a name of ASCII that SwiftPM, file systems and Xcode accept."""
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    """Make a name of ASCII that SwiftPM, file systems and Xcode accept.
+
+    Letters of other scripts are transliterated.
+    """
+    from anyascii import anyascii  # its tables are read only where a name is made
+
+    plain = anyascii("".join(c if is_written(c) else "-" for c in name))
     cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", plain)[:LONGEST].strip("-._")
     return cleaned or FALLBACK
+
+
+def is_written(character: str) -> bool:
+    """Whether a character is ASCII, or part of a word or number of some script."""
+    return character.isascii() or unicodedata.category(character)[0] in "LMN"
 
 
 def name_remarks(name: str) -> tuple[str, ...]:
@@ -31,23 +41,26 @@ def name_remarks(name: str) -> tuple[str, ...]:
     package = package_name(name)
     if package != FALLBACK or name.startswith(FALLBACK):
         return ()
-    remark = (
-        f"the name {shown(name)} has no ASCII letter or digit, which SwiftPM and Xcode need, "
-        f"so the package is called {package}. Give another name with --name."
-    )
-    return (remark,)
+    return (f"the name {shown(name)} has no letter, so the package is called {package}",)
 
 
 def module_name(package: str) -> str:
     """Make the beginning of a Swift module's name; the module is `<this>Model`.
 
     The suffix keeps it apart from Swift's keywords and from other modules; a leading digit gets
-    an `M`, and the first letter is a capital.
+    an `M`, and each word begins with a capital. Only numbers keep a `_` before or after them.
     """
-    cleaned = re.sub(r"[^A-Za-z0-9]+", "_", package_name(package)).strip("_") or FALLBACK
+    words = re.sub(r"[^A-Za-z0-9]+", "_", package_name(package)).strip("_") or FALLBACK
+    cleaned = re.sub(r"(?<=[A-Za-z])_([A-Za-z])", lambda match: match[1].upper(), words)
     if cleaned[0].isdigit():
         cleaned = "M" + cleaned
     return cleaned[0].upper() + cleaned[1:]
+
+
+def file_name(name: str, package: str) -> str:
+    """Return the name as the name of a folder; the package's name if nothing is left of it."""
+    kept = re.sub(r'[\\/:*?"<>|]+', "-", display_name(name, package)).strip("-. ")
+    return kept.encode()[:LONGEST].decode("utf-8", "ignore").strip("-. ") or package
 
 
 def model_display_name(model_id: str) -> str:

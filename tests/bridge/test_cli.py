@@ -152,7 +152,7 @@ def test_ios_says_what_it_made_and_what_comes_next(ios, tmp_path):
     assert "256 tokens per layer: 4 first, 128 heavy, 124 recent" in result.output
     assert result.output.endswith(
         f"next:\n  h2o-pack vendor {tmp_path}/Demo\n"
-        f"  open {tmp_path}/Demo/App/Chat.xcodeproj\n  h2o-pack parity {tmp_path}/Demo\n"
+        f"  open {tmp_path}/Demo/App/demo.xcodeproj\n  h2o-pack parity {tmp_path}/Demo\n"
     )
     assert result.stderr == ""
 
@@ -180,7 +180,7 @@ def test_ios_tells_machines_the_same(ios, tmp_path):
         max_kv=300,
     )
     document = schemas.check(json.loads(result.stdout), "ios")
-    assert (document["name"], document["module"]) == ("My-App", "My_AppModel")
+    assert (document["name"], document["module"]) == ("My-App", "MyAppModel")
     config = {
         "max_size": 300,
         "sink_size": 2,

@@ -150,7 +150,7 @@ def test_the_generated_app_has_its_package():
     checkup = check_app(GOLDEN / "demo/App")
     [finding] = checkup.findings
     assert (finding.name, finding.status) == ("demo", "ok")
-    assert checkup.read == ("Chat.xcodeproj/project.pbxproj",)
+    assert checkup.read == ("demo.xcodeproj/project.pbxproj",)
 
 
 def test_another_copy_of_mlx_swift_in_a_folder_lacks_the_edits(tmp_path):

@@ -115,13 +115,17 @@ def test_every_path_and_text_of_a_package_stays_plain_and_says_the_name(model, n
         assert not pure.is_absolute()
         assert ".." not in pure.parts
         assert "Resources" not in pure.parts
-        assert all(re.fullmatch(r"[\w.+-]+", part, re.ASCII) for part in pure.parts), path
+        named = pure.parts[1] if path.startswith("App/") and ".xcodeproj/" in path else "App"
+        assert not set(named) & set('/\\:*?"<>|'), "the project has the user's name"
+        others = [part for part in pure.parts if part != named]
+        assert all(re.fullmatch(r"[\w.+-]+", part, re.ASCII) for part in others), path
         assert all(character.isprintable() or character in "\n\t" for character in text), path
         if path.endswith((".swift", ".plist", ".entitlements", ".pbxproj", ".yml")):
             assert text.isascii(), path
     assert "\n\n\n" not in texts["README.md"]
     assert yaml.safe_load(texts[".github/workflows/parity.yml"])["jobs"]
-    assert read_openstep(texts["App/Chat.xcodeproj/project.pbxproj"])["objects"]
+    (project,) = (text for path, text in texts.items() if path.endswith(".pbxproj"))
+    assert read_openstep(project)["objects"]
     assert plistlib.loads(texts["App/Info.plist"].encode())
     record = json.loads(texts["h2o-pack.lock.json"])
     assert record["models"][0]["model"] == name

@@ -10,6 +10,7 @@ from h2o_pack.naming import (
     bundle_id,
     check_bundle_id,
     display_name,
+    file_name,
     model_display_name,
     module_name,
     name_remarks,
@@ -91,18 +92,45 @@ def test_naming_twice_changes_nothing(text):
 
 
 @pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("My Chat", "My Chat"),
+        ("名前", "名前"),
+        ("../../etc", "etc"),
+        ("AC/DC: live", "AC-DC- live"),
+        ("...", "H2O"),
+    ],
+)
+def test_the_folder_and_the_project_have_the_name_as_it_is(name, folder):
+    assert file_name(name, package_name(name)) == folder
+
+
+@given(st.text())
+def test_the_name_of_a_folder_is_one_of_any_file_system(text):
+    name = file_name(text, package_name(text))
+    assert 1 <= len(name.encode()) <= 64
+    assert name == name.strip("-. ")
+    assert not set(name) & set('/\\:*?"<>|\0')
+
+
+@pytest.mark.parametrize(
     ("name", "package", "module"),
     [
         ("Qwen3-4B-4bit", "Qwen3-4B-4bit", "Qwen3_4B_4bit"),
+        ("My Chat", "My-Chat", "MyChat"),
+        ("Llama-3.2-1B-it", "Llama-3.2-1B-it", "Llama_3_2_1BIt"),
+        ("\u540d\u524d", "MingQian", "MingQian"),
+        ("\u041c\u043e\u0439 \u0447\u0430\u0442", "Moy-chat", "MoyChat"),
+        ("\u0939\u093f\u0928\u094d\u0926\u0940", "hindi", "Hindi"),
         ("demo", "demo", "Demo"),
         ("class", "class", "Class"),
         ("3b", "3b", "M3b"),
-        ("My App \N{PARTY POPPER}", "My-App", "My_App"),
+        ("My App \N{PARTY POPPER}", "My-App", "MyApp"),
         ("\N{PARTY POPPER}", "H2O", "H2O"),
         ("", "H2O", "H2O"),
-        ("../../etc/passwd", "etc-passwd", "Etc_passwd"),
+        ("../../etc/passwd", "etc-passwd", "EtcPasswd"),
         ("caf\u00e9", "cafe", "Cafe"),
-        ('a"b\nc', "a-b-c", "A_b_c"),
+        ('a"b\nc', "a-b-c", "ABC"),
     ],
 )
 def test_names_become_usable(name, package, module):
@@ -115,6 +143,8 @@ def test_a_model_is_called_by_the_last_part_of_its_id():
     assert model_display_name("demo") == "demo"
 
 
-@pytest.mark.parametrize(("name", "count"), [("名前", 1), ("H2O", 0), ("H2O-x", 0), ("é", 0)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("\N{PARTY POPPER}", 1), ("名前", 0), ("H2O-x", 0)]
+)
 def test_a_name_of_which_nothing_is_left_is_said(name, count):
     assert len(name_remarks(name)) == count

@@ -259,7 +259,7 @@ def make(options: dict[str, Any], out: Terminal, where: str) -> tuple[PackageRes
     with out.progress() as say:
         choice = choose(spec, common.part(Criteria, options), say)
         plan = prepare(choice.spec, say, output, problems)
-        output = output or Path(plan.package_name)
+        output = output or Path(plan.folder_name)
         if where:
             refuse_outside(output, where)
         if options["dry_run"]:

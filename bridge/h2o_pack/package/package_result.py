@@ -20,12 +20,12 @@ from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.choice.choice import Choice, print_choice
 from h2o_pack.devices.catalogue import caption
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
-from h2o_pack.files.paths import SYSTEM_PROMPT, from_here
+from h2o_pack.files.paths import APP_FOLDER, SYSTEM_PROMPT, from_here
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.texts import ModelLicense
 from h2o_pack.package.build import PackageResult
-from h2o_pack.package.render import STATES, AppState
+from h2o_pack.package.render import STATES, XCODE, AppState
 from h2o_pack.parity.report import EQUAL, Level, sentence
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.plan.plan_tables import size_sentence
@@ -266,7 +266,9 @@ def next_steps(result: PackageResult) -> Iterator[str]:
     package = shlex.quote(str(folder))
     if result.vendored is None:
         yield f"h2o-pack vendor {package}"
-    yield f"open {shlex.quote(str(folder / 'App/Chat.xcodeproj'))}"
+    app = folder / APP_FOLDER
+    project = next(iter(sorted(app.glob(f"*{XCODE}"))), app)
+    yield f"open {shlex.quote(str(project))}"
     yield f"h2o-pack parity {package}"
     if result.plan.spec.delivery.download:
         yield f"upload {package}/Model to {result.plan.spec.delivery.download}"

@@ -174,7 +174,7 @@ def plan_package(
 def bundle_id_of(spec: PackageSpec, title: str, output: Path | None, maker: str) -> str:
     """Return the app's identifier: the user's, the earlier package's, or a new one."""
     package = naming.package_name(title)
-    folder = output or Path(package)
+    folder = output or Path(naming.file_name(title, package))
     earlier = ""
     if os.path.lexists(folder / lock.NAME):
         app = lock.read(folder).spec.get("app", {})

@@ -117,6 +117,9 @@ SEVERAL = "Several"
 DOWNLOAD, ASSET_PACK = "Download", "AssetPack"
 """The folders of files that `--download` and `--asset-pack` add. A folder in them has the name
 of the folder to which its files are added."""
+XCODE = ".xcodeproj"
+PROJECT = f"Chat{XCODE}"
+"""The project of the templates."""
 COLUMNS = 100
 OF_SESSION = "store"  # a setting that is left out: the session chooses the archive's folder
 SPACE = "\0"  # a space at which no line may break
@@ -136,7 +139,13 @@ def render(
     for folder, target in folders(plan):
         files |= rendered(folder, target, values)
     in_app = [path for path in files if path.startswith(f"{APP_FOLDER}/")]
-    app = {path.removeprefix(f"{APP_FOLDER}/"): files.pop(path) for path in in_app}
+    # Xcode shows the project's name, which is the app's.
+    app = {
+        path.removeprefix(f"{APP_FOLDER}/").replace(
+            PROJECT, f"{plan.folder_name}{XCODE}", 1
+        ): files.pop(path)
+        for path in in_app
+    }
     app[ICON_PATH] = icon(plan.package_name)
     newest = digests(app)
     recorded = newest if earlier.place else earlier.scaffold

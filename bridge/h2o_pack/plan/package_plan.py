@@ -114,6 +114,11 @@ class PackagePlan:
         return naming.package_name(self.title)
 
     @property
+    def folder_name(self) -> str:
+        """The title as the name of a folder, and of the Xcode project."""
+        return naming.file_name(self.title, self.package_name)
+
+    @property
     def module_name(self) -> str:
         """The beginning of the name of the module with the models."""
         return naming.module_name(self.package_name)

@@ -238,7 +238,7 @@ SEED = int(os.environ.get("SEED", "20261122"))
 COMMANDS = ("ios", "update", "vendor")
 SOURCE = "Sources/H2OKit/H2OKVCache.swift"
 OWN_FILES = (
-    *("App/Chat/ChatView.swift", "App/Chat.xcodeproj/project.pbxproj", "App/Mine/New.swift"),
+    *("App/Chat/ChatView.swift", "App/demo.xcodeproj/project.pbxproj", "App/Mine/New.swift"),
     *("Sources/H2OKit/Mine.swift", "Vendor/mlx-swift/Source/mine.h", "Notes.md", ".git/HEAD"),
 )
 

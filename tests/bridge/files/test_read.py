@@ -141,7 +141,7 @@ READ = {
         *(lock.NAME, "Package.swift", "Package.resolved", "Sources/H2OKit/H2OKVCache.swift"),
         *("Model/manifest.json", "Model/config.json", "Model/tokenizer.json"),
         *("Model/model.safetensors", "App/Chat/ChatView.swift", "Vendor/manifest.json"),
-        *("Model/chat_template.jinja", "App/Chat.xcodeproj/project.pbxproj", "Vendor"),
+        *("Model/chat_template.jinja", "App/demo.xcodeproj/project.pbxproj", "Vendor"),
     ),
 }
 NOT_FOR_EVER = 60  # seconds; without a pipe, each command takes a few

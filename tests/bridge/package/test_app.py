@@ -15,7 +15,7 @@ from h2o_pack.spec import CacheSpec, DeliverySpec
 from tests.bridge.openstep import read_openstep
 from tests.bridge.plans import plan_of, rendered
 
-PROJECT = "App/Chat.xcodeproj/project.pbxproj"
+PROJECT = "App/My_App 2.xcodeproj/project.pbxproj"
 OBJECT = re.compile(r"[0-9A-F]{24}")
 LAYOUTS = {
     "in the app": DeliverySpec(),
@@ -64,7 +64,7 @@ def test_it_links_products_of_the_package_around_it(objects, files):
     products = {
         entry["productName"] for entry in of_kind(objects, "XCSwiftPackageProductDependency")
     }
-    assert {"H2OSessions", "My_App_2Model"} <= products
+    assert {"H2OSessions", "MyApp_2Model"} <= products
     for name in products:
         assert f'.library(name: "{name}"' in files["Package.swift"]
 
@@ -96,7 +96,7 @@ def test_app_and_extension_share_the_app_group_that_the_app_declares(files):
 @pytest.mark.parametrize("name", ["MLX", "H2OKit", "Numerics"])
 def test_an_app_named_like_a_module_of_the_package_is_another_module(model, name):
     files = rendered(plan_of(model, CacheSpec(512), name))
-    objects = read_openstep(files[PROJECT])["objects"]
+    objects = read_openstep(files[f"App/{name}.xcodeproj/project.pbxproj"])["objects"]
     for entry in of_kind(objects, "XCBuildConfiguration"):
         settings = entry["buildSettings"]
         if "PRODUCT_NAME" in settings:

@@ -111,7 +111,7 @@ def test_the_next_steps_can_be_pasted(run, tmp_path):
     folder = tmp_path / "My Demo"
     result = run("ios", "--model", "demo", "--max-kv", 64, "--output", folder, "--no-vendor")
     steps = [shlex.split(step) for step in result.stdout.partition("next:\n")[2].splitlines()]
-    project = f"{folder}/App/Chat.xcodeproj"
+    project = f"{folder}/App/demo.xcodeproj"
     assert steps[0] == ["h2o-pack", "vendor", str(folder)]
     assert steps[1:] == [["open", project], ["h2o-pack", "parity", str(folder)]]
 
@@ -232,7 +232,7 @@ def test_budgets_may_come_from_a_pipe_of_the_shell_which_can_be_read_once(ios):
 @pytest.fixture
 def project(tmp_path):
     """Return a function that gives the text of the package's Xcode project."""
-    return lambda: (tmp_path / "Demo/App/Chat.xcodeproj/project.pbxproj").read_text("utf-8")
+    return lambda: (tmp_path / "Demo/App/demo.xcodeproj/project.pbxproj").read_text("utf-8")
 
 
 def identifier(result):

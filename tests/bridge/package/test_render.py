@@ -21,7 +21,7 @@ APPLE = {
 }  # fmt: skip
 OURS = {
     "H2OChatScreen", "H2OFoundationModels", "H2OKit", "H2OSessions", "H2OTestModels",
-    "My_AppModel",
+    "MyAppModel",
 }  # fmt: skip
 UPSTREAM = {
     "Cmlx", "H2OTokenizers", "MLX", "MLXFast", "MLXGuidedGeneration", "MLXLLM", "MLXLMCommon",

@@ -14,7 +14,7 @@ from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec, from_document, to_d
 from tests.bridge import schemas
 from tests.bridge.trees import build_tree, tree, write_model
 
-PROJECT = "App/Chat.xcodeproj/project.pbxproj"
+PROJECT = "App/demo.xcodeproj/project.pbxproj"
 VIEW = "App/Chat/ChatView.swift"
 SOURCE = "Sources/H2OKit/H2OKVCache.swift"
 

@@ -28,7 +28,7 @@ def test_the_package_is_named_after_the_model_or_as_asked(model):
     options = CacheSpec(max_kv=256)
     assert plan_of(model, options).package_name == "tiny"
     plan = plan_of(model, options, "My App")
-    assert (plan.package_name, plan.module_name) == ("My-App", "My_App")
+    assert (plan.package_name, plan.module_name) == ("My-App", "MyApp")
 
 
 def test_a_short_recent_window_is_remarked_upon_once(model):
