@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import importlib.metadata
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +46,7 @@ def generate(arguments: Sequence[str]) -> int:
     """Run `mlx_lm generate`; with --max-kv, the model gets H2O caches."""
     upstream = importlib.import_module("mlx_lm.generate")
     whole = upstream.setup_arg_parser()
-    _add_options(whole)
+    add_options(whole)
     if {"-h", "--help"} & {*arguments}:
         whole.parse_args(["--help"])
     parser = argparse.ArgumentParser(
@@ -54,10 +55,12 @@ def generate(arguments: Sequence[str]) -> int:
         add_help=False,
         allow_abbrev=False,
     )
-    _add_options(parser)
+    add_options(parser)
     options, upstream_arguments = parser.parse_known_args(arguments)
     settings = {field.name: getattr(options, _dest(field.name)) for field in FIELDS}
     settings = {name: value for name, value in settings.items() if value is not None}
+    if options.h2o_recall is None and any(_words_of_recall(options)):
+        parser.error("--recall is missing: give it with the options of recall.")
     other_settings = (options.h2o_kv, options.h2o_budgets, options.h2o_recall)
     if not settings and other_settings == (None, None, None):
         return _run(upstream, upstream_arguments, lambda _model: None)
@@ -79,7 +82,9 @@ def generate(arguments: Sequence[str]) -> int:
         warnings.simplefilter("always")
         try:
             if options.h2o_recall is not None:
-                settings["recall"] = H2ORecall.from_words(options.h2o_recall)
+                settings["recall"] = H2ORecall.from_words(
+                    [*options.h2o_recall, *_words_of_recall(options)]
+                )
             config = H2OConfig.from_dict(settings)
             budgets = options.h2o_budgets and load_budgets(options.h2o_budgets)
         except H2OError as error:
@@ -98,11 +103,16 @@ def generate(arguments: Sequence[str]) -> int:
     )
 
 
-FLAGS = {field.name: field.flag for field in FIELDS}
+FLAGS = {
+    **{field.name: field.flag for field in FIELDS},
+    **{f"recall.{field.name}": field.flag for field in RECALL_FIELDS if field.flag},
+}
 
 
 def flag(field: str) -> str:
     """Return the flag of a setting; for a setting of recall, `--recall` and its key."""
+    if field in FLAGS:
+        return FLAGS[field]
     part, _, key = field.partition(".")
     return f"{FLAGS.get(part, f'--{part}')} {key}".rstrip()
 
@@ -116,13 +126,28 @@ def _dest(field: str) -> str:
     return f"h2o_{field}"
 
 
+def _words_of_recall(options: argparse.Namespace) -> Iterator[str]:
+    """Yield the settings of recall that have options, in the words of `--recall`."""
+    for field in RECALL_FIELDS:
+        value = getattr(options, _dest(f"recall_{field.name}"), None)
+        if value is not None:
+            yield f"{field.name}={value}"
+
+
+def _located(name: str) -> str:
+    """Return the folder or hub id of a short name, if h2o_pack is installed and knows it."""
+    for entry in importlib.metadata.entry_points(group="h2o_py", name="locate"):
+        name = entry.load()(name)
+    return name
+
+
 def _run(upstream: Any, arguments: Sequence[str], prepare: Callable[[Any], None]) -> int:
     """Run mlx_lm's own main, which loads no code of a model; pass its model to `prepare`."""
     from h2o_py.loading import load  # noqa: PLC0415  after --help has been served
     from h2o_py.routing import routed  # noqa: PLC0415
 
-    def load_prepared(*args: Any, **options: Any) -> Any:
-        loaded = load(*args, **options)
+    def load_prepared(name: str, *args: Any, **options: Any) -> Any:
+        loaded = load(_located(name), *args, **options)
         prepare(loaded[0])
         return loaded
 
@@ -155,7 +180,8 @@ def _pinned_range(text: str) -> tuple[int, int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not BEGIN:END, as in 0:120") from None
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the cache, which are spelled as those of `h2o-pack`."""
     group = parser.add_argument_group("H2O cache")
     kinds: dict[str, dict[str, Any]] = {
         "integer": {"type": int, "metavar": "N"},
@@ -176,7 +202,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--kv", dest="h2o_kv", metavar="KV", help=text)
     text = "JSON file with budgets of each layer."
     group.add_argument("--budgets", dest="h2o_budgets", metavar="FILE", help=text)
-    keys = "; ".join(f"{field.name}: {field.help}" for field in RECALL_FIELDS)
+    keys = "; ".join(f"{f.name}: {f.help}" for f in RECALL_FIELDS if not f.flag)
     group.add_argument(
         "--recall",
         dest="h2o_recall",
@@ -184,6 +210,14 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help=f"Bring evicted rows back when a prompt asks for them. {keys}.",
     )
+    for field in RECALL_FIELDS:
+        if field.flag:
+            group.add_argument(
+                field.flag,
+                dest=_dest(f"recall_{field.name}"),
+                metavar="N",
+                help=f"With --recall: {field.help} Default: {field.default_meaning}.",
+            )
 
 
 def _help(field: Field) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 
 import click
@@ -50,11 +49,10 @@ def walk(context: click.Context) -> Iterator[click.Context]:
 
 
 def help_of(context: click.Context) -> str:
-    """Return a command's help, including its hidden options."""
-    command = copy.copy(context.command)
-    command.params = [copy.copy(param) for param in command.params]
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            parameter.hidden = False
-    wide = click.Context(command, context.parent, context.info_name, terminal_width=WIDTH)
-    return command.get_help(wide)
+    """Return a command's help with all of its options."""
+    from h2o_pack.cli.frame import full_help
+
+    wide = click.Context(
+        context.command, context.parent, context.info_name, terminal_width=WIDTH
+    )
+    return full_help(wide)

@@ -1,5 +1,7 @@
 """What pages say is so: names, messages, figures, examples, promises."""
 
+import argparse
+import ast
 import re
 import shlex
 from importlib import import_module
@@ -13,7 +15,9 @@ from docs.docgen import answers, plan_pictures
 from docs.docgen.command_line import walk
 from docs.docgen.markdown import replaced
 from h2o_pack.cli import main
+from h2o_pack.cli.frame import full_help
 from h2o_pack.memory import terms
+from h2o_py.__main__ import add_options
 from tests.docs.conftest import ROOT, SOURCES
 
 WRITTEN_BY_PROGRAMS = ("performance.md", "results/")
@@ -63,7 +67,7 @@ def wrong_part(call: str) -> str:
     options = {
         name for param in command.params for name in (*param.opts, *param.secondary_opts)
     }
-    options.add("--help")
+    options |= {"--help", "--help-all"}
     flags = [word.partition("=")[0] for word in words if word.startswith("-") and word != "-"]
     return next((word for word in flags if word not in options), "")
 
@@ -79,6 +83,57 @@ def test_a_command_or_option_that_does_not_exist_is_found():
     assert wrong_part("h2o-pack nothing") == "nothing"
     assert wrong_part("h2o-pack ios --nothing 3") == "--nothing"
     assert sum(len(calls(text)) for text in SOURCES.values()) > 20
+
+
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
+OF_OTHERS = {
+    "--always-make", "--entitlements", "--fail", "--hf-path", "--install", "--no",
+    "--output-path", "--package-path", "--range", "--scratch-path", "--sdk", "--train",
+    "--no-install-recommends", "--trust-remote-code", "--write", "--write-out", "--wrong",
+}  # fmt: skip
+"""Options of other programs and of our own tools, and a wrong one."""
+
+
+CALLS_OTHERS = ("parity", "vendoring", "verify")
+"""Folders whose strings are also options of git and Swift; golden messages have their texts."""
+
+
+def sentences() -> dict[str, str]:
+    """Return what users read of the program: pages, messages, and sentences of the sources."""
+    golden = (ROOT / "tests/golden").rglob("*.txt")
+    templates = (ROOT / "bridge/h2o_pack/package/templates").rglob("*.j2")
+    texts = {str(path): path.read_text("utf-8") for path in (*golden, *templates)}
+    for folder in ("bridge", "h2o_py"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.parent.name in CALLS_OTHERS:
+                continue
+            nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+            strings = (n.value for n in nodes if isinstance(n, ast.Constant))
+            texts[str(path)] = "\n".join(s for s in strings if isinstance(s, str) and " " in s)
+    return PAGES | texts
+
+
+def test_every_option_that_a_text_names_is_in_a_help():
+    of_generate = argparse.ArgumentParser()
+    add_options(of_generate)
+    helps = [full_help(context) for context in walk(click.Context(main, info_name="h2o-pack"))]
+    known = set(FLAG.findall("\n".join([*helps, of_generate.format_help()])))
+    known |= {"--help-all", *OF_OTHERS}
+    unknown = {
+        (flag, path)
+        for path, text in sentences().items()
+        for flag in FLAG.findall(text)
+        if flag not in known
+    }
+    assert not unknown
+
+
+def test_help_names_the_option_that_shows_what_it_leaves_out():
+    for context in walk(click.Context(main, info_name="h2o-pack")):
+        hidden = [p for p in context.command.params if getattr(p, "hidden", False)]
+        assert ("--help-all" in context.get_help()) == bool(hidden)
+        shown = set(FLAG.findall(full_help(context)))
+        assert {option for p in hidden for option in p.opts} <= shown
 
 
 def resolves(package: str, rest: str) -> bool:

@@ -122,6 +122,24 @@ def test_the_command_has_an_option_for_each_setting(capsys):
     assert all(f"  {field.flag} " in output for field in FIELDS)
 
 
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("demo", "/h2o_pack/models/demo"),
+        ("qwen3-4b-4bit", "mlx-community/Qwen3-4B-4bit"),
+        ("somebody/else", "somebody/else"),
+    ],
+)
+def test_the_command_takes_the_names_of_models_that_h2o_pack_takes(name, place, monkeypatch):
+    def load(name, *_arguments, **_options):
+        raise SystemExit(name)
+
+    monkeypatch.setattr(loading, "load", load)
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["generate", "--model", name, "--max-kv", "64"])
+    assert str(ended.value.code).endswith(place)
+
+
 def test_the_command_takes_recall_in_words(tmp_path, monkeypatch, capsys):
     configs = []
 
@@ -132,16 +150,17 @@ def test_the_command_takes_recall_in_words(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loading, "load", lambda *_, **__: (None, None))
     monkeypatch.setattr(models, "attach_h2o_cache", attach)
     command = ["generate", "--model", str(tmp_path), "--max-kv", "512", "--recall"]
-    for words in ([], ["every=4", "rows=9", "layers=1,3"]):
+    for words in ([], ["layers=1,3", "--recall-every", "4", "--recall-rows", "9"]):
         with pytest.raises(SystemExit):
             commands.main([*command, *words])
     assert [config.recall for config in configs] == [
         H2ORecall(), H2ORecall(every=4, rows=9, layers=(1, 3))
     ]  # fmt: skip
     for word, problem in (
-        ("rows=0", "--recall rows must be between 1 and 2147483647, got 0"),
-        ("rows", "--recall rows must be an integer, got ''"),
+        ("rows=0", "--recall-rows must be between 1 and 2147483647, got 0"),
+        ("rows", "--recall-rows must be an integer, got ''"),
         ("evry=4", "'recall.evry' is not a setting of the cache"),
+        ("--archive-limit=x", "--archive-limit must be an integer"),
     ):
         with pytest.raises(SystemExit):
             commands.main([*command, word])

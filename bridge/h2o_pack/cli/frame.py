@@ -15,6 +15,7 @@ The command is registered by its name and file in `h2o_pack.cli`, and imported w
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import signal
@@ -222,9 +223,45 @@ def command(*, example: str) -> Callable[[Callable[..., None]], click.Command]:
         with_options = with_terminal
         for names, text in reversed(COMMON.items()):
             with_options = click.option(*names, is_flag=True, help=text)(with_options)
-        return click.command(epilog=f"Example: {example}")(with_options)
+        return click.command(cls=Helpful, epilog=f"Example: {example}")(with_options)
 
     return decorate
+
+
+class Helpful(click.Command):
+    """A command whose --help leaves out options that few users need, and --help-all none."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return all parameters, --help-all too if --help leaves out an option."""
+        params = super().get_params(ctx)
+        if not any(getattr(param, "hidden", False) for param in self.params):
+            return params
+        every = click.Option(
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=show_all,
+            help="Show all options, also those that few users need.",
+        )
+        return [*params, every]
+
+
+def show_all(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    """Print the help with all options."""
+    if value and not ctx.resilient_parsing:
+        click.echo(full_help(ctx), color=ctx.color)
+        ctx.exit()
+
+
+def full_help(ctx: click.Context) -> str:
+    """Return a command's help with all options."""
+    every = copy.copy(ctx.command)
+    every.params = [copy.copy(param) for param in every.params]
+    for param in every.params:
+        if isinstance(param, click.Option):
+            param.hidden = False
+    return every.get_help(ctx)
 
 
 COMMON = {

@@ -116,6 +116,7 @@ revision_options = together(
     click.option(
         "--assume-full-attention",
         is_flag=True,
+        hidden=True,
         help="Accept a model of unknown architecture, and treat all its layers as attending "
         "to the whole context.",
     ),
@@ -144,6 +145,7 @@ origin_options = together(
     click.option(
         "--upstream",
         type=PATH,
+        hidden=True,
         help="Folder with your own clones of mlx-swift, mlx-swift-lm and the other copied "
         "repositories, instead of a download.",
     ),
@@ -154,6 +156,7 @@ origin_options = together(
         show_default=False,
         envvar=MIRROR,
         show_envvar=True,
+        hidden=True,
         help="Download from URL/OWNER/NAME instead of https://github.com/OWNER/NAME.",
     ),
     click.option(
@@ -161,6 +164,7 @@ origin_options = together(
         type=PATH,
         default=cache_folder,
         show_default=False,
+        hidden=True,
         help="Folder that keeps downloads. [default: $H2O_PACK_CACHE, or the user's cache]",
     ),
 )
@@ -293,6 +297,7 @@ choice_options = together(
     click.option(
         "--losses",
         type=FILE,
+        hidden=True,
         help="Measured losses by which the cache is chosen: the losses.json that `h2o-pack "
         "eval --preset storages --output DIR` wrote for your model. [default: the losses of "
         "SmolLM2-135M-Instruct]",

@@ -203,6 +203,7 @@ def refused(what: str, where: str) -> UserError:
     default=True,
     envvar="H2O_PACK_CHECK_TEXT",
     show_envvar=True,
+    hidden=True,
     help="Ask the app's tokenizer and chat template whether they give Python's text, as "
     "`h2o-pack parity --level text` does, if Swift and their sources are there.",
 )
@@ -210,6 +211,7 @@ def refused(what: str, where: str) -> UserError:
 @click.option(
     "--trust-file",
     is_flag=True,
+    hidden=True,
     help="Allow h2o-pack.toml to name paths outside of this folder, and the keys upstream, "
     "mirror and cache.",
 )

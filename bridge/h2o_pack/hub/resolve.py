@@ -78,7 +78,8 @@ def find_model(
     name = model_of_address(spec.model or "")
     base, at, inside = name.partition("@")
     entry = find(base, own)
-    folder = spec.folder if name == spec.model and (at or entry is None) else None
+    is_short = entry is not None and base.lower() == entry.name.lower()
+    folder = spec.folder if name == spec.model and (at or not is_short) else None
     if folder is not None:
         if revision:
             raise usage_error(

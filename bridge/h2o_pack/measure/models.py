@@ -30,6 +30,18 @@ def loadable(name: str) -> str:
     return name
 
 
+def locate(name: str) -> str:
+    """Return the folder or hub id of a model, or the name itself if it is unknown."""
+    model = find(name)
+    if model is None:
+        return name
+    return (
+        str(resources.files("h2o_pack.models") / model.bundled)
+        if model.bundled
+        else (model.hub or model.folder)
+    )
+
+
 def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
     """Load a model with its LoRA adapter, and its tokenizer; UserError if that fails."""
     from h2o_py.loading import fetched  # imported late: it imports mlx_lm, which takes seconds

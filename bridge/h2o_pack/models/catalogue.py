@@ -52,9 +52,13 @@ def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
 
 
 def find(name: str, own: Path | None = None) -> KnownModel | None:
-    """Return the model of a short name, ignoring case; None if there is none."""
-    models = catalogue(own)
-    return next((model for model in models if model.name.lower() == name.lower()), None)
+    """Return the model of a short name or hub id, ignoring case; None if there is none.
+
+    An entry with a revision of its own has only its short name.
+    """
+    models = {model.hub.lower(): model for model in catalogue(own) if not model.revision}
+    models |= {model.name.lower(): model for model in catalogue(own)}
+    return models.get(name.lower()) if name else None
 
 
 def unknown(name: str, own: Path | None) -> UserError:

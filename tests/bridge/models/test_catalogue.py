@@ -220,3 +220,11 @@ def test_windows_and_states_are_counted_apart():
     config = ModelConfig("x", layers, 4, 32, 64, 100, 256, "bfloat16")
     assert fixed_bytes(config) == {"windows": 10 * 2 * 12 * 2, "states": 107}
     assert token_bytes(config) == {"dense": 2 * 16 * 2}
+
+
+@pytest.mark.parametrize("name", ["Qwen3-4B-4bit", "mlx-community/Qwen3-4B-4bit"])
+def test_a_hub_id_is_its_short_name_and_needs_no_network(run, name, monkeypatch):
+    monkeypatch.setattr("h2o_pack.hub.resolve.hub_contents", None)
+    result = run("plan", "--model", name.lower(), "--max-kv", "512")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("Qwen3-4B-4bit fits on")
