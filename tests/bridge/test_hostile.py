@@ -123,7 +123,7 @@ def test_every_path_and_text_of_a_package_stays_plain_and_says_the_name(model, n
         if path.endswith((".swift", ".plist", ".entitlements", ".pbxproj", ".yml")):
             assert text.isascii(), path
     assert "\n\n\n" not in texts["README.md"]
-    assert yaml.safe_load(texts[".github/workflows/parity.yml"])["jobs"]
+    assert yaml.safe_load(texts[".github/workflows/h2o-pack.yml"])["jobs"]
     (project,) = (text for path, text in texts.items() if path.endswith(".pbxproj"))
     assert read_openstep(project)["objects"]
     assert plistlib.loads(texts["App/Info.plist"].encode())

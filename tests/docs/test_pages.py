@@ -87,7 +87,7 @@ def test_a_command_or_option_that_does_not_exist_is_found():
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
 OF_OTHERS = {
-    "--always-make", "--entitlements", "--fail", "--hf-path", "--install", "--no",
+    "--always-make", "--entitlements", "--fail", "--force", "--hf-path", "--install", "--no",
     "--output-path", "--package-path", "--range", "--scratch-path", "--sdk", "--train",
     "--no-install-recommends", "--trust-remote-code", "--write", "--write-out", "--wrong",
 }  # fmt: skip

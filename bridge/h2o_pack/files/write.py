@@ -273,6 +273,8 @@ def write_files(folder: Path, files: Mapping[str, Content]) -> None:
         path = place_in(folder, relative)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(as_bytes(content))
+        if path.suffix == ".sh":
+            path.chmod(0o755)
 
 
 def refuse_output(output: Path) -> None:

@@ -133,8 +133,9 @@ def render(
     files: dict[str, Content] = {
         "Package.swift": fill(assets.root() / "Package.swift.j2", values),
         "README.md": fill(TEMPLATES / "README.md.j2", values),
+        ".gitattributes": (TEMPLATES / "gitattributes").read_text("utf-8"),
         ".gitignore": (TEMPLATES / "gitignore").read_text("utf-8"),
-        ".github/workflows/parity.yml": fill(TEMPLATES / "parity.yml.j2", values),
+        ".github/workflows/h2o-pack.yml": fill(TEMPLATES / "h2o-pack.yml.j2", values),
     }
     for folder, target in folders(plan):
         files |= rendered(folder, target, values)

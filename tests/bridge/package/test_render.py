@@ -82,7 +82,7 @@ def test_the_lock_has_the_sha256_of_every_other_file(files):
 
 
 def test_the_workflow_gets_apples_metal_compiler_before_parity_needs_it(files):
-    workflow = yaml.safe_load(files[".github/workflows/parity.yml"])
+    workflow = yaml.safe_load(files[".github/workflows/h2o-pack.yml"])
     steps = [step for step in workflow["jobs"]["upstream"]["steps"] if "run" in step]
     (toolchain,) = [i for i, step in enumerate(steps) if "MetalToolchain" in step["run"]]
     assert steps[toolchain]["if"] == "matrix.host == 'apple'"
@@ -90,9 +90,9 @@ def test_the_workflow_gets_apples_metal_compiler_before_parity_needs_it(files):
 
 
 def test_the_workflow_installs_nothing_by_a_name_that_anybody_may_take(files):
-    text = files[".github/workflows/parity.yml"]
+    text = files[".github/workflows/h2o-pack.yml"]
     installs = re.findall(r"pip install (.*)", text)
-    assert installs == ['"$H2O_PACK"'] * 2
+    assert installs == ['"$H2O_PACK"'] * 3
     assert yaml.safe_load(text)["env"] == {"H2O_PACK": "${{ vars.H2O_PACK }}"}
     actions = re.findall(r"uses: (\S+)", text)
     assert actions
