@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import click
 import jsonschema
 import pytest
+from click.shell_completion import BashComplete, split_arg_string
 
 from docs.docgen.command_line import walk
 from h2o_pack import results
@@ -76,10 +77,20 @@ def test_the_version_is_printed_with_the_pinned_upstream(run):
     assert f"  mlx-lm {VERSIONS['mlx-lm']} (Python)" in lines
 
 
-def test_completion_completes(tmp_path):
-    words = {"COMP_WORDS": "h2o-pack ven", "COMP_CWORD": "1"}
-    environment = os.environ | {"_H2O_PACK_COMPLETE": "bash_complete", **words}
-    assert python("-m", "h2o_pack", env=environment, check=True).stdout == "plain,vendor\n"
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [
+        ("h2o-pack ven", ["vendor"]),
+        ("h2o-pack ios --model qwen3-1", ["Qwen3-1.7B-4bit"]),
+        ("h2o-pack plan --device 'iphone 15 pro", ["iPhone 15 Pro", "iPhone 15 Pro Max"]),
+        ("h2o-pack devices 'iPhone 16e", ["iPhone 16e"]),
+    ],
+)
+def test_completion_knows_commands_models_and_devices(words, completions):
+    comp = BashComplete(main, {}, "h2o-pack", "_H2O_PACK_COMPLETE")
+    *given, incomplete = split_arg_string(words)[1:]
+    found = comp.get_completions(given, incomplete)
+    assert [item.value for item in found] == completions
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from h2o_pack.cli.frame import command
 from h2o_pack.cli.options import (
     COUNTS,
     FILE,
+    MODEL,
     NAMES,
     NUMBERS,
     PATH,
@@ -131,7 +132,7 @@ def eval(  # noqa: A001  the command's name
 
 
 @command(example="h2o-pack profile --model MODEL --max-kv 256 --budgets budgets.json")
-@click.option("--model", help="Short name, folder, or id on huggingface.co.")
+@click.option("--model", type=MODEL, help="Short name, folder, or id on huggingface.co.")
 @click.option(
     "--profile",
     "earlier",
@@ -227,7 +228,7 @@ LEAST_ROWS = 128
 
 
 @command(example="h2o-pack bench --model Qwen3-1.7B-4bit --quick")
-@click.option("--model", default="demo", help="Short name, folder or hub id.")
+@click.option("--model", default="demo", type=MODEL, help="Short name, folder or hub id.")
 @click.option(
     "--max-kv",
     type=click.IntRange(min=LEAST_ROWS),

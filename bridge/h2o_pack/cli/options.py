@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from h2o_pack.config_errors import OF_RECALL
 from h2o_pack.errors import Problems
@@ -63,6 +64,47 @@ class PinnedRange(click.ParamType):  # type: ignore[type-arg]
         if not (colon and begin.isdecimal() and end.isdecimal() and int(begin) < int(end)):
             self.fail(f"{value!r} is not a range of positions such as 0:128", param, ctx)
         return int(begin), int(end)
+
+
+class KnownName(click.ParamType):  # type: ignore[type-arg]
+    """A name of which the shell completes the known ones."""
+
+    name = "text"
+
+    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
+        self.known = known
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:  # noqa: ARG002
+        """Return the name."""
+        return str(value)
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the known names that begin so, or else folders."""
+        begin = incomplete.casefold()
+        names = [name for name in self.known() if name.casefold().startswith(begin)]
+        return [*map(CompletionItem, names)] or [CompletionItem(incomplete, type="dir")]
+
+
+def device_names() -> Iterable[str]:
+    """Return the names of devices, each once."""
+    from h2o_pack.devices.catalogue import catalogue
+
+    return dict.fromkeys(device.name for device in catalogue().all_devices())
+
+
+def model_names() -> Iterable[str]:
+    """Return the short names of models."""
+    from h2o_pack.models.catalogue import catalogue
+
+    return [model.name for model in catalogue()]
+
+
+DEVICE, MODEL = KnownName(device_names), KnownName(model_names)
 
 
 class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
@@ -135,6 +177,7 @@ def model_options(*, several: bool = False) -> Decorator:
         "--model",
         "models" if several else "model",
         multiple=several,
+        type=MODEL,
         help=f"Short name, folder, or id or address on huggingface.co.{repeat} "
         "[default: chosen for --device]",
     )
@@ -310,7 +353,11 @@ def device_options(text: str) -> Decorator:
     """Return the options --device and --devices; text: the end of the help of --device."""
     return together(
         click.option(
-            "--device", "devices", multiple=True, help=f"Identifier or name of a device. {text}"
+            "--device",
+            "devices",
+            multiple=True,
+            type=DEVICE,
+            help=f"Identifier or name of a device. {text}",
         ),
         click.option("--devices", "own", type=PATH, help="TOML file with your own devices."),
     )

@@ -90,7 +90,7 @@ def refuse_given(when: str, flags: dict[str, object]) -> None:
 
 
 @command(example='h2o-pack devices "iPhone 17 Pro"')
-@click.argument("name", required=False)
+@click.argument("name", type=common.DEVICE, required=False)
 @click.option(
     "--devices",
     "own",
@@ -98,10 +98,12 @@ def refuse_given(when: str, flags: dict[str, object]) -> None:
     help="TOML file with your own devices. [default: $H2O_PACK_DEVICES, or "
     "devices.toml in the user's configuration folder]",
 )
-def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
+@click.option("--all", "every", is_flag=True, help="Show a row for each identifier.")
+def devices(*, name: str | None, own: Path | None, every: bool, out: Terminal) -> None:
     """List iPhones and iPads: memory, limit of an app, bandwidth.
 
-    With NAME (an identifier, a name, or part of a name), shows the source of each number.
+    With NAME (an identifier, a name, or part of a name), shows the identifiers and the source
+    of each number.
     """
     from h2o_pack.devices.catalogue import DevicesResult, catalogue, print_devices
 
@@ -109,12 +111,14 @@ def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
     devices = entries.find(name) if name else entries.all_devices()
     out.show(
         DevicesResult(files=entries.files, devices=devices),
-        lambda console: print_devices(devices, console, sources=bool(name)),
+        lambda console: print_devices(
+            devices, console, sources=bool(name), identifiers=every or bool(name)
+        ),
     )
 
 
 @command(example="h2o-pack models Qwen3-4B-4bit")
-@click.argument("name", required=False)
+@click.argument("name", type=common.MODEL, required=False)
 @common.revision_options
 @click.option(
     "--catalogue",

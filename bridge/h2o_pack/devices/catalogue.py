@@ -76,6 +76,7 @@ class Number:
     unit: Annotated[Unit, doc("Unit of the value.")]
     kind: Annotated[Kind, doc("How the number is known.")]
     source: Annotated[str, doc("Source of the number.")]
+    on: Annotated[str, doc("Device on which it was measured, if the source names one.")] = ""
     os_version: Annotated[str, doc("Version of the system, if the source names one.")] = ""
     note: Annotated[str, doc("Remark on the number.")] = ""
 
@@ -281,29 +282,52 @@ def refuse_unknown_names(merged: Catalogue, tables: DevicesFile, file: Path) -> 
 KNOWN = {"measured": "", "reported": "", "estimated": "~"}
 
 
-def print_devices(devices: tuple[Device, ...], console: Console, *, sources: bool) -> None:
-    """Show devices; sources: also the source of each number."""
-    names = ("identifier", "device", "chip", "GiB", "limit", "entitled", "GB/s")
+def print_devices(
+    devices: tuple[Device, ...], console: Console, *, sources: bool, identifiers: bool
+) -> None:
+    """Show devices; sources: also the source of each number.
+
+    identifiers: show a row for each identifier, and not one for all of the same name.
+    """
+    named = ("identifier",) if identifiers else ()
+    names = (*named, "device", "chip", "GiB", "limit", "entitled", "GB/s")
     table = plain_table(*names, text=("device", "chip"))
-    for device in devices:
-        memory, bandwidth = device.ram, device.bandwidth
-        table.add_row(
-            device.identifier,
-            device.title,
-            device.chip,
-            "-" if memory is None else f"{memory / 2**30:g}",
-            limit(device.number(DEFAULT)),
-            limit(device.number(ENTITLED)),
-            "-" if bandwidth is None else f"{bandwidth / 1e9:g}",
-        )
+    rows = [
+        (*((device.identifier,) if identifiers else ()), *figures(device)) for device in devices
+    ]
+    for row in dict.fromkeys(rows):
+        table.add_row(*row)
     console.print(table)
     caption(
         "GiB of RAM; limit: most memory of an app, in GB; entitled: the same with both "
-        "memory entitlements. ~ estimated; `h2o-pack devices NAME` shows sources.",
+        "memory entitlements. * from another device of the same memory; ~ estimated. "
+        "`h2o-pack devices NAME` shows identifiers and sources.",
         console,
     )
     if sources:
         print_sources(devices, console)
+
+
+def figures(device: Device) -> tuple[str, ...]:
+    """Return a device's row in the table, without its identifier."""
+    memory, bandwidth = device.ram, device.bandwidth
+    return (
+        device.title,
+        device.chip,
+        "-" if memory is None else f"{memory / 2**30:g}",
+        on_device(device, DEFAULT),
+        on_device(device, ENTITLED),
+        "-" if bandwidth is None else f"{bandwidth / 1e9:g}",
+    )
+
+
+def on_device(device: Device, what: What) -> str:
+    """Return a limit as text, with a mark if nobody measured it on this device."""
+    number = device.number(what)
+    if number is None or number.kind == "estimated":
+        return limit(number)
+    is_own = device.name == number.on or device.identifier == number.of
+    return limit(number) + ("" if is_own else "*")
 
 
 def print_sources(devices: tuple[Device, ...], console: Console) -> None:

@@ -64,6 +64,18 @@ def test_a_page_that_cannot_be_written_is_an_error_of_the_output(run, tmp_path):
     assert "the page cannot be written" in result.stderr
 
 
+def test_devices_are_listed_once_and_marked_where_nobody_measured_them(run):
+    rows = [line.split("  ") for line in run("devices").stdout.splitlines()[2:-3]]
+    names = [row[0] for row in rows]
+    assert len(names) == len(set(names)) < 60
+    figures = {row[0]: [cell.strip() for cell in row if cell.strip()][3:5] for row in rows}
+    assert figures["iPhone 13 Pro"] == ["2.87*", "4.20"]
+    assert figures["iPad (10th generation)"] == ["~2.10", "~2.10"]
+    assert "iPhone14,2" not in run("devices").stdout
+    for arguments in (["--all"], ["iphone 13 pro"]):
+        assert "iPhone14,2" in run("devices", *arguments).stdout
+
+
 def test_devices_as_json_and_for_people(run):
     document = check(json.loads(run("devices", "--json").stdout), "devices")
     assert len(document["devices"]) > 85
