@@ -31,6 +31,7 @@ from h2o_pack.package.icon import ICON
 from h2o_pack.package.render import SWIFT_TEMPLATES, marked
 from h2o_pack.spec import CacheSpec, DeliverySpec
 from h2o_py.budgets import read_budgets
+from tests.bridge import stranger
 from tests.bridge.models.checkpoints import sparse_checkpoint
 from tests.bridge.plans import plan_of, rendered
 from tests.bridge.trees import build_tree
@@ -40,6 +41,7 @@ COPIED = "copied.txt"
 NO_FILE = "(no file)"
 MODEL_FILE = "/BundledModel.swift"
 PAGES = "pages"
+STRANGER = "ten-minutes"
 DEMO, LARGE, APART, FETCHED = "demo", "Qwen3-4B-4bit", "demo-asset-pack", "demo-download"
 SEVERAL = "demo-and-demo-4bit"
 SERVER = "https://models.example.com/demo/1"
@@ -68,6 +70,8 @@ PACKAGES = {
 
 def golden_files(name: str) -> dict[str, str]:
     """Return {path below FOLDER: text} of what is committed for a package, or for PAGES."""
+    if name == STRANGER:
+        return {f"{name}.txt": stranger.transcript()}
     if name in (DEMO, PAGES):
         texts = pages() if name == PAGES else abridged(DEMO)
         return {f"{name}/{path}": text for path, text in texts.items()}
@@ -211,7 +215,7 @@ def large_model(folder: Path) -> Model:
 
 def update() -> None:
     """Write the committed text anew."""
-    for name in (*PACKAGES, PAGES):
+    for name in (*PACKAGES, PAGES, STRANGER):
         files = golden_files(name)
         shutil.rmtree(FOLDER / name, ignore_errors=True)
         write.write_files(FOLDER, files)

@@ -5,11 +5,11 @@ import difflib
 import pytest
 
 from tests import messages
-from tests.bridge.golden import FOLDER, PACKAGES, PAGES, golden_files
+from tests.bridge.golden import FOLDER, PACKAGES, PAGES, STRANGER, golden_files
 from tests.bridge.trees import tree
 
 
-@pytest.mark.parametrize("name", [*PACKAGES, PAGES])
+@pytest.mark.parametrize("name", [*PACKAGES, PAGES, STRANGER])
 def test_what_is_generated_is_as_committed(name):
     generated = golden_files(name)
     committed = {path: text for path, text in tree(FOLDER).items() if path in generated}
@@ -21,7 +21,7 @@ def test_what_is_generated_is_as_committed(name):
 
 
 def test_nothing_else_is_committed():
-    generated = {path for name in (*PACKAGES, PAGES) for path in golden_files(name)}
+    generated = {path for name in (*PACKAGES, PAGES, STRANGER) for path in golden_files(name)}
     others = {"models/Qwen3-4B-4bit/config.json", messages.FILE.name}
     assert set(tree(FOLDER)) - generated == others
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from h2o_pack.cli import options as common
-from h2o_pack.cli.frame import command
+from h2o_pack.cli.frame import command, in_lines
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import Problems, UserError
 
@@ -81,7 +81,7 @@ def chat(
         from h2o_pack.results import error_entries
 
         for entry in error.errors:
-            click.echo(f"error: {entry}", err=True)
+            click.echo(in_lines(f"error: {entry}"), err=True)
         view_for(out).show(ErrorEvent(errors=error_entries(error.errors)))
         sys.exit(error.code)
 

@@ -18,8 +18,10 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -200,13 +202,22 @@ def fail(ctx: click.Context, error: UserError) -> NoReturn:
 
         click.echo(traceback.format_exc(), err=True)
     for entry in error.errors:
-        click.echo(f"error: {entry}", err=True)
+        click.echo(in_lines(f"error: {entry}"), err=True)
     if ctx.meta[JSON]:
         from h2o_pack.results import ErrorResult, error_entries, to_json
 
         with suppress(OSError):  # if the error is that stdout cannot be written
             echo_json(to_json(ErrorResult(errors=error_entries(error.errors))))
     ctx.exit(error.code)
+
+
+def in_lines(text: str) -> str:
+    """Break a text between words if it is for a terminal, which would break words."""
+    if not sys.stderr.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(lines.fill, text.splitlines()))
 
 
 def command(*, example: str) -> Callable[[Callable[..., None]], click.Command]:

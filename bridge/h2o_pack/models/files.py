@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from h2o_pack.errors import Problems, UserError, model_error, shown, unreadable
-from h2o_pack.files.paths import CONFIG, reason, why_unsafe
+from h2o_pack.files.paths import CONFIG, from_here, reason, why_unsafe
 from h2o_pack.files.text import (
     CONFIG_BYTES,
     INDEX_BYTES,
@@ -101,8 +101,8 @@ def refuse_other_folder(folder: Path, names: Collection[str]) -> None:
     kinds = (CONFIG, TOKENIZER, WEIGHTS, *OTHER_WEIGHTS)
     if not any(fnmatch.filter(names, kind) for kind in kinds):
         raise model_error(
-            f"{shown(str(folder))} is not the folder of a model: it has no {CONFIG} and no "
-            "weights",
+            f"{shown(str(from_here(folder)))} is not the folder of a model: it has no {CONFIG} "
+            "and no weights",
             "Give a model's folder, a short name of `h2o-pack models`, or an id on "
             "huggingface.co.",
         )
