@@ -6,7 +6,6 @@ sees afterwards. What differs between machines is masked.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import tempfile
@@ -18,15 +17,16 @@ from tests.pseudo_terminal import in_terminal
 PHONE = '--device "iPhone 15 Pro"'
 CALLS = (
     "doctor",
+    "chat --model demo --max-kv 64 --temperature 0 --max-tokens 1",
     f"plan --model Qwen3-4B-4bit {PHONE} --max-kv 512",
-    f"ios --model demo {PHONE} --name 'My Chat' --max-kv 64",
+    "ios --model demo --name 'My Chat' --max-kv 64",
     # Three mistakes.
     "ios --modle demo",
     'plan --model Qwen4-4B --device "iPhone 11"',
     "ios --model docs --max-kv 64",
 )
-TALK = "chat --model demo --max-kv 64 --no-history --temperature 0 --max-tokens 1"
 TYPED = ("def main", "/help", "/quit")
+"""What is typed in the chat."""
 OFFLINE = {
     "H2O_PACK_VENDOR": "0",
     "H2O_PACK_CHECK_TEXT": "0",
@@ -41,40 +41,44 @@ MASKS = (
 CHECK = re.compile(r"^(\S.*?)  +(?:ok|warning|problem|not applicable)\b")
 
 
+PROGRAM = """
+import shlex, sys
+from h2o_pack.cli import main
+for call in sys.argv[1:]:
+    print("$ h2o-pack", call, flush=True)
+    try:
+        main(shlex.split(call), prog_name="h2o-pack")
+    except SystemExit as end:
+        print(f"[{end.code or 0}]", flush=True)
+"""
+"""Runs the calls in one process, which imports the libraries once."""
+
+
 @cache
 def transcript() -> str:
-    """Return what the stranger types and sees."""
+    """Return what the stranger types and sees, masked."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         (folder / "docs").mkdir()
         (folder / "docs/notes.md").touch()
-        texts = [seen(call, folder) for call in CALLS]
-        texts.insert(1, seen(TALK, folder, TYPED))
-    return "\n".join(texts)
-
-
-def seen(call: str, folder: Path, typed: tuple[str, ...] = ()) -> str:
-    """Run a call in the folder and type lines; return the screen, masked."""
-    home = {"XDG_CONFIG_HOME": f"{folder}/config", "XDG_CACHE_HOME": f"{folder}/cache"}
-    words = f'exec "{sys.executable}" -m h2o_pack {call}'
-    with in_terminal("sh", "-c", words, cwd=folder, env={**OFFLINE, **home}) as session:
-        for count, line in enumerate(typed, start=1):
-            session.wait_for("\n> ", count)
-            session.type(f"{line}\n")
-        code = session.ended()
-    text = session.screen.text.replace(f"{folder}{os.sep}", "")
-    assert "\ufffd" not in text, text
+        home = {"XDG_CONFIG_HOME": f"{folder}/config", "H2O_PACK_CACHE": f"{folder}/cache"}
+        program = (sys.executable, "-c", PROGRAM, *CALLS)
+        with in_terminal(*program, cwd=folder, env={**OFFLINE, **home}) as session:
+            for count, line in enumerate(TYPED, start=1):
+                session.wait_for("\n> ", count)
+                session.type(f"{line}\n")
+            assert session.ended() == 0
+    text = session.screen.text
+    assert "\ufffd" not in text
     assert not session.screen.is_cursor_hidden
-    if call == "doctor":
-        text = checks(text)
     for pattern, mask in MASKS:
         text = pattern.sub(mask, text)
-    lines = "\n".join(line.rstrip() for line in text.splitlines())
-    return f"$ h2o-pack {call}\n{lines}\n[{code}]\n"
+    first, *others = text.split("\n$ ")
+    return "\n\n$ ".join([checks(first), *others]) + "\n"
 
 
 def checks(text: str) -> str:
-    """Leave only the names of doctor's checks, and its last line."""
-    first, *lines = text.splitlines()
+    """Leave only the names of doctor's checks, and its last lines."""
+    call, titles, *lines = text.splitlines()
     names = [match[1] for line in lines if (match := CHECK.match(line))]
-    return "\n".join([first, *names, lines[-1]])
+    return "\n".join([call, titles, *names, *lines[-2:]])
