@@ -88,7 +88,7 @@ class LayerCache:
     expects_queries: bool
     offset: int
     length: int
-    waiting: int
+    unattended: int
     recalled: int
     nbytes: int
     is_empty: bool

@@ -42,9 +42,9 @@ RESULTS = {
         "h2o_pack.models.model_tables.ModelResult",
     ),
     "bench": ("h2o_pack.measure.bench.BenchResult",),
-    "eval": ("h2o_pack.measure.evaluation.report.Evaluation",),
+    "eval": ("h2o_pack.measure.evaluation.evaluation_report.Evaluation",),
     "profile": (
-        "h2o_pack.measure.profiling.report.Profile",
+        "h2o_pack.measure.profiling.profile_report.Profile",
         "h2o_pack.measure.profiling.rules.BudgetsResult",
     ),
     "ios": (
@@ -54,7 +54,7 @@ RESULTS = {
     "update": ("h2o_pack.package.update.UpdateResult",),
     "vendor": ("h2o_pack.package.package_result.VendorResult",),
     "verify": ("h2o_pack.verify.check.Verification",),
-    "parity": ("h2o_pack.parity.report.Report",),
+    "parity": ("h2o_pack.parity.parity_report.Report",),
     "doctor": (
         "h2o_pack.doctor.finding.Checkup",
         "h2o_pack.doctor.app.AppCheckup",

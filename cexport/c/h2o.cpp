@@ -575,8 +575,8 @@ extern "C" int mlx_h2o_layer_cache_length(const mlx_h2o_layer_cache cache) {
   return result_of([&] { return cache_of(cache).length(); });
 }
 
-extern "C" int mlx_h2o_layer_cache_waiting(const mlx_h2o_layer_cache cache) {
-  return result_of([&] { return cache_of(cache).waiting(); });
+extern "C" int mlx_h2o_layer_cache_unattended(const mlx_h2o_layer_cache cache) {
+  return result_of([&] { return cache_of(cache).unattended(); });
 }
 
 extern "C" bool mlx_h2o_layer_cache_is_trimmable(const mlx_h2o_layer_cache cache) {

@@ -190,7 +190,7 @@ int mlx_h2o_layer_cache_attend(
 /* Adds the written tokens to the ledger without scores, and evicts down to C rows. */
 int mlx_h2o_layer_cache_settle(const mlx_h2o_layer_cache cache, const mlx_stream s);
 
-/* Finishes outstanding work before a save: brings back the chosen rows, and writes tokens whose
+/* Finishes what was begun, before a save: brings back the chosen rows, and writes tokens whose
  * attention was never computed; these do not ask for rows. */
 int mlx_h2o_layer_cache_finish(const mlx_h2o_layer_cache cache, const mlx_stream s);
 
@@ -214,12 +214,12 @@ int mlx_h2o_layer_cache_join(
 int mlx_h2o_layer_cache_move_archive(
     const mlx_h2o_layer_cache cache, const char* folder, const mlx_stream s);
 
-/* Return the number of tokens seen so far, the rows in use, the number of written tokens whose
- * attention is outstanding, and whether the newest tokens can be removed. If the cache's `ctx`
- * is null, they call the error handler and return 0. */
+/* Return the number of tokens seen so far, the rows in use, the number of written tokens
+ * without attention, and whether the newest tokens can be removed. If the cache's `ctx` is
+ * null, they call the error handler and return 0. */
 int mlx_h2o_layer_cache_offset(const mlx_h2o_layer_cache cache);
 int mlx_h2o_layer_cache_length(const mlx_h2o_layer_cache cache);
-int mlx_h2o_layer_cache_waiting(const mlx_h2o_layer_cache cache);
+int mlx_h2o_layer_cache_unattended(const mlx_h2o_layer_cache cache);
 bool mlx_h2o_layer_cache_is_trimmable(const mlx_h2o_layer_cache cache);
 
 typedef struct mlx_h2o_layer_numbers_ {
@@ -257,7 +257,7 @@ int mlx_h2o_layer_cache_chosen(mlx_array* res, const mlx_h2o_layer_cache cache);
 int mlx_h2o_layer_cache_arrays(
     mlx_vector_array* res, const mlx_h2o_layer_cache cache, const mlx_stream s);
 
-/* Returns the text to save with the arrays; null after an error. Finishes outstanding work first.
+/* Returns the text to save with the arrays; null after an error. Finishes what was begun first.
  * The text is valid until the next call for this cache. */
 const char* mlx_h2o_layer_cache_header(const mlx_h2o_layer_cache cache);
 

@@ -22,7 +22,7 @@ inline constexpr int over_victim = -1;
 struct CacheStep {
   CacheConfig config;
   int offset; // tokens seen before
-  int tokens; // new tokens; 0 if no attention is outstanding
+  int tokens; // new tokens without attention, or 0
 
   bool is_single() const {
     return tokens == 1;

@@ -108,7 +108,7 @@ void LayerCache::join(std::shared_ptr<PromptChoice> choice, int layer) {
 void LayerCache::write(
     const mx::array& keys, const mx::array& values, bool copy, mx::StreamOrDevice s) {
   check_tokens_fit(keys, values);
-  if (waiting() > 0) {
+  if (unattended() > 0) {
     if (expects_queries && config_.evicts()) {
       notices_.push_back({notice_codes::not_routed});
     }

@@ -143,7 +143,7 @@ class LayerCache {
   /// Adds the written tokens to the ledger without scores, and evicts down to C.
   void settle(mx::StreamOrDevice s = {});
 
-  /// Finishes outstanding work before a save: brings back chosen rows, and writes tokens
+  /// Finishes what was begun, before a save: brings back chosen rows, and writes tokens
   /// without attention, which then do not ask.
   void finish(mx::StreamOrDevice s = {});
 
@@ -200,8 +200,8 @@ class LayerCache {
   int length() const {
     return deferred_ ? length_after(deferred_tokens()) : length_;
   }
-  /// Tokens written whose attention is outstanding.
-  int waiting() const {
+  /// Tokens written without attention.
+  int unattended() const {
     return unattended_ + deferred_tokens();
   }
   /// Number of single-token steps since the last recall.
@@ -273,9 +273,9 @@ class LayerCache {
   std::optional<Ledger> ledger_;       // none if the cache does not evict
   mx::Shape heads_;                    // [B, Hkv, Dk] of the first keys
   std::optional<mx::array> no_victim_; // for writes, if there is no ledger
-  int unattended_ = 0;       // newest tokens in the rows, whose attention is outstanding
-  bool is_shared_ = false;   // the next write copies the rows
-  bool is_replaced_ = false; // the buffers were replaced since the last write
+  int unattended_ = 0;                 // newest tokens in the rows, without attention
+  bool is_shared_ = false;             // the next write copies the rows
+  bool is_replaced_ = false;           // the buffers were replaced since the last write
 
   std::optional<Archive> archive_;
   bool recall_ended_ = false;

@@ -156,8 +156,9 @@ int64_t check_shapes(const SavedCache& saved, const Parts& parts) {
         has_positions && chosen->shape(0) == batch && chosen->dtype() == mx::int32,
         text("int32 [", batch, ", at most ", saved.offset, "]"));
   }
-  const int before = int(saved.offset - saved.unattended), waiting = int(saved.unattended);
-  const CacheStep step{config, before, waiting};
+  const int before = int(saved.offset - saved.unattended),
+            unattended = int(saved.unattended);
+  const CacheStep step{config, before, unattended};
   const RowFormat& format = config.format;
   const mx::Dtype dense = format.is_all_dense() && is_supported(rows.pool.dtype())
                               ? rows.pool.dtype()

@@ -376,7 +376,7 @@ std::string LayerCache::header() {
   Writer header(format_of(format));
   header.add("offset", offset());
   header.add("length", length());
-  header.add("unattended", waiting());
+  header.add("unattended", unattended());
   header.add("", values_of(static_cast<const Policy&>(config_)), policy_fields);
   if (recall_) {
     header.add(saved_headers::of_recall, values_of(*recall_), recall_fields);

@@ -188,7 +188,7 @@ void bind_layer_cache(nb::module_& m) {
   of_cache("chosen", [](auto& core) { return std::optional<mx::array>(core.chosen()); });
   of_cache("offset", [](auto& core) { return core.offset(); });
   of_cache("length", [](auto& core) { return core.length(); });
-  of_cache("waiting", [](auto& core) { return core.waiting(); });
+  of_cache("unattended", [](auto& core) { return core.unattended(); });
   of_cache("recalled", [](auto& core) { return core.recalled(); });
   of_cache("nbytes", [](auto& core) { return core.nbytes(); });
   of_cache("is_empty", [](auto& core) { return core.is_empty(); });

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from docs.docgen.markdown import replaced, table
-from h2o_pack.measure.evaluation.report import Cell, read
+from h2o_pack.measure.evaluation.evaluation_report import Cell, read
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "docs/results/chat/results.json", ROOT / "README.md"

@@ -159,11 +159,11 @@ package final class H2OKVCache: RoutedAttentionCache {
 
     /// The arrays to evaluate so that the whole cache is evaluated: the ledger, which is
     /// computed from the rows. The rows are left out, because the next write would copy rows
-    /// that a caller might hold. While attention is outstanding, the ledger is not yet computed
+    /// that a caller might hold. While tokens have no attention yet, the ledger is not computed
     /// from the newest rows, so the rows are included.
     public func innerState() -> [MLXArray] {
         let ledger = core.ledger?.arrays ?? []
-        guard core.waiting > 0 else { return ledger }
+        guard core.unattended > 0 else { return ledger }
         core.share()
         return core.rows + ledger
     }

@@ -184,7 +184,7 @@ def pages() -> dict[str, str]:
     """Return what people are shown of made-up results, and of calls that are refused."""
     # The packages need none of this.
     from h2o_pack.doctor.finding import Checkup, ok, print_checkup, problem
-    from h2o_pack.parity import report
+    from h2o_pack.parity import parity_report
     from tests.bridge.parity.test_report import REPORT
     from tests.bridge.refused_calls import transcript
     from tests.h2o_py.test_config import refusals
@@ -200,7 +200,7 @@ def pages() -> dict[str, str]:
         "configurations.txt": refusals(),
         "contradictions.txt": contradictions(),
         "doctor.txt": shown(print_checkup, Checkup(findings)),
-        "parity.txt": shown(report.print_report, REPORT),
+        "parity.txt": shown(parity_report.print_report, REPORT),
         "refusals.txt": transcript(),
     }
 

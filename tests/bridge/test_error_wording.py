@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import h2o_py.errors
 from h2o_pack.cli import main
 from h2o_pack.measure import models
-from h2o_pack.measure.profiling import run
+from h2o_pack.measure.profiling import profiler
 from h2o_py import H2OConfig, config
 from h2o_py import __main__ as commands
 from h2o_py.policy_fields import Wording
@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch):
     """Work in a folder with a model that h2o_py refuses when it is loaded to be measured."""
     (tmp_path / "refused").mkdir()
     load = models.load
-    for place in (models, run):
+    for place in (models, profiler):
         monkeypatch.setattr(
             place, "load", lambda name: H2OConfig(3) if name == "refused" else load(name)
         )

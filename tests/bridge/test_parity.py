@@ -22,7 +22,7 @@ from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 from h2o_pack.parity import op, trace
-from h2o_pack.parity.report import CaseResult
+from h2o_pack.parity.parity_report import CaseResult
 from h2o_pack.parity.swift import SYSTEM, Host, environment, prepare, standin_files, sync
 from tests.attacks import app
 from tests.bridge.faults import CHOICE, FAULTS, with_faults

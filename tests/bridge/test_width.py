@@ -9,7 +9,7 @@ from rich.console import Console
 
 from h2o_pack.cli import main
 from h2o_pack.measure.tables import Table, print_table
-from h2o_pack.parity import report as parity
+from h2o_pack.parity import parity_report as parity
 from tests.bridge.parity.test_report import REPORT
 
 WIDTH = 80

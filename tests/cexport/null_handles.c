@@ -75,7 +75,7 @@ int main(void) {
   FAILS(mlx_h2o_layer_cache_move_archive(none, NULL, stream));
   GIVES(mlx_h2o_layer_cache_offset(none), 0);
   GIVES(mlx_h2o_layer_cache_length(none), 0);
-  GIVES(mlx_h2o_layer_cache_waiting(none), 0);
+  GIVES(mlx_h2o_layer_cache_unattended(none), 0);
   GIVES(mlx_h2o_layer_cache_is_trimmable(none), false);
   FAILS(mlx_h2o_layer_cache_numbers(&numbers, none));
   FAILS(mlx_h2o_layer_cache_ledger(&arrays, none));

@@ -84,7 +84,7 @@ ACCESSES = {
         name: lambda layer, name=name: getattr(layer, name)
         for name in (
             *("ledger", "rows", "archive", "chosen", "expects_queries", "offset", "length"),
-            *("waiting", "recalled", "nbytes", "is_empty", "is_trimmable", "dtype"),
+            *("unattended", "recalled", "nbytes", "is_empty", "is_trimmable", "dtype"),
         )
     },
     **{

@@ -22,21 +22,21 @@ LARGEST = 2**31 - 1
 NAMES = ("scores", "positions", "novelty", "key_sum", "victim")
 
 
-def filled(kv, tokens, pending=0):
+def filled(kv, tokens, unattended=0):
     mx.random.seed(1)
     cache = STORAGES[kv](SMALL, 32)
     for count in (tokens - 3, 1, 1, 1):
         mx.eval(step(cache, *random_tokens(count)))
-    if pending:
-        cache.update_and_fetch(*random_tokens(pending)[1:])
+    if unattended:
+        cache.update_and_fetch(*random_tokens(unattended)[1:])
     return cache
 
 
 @pytest.mark.parametrize(
-    ("kv", "tokens", "pending"), in_pairs(STORAGES, (5, 12, 20, 32, 33, 70), (0, 1, 7))
+    ("kv", "tokens", "unattended"), in_pairs(STORAGES, (5, 12, 20, 32, 33, 70), (0, 1, 7))
 )
-def test_what_a_cache_saves_is_taken(kv, tokens, pending):
-    cache = filled(kv, tokens, pending)
+def test_what_a_cache_saves_is_taken(kv, tokens, unattended):
+    cache = filled(kv, tokens, unattended)
     twin = type(cache).restored(cache.arrays, cache.header)
     assert twin.header == cache.header
     assert (twin.offset, twin.length) == (cache.offset, cache.length)
@@ -154,9 +154,10 @@ def test_counts_that_contradict_are_refused(kv):
 
 
 HOSTILE_SETTINGS = [
-    {"max_size": ""}, {"max_size": None}, {"max_size": str(LARGEST)}, {"max_size": "true"}, {"max_size": "33"},
-    {"max_size": "9" * 5000}, {"max_size": "31", "recent_budget": "12"},
-    {"recent_budget": "2147483648"}, {"pinned": "5"}, {"pinned": "[[1, 2]]"},
+    {"max_size": ""}, {"max_size": None}, {"max_size": "true"}, {"max_size": "33"},
+    {"max_size": str(LARGEST)}, {"max_size": "9" * 5000},
+    {"max_size": "31", "recent_budget": "12"}, {"recent_budget": "2147483648"},
+    {"pinned": "5"}, {"pinned": "[[1, 2]]"},
     {"pinned": "1,2,3"}, {"pinned": "4,2"}, {"decay": "x"}, {"decay": "nan"},
     {"decay": "1" + "0" * 400}, {"decay": "0.5 "}, {"score": "{}"}, {"score": "\ud800"},
     {"more": "1"}, {"x" * (1 << 20): "1"}, {"rows_of_recall": "0"}, {"more_of_recall": "1"},

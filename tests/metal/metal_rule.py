@@ -70,7 +70,7 @@ class _MetalRule:
 
 _NAME = "h2o_pack.parity.reference"
 _rows = copied(f"{_NAME}.rows", mx=_MetalRule())
-_kept = copied(f"{_NAME}.kept", packed=_rows.packed, converted=_rows.converted)
+_kept = copied(f"{_NAME}.kept_rows", packed=_rows.packed, converted=_rows.converted)
 _layer = copied(f"{_NAME}.layer", KeptRows=_kept.KeptRows)
 reference = copied(
     _NAME,

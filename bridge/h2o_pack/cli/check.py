@@ -102,7 +102,7 @@ def parity(
 
     use_openblas()
     from h2o_pack.parity.parity import DEFAULT, LEVELS, run_parity
-    from h2o_pack.parity.report import print_report
+    from h2o_pack.parity.parity_report import print_report
 
     with out.progress() as say:
         report = run_parity(

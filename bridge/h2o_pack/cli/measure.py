@@ -94,9 +94,9 @@ def eval(  # noqa: A001  the command's name
     if the interval of a figure does not overlap its interval in FILE. Under mlx.launch, the
     processes share the samples: mlx.launch -n 2 -- h2o-pack eval.
     """
+    from h2o_pack.measure.evaluation.evaluation_tables import print_report
     from h2o_pack.measure.evaluation.preset import load_preset
-    from h2o_pack.measure.evaluation.run import evaluate, join
-    from h2o_pack.measure.evaluation.show import print_report
+    from h2o_pack.measure.evaluation.runner import evaluate, join
     from h2o_pack.measure.models import loadable
 
     share = join()
@@ -190,9 +190,9 @@ def profile(
     """
     from h2o_pack.measure.models import loadable
     from h2o_pack.measure.profiling.options import Options
-    from h2o_pack.measure.profiling.report import read_profile
+    from h2o_pack.measure.profiling.profile_report import read_profile
+    from h2o_pack.measure.profiling.profile_tables import print_profile, profile_and_write
     from h2o_pack.measure.profiling.rules import make_budgets, print_budgets
-    from h2o_pack.measure.profiling.show import print_profile, profile_and_write
 
     if (earlier is None) == (model is None):
         raise click.UsageError("Give either --model NAME or --profile FILE.")

@@ -274,7 +274,7 @@ def make(options: dict[str, Any], out: Terminal, where: str) -> tuple[PackageRes
 
 def code_of(result: PackageResult) -> ExitCode:
     """Return the exit code of a package, and print the error of a failed vendoring."""
-    from h2o_pack.parity.report import DIFFERENT
+    from h2o_pack.parity.parity_report import DIFFERENT
 
     if result.not_vendored is not None:
         click.echo(f"error: {result.not_vendored}", err=True)

@@ -15,7 +15,7 @@ from rich.table import Table
 from h2o_pack.errors import ExitCode, Problems, nearest, nearest_product, usage_error
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.toml import Blame, read_tables
-from h2o_pack.memory.run import backends
+from h2o_pack.memory.planned_run import backends
 from h2o_pack.models.catalogue import users_file
 from h2o_pack.results import Result, doc
 from h2o_pack.sizes import gigabytes

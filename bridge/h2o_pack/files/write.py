@@ -20,7 +20,6 @@ from filelock import FileLock, Timeout
 
 from h2o_pack.errors import UserError, output_error
 from h2o_pack.files import lock
-from h2o_pack.files.kept import ANY, Exchanged, Move, Written
 from h2o_pack.files.paths import (
     APP_FOLDER,
     DISK_FULL,
@@ -30,6 +29,7 @@ from h2o_pack.files.paths import (
     reason,
     refuse_full_temporary,
 )
+from h2o_pack.files.user_files import ANY, Exchanged, Move, Written
 from h2o_py.files import sync_folder
 
 Content = str | bytes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from h2o_pack.memory.kept import (
+from h2o_pack.memory.cache_bytes import (
     FLOAT32,
     STEP,
     LayerArchive,
@@ -16,8 +16,8 @@ from h2o_pack.memory.kept import (
     plain_kv_bytes,
     row_bytes,
 )
+from h2o_pack.memory.planned_run import Backend, Run
 from h2o_pack.memory.queue import Buffer, Graph
-from h2o_pack.memory.run import Backend, Run
 from h2o_pack.memory.terms import RECALL
 from h2o_pack.model import Layer
 from h2o_py.config import H2OConfig, H2ORecall

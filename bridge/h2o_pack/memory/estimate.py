@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from h2o_pack.memory import terms
+from h2o_pack.memory.cache_bytes import evicting_kv_bytes, grown, ledger_bytes, plain_kv_bytes
 from h2o_pack.memory.chunk import decode_peak, prefill_peak, recall_peak, total
-from h2o_pack.memory.kept import evicting_kv_bytes, grown, ledger_bytes, plain_kv_bytes
-from h2o_pack.memory.run import Backend, Run
+from h2o_pack.memory.planned_run import Backend, Run
 from h2o_pack.memory.terms import MemoryPlan, Term
 from h2o_pack.model import Layer
 from h2o_py.config import H2OConfig

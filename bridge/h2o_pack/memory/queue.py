@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from h2o_pack.memory.kept import FLOAT32, paged
-from h2o_pack.memory.run import Backend, Run
+from h2o_pack.memory.cache_bytes import FLOAT32, paged
+from h2o_pack.memory.planned_run import Backend, Run
 
 MEGA = 1 << 20
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from h2o_pack.facts import KnownModel
-from h2o_pack.memory.kept import fixed_bytes, token_bytes
+from h2o_pack.memory.cache_bytes import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, Model, ModelConfig, ModelFile, Weights
 from h2o_pack.results import Count, Result, doc
 

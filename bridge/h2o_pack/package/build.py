@@ -21,7 +21,7 @@ from h2o_pack.package.prepare import read_model
 from h2o_pack.package.render import AppState, render_files
 from h2o_pack.package.system_prompt import add_system_prompt
 from h2o_pack.parity.parity import try_texts
-from h2o_pack.parity.report import Level
+from h2o_pack.parity.parity_report import Level
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring import vendor as vendoring

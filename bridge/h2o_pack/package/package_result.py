@@ -26,7 +26,7 @@ from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.texts import ModelLicense
 from h2o_pack.package.build import PackageResult
 from h2o_pack.package.render import STATES, XCODE, AppState
-from h2o_pack.parity.report import EQUAL, Level, sentence
+from h2o_pack.parity.parity_report import EQUAL, Level, sentence
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.plan.plan_tables import size_sentence
 from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries

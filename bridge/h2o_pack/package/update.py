@@ -16,8 +16,8 @@ from h2o_pack import __version__
 from h2o_pack.bundling import manifest
 from h2o_pack.errors import version_error
 from h2o_pack.files import lock
-from h2o_pack.files.kept import digest_of
 from h2o_pack.files.paths import ADAPTER, MODEL_MANIFEST
+from h2o_pack.files.user_files import digest_of
 from h2o_pack.files.write import Content, as_bytes
 from h2o_pack.models.adapter import WEIGHTS
 from h2o_pack.package.build import PackageResult, build, is_complete

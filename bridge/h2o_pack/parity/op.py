@@ -11,8 +11,8 @@ from typing import Any, cast
 import mlx.core as mx
 
 from h2o_pack.parity import reference
+from h2o_pack.parity.parity_report import CaseResult, Difference
 from h2o_pack.parity.reference.policy import importance
-from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.trace import SCORE_TOLERANCE, Case, Trace, advance, make_caches
 from h2o_py.cache import join
 from h2o_py.config import H2OConfig

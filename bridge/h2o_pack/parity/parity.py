@@ -19,7 +19,7 @@ from h2o_pack.files.paths import VENDOR_FOLDER, cache_folder, from_here
 from h2o_pack.measure.machine import describe, scoring_kernels
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import swift, text, text_program
-from h2o_pack.parity.report import CaseResult, Level, Report
+from h2o_pack.parity.parity_report import CaseResult, Level, Report
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring.fetch import Origin
 from h2o_py._pins import VERSIONS

@@ -20,7 +20,7 @@ from h2o_pack.files.paths import MODEL_MANIFEST
 from h2o_pack.models.files import TOKENIZER
 from h2o_pack.models.loading import try_tokenizer
 from h2o_pack.models.texts import first_difference
-from h2o_pack.parity.report import CaseResult, Difference, Level
+from h2o_pack.parity.parity_report import CaseResult, Difference, Level
 from h2o_pack.parity.text_items import (
     CASES,
     CONFIGURATION,

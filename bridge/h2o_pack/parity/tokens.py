@@ -21,7 +21,7 @@ import mlx.core as mx
 from h2o_pack.models.texts import first_difference
 from h2o_pack.parity import rounding
 from h2o_pack.parity.op import first_head, relative
-from h2o_pack.parity.report import CaseResult, Difference
+from h2o_pack.parity.parity_report import CaseResult, Difference
 from h2o_pack.parity.request import Request, Step, TokenCase, ids_of
 from h2o_pack.parity.rounding import MARGIN, Exchange, Run
 from h2o_pack.parity.swift import Build, Host, failure

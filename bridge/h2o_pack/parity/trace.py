@@ -26,7 +26,7 @@ from mlx_lm.models.cache import CacheList
 
 from h2o_pack.errors import model_error
 from h2o_pack.model import ModelConfig
-from h2o_pack.parity.report import CaseResult, Difference
+from h2o_pack.parity.parity_report import CaseResult, Difference
 from h2o_pack.parity.swift import Build, failure
 from h2o_py import H2OKVCache, fast, make_h2o_cache
 from h2o_py.cache import join

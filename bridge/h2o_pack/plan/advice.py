@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from h2o_pack.memory.kept import grown, token_bytes
+from h2o_pack.memory.cache_bytes import grown, token_bytes
 from h2o_pack.memory.terms import KV
 from h2o_pack.plan.speed import RecallPlan, recall_plan
 from h2o_pack.plan.workload import Workload

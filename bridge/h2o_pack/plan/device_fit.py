@@ -25,7 +25,7 @@ from h2o_pack.devices.catalogue import (
 )
 from h2o_pack.errors import Problems, UserError, memory_error, usage_error
 from h2o_pack.hub.resolve import find_model
-from h2o_pack.memory.kept import token_bytes
+from h2o_pack.memory.cache_bytes import token_bytes
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model
 from h2o_pack.plan.advice import advice

@@ -14,7 +14,7 @@ from h2o_pack.config_errors import OF_RECALL, flag, user_errors
 from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.estimate import plan_memory
-from h2o_pack.memory.run import Run, backends
+from h2o_pack.memory.planned_run import Run, backends
 from h2o_pack.memory.storages import archive_bits, storage_of
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model, ModelConfig

@@ -26,8 +26,8 @@ from h2o_pack.errors import (
 from h2o_pack.facts import Pin, coexistence, identity, locked_pins, pins, with_submodules
 from h2o_pack.files import lock, write
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.kept import ANY, BESIDE, Exchanged, Move, Written
 from h2o_pack.files.paths import REPLACED_FOLDER, VENDOR_FOLDER, VENDOR_MANIFEST, is_folder
+from h2o_pack.files.user_files import ANY, BESIDE, Exchanged, Move, Written
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring.edits import (
     FOLDER,

@@ -253,11 +253,11 @@ extension MLXFast {
         /// Tokens seen so far.
         public var offset: Int { Int(mlx_h2o_layer_cache_offset(ctx)) }
 
-        /// Rows in use: at most C, and more only while the attention of a chunk is outstanding.
+        /// Rows in use: at most C, and more only while a chunk has no attention yet.
         public var length: Int { Int(mlx_h2o_layer_cache_length(ctx)) }
 
-        /// Written tokens whose attention is outstanding.
-        public var waiting: Int { Int(mlx_h2o_layer_cache_waiting(ctx)) }
+        /// Written tokens without attention.
+        public var unattended: Int { Int(mlx_h2o_layer_cache_unattended(ctx)) }
 
         /// Whether the newest tokens can be removed.
         public var isTrimmable: Bool { mlx_h2o_layer_cache_is_trimmable(ctx) }
@@ -291,7 +291,7 @@ extension MLXFast {
             list { mlx_h2o_layer_cache_arrays(&$0, ctx, stream.ctx) }
         }
 
-        /// The text to save with the arrays. Finishes outstanding work first.
+        /// The text to save with the arrays. Finishes what was begun first.
         public var header: String {
             mlx_h2o_layer_cache_header(ctx).map { String(cString: $0) } ?? ""
         }

@@ -20,8 +20,8 @@ from h2o_pack.choice.losses import (
 from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import KnownModel
-from h2o_pack.measure.evaluation import report as compare
-from h2o_pack.measure.evaluation.report import losses as losses_of
+from h2o_pack.measure.evaluation import evaluation_report as compare
+from h2o_pack.measure.evaluation.evaluation_report import losses as losses_of
 from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.progress import silent

@@ -16,7 +16,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.files import digests as clones
 from h2o_pack.files import lock, write
 from h2o_pack.files.digests import can_clone, clone
-from h2o_pack.files.kept import Move
+from h2o_pack.files.user_files import Move
 from h2o_pack.files.write import as_bytes
 from h2o_pack.package import build
 from h2o_pack.package.build import make_package

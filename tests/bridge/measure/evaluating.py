@@ -8,7 +8,7 @@ import mlx.core as mx
 from mlx_lm.models.qwen3 import Model, ModelArgs
 from mlx_lm.utils import load_tokenizer
 
-from h2o_pack.measure.evaluation.run import LoadedModel
+from h2o_pack.measure.evaluation.runner import LoadedModel
 from h2o_pack.measure.text import Tokens, held_out
 from h2o_pack.progress import Silent
 

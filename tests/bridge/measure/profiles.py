@@ -10,7 +10,7 @@ from mlx_lm.models import base
 
 from h2o_pack.measure.machine import Machine
 from h2o_pack.measure.profiling.options import Options
-from h2o_pack.measure.profiling.report import (
+from h2o_pack.measure.profiling.profile_report import (
     Accumulated,
     Figures,
     HeadProfile,
@@ -18,7 +18,7 @@ from h2o_pack.measure.profiling.report import (
     Profile,
     SkippedLayer,
 )
-from h2o_pack.measure.profiling.run import profile_model
+from h2o_pack.measure.profiling.profiler import profile_model
 from h2o_pack.progress import silent
 from h2o_py import routing
 from tests.h2o_py.small_models import VOCABULARY

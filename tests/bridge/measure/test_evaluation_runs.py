@@ -15,12 +15,12 @@ from msgspec import structs
 
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.measure.evaluation import run as runs
-from h2o_pack.measure.evaluation import show
+from h2o_pack.measure.evaluation import evaluation_tables
+from h2o_pack.measure.evaluation import runner as runs
+from h2o_pack.measure.evaluation.evaluation_report import Evaluation, losses
 from h2o_pack.measure.evaluation.preset import PRESETS, load_preset, rows_of
 from h2o_pack.measure.evaluation.reading import PREFILL
-from h2o_pack.measure.evaluation.report import Evaluation, losses
-from h2o_pack.measure.evaluation.run import Share, finished_units, run
+from h2o_pack.measure.evaluation.runner import Share, finished_units, run
 from h2o_pack.measure.evaluation.tasks import Outcome
 from h2o_pack.measure.tables import markdown_table
 from tests.bridge import schemas
@@ -47,7 +47,7 @@ def test_a_preset_runs_and_gives_a_report(name):
     for result, experiment in zip(report.experiments, preset.experiments, strict=True):
         for group, source in zip(result.groups, experiment.groups, strict=True):
             assert {cell.contender for cell in group.cells} == {"full", *source.contenders}
-    assert show.render(report)
+    assert evaluation_tables.render(report)
     assert (losses(report) is None) == (name == "text")
 
 

@@ -10,11 +10,11 @@ import pytest
 from msgspec import structs
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation import report as reports
-from h2o_pack.measure.evaluation import show
+from h2o_pack.measure.evaluation import evaluation_report as reports
+from h2o_pack.measure.evaluation import evaluation_tables
+from h2o_pack.measure.evaluation.evaluation_report import Report
 from h2o_pack.measure.evaluation.preset import load_preset
-from h2o_pack.measure.evaluation.report import Report
-from h2o_pack.measure.evaluation.run import Share, load_for_evaluation, run, write
+from h2o_pack.measure.evaluation.runner import Share, load_for_evaluation, run, write
 from h2o_pack.measure.evaluation.statistics import (
     Estimate,
     compare,
@@ -124,7 +124,7 @@ def test_what_is_no_report_is_refused_by_name(tmp_path, text, message):
 def test_the_committed_results_can_be_read_and_shown(name):
     folder = Path(__file__).parents[3] / "docs/results" / name
     report = reports.read(folder / "results.json")
-    page = show.render(report)
+    page = evaluation_tables.render(report)
     assert page == (folder / "README.md").read_text("utf-8")
 
 

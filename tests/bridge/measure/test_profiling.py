@@ -8,7 +8,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_pack.measure.held import active_memory
-from h2o_pack.measure.profiling import attention, report, run
+from h2o_pack.measure.profiling import attention, profile_report, profiler
 from h2o_pack.measure.profiling.options import Options
 from h2o_py.routing import routed_attention
 from tests.bridge.measure.profiles import (
@@ -40,10 +40,10 @@ def test_figures_are_those_of_the_attention_computed_by_hand(family, monkeypatch
         np.testing.assert_allclose(values(layer.figures), expected.mean(0), rtol=2e-3)
         group = [head.kv_head for head in layer.heads].count(0)
         received = shares.reshape(-1, group, *shares.shape[1:]).mean(1).sum(1)
-        by_hand = report.mean([report.summarize(row) for row in received])
+        by_hand = profile_report.mean([profile_report.summarize(row) for row in received])
         np.testing.assert_allclose(layer.accumulated.top, by_hand.top, rtol=1e-3)
         assert layer.accumulated.exponent == pytest.approx(by_hand.exponent, abs=2e-3)
-        even = report.summarize((mask / mask.sum(1, keepdims=True)).sum(0))
+        even = profile_report.summarize((mask / mask.sum(1, keepdims=True)).sum(0))
         np.testing.assert_allclose(layer.accumulated_evenly.top, even.top, rtol=1e-4)
 
 
@@ -51,7 +51,7 @@ def test_figures_are_those_of_the_attention_computed_by_hand(family, monkeypatch
 def test_reading_in_small_chunks_changes_nothing(family, monkeypatch):
     model = small_model(family)
     complete = profiled(model)
-    monkeypatch.setattr(run, "CHUNK", 37)
+    monkeypatch.setattr(profiler, "CHUNK", 37)
     chunked = profiled(model)
     assert len(complete.layers) == len(chunked.layers) > 0
     for layer, other_layer in zip(complete.layers, chunked.layers, strict=True):
@@ -153,7 +153,7 @@ def test_hidden_rows_and_sinks_do_not_count_as_tokens():
 
 def test_a_power_law_is_found_with_its_exponent():
     ranks = np.arange(1, 1001)
-    summary = report.summarize(np.random.default_rng(0).permutation(ranks**-0.8))
+    summary = profile_report.summarize(np.random.default_rng(0).permutation(ranks**-0.8))
     assert summary.exponent == pytest.approx(0.8, abs=1e-9)
     assert summary.r_squared == pytest.approx(1, abs=1e-9)
     total = (ranks**-0.8).sum()
@@ -164,12 +164,12 @@ def test_a_power_law_is_found_with_its_exponent():
 def test_the_newest_tokens_do_not_bend_the_line():
     ranks = np.arange(1, 1001)
     bent = np.where(ranks <= 500, ranks**-0.8, 1e-6)
-    assert report.summarize(bent).exponent == pytest.approx(0.8, abs=1e-9)
+    assert profile_report.summarize(bent).exponent == pytest.approx(0.8, abs=1e-9)
 
 
 def test_what_is_no_power_law_fits_worse():
-    exponential = report.summarize(np.exp(-np.arange(1000) / 20))
+    exponential = profile_report.summarize(np.exp(-np.arange(1000) / 20))
     assert exponential.r_squared < 0.8
-    flat = report.summarize(np.ones(1000))
+    flat = profile_report.summarize(np.ones(1000))
     assert (flat.exponent, flat.r_squared) == (0, 1)
     assert flat.top == pytest.approx((0.05, 0.1, 0.2))

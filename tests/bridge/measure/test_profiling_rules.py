@@ -12,14 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.measure.profiling import attention, rules, show
-from h2o_pack.measure.profiling.report import Profile, read_profile
+from h2o_pack.measure.profiling import attention, profile_tables, rules
+from h2o_pack.measure.profiling.profile_report import Profile, read_profile
+from h2o_pack.measure.profiling.profiler import PASSAGE
 from h2o_pack.measure.profiling.rules import (
     Reach,
     allocate_rows,
     layer_rows,
 )
-from h2o_pack.measure.profiling.run import PASSAGE
 from h2o_py.budgets import Budgets, load_budgets, read_budgets
 from h2o_py.config import POLICIES, H2OConfig
 from h2o_py.errors import H2OBudgetsError, H2OConfigWarning
@@ -282,7 +282,7 @@ def test_budgets_name_the_layers_only_if_asked(run, tmp_path, uneven):
 
 def test_a_profile_marks_the_layers_that_recall(uneven):
     profile = msgspec.json.decode(uneven.read_bytes(), type=Profile)
-    tables = {table.title: table for table in show.sections(profile)}
+    tables = {table.title: table for table in profile_tables.sections(profile)}
     table = tables["Layers that find a repeated passage"]
     assert table.rows == (("1", "0.04", ""), ("3", "1.00", "recall"))
 

@@ -8,7 +8,7 @@ import pytest
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import known_models
 from h2o_pack.hub.resolve import find_model, resolve
-from h2o_pack.memory.kept import fixed_bytes, token_bytes
+from h2o_pack.memory.cache_bytes import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, ModelConfig
 from h2o_pack.models import trial
 from h2o_pack.models.catalogue import as_model, catalogue, find

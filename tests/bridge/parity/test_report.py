@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from h2o_pack.measure.machine import describe
-from h2o_pack.parity.report import CaseResult, Difference, Level, Report
+from h2o_pack.parity.parity_report import CaseResult, Difference, Level, Report
 from h2o_pack.results import to_json
 
 EQUAL = CaseResult(

@@ -17,7 +17,14 @@ from h2o_pack import assets
 from h2o_pack.errors import ExitCode
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import swift, text, text_items, text_program
-from h2o_pack.parity.report import DIFFERENT, EQUAL, CaseResult, Difference, Level, sentence
+from h2o_pack.parity.parity_report import (
+    DIFFERENT,
+    EQUAL,
+    CaseResult,
+    Difference,
+    Level,
+    sentence,
+)
 from h2o_pack.parity.text_items import Item
 from h2o_pack.progress import silent
 from h2o_pack.resolved.table import decoder_of

@@ -7,7 +7,7 @@ import pytest
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.memory import terms
-from h2o_pack.memory.kept import LayerArchive
+from h2o_pack.memory.cache_bytes import LayerArchive
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.device_fit import remedies
 from h2o_pack.plan.speed import estimate, read_seconds, recall_plan

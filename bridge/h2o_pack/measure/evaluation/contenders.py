@@ -13,8 +13,8 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 
 from h2o_pack.errors import UserError, nearest, usage_error
-from h2o_pack.memory import kept
-from h2o_pack.memory.kept import LayerArchive
+from h2o_pack.memory import cache_bytes
+from h2o_pack.memory.cache_bytes import LayerArchive
 from h2o_pack.memory.storages import STORAGES
 from h2o_pack.model import Layer
 from h2o_py.budgets import Budgets
@@ -178,13 +178,14 @@ class CacheFactory:
         """Count the bytes of the contender's caches, all full, after `length` tokens.
 
         All arrays count: keys and values, scores, positions, novelty, and the arrays that a
-        head has once rather than per row (`h2o_pack.memory.kept`).
+        head has once rather than per row (`h2o_pack.memory.cache_bytes`).
         """
         size, element = self._group_size, self._element
         if contender.policy in (UNBOUNDED, ROTATING):
             bits = FULL_STORAGES[contender.storage].heavy
             row = sum(
-                kept.row_bytes(layer, bits, size, element) for layer in self._layers.values()
+                cache_bytes.row_bytes(layer, bits, size, element)
+                for layer in self._layers.values()
             )
             return (contender.rows or length) * row
         common, budgets = contender.config(), self._by_layer(contender)
@@ -193,8 +194,8 @@ class CacheFactory:
         for index, layer in self._layers.items():
             config = _config_of(index, common, budgets)
             full = 2 * config.max_size  # tokens that fill both parts of a mixed cache
-            total += kept.evicting_kv_bytes(layer, stored, config, full, element)
-            total += kept.ledger_bytes(layer, config)
+            total += cache_bytes.evicting_kv_bytes(layer, stored, config, full, element)
+            total += cache_bytes.ledger_bytes(layer, config)
         return total
 
     def archive_bytes(self, contender: Contender, length: int) -> int:

@@ -15,9 +15,9 @@ from mlx_lm.models.cache import CacheList, KVCache
 
 from h2o_pack.files.text import read_text
 from h2o_pack.measure import text
-from h2o_pack.measure.profiling import report
+from h2o_pack.measure.profiling import profile_report
 from h2o_pack.measure.profiling.options import Options
-from h2o_pack.measure.profiling.report import Figures, HeadProfile, Kind, LayerProfile
+from h2o_pack.measure.profiling.profile_report import Figures, HeadProfile, Kind, LayerProfile
 from h2o_py import fast
 from h2o_py.cache import Fetched
 
@@ -233,8 +233,8 @@ def layer_profile(index: int, cache: Any, samples: Sequence[SampleAttention]) ->
     by_sample = np.stack([sample.means for sample in samples])  # [samples, heads, figures]
     over_heads = by_sample.mean(axis=1)
     group = samples[0].heads // samples[0].kv_heads
-    received = [report.summarize(row) for sample in samples for row in sample.received]
-    expected = [report.summarize(sample.expected) for sample in samples]
+    received = [profile_report.summarize(row) for sample in samples for row in sample.received]
+    expected = [profile_report.summarize(sample.expected) for sample in samples]
     kind, window = kind_of(cache)
     return LayerProfile(
         index=index,
@@ -243,8 +243,8 @@ def layer_profile(index: int, cache: Any, samples: Sequence[SampleAttention]) ->
         window=window,
         figures=Figures(*over_heads.mean(axis=0).tolist()),
         deviations=Figures(*over_heads.std(axis=0).tolist()),
-        accumulated=report.mean(received),
-        accumulated_evenly=report.mean(expected),
+        accumulated=profile_report.mean(received),
+        accumulated_evenly=profile_report.mean(expected),
         beyond=tuple(np.mean([sample.beyond_windows for sample in samples], axis=0).tolist()),
         votes=float(np.mean([sample.votes for sample in samples])),
         heads=tuple(

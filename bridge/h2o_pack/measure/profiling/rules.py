@@ -18,7 +18,7 @@ from rich.console import Console
 
 from h2o_pack.errors import usage_error
 from h2o_pack.files.text import writing
-from h2o_pack.measure.profiling.report import Profile
+from h2o_pack.measure.profiling.profile_report import Profile
 from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.results import Result, doc
 from h2o_py.budgets import FORMAT, Budgets, LayerBudget

@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from h2o_pack.parity.reference.archive import Archive
 from h2o_pack.parity.reference.attention import Mask, masks_of_parts, with_older
-from h2o_pack.parity.reference.kept import KeptRows
+from h2o_pack.parity.reference.kept_rows import KeptRows
 from h2o_pack.parity.reference.policy import novelties
 from h2o_pack.parity.reference.recall import (
     Ballot,
@@ -69,11 +69,11 @@ class LayerCache:
         return deferred + (self.kept.seen if self.kept else 0)
 
     @property
-    def waiting(self) -> int:
-        """Written tokens whose attention is outstanding."""
+    def unattended(self) -> int:
+        """Written tokens without attention."""
         if self._deferred is not None:
             return int(self._deferred.keys.shape[2])
-        return self.kept.waiting if self.kept else 0
+        return self.kept.unattended if self.kept else 0
 
     @property
     def length(self) -> int:
@@ -131,7 +131,7 @@ class LayerCache:
         copy: bool = False,  # noqa: ARG002, FBT001, FBT002  the core's signature
     ) -> tuple[mx.array, mx.array]:
         """Write tokens; returns keys and values of all rows in use."""
-        if self.waiting:
+        if self.unattended:
             if self.expects_queries:
                 say_once("not_routed")
             self.settle()
@@ -154,7 +154,7 @@ class LayerCache:
 
         options: `scale` and `sinks`.
         """
-        if self.kept is None or not self.waiting:
+        if self.kept is None or not self.unattended:
             raise H2OStateError("attend_before_write")
         if self._deferred is None:
             return self.kept.attend(queries, mask=mask, **options)
@@ -190,7 +190,7 @@ class LayerCache:
     def settle(self) -> None:
         """Complete the written tokens without attention and scores."""
         self.finish()
-        if self.kept is not None and self.kept.waiting:
+        if self.kept is not None and self.kept.unattended:
             if self.archive is not None:
                 self._end_recall("recall_not_asked")
             self.kept.settle()

@@ -17,7 +17,7 @@ from h2o_pack.parity.reference.attention import (
     weighted_sum,
     with_older,
 )
-from h2o_pack.parity.reference.kept import KeptRows, Part
+from h2o_pack.parity.reference.kept_rows import KeptRows, Part
 from h2o_pack.parity.reference.policy import eviction_order, importance_of, protected
 from h2o_pack.parity.reference.rows import as_given, as_stored, packed
 from h2o_py.config import H2OConfig, H2ORecall

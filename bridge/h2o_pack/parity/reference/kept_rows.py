@@ -43,8 +43,8 @@ class KeptRows:
         self.ring_format = row_format.ring if self.slots else row_format.pool
         self.seen = seen
         """Tokens written so far."""
-        self.waiting = 0
-        """The newest tokens, if their attention is outstanding."""
+        self.unattended = 0
+        """The newest tokens that have no attention yet."""
         in_pool, in_ring = max(0, min(seen - self.slots, self.pool_size)), min(seen, self.slots)
         ring = rows.pool if rows.ring is None else rows.ring
         self.pool: Part = {"packed": rows.pool[:, :, :in_pool]}
@@ -71,12 +71,12 @@ class KeptRows:
 
     @property
     def length(self) -> int:
-        """Rows in use, more than C only while the attention of a chunk is outstanding."""
+        """Rows in use, more than C only while a chunk has no attention yet."""
         return _count(self.pool) + _count(self.ring)
 
     @property
     def rows(self) -> Rows:
-        """The rows in use; without slots, a waiting chunk is behind the pool."""
+        """The rows in use; without slots, a chunk without attention is behind the pool."""
         pool, ring = self.pool["packed"], self.ring["packed"]
         return Rows(pool, ring) if self.slots else Rows(mx.concatenate([pool, ring], axis=2))
 
@@ -86,7 +86,7 @@ class KeptRows:
 
         New tokens are in it once their attention was computed.
         """
-        if self.waiting:
+        if self.unattended:
             return self._ledger_before
         entries = {
             name: mx.concatenate(
@@ -163,7 +163,7 @@ class KeptRows:
         else:
             self._enter(new)
         self.seen += tokens
-        self.waiting = tokens
+        self.unattended = tokens
 
     def _enter(self, token: Part) -> None:
         """Put a token into its slot. The row that leaves the ring moves to the pool."""
@@ -201,9 +201,9 @@ class KeptRows:
 
     def settle(self) -> None:
         """Evict down to C rows, and choose the row that the next token overwrites."""
-        if self.waiting > 1:
+        if self.unattended > 1:
             self._arrange()
-        self.waiting = 0
+        self.unattended = 0
         self.choose_victim()
 
     def _arrange(self) -> None:

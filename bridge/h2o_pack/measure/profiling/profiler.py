@@ -17,7 +17,7 @@ from h2o_pack.measure.profiling.attention import (
     layer_profile,
 )
 from h2o_pack.measure.profiling.options import Options
-from h2o_pack.measure.profiling.report import (
+from h2o_pack.measure.profiling.profile_report import (
     Profile,
     SkippedLayer,
 )

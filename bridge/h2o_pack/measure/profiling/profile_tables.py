@@ -10,9 +10,9 @@ from rich.console import Console
 from h2o_pack.files.text import json_by_lines, writing
 from h2o_pack.measure.profiling.attention import AN_OCTAVE, SINKS
 from h2o_pack.measure.profiling.options import Options
-from h2o_pack.measure.profiling.report import SHARES, LayerProfile, Profile
+from h2o_pack.measure.profiling.profile_report import SHARES, LayerProfile, Profile
+from h2o_pack.measure.profiling.profiler import run
 from h2o_pack.measure.profiling.rules import RETRIEVING, recalling_layers
-from h2o_pack.measure.profiling.run import run
 from h2o_pack.measure.tables import (
     Table,
     markdown_section,

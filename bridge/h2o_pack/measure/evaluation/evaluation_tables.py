@@ -12,7 +12,7 @@ from rich.console import Console
 
 from h2o_pack.files.toml import load
 from h2o_pack.measure.evaluation import reading
-from h2o_pack.measure.evaluation.report import Cell, GroupResult, Report
+from h2o_pack.measure.evaluation.evaluation_report import Cell, GroupResult, Report
 from h2o_pack.measure.evaluation.statistics import LEAST_SAMPLES
 from h2o_pack.measure.tables import Table, markdown_table, page_head, print_table
 

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 
 from h2o_pack.facts import FOLDER, by
 from h2o_pack.files.toml import read_rows
-from h2o_pack.memory.kept import LayerArchive
+from h2o_pack.memory.cache_bytes import LayerArchive
 from h2o_pack.memory.storages import Storage, archive_bits, storage_of
 from h2o_pack.model import Layer, Model, ModelConfig
 from h2o_pack.spec import PREFILL_STEP

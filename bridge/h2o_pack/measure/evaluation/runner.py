@@ -21,7 +21,7 @@ from h2o_pack.choice.losses import NAME
 from h2o_pack.errors import usage_error
 from h2o_pack.files.paths import cache_folder
 from h2o_pack.files.text import json_by_lines, read_text, writing
-from h2o_pack.measure.evaluation import reading, report, show
+from h2o_pack.measure.evaluation import evaluation_report, evaluation_tables, reading
 from h2o_pack.measure.evaluation.chat_tasks import make_conversation
 from h2o_pack.measure.evaluation.contenders import (
     DEFAULT,
@@ -30,14 +30,14 @@ from h2o_pack.measure.evaluation.contenders import (
     Contender,
     find_contender,
 )
-from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
-from h2o_pack.measure.evaluation.report import (
+from h2o_pack.measure.evaluation.evaluation_report import (
     CellKey,
     Evaluation,
     ExperimentResult,
     ModelIdentity,
     Report,
 )
+from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
 from h2o_pack.measure.evaluation.statistics import CONFIDENCE
 from h2o_pack.measure.evaluation.tasks import Outcome, text_sample
 from h2o_pack.measure.machine import describe
@@ -192,7 +192,7 @@ def evaluate(
         raise usage_error(
             "--compare takes the report of one model", "Choose the model with --model."
         )
-    earlier = None if compare is None else report.read(compare)
+    earlier = None if compare is None else evaluation_report.read(compare)
     reports = []
     for name in models:
         say(f"loading {name}")
@@ -204,7 +204,7 @@ def evaluate(
             with writing(output):
                 folder = output / loaded.name if len(models) > 1 else output
                 write(reports[-1], folder)
-    unlike = [] if earlier is None else report.differences(earlier, reports[0])
+    unlike = [] if earlier is None else evaluation_report.differences(earlier, reports[0])
     return Evaluation(reports=tuple(reports)), unlike
 
 
@@ -213,10 +213,10 @@ def write(results: Report, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = json_by_lines(msgspec.to_builtins(results), CELL_DEPTH)
     (folder / RESULTS).write_text(text, encoding="utf-8")
-    table = report.losses(results)
+    table = evaluation_report.losses(results)
     if table is not None:
         (folder / NAME).write_text(to_json(table) + "\n", encoding="utf-8")
-    (folder / PAGE).write_text(show.render(results), encoding="utf-8")
+    (folder / PAGE).write_text(evaluation_tables.render(results), encoding="utf-8")
 
 
 class FinishedUnits:
@@ -338,7 +338,7 @@ def run(
                 samples=experiment.samples,
                 decoys=experiment.decoys,
                 groups=tuple(
-                    report.group_result(group, keys, outcomes, loaded.factory)
+                    evaluation_report.group_result(group, keys, outcomes, loaded.factory)
                     for group, keys in groups
                 ),
             )
