@@ -59,7 +59,8 @@ struct SavedCache {
   CacheConfig config;
   std::optional<Recall> recall; ///< its `store` is the archive's current folder
   struct Archive {
-    int64_t first = 0, since = 0; ///< see archive().first() and LayerCache::since
+    int64_t first = 0; ///< the oldest position in the archive
+    int64_t since = 0; ///< single-token steps since the last recall
     RowFormat format;
     std::optional<ArchiveMark> mark; ///< where the segments in files end
   };
@@ -204,10 +205,6 @@ class LayerCache {
   int unattended() const {
     return unattended_ + deferred_tokens();
   }
-  /// Number of single-token steps since the last recall.
-  int since() const {
-    return since_;
-  }
   /// Number of rows that recall has brought back, all heads together.
   int64_t recalled() const {
     return recalled_;
@@ -279,7 +276,7 @@ class LayerCache {
 
   std::optional<Archive> archive_;
   bool recall_ended_ = false;
-  int since_ = 0;
+  int since_ = 0; // single-token steps since the last recall
   int64_t recalled_ = 0;
   double recall_seconds_ = 0;
   std::optional<Deferred> deferred_;

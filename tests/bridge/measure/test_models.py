@@ -8,6 +8,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure import held, machine
@@ -16,6 +17,7 @@ from h2o_pack.measure.bench import (
     RECALLING,
     Generation,
     measure,
+    print_bench,
     repeated_prompt,
     weights,
 )
@@ -69,7 +71,7 @@ def test_a_pipe_among_a_models_files_is_refused_without_being_opened(folder, nam
 def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
     model, tokenizer = demo
     caches = (*CACHES, *RECALLING)
-    result = measure(caches, model, repeated_prompt(tokenizer, 160), 128, 4, 2, "demo")
+    result = measure(caches, model, repeated_prompt(tokenizer, 160), 128, 3, 1, "demo")
     assert [cache.name for cache in result.caches] == [cache.name for cache in caches]
     assert result.refused == {}
     assert (result.layers, result.dtype, result.prompt_tokens) == (4, "float32", 160)
@@ -81,6 +83,9 @@ def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
     assert result.footprint_bytes > result.weights_bytes
     assert result.kernels == ()  # on a CPU
     assert not routing_installed()
+    with (console := Console(width=200)).capture() as shown:
+        print_bench(result, console)
+    assert all(cache.title in shown.get() for cache in caches)
 
 
 def test_an_archive_counts_once_among_the_bytes_of_caches(demo):
@@ -93,11 +98,11 @@ def test_an_archive_counts_once_among_the_bytes_of_caches(demo):
     assert generation.bytes == own + sum(cache.archive.nbytes for cache in caches)
 
 
-def test_the_command_prints_a_line_for_each_cache_and_a_document(run):
-    options = ("--max-kv", "128", "--prompt", "150", "--tokens", "1", "--quick")
-    text = run("bench", *options).output
-    assert all(cache.title in text for cache in (*CACHES, *RECALLING))
-    document = schemas.check(json.loads(run("bench", *options, "--json").stdout), "bench")
+def test_the_command_prints_a_document(run):
+    options = ("--max-kv", "128", "--prompt", "150", "--tokens", "1", "--quick", "--json")
+    document = schemas.check(json.loads(run("bench", *options).stdout), "bench")
+    names = [cache["name"] for cache in document["caches"]]
+    assert names == [cache.name for cache in (*CACHES, *RECALLING)]
     assert document["prompt_tokens"] == 150
     assert document["caches"][0]["speed"] == pytest.approx(1.0)
 
