@@ -26,7 +26,7 @@ BY_LAYER = Budgets((LayerBudget(8, 8, 20), LayerBudget(20, 20, 44), None, LayerB
 @pytest.fixture(autouse=True, scope="module")
 def fewer_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounding, "DRAWS", 4)
+        patch.setattr(rounding, "DRAWS", 2)
         yield
 
 
