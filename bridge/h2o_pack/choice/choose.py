@@ -33,6 +33,10 @@ from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import LONG_CONVERSATION, CacheSpec, ModelSpec, PackageSpec
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
 
+LEAST_SPEED = 10.0
+"""Tokens per second that a chosen model still generates after ten minutes, unless the user says
+otherwise: about as fast as people read."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -246,8 +250,8 @@ Candidates = tuple[ModelCandidate, list[CacheCandidate]]
 class Criteria:
     """The criteria of a choice.
 
-    min_speed: tokens per second after ten minutes. losses: the user's own table; None for
-    facts/losses.json.
+    min_speed: tokens per second after ten minutes; None for `LEAST_SPEED` if the model is open.
+    losses: the user's own table; None for facts/losses.json.
     """
 
     min_speed: float | None = None
@@ -347,7 +351,10 @@ def questions_of(
         with problems.caught():
             is_named = model_spec.model and devices
             model = find_model(model_spec, say, stated=True) if is_named else None
-            speed = criteria.min_speed or 0.0
+            speed = criteria.min_speed
+            if speed is None:
+                is_known = all(device.bandwidth is not None for device in devices)
+                speed = LEAST_SPEED if model is None and is_known else 0.0
             questions.append(Question(spec.of(model_spec), devices, model, speed))
     problems.refuse()
     return questions

@@ -335,7 +335,8 @@ choice_options = together(
         "--min-speed",
         type=click.FloatRange(min=0, min_open=True),
         metavar="N",
-        help="Tokens per second that the chosen model must still generate after ten minutes.",
+        help="Tokens per second that a chosen model must still generate after ten minutes. "
+        "[default: 10]",
     ),
     click.option(
         "--losses",

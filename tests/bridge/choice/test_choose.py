@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from h2o_pack.choice.choose import Criteria, Question, candidates_of, choose, chosen_model
+from h2o_pack.choice.choose import (
+    LEAST_SPEED,
+    Criteria,
+    Question,
+    candidates_of,
+    choose,
+    chosen_model,
+)
 from h2o_pack.choice.losses import (
     NO_LOSS,
     Loss,
@@ -348,7 +355,7 @@ PHONE = ("--device", "iPhone 15", "--context", "16384")
 
 def test_plan_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    result = run("plan", *PHONE)
+    result = run("plan", *PHONE, "--min-speed", "1")
     assert result.exit_code == 0, result.output
     assert "chosen" in result.stdout
     assert "larger than 4.00 GB" in result.stdout
@@ -356,6 +363,16 @@ def test_plan_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     lines = [line for line in result.stdout.splitlines() if not line.startswith("equivalent")]
     assert max(map(len, lines)) <= 80
     schemas.check(json.loads(run("plan", *PHONE, "--json").stdout), "plan")
+
+
+def test_a_model_is_chosen_that_stays_fast_enough_to_read_unless_the_user_says_otherwise(run):
+    def chosen_by(*options):
+        document = json.loads(run("plan", *PHONE, *options, "--json").stdout)
+        (choice,) = [model for model in document["models"] if model["refused"] is None]
+        return choice["weights"], choice["cache"]["sustained"]
+
+    assert chosen_by()[1] >= LEAST_SPEED > chosen_by("--min-speed", "1")[1]
+    assert chosen_by()[0] < chosen_by("--min-speed", "1")[0]
 
 
 def test_the_equivalent_options_plan_what_was_chosen(run):
@@ -390,7 +407,9 @@ def test_ios_makes_what_was_chosen_for_a_model(run, tmp_path):
 def test_a_table_of_one_s_own_decides(run, tmp_path):
     path = tmp_path / "losses.json"
     path.write_text(to_json(table(measured("4", 1.0, 0.001), measured("4", 0.125, 0.002))))
-    document = json.loads(run("plan", *PHONE, "--losses", path, "--json").stdout)
+    document = json.loads(
+        run("plan", *PHONE, "--min-speed", "1", "--losses", path, "--json").stdout
+    )
     (choice,) = [model for model in document["models"] if model["refused"] is None]
     assert (choice["cache"]["kv"], document["losses_of"]) == ("4", "measured")
 
