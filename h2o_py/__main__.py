@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def generate(arguments: Sequence[str]) -> int:
-    """Run `mlx_lm generate`; with --max-kv, the model gets H2O caches."""
+    """Run `mlx_lm generate`; with --max-kv or --kv, the model gets H2O caches."""
     upstream = importlib.import_module("mlx_lm.generate")
     whole = upstream.setup_arg_parser()
     add_options(whole)
@@ -61,10 +61,10 @@ def generate(arguments: Sequence[str]) -> int:
     settings = {name: value for name, value in settings.items() if value is not None}
     if options.h2o_recall is None and any(_words_of_recall(options)):
         parser.error("--recall is missing: give it with the options of recall.")
-    other_settings = (options.h2o_kv, options.h2o_budgets, options.h2o_recall)
-    if not settings and other_settings == (None, None, None):
+    is_bounded = bool(settings) or (options.h2o_budgets, options.h2o_recall) != (None, None)
+    if not is_bounded and options.h2o_kv is None:
         return _run(upstream, upstream_arguments, lambda _model: None)
-    if "max_size" not in settings:
+    if is_bounded and "max_size" not in settings:
         parser.error("--max-kv is missing: give the number of tokens to keep.")
     upstream_parser = upstream.setup_arg_parser()
     upstream_parser.set_defaults(kv_group_size=None)  # then the heads decide
@@ -72,7 +72,8 @@ def generate(arguments: Sequence[str]) -> int:
     for name in EXCLUDED:
         if getattr(upstream_options, name) is not None:
             flag = "--" + name.replace("_", "-")
-            parser.error(f"{flag} and --max-kv cannot be given together; drop one.")
+            own = "--max-kv" if is_bounded else "--kv"
+            parser.error(f"{flag} and {own} cannot be given together; drop one.")
 
     from h2o_py.budgets import load_budgets  # noqa: PLC0415  after --help has been served
     from h2o_py.config import H2OConfig, H2ORecall  # noqa: PLC0415
@@ -85,7 +86,7 @@ def generate(arguments: Sequence[str]) -> int:
                 settings["recall"] = H2ORecall.from_words(
                     [*options.h2o_recall, *_words_of_recall(options)]
                 )
-            config = H2OConfig.from_dict(settings)
+            config = H2OConfig.from_dict(settings) if is_bounded else None
             budgets = options.h2o_budgets and load_budgets(options.h2o_budgets)
         except H2OError as error:
             parser.error(worded(error))

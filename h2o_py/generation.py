@@ -32,7 +32,7 @@ def stream_generate(
     h2o_budgets: Budgets | None = None,
     **options: Any,
 ) -> Generator[Any, None, None]:
-    """`mlx_lm.stream_generate` with H2O caches when `h2o_config` is given.
+    """`mlx_lm.stream_generate` with H2O caches when `h2o_config` or `h2o_kv` is given.
 
     The text of all responses together equals the text of all their tokens decoded at once.
 
@@ -45,7 +45,8 @@ def stream_generate(
         model: a model of mlx_lm.
         tokenizer: its tokenizer.
         prompt: text or token ids.
-        h2o_config: the policy, or its fields as a mapping (`{"max_size": 512}`).
+        h2o_config: the policy, or its fields as a mapping (`{"max_size": 512}`); None keeps
+            every token.
         h2o_kv: how rows are stored, a name in `h2o_py.storages.STORAGE_BITS`.
         h2o_budgets: budgets that differ from layer to layer.
         options: arguments of `mlx_lm.stream_generate`; `kv_group_size` also sets the group
@@ -56,10 +57,10 @@ def stream_generate(
 
     """
     tokenizer = lossless(tokenizer)
-    if h2o_config is None:
+    if h2o_config is None and h2o_kv == "dense":
         yield from mlx_lm.stream_generate(model, tokenizer, prompt, **options)
         return
-    if not isinstance(h2o_config, H2OConfig):
+    if isinstance(h2o_config, Mapping):
         h2o_config = H2OConfig.from_dict(h2o_config)
     for name, reason in INCOMPATIBLE.items():
         if options.get(name) is not None:

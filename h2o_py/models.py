@@ -49,7 +49,7 @@ _ORIGINAL = "_make_cache_before_h2o"
 
 def make_h2o_cache(
     model: Any,
-    config: H2OConfig,
+    config: H2OConfig | None = None,
     *,
     kv: str = "dense",
     group_size: int | None = None,
@@ -58,12 +58,13 @@ def make_h2o_cache(
 ) -> list[Any]:
     """Make one cache per layer: an H2O cache if the model would use a plain `KVCache`.
 
+    Caches that keep every token as the model computes it are the model's own.
     Layers with a cache of another kind (sliding window, recurrent) keep it. In a layer with
     several caches, only the plain one is replaced.
 
     Args:
         model: a model of mlx_lm.
-        config: the policy of every full-attention layer.
+        config: the policy of every full-attention layer; None keeps every token.
         kv: how rows are stored, a name in `STORAGES`.
         group_size: elements of quantized rows that share a scale and a bias; divides the head
             dims. None takes the first of 64 and 32 that divides all, as packages do.
@@ -79,6 +80,12 @@ def make_h2o_cache(
         H2OBudgetsError: the budgets were made for another model.
 
     """
+    make, config = _storage(kv), config or H2OConfig.unbounded()
+    if not config.evicts:
+        if STORAGE_BITS[kv].is_dense:
+            return _own_caches(model)
+        if STORAGE_BITS[kv].recent is not None:
+            raise H2OConfigError("recent_without_bound", kv=kv)
     family = type(model).__module__.rpartition(".")[2]
     reason = why_unfit(model)
     if reason is not None:
@@ -88,7 +95,6 @@ def make_h2o_cache(
     if not any(evicting):
         kinds = ", ".join(sorted({type(cache).__name__ for cache in own})) or "no caches"
         raise H2OModelError("no_plain_cache", family=family, kinds=kinds)
-    make = _storage(kv)
     if group_size is None:
         group_size = GROUP_SIZES[0] if STORAGE_BITS[kv].is_dense else _group_size(model)
     if budgets is not None:
@@ -98,7 +104,7 @@ def make_h2o_cache(
     without_scores = why_without_scores(model)
     if config.recall is not None:
         _check_recall(config.recall, evicting, family, without_scores)
-    if without_scores is not None:
+    if without_scores is not None and config.evicts:
         warnings.warn(
             H2OScoresMissingWarning("no_scores", family=family, reason=without_scores),
             stacklevel=2,
@@ -121,7 +127,7 @@ def make_h2o_cache(
     return caches
 
 
-def attach_h2o_cache(model: Any, config: H2OConfig, **options: Any) -> None:
+def attach_h2o_cache(model: Any, config: H2OConfig | None = None, **options: Any) -> None:
     """Make `model.make_cache` return H2O caches, so that all of mlx_lm uses them.
 
     `generate`, the server and prompt caching ask the model for its caches. Routing is
@@ -130,7 +136,7 @@ def attach_h2o_cache(model: Any, config: H2OConfig, **options: Any) -> None:
 
     Args:
         model: a model of mlx_lm.
-        config: the policy.
+        config: the policy; None keeps every token.
         options: as for `make_h2o_cache`.
 
     """

@@ -512,6 +512,11 @@ WORDING = {
         "cache to replace by an H2O cache",
         "Generate without H2O",
     ),
+    "recent_without_bound": Wording(
+        "{kv} stores the newest tokens of a bounded cache in other bits, but this cache"
+        " keeps every token",
+        "Bound the cache, or choose another storage",
+    ),
     "excluded_option": Wording(
         "{option} cannot be used with H2O caches: {reason}",
         "Leave {option} out",

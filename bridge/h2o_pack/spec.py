@@ -33,9 +33,10 @@ ADDRESS = "file://"
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """A model's cache; max_kv, kv and recall are None while they are open.
+    """A model's cache; kv and recall are None while they are open.
 
-    max_kv: rows per KV head and layer. kv: storage of the rows. recall: whether evicted rows
+    max_kv: rows per KV head and layer; None for a cache that keeps every token, or for one
+    that is still to be chosen. kv: storage of the rows. recall: whether evicted rows
     come back from an archive. policy: a name of `NAMED_POLICIES`. settings: fields of H2OConfig
     that differ from the policy's defaults. budgets: of each layer; None if all are equal.
     context: tokens of the longest conversation for which memory is planned. prefill_step:
@@ -88,11 +89,6 @@ class ModelSpec:
     def folder(self) -> Path | None:
         """The absolute path of the folder that `model` names; None if it names no folder."""
         return None if self.model is None else local_folder(self.model)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the model, or its number of rows, is still to be chosen."""
-        return self.model is None or self.cache.max_kv is None
 
     def filled(self) -> ModelSpec:
         """Return the spec with defaults for its open settings."""
@@ -191,6 +187,13 @@ class PackageSpec:
     app: AppSpec = AppSpec()
     devices: DevicesSpec = DevicesSpec()
 
+    def is_open(self, model: ModelSpec) -> bool:
+        """Whether one of its models, or the cache of this model for devices, is to be chosen.
+
+        Without devices, a cache without a number of rows keeps every token.
+        """
+        return model.model is None or (model.cache.max_kv is None and bool(self.devices.names))
+
     def of(self, model: ModelSpec) -> PackageSpec:
         """Return the spec with only this model."""
         return replace(self, models=(model,))
@@ -288,7 +291,7 @@ def refuse_unknown(
         unknown += {model.cache.policy} - POLICIES.keys()
     if unknown:
         raise ValueError(f"unknown option {min(unknown)!r}")
-    if not spec.models or any(model.is_open for model in spec.models):
+    if not spec.models or any(model.model is None for model in spec.models):
         raise ValueError("a model is missing")
 
 

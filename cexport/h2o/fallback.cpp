@@ -5,12 +5,16 @@
 
 #include "cache_step.h"
 #include "mlx/ops.h"
+#include "mlx/transforms.h"
 #include "mlx_version.h"
 #include "row_layout.h"
 
 namespace h2o::fallback {
 
 namespace {
+
+constexpr int few_tokens = 8;                // that the kernels take at once
+constexpr int64_t unpacked_bytes = 32 << 20; // of keys, values and logits at once
 
 /// Inclusive sums along axis 2. Does not scan an axis of one element, because the CPU scan
 /// of MLX 0.31.1 does not write its output for some of these arrays.
@@ -128,11 +132,44 @@ mx::array full_attention(
     const Mask& mask,
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s) {
+  const int tokens = queries.shape(2), heads = rows.shape(1);
+  const int group = queries.shape(1) / heads;
   const auto used = sliced(rows, 2, 0, length, s);
-  const auto [keys, values] = unpacked_rows(used, format, key_dim, queries.dtype(), s);
-  const auto stored_queries = as_stored(queries, format, s);
-  return as_given(
-      attention(stored_queries, keys, values, scale, mask, sinks, s), format, s);
+  auto attend = [&](int first, int last) { // KV heads
+    auto of_queries = [&](const mx::array& a, int axis) {
+      const bool has_heads = axis >= 0 && a.shape(axis) > 1;
+      return has_heads ? sliced(a, axis, first * group, last * group, s) : a;
+    };
+    const auto [keys, values] =
+        unpacked_rows(sliced(used, 1, first, last, s), format, key_dim, queries.dtype(), s);
+    Mask seen{mask.causal};
+    if (mask.values) {
+      seen.values = of_queries(*mask.values, int(mask.values->ndim()) - 3);
+    }
+    std::optional<mx::array> own_sinks;
+    if (sinks) {
+      own_sinks = of_queries(*sinks, 0);
+    }
+    const auto stored_queries = as_stored(of_queries(queries, 1), format, s);
+    const auto out = attention(stored_queries, keys, values, scale, seen, own_sinks, s);
+    return as_given(out, format, s);
+  };
+  if (tokens <= few_tokens) {
+    return attend(0, heads);
+  }
+  // MLX allocates the results of all operations that it has queued. So the queue is emptied
+  // first, and heads are unpacked a few at a time.
+  mx::eval(queries, rows);
+  const int64_t elements = int64_t(key_dim) * 2 + int64_t(group) * tokens;
+  const int64_t head_bytes =
+      elements * queries.shape(0) * length * int64_t(queries.itemsize());
+  const int step = int(std::clamp<int64_t>(unpacked_bytes / head_bytes, 1, heads));
+  std::vector<mx::array> outs;
+  for (int first = 0; first < heads; first += step) {
+    outs.push_back(attend(first, std::min(first + step, heads)));
+    mx::eval(outs.back());
+  }
+  return mx::concatenate(outs, 1, s);
 }
 
 mx::array key_sums(const mx::array& unit, const mx::array& key_sum, mx::StreamOrDevice s) {

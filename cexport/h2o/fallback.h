@@ -30,6 +30,7 @@ mx::array attention(
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s);
 
+/// A long chunk is evaluated, a few heads after the other, so that little is unpacked at once.
 mx::array full_attention(
     const mx::array& queries,
     const mx::array& rows,

@@ -15,6 +15,8 @@ public enum H2OCacheError: LocalizedError, Hashable, Sendable {
     case unfitModel(String, reason: String)
     /// A parameter of generation contradicts H2O caches.
     case excludedOption(String)
+    /// The storage has other bits for the newest tokens, which only a bounded cache has.
+    case recentWithoutBound(H2OStorage)
 
     /// The saved data is of another kind or version. `known` lists the formats that this
     /// version reads.
@@ -52,6 +54,8 @@ extension H2OCacheError {
                 reason:
                     "an H2O configuration bounds the cache by maxSize, and its storage says how "
                     + "rows are quantized")
+        case .recentWithoutBound(let storage):
+            H2OMessage.recentWithoutBound(kv: storage.rawValue)
         case .otherFormat(let found, let known, let file):
             place(file)
                 + H2OMessage.otherStateFormat(

@@ -35,6 +35,7 @@ extension H2OCaches: KVCacheMaker {
     }
 
     /// Makes all caches of the model, empty, for `generate(input:cache:parameters:context:)`.
+    /// Caches that keep every token as the model computes it are the model's own.
     ///
     /// - Throws: ``H2OCacheError``
     public func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
@@ -42,6 +43,12 @@ extension H2OCaches: KVCacheMaker {
         // Passes no parameters to the model, because some parameters make it use bounded or
         // quantized caches.
         let own = try model.ownCaches()
+        if !configuration.evicts {
+            if storage == .dense { return own }
+            if storage.bits.recent != nil {
+                throw H2OCacheError.recentWithoutBound(storage)
+            }
+        }
         if let reason = H2OFamilies.reasonAgainst(model, caches: own) {
             throw H2OCacheError.unfitModel(name, reason: reason)
         }

@@ -1,6 +1,16 @@
 import Foundation
 
 extension H2OConfiguration {
+    private static let unboundedSize = Int(Int32.max)
+
+    /// A configuration that evicts nothing: its caches keep every token, without a ledger.
+    public static func unbounded() throws -> H2OConfiguration {
+        try H2OConfiguration(maxSize: unboundedSize)
+    }
+
+    /// Whether a cache is bounded; otherwise it keeps every token and needs no ledger.
+    public var evicts: Bool { maxSize < Self.unboundedSize }
+
     /// The configuration of one layer's cache. It has no recall if `recall.layers` does not
     /// list the layer. If the archive is in files, the layer has its own folder.
     func ofLayer(_ index: Int) throws -> H2OConfiguration {

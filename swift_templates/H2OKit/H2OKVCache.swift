@@ -3,7 +3,8 @@ import MLX
 import MLXLMCommon
 
 /// A KV cache that keeps at most C tokens per head: sinks, the newest tokens, and heavy
-/// hitters, the tokens that receive most attention.
+/// hitters, the tokens that receive most attention. With an unbounded configuration it keeps every
+/// token instead, without scores and without a ledger.
 ///
 /// `attentionWithCacheUpdate` sends a model's attention to
 /// ``attend(queries:keys:values:scale:mask:)``. A model that calls ``update(keys:values:)`` and
@@ -19,7 +20,8 @@ import MLXLMCommon
 /// `quantized(_:groupSize:bits:)` makes them, then those of the value. Mixed rows are a pool and
 /// a ring, each `[B, Hkv, capacity, row]`: the token at position p is in slot
 /// `p % recentBudget` of the ring until `recentBudget` newer tokens have arrived, and then moves
-/// to the pool. While the cache is empty, `state` has no arrays.
+/// to the pool. Without a ledger, `state` is the keys and the values of the rows, each as stored.
+/// While the cache is empty, `state` has no arrays.
 package final class H2OKVCache: RoutedAttentionCache {
     /// Which of Python's classes stores its rows in the same way.
     package enum Kind: String, CaseIterable {
@@ -76,7 +78,7 @@ package final class H2OKVCache: RoutedAttentionCache {
 
     package var kind: Kind { Kind(format) }
 
-    public var maxSize: Int? { configuration.maxSize }
+    public var maxSize: Int? { configuration.evicts ? configuration.maxSize : nil }
 
     /// Tokens seen so far: the position of the next one. Only ``trim(_:)`` lowers it.
     public var offset: Int { core.offset }
@@ -87,10 +89,12 @@ package final class H2OKVCache: RoutedAttentionCache {
     /// and their attention.
     package var length: Int { core.length }
 
-    /// float32 `[B, Hkv, C]`, -1 where a row was not yet observed; nil while empty.
+    /// float32 `[B, Hkv, C]`, -1 where a row was not yet observed; nil while empty, and without a
+    /// ledger.
     package var scores: MLXArray? { core.ledger?.scores }
 
-    /// int32 `[B, Hkv, C]`, -1 where a row is empty; nil while the cache is empty.
+    /// int32 `[B, Hkv, C]`, -1 where a row is empty; nil while the cache is empty, and without a
+    /// ledger.
     package var positions: MLXArray? { core.ledger?.positions }
 
     /// bool `[B, Hkv, C]`, the rows that a recall brought back and that stay until the next
@@ -160,8 +164,10 @@ package final class H2OKVCache: RoutedAttentionCache {
     /// The arrays to evaluate so that the whole cache is evaluated: the ledger, which is
     /// computed from the rows. The rows are left out, because the next write would copy rows
     /// that a caller might hold. While tokens have no attention yet, the ledger is not computed
-    /// from the newest rows, so the rows are included.
+    /// from the newest rows, so the rows are included. A cache without a ledger has only rows,
+    /// which the next write does not change.
     public func innerState() -> [MLXArray] {
+        guard configuration.evicts else { return core.rows }
         let ledger = core.ledger?.arrays ?? []
         guard core.unattended > 0 else { return ledger }
         core.share()

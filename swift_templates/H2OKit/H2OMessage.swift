@@ -15,6 +15,11 @@ enum H2OMessage {
             + "choose another model."
     }
 
+    static func recentWithoutBound(kv: String) -> String {
+        "\(kv) stores the newest tokens of a bounded cache in other bits, but this "
+            + "cache keeps every token. Bound the cache, or choose another storage."
+    }
+
     static func excludedOption(option: String, reason: String) -> String {
         "\(option) cannot be used with H2O caches: \(reason). Leave \(option) out."
     }

@@ -21,7 +21,7 @@ public struct H2OKeptPositions: Hashable, Sendable {
     }
 
     init(_ caches: [any KVCache]) {
-        let evicting = caches.evicting
+        let evicting = caches.evicting.filter(\.configuration.evicts)
         count = evicting.map(\.offset).max() ?? 0
         var (rows, heads) = ([Int: Rows](), 0)
         for cache in evicting {

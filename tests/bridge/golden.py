@@ -61,6 +61,7 @@ PACKAGES = {
     "demo-recall": CacheSpec(
         max_kv=64, kv="8", recall=True, archive="files", archive_limit=1 << 20
     ),
+    "demo-every-token": CacheSpec(kv="8"),
     APART: CacheSpec(max_kv=64),
     FETCHED: CacheSpec(max_kv=64),
     SEVERAL: CacheSpec(max_kv=64, kv="8"),
@@ -166,7 +167,7 @@ def package_files(name: str) -> dict[str, Content]:
     with tempfile.TemporaryDirectory() as scratch:
         model = large_model(Path(scratch)) if name == LARGE else resolve(DEMO)
         options = PACKAGES[name]
-        if options.kv and name != SEVERAL:
+        if options.kv and options.max_kv and name != SEVERAL:
             recall = {"recall": [3]} if options.recall else {}
             options = replace(options, budgets=read_budgets({**BUDGETS, **recall}, "budgets"))
         delivery = DeliverySpec(name == APART, SERVER if name == FETCHED else "")

@@ -17,7 +17,8 @@ IOS = "ios --model demo --max-kv"
 EVAL = "eval --preset text --model demo --max-kv 32"
 CALLS = (
     "pairty",
-    "ios --model demo",
+    "ios",
+    "ios --model demo --kv mixed --sink-size 8",
     "ios --model dmo --max-kv 3 --device 'iPhnoe16,1' --budgets none.json",
     f"{IOS} 4096",
     f"{IOS} many",
@@ -39,7 +40,7 @@ CALLS = (
     "plan --model demo --max-kv 50000",
     "plan --model Qwen3-4B-4bits",
     f"{IOS} 64 --pin x",
-    "plan --model demo --kv 8",
+    "plan --model demo --kv mixed",
     "plan --model demo --policy tuned --recent-budget 9",
     *(
         f"plan --model {folder}"

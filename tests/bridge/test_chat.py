@@ -68,7 +68,7 @@ def test_commands_reset_the_conversation_and_take_a_system_prompt():
         (["--lines"], "/sav x\n", ExitCode.USAGE),
         (["--lines"], "/save\n", ExitCode.USAGE),
         ([], "\n", ExitCode.USAGE),
-        (["--kv", "8"], "x", ExitCode.USAGE),
+        (["--kv", "mixed"], "x", ExitCode.USAGE),
         (["--max-kv", "3"], "x", ExitCode.USAGE),
         (["--model", "dem"], "x", ExitCode.MODEL),
         (["--device", "iPhone 99"], "x", ExitCode.USAGE),

@@ -136,7 +136,7 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--kv", "8"], "--max-kv is missing"),
+        (["--sink-size", "8"], "--max-kv is missing"),
         (["--max-kv", "64", "--pin", "3"], "'3' is not BEGIN:END, as in 0:120"),
         (
             ["--max-kv", "64", "--pin", "7:3"],

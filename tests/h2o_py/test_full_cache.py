@@ -4,12 +4,21 @@ import copy
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache, trim_prompt_cache
+from mlx_lm.models.cache import (
+    KVCache,
+    can_trim_prompt_cache,
+    load_prompt_cache,
+    make_prompt_cache,
+    save_prompt_cache,
+    trim_prompt_cache,
+)
 
 from h2o_pack.measure.held import active_memory
 from h2o_py.cache import QuantizedH2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OError, H2OStateError
+from h2o_py.models import make_h2o_cache
+from h2o_py.routing import routed
 from h2o_py.store import load_cache, save_cache
 from tests.h2o_py.cases import (
     BACKENDS,
@@ -19,6 +28,7 @@ from tests.h2o_py.cases import (
     random_tokens,
     step,
 )
+from tests.h2o_py.small_models import small_model
 
 FULL = H2OConfig.unbounded()
 STORED = ("dense", "8", "k8v4", "rotated4")
@@ -181,3 +191,31 @@ def test_headers_of_bounded_and_unbounded_caches_are_not_mixed_up():
     for arrays, header in ((bounded.arrays, cache.header), (cache.arrays, bounded.header)):
         with pytest.raises(H2OError):
             QuantizedH2OKVCache.restored(arrays, header)
+
+
+def test_a_model_generates_as_with_its_own_caches():
+    model = small_model("qwen3")
+    prompt = mx.array(list(range(1, 90)))
+
+    def logits(caches):
+        with routed():
+            first = model(prompt[None], cache=caches)
+            return mx.concatenate([first, model(mx.array([[7]]), cache=caches)], 1)
+
+    own = logits(make_prompt_cache(model))
+    assert largest_difference(logits(make_h2o_cache(model)), own) == 0
+    spread = mx.abs(own).max().item()
+    for kv, share in (("8", 0.02), ("k8v4", 0.2), ("rotated4", 0.2)):
+        caches = make_h2o_cache(model, kv=kv)
+        assert largest_difference(logits(caches), own) < share * spread
+        assert can_trim_prompt_cache(caches)
+        assert all(cache.ledger is None for cache in caches)
+
+
+def test_the_models_own_caches_keep_everything_in_16_bits():
+    assert {type(cache) for cache in make_h2o_cache(small_model("qwen3"))} == {KVCache}
+
+
+def test_recent_bits_need_a_bound():
+    with pytest.raises(H2OError, match="keeps every token"):
+        make_h2o_cache(small_model("qwen3"), kv="r16h8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,11 @@ from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.lock import sha256
 from h2o_pack.files.text import parse_object
-from h2o_pack.hub.resolve import find_model
 from h2o_pack.models.files import SAMPLING_FILE, local_file
 from h2o_pack.models.loading import try_model
 from h2o_pack.models.texts import license_remark
 from h2o_pack.package.prepare import prepare, read_model
 from h2o_pack.package.system_prompt import check_memory, load_bundled, pinning
-from h2o_pack.plan.device_fit import refuse_without_eviction
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.resolved.chat import Chat
@@ -48,13 +45,12 @@ class Sampling:
 class ChatModel:
     """A loaded model, and how conversations with it go.
 
-    plan: as for a package; is_bounded: whether the caches have its bound, or keep all tokens.
-    chat: what is known of the chat template. chunk: the most tokens that are read at once.
-    digest: of everything on which the ids and the caches of a conversation depend.
+    plan: as for a package. chat: what is known of the chat template. chunk: the most tokens
+    that are read at once. digest: of everything on which the ids and the caches of a
+    conversation depend.
     """
 
     plan: ModelPlan
-    is_bounded: bool
     model: Any
     tokenizer: Any
     chat: Chat
@@ -79,22 +75,17 @@ class ChatModel:
 
     def ends(self, pinned: int) -> list[int]:
         """Return the positions at which a chunk ends; pinned: tokens of the system prompt."""
-        ranges = self.plan.cache.pinned if self.is_bounded else ()
-        return [end for begin, end in (*ranges, (0, pinned)) if begin == 0]
+        return [end for begin, end in (*self.plan.cache.pinned, (0, pinned)) if begin == 0]
 
     def make_caches(self, pinned: int) -> list[Any]:
         """Make caches that never evict the first `pinned` tokens; UserError if too many."""
-        from mlx_lm.models.cache import make_prompt_cache
-
         from h2o_py.errors import H2OScoresMissingWarning
         from h2o_py.models import make_h2o_cache
 
-        if not self.is_bounded:
-            return list(make_prompt_cache(self.model))
         config = self.plan.cache
         with pinning(pinned), user_errors("chat"), warnings.catch_warnings():
             warnings.simplefilter("ignore", H2OScoresMissingWarning)
-            if pinned:
+            if pinned and config.evicts:
                 config = replace(config, pinned=(*config.pinned, (0, pinned)))
             return make_h2o_cache(
                 self.model,
@@ -106,35 +97,22 @@ class ChatModel:
 
     def describe(self) -> str:
         """Say in one line which model this is and what its caches keep."""
-        if not self.is_bounded:
-            return f"{self.name}, every token kept"
+        workload = self.plan.workload
+        rows = f"{workload.max_kv} rows" if self.plan.cache.evicts else "every token kept"
         recall = " and recall" if self.plan.cache.recall else ""
-        return (
-            f"{self.name}, {self.plan.workload.max_kv} rows, kv {self.plan.workload.kv}{recall}"
-        )
+        return f"{self.name}, {rows}, kv {workload.kv}{recall}"
 
 
-def planned(
-    spec: PackageSpec, criteria: Criteria, say: ProgressReporter
-) -> tuple[ModelPlan, bool]:
-    """Plan the model of a conversation, and say whether its caches are bounded.
+def planned(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ModelPlan:
+    """Plan the model of a conversation.
 
-    Without a number of rows and without devices, the caches keep every token. Raises UserError:
-    what `h2o-pack ios` refuses, except the size of an app.
+    Raises UserError: what `h2o-pack ios` refuses, except the size of an app.
     """
-    model = spec.models[0]
     # Another delivery than the app itself, whose size the store limits. The conversation has
     # the system prompt, and needs no prepared caches of it.
     spec = replace(spec, delivery=DeliverySpec(asset_pack=True), app=AppSpec())
-    is_bounded = model.cache.max_kv is not None or bool(spec.devices.names)
-    if is_bounded or model.model is None:
-        spec = choose(spec, criteria, say).spec
-    else:
-        refuse_without_eviction(model.cache)
-        rows = find_model(model, say, stated=True).config.context
-        spec = spec.of(replace(model, cache=replace(model.cache, max_kv=rows)).filled())
-    [plan] = prepare(spec, say).models
-    return plan, is_bounded
+    [plan] = prepare(choose(spec, criteria, say).spec, say).models
+    return plan
 
 
 def load(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChatModel:
@@ -143,8 +121,8 @@ def load(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChatMo
     Raises UserError: the model or its settings are refused, it cannot be fetched, or this
     machine has too little memory.
     """
-    plan, is_bounded = planned(spec, criteria, say)
-    if is_bounded:
+    plan = planned(spec, criteria, say)
+    if plan.cache.evicts:
         check_memory(plan.memory)
     folder, resolved = fetched(plan, say)
     with tempfile.TemporaryDirectory(prefix="h2o-pack-") as name:
@@ -155,16 +133,15 @@ def load(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChatMo
         model, tokenizer = load_bundled(own)
         sampling = sampling_of(own, plan.model.id)
     contents = {file: sha256(written.content) for file, written in resolved.written.items()}
-    about = [plan.model.id, plan.model.weights.bytes, contents, settings_of(plan, is_bounded)]
+    about = [plan.model.id, plan.model.weights.bytes, contents, settings_of(plan)]
     return ChatModel(
         plan,
-        is_bounded,
         model,
         tokenizer,
         resolved.chat,
         sampling,
         sha256(json.dumps(about, sort_keys=True).encode()),
-        remarks_of(plan, is_bounded),
+        remarks_of(plan),
     )
 
 
@@ -206,10 +183,8 @@ def place_files(plan: ModelPlan, folder: Path, resolved: Resolved, target: Path)
         (target / ADAPTER).symlink_to((adapter.folder / WEIGHTS).resolve())
 
 
-def settings_of(plan: ModelPlan, is_bounded: bool) -> object:  # noqa: FBT001
+def settings_of(plan: ModelPlan) -> object:
     """Return the settings that decide which rows are kept and how."""
-    if not is_bounded:
-        return None
     budgets = None if plan.budgets is None else plan.budgets.to_dict()
     return [plan.cache.to_dict(), plan.storage.name, plan.storage.group_size, budgets]
 
@@ -224,12 +199,7 @@ def sampling_of(folder: Path, where: str) -> Sampling:
     return Sampling(**stated)
 
 
-def remarks_of(plan: ModelPlan, is_bounded: bool) -> tuple[str, ...]:  # noqa: FBT001
+def remarks_of(plan: ModelPlan) -> tuple[str, ...]:
     """Return the remarks of a plan that matter in a conversation: not the license."""
-    source = plan.source
-    own: Sequence[str] = plan.warnings
-    if not is_bounded:
-        resolved = source.resolved.remarks if source.resolved else ()
-        own = (*source.model.remarks, *source.texts.remarks, *resolved)
-    license_text = license_remark(source.texts.license)
-    return tuple(remark for remark in own if remark != license_text)
+    license_text = license_remark(plan.source.texts.license)
+    return tuple(remark for remark in plan.warnings if remark != license_text)

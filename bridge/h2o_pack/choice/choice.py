@@ -45,7 +45,9 @@ class CacheCandidate:
     """The largest cache of a storage that fits on all devices."""
 
     kv: Annotated[str, doc("Storage of the rows.")]
-    max_kv: Annotated[Count, doc("Rows per layer; 0 if no row fits.")] = 0
+    max_kv: Annotated[
+        int | None, doc("Rows per layer; null if it keeps every token, 0 if no row fits.")
+    ] = 0
     share: Annotated[float, doc("Rows as a share of the conversation's tokens.")] = 0.0
     recall: Annotated[bool, doc("Whether recall brings evicted rows back from files.")] = False
     needed: Annotated[
@@ -151,10 +153,8 @@ def full_caches(choice: Choice) -> Iterator[str]:
 def flags(choice: Choice, model: ModelCandidate, cache: CacheCandidate) -> str:
     """Return the choice as options of the command line."""
     recall = " --recall --archive files" if cache.recall else ""
-    return (
-        f"--model {model.model} --context {choice.context} --max-kv {cache.max_kv} "
-        f"--kv {cache.kv}{recall}"
-    )
+    rows = "" if cache.max_kv is None else f" --max-kv {cache.max_kv}"
+    return f"--model {model.model} --context {choice.context}{rows} --kv {cache.kv}{recall}"
 
 
 def print_models(choice: Choice, console: Console, *, verbose: bool) -> None:
@@ -185,12 +185,12 @@ def print_caches(choice: Choice, console: Console) -> None:
     """Show each cache of the chosen model."""
     table = plain_table("cache", "rows", "of all", "GB", "sustained", "KL", " ", text=(" ",))
     for cache in choice.caches:
-        if not cache.max_kv:
+        if cache.max_kv == 0:
             table.add_row(cache.kv, *["-"] * 5, verdict(cache.refused))
             continue
         table.add_row(
             cache.kv + (", recall" if cache.recall else ""),
-            f"{cache.max_kv:,}",
+            "all" if cache.max_kv is None else f"{cache.max_kv:,}",
             f"{cache.share:.0%}",
             gigabytes(cache.needed),
             "-" if cache.sustained is None else f"~{cache.sustained:.0f}",

@@ -65,8 +65,18 @@ class Question:
             return LONG_CONVERSATION
         return min(LONG_CONVERSATION, self.model.config.context)
 
-    def filled(self, rows: int, kv: str, *, recall: bool) -> CacheSpec:
-        """Return the cache with `rows` rows; if recall is chosen, its archive is in files."""
+    @property
+    def may_keep_all(self) -> bool:
+        """Whether nothing is given that only a cache with a bound has."""
+        cache = self.cache
+        of_bound = (cache.recall, cache.settings, cache.budgets, cache.recall_settings)
+        return cache.policy == CacheSpec.policy and not any(of_bound)
+
+    def filled(self, rows: int | None, kv: str, *, recall: bool) -> CacheSpec:
+        """Return the cache with `rows` rows, or with all if it is None.
+
+        If recall is chosen, its archive is in files.
+        """
         is_choice = recall and self.cache.recall is None
         return replace(
             self.cache,
@@ -119,8 +129,8 @@ class Search:
     kv: str
     recall: bool
 
-    def trial(self, rows: int) -> Trial:
-        """Plan the cache with `rows` rows; the limits of all devices must be known."""
+    def trial(self, rows: int | None) -> Trial:
+        """Plan the cache with `rows` rows, None: all; all devices' limits must be known."""
         spec = self.question.filled(rows, self.kv, recall=self.recall)
         workload = workload_of(self.model, spec)
         devices = self.question.devices
@@ -131,7 +141,7 @@ class Search:
         sustained = [None if speed is None else floor(speed) for speed in speeds]
         tightest = free.index(min(free))
         slowest = min(range(len(devices)), key=lambda place: sustained[place] or 0.0)
-        share = min(1.0, rows / self.question.tokens)
+        share = 1.0 if rows is None else min(1.0, rows / self.question.tokens)
         cache = CacheCandidate(
             kv=self.kv,
             max_kv=rows,
@@ -144,15 +154,23 @@ class Search:
         )
         return Trial(cache, devices[tightest], devices[slowest])
 
-    def serves(self, rows: int) -> bool:
+    @property
+    def may_keep_all(self) -> bool:
+        """Whether the cache may be one that keeps every token."""
+        is_mixed = STORAGE_BITS[self.kv].recent is not None
+        return self.question.may_keep_all and not self.recall and not is_mixed
+
+    def serves(self, rows: int | None) -> bool:
         """Whether `rows` rows leave the margin free and are fast enough on all devices."""
         cache, least = self.trial(rows).cache, self.question.min_speed
         is_fast = not least or (cache.sustained is not None and cache.sustained >= least)
         return is_fast and cache.headroom_share >= TIGHT
 
-    def most_rows(self, least: int) -> int:
-        """Return the most rows that fit; 0 if `least` rows do not fit."""
+    def most_rows(self, least: int) -> int | None:
+        """Return the most rows that fit, None if all do; 0 if `least` rows do not fit."""
         tokens = self.question.tokens
+        if self.may_keep_all and self.serves(None):
+            return None
         if self.serves(tokens):
             return tokens
         if not self.serves(least):
@@ -189,23 +207,25 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
     fewest = tokens if least is None else math.ceil(least * tokens)
     search = Search(question, model, table, kv, recall=bool(cache.recall))
     try:
-        rows = cache.max_kv or search.most_rows(fewest)
+        rows = search.most_rows(fewest) if cache.max_kv is None else cache.max_kv
         if cache.max_kv and not search.serves(rows):
-            fewest, rows = rows, 0
-        if not rows:
+            fewest, rows = cache.max_kv, 0
+        if rows == 0:
             return too_large(search, fewest)
-        if rows < tokens and cache.recall is None and table.recall_pays(rows / tokens):
+        if cache.recall is None and rows is not None and rows < tokens:
             search, rows = with_recall(search, rows, fewest)
         return search.trial(rows).cache
     except UserError as error:
         return refused(kv, "storage", error.what)
 
 
-def with_recall(search: Search, rows: int, fewest: int) -> tuple[Search, int]:
-    """Return the search with recall and its most rows; without recall if recall does not fit.
+def with_recall(search: Search, rows: int, fewest: int) -> tuple[Search, int | None]:
+    """Return the search with recall and its most rows, if recall pays and fits.
 
-    fewest: the fewest rows that the cache may have.
+    Otherwise returns both as they are. fewest: the fewest rows that the cache may have.
     """
+    if not search.table.recall_pays(rows / search.question.tokens):
+        return search, rows
     recalling = replace(search, recall=True)
     if search.question.cache.max_kv:
         return (recalling, rows) if recalling.serves(rows) else (search, rows)
@@ -272,7 +292,7 @@ def choose(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> Chos
     Raises UserError: a setting is open and no device is named, no model fits on a device, or a
     model fits on none of the devices.
     """
-    if not any(model.is_open for model in spec.models):
+    if not any(map(spec.is_open, spec.models)):
         refuse_without_choice(criteria)
         return Chosen(replace(spec, models=tuple(model.filled() for model in spec.models)))
     questions = questions_of(spec, criteria, say)
@@ -284,7 +304,7 @@ def choose(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> Chos
     say("choosing")
     for question in questions:
         model_spec = question.spec.models[0]
-        if not model_spec.is_open:
+        if not spec.is_open(model_spec):
             models.append(model_spec.filled())
             continue
         choice = candidates_of(question, model_catalogue(), table)
@@ -309,7 +329,7 @@ def for_their_devices(questions: Sequence[Question], table: LossTable) -> list[Q
 def refusal_on(question: Question, table: LossTable) -> UserError | None:
     """Return why the only device cannot run a model with any cache."""
     [model], [device] = question.spec.models, question.devices
-    if question.model is not None and not model.is_open:
+    if question.model is not None and not question.spec.is_open(model):
         return refusal_of_device(workload_of(question.model, model.cache), device)
     try:
         chosen_model(question, candidates_of(question, model_catalogue(), table))
@@ -331,9 +351,9 @@ def devices_for(spec: PackageSpec) -> tuple[Device, ...]:
     """Return the devices for which to choose; UserError if none is named or one is unknown."""
     if not spec.devices.names:
         raise usage_error(
-            "neither --model with --max-kv nor --device is given",
-            "Give --model and --max-kv, or give --device: h2o-pack then chooses the "
-            "options that you leave out.",
+            "neither --model nor --device is given",
+            "Give --model, or give --device: h2o-pack then chooses the options that you "
+            "leave out.",
         )
     return named_devices(spec.devices)
 
@@ -370,7 +390,7 @@ def refuse_without_choice(criteria: Criteria) -> None:
     if flags:
         raise usage_error(
             f"{' and '.join(flags)} cannot be used, because nothing is left to choose",
-            "Leave out --model or --max-kv, or leave out these options.",
+            "Give --device, and leave out --model or --max-kv, or leave out these options.",
         )
 
 

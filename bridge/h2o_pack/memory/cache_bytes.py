@@ -51,7 +51,7 @@ def grown(rows: int, most: int | None = None) -> int:
 def evicting_kv_bytes(
     layer: Layer, storage: Storage, cache: H2OConfig, context: int, element: int
 ) -> int:
-    """Bytes of an H2O cache's rows after `context` tokens.
+    """Bytes of an H2O cache's rows after `context` tokens; it may also keep every token.
 
     A mixed cache has a ring of recent_budget rows in the precision of recent tokens, and a pool
     of the other rows in the precision of heavy hitters; each grows by itself
@@ -74,10 +74,13 @@ def plain_kv_bytes(layer: Layer, rows: int, element: int) -> int:
 def ledger_bytes(layer: Layer, cache: H2OConfig) -> int:
     """Bytes of an H2O cache's ledger, which is allocated for all rows from the beginning.
 
+    A cache that keeps every token has none.
     Each KV head has for each row a score (float32), a position (int32), a novelty (float32)
     and, with recall, whether the row is held (bool). Each KV head also has the sum of its keys
     (float32 [Dk]) and the next victim (int32). Source: h2o_py/rows.py.
     """
+    if not cache.evicts:
+        return 0
     row = 3 * FLOAT32 + (cache.recall_rows > 0)
     return layer.kv_heads * (row * cache.max_size + FLOAT32 * layer.key_dim + FLOAT32)
 

@@ -25,6 +25,8 @@ from h2o_py.config import H2OConfig, H2ORecall
 # The most tokens that h2o-pack's Metal kernels process at once (cexport/h2o/metal); MLX
 # operations process longer chunks.
 KERNEL_TOKENS = 8
+WORD = 4  # bytes of an element of quantized rows
+UNPACKED = 32 << 20  # bytes of keys, values and logits at once (cexport/h2o/fallback.cpp)
 
 
 def peak_of(
@@ -90,6 +92,8 @@ def evicting_attention(
     graph: Graph, layer: Layer, cache: H2OConfig, q: Buffer, k: Buffer, v: Buffer
 ) -> Buffer:
     """Queue a write to an H2O cache, and its attention; return the output [Hq, L, Dv]."""
+    if not cache.evicts:
+        return full_attention(graph, layer, cache, q, k, v)
     if not graph.run.storage.rotated:
         return write_and_attend(graph, layer, cache, q, k, v)
     heads = graph.run.config.heads
@@ -135,6 +139,43 @@ def write_and_attend(
         size = stored_bytes(run, layer, cache, cache.max_size)
         graph.op([written], size, term="chunk rows").death = written.birth
     return out
+
+
+def full_attention(
+    graph: Graph, layer: Layer, cache: H2OConfig, q: Buffer, k: Buffer, v: Buffer
+) -> Buffer:
+    """Queue a write to a cache that keeps every token, and its attention.
+
+    The rows are counted as if every write copied them, because a conversation's last growth may
+    be as large as its last step. A GPU computes a long chunk after all queued operations, a
+    few heads after the other, whose rows it first unpacks (fallback.cpp).
+    """
+    run, tokens, heads = graph.run, graph.tokens, graph.run.config.heads
+
+    def turned(vectors: Buffer, size: int) -> Buffer:
+        return rotated(graph, vectors, size) if run.storage.rotated else vectors
+
+    k = turned(k, layer.kv_heads * layer.key_dim)
+    v = turned(v, layer.kv_heads * layer.value_dim)
+    rows = grown(run.tokens)
+    size = stored_bytes(run, layer, cache, rows)
+    elements = size // (graph.element if run.storage.is_dense else WORD)
+    written = graph.op([k, v], size, dispatches=3, term="chunk rows", elements=elements)
+    if tokens <= KERNEL_TOKENS or not graph.metal:
+        q = turned(q, heads * layer.key_dim)
+        out = graph.new([q, written], heads * layer.value_dim, dispatches=2)
+        return turned(out, heads * layer.value_dim)
+    graph.wait()
+    head = rows * (2 * layer.key_dim + heads // layer.kv_heads * tokens) * graph.element
+    share = min(1.0, max(1, UNPACKED // head) / layer.kv_heads)  # heads at a time
+    packed = graph.op([written], int(share * size), dispatches=8, term="chunk rows")
+    unpacked = int(share * rows * layer.row_elements) * graph.element
+    vectors = graph.op([packed], unpacked, dispatches=2, term="chunk rows")
+    q = turned(q, int(share * heads) * layer.key_dim)
+    out = attention(graph, layer, (q, vectors, vectors), rows, share)
+    out = turned(out, int(share * heads) * layer.value_dim)
+    graph.wait()
+    return graph.new([out], heads * layer.value_dim)
 
 
 def stored_bytes(run: Run, layer: Layer, cache: H2OConfig, rows: int) -> int:
@@ -227,13 +268,17 @@ def own_attention(graph: Graph, layer: Layer, q: Buffer, k: Buffer, v: Buffer) -
 
 
 def attention(
-    graph: Graph, layer: Layer, arrays: tuple[Buffer, Buffer, Buffer], rows: int
+    graph: Graph,
+    layer: Layer,
+    arrays: tuple[Buffer, Buffer, Buffer],
+    rows: int,
+    share: float = 1.0,
 ) -> Buffer:
     """Queue mx.fast.scaled_dot_product_attention over `rows` rows; return [Hq, L, Dv].
 
-    arrays: queries, keys and values. If MLX has no kernel for the head dimensions
-    (Backend.fuses), it makes scaled queries, the matrix of logits [Hq, L, rows] and a mask;
-    masking and softmax reuse the matrix's buffer.
+    arrays: queries, keys and values. share: of the heads that are computed at once. If MLX has
+    no kernel for the head dimensions (Backend.fuses), it makes scaled queries, the matrix of
+    logits [Hq, L, rows] and a mask; masking and softmax reuse the matrix's buffer.
     """
     heads, tokens = graph.run.config.heads, graph.tokens
     size = heads * layer.value_dim
@@ -244,7 +289,7 @@ def attention(
     queries = graph.new([arrays[0]], heads * layer.key_dim, dispatches=3)
     matrix = graph.op(
         [queries, arrays[1]],
-        heads * tokens * rows * graph.element,
+        int(share * heads) * tokens * rows * graph.element,
         dispatches=3,
         term="attention",
         elements=rows * layer.kv_heads * layer.key_dim,

@@ -61,13 +61,19 @@ class Run:
         return [
             (LayerArchive(layer, recall.archive_bits, element, recall.limit), cache, recall)
             for layer, cache in self.pairs
-            if cache is not None and (recall := cache.recall) is not None and cache.recall_rows
+            if cache is not None
+            and cache.evicts
+            and (recall := cache.recall) is not None
+            and cache.recall_rows
         ]
 
     @property
     def grows(self) -> bool:
         """Whether some layer's cache grows with the text without a bound."""
-        return any(layer.kind == "full" and cache is None for layer, cache in self.pairs)
+        return any(
+            layer.kind == "full" and (cache is None or not cache.evicts)
+            for layer, cache in self.pairs
+        )
 
     @cached_property
     def uniform(self) -> bool:

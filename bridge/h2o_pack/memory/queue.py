@@ -9,6 +9,8 @@ are therefore in memory together, usually the arrays of several layers.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -30,10 +32,6 @@ class Buffer:
     birth: int
     death: int
 
-    def end(self, window: float) -> float:
-        """The dispatch at which it is freed if `window` dispatches are queued and not done."""
-        return max(self.birth, self.death + window)
-
 
 class Graph:
     """The operations of a step on `tokens` tokens, in queued order.
@@ -44,7 +42,7 @@ class Graph:
     conversation has `run.tokens` tokens when the step ends. Time is counted in dispatches.
     elements: elements of all inputs; each input counts once, at the first operation that reads
     it. squared: the sum of the squares of the operations' elements. element: bytes of an
-    element of activations.
+    element of activations. waits: after how many dispatches the queue is emptied.
     """
 
     def __init__(self, run: Run, backend: Backend, tokens: int) -> None:
@@ -55,6 +53,7 @@ class Graph:
         self.element = run.config.element_bytes
         self.buffers: list[Buffer] = []
         self.dispatches = self.elements = self.squared = 0
+        self.waits: list[int] = []
 
     def op(
         self,
@@ -99,6 +98,7 @@ class Graph:
             Buffer(other.size, other.term, now + other.birth, now + other.death)
             for other in others
         ]
+        self.waits += [now + wait for wait in part.waits]
         self.dispatches += part.dispatches
         self.elements += part.elements
         self.squared += part.squared
@@ -126,12 +126,23 @@ class Graph:
         limit = (backend.mega_elements + 1) * MEGA + self.squared / (2 * self.elements)
         return min(longest, backend.tasks * limit * self.dispatches / self.elements)
 
+    def wait(self) -> None:
+        """Wait until all queued operations are done."""
+        self.waits.append(self.dispatches)
+
+    def end(self, buffer: Buffer, window: float) -> float:
+        """Return the dispatch at which a buffer is freed; see `peak`."""
+        wait = bisect_left(self.waits, buffer.death)
+        done = self.waits[wait] if wait < len(self.waits) else math.inf
+        return max(buffer.birth, min(done, buffer.death + window))
+
     def peak(self, window: float) -> dict[str, int]:
         """Return the bytes by term at the moment of most memory.
 
         window: dispatches that are queued and not done.
         """
-        freed = sorted((buffer.end(window), buffer.size) for buffer in self.buffers)
+        ends = [self.end(buffer, window) for buffer in self.buffers]
+        freed = sorted(zip(ends, (buffer.size for buffer in self.buffers), strict=True))
         now = most = moment = index = 0
         for buffer in self.buffers:
             while freed[index][0] < buffer.birth:
@@ -141,8 +152,8 @@ class Graph:
             if now > most:
                 most, moment = now, buffer.birth
         by_term = dict[str, int]()
-        for buffer in self.buffers:
-            if buffer.birth <= moment <= buffer.end(window):
+        for buffer, end in zip(self.buffers, ends, strict=True):
+            if buffer.birth <= moment <= end:
                 by_term[buffer.term] = by_term.get(buffer.term, 0) + buffer.size
         return by_term
 

@@ -332,13 +332,17 @@ def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> d
     config, cache, memory = plan.model.config, plan.cache, plan.memory
     sizes = {layer.max_size for layer in plan.workload.caches if layer} or {cache.max_size}
     own = f", {min(sizes)} to {max(sizes)} by layer" if len(sizes) > 1 else ""
+    kept = (
+        f"{cache.max_size} tokens per layer{own}: {cache.sink_size} first, "
+        f"{cache.heavy_budget} heavy, {cache.recent_budget} recent"
+        if cache.evicts
+        else "every token"
+    )
     archived = f", archive {memory.archive / 1e6:,.1f}" if memory.archive else ""
     rows = {
         "model": f"{plan.model.id} ({config.model_type}, {len(config.layers)} layers, "
         f"{config.kv_heads} KV heads of {config.head_dim})",
-        "cache": f"{cache.max_size} tokens per layer{own}: {cache.sink_size} first, "
-        f"{cache.heavy_budget} heavy, {cache.recent_budget} recent; "
-        f"{STORAGE_BITS[plan.storage.name].meaning}",
+        "cache": f"{kept}; {STORAGE_BITS[plan.storage.name].meaning}",
     }
     if cache.recall is not None:
         every = cache.recall.every

@@ -250,6 +250,8 @@ def model_values(plan: ModelPlan) -> dict[str, Any]:
         "folder": plan.folder,
         "folder_name": plan.folder.rpartition("/")[2],
         "config": plan.cache.to_dict(),
+        "evicts": plan.cache.evicts,
+        "stored": STORAGE_BITS[plan.storage.name].meaning,
         "config_arguments": config_arguments(plan.cache),
         "nested_config_arguments": config_arguments(plan.cache, indent=20),
         "storage": STORAGE_BITS[plan.storage.name].swift,

@@ -104,11 +104,14 @@ def report_of(
     levels: Collection[Level],
 ) -> Report:
     """Return the report on a package; tokens: of the recorded run."""
+    from h2o_py.config import H2OConfig
+
     first = record.models[0]
+    config = H2OConfig.from_dict(first.config)
     return Report(
         package=str(package),
         model=first.model,
-        max_kv=first.config["max_size"],
+        max_kv=config.max_size if config.evicts else 0,
         tokens=tokens,
         host=host,
         levels=tuple(levels),
@@ -226,9 +229,10 @@ class ModelRun:
         """Check levels 1 and 2: compare caches that get the same queries, keys and values."""
         from h2o_pack.parity import op  # imported late: it imports MLX
         from h2o_pack.parity import trace as traces
+        from h2o_pack.parity.request import evicting
         from h2o_py.config import H2OConfig
 
-        config = H2OConfig.from_dict(self.model.config)
+        config = evicting(H2OConfig.from_dict(self.model.config))
         core: list[CaseResult] = []
         caches: list[CaseResult] = []
         rows, tokens = config.max_size, 0
@@ -277,7 +281,7 @@ class ModelRun:
         request = requests.ask(
             folder,
             text.chat_of(folder),
-            H2OConfig.from_dict(self.model.config),
+            requests.evicting(H2OConfig.from_dict(self.model.config)),
             described.context,
             trace.quantized(described.head_dim),
             work / "tokens",

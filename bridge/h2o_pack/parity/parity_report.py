@@ -117,7 +117,7 @@ class Report(Result):
 
     package: Annotated[str, doc("The package's folder.")]
     model: Annotated[str, doc("The model's id; with several models, the largest one's.")]
-    max_kv: Annotated[Count, doc("Rows per KV head that the caches keep.")]
+    max_kv: Annotated[Count, doc("Rows per KV head that the caches keep; 0: all.")]
     tokens: Annotated[Count, doc("Number of tokens of the recorded run.")]
     host: Annotated[str, doc("The MLX that the Swift package was built with.")]
     levels: Annotated[tuple[Level, ...], doc("The results of the levels.")]
@@ -138,7 +138,8 @@ class Report(Result):
 
 def print_report(report: Report, console: Console) -> None:
     """Show the report at a terminal; each of several models has a table."""
-    title = f"{report.model}, max_kv {report.max_kv}"
+    bound = f"max_kv {report.max_kv}" if report.max_kv else "every token kept"
+    title = f"{report.model}, {bound}"
     if report.tokens:
         title += f", {report.tokens} tokens of a real run: largest differences"
     models = tuple(dict.fromkeys(level.model for level in report.levels))

@@ -213,6 +213,11 @@ def fits(case: TokenCase, model: Any, count: int) -> bool:
     return True
 
 
+def evicting(config: H2OConfig) -> H2OConfig:
+    """Return a package's policy, or one of few rows if its caches keep every token."""
+    return config if config.evicts else H2OConfig(SHORTEST)
+
+
 def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[TokenCase]:
     """Yield a case for each storage; only cases with "recall" in their names recall."""
     plain = replace(config, recall=None)

@@ -87,7 +87,7 @@ def run(
     caches = case.make_caches(model)
     evictions = Evictions(case.name, caches, swift or {}, known)
     logits = replay(model, caches, steps, evictions.follow)
-    evicting = tuple(hasattr(cache, "attend") for cache in caches)
+    evicting = tuple(getattr(cache, "positions", None) is not None for cache in caches)
     kept = {layer: caches[layer].positions for layer, evicts in enumerate(evicting) if evicts}
     exchanges = tuple(evictions.exchanges) if known is None else known
     return Run(logits, evicting, kept, exchanges, tuple(evictions.gaps))

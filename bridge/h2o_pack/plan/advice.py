@@ -18,13 +18,14 @@ AT_PROMPTS = "facts needed only midway in an answer are lost: give --recall-ever
 
 def advice(workload: Workload) -> tuple[str, ...]:
     """Return remarks on a plan, the most serious first; each has a reason and a remedy."""
-    model, caches = workload.model, [cache for cache in workload.caches if cache is not None]
-    if not caches:
+    model = workload.model
+    caches = [cache for cache in workload.caches if cache is not None and cache.evicts]
+    if not any(workload.caches):
         return ()
     remarks: list[str] = []
     if workload.recall is not None:
         remarks += of_recall(workload, workload.recall)
-    elif workload.max_kv * SPARSE < workload.tokens:
+    elif 0 < workload.max_kv * SPARSE < workload.tokens:
         remarks.append(sparse(workload.max_kv, workload.tokens, model.config.context))
     short = sum(cache.recent_budget < SHORT_RECENT for cache in caches)
     if short:
@@ -39,7 +40,7 @@ def advice(workload: Workload) -> tuple[str, ...]:
             "with --kv k8v4, which keeps keys in 8 bits."
         )
     plain = sum(layer.kind == "sliding" for layer in model.config.layers)
-    if plain:
+    if plain and caches:
         remarks.append(
             f"{plain} of {len(model.config.layers)} layers attend to a window, which --max-kv "
             "leaves as it is"
@@ -90,7 +91,7 @@ def beside_full_cache(workload: Workload, recall: RecallPlan) -> str:
     rows = workload.plan("iphone").of(KV)
     place = "" if recall.archive == "memory" else ", most of it in files,"
     return (
-        f"a cache that keeps all {tokens} tokens (--max-kv {tokens} --kv {kv}) takes "
+        f"a cache that keeps all {tokens} tokens (--kv {kv} without --max-kv) takes "
         f"{megabytes(full)} MB; with recall, the rows take {megabytes(rows)} MB and the "
         f"archive{place} {megabytes(recall.archive_bytes)} MB. The cache that keeps all "
         "tokens forgets nothing, but each step reads all of it."

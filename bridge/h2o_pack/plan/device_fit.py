@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from h2o_pack.bundling.delivery import AppSize, app_size, model_bytes
-from h2o_pack.config_errors import flag
 from h2o_pack.devices.catalogue import (
     BANDWIDTH,
     DEFAULT,
@@ -44,14 +43,13 @@ from h2o_pack.plan.workload import Workload, known_fitting, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import gigabytes
-from h2o_pack.spec import CacheSpec, PackageSpec, refuse_with_several
+from h2o_pack.spec import PackageSpec, refuse_with_several
 
 Fit = Literal["fits", "tight", "does not fit", "unknown"]
 TIGHT = 0.1  # share of the limit to leave free, as estimates may be wrong by as much
 STEPS = (256, 128, 64)
 COMPACT = ("8", "k8v4", "rotated4")
-QUANTIZED = ("8", "rotated4")
-FULL = ("dense", *QUANTIZED)
+FULL = ("dense", *COMPACT)
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,6 @@ class FullCache:
     """A cache that keeps every token, in a storage with which it fits."""
 
     kv: Annotated[str, doc("Storage of its rows.")]
-    max_kv: Annotated[Count, doc("Number of its rows: the tokens of the longest conversation.")]
     devices: Annotated[
         tuple[str, ...], doc("Identifiers of devices on which a tenth of the limit stays free.")
     ]
@@ -148,7 +145,7 @@ class PlannedModel:
     model_type: Annotated[str, doc("Model type in config.json.")]
     layers: Annotated[Count, doc("Decoder layers.")]
     evicting_layers: Annotated[Count, doc("Layers whose cache evicts.")]
-    max_kv: Annotated[int | None, doc("Rows per layer; null for the model's own cache.")]
+    max_kv: Annotated[int | None, doc("Rows per layer; null if caches keep every token.")]
     kv: Annotated[str, doc("Storage of rows.")]
     context: Annotated[Count, doc("Tokens of the longest conversation.")]
     prefill_step: Annotated[Count, doc("Tokens of a prompt that the model reads at once.")]
@@ -160,7 +157,7 @@ class PlannedModel:
         doc(
             "A cache that keeps every token and fits; null if none fits or max_kv rows "
             "already keep every token. Without max_kv, it fits on more devices than the "
-            "model's own cache."
+            "planned one."
         ),
     ]
     devices: Annotated[tuple[DeviceFit, ...], doc("How the plan fits on each device.")]
@@ -242,38 +239,10 @@ def plan_models(
     planned, problems = [], Problems()
     for model_spec, model in zip(spec.models, models, strict=True):
         with problems.caught():
-            workload = workload_on_devices(model, model_spec.cache)
+            workload = workload_of(model, model_spec.cache)
             planned.append(planned_model(workload, devices, entries, report))
     problems.refuse()
     return plan_result(planned)
-
-
-def workload_on_devices(model: Model, spec: CacheSpec) -> Workload:
-    """Return the workload to plan; without a number of rows it has mlx_lm's caches."""
-    bounded = spec.max_kv is not None
-    if not bounded:
-        refuse_without_eviction(spec)
-        spec = replace(spec, max_kv=model.config.context)
-    workload = workload_of(model, spec)
-    return workload if bounded else workload.with_max_kv(0)
-
-
-def refuse_without_eviction(spec: CacheSpec) -> None:
-    """Raise UserError for options that only caches with eviction have."""
-    of_eviction = {
-        "--kv": spec.kv not in (None, "dense"),
-        "--policy": spec.policy != CacheSpec.policy,
-        "--budgets": spec.budgets is not None,
-        "--recall": spec.recall,
-    }
-    flags = [name for name, value in of_eviction.items() if value]
-    flags += [flag(name) for name in spec.settings]
-    if flags:
-        raise usage_error(
-            f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} only for caches "
-            "that evict",
-            "Give --max-kv too.",
-        )
 
 
 def refuse_duplicates(models: Sequence[Model]) -> None:
@@ -329,7 +298,7 @@ def planned_model(
         commit=model.commit,
         model_type=model.config.model_type,
         layers=len(model.config.layers),
-        evicting_layers=sum(cache is not None for cache in workload.caches),
+        evicting_layers=sum(cache is not None and cache.evicts for cache in workload.caches),
         max_kv=workload.max_kv or None,
         kv=plans[0].kv,
         context=plans[0].context,
@@ -354,19 +323,19 @@ def full_cache(workload: Workload, devices: Sequence[Device]) -> FullCache | Non
 
     Of storages that fit on equally many devices, the one with the most bits is used. Returns
     None if no such cache fits, or if the planned rows already keep every token. Without a
-    number of rows, the returned cache fits on more devices than mlx_lm's own.
+    number of rows, the returned cache fits on more devices than the planned one.
     """
     if workload.max_kv >= workload.tokens:
         return None
-    evicts, best = workload.max_kv > 0, None
-    most = 0 if evicts else sum(holds(workload, device) for device in devices)
-    for kv in FULL if evicts else QUANTIZED:
+    best = None
+    most = 0 if workload.max_kv else sum(holds(workload, device) for device in devices)
+    for kv in FULL:
         if kv not in token_bytes(workload.config):
             continue
-        whole = replace(workload.without_recall(), kv=kv).with_max_kv(workload.tokens)
+        whole = workload.without_recall().with_max_kv(0).with_kv(kv)
         holding = tuple(device.identifier for device in devices if holds(whole, device))
         if len(holding) > most:
-            best, most = FullCache(kv, workload.tokens, holding), len(holding)
+            best, most = FullCache(kv, holding), len(holding)
     return best
 
 
@@ -438,10 +407,10 @@ def remedies(workload: Workload, limit: int, backend: str) -> Iterator[str]:
         if step < workload.step and fits(replace(workload, step=step)):
             yield f"--prefill-step {step}"
             break
-    if any(workload.caches) and workload.kv == "dense":
+    if workload.kv == "dense":
         storages = token_bytes(workload.config)
         for kv in COMPACT:
-            if kv in storages and fits(replace(workload, kv=kv)):
+            if kv in storages and fits(workload.with_kv(kv)):
                 yield f"--kv {kv}"
                 break
     rows = workload.largest_max_kv(limit, backend)

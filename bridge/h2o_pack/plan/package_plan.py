@@ -68,8 +68,6 @@ class ModelPlan:
     @property
     def cache(self) -> H2OConfig:
         """The configuration that all layers share; `workload` has the cache of each layer."""
-        if self.workload.common is None:
-            raise TypeError("a package's caches have a bound")
         return self.workload.common
 
     @property

@@ -77,10 +77,10 @@ def print_verdict(plan: PlanResult, console: Console) -> None:
         whole = model.full_cache
         if whole is not None:
             count = f" on {len(whole.devices)}" if len(plan.loaded) > 1 else ""
-            options = f"--max-kv {whole.max_kv} --kv {whole.kv}"
-            text = f"all {whole.max_kv:,} tokens fit{count}, so nothing is forgotten: {options}"
-            caption(text, console, "")
-        bound = f"max_kv {model.max_kv}" if model.max_kv else "no bound"
+            bound = "no --max-kv, " if model.max_kv else ""
+            text = f"all {model.context:,} tokens fit{count}, so nothing is forgotten: "
+            caption(f"{text}{bound}--kv {whole.kv}", console, "")
+        bound = f"max_kv {model.max_kv}" if model.max_kv else "every token kept"
         name = f"{model_display_name(model.model)}: " if len(plan.models) > 1 else ""
         caption(
             f"{name}{bound}, kv {model.kv}, context {model.context}, "

@@ -15,7 +15,7 @@ from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.estimate import plan_memory
 from h2o_pack.memory.planned_run import Run, backends
-from h2o_pack.memory.storages import archive_bits, storage_of
+from h2o_pack.memory.storages import STORAGES, Storage, archive_bits, storage_of
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model, ModelConfig
 from h2o_pack.models.catalogue import as_model, catalogue
@@ -24,6 +24,7 @@ from h2o_py.budgets import Budgets, parse_budgets
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall, without_warnings
 from h2o_py.errors import H2OConfigWarning
 from h2o_py.files import read_file
+from h2o_py.storages import SYNONYMS
 
 OF_BUDGETS = ("heavy_budget", "recent_budget")
 """Settings of the policy that a file of budgets sets for each layer."""
@@ -32,15 +33,39 @@ OF_BUDGETS = ("heavy_budget", "recent_budget")
 def cache_config(spec: CacheSpec) -> tuple[H2OConfig, tuple[H2OConfigWarning, ...]]:
     """Make the cache's configuration, and collect its warnings.
 
-    Raises UserError: the settings are not valid together.
+    Without a number of rows it keeps every token. Raises UserError: the settings are not valid
+    together.
     """
     refuse_stated_twice(spec)
+    if spec.max_kv is None:
+        refuse_without_eviction(spec)
+        return H2OConfig.unbounded(), ()
     with warnings.catch_warnings(record=True) as records, user_errors():
         warnings.simplefilter("always")
         settings = {**spec.settings, "recall": recall_config(spec)}
-        config = POLICIES[spec.policy](spec.max_kv or 0, **settings)
+        config = POLICIES[spec.policy](spec.max_kv, **settings)
     messages = (record.message for record in records)
     return config, tuple(m for m in messages if isinstance(m, H2OConfigWarning))
+
+
+def refuse_without_eviction(spec: CacheSpec) -> None:
+    """Raise UserError for options that only caches with a bound have."""
+    recent = STORAGES[SYNONYMS.get(spec.kv or "", spec.kv or "dense")].recent
+    of_eviction = {
+        f"--kv {spec.kv}": recent is not None,
+        "--policy": spec.policy != CacheSpec.policy,
+        "--budgets": spec.budgets is not None,
+        "--recall": spec.recall,
+        "--archive": spec.archive != CacheSpec.archive,
+    }
+    flags = [name for name, value in of_eviction.items() if value]
+    flags += [flag(name) for name in (*spec.recall_settings, *spec.settings)]
+    if flags:
+        raise usage_error(
+            f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} only for caches "
+            "that evict",
+            "Give --max-kv too.",
+        )
 
 
 def recall_config(spec: CacheSpec) -> H2ORecall | None:
@@ -90,12 +115,15 @@ def refuse_stated_twice(spec: CacheSpec) -> None:
 
 
 def layer_caches(
-    config: ModelConfig, common: H2OConfig, budgets: Budgets | None
+    config: ModelConfig, common: H2OConfig, budgets: Budgets | None, storage: Storage
 ) -> tuple[H2OConfig | None, ...]:
     """Return the H2O cache of each layer, None for layers that keep mlx_lm's cache.
 
-    Raises UserError: the budgets do not match the model.
+    Without a bound, mlx_lm's cache keeps every token in 16 bits. Raises UserError: the budgets
+    do not match the model.
     """
+    if not common.evicts and storage.is_dense:
+        return (None,) * len(config.layers)
     evicting = [layer.kind == "full" for layer in config.layers]
     with user_errors(), without_warnings():
         if budgets is not None:
@@ -140,11 +168,10 @@ TOKENS = 256  # the largest context is rounded down to a multiple of this: cache
 class Workload(Run):
     """A run, with its plan and the settings that its caches have in common.
 
-    common, warnings: the configuration that all caches share and its warnings; None and ()
-    without a number of rows.
+    common, warnings: the configuration that all caches share and its warnings.
     """
 
-    common: H2OConfig | None = field(default=None, compare=False)
+    common: H2OConfig = field(default_factory=H2OConfig.unbounded, compare=False)
     warnings: tuple[H2OConfigWarning, ...] = field(default=(), compare=False)
 
     @property
@@ -155,7 +182,7 @@ class Workload(Run):
     @property
     def max_kv(self) -> int:
         """Rows of a layer that evicts, on average; 0 if none does."""
-        sizes = [cache.max_size for cache in self.caches if cache]
+        sizes = [cache.max_size for cache in self.caches if cache and cache.evicts]
         return round(sum(sizes) / len(sizes)) if sizes else 0
 
     def plan(self, backend: str) -> MemoryPlan:
@@ -165,14 +192,21 @@ class Workload(Run):
     def with_max_kv(self, rows: int) -> Workload:
         """Return the workload with `rows` rows per layer and default budgets.
 
-        0 makes caches that keep every token.
+        0 makes caches that keep every token, in 16 bits if the storage needs a bound.
         """
         recall = None if self.recall is None else dataclasses.replace(self.recall, rows=None)
-        caches = tuple(
-            bounded(rows, recall) if layer.kind == "full" and rows else None
-            for layer in self.config.layers
+        common = bounded(rows, recall)
+        needs_bound = not rows and self.storage.recent is not None
+        changed = dataclasses.replace(
+            self, kv="dense" if needs_bound else self.kv, common=common
         )
-        return dataclasses.replace(self, caches=caches)
+        caches = layer_caches(self.config, common, None, changed.storage)
+        return dataclasses.replace(changed, caches=caches)
+
+    def with_kv(self, kv: str) -> Workload:
+        """Return the workload with the same rows in another storage."""
+        changed = dataclasses.replace(self, kv=kv)
+        return changed if self.max_kv else changed.with_max_kv(0)
 
     def with_context(self, tokens: int) -> Workload:
         """Return the workload for conversations of `tokens` tokens."""
@@ -218,7 +252,9 @@ class Workload(Run):
 
 @lru_cache(maxsize=1024)
 def bounded(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
-    """Return the configuration of a cache of `rows` rows with the default budgets."""
+    """Return the configuration of caches with default budgets; 0 rows: of all tokens."""
+    if not rows:
+        return H2OConfig.unbounded()
     with without_warnings():
         return H2OConfig(max_size=rows, recall=recall)
 
@@ -242,7 +278,8 @@ def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) 
     context = model.config.context
     problems = Problems()
     with problems.caught():
-        require_tokens(spec.max_kv or 0, context, "--max-kv", model)
+        if spec.max_kv is not None:
+            require_tokens(spec.max_kv, context, "--max-kv", model)
     with problems.caught():
         if spec.context is not None:
             require_tokens(spec.context, context, "--context", model)
@@ -250,9 +287,8 @@ def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) 
         require_tokens(min(spec.prefill_step, context), context, "--prefill-step", model)
     kv = spec.kv or "dense"
     with problems.caught():
-        storage_of(kv, model.config, archive_bits((config,)))
-    with problems.caught():
-        caches = layer_caches(model.config, config, spec.budgets)
+        storage = storage_of(kv, model.config, archive_bits((config,)))
+        caches = layer_caches(model.config, config, spec.budgets, storage)
     problems.refuse()
     return Workload(
         model=model,

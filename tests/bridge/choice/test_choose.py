@@ -110,18 +110,18 @@ def reasons(candidates):
 def test_the_largest_model_that_fits_gets_the_full_context_in_16_bits_where_that_fits():
     candidates = candidates_of(question(6 * GB), CATALOGUE, table())
     model, cache = chosen(candidates)
-    assert (model, cache.kv, cache.max_kv, cache.recall) == ("large", "dense", 8192, False)
+    assert (model, cache.kv, cache.max_kv, cache.recall) == ("large", "dense", None, False)
     assert reasons(candidates) == {"medium": "smaller", "small": "smaller"}
 
 
 def test_else_it_gets_the_full_context_in_fewer_bits_if_those_lose_less_than_fewer_rows():
     caches = [
         chosen(candidates_of(question(limit * GB // 10), CATALOGUE, table()))[1]
-        for limit in (52, 48)
+        for limit in (52, 44)
     ]
     assert [(cache.kv, cache.max_kv, cache.recall) for cache in caches] == [
-        ("8", 8192, False),
-        ("4", 8192, False),
+        ("8", None, False),
+        ("4", None, False),
     ]
 
 
@@ -129,7 +129,7 @@ def test_else_as_many_rows_as_fit_at_the_bits_that_lose_least_with_recall_from_f
     losses = table(
         measured("dense", 0.125, 0.3), measured("8", 0.125, 0.2), measured("8", 1.0, 0.01)
     )
-    query = question(int(4.6 * GB))
+    query = question(int(4.4 * GB))
     candidates = candidates_of(query, CATALOGUE, losses)
     model, cache = chosen(candidates)
     assert (model, cache.kv, cache.recall) == ("large", "8", True)
@@ -272,7 +272,7 @@ def test_each_model_gets_a_cache_for_the_devices_that_can_hold_it():
     small, large = choice.spec.models
     assert (small.model, large.model) == (SMALL, LARGE)
     assert small.cache.kv != large.cache.kv == "dense"
-    assert small.cache.max_kv == large.cache.max_kv == 8192
+    assert small.cache.max_kv is large.cache.max_kv is None
     assert choice.choices[SMALL].devices == (OLD, NEW)
     assert choice.choices[LARGE].devices == (NEW,)
 
@@ -400,7 +400,8 @@ def test_ios_makes_what_was_chosen_for_a_model(run, tmp_path):
     document = json.loads(run("ios", "--model", "demo", *options).stdout)
     [model] = document["models"]
     assert model["kv"] == "dense"
-    assert model["config"]["max_size"] == model["choice"]["context"] == 2048
+    assert model["choice"]["context"] == 2048
+    assert model["choice"]["caches"][0]["max_kv"] is None
     assert (output / "Package.swift").is_file()
 
 
@@ -424,7 +425,7 @@ def test_where_nothing_fits_plan_still_shows_why_and_ends_with_8(run):
 
 
 def test_what_is_open_needs_a_device(run):
-    for arguments in (["ios"], ["ios", "--model", "demo"], ["plan"]):
+    for arguments in (["ios"], ["plan"]):
         result = run(*arguments)
         assert result.exit_code == ExitCode.USAGE
         assert "--device" in result.stderr

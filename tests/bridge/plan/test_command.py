@@ -47,6 +47,27 @@ def test_without_max_kv_the_models_own_cache_is_planned(run):
     [document] = check(json.loads(result.stdout), "plan")["models"]
     assert document["max_kv"] is None
     assert document["evicting_layers"] == 0
+    [few_bits] = json.loads(run("plan", "--model", "demo", "--kv", 8, "--json").stdout)[
+        "models"
+    ]
+    assert (few_bits["max_kv"], few_bits["evicting_layers"], few_bits["kv"]) == (None, 0, "8")
+    for plan, plain in zip(few_bits["plans"], document["plans"], strict=True):
+        assert plan["total"] < plain["total"]
+
+
+def test_what_only_a_bound_has_needs_max_kv(run):
+    options = (
+        ("--kv", "mixed"),
+        ("--sink-size", 8),
+        ("--policy", "paper"),
+        ("--archive", "files"),
+    )
+    for option in options:
+        for command in (("plan",), ("ios", "--dry-run"), ("chat",)):
+            result = run(*command, "--model", "demo", *option)
+            assert result.exit_code == ExitCode.USAGE
+            assert f"{option[0]}" in result.stderr
+            assert "only for caches that evict" in result.stderr
 
 
 def test_what_the_cache_warns_of_is_a_note_and_no_warning_of_python(run):
@@ -164,22 +185,23 @@ def full_cache(context: int, *devices: str):
 def test_a_cache_that_keeps_every_token_is_named_where_it_fits(screen):
     phone, room = "iPhone 16 Pro", "iPhone 12 Pro"
     assert full_cache(8192, phone).kv == "dense"
-    assert [full_cache(tokens, room).kv for tokens in (5120, 6144)] == ["8", "rotated4"]
+    by_tokens = {5120: "8", 16384: "k8v4", 20480: "rotated4"}
+    assert {tokens: full_cache(tokens, room).kv for tokens in by_tokens} == by_tokens
     assert full_cache(40960, room) is None
     assert full_cache(512, phone) is None
     assert full_cache(4096, "iPhone 12", room, phone).devices == ("iPhone13,3", "iPhone17,1")
-    cases = ((phone, 8192, "dense"), (room, 5120, "8"), (room, 6144, "rotated4"))
+    cases = ((phone, 8192, "dense"), (room, 5120, "8"), (room, 20480, "rotated4"))
     for name, tokens, kv in cases:
         line = screen("--context", tokens, "--device", name)[1]
         all_tokens = f"all {tokens:,} tokens fit, so nothing is forgotten"
-        assert line == f"{all_tokens}: --max-kv {tokens} --kv {kv}"
+        assert line == f"{all_tokens}: no --max-kv, --kv {kv}"
 
 
 def test_of_the_models_own_cache_too_it_is_named_where_that_does_not_fit(run):
     room = ("--device", "iPhone 12 Pro", "--model", "Qwen3-4B-4bit")
     assert "nothing is forgotten" not in run("plan", *room, "--context", 4096).stdout
     output = run("plan", *room, "--context", 5120).stdout.splitlines()[1]
-    assert output == "all 5,120 tokens fit, so nothing is forgotten: --max-kv 5120 --kv 8"
+    assert output == "all 5,120 tokens fit, so nothing is forgotten: --kv 8"
 
 
 def test_a_page_has_all_of_it_and_needs_nothing_else(plan, tmp_path):

@@ -165,7 +165,7 @@ def test_the_most_rows_are_planned_with_their_archive():
 
 def test_recall_is_compared_with_a_cache_that_keeps_everything():
     (line,) = [line for line in advice(request()) if "forgets nothing" in line]
-    assert "--max-kv 16384 --kv rotated4) takes 679.5 MB" in line
+    assert "--kv rotated4 without --max-kv) takes 679.5 MB" in line
     assert not [line for line in advice(request()) if "often lost" in line]
     plain = [line for line in advice(request(recall=False)) if "often lost" in line]
     assert "or give --recall" in plain[0]
