@@ -61,6 +61,11 @@ def h2o_cache(storage: str, recall: H2ORecall | None = None) -> Callable[[int, i
     return make
 
 
+def every_token(storage: str) -> Callable[[int, int], Any]:
+    """Return a function that makes h2o_py's cache that keeps every token in a storage."""
+    return lambda _capacity, group: STORAGES[storage](H2OConfig.unbounded(), group)
+
+
 CACHES = (
     MeasuredCache("kv", "mlx-lm KVCache", lambda _c, _g: KVCache(), bounded=False),
     MeasuredCache(
@@ -79,6 +84,12 @@ CACHES = (
     MeasuredCache("rotated-4bit", "H2O rotated, 4-bit", h2o_cache("rotated4")),
     MeasuredCache("mixed", "H2O mixed, heavy 8, recent 16", h2o_cache("r16h8")),
 )
+EVERY_TOKEN = (
+    MeasuredCache("full-8bit", "every token, 8-bit", every_token("8"), bounded=False),
+    MeasuredCache("full-k8v4", "every token, k8v4", every_token("k8v4"), bounded=False),
+    MeasuredCache("full-4bit", "every token, 4-bit", every_token("rotated4"), bounded=False),
+)
+"""Caches of h2o_py that keep every token."""
 RECALLING = (
     MeasuredCache("recall", "H2O dense, recall", h2o_cache("dense", H2ORecall())),
     MeasuredCache("recall4", "H2O, recall every 4", h2o_cache("dense", H2ORecall(every=4))),
@@ -159,7 +170,7 @@ def bench(
     count = min(tokens, QUICK_TOKENS) if quick else tokens
     name = model if model in models.BUNDLED else model.rstrip("/").rsplit("/", 1)[-1]
     ids = repeated_prompt(tokenizer, prompt or max_kv + max_kv // 4)
-    caches = (*CACHES, *RECALLING)
+    caches = (*CACHES, *EVERY_TOKEN, *RECALLING)
     return measure(caches, mlx_model, ids, max_kv, count, repetitions, name)
 
 
@@ -294,7 +305,7 @@ def speed_table(result: BenchResult) -> Table:
         for cache in result.caches
     )
     note = (
-        "KVCache and QuantizedKVCache keep every token and grow. x: tokens per s, divided by "
+        "KVCache, QuantizedKVCache and caches of every token grow. x: tokens per s, divided by "
         "those with KVCache. prompt: tokens of the prompt per s."
     )
     refused = "".join(f" {name} cannot be used: {why}." for name, why in result.refused.items())

@@ -14,6 +14,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure import held, machine
 from h2o_pack.measure.bench import (
     CACHES,
+    EVERY_TOKEN,
     RECALLING,
     Generation,
     measure,
@@ -70,7 +71,7 @@ def test_a_pipe_among_a_models_files_is_refused_without_being_opened(folder, nam
 
 def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
     model, tokenizer = demo
-    caches = (*CACHES, *RECALLING)
+    caches = (*CACHES, *EVERY_TOKEN, *RECALLING)
     result = measure(caches, model, repeated_prompt(tokenizer, 160), 128, 3, 1, "demo")
     assert [cache.name for cache in result.caches] == [cache.name for cache in caches]
     assert result.refused == {}
@@ -78,6 +79,7 @@ def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
     memory = {cache.name: cache.bytes for cache in result.caches}
     assert memory["4bit"] < memory["8bit"] < memory["dense"] < memory["recall"]
     assert memory["dense"] < memory["kv"]
+    assert memory["full-4bit"] < memory["full-k8v4"] < memory["full-8bit"] < memory["kv"]
     assert all(cache.peak_bytes >= cache.bytes // 2 > 0 for cache in result.caches)
     assert result.weights_bytes == sum(weight.nbytes for weight in weights(model).values())
     assert result.footprint_bytes > result.weights_bytes
@@ -102,7 +104,7 @@ def test_the_command_prints_a_document(run):
     options = ("--max-kv", "128", "--prompt", "150", "--tokens", "1", "--quick", "--json")
     document = schemas.check(json.loads(run("bench", *options).stdout), "bench")
     names = [cache["name"] for cache in document["caches"]]
-    assert names == [cache.name for cache in (*CACHES, *RECALLING)]
+    assert names == [cache.name for cache in (*CACHES, *EVERY_TOKEN, *RECALLING)]
     assert document["prompt_tokens"] == 150
     assert document["caches"][0]["speed"] == pytest.approx(1.0)
 
