@@ -216,7 +216,7 @@ def test_an_empty_cache_has_no_views_and_takes_no_ledger():
     layer = fast.layer_cache(SMALL, DENSE)
     with pytest.raises(ValueError, match="the cache is empty"):
         layer.views()
-    with pytest.raises(ValueError, match="the cache is empty"):
+    with pytest.raises(ValueError, match="the cache has no ledger"):
         layer.ledger = filled("dense", 20).ledger
 
 

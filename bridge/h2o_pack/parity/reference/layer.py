@@ -227,6 +227,11 @@ class LayerCache:
         arrays = [*self.kept.rows, *self.kept.ledger, self.chosen, *archived]
         return [array for array in arrays if array is not None]
 
+    def header(self) -> str:
+        """Nothing, because this cache is never saved; finishes what was begun."""
+        self.finish()
+        return ""
+
     def views(self) -> tuple[mx.array, mx.array]:
         """Keys and values of the rows in use."""
         self.finish()
