@@ -232,7 +232,9 @@ def test_budgets_may_come_from_a_pipe_of_the_shell_which_can_be_read_once(ios):
 @pytest.fixture
 def project(tmp_path):
     """Return a function that gives the text of the package's Xcode project."""
-    return lambda: (tmp_path / "Demo/App/demo.xcodeproj/project.pbxproj").read_text("utf-8")
+    return lambda: next(tmp_path.glob("Demo/App/*.xcodeproj/project.pbxproj")).read_text(
+        "utf-8"
+    )
 
 
 def identifier(result):
