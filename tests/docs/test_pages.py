@@ -89,9 +89,10 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
 OF_OTHERS = {
     "--always-make", "--entitlements", "--fail", "--force", "--hf-path", "--install", "--no",
     "--output-path", "--package-path", "--range", "--scratch-path", "--sdk", "--train",
-    "--no-install-recommends", "--trust-remote-code", "--write", "--write-out", "--wrong",
+    "--modle", "--no-install-recommends", "--trust-remote-code", "--write", "--write-out",
+    "--wrong",
 }  # fmt: skip
-"""Options of other programs and of our own tools, and a wrong one."""
+"""Options of other programs and of our own tools, and wrong ones."""
 
 
 CALLS_OTHERS = ("parity", "vendoring", "verify")
