@@ -98,7 +98,7 @@ def test_completion_knows_commands_models_and_devices(words, completions):
     [
         ("ios --json --model dmo --max-kv 64", [3]),
         ("ios --json --model dmo --max-kv 3", [2, 3]),
-        ("ios --json --model demo", [2]),
+        ("ios --json", [2]),
         ("ios --json --model demo --max-kv 64 --wrong", [2]),
         ("--nosuch --json", [2]),
         ("--json devices", [2]),

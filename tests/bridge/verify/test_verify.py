@@ -303,7 +303,7 @@ NOT_RECORDED = (
     ".build/workspace-state.json",
     ".build/checkouts/swift-numerics/Package.swift",
     ".git/config",
-    ".gitattributes",
+    ".gitmodules",
     ".swiftpm/configuration/mirrors.json",
     ".swiftpm/xcode/package.xcworkspace/contents.xcworkspacedata",
     ".swiftpm/xcode/package.xcworkspace/xcshareddata/swiftpm/Package.resolved",
