@@ -124,7 +124,7 @@ def test_nothing_that_is_code_is_fetched(hub):
     assert not hub.asked("GET", "evil.py")
 
 
-@pytest.mark.parametrize("name", ["demo", "nobody/nothing", "../x/y/z"])
+@pytest.mark.parametrize("name", ["nothing", "nobody/nothing", "../x/y/z"])
 def test_a_model_that_is_not_there_is_an_error_of_one_line(hub, name):
     with pytest.raises(SystemExit) as error:
         commands.generate(["--model", name, "--prompt", "x", "--max-kv", "64"])
