@@ -27,7 +27,7 @@ from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.device_fit import TIGHT, holders
 from h2o_pack.plan.device_fit import refusal as refusal_of_device
 from h2o_pack.plan.speed import estimate, floor
-from h2o_pack.plan.workload import ROWS, largest, workload_of
+from h2o_pack.plan.workload import ROWS, largest, of_eviction, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import LONG_CONVERSATION, CacheSpec, ModelSpec, PackageSpec
@@ -64,13 +64,6 @@ class Question:
         if self.model is None:
             return LONG_CONVERSATION
         return min(LONG_CONVERSATION, self.model.config.context)
-
-    @property
-    def may_keep_all(self) -> bool:
-        """Whether nothing is given that only a cache with a bound has."""
-        cache = self.cache
-        of_bound = (cache.recall, cache.settings, cache.budgets, cache.recall_settings)
-        return cache.policy == CacheSpec.policy and not any(of_bound)
 
     def filled(self, rows: int | None, kv: str, *, recall: bool) -> CacheSpec:
         """Return the cache with `rows` rows, or with all if it is None.
@@ -157,8 +150,7 @@ class Search:
     @property
     def may_keep_all(self) -> bool:
         """Whether the cache may be one that keeps every token."""
-        is_mixed = STORAGE_BITS[self.kv].recent is not None
-        return self.question.may_keep_all and not self.recall and not is_mixed
+        return not of_eviction(self.question.filled(None, self.kv, recall=self.recall))
 
     def serves(self, rows: int | None) -> bool:
         """Whether `rows` rows leave the margin free and are fast enough on all devices."""

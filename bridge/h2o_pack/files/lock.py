@@ -103,8 +103,7 @@ class Lock:
     spec: the options of the package, see `spec.from_document`. models: the models, the largest
     first. upstream: the pins at that time. files: the sha256 of each generated file by path,
     except files of the app. app: the sha256 of each file of the newest scaffold in App or
-    App.new, by its path there; None without one. notes: those
-    about settings that were shown.
+    App.new, by its path there; None without one. notes: those about settings that were shown.
     """
 
     h2o_pack: str

@@ -48,19 +48,23 @@ def cache_config(spec: CacheSpec) -> tuple[H2OConfig, tuple[H2OConfigWarning, ..
     return config, tuple(m for m in messages if isinstance(m, H2OConfigWarning))
 
 
-def refuse_without_eviction(spec: CacheSpec) -> None:
-    """Raise UserError for options that only caches with a bound have."""
+def of_eviction(spec: CacheSpec) -> list[str]:
+    """Return the flags of the given options that only caches with a bound have."""
     recent = STORAGES[SYNONYMS.get(spec.kv or "", spec.kv or "dense")].recent
-    of_eviction = {
+    options = {
         f"--kv {spec.kv}": recent is not None,
         "--policy": spec.policy != CacheSpec.policy,
         "--budgets": spec.budgets is not None,
         "--recall": spec.recall,
         "--archive": spec.archive != CacheSpec.archive,
     }
-    flags = [name for name, value in of_eviction.items() if value]
-    flags += [flag(name) for name in (*spec.recall_settings, *spec.settings)]
-    if flags:
+    flags = [name for name, value in options.items() if value]
+    return flags + [flag(name) for name in (*spec.recall_settings, *spec.settings)]
+
+
+def refuse_without_eviction(spec: CacheSpec) -> None:
+    """Raise UserError for options that only caches with a bound have."""
+    if flags := of_eviction(spec):
         raise usage_error(
             f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} only for caches "
             "that evict",
@@ -195,7 +199,7 @@ class Workload(Run):
         0 makes caches that keep every token, in 16 bits if the storage needs a bound.
         """
         recall = None if self.recall is None else dataclasses.replace(self.recall, rows=None)
-        common = bounded(rows, recall)
+        common = default_config(rows, recall)
         needs_bound = not rows and self.storage.recent is not None
         changed = dataclasses.replace(
             self, kv="dense" if needs_bound else self.kv, common=common
@@ -251,7 +255,7 @@ class Workload(Run):
 
 
 @lru_cache(maxsize=1024)
-def bounded(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
+def default_config(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
     """Return the configuration of caches with default budgets; 0 rows: of all tokens."""
     if not rows:
         return H2OConfig.unbounded()
