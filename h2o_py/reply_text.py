@@ -15,12 +15,14 @@ from mlx_lm.tokenizer_utils import StreamingDetokenizer, TokenizerWrapper
 
 BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 INCOMPLETE = "\ufffd"
-CHANGING = re.compile(r"(?: ' ?| n'?| '[vr]?| )\Z")
-"""The end of a text that the removal of spaces before punctuation may still change."""
-WINDOW = 16
+MARGIN = 8
+"""Characters at the end that the removal of spaces before punctuation may still change.
+
+For example, " n ' t" becomes "n't"."""
+WINDOW = 24
 """Ids that are decoded again for each new one; more only while text is held back."""
-CONTEXT = 4
-"""Ids before the window's own, because a decoder may treat the first id in another way."""
+CONTEXT = 12
+"""Ids that stay when the window moves: more than the margin, if each has one character."""
 
 
 class ReplyText(StreamingDetokenizer):
@@ -34,7 +36,8 @@ class ReplyText(StreamingDetokenizer):
     def __init__(self, tokenizer: Any, *, leaves_out_special: bool = False) -> None:
         self._tokenizer = tokenizer
         self._leaves_out_special = leaves_out_special
-        self._cleans = bool(getattr(tokenizer, "clean_up_tokenization_spaces", False))
+        cleans = getattr(tokenizer, "clean_up_tokenization_spaces", False)
+        self._margin = MARGIN if cleans else 0
         self._bytes = frozenset(byte_ids(tokenizer))
         self.reset()
 
@@ -69,13 +72,10 @@ class ReplyText(StreamingDetokenizer):
         if token in self._bytes:
             return  # a run of bytes is text only as a whole
         text = self._decoded(self._window)
-        held = text.endswith(INCOMPLETE)
-        end = len(text) - held
-        if self._cleans and (change := CHANGING.search(text)):
-            held, end = True, change.start()
-        self._give(text[:end])
-        if not held and len(self._window) > WINDOW:
-            self._move()
+        incomplete = text.endswith(INCOMPLETE)
+        self._give(text[: max(0, len(text) - max(incomplete, self._margin))])
+        if not incomplete and len(self._window) > WINDOW:
+            self._move(text)
 
     def finalize(self) -> None:
         """Give out what was held back: no more ids follow."""
@@ -91,12 +91,13 @@ class ReplyText(StreamingDetokenizer):
             self._parts.append(text[len(self._given) :])
             self._given = text
 
-    def _move(self) -> None:
-        """Keep only the last ids, if the text of what follows depends on no others."""
+    def _move(self, text: str) -> None:
+        """Keep only the last ids, if their text alone is the end of the window's."""
         context = self._window[-CONTEXT:]
-        given = self._decoded(context)
-        if given and not given.isspace():
-            self._window, self._given = context, given
+        end = self._decoded(context)
+        held = len(text) - len(self._given)
+        if text.endswith(end) and len(end) > held and not end.isspace():
+            self._window, self._given = context, end[: len(end) - held]
 
 
 def byte_ids(tokenizer: Any) -> list[int]:

@@ -4,7 +4,7 @@ import random
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 from tokenizers import pre_tokenizers as splitters
@@ -107,6 +107,7 @@ def streamed(reader, ids):
 
 @settings(max_examples=60, deadline=None)
 @given(seed=some.integers(0, 2**32), count=some.integers(0, 120))
+@example(seed=37, count=24)  # ends in "( n ' t", which clean-up makes "(n't"
 def test_random_ids_give_the_same_text_one_by_one_as_at_once(tokenizer, seed, count):
     chance = random.Random(seed)  # noqa: S311  it protects nothing
     known = sorted(tokenizer.get_vocab().values())
