@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -38,33 +38,17 @@ def read_by_another_layer(keys: mx.array) -> None:
         lender.share()
 
 
-def join(caches: Iterable[H2OKVCache]) -> None:
-    """Let the caches of a model recall the same positions at each prompt.
-
-    `caches` are in the order of the layers. The last tokens of a prompt then read the rows and
-    the whole archive, and all layers choose positions together. Caches that are not joined
-    read the rows only, and each head chooses its own positions.
-    """
-    choice = None
-    for layer, cache in enumerate(caches):
-        if cache.config.recall is not None:
-            choice = choice or cache.backend.prompt_choice()
-            cache.join(choice, layer)
-
-
 class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     """Keys and values of one layer: sinks, heavy hitters and recent tokens.
 
     A step is two calls: `update_and_fetch` writes the new tokens, and `attend` computes
     their attention and chooses the next row to evict. A caller may compute attention itself
     from the rows that `update_and_fetch` returns. The output is the same, but the cache sees
-    no scores, so novelty and recency alone decide which rows stay.
+    no scores, so recency alone decides which rows stay.
 
-    With `recall` in the configuration, and after the first eviction, the last tokens of a chunk
-    ask the archive for rows. With `recall.every` = n, one of every n generated tokens asks too.
-    `attend` writes the asking tokens after the recalled rows. In caches that were joined
-    (`join`), the last tokens of a chunk read the whole archive, and the rows that all layers
-    chose come back before the next token.
+    With `recall` in the configuration, all tokens are kept in an archive too. After the first
+    eviction, the last `recall.ask` tokens of a chunk attend to all evicted tokens, and a single
+    token to the `recall.reach` evicted tokens that match its query best.
 
     With `H2OConfig.unbounded()` it keeps every token: it grows, computes no scores and has no
     ledger.
@@ -119,10 +103,6 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         expects_scores = self.expects_scores
         self._make(self.config, self._row_format, backend)  # an empty cache again
         self.expects_scores = expects_scores
-
-    def join(self, choice: Any, layer: int) -> None:
-        """Choose together with the caches of other layers; see `h2o_py.cache.join`."""
-        self._layer.join(choice, layer)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Write new tokens and return all rows in use.
@@ -290,7 +270,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def ledger(self) -> Ledger | None:
-        """Scores, positions, novelty, key sum, victim and held rows.
+        """Scores, positions and victim of the rows.
 
         None while the cache is empty, and if it keeps every token.
         """
@@ -329,15 +309,9 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return self._layer.archive
 
     @property
-    def recalled(self) -> int:
-        """Number of rows that recall has brought back, all heads together."""
-        return int(self._layer.recalled)
-
-    @property
-    def chosen(self) -> mx.array | None:
-        """Positions that all layers recalled for the last prompt, int32 [B, M]."""
-        positions: mx.array | None = self._layer.chosen
-        return positions
+    def archive_reads(self) -> int:
+        """Number of archived rows that were read, all heads together."""
+        return int(self._layer.archive_reads)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> H2OKVCache:
         return self.copy()
@@ -355,11 +329,11 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def arrays(self) -> Sequence[mx.array]:
-        """The arrays to save: rows and ledger, and with recall `chosen` and the archive.
+        """The arrays to save: keys, values and ledger, and with recall the archive.
 
         There are none while the cache is empty. Of the pool, and of the ring if there is one,
-        the rows in use are saved, [B, Hkv, N, row], or one row of zeros if none is in use. A
-        cache that keeps every token saves its keys and its values, each as stored.
+        keys and values of the rows in use are saved as stored, or one row of zeros if none is
+        in use. A cache that keeps every token has no ledger.
         """
         arrays: list[mx.array] = self._layer.arrays()
         return arrays

@@ -1,4 +1,4 @@
-"""The settings of one layer's cache: which rows it keeps, and which recall brings back.
+"""The settings of one layer's cache: which rows it keeps, and what it reads of the others.
 
 The core derives defaults and refuses settings that contradict each other
 (cexport/h2o/policy_rules.h).
@@ -27,7 +27,7 @@ from h2o_py.policy_fields import (
 
 @dataclasses.dataclass(frozen=True)
 class H2ORecall(RecallSettings):
-    """The settings of recall, which brings evicted rows back from an archive.
+    """The settings of recall, which reads evicted tokens from an archive.
 
     `h2o_py.policy_fields.RecallSettings` documents the settings.
 
@@ -92,9 +92,8 @@ class H2OConfig(PolicySettings):
     """The eviction policy of one layer's cache.
 
     A cache never evicts the first `sink_size` positions, the newest `recent_budget` positions
-    and the `pinned` ranges. Of the other rows, it evicts the least important. Importance is the
-    row's score divided by the largest score of its head, plus `novelty` times the row's
-    novelty. Rows that no budget claims hold heavy hitters too.
+    and the `pinned` ranges. Of the other rows, it evicts the one with the lowest score. Rows
+    that no budget claims hold heavy hitters too.
 
     `h2o_py.policy_fields.PolicySettings` documents the settings. In addition, `recall` is an
     `H2ORecall`, or None for no recall, which is the default.
@@ -110,20 +109,13 @@ class H2OConfig(PolicySettings):
         pinned = _pairs(self.pinned)
         recall = _given(self.recall) if isinstance(self.recall, H2ORecall) else None
         with worded({**_given(self), **(recall or {})}):
-            defaults, rows, remarks = _policy.complete(
-                {**_given(self), "pinned": pinned}, recall
-            )
-        for name, value in {**defaults, "pinned": pinned, "_recall_rows": rows}.items():
+            defaults, remarks = _policy.complete({**_given(self), "pinned": pinned}, recall)
+        for name, value in {**defaults, "pinned": pinned}.items():
             object.__setattr__(self, name, value)
         for code, values in remarks:
             warnings.warn(H2OConfigWarning(code, **values), stacklevel=3)
         if self.recall is not None and recall is None:
             raise _not_settings(self.recall)
-
-    @property
-    def recall_rows(self) -> int:
-        """Rows per KV head that a recall chooses (M); 0 without recall, or if none is left."""
-        return int(vars(self)["_recall_rows"])
 
     @classmethod
     def unbounded(cls, **changes: Any) -> H2OConfig:
@@ -141,23 +133,8 @@ class H2OConfig(PolicySettings):
         return self.max_size < LARGEST
 
     @classmethod
-    def tuned(cls, max_size: int, **changes: Any) -> H2OConfig:
-        """A policy that was chosen on the bundled demo model and not measured on others.
-
-        On that model it keeps more facts among similar ones and predicts text better than the
-        default. A quarter of the rows hold recent tokens, or 64 rows if that is more and at
-        most half of the rows. Only keys that differ more than a typical key count as novel.
-
-        Raises:
-            H2OConfigError: as for the class.
-
-        """
-        settings = {"max_size": max_size, **changes}
-        return cls(**{**_policy.defaults_of("tuned", settings), **settings})
-
-    @classmethod
     def paper(cls, max_size: int, **changes: Any) -> H2OConfig:
-        """The published policy (H2O on MLX): moving average of |logit|, no novelty.
+        """The published policy (H2O on MLX): moving average of |logit|.
 
         Raises:
             H2OConfigError: as for the class.
@@ -206,7 +183,6 @@ class H2OConfig(PolicySettings):
 
 POLICIES: dict[str, Callable[..., H2OConfig]] = {
     "standard": H2OConfig,
-    "tuned": H2OConfig.tuned,
     "paper": H2OConfig.paper,
 }
 """Functions that make a configuration from `max_size` and other settings, by policy name."""

@@ -100,9 +100,9 @@ def scaled_dot_product_attention_quantized_with_scores(
     return out, scores
 
 
-def make_ledger(batch: int, kv_heads: int, key_dim: int, config: H2OConfig) -> Ledger:
+def make_ledger(batch: int, kv_heads: int, config: H2OConfig) -> Ledger:
     """The ledger of an empty cache."""
-    return Ledger(*ext.make_ledger(batch, kv_heads, key_dim, _native(config)))
+    return Ledger(*ext.make_ledger(batch, kv_heads, _native(config)))
 
 
 def cache_write(
@@ -149,6 +149,7 @@ def cache_attend(
     rows: Rows,
     ledger: Ledger,
     *,
+    key_dim: int,
     tokens: int,
     offset: int,
     config: H2OConfig,
@@ -159,9 +160,8 @@ def cache_attend(
 ) -> Attended:
     """Compute the attention of the newest tokens and the next ledger.
 
-    This adds the `tokens` just written to the ledger, with position and novelty; computes
-    their attention; updates scores by the last `observation_window` queries; evicts the rows
-    beyond C; and chooses the next victim. With a ring, the ledger lists the rows of the pool
+    This adds the `tokens` just written to the ledger; computes their attention; updates scores
+    by the last 64 queries; evicts the rows beyond C; and chooses the next victim. With a ring, the ledger lists the rows of the pool
     and then the slots of the ring.
 
     Args:
@@ -169,6 +169,7 @@ def cache_attend(
             then stay as they are.
         rows: as `cache_write` returned them.
         ledger: the ledger before the write.
+        key_dim: Dk.
         tokens: tokens just written.
         offset: tokens seen before them.
         config: the policy.
@@ -183,6 +184,7 @@ def cache_attend(
         queries,
         rows,
         ledger,
+        key_dim=key_dim,
         tokens=tokens,
         offset=offset,
         config=_native(config, row_format),
@@ -207,11 +209,6 @@ def restored_layer_cache(saved: ext.SavedCache, arrays: Sequence[mx.array]) -> e
 
     """
     return ext.LayerCache.restored(saved, list(arrays))
-
-
-def prompt_choice() -> ext.PromptChoice:
-    """Make the object through which the caches of a conversation choose together."""
-    return ext.PromptChoice()
 
 
 @lru_cache(maxsize=256)

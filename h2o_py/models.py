@@ -11,7 +11,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
 from h2o_py.budgets import Budgets
-from h2o_py.cache import H2OCacheList, H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache, join
+from h2o_py.cache import H2OCacheList, H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import (
     H2OBudgetsError,
@@ -54,7 +54,6 @@ def make_h2o_cache(
     kv: str = "dense",
     group_size: int | None = None,
     budgets: Budgets | None = None,
-    one_choice: bool = True,
 ) -> list[Any]:
     """Make one cache per layer: an H2O cache if the model would use a plain `KVCache`.
 
@@ -69,9 +68,6 @@ def make_h2o_cache(
         group_size: elements of quantized rows that share a scale and a bias; divides the head
             dims. None takes the first of 64 and 32 that divides all, as packages do.
         budgets: budgets that differ from layer to layer.
-        one_choice: True lets the last tokens of a prompt read the rows and the whole archive,
-            and recalls the same positions in all layers. With False these tokens read the rows
-            only, and each head chooses its own positions.
 
     Raises:
         H2OModelError: the model cannot work with an evicting cache or with recall, or no
@@ -110,21 +106,15 @@ def make_h2o_cache(
             stacklevel=2,
         )
 
-    evicting_caches: list[H2OKVCache] = []
-
     def evicting_cache(layer: int) -> H2OKVCache:
         settings = config if budgets is None else budgets.config_of(layer, config)
         cache = make(settings.of_layer(layer), group_size)
         cache.expects_scores = without_scores is None
-        evicting_caches.append(cache)
         return cache
 
-    caches = [
+    return [
         _replaced(cache, partial(evicting_cache, layer)) for layer, cache in enumerate(own)
     ]
-    if one_choice:
-        join(evicting_caches)
-    return caches
 
 
 def attach_h2o_cache(model: Any, config: H2OConfig | None = None, **options: Any) -> None:

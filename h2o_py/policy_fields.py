@@ -15,8 +15,10 @@ LARGEST = 2147483647
 LARGEST_BYTES = 9007199254740991
 SEGMENT_TOKENS = 256
 ARCHIVE_GROUP = 32
-PACKED_TOKENS = 64
 MOST_WAITING = 67108864
+OBSERVATION_WINDOW = 64
+SKETCH_BITS = 2
+SKETCH_GROUP = 64
 SAFE_RECENT = 64
 
 
@@ -47,16 +49,23 @@ class Named(NamedTuple):
     meaning: str
 
 
+SCORE_DECAYS: Mapping[Score, float] = {
+    "peak": 0.999,
+    "softmax": 0.95,
+    "abs_logit": 0.95,
+}
+"""The factor applied to a score by each query that sees the row."""
+
+
 class NamedPolicy(NamedTuple):
     """The defaults that a policy changes.
 
-    values: fixed values. by_rows: names of settings that it computes from `max_size`.
+    values: the defaults that it changes.
     """
 
     name: str
     title: str
     values: Mapping[str, Any]
-    by_rows: tuple[str, ...]
 
 
 class Wording(NamedTuple):
@@ -83,17 +92,7 @@ class PolicySettings:
             other rows.
         score: How the attention that a row receives becomes its score, as a mean over the
             query heads that share the KV head. Default: peak.
-        decay: Factor applied to a row's score by each query that sees the row. Default:
-            0.999 for `peak` and 0.95 for the averages.
-        novelty: Weight of novelty, which is how much a key differs from all earlier keys; 0
-            disables novelty. Default: 2.0.
         pinned: Half-open ranges of positions that are never evicted. Default: none.
-        observation_window: How many queries at the end of a chunk update scores. Default:
-            64.
-        novelty_margin: With 0, the novelty of a key is 1 - c, where c is the cosine between
-            the key and the sum of all keys up to it, each scaled to length 1. With a margin
-            above 0, the novelty is max(0, t - c - margin), where t is this cosine for a typical
-            key. Default: 0.0.
 
     """
 
@@ -102,11 +101,7 @@ class PolicySettings:
     heavy_budget: int = None  # type: ignore[assignment]
     recent_budget: int = None  # type: ignore[assignment]
     score: Score = "peak"
-    decay: float = None  # type: ignore[assignment]
-    novelty: float = 2.0
     pinned: tuple[tuple[int, int], ...] = ()
-    observation_window: int = 64
-    novelty_margin: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,19 +109,10 @@ class RecallSettings:
     """The settings of recall.
 
     Args:
-        rows: The most rows per KV head that a recall brings back and keeps until the next
-            recall (M). Default: half of `max_size`, at least 16 and at most 64, and never more
-            than the rows that can be evicted.
-        spread: Number of positions after a recalled position that are recalled too.
-            Default: 16.
-        before: Number of positions before a recalled position that are recalled too.
-            Default: 4.
-        threshold: How many votes a position needs to be recalled, in percent of the most
-            votes of any position; above 100, nothing is recalled. Default: 20.
-        ask: How many tokens at the end of a prompt choose the rows, by their queries.
+        ask: How many tokens at the end of a chunk of a prompt attend to the whole archive.
             Default: 32.
-        every: How many tokens are generated from one recall to the next; 0 recalls at
-            prompts only. Default: 0.
+        reach: How many archived tokens a generated token attends to in each KV head: those
+            whose keys match its query best. 0 reads none, 2147483647 all. Default: 64.
         archive_bits: Bits of an archived key or value; 16 keeps their dtype. Default: 4.
         layers: Indices of the layers that recall. Default: all layers that evict.
         store: Folder that holds the archive of one conversation. Default: memory.
@@ -135,12 +121,8 @@ class RecallSettings:
 
     """
 
-    rows: int | None = None
-    spread: int = 16
-    before: int = 4
-    threshold: int = 20
     ask: int = 32
-    every: int = 0
+    reach: int = 64
     archive_bits: int = 4
     layers: tuple[int, ...] | None = None
     store: str | None = None
@@ -197,27 +179,6 @@ FIELDS = (
         default="peak",
     ),
     Field(
-        name="decay",
-        type="number",
-        flag="--decay",
-        help="Factor by which every score is multiplied at each query.",
-        meaning="Factor applied to a row's score by each query that sees the row.",
-        default_meaning="0.999 for `peak` and 0.95 for the averages",
-        least=0,
-        most=1,
-    ),
-    Field(
-        name="novelty",
-        type="number",
-        flag="--novelty",
-        help="Weight of a key's novelty; 0 disables it.",
-        meaning="Weight of novelty, which is how much a key differs from all earlier keys; "
-        "0 disables novelty.",
-        default_meaning="2.0",
-        default=2.0,
-        least=0,
-    ),
-    Field(
         name="pinned",
         type="ranges",
         flag="--pin",
@@ -225,93 +186,29 @@ FIELDS = (
         meaning="Half-open ranges of positions that are never evicted.",
         default_meaning="none",
     ),
-    Field(
-        name="observation_window",
-        type="integer",
-        flag="--observation-window",
-        help="Queries at the end of a chunk that update scores.",
-        meaning="How many queries at the end of a chunk update scores.",
-        default_meaning="64",
-        default=64,
-        least=1,
-    ),
-    Field(
-        name="novelty_margin",
-        type="number",
-        flag="--novelty-margin",
-        help="How much more novel than a typical key a key must be to count; 0: every key.",
-        meaning="With 0, the novelty of a key is 1 - c, where c is the cosine between the "
-        "key and the sum of all keys up to it, each scaled to length 1. With a "
-        "margin above 0, the novelty is max(0, t - c - margin), where t is this "
-        "cosine for a typical key.",
-        default_meaning="0.0",
-        default=0.0,
-        least=0,
-    ),
 )
 
 RECALL_FIELDS = (
     Field(
-        name="rows",
-        type="integer",
-        flag="--recall-rows",
-        help="most rows that a recall brings back per head",
-        meaning="The most rows per KV head that a recall brings back and keeps until the "
-        "next recall (M).",
-        default_meaning="half of `max_size`, at least 16 and at most 64, and never more than "
-        "the rows that can be evicted",
-        least=1,
-    ),
-    Field(
-        name="spread",
-        type="integer",
-        flag="",
-        help="positions after a recalled position that are recalled too",
-        meaning="Number of positions after a recalled position that are recalled too.",
-        default_meaning="16",
-        default=16,
-        least=0,
-    ),
-    Field(
-        name="before",
-        type="integer",
-        flag="",
-        help="positions before a recalled position that are recalled too",
-        meaning="Number of positions before a recalled position that are recalled too.",
-        default_meaning="4",
-        default=4,
-        least=0,
-    ),
-    Field(
-        name="threshold",
-        type="integer",
-        flag="",
-        help="votes that a position needs, in percent of the largest vote",
-        meaning="How many votes a position needs to be recalled, in percent of the most "
-        "votes of any position; above 100, nothing is recalled.",
-        default_meaning="20",
-        default=20,
-        least=0,
-    ),
-    Field(
         name="ask",
         type="integer",
         flag="",
-        help="last tokens of a prompt, which choose the rows",
-        meaning="How many tokens at the end of a prompt choose the rows, by their queries.",
+        help="last tokens of a prompt, which read the whole archive",
+        meaning="How many tokens at the end of a chunk of a prompt attend to the whole "
+        "archive.",
         default_meaning="32",
         default=32,
         least=1,
     ),
     Field(
-        name="every",
+        name="reach",
         type="integer",
-        flag="--recall-every",
-        help="generated tokens between recalls, 0: at prompts only",
-        meaning="How many tokens are generated from one recall to the next; 0 recalls at "
-        "prompts only.",
-        default_meaning="0",
-        default=0,
+        flag="--recall-reach",
+        help="archived tokens that a generated token reads per head",
+        meaning="How many archived tokens a generated token attends to in each KV head: "
+        "those whose keys match its query best. 0 reads none, 2147483647 all.",
+        default_meaning="64",
+        default=64,
         least=0,
     ),
     Field(
@@ -357,25 +254,26 @@ RECALL_FIELDS = (
 SCORES = (
     Named(
         "peak",
-        "The largest attention probability that the row received, fading by `decay` per query.",
+        "The largest attention probability that the row received, fading by a factor of"
+        " 0.999 per query.",
     ),
-    Named("softmax", "The moving average of the row's attention probability."),
-    Named("abs_logit", "The moving average of |logit| (H2O on MLX, 3.2)."),
+    Named(
+        "softmax",
+        "The moving average of the row's attention probability, with a factor of 0.95 "
+        "per query.",
+    ),
+    Named(
+        "abs_logit",
+        "The moving average of |logit|, with a factor of 0.95 per query (H2O on MLX, 3.2).",
+    ),
 )
 
 NAMED_POLICIES = (
-    NamedPolicy("standard", "The default policy.", {}, ()),
-    NamedPolicy(
-        "tuned",
-        "A policy that was chosen on the bundled demo model and not measured on others.",
-        {"decay": 0.97, "novelty_margin": 0.25},
-        ("recent_budget", "heavy_budget"),
-    ),
+    NamedPolicy("standard", "The default policy.", {}),
     NamedPolicy(
         "paper",
-        "The published policy (H2O on MLX): moving average of |logit|, no novelty.",
-        {"score": "abs_logit", "decay": 0.95, "novelty": 0.0},
-        (),
+        "The published policy (H2O on MLX): moving average of |logit|.",
+        {"score": "abs_logit"},
     ),
 )
 
@@ -440,12 +338,6 @@ WORDING = {
         "recent tokens, reproductions of H2O generated incoherent text",
         "Raise {name.max_size} or {name.recent_budget}.",
         "recent_budget",
-    ),
-    "recall_rows_shrink": Wording(
-        "{name.field} = {asked}, but with {name.max_size} = {max_size}, sink, pinned "
-        "and recent tokens leave only {rows} rows for recall",
-        "Raise {name.max_size}, lower {name.recent_budget} or pin fewer tokens.",
-        "",
     ),
     "not_json": Wording(
         "the file is not JSON: {reason}",

@@ -91,28 +91,15 @@ DENSE = RowFormat()
 class Ledger(NamedTuple):
     """The data with which eviction chooses rows.
 
-    B is the batch, Hkv the number of KV heads, C `max_size`, and Dk the key head dimension.
+    B is the batch, Hkv the number of KV heads, C `max_size`.
     """
 
     scores: mx.array
     """float32 [B, Hkv, C]; -1 for rows that no query has observed yet."""
     positions: mx.array
     """int32 [B, Hkv, C]; index of the row's token in the sequence, -1 for unused rows."""
-    novelty: mx.array
-    """float32 [B, Hkv, C]; the novelty of the row's key: how much the key differed from all
-    earlier keys when it was written."""
-    key_sum: mx.array
-    """float32 [B, Hkv, Dk]; the sum of all unit keys so far."""
     victim: mx.array
     """int32 [B, Hkv]; the row that the next token overwrites; -1 before C rows are in use."""
-    held: mx.array | None = None
-    """bool [B, Hkv, C]; rows that recall brought back and eviction must not take. None without
-    recall."""
-
-    @property
-    def arrays(self) -> list[mx.array]:
-        """The arrays that are not None, in order."""
-        return [a for a in self if a is not None]
 
 
 class Rows(NamedTuple):

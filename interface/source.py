@@ -51,21 +51,21 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return self.type in ("ranges", "layers", "folder")
 
 
-class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The name of a score and its meaning."""
+class Score(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A score; decay: the factor applied to it by each query that sees the row."""
 
     name: str
     meaning: str
+    decay: float
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A named policy: the defaults that it changes, and those it computes from `max_size`."""
+    """A named policy, and the defaults that it changes."""
 
     name: str
     title: str
     meaning: str = ""
     values: dict[str, float | str] = {}
-    by_rows: tuple[str, ...] = ()
 
 
 class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -80,7 +80,7 @@ class PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     constants: dict[str, int]
     field: list[Field]
-    score: list[Named]
+    score: list[Score]
     policy: list[Policy]
     recall: Recall
 
@@ -196,7 +196,7 @@ def _contradictions(source: Source) -> Any:
         if field.type == "number" and field.least is None:
             yield f"interface/policy.toml: {field.name}: a number needs `least`."
     for policy in source.policy.policy:
-        for name in sorted({*policy.values, *policy.by_rows} - fields):
+        for name in sorted(set(policy.values) - fields):
             yield (
                 f"interface/policy.toml: the policy {policy.name} sets {name!r}, which is "
                 "not a setting."

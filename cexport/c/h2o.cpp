@@ -342,13 +342,6 @@ extern "C" const char* mlx_h2o_policy_text(mlx_h2o_policy policy, const char* na
   return text_of(setting(policy, name));
 }
 
-extern "C" int mlx_h2o_policy_recall_rows(mlx_h2o_policy policy) {
-  return result_of([&] {
-    const auto& completed = handle_of(policy).completed;
-    return completed ? completed->recall_rows : 0;
-  });
-}
-
 extern "C" size_t mlx_h2o_policy_integers(
     int64_t* res, size_t most, mlx_h2o_policy policy, const char* name) {
   std::vector<int64_t> numbers;
@@ -528,11 +521,6 @@ extern "C" int mlx_h2o_layer_cache_settle(
   return with_cache(cache, [&](auto& core) { core.settle(mlx_stream_get_(s)); });
 }
 
-extern "C" int mlx_h2o_layer_cache_finish(
-    const mlx_h2o_layer_cache cache, const mlx_stream s) {
-  return with_cache(cache, [&](auto& core) { core.finish(mlx_stream_get_(s)); });
-}
-
 extern "C" int mlx_h2o_layer_cache_trim(
     int* res, const mlx_h2o_layer_cache cache, int n, const mlx_stream s) {
   return with_cache(cache, [&](auto& core) { *res = core.trim(n, mlx_stream_get_(s)); });
@@ -540,25 +528,6 @@ extern "C" int mlx_h2o_layer_cache_trim(
 
 extern "C" int mlx_h2o_layer_cache_share(const mlx_h2o_layer_cache cache) {
   return with_cache(cache, [](auto& core) { core.share(); });
-}
-
-extern "C" int mlx_h2o_prompt_choice_new(mlx_h2o_prompt_choice* res) {
-  return guarded(
-      [&] { res->ctx = new std::shared_ptr<h2o::PromptChoice>(new h2o::PromptChoice()); });
-}
-
-extern "C" int mlx_h2o_prompt_choice_free(mlx_h2o_prompt_choice choice) {
-  delete static_cast<std::shared_ptr<h2o::PromptChoice>*>(choice.ctx);
-  return 0;
-}
-
-extern "C" int mlx_h2o_layer_cache_join(
-    const mlx_h2o_layer_cache cache, const mlx_h2o_prompt_choice choice, int layer) {
-  return with_cache(cache, [&](auto& core) {
-    core.join(
-        held_by<std::shared_ptr<h2o::PromptChoice>>(choice, "mlx_h2o_prompt_choice"),
-        layer);
-  });
 }
 
 extern "C" int mlx_h2o_layer_cache_move_archive(
@@ -593,8 +562,8 @@ extern "C" int mlx_h2o_layer_cache_numbers(
         archive != nullptr,
         archive && archive->files().mark(),
         archive ? archive->nbytes() : 0,
-        core.recalled(),
-        core.recall_seconds()};
+        archive ? archive->sketch_bytes() : 0,
+        core.archive_reads()};
   });
 }
 
@@ -609,14 +578,6 @@ extern "C" int mlx_h2o_layer_cache_rows(
     mlx_vector_array* res, const mlx_h2o_layer_cache cache) {
   return with_cache(cache, [&](auto& core) {
     mlx_vector_array_set_(*res, arrays_of(core, core.rows()));
-  });
-}
-
-extern "C" int mlx_h2o_layer_cache_chosen(mlx_array* res, const mlx_h2o_layer_cache cache) {
-  return with_cache(cache, [&](auto& core) {
-    if (core.chosen()) {
-      mlx_array_set_(*res, *core.chosen());
-    }
   });
 }
 

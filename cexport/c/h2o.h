@@ -45,12 +45,11 @@ int mlx_h2o_policy_set_integers(
  * why, and a cache cannot be created from this policy. */
 int mlx_h2o_policy_complete(mlx_h2o_policy policy, const char* named /* may be null */);
 
-/* Return a setting of a complete policy, and the number of rows that a recall chooses per KV
- * head. Return 0 or "" if there is no such setting, and after an error. */
+/* Return a setting of a complete policy; 0 or "" if there is no such setting, and after an
+ * error. */
 int64_t mlx_h2o_policy_integer(mlx_h2o_policy policy, const char* name);
 double mlx_h2o_policy_number(mlx_h2o_policy policy, const char* name);
 const char* mlx_h2o_policy_text(mlx_h2o_policy policy, const char* name);
-int mlx_h2o_policy_recall_rows(mlx_h2o_policy policy);
 
 /* Writes at most `most` integers of a list to `res`, and returns how many the list has. */
 size_t mlx_h2o_policy_integers(
@@ -144,12 +143,6 @@ typedef struct mlx_h2o_layer_cache_ {
   void* ctx;
 } mlx_h2o_layer_cache;
 
-/* The object through which the caches of one conversation choose together which rows recall
- * brings back; see mlx_h2o_layer_cache_join. */
-typedef struct mlx_h2o_prompt_choice_ {
-  void* ctx;
-} mlx_h2o_prompt_choice;
-
 /* Creates an empty cache. If the first write cannot create the archive, the cache continues
  * without recall, and the handler receives a notice with the error's code. */
 int mlx_h2o_layer_cache_new(mlx_h2o_layer_cache* res, const mlx_h2o_config config);
@@ -190,25 +183,12 @@ int mlx_h2o_layer_cache_attend(
 /* Adds the written tokens to the ledger without scores, and evicts down to C rows. */
 int mlx_h2o_layer_cache_settle(const mlx_h2o_layer_cache cache, const mlx_stream s);
 
-/* Finishes what was begun, before a save: brings back the chosen rows, and writes tokens whose
- * attention was never computed; these do not ask for rows. */
-int mlx_h2o_layer_cache_finish(const mlx_h2o_layer_cache cache, const mlx_stream s);
-
 /* Removes the newest `n` tokens; *res is the number of removed tokens, 0 after an eviction. */
 int mlx_h2o_layer_cache_trim(
     int* res, const mlx_h2o_layer_cache cache, int n, const mlx_stream s);
 
 /* Makes the next write copy the rows, because other code still reads them. */
 int mlx_h2o_layer_cache_share(const mlx_h2o_layer_cache cache);
-
-int mlx_h2o_prompt_choice_new(mlx_h2o_prompt_choice* res);
-int mlx_h2o_prompt_choice_free(mlx_h2o_prompt_choice choice);
-
-/* Makes the last tokens of a prompt read the whole archive. All caches that joined the same
- * `choice` then choose together which positions recall brings back. The cache keeps `choice`
- * alive. */
-int mlx_h2o_layer_cache_join(
-    const mlx_h2o_layer_cache cache, const mlx_h2o_prompt_choice choice, int layer);
 
 /* Moves the archive to files in a new folder. Does nothing if there is no archive. */
 int mlx_h2o_layer_cache_move_archive(
@@ -228,8 +208,8 @@ typedef struct mlx_h2o_layer_numbers_ {
   bool recalls;          /* whether there is an archive */
   bool in_files;         /* whether the archive is in files */
   size_t archive_bytes;  /* bytes of the archive, in memory and in files */
-  int64_t recalled;      /* rows that recall has brought back, all heads together */
-  double recall_seconds; /* time spent on choosing these rows and bringing them back */
+  size_t sketch_bytes;   /* bytes of the sketch of the archived keys, in memory */
+  int64_t archive_reads; /* archived rows that were read, all heads together */
 } mlx_h2o_layer_numbers;
 
 int mlx_h2o_layer_cache_numbers(
@@ -237,9 +217,8 @@ int mlx_h2o_layer_cache_numbers(
 
 /* Returns the ledger, which has data about each row; no arrays while the cache is empty. The
  * arrays are: scores float32 [B, Hkv, C], -1 for a row that no query has seen yet; positions
- * int32 [B, Hkv, C], -1 for an empty row; novelty float32 [B, Hkv, C]; the sum of all unit keys,
- * float32 [B, Hkv, Dk]; the row that the next token overwrites, int32 [B, Hkv]; with recall also
- * held, bool [B, Hkv, C], the rows that eviction skips. */
+ * int32 [B, Hkv, C], -1 for an empty row; the row that the next token overwrites, int32
+ * [B, Hkv]. */
 int mlx_h2o_layer_cache_ledger(mlx_vector_array* res, const mlx_h2o_layer_cache cache);
 
 /* Returns the buffers of the rows: the pool, then the ring if there is one, each [B, Hkv,
@@ -247,18 +226,14 @@ int mlx_h2o_layer_cache_ledger(mlx_vector_array* res, const mlx_h2o_layer_cache 
  * unless mlx_h2o_layer_cache_share was called. */
 int mlx_h2o_layer_cache_rows(mlx_vector_array* res, const mlx_h2o_layer_cache cache);
 
-/* Returns the positions that all layers recalled for the last prompt, int32 [B, M]. Does not
- * change *res if there are none. */
-int mlx_h2o_layer_cache_chosen(mlx_array* res, const mlx_h2o_layer_cache cache);
-
-/* Returns the arrays to save: the rows in use of each buffer (one row of zeros if it has none),
- * then the ledger's arrays, then the positions that all layers recalled last, if any, then the
- * archive's arrays. Returns no arrays while the cache is empty. */
+/* Returns the arrays to save: keys and values of the rows in use of each buffer (one row of zeros
+ * if it has none), then the ledger's arrays if the cache evicts, then the archive's arrays.
+ * Returns no arrays while the cache is empty. */
 int mlx_h2o_layer_cache_arrays(
     mlx_vector_array* res, const mlx_h2o_layer_cache cache, const mlx_stream s);
 
-/* Returns the text to save with the arrays; null after an error. Finishes what was begun first.
- * The text is valid until the next call for this cache. */
+/* Returns the text to save with the arrays; null after an error. The text
+ * is valid until the next call for this cache. */
 const char* mlx_h2o_layer_cache_header(const mlx_h2o_layer_cache cache);
 
 /* Restores a saved cache. Trusts nothing: checks the header and all arrays before it uses them.

@@ -1,18 +1,51 @@
 #include "archive.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "checks.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
-#include "row_layout.h"
 
 namespace h2o {
 
 namespace {
 
 constexpr const char* archive_function = "Archive";
+
+/// A cache of the tail's rows: it keeps all of them as they are.
+CacheConfig tail_config() {
+  CacheConfig config{};
+  config.max_size = int(largest_integer);
+  return config;
+}
+
+/// Keys and values in rows of the archive. A key with an element that is not finite is packed
+/// as zeros with biases of NaN, so that it stays not finite.
+mx::array packed_segment(
+    const mx::array& keys,
+    const mx::array& values,
+    const RowFormat& format,
+    const RowLayout& layout,
+    mx::StreamOrDevice s) {
+  if (format.is_dense()) {
+    return mx::contiguous(packed_rows(keys, values, format, s), false, s);
+  }
+  auto finite = mx::all(mx::isfinite(keys, s), -1, true, s);
+  auto clean = mx::where(finite, keys, mx::zeros_like(keys, s), s);
+  auto rows = packed_rows(clean, values, format, s);
+  // The key's biases are the last words of the packed key.
+  const int begin = int(layout.key.biases() / 4), end = int(layout.key.bytes() / 4);
+  const uint32_t nan = format.dtype == mx::float32   ? 0x7fc00000u
+                       : format.dtype == mx::float16 ? 0x7e007e00u
+                                                     : 0x7fc07fc0u;
+  auto column = mx::arange(rows.shape(3), s);
+  auto is_bias = mx::logical_and(
+      mx::greater_equal(column, mx::array(begin), s), mx::less(column, mx::array(end), s),
+      s);
+  auto spoiled = mx::logical_and(is_bias, mx::logical_not(finite, s), s);
+  return mx::contiguous(
+      mx::where(spoiled, mx::array(nan, mx::uint32), rows, s), false, s);
+}
 
 } // namespace
 
@@ -23,297 +56,269 @@ Archive::Archive(Recall recall, std::shared_ptr<SegmentFolder> folder)
 }
 
 RowLayout Archive::layout() const {
-  return make_layouts(archive_function, format_, key_dim_, value_dim_, format_.dtype).pool;
+  return make_layouts(
+             archive_function, format_, heads_.key_dim, heads_.value_dim, format_.dtype)
+      .pool;
+}
+
+RowLayout Archive::tail_layout() const {
+  RowFormat dense;
+  dense.dtype = format_.dtype;
+  return make_layouts(
+             archive_function, dense, heads_.key_dim, heads_.value_dim, format_.dtype)
+      .pool;
+}
+
+VectorLayout Archive::sketch_layout() const {
+  return h2o::sketch_layout(heads_.key_dim, format_.dtype);
 }
 
 int64_t Archive::token_bytes() const {
-  const int64_t row = layout().bytes() + int64_t(sizeof(float));
-  return row * batch_ * kv_heads_;
+  return layout().bytes() * heads_.batch * heads_.kv_heads;
 }
 
 size_t Archive::nbytes() const {
   return length_ == first_ ? 0 : size_t(length_ - first_) * size_t(token_bytes());
 }
 
+size_t Archive::sketch_bytes() const {
+  return (sketch_ ? sketch_->nbytes() : 0) + (tail_sketch_ ? tail_sketch_->nbytes() : 0);
+}
+
 void Archive::append(
     const mx::array& keys,
     const mx::array& values,
-    const mx::array& key_sum,
-    const CacheConfig& config,
+    const RowFormat& rows,
+    const mx::array& read_before,
     mx::StreamOrDevice s) {
-  if (batch_ == 0) {
+  if (heads_.batch == 0) {
     format_.dtype = keys.dtype();
-    batch_ = keys.shape(0);
-    kv_heads_ = keys.shape(1);
-    key_dim_ = keys.shape(3);
-    value_dim_ = values.shape(3);
+    heads_ = {keys.shape(0), keys.shape(1), keys.shape(3), values.shape(3)};
   }
+  const int tokens = keys.shape(2);
   if (failure()) {
-    length_ += keys.shape(2);
-    blocks_.clear();
-    pieces_.clear();
+    length_ += tokens;
+    segments_.clear();
     queued_.clear();
+    tail_.reset();
+    sketch_.reset();
+    tail_sketch_.reset();
     return;
   }
   if (!queued_.empty()) {
+    // The previous step has queued their inputs, so this waits for nothing.
     mx::async_eval(std::exchange(queued_, {}));
   }
-  const bool is_single = keys.shape(2) == 1;
-  if (!pieces_.empty() && (!is_single || pieces_.size() == size_t(packed_tokens))) {
-    pack(s);
-    if (is_single) {
-      // The previous step has queued the blocks' inputs, so this waits for nothing.
-      mx::async_eval(std::exchange(queued_, {}));
-    }
+  auto stored = [&](const mx::array& vectors) {
+    return mx::astype(as_stored(vectors, rows, s), format_.dtype, s);
+  };
+  const auto new_keys = stored(keys), new_values = stored(values);
+  for (int begin = 0; begin < tokens;) {
+    const int end = std::min(tokens, begin + segment_tokens - tail_tokens());
+    append_to_tail(
+        sliced(new_keys, 2, begin, end, s), sliced(new_values, 2, begin, end, s),
+        read_before, s);
+    begin = end;
   }
-  policy_ = config;
-  const RowFormat& rows = config.format;
-  pieces_.push_back(
-      {mx::astype(as_stored(keys, rows, s), format_.dtype, s),
-       mx::astype(as_stored(values, rows, s), format_.dtype, s), key_sum});
-  length_ += keys.shape(2);
-  if (!is_single) {
-    pack(s);
-  }
-  if (recall_.limit > 0) {
-    const int64_t bytes = token_bytes();
-    while ((length_ - first_) * bytes > recall_.limit &&
-           first_ + segment_tokens <= length_) {
-      first_ += segment_tokens;
-    }
-    drop_oldest();
-  }
+  drop_oldest(read_before, s);
   if (files_.are_written()) {
-    files_.keep(blocks_, format_, layout(), !is_single);
+    files_.keep(segments_, format_, layout(), tokens > 1);
   }
 }
 
-/// Packs the pieces into blocks at the end.
-void Archive::pack(mx::StreamOrDevice s) {
-  if (pieces_.empty()) {
+/// Adds at most as many tokens as the tail has room for. A full tail becomes a segment.
+void Archive::append_to_tail(
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& read_before,
+    mx::StreamOrDevice s) {
+  const int before = tail_tokens();
+  tail_ = cache_write(
+      {before > 0 ? tail_ : std::nullopt, keys, values, read_before, before, is_shared_},
+      tail_config(), s);
+  is_shared_ = false;
+  length_ += keys.shape(2);
+  if (tail_tokens() == 0) {
+    const auto rows = sliced(tail_->pool, 2, 0, segment_tokens, s);
+    auto part = [&](const VectorLayout& layout) {
+      return unpacked(rows, layout, {}, format_.dtype, s);
+    };
+    const RowLayout dense = tail_layout();
+    add_segment(packed_segment(part(dense.key), part(dense.value), format_, layout(), s), s);
+    tail_.reset();
+    tail_sketch_.reset();
     return;
   }
-  std::optional<ArchiveBlock> tail;
-  if (!blocks_.empty() && blocks_.back().count() < segment_tokens) {
-    tail = std::move(blocks_.back());
-    blocks_.pop_back();
+  const auto sketch = sketch_of(keys, s);
+  if (before == 0) {
+    auto shape = sketch.shape();
+    shape[2] = segment_tokens;
+    tail_sketch_ = mx::zeros(shape, sketch.dtype(), s);
   }
-  int tokens = 0;
-  for (const auto& piece : pieces_) {
-    tokens += piece.keys.shape(2);
-  }
-  for (auto& block : pack_archive(tail, pieces_, length_ - tokens, format_, policy_, s)) {
-    queued_.insert(queued_.end(), {block.rows, block.novelty});
-    blocks_.push_back(std::move(block));
-  }
-  pieces_.clear();
-  drop_oldest();
+  auto start = mx::Shape{0, 0, before, 0}, stop = tail_sketch_->shape();
+  stop[2] = before + keys.shape(2);
+  tail_sketch_ = mx::slice_update(*tail_sketch_, sketch, start, stop, s);
+  queued_.push_back(*tail_sketch_);
 }
 
-/// Drops the blocks beyond the limit; tokens that are not packed yet are dropped later.
-void Archive::drop_oldest() {
-  if (first_ == 0) {
-    return;
+void Archive::add_segment(const mx::array& segment, mx::StreamOrDevice s) {
+  const auto sketch = sketch_of_segment(segment, s);
+  sketch_ = sketch_ ? mx::concatenate({*sketch_, sketch}, 2, s) : sketch;
+  segments_.push_back(segment);
+  queued_.insert(queued_.end(), {segment, *sketch_});
+}
+
+/// Keys of the archive's dtype as they are sketched.
+mx::array Archive::sketch_of(const mx::array& keys, mx::StreamOrDevice s) const {
+  const VectorLayout layout = sketch_layout();
+  if (layout.bits == 16) {
+    return mx::contiguous(keys, false, s);
   }
-  int packed = 0, tokens = 0;
-  for (const auto& block : blocks_) {
-    packed += block.count();
-  }
-  for (const auto& piece : pieces_) {
-    tokens += piece.keys.shape(2);
-  }
-  int begin = length_ - tokens - packed - files_.stored() * segment_tokens;
-  for (; files_.stored() > 0 && begin < first_; begin += segment_tokens) {
+  auto triple =
+      mx::quantize(keys, layout.group_size, layout.bits, "affine", std::nullopt, s);
+  auto scales = mx::contiguous(mx::concatenate({triple[1], triple[2]}, 3, s), false, s);
+  return mx::concatenate({triple[0], mx::view(scales, mx::uint32, s)}, 3, s);
+}
+
+mx::array Archive::sketch_of_segment(
+    const mx::array& segment, mx::StreamOrDevice s) const {
+  return sketch_of(unpacked(segment, layout().key, format_, format_.dtype, s), s);
+}
+
+/// Drops whole segments at the limit.
+void Archive::drop_oldest(const mx::array& read_before, mx::StreamOrDevice s) {
+  const int64_t bytes = recall_.limit > 0 ? token_bytes() : 0;
+  const int before = first_;
+  while (recall_.limit > 0 && (length_ - first_) * bytes > recall_.limit &&
+         segment_count() > 0) {
+    if (first_ == before) {
+      mx::eval(read_before); // a queued step may read the segment's file
+    }
+    if (files_.stored() == 0) {
+      segments_.erase(segments_.begin());
+    }
     files_.drop_oldest();
+    first_ += segment_tokens;
   }
-  auto block = blocks_.begin();
-  // Drops only whole blocks, because dropping a partial one would shift the positions in
-  // the next block.
-  while (block != blocks_.end() && block->count() == segment_tokens && begin < first_) {
-    begin += segment_tokens;
-    files_.drop_oldest();
-    ++block;
+  if (first_ > before) {
+    sketch_ = mx::contiguous(
+        sliced(*sketch_, 2, first_ - before, sketch_->shape(2), s), false, s);
+    queued_.push_back(*sketch_);
   }
-  blocks_.erase(blocks_.begin(), block);
+}
+
+void Archive::share() {
+  is_shared_ = true;
 }
 
 void Archive::trim(int n, mx::StreamOrDevice s) {
-  pack(s);
   length_ -= n;
-  while (n > 0 && blocks_.back().count() <= n) {
-    n -= blocks_.back().count();
-    blocks_.pop_back();
-    if (blocks_.empty() && files_.stored() > 0) {
-      blocks_.push_back(files_.load(
-          files_.stored() - 1, {batch_, kv_heads_}, rows_dtype(layout(), format_.dtype),
-          layout()));
-      files_.drop_newest();
+  is_shared_ = true; // the next tokens overwrite rows that a queued step may still read
+  const int whole = (length_ - first_) / segment_tokens;
+  if (whole == segment_count()) {
+    if (tail_tokens() == 0) {
+      tail_.reset();
+      tail_sketch_.reset();
     }
+    return;
   }
-  if (n > 0) {
-    auto& last = blocks_.back();
-    const int stay = last.count() - n;
-    auto cut = [&](const mx::array& a) {
-      return mx::contiguous(sliced(a, 2, 0, stay, s), false, s);
-    };
-    last = {cut(last.rows), cut(last.novelty)};
+  const auto cut = whole < files_.stored()
+                       ? files_.load(whole, heads_, format_.dtype, layout())
+                       : segments_[whole - files_.stored()];
+  tail_.reset();
+  tail_sketch_.reset();
+  if (tail_tokens() > 0) {
+    const RowLayout packed = layout();
+    tail_ = {mx::contiguous(
+        mx::concatenate(
+            {unpacked(cut, packed.key, format_, format_.dtype, s),
+             unpacked(cut, packed.value, format_, format_.dtype, s)},
+            3, s),
+        false, s)};
+    const int begin = whole * segment_tokens;
+    tail_sketch_ = sliced(*sketch_, 2, begin, begin + segment_tokens, s);
   }
-  files_.keep_whole(std::count_if(blocks_.begin(), blocks_.end(), [](const auto& block) {
-    return block.count() == segment_tokens;
-  }));
-}
-
-const std::vector<ArchiveBlock>& Archive::blocks(mx::StreamOrDevice s) {
-  pack(s);
-  return blocks_;
+  segments_.resize(std::max(0, whole - files_.stored()), cut);
+  files_.keep_newest(whole, segments_.size());
+  sketch_ = whole > 0 ? std::optional(sliced(*sketch_, 2, 0, whole * segment_tokens, s))
+                      : std::nullopt;
 }
 
 std::vector<mx::array> Archive::arrays(mx::StreamOrDevice s) {
-  std::vector<mx::array> result;
-  for (const auto& block : blocks(s)) {
-    result.insert(result.end(), {block.rows, block.novelty});
+  std::vector<mx::array> result = segments_;
+  if (tail_tokens() > 0) {
+    result.push_back(mx::contiguous(sliced(tail_->pool, 2, 0, tail_tokens(), s), false, s));
   }
   return result;
-}
-
-mx::array Archive::packed_keys(
-    int head, int last, int begin, int end, mx::StreamOrDevice s) {
-  const auto& in_memory = blocks(s);
-  const int64_t key_bytes = layout().key.bytes();
-  const auto dtype = rows_dtype(layout(), format_.dtype);
-  const int stored = std::clamp(files_.stored(), begin, end);
-  std::vector<mx::array> parts;
-  if (begin < stored) {
-    parts.push_back(files_.load_keys(
-        {batch_, kv_heads_, head, last, begin, stored - begin}, dtype, key_bytes));
-  }
-  for (int block = stored; block < end; ++block) {
-    const auto heads = sliced(in_memory[block - files_.stored()].rows, 1, head, last, s);
-    parts.push_back(sliced(heads, 3, 0, int(key_bytes / mx::size_of(dtype)), s));
-  }
-  return mx::concatenate(parts, 2, s);
 }
 
 Archive Archive::restored(
     const std::vector<mx::array>& arrays,
     const Recall& recall,
     const RowFormat& format,
-    int key_dim,
+    const Heads& heads,
     int first,
     int length,
-    std::shared_ptr<SegmentFolder> folder) {
+    std::shared_ptr<SegmentFolder> folder,
+    mx::StreamOrDevice s) {
   const bool has_files = folder != nullptr;
   Archive archive(recall, std::move(folder));
-  if (has_files) {
-    first = archive.first_with_files(first, length, arrays);
+  archive.format_ = format;
+  archive.heads_ = heads;
+  archive.length_ = length;
+  const int tail = length % segment_tokens; // `first` is a multiple of a segment
+  auto in_memory = arrays;
+  if (tail > 0 && !in_memory.empty()) {
+    archive.tail_ = {mx::contiguous(in_memory.back(), false, s)};
+    in_memory.pop_back();
   }
-  const int tokens = length - first;
-  const int whole = tokens / segment_tokens + (tokens % segment_tokens != 0);
-  const size_t blocks = size_t(std::max(0, whole - archive.files_.stored()));
-  if (arrays.size() != 2 * blocks) {
+  if (has_files) {
+    const int begin = length - tail - int(in_memory.size()) * segment_tokens;
+    while (archive.files_.stored() > 0 &&
+           begin - archive.files_.stored() * segment_tokens < first) {
+      archive.files_.drop_oldest();
+    }
+    if (archive.files_.stored() > 0) {
+      first = std::max(first, begin - archive.files_.stored() * segment_tokens);
+    }
+  }
+  archive.first_ = first;
+  const int whole = (length - first) / segment_tokens;
+  if (archive.files_.stored() + int(in_memory.size()) != whole ||
+      archive.tail_.has_value() != (tail > 0)) {
     refuse(
         archive_function, "there are ", arrays.size(), " arrays; positions from ", first,
-        " to ", length, " need ", 2 * blocks, ".");
+        " to ", length, " need ", whole - archive.files_.stored() + (tail > 0), ".");
   }
-  archive.format_ = format;
-  archive.first_ = first;
-  archive.length_ = length;
-  if (blocks == 0) {
-    if (archive.files_.stored() > 0) {
-      // A saved cache always contains the newest block, whose shape is the shape of the
-      // blocks in files.
-      throw ArchiveError({archive_codes::other, archive.files_.path(), 0});
+  archive.files_.check(format, archive.layout(), heads.batch * heads.kv_heads);
+  std::vector<mx::array> sketches;
+  for (int segment = 0; segment < archive.files_.stored(); ++segment) {
+    sketches.push_back(archive.sketch_of_segment(
+        archive.files_.load(segment, heads, format.dtype, archive.layout()), s));
+    mx::eval(sketches.back());
+  }
+  for (const auto& segment : in_memory) {
+    archive.segments_.push_back(mx::contiguous(segment, false, s));
+    sketches.push_back(archive.sketch_of_segment(segment, s));
+  }
+  if (!sketches.empty()) {
+    archive.sketch_ = mx::concatenate(sketches, 2, s);
+  }
+  if (tail > 0) {
+    const auto keys =
+        unpacked(archive.tail_->pool, archive.tail_layout().key, {}, format.dtype, s);
+    const auto sketch = archive.sketch_of(keys, s);
+    auto spare = sketch.shape();
+    spare[2] = segment_tokens - tail;
+    archive.tail_sketch_ =
+        mx::concatenate({sketch, mx::zeros(spare, sketch.dtype(), s)}, 2, s);
+  }
+  for (const auto* sketch : {&archive.sketch_, &archive.tail_sketch_}) {
+    if (*sketch) {
+      mx::eval(**sketch);
     }
-    return archive;
   }
-  const RowLayout layout = layouts_of(archive_function, format, {arrays[0]}, key_dim).pool;
-  archive.batch_ = arrays[0].shape(0);
-  archive.kv_heads_ = arrays[0].shape(1);
-  archive.key_dim_ = key_dim;
-  archive.value_dim_ = layout.value.dim;
-  for (size_t i = 0; i < blocks; ++i) {
-    archive.blocks_.push_back(
-        {mx::contiguous(arrays[2 * i]), mx::contiguous(arrays[2 * i + 1])});
-  }
-  archive.files_.check(format, layout, archive.batch_ * archive.kv_heads_);
   return archive;
-}
-
-/// The first position of an archive in files. Its folder may have dropped more or fewer
-/// segments than when the cache was saved.
-int Archive::first_with_files(int first, int length, const std::vector<mx::array>& arrays) {
-  int64_t tokens = 0;
-  for (size_t i = 0; i < arrays.size(); i += 2) {
-    tokens += arrays[i].ndim() == 4 ? arrays[i].shape(2) : 0;
-  }
-  const int64_t begin = length - tokens;
-  while (files_.stored() > 0 && begin - int64_t(files_.stored()) * segment_tokens < first) {
-    files_.drop_oldest();
-  }
-  const int64_t first_stored = begin - int64_t(files_.stored()) * segment_tokens;
-  return files_.stored() > 0 ? int(std::max<int64_t>(first, first_stored)) : first;
-}
-
-ArchiveReader::ArchiveReader(
-    const Archive& archive, const std::vector<ArchiveBlock>& blocks)
-    : layout_(archive.layout()),
-      files_(archive.files()),
-      blocks_(blocks),
-      stored_(size_t(archive.files().stored())),
-      first_(archive.first()),
-      end_(archive.length()) {
-}
-
-const char* ArchiveReader::row_at(size_t block, int head, int n) const {
-  const auto& rows = blocks_[block - stored_].rows;
-  return rows.data<char>() + (int64_t(head) * rows.shape(2) + n) * layout_.bytes();
-}
-
-const char* ArchiveReader::read(ReadPart& part, Part which, int segment, int head) {
-  if (part.segment != segment || part.head != head) {
-    const int64_t bytes = which == Part::keys     ? layout_.key.bytes()
-                          : which == Part::values ? layout_.value.bytes()
-                                                  : int64_t(sizeof(float));
-    part.bytes.resize(segment_tokens * bytes);
-    files_.read(segment, which, head, part.bytes);
-    part.segment = segment;
-    part.head = head;
-  }
-  return part.bytes.data();
-}
-
-cpu::RowsView ArchiveReader::keys(size_t block, int head) {
-  if (block < stored_) {
-    return layout_.key.view(read(keys_, Part::keys, int(block), head), layout_.key.bytes());
-  }
-  return layout_.key.view(row_at(block, head, 0), layout_.bytes());
-}
-
-ArchivedRow ArchiveReader::row(int position, int head) {
-  const size_t block = size_t(position - first_) / segment_tokens;
-  const int n = (position - first_) % segment_tokens;
-  const int64_t stride = layout_.bytes();
-  if (block < stored_) {
-    const int64_t key = layout_.key.bytes(), value = layout_.value.bytes();
-    row_.resize(stride);
-    std::memcpy(row_.data(), read(keys_, Part::keys, int(block), head) + n * key, key);
-    std::memcpy(
-        row_.data() + key, read(values_, Part::values, int(block), head) + n * value,
-        value);
-    float novelty;
-    std::memcpy(
-        &novelty,
-        read(novelty_, Part::novelty, int(block), head) + n * int64_t(sizeof(float)),
-        sizeof(float));
-    return {
-        layout_.key.view(row_.data(), stride), layout_.value.view(row_.data(), stride),
-        novelty};
-  }
-  const char* row = row_at(block, head, n);
-  const auto& novelty = blocks_[block - stored_].novelty;
-  return {
-      layout_.key.view(row, stride), layout_.value.view(row, stride),
-      novelty.data<float>()[int64_t(head) * novelty.shape(2) + n]};
 }
 
 } // namespace h2o

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "cpu_attention.h"
 #include "mlx/utils.h"
 #include "posix_files.h"
 #include "primitives.h"
@@ -23,6 +24,12 @@ std::string format_text(const RowFormat& format) {
 }
 
 } // namespace
+
+VectorLayout sketch_layout(int key_dim, mx::Dtype dtype) {
+  const int group = key_dim % sketch_group == 0 ? sketch_group : 32;
+  const int bits = key_dim % group == 0 ? sketch_bits : 16;
+  return {key_dim, bits, group, cpu::element_of(dtype), 0};
+}
 
 ArchiveFiles::ArchiveFiles(std::shared_ptr<SegmentFolder> folder)
     : folder_(std::move(folder)) {
@@ -44,33 +51,30 @@ ArchiveFiles& ArchiveFiles::operator=(const ArchiveFiles& other) {
 }
 
 void ArchiveFiles::keep(
-    std::vector<ArchiveBlock>& blocks,
+    std::vector<mx::array>& segments,
     const RowFormat& format,
     const RowLayout& layout,
     bool may_wait) {
-  while (handed_.size() < blocks.size()) {
-    const ArchiveBlock& block = blocks[handed_.size()];
-    if (block.count() < segment_tokens || !block.rows.is_available() ||
-        !block.novelty.is_available()) {
+  while (handed_.size() < segments.size()) {
+    const mx::array& segment = segments[handed_.size()];
+    if (!segment.is_available()) {
       break;
     }
     const SegmentShape shape{
-        int64_t(block.rows.shape(0)) * block.rows.shape(1), layout.key.bytes(),
+        int64_t(segment.shape(0)) * segment.shape(1), layout.key.bytes(),
         layout.value.bytes()};
-    auto owner = std::make_shared<ArchiveBlock>(block);
+    auto owner = std::make_shared<mx::array>(segment);
     const int64_t serial = folder_->append(
-        format_text(format), shape, owner->rows.data<char>(), owner->novelty.data<char>(),
-        owner, may_wait);
+        format_text(format), shape, owner->data<char>(), owner, may_wait);
     if (serial < 0) {
       return;
     }
     handed_.push_back(serial);
   }
-  // The newest block stays in memory, so that a saved archive always shows the shape.
-  while (blocks.size() > 1 && !handed_.empty() && folder_->is_written(handed_.front())) {
+  while (!handed_.empty() && folder_->is_written(handed_.front())) {
     stored_.push_back(handed_.front());
     handed_.pop_front();
-    blocks.erase(blocks.begin());
+    segments.erase(segments.begin());
   }
 }
 
@@ -85,70 +89,58 @@ void ArchiveFiles::drop_oldest() {
   }
 }
 
-void ArchiveFiles::drop_newest() {
-  stored_.pop_back();
-  if (!is_copy_) {
-    folder_->drop_newest();
+void ArchiveFiles::keep_newest(int count, size_t in_memory) {
+  auto drop = [&](std::deque<int64_t>& serials) {
+    serials.pop_back();
+    if (!is_copy_) {
+      folder_->drop_newest();
+    }
+  };
+  while (handed_.size() > in_memory) {
+    drop(handed_);
+  }
+  while (stored() > count) {
+    drop(stored_);
   }
 }
 
-void ArchiveFiles::keep_whole(size_t blocks) {
-  while (handed_.size() > blocks) {
-    handed_.pop_back();
-    folder_->drop_newest();
-  }
-}
-
-void ArchiveFiles::read(int segment, Part part, int64_t head, std::vector<char>& to) const {
-  if (is_lost_ ||
-      !folder_->read(stored_[segment], part, head, to.data(), int64_t(to.size()))) {
+mx::array ArchiveFiles::load(
+    int segment, const Heads& heads, mx::Dtype dtype, const RowLayout& layout) const {
+  const auto row_dtype = rows_dtype(layout, dtype);
+  auto rows = host_array(
+      {heads.batch, heads.kv_heads, segment_tokens, row_width(layout, row_dtype)},
+      row_dtype);
+  const auto stored = is_lost_ ? nullptr : folder_->opened(stored_[segment]);
+  if (!stored || !stored->is_intact()) {
     is_lost_ = true;
-    std::fill(to.begin(), to.end(), 0);
+    std::memset(rows.data<char>(), 0, rows.nbytes());
+    return rows;
   }
-}
-
-mx::array ArchiveFiles::load_keys(
-    const KeyRange& range, mx::Dtype dtype, int64_t key_bytes) const {
-  mx::array keys = host_array(
-      {range.batch, range.last - range.first, segment_tokens * range.segments,
-       int(key_bytes / mx::size_of(dtype))},
-      dtype);
-  std::vector<char> part(segment_tokens * key_bytes);
-  char* to = keys.data<char>();
-  for (int b = 0; b < range.batch; ++b) {
-    for (int head = range.first; head < range.last; ++head) {
-      for (int segment = 0; segment < range.segments; ++segment) {
-        read(range.begin + segment, Part::keys, b * range.heads + head, part);
-        to = std::copy(part.begin(), part.end(), to);
-      }
+  const int64_t bytes = layout.bytes();
+  char* to = rows.data<char>();
+  for (int head = 0; head < heads.batch * heads.kv_heads; ++head) {
+    for (int token = 0; token < segment_tokens; ++token, to += bytes) {
+      std::memcpy(to, stored->row(token, head), bytes);
     }
   }
-  return keys;
+  return rows;
 }
 
-ArchiveBlock ArchiveFiles::load(
-    int segment, const mx::Shape& heads, mx::Dtype dtype, const RowLayout& layout) const {
-  const int64_t key = layout.key.bytes(), value = layout.value.bytes();
-  const int row = int((key + value) / mx::size_of(dtype));
-  ArchiveBlock block{
-      host_array({heads[0], heads[1], segment_tokens, row}, dtype),
-      host_array({heads[0], heads[1], segment_tokens}, mx::float32)};
-  std::vector<char> keys(segment_tokens * key), values(segment_tokens * value),
-      novelty(segment_tokens * sizeof(float));
-  char* to = block.rows.data<char>();
-  for (int64_t head = 0; head < int64_t(heads[0]) * heads[1]; ++head) {
-    read(segment, Part::keys, head, keys);
-    read(segment, Part::values, head, values);
-    read(segment, Part::novelty, head, novelty);
-    for (int token = 0; token < segment_tokens; ++token, to += key + value) {
-      std::memcpy(to, &keys[token * key], key);
-      std::memcpy(to + key, &values[token * value], value);
+void ArchiveFiles::fail_reading() const {
+  folder_->fail_reading();
+}
+
+std::vector<std::shared_ptr<const StoredSegment>> ArchiveFiles::opened() const {
+  std::vector<std::shared_ptr<const StoredSegment>> segments;
+  for (const int64_t serial : stored_) {
+    auto segment = is_lost_ ? nullptr : folder_->opened(serial);
+    if (!segment) {
+      is_lost_ = true;
+      return segments;
     }
-    std::memcpy(
-        block.novelty.data<char>() + head * int64_t(novelty.size()), novelty.data(),
-        novelty.size());
+    segments.push_back(std::move(segment));
   }
-  return block;
+  return segments;
 }
 
 void ArchiveFiles::check(

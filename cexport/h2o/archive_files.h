@@ -12,38 +12,16 @@
 
 namespace h2o {
 
-/// Tokens that a cache received, and key_sum of its ledger before them.
-struct ArchivePiece {
-  mx::array keys;    // [B, Hkv, L, Dk]
-  mx::array values;  // [B, Hkv, L, Dv]
-  mx::array key_sum; // float32 [B, Hkv, Dk]
+/// The sizes that all tokens of a cache have in common.
+struct Heads {
+  int batch = 0, kv_heads = 0, key_dim = 0, value_dim = 0;
 };
 
-/// Consecutive positions of an archive, row by row.
-struct ArchiveBlock {
-  mx::array rows;    // [B, Hkv, n, row], in the layout of a pool with this format
-  mx::array novelty; // float32 [B, Hkv, n]
+/// How a key of `key_dim` is sketched: at `sketch_bits` in groups of `sketch_group` elements, or
+/// of 32 if that divides the head dim and `sketch_group` does not; otherwise in `dtype`.
+VectorLayout sketch_layout(int key_dim, mx::Dtype dtype);
 
-  int count() const {
-    return rows.shape(2);
-  }
-};
-
-/// Packs the pieces, one chunk or any number of single tokens, behind `tail`, an optional
-/// block of less than a segment, into segments and one shorter block. `position` is the
-/// position of the first token, and `format` has no ring. Evaluates nothing.
-///
-/// A token's novelty is computed from its key before rounding. A key with an element that
-/// is not finite is packed as zeros with biases of NaN, so that it stays not finite.
-std::vector<ArchiveBlock> pack_archive(
-    const std::optional<ArchiveBlock>& tail,
-    const std::vector<ArchivePiece>& pieces,
-    int position,
-    const RowFormat& format,
-    const Policy& policy,
-    mx::StreamOrDevice s);
-
-/// Which segments of an archive are in files, and which of its blocks are being written.
+/// Which segments of an archive are in files, and which of those in memory are being written.
 /// Without a folder there are none. A copy of the archive reads the files but writes
 /// none: tokens that it archives later stay in memory.
 class ArchiveFiles {
@@ -55,7 +33,7 @@ class ArchiveFiles {
   ArchiveFiles(ArchiveFiles&&) = default;
   ArchiveFiles& operator=(ArchiveFiles&&) = default;
 
-  /// Segments that are only in files, in front of the blocks in memory.
+  /// Segments that are only in files, before those in memory.
   int stored() const {
     return static_cast<int>(stored_.size());
   }
@@ -65,46 +43,37 @@ class ArchiveFiles {
     return folder_->path();
   }
 
-  /// Whether whole blocks go to files.
+  /// Whether segments go to files.
   bool are_written() const {
     return folder_ && !is_copy_;
   }
 
-  /// If there is a folder: passes evaluated whole blocks to the writer, oldest first, and
-  /// drops written blocks from memory, except the newest. If too many bytes wait to be
-  /// written, waits for room when `may_wait` is true. Evaluates nothing.
+  /// If there is a folder: passes evaluated segments [B, Hkv, 256, row] to the writer, oldest
+  /// first, and drops written ones from memory. If too many bytes wait to be written, waits for
+  /// room when `may_wait` is true. Evaluates nothing.
   void keep(
-      std::vector<ArchiveBlock>& blocks,
+      std::vector<mx::array>& segments,
       const RowFormat& format,
       const RowLayout& layout,
       bool may_wait);
 
-  /// Drops the oldest segment, written or not. The archive drops its own blocks in
-  /// memory.
+  /// Drops the oldest segment, written or not. The archive drops its own segments in memory.
   void drop_oldest();
 
-  /// Drops the newest stored segment.
-  void drop_newest();
+  /// Keeps the oldest `count` segments, of which the newest `in_memory` are in memory.
+  void keep_newest(int count, size_t in_memory);
 
-  /// Drops segments that were passed to the writer and are no longer whole blocks in
-  /// memory.
-  void keep_whole(size_t blocks);
+  /// Reads a stored segment back into memory: rows [B, Hkv, 256, row] of `dtype`, or of uint32
+  /// if they are packed. If reading fails, returns zeros and sets `failure`.
+  mx::array load(
+      int segment, const Heads& heads, mx::Dtype dtype, const RowLayout& layout) const;
 
-  /// Reads one part of one head of a stored segment into `to`, which has the size of the
-  /// part. If reading fails, fills `to` with zeros and sets `failure`.
-  void read(int segment, Part part, int64_t head, std::vector<char>& to) const;
+  /// The stored segments, to read rows of from another thread. If a segment cannot be opened,
+  /// sets `failure` and returns fewer.
+  std::vector<std::shared_ptr<const StoredSegment>> opened() const;
 
-  /// Keys of the KV heads [first, last) of the stored segments from `begin` on, in order.
-  struct KeyRange {
-    int batch, heads;
-    int first, last;
-    int begin, segments;
-  };
-  mx::array load_keys(const KeyRange& range, mx::Dtype dtype, int64_t key_bytes) const;
-
-  /// Reads a stored segment back into memory: rows [*heads, 256, row] of `dtype`.
-  ArchiveBlock load(
-      int segment, const mx::Shape& heads, mx::Dtype dtype, const RowLayout& layout) const;
+  /// Makes the archive fail, because a segment that was opened has changed.
+  void fail_reading() const;
 
   /// Throws ArchiveError if stored segments have rows of another format or shape.
   void check(const RowFormat& format, const RowLayout& layout, int64_t heads) const;
@@ -124,7 +93,7 @@ class ArchiveFiles {
   std::shared_ptr<SegmentFolder> folder_;
   bool is_copy_ = false;
   std::deque<int64_t> stored_; // serials, oldest first
-  std::deque<int64_t> handed_; // serials of the blocks in memory that are being written
+  std::deque<int64_t> handed_; // serials of those in memory that are being written
   mutable bool is_lost_ = false;
 };
 

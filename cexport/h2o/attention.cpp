@@ -94,7 +94,7 @@ void evaluate(
           vectors_of(values, format.value_bits, format.group_size, b, h, value_storage);
       cpu::attend_head(
           shape, queries, {{head_keys, head_values, rows}}, mask,
-          /* low_bias_hides */ false, sinks, b, h, out, workspace,
+          /* low_bias_hides */ false, sinks, std::nullopt, b, h, out, workspace,
           [&](const cpu::QueryResult& result) {
             for (int g = 0; g < group; ++g) {
               int64_t line =

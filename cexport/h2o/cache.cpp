@@ -15,11 +15,11 @@
 namespace h2o {
 
 Ledger make_ledger(
-    int batch, int kv_heads, int key_dim, const CacheConfig& config, mx::StreamOrDevice s) {
-  if (batch < 1 || kv_heads < 1 || key_dim < 1) {
+    int batch, int kv_heads, const CacheConfig& config, mx::StreamOrDevice s) {
+  if (batch < 1 || kv_heads < 1) {
     refuse(
-        "make_ledger", "batch, kv_heads and key_dim are ", batch, ", ", kv_heads, " and ",
-        key_dim, "; each must be at least 1.");
+        "make_ledger", "batch and kv_heads are ", batch, " and ", kv_heads,
+        "; each must be at least 1.");
   }
   if (!config.evicts()) {
     refuse(
@@ -28,33 +28,16 @@ Ledger make_ledger(
   mx::Shape rows{batch, kv_heads, config.max_size};
   return {
       mx::full(rows, -1.0f, mx::float32, s), mx::full(rows, -1, mx::int32, s),
-      mx::zeros(rows, mx::float32, s),
-      mx::zeros({batch, kv_heads, key_dim}, mx::float32, s),
       mx::full({batch, kv_heads}, -1, mx::int32, s)};
 }
 
-Ledger trim_ledger(
-    const Rows& rows,
-    const Ledger& ledger,
-    int length,
-    const CacheConfig& config,
-    mx::StreamOrDevice s) {
-  const int size = config.max_size;
+Ledger trim_ledger(const Ledger& ledger, int length, mx::StreamOrDevice s) {
+  const int size = ledger.scores.shape(2);
   auto stays = mx::less(mx::arange(size, s), mx::array(length), s);
-  auto key_sum = mx::zeros_like(ledger.key_sum, s);
-  if (length > 0) {
-    auto first = sliced(rows.pool, 2, 0, length, s);
-    const int key_dim = ledger.key_sum.shape(2);
-    auto keys = unpacked_rows(first, config.format, key_dim, mx::float32, s).first;
-    key_sum = mx::sum(fallback::unit_keys(keys, s), 2, false, s);
-  }
   return {
       mx::where(stays, ledger.scores, mx::array(-1.0f), s),
       mx::where(stays, ledger.positions, mx::array(-1), s),
-      mx::where(stays, ledger.novelty, mx::array(0.0f), s),
-      key_sum,
-      mx::full(ledger.victim.shape(), -1, mx::int32, s),
-      ledger.held};
+      mx::full(ledger.victim.shape(), -1, mx::int32, s)};
 }
 
 namespace {

@@ -26,20 +26,17 @@ struct Settings {
   bool has_queries;
   bool has_mask;
   bool has_sinks;
-  bool has_held;
+  bool reads_elsewhere;
 };
 
-/// The ledger's arrays come first in inputs and outputs. In the inputs, the held rows
-/// follow if there is recall, then the pool, the ring if there is one, queries, mask and
-/// sinks. In the outputs, the output of attention follows if there are queries, then the
-/// held rows and the new buffers if rows are rearranged.
-enum { scores, positions, novelty, key_sum, victim, ledger_arrays, held = ledger_arrays };
+/// The ledger's arrays come first in inputs and outputs. In the inputs, the pool follows, the
+/// ring if there is one, queries, mask, sinks, and output and total of what was read
+/// elsewhere. In the outputs, the output of attention follows if there are queries, then the
+/// new buffers if rows are rearranged.
+enum { scores, positions, victim, ledger_arrays, pool_input = ledger_arrays };
 
-inline int pool_input(const Settings& settings) {
-  return ledger_arrays + (settings.has_held ? 1 : 0);
-}
 inline int newest_input(const Settings& settings) {
-  return pool_input(settings) + (settings.layouts.ring ? 1 : 0);
+  return pool_input + (settings.layouts.ring ? 1 : 0);
 }
 inline int queries_input(const Settings& settings) {
   return newest_input(settings) + 1;
@@ -66,9 +63,7 @@ class Attend {
     const int room = std::max(step_.rows(), policy().max_size);
     scores_.resize(room);
     positions_.resize(room);
-    novelty_.resize(room);
-    held_.resize(settings_.has_held ? room : 0);
-    scratch_.resize(std::max(room, key_dim()));
+    scratch_.resize(room);
     for (int b = 0; b < pool().shape(0); ++b) {
       for (int h = 0; h < pool().shape(1); ++h) {
         cpu::HeadLedger ledger = enter_tokens(b, h);
@@ -85,27 +80,19 @@ class Attend {
   const CacheStep& step_;
   std::vector<mx::array>& in_;
   std::vector<mx::array>& out_;
-  std::vector<float> scores_, novelty_, scratch_, widened_, packing_;
+  std::vector<float> scores_, scratch_, widened_, packing_;
   std::vector<int32_t> positions_;
-  std::vector<uint8_t> held_;
   cpu::Workspace workspace_;
 
   const Policy& policy() const {
     return step_.config;
   }
   mx::array& pool() {
-    return in_[pool_input(settings_)];
+    return in_[pool_input];
   }
   /// The buffer that has the new tokens: the ring, or the pool if there is no ring.
   mx::array& newest() {
     return in_[newest_input(settings_)];
-  }
-  /// The output with the held rows; only a rearrangement has it.
-  mx::array& held_output() {
-    return out_[ledger_arrays + (settings_.has_queries ? 1 : 0)];
-  }
-  int key_dim() const {
-    return settings_.layouts.pool.key.dim;
   }
   char* row_of(mx::array& rows, int b, int h, int64_t row) {
     int64_t start = b * rows.strides(0) + h * rows.strides(1);
@@ -136,10 +123,6 @@ class Attend {
   void load(int b, int h, int from, int count, int to) {
     load(scores, b, h, from, count, scores_, to);
     load(positions, b, h, from, count, positions_, to);
-    load(novelty, b, h, from, count, novelty_, to);
-    if (settings_.has_held && step_.rearranges()) {
-      load(held, b, h, from, count, held_, to);
-    }
   }
 
   /// The working ledger of one head with the new tokens in it.
@@ -159,21 +142,11 @@ class Attend {
         load(b, h, pool_size + first, 1, row);
       }
     }
-    auto& old_sum = in_[key_sum];
-    float* sum = cpu::head_of<float>(out_[key_sum], b, h);
-    for (int d = 0; d < key_dim(); ++d) {
-      sum[d] = cpu::head_of<float>(old_sum, b, h)[d * old_sum.strides(2)];
-    }
-    cpu::HeadLedger ledger{scores_.data(), positions_.data(), novelty_.data(), sum};
-    if (settings_.has_held && step_.rearranges()) {
-      std::fill(held_.begin() + step_.rows() - step_.tokens, held_.end(), 0);
-      ledger.held = held_.data();
-    }
-    const auto keys = part(settings_.layouts.newest(), newest(), b, h, 0).keys;
+    cpu::HeadLedger ledger{scores_.data(), positions_.data()};
     for (int t = 0; t < step_.tokens; ++t) {
-      cpu::enter_token(
-          policy(), ledger, first + t + (has_ring ? pool_used : 0), step_.offset + t,
-          cpu::row_at(keys, first + t), key_dim(), scratch_.data());
+      const int row = first + t + (has_ring ? pool_used : 0);
+      ledger.scores[row] = -1.0f;
+      ledger.positions[row] = step_.offset + t;
     }
     return ledger;
   }
@@ -182,9 +155,14 @@ class Attend {
     const auto& queries = in_[queries_input(settings_)];
     const Layouts& layouts = settings_.layouts;
     const int group = queries.shape(1) / pool().shape(1);
-    cpu::AttentionShape shape{group,           step_.tokens,           step_.rows(),
-                              key_dim(),       layouts.pool.value.dim, settings_.scale,
-                              settings_.causal};
+    cpu::AttentionShape shape{
+        group,
+        step_.tokens,
+        step_.rows(),
+        layouts.pool.key.dim,
+        layouts.pool.value.dim,
+        settings_.scale,
+        settings_.causal};
     cpu::MaskView mask;
     if (settings_.has_mask) {
       mask = {
@@ -195,11 +173,18 @@ class Attend {
     if (layouts.ring) {
       parts.push_back(part(*layouts.ring, newest(), b, h, step_.ring_used()));
     }
-    const mx::array* sinks = settings_.has_sinks ? &in_.back() : nullptr;
-    const int first_observed = step_.tokens - policy().observation_window;
+    const mx::array* sinks = nullptr;
+    if (settings_.has_sinks) {
+      sinks = &in_[in_.size() - (settings_.reads_elsewhere ? 3 : 1)];
+    }
+    std::optional<cpu::ElsewhereView> elsewhere;
+    if (settings_.reads_elsewhere) {
+      elsewhere.emplace(cpu::ElsewhereView{in_[in_.size() - 2], in_.back()});
+    }
+    const int first_observed = step_.tokens - observation_window;
     cpu::attend_head(
-        shape, queries, std::move(parts), mask, /* low_bias_hides */ true, sinks, b, h,
-        out_[ledger_arrays], workspace_, [&](const cpu::QueryResult& query) {
+        shape, queries, std::move(parts), mask, /* low_bias_hides */ true, sinks, elsewhere,
+        b, h, out_[ledger_arrays], workspace_, [&](const cpu::QueryResult& query) {
           if (query.query >= first_observed) {
             cpu::observe(
                 policy(), query, group, settings_.has_mask, ledger.scores, scratch_.data());
@@ -212,21 +197,12 @@ class Attend {
     const int size = policy().max_size;
     cpu::HeadLedger saved{
         cpu::head_of<float>(out_[scores], b, h),
-        cpu::head_of<int32_t>(out_[positions], b, h),
-        cpu::head_of<float>(out_[novelty], b, h), ledger.key_sum};
+        cpu::head_of<int32_t>(out_[positions], b, h)};
     std::fill(saved.scores, saved.scores + size, -1.0f);
     std::fill(saved.positions, saved.positions + size, -1);
-    std::fill(saved.novelty, saved.novelty + size, 0.0f);
     if (step_.rearranges()) {
       rearrange(b, h, ledger, saved);
-      if (settings_.has_held) {
-        saved.held = cpu::head_of<uint8_t>(held_output(), b, h);
-      }
     } else {
-      if (settings_.has_held) {
-        load(held, b, h, 0, size, held_, 0);
-        saved.held = held_.data();
-      }
       save(ledger, 0, step_.pool_used(), saved, 0);
       save(ledger, step_.pool_used(), step_.ring_used(), saved, step_.config.pool_rows());
     }
@@ -242,7 +218,6 @@ class Attend {
       const cpu::HeadLedger& from, int row, int count, cpu::HeadLedger& to, int entry) {
     std::copy_n(from.scores + row, count, to.scores + entry);
     std::copy_n(from.positions + row, count, to.positions + entry);
-    std::copy_n(from.novelty + row, count, to.novelty + entry);
   }
 
   /// Drops the rows beyond C and copies the others to new buffers: the newest to their
@@ -263,11 +238,6 @@ class Attend {
     // Positions may come from a hostile file: no position is used as an index outside of
     // the buffers, and rows without a position are empty.
     const int pool_length = step_.pool_length(seen), ring_length = step_.ring_length(seen);
-    uint8_t* new_held = nullptr;
-    if (settings_.has_held) {
-      new_held = cpu::head_of<uint8_t>(held_output(), b, h);
-      std::fill(new_held, new_held + policy().max_size, 0);
-    }
     int filled = 0;
     std::vector<bool> is_taken(ring_length);
     for (int row : kept) {
@@ -282,9 +252,6 @@ class Attend {
       }
       const int entry = is_recent ? pool_size + target : target;
       save(ledger, row, 1, saved, entry);
-      if (new_held) {
-        new_held[entry] = held_[row] != 0;
-      }
       const bool was_pooled = row < pool_used;
       move_row(
           was_pooled ? layouts.pool : *layouts.ring,
@@ -323,7 +290,7 @@ class CacheAttend : public mx::Primitive {
 
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
-    for (int i = attend::pool_input(settings_); i < attend::queries_input(settings_); ++i) {
+    for (int i = attend::pool_input; i < attend::queries_input(settings_); ++i) {
       if (inputs[i].strides(3) != 1) {
         refuse(cache_attend_function, "rows must be contiguous in their last dimension.");
       }
@@ -337,14 +304,11 @@ class CacheAttend : public mx::Primitive {
   void eval_gpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     allocate(outputs);
-    const auto& [step, layouts, dtype, scale, causal, has_queries, has_mask, has_sinks, has_held] =
+    const auto& [step, layouts, dtype, scale, causal, has_queries, has_mask, has_sinks, elsewhere] =
         settings_;
-    const auto& pool = inputs[attend::pool_input(settings_)];
+    const auto& pool = inputs[attend::pool_input];
     const auto& newest = inputs[attend::newest_input(settings_)];
-    metal::LedgerUpdate update{step, newest, layouts.newest().key, dtype};
-    if (has_held) {
-      update.held = inputs[attend::held];
-    }
+    metal::LedgerUpdate update{step, dtype};
     if (has_queries) {
       const auto queries = inputs.begin() + attend::queries_input(settings_);
       update.attention = metal::Attention{
@@ -384,10 +348,13 @@ class CacheAttend : public mx::Primitive {
   }
 };
 
-/// Whether the Metal kernels can run this step. They do not run long chunks, chunks whose
-/// rows are rearranged, or head dims that MLX's kernels lack.
+/// Whether the Metal kernels can run this step. They do not run steps that read elsewhere,
+/// long chunks, chunks whose rows are rearranged, or head dims that MLX's kernels lack.
 bool kernels_take(
     const std::optional<mx::array>& queries, const Settings& settings, int kv_heads) {
+  if (settings.reads_elsewhere) {
+    return false;
+  }
   const RowLayout& layout = settings.layouts.pool;
   const int group = queries ? queries->shape(1) / kv_heads : 1;
   return !settings.step.rearranges() &&
@@ -399,41 +366,51 @@ bool kernels_take(
 } // namespace
 
 void check_attend(const AttendArguments& arguments, const CacheConfig& config) {
-  const auto& [queries, rows, ledger, tokens, offset, scale, mask, sinks] = arguments;
+  const auto& [queries, rows, ledger, key_dim, tokens, offset, scale, mask, sinks, elsewhere] =
+      arguments;
   const CacheStep step{config, offset, tokens};
   check_tokens(cache_attend_function, offset, tokens, 1);
   check_rows_in_use(cache_attend_function, rows, step);
-  if (ledger.key_sum.ndim() != 3 || ledger.key_sum.shape(2) < 1 ||
-      (step.config.format.is_dense() && ledger.key_sum.shape(2) >= rows.pool.shape(3))) {
+  if (key_dim < 1 || (config.format.is_dense() && key_dim >= rows.pool.shape(3))) {
     refuse(
-        cache_attend_function, "ledger.key_sum has shape ", ledger.key_sum.shape(),
-        "; expected [B, Hkv, Dk] with Dk less than the ", rows.pool.shape(3),
-        " elements of a row.");
+        cache_attend_function, "key_dim is ", key_dim, "; expected less than the ",
+        rows.pool.shape(3), " elements of a row.");
   }
   const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);
-  const int key_dim = ledger.key_sum.shape(2);
-  check_ledger(cache_attend_function, ledger, batch, heads, step.config.max_size, key_dim);
+  check_ledger(cache_attend_function, ledger, batch, heads, step.config.max_size);
   if (queries) {
     check_new_queries(cache_attend_function, *queries, tokens);
     check_attention(
         cache_attend_function, *queries, batch, heads, step.rows(), key_dim, mask, sinks);
   }
+  if (elsewhere) {
+    const auto& out = elsewhere->out.shape();
+    const bool fits = queries && out.size() == 4 && out[0] == batch &&
+                      out[1] == queries->shape(1) && 0 < out[2] && out[2] <= tokens &&
+                      elsewhere->total.shape() == mx::Shape{batch, out[1], out[2]};
+    if (!fits) {
+      refuse(
+          cache_attend_function, "elsewhere has shapes ", out, " and ",
+          elsewhere->total.shape(), "; expected [B, Hq, a, Dv] and [B, Hq, a].");
+    }
+  }
 }
 
 Attended cache_attend(
     const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
-  const auto& [queries, rows, ledger, tokens, offset, scale, mask, sinks] = arguments;
+  const auto& [queries, rows, ledger, key_dim, tokens, offset, scale, mask, sinks, elsewhere] =
+      arguments;
   const CacheStep step{config, offset, tokens};
   const Settings settings{
       step,
-      layouts_of(cache_attend_function, config.format, rows, ledger.key_sum.shape(2)),
+      layouts_of(cache_attend_function, config.format, rows, key_dim),
       vectors_dtype(rows, config.format),
       scale,
       mask.causal,
       queries.has_value(),
       mask.values.has_value(),
       sinks.has_value(),
-      ledger.held.has_value()};
+      elsewhere.has_value()};
   auto stream = mx::to_stream(s);
   const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);
   if (on_gpu(stream) && !kernels_take(queries, settings, heads)) {
@@ -452,13 +429,12 @@ Attended cache_attend(
   if (queries) {
     inputs.push_back(as_stored(*queries, config.format, stream));
     metal::push_masks(inputs, *queries, step.rows(), mask.values, sinks, stream);
+    if (elsewhere) {
+      inputs.push_back(mx::contiguous(elsewhere->out, false, stream));
+      inputs.push_back(mx::contiguous(elsewhere->total, false, stream));
+    }
     shapes.push_back({batch, queries->shape(1), tokens, settings.layouts.pool.value.dim});
     dtypes.push_back(queries->dtype());
-  }
-  const size_t kept_held = shapes.size();
-  if (step.rearranges() && ledger.held) {
-    shapes.push_back(ledger.held->shape());
-    dtypes.push_back(mx::bool_);
   }
   const size_t kept_rows = shapes.size();
   if (step.rearranges()) {
@@ -479,15 +455,11 @@ Attended cache_attend(
   Attended result{
       std::nullopt,
       rows,
-      {outputs[scores], outputs[positions], outputs[novelty], outputs[key_sum],
-       outputs[victim], ledger.held}};
+      {outputs[scores], outputs[positions], outputs[victim]}};
   if (queries) {
     result.out = as_given(outputs[ledger_arrays], config.format, stream);
   }
   if (step.rearranges()) {
-    if (ledger.held) {
-      result.ledger.held = outputs[kept_held];
-    }
     result.rows = rows_from(outputs.begin() + kept_rows, outputs.end());
   }
   return result;

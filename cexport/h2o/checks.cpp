@@ -49,8 +49,7 @@ void check_ledger(
     const Ledger& ledger,
     int batch,
     int kv_heads,
-    int max_size,
-    int key_dim) {
+    int max_size) {
   auto check = [&](const char* name, const mx::array& a, const mx::Shape& shape,
                    mx::Dtype dtype) {
     if (a.shape() != shape || a.dtype() != dtype) {
@@ -59,7 +58,7 @@ void check_ledger(
           "; expected ", shape, " of ", dtype, ".");
     }
   };
-  check_each(ledger, batch, kv_heads, max_size, key_dim, check);
+  check_each(ledger, batch, kv_heads, max_size, check);
 }
 
 void check_tokens(const char* function, int offset, int tokens, int least) {

@@ -41,16 +41,11 @@ void check_head_dim(const char* function, const char* name, int64_t dim);
 /// dtype that the array must have.
 template <class Check>
 void check_each(
-    const Ledger& ledger, int batch, int kv_heads, int max_size, int key_dim, Check check) {
+    const Ledger& ledger, int batch, int kv_heads, int max_size, Check check) {
   const mx::Shape rows{batch, kv_heads, max_size};
   check("scores", ledger.scores, rows, mx::float32);
   check("positions", ledger.positions, rows, mx::int32);
-  check("novelty", ledger.novelty, rows, mx::float32);
-  if (ledger.held) {
-    check("held", *ledger.held, rows, mx::bool_);
-  }
   check("victim", ledger.victim, mx::Shape{batch, kv_heads}, mx::int32);
-  check("key_sum", ledger.key_sum, mx::Shape{batch, kv_heads, key_dim}, mx::float32);
 }
 
 /// Shapes and dtypes of a cache's ledger.
@@ -59,8 +54,7 @@ void check_ledger(
     const Ledger& ledger,
     int batch,
     int kv_heads,
-    int max_size,
-    int key_dim);
+    int max_size);
 
 /// A step must have at least `least` tokens, at positions below the largest int32.
 void check_tokens(const char* function, int offset, int tokens, int least);

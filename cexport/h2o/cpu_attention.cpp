@@ -169,6 +169,7 @@ void attend_head(
     const MaskView& mask,
     bool low_bias_hides,
     const mx::array* sinks,
+    const std::optional<ElsewhereView>& elsewhere,
     int batch,
     int head,
     mx::array& out,
@@ -196,7 +197,15 @@ void attend_head(
   weights.resize(logits.size());
   weighted_sums.resize(size_t(tile) * group * shape.value_dim);
   normalizers.resize(size_t(tile) * group);
+  std::vector<float> away_weights(normalizers.size()); // of what was read elsewhere
   const Element out_element = element_of(out.dtype());
+  // The index of a query in what was read elsewhere; negative if it read nothing there.
+  auto elsewhere_index = [&](int g, int query) -> int64_t {
+    const int reading = elsewhere ? elsewhere->total.shape(2) : 0;
+    const int at = query - (shape.queries - reading);
+    const int64_t line = int64_t(batch) * out.shape(1) + head * group + g;
+    return at < 0 ? -1 : line * reading + at;
+  };
 
   for (int first = 0; first < shape.queries; first += tile) {
     const int count = std::min(tile, shape.queries - first);
@@ -229,6 +238,9 @@ void attend_head(
         float most = kernels().largest(row_logits, rows);
         float sink = sinks ? load_sink(*sinks, head * group + g) : lowest;
         most = std::max(most, sink);
+        const int64_t away = elsewhere_index(g, first + l);
+        const float total = away < 0 ? -infinity : elsewhere->total.data<float>()[away];
+        most = std::max(most, total);
         float sum = 0.0f;
         bool sees_nothing =
             most == lowest &&
@@ -239,8 +251,10 @@ void attend_head(
           sum = kernels().exp_shifted(row_logits, most, rows, row_weights);
           std::fill(row_weights + rows, row_weights + tile_rows, 0.0f);
           sum += sinks ? std::exp(sink - most) : 0.0f;
+          sum += std::exp(total - most);
         }
         normalizers[slot] = sum == 0.0f ? 0.0f : 1.0f / sum;
+        away_weights[slot] = std::exp(total - most) * normalizers[slot];
       }
     }
     for_each_part(parts, tile_rows, [&](const RowsPart& part, int start, int rows) {
@@ -254,6 +268,12 @@ void attend_head(
         float* vector = &weighted_sums[size_t(slot) * shape.value_dim];
         for (int d = 0; d < shape.value_dim; ++d) {
           vector[d] *= normalizers[slot];
+        }
+        if (away_weights[slot] > 0.0f) {
+          const int64_t away = elsewhere_index(g, first + l) * shape.value_dim;
+          kernels().add_scaled(
+              elsewhere->out.data<float>() + away, away_weights[slot], shape.value_dim,
+              vector);
         }
         int64_t start =
             ((int64_t(batch) * out.shape(1) + head * group + g) * shape.queries + first +

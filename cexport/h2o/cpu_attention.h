@@ -71,6 +71,13 @@ struct RowsPart {
   int rows;
 };
 
+/// What the last `a` queries read besides the rows: contiguous float32 arrays, the outputs
+/// [B, Hq, a, Dv] and the logarithms of the sums of exp(logit) [B, Hq, a].
+struct ElsewhereView {
+  const mx::array& out;
+  const mx::array& total;
+};
+
 /// The results for one query in all heads of a group; arrays are [group, stride].
 struct QueryResult {
   int query;
@@ -88,7 +95,7 @@ struct Workspace {
 };
 
 /// Computes out[b, h * group + g, l, :] for all g and l over the parts' rows, `shape.rows`
-/// together, calling `observe` for each query in order.
+/// together, and what the query read elsewhere, calling `observe` for each query in order.
 void attend_head(
     const AttentionShape& shape,
     const mx::array& queries,
@@ -96,6 +103,7 @@ void attend_head(
     const MaskView& mask,
     bool low_bias_hides,
     const mx::array* sinks,
+    const std::optional<ElsewhereView>& elsewhere,
     int batch,
     int head,
     mx::array& out,

@@ -22,45 +22,26 @@ mx::array running_sum(const mx::array& a, bool reverse, mx::StreamOrDevice s) {
   return a.shape(2) == 1 ? a : mx::cumsum(a, 2, reverse, true, s);
 }
 
-/// Softmax over the visible rows, 0 for others; sinks count in the sum.
+/// Softmax [B, Hq, W, N] over the visible rows, 0 for others. `beside`, which broadcasts to
+/// [B, Hq, W, 1], is a further logit that counts in the sum.
 mx::array probabilities(
-    const mx::array& logits, const std::optional<mx::array>& sinks, mx::StreamOrDevice s) {
+    const mx::array& logits, const std::optional<mx::array>& beside, mx::StreamOrDevice s) {
   auto seen = mx::not_equal(logits, mx::array(lowest), s);
   auto most = mx::max(logits, -1, true, s);
-  std::optional<mx::array> sink;
-  if (sinks) {
-    sink = mx::reshape(mx::astype(*sinks, mx::float32, s), {1, -1, 1, 1}, s);
-    most = mx::maximum(most, *sink, s);
+  if (beside) {
+    most = mx::maximum(most, *beside, s);
   }
   auto weights =
       mx::where(seen, mx::exp(mx::subtract(logits, most, s), s), mx::array(0.0f), s);
   auto sum = mx::sum(weights, -1, true, s);
-  if (sink) {
-    sum = mx::add(sum, mx::exp(mx::subtract(*sink, most, s), s), s);
+  if (beside) {
+    sum = mx::add(sum, mx::exp(mx::subtract(*beside, most, s), s), s);
   }
   return mx::where(
       mx::equal(sum, mx::array(0.0f), s), mx::array(0.0f), mx::divide(weights, sum, s), s);
 }
 
-/// `typical_cosine` for each of the new tokens, sum_square [B, Hkv, L].
-mx::array typical_cosines(const mx::array& sum_square, int offset, mx::StreamOrDevice s) {
-  const int tokens = sum_square.shape(2);
-  auto seen = mx::astype(mx::arange(offset + 1, offset + 1 + tokens, s), mx::float32, s);
-  auto pairs = mx::maximum(
-      mx::array(1.0f), mx::multiply(seen, mx::subtract(seen, mx::array(1.0f), s), s), s);
-  auto beyond = mx::maximum(mx::subtract(sum_square, seen, s), mx::array(0.0f), s);
-  return mx::sqrt(mx::divide(beyond, pairs, s), s);
-}
-
 } // namespace
-
-mx::array unit_keys(const mx::array& keys, mx::StreamOrDevice s) {
-  auto k = mx::astype(keys, mx::float32, s);
-  auto norm = mx::sqrt(mx::sum(mx::square(k, s), -1, true, s), s);
-  auto usable =
-      mx::logical_and(mx::greater(norm, mx::array(0.0f), s), mx::isfinite(norm, s), s);
-  return mx::where(usable, mx::divide(k, norm, s), mx::array(0.0f), s);
-}
 
 mx::array masked_logits(
     const mx::array& queries,
@@ -172,41 +153,12 @@ mx::array full_attention(
   return mx::concatenate(outs, 1, s);
 }
 
-mx::array key_sums(const mx::array& unit, const mx::array& key_sum, mx::StreamOrDevice s) {
-  return mx::add(mx::expand_dims(key_sum, 2, s), running_sum(unit, false, s), s);
-}
-
-mx::array key_novelty(
-    const mx::array& keys,
-    const mx::array& unit,
-    const mx::array& sums,
-    int offset,
-    const Policy& policy,
-    mx::StreamOrDevice s) {
-  const float margin = policy.novelty_margin;
-  auto sum_square = mx::sum(mx::square(sums, s), -1, false, s);
-  auto sum_norm = mx::sqrt(sum_square, s);
-  auto along = mx::divide(mx::sum(mx::multiply(unit, sums, s), -1, false, s), sum_norm, s);
-  along = mx::where(mx::greater(sum_norm, mx::array(0.0f), s), along, mx::array(0.0f), s);
-  auto novelty = mx::subtract(mx::array(1.0f), along, s);
-  if (margin > 0.0f) {
-    auto typical = typical_cosines(sum_square, offset, s);
-    novelty = mx::maximum(
-        mx::subtract(mx::subtract(typical, along, s), mx::array(margin), s),
-        mx::array(0.0f), s);
-  }
-  auto key_norm = mx::sum(mx::square(mx::astype(keys, mx::float32, s), s), -1, false, s);
-  return mx::where(mx::isfinite(key_norm, s), novelty, mx::array(0.0f), s);
-}
-
 namespace {
 
 /// The ledger while a chunk is added, with any number of rows.
 struct Entries {
   mx::array scores;
   mx::array positions;
-  mx::array novelty;
-  std::optional<mx::array> held = std::nullopt;
 };
 
 /// Takes rows of [..., N] or [..., N, R] by their indices [B, Hkv, M].
@@ -231,6 +183,57 @@ mx::array resized(
   return mx::concatenate({a, mx::full(shape, empty, a.dtype(), s)}, 2, s);
 }
 
+mx::array last_queries(const mx::array& a, int count, mx::StreamOrDevice s) {
+  return a.shape(2) == count ? a : sliced(a, 2, a.shape(2) - count, a.shape(2), s);
+}
+
+/// The logarithm of the sum of exp over `beside` and what was read elsewhere, for each of the
+/// last `window` queries: [B, Hq, window, 1].
+mx::array joined_totals(
+    const std::optional<mx::array>& beside,
+    const Elsewhere& elsewhere,
+    int window,
+    mx::StreamOrDevice s) {
+  auto total = mx::expand_dims(elsewhere.total, 3, s);
+  auto shape = total.shape();
+  shape[2] = window - shape[2];
+  if (shape[2] > 0) {
+    total = mx::concatenate({mx::full(shape, -infinity, mx::float32, s), total}, 2, s);
+  }
+  return beside ? mx::logaddexp(total, *beside, s) : total;
+}
+
+/// Attention's output `out` [B, Hq, L, Dv], where the last queries, with the logits [B, Hq, a,
+/// N] and the logit `beside`, also read elsewhere.
+mx::array with_elsewhere(
+    const mx::array& out,
+    const mx::array& logits,
+    const std::optional<mx::array>& beside,
+    const Elsewhere& elsewhere,
+    mx::StreamOrDevice s) {
+  const int tokens = out.shape(2), reading = logits.shape(2);
+  auto visible = mx::where(
+      mx::equal(logits, mx::array(lowest), s), mx::array(-infinity), logits, s);
+  auto rows = mx::logsumexp(visible, -1, true, s);
+  rows = beside ? mx::logaddexp(rows, *beside, s) : rows;
+  auto away = mx::expand_dims(elsewhere.total, 3, s);
+  auto most = mx::maximum(mx::maximum(rows, away, s), mx::array(lowest), s);
+  auto row_weight = mx::exp(mx::subtract(rows, most, s), s);
+  auto away_weight = mx::exp(mx::subtract(away, most, s), s);
+  auto sum = mx::add(row_weight, away_weight, s);
+  auto own = mx::astype(last_queries(out, reading, s), mx::float32, s);
+  auto merged = mx::divide(
+      mx::add(
+          mx::multiply(own, row_weight, s),
+          mx::multiply(elsewhere.out, away_weight, s), s),
+      mx::where(mx::equal(sum, mx::array(0.0f), s), mx::array(1.0f), sum, s), s);
+  merged = mx::astype(merged, out.dtype(), s);
+  if (reading == tokens) {
+    return merged;
+  }
+  return mx::concatenate({sliced(out, 2, 0, tokens - reading, s), merged}, 2, s);
+}
+
 /// Scores [B, Hkv, N] after the queries with the logits [B, Hq, W, N], in closed form
 /// with decay a. An average weights the k-th of n observations of a row by (1-a) a^(n-k),
 /// and its first observation ever by a^(n-1). A peak is the largest a^(n-k) m_k, where
@@ -238,7 +241,7 @@ mx::array resized(
 mx::array observed_scores(
     const mx::array& scores,
     const mx::array& logits,
-    const std::optional<mx::array>& sinks,
+    const std::optional<mx::array>& beside,
     const Policy& policy,
     mx::StreamOrDevice s) {
   int batch = logits.shape(0), kv_heads = scores.shape(1);
@@ -246,7 +249,7 @@ mx::array observed_scores(
   auto seen_by_head = mx::not_equal(logits, mx::array(lowest), s);
   auto looked_at = policy.score == Score::abs_logit
                        ? mx::where(seen_by_head, mx::abs(logits, s), mx::array(0.0f), s)
-                       : probabilities(logits, sinks, s);
+                       : probabilities(logits, beside, s);
   mx::Shape grouped{batch, kv_heads, group, window, rows};
   auto m = mx::mean(mx::reshape(looked_at, grouped, s), 2, false, s);
   auto seen = mx::any(mx::reshape(seen_by_head, grouped, s), 2, false, s);
@@ -257,7 +260,7 @@ mx::array observed_scores(
   auto later = mx::subtract(running_sum(counts, true, s), counts, s);
   auto earlier = mx::subtract(running_sum(counts, false, s), counts, s);
   auto total = mx::sum(counts, 2, false, s);
-  auto decay = mx::array(policy.decay);
+  auto decay = mx::array(policy.decay());
   auto faded = mx::where(
       seen, mx::multiply(m, mx::power(decay, mx::astype(later, mx::float32, s), s), s),
       mx::array(0.0f), s);
@@ -271,7 +274,7 @@ mx::array observed_scores(
   } else {
     auto first_ever = mx::logical_and(
         mx::expand_dims(is_new, 2, s), mx::equal(earlier, mx::array(0), s), s);
-    auto weight = mx::where(first_ever, mx::array(1.0f), mx::array(1.0f - policy.decay), s);
+    auto weight = mx::where(first_ever, mx::array(1.0f), mx::array(1.0f - policy.decay()), s);
     updated = mx::add(old, mx::sum(mx::multiply(faded, weight, s), 2, false, s), s);
   }
   return mx::where(mx::greater(total, mx::array(0), s), updated, scores, s);
@@ -280,15 +283,6 @@ mx::array observed_scores(
 /// Importance [B, Hkv, N], +infinity for protected rows.
 mx::array importance(
     const Entries& entries, const Policy& policy, int recent_from, mx::StreamOrDevice s) {
-  auto value = entries.scores;
-  if (policy.novelty != 0.0f) {
-    auto most = mx::max(entries.scores, -1, true, s);
-    auto counts = mx::logical_and(
-        mx::greater(entries.scores, mx::array(0.0f), s),
-        mx::greater(most, mx::array(0.0f), s), s);
-    auto share = mx::where(counts, mx::divide(entries.scores, most, s), mx::array(0.0f), s);
-    value = mx::add(share, mx::multiply(entries.novelty, mx::array(policy.novelty), s), s);
-  }
   const auto& position = entries.positions;
   auto stays = mx::logical_or(
       mx::less(position, mx::array(policy.sink_size), s),
@@ -301,10 +295,7 @@ mx::array importance(
             mx::less(position, mx::array(end), s), s),
         s);
   }
-  if (entries.held) {
-    stays = mx::logical_or(stays, *entries.held, s);
-  }
-  return mx::where(stays, mx::array(infinity), value, s);
+  return mx::where(stays, mx::array(infinity), entries.scores, s);
 }
 
 /// Row indices [B, Hkv, N] in order of importance, the least important first; ties by
@@ -318,26 +309,7 @@ mx::array eviction_order(
 }
 
 Entries picked(const Entries& entries, const mx::array& indices, mx::StreamOrDevice s) {
-  return {
-      pick_rows(entries.scores, indices, s), pick_rows(entries.positions, indices, s),
-      pick_rows(entries.novelty, indices, s),
-      entries.held ? std::make_optional(pick_rows(*entries.held, indices, s))
-                   : std::nullopt};
-}
-
-/// Novelty [B, Hkv, L] of new keys, and the sum [B, Hkv, Dk] of all unit keys after them.
-std::pair<mx::array, mx::array> entered_keys(
-    const mx::array& new_keys,
-    const mx::array& key_sum,
-    int offset,
-    const Policy& policy,
-    mx::StreamOrDevice s) {
-  const int tokens = new_keys.shape(2);
-  auto unit = unit_keys(new_keys, s);
-  auto sums = key_sums(unit, key_sum, s);
-  return {
-      key_novelty(new_keys, unit, sums, offset, policy, s),
-      mx::squeeze(sliced(sums, 2, tokens - 1, tokens, s), 2, s)};
+  return {pick_rows(entries.scores, indices, s), pick_rows(entries.positions, indices, s)};
 }
 
 using Vectors = std::pair<mx::array, mx::array>; // keys and values
@@ -351,7 +323,7 @@ struct Step : CacheStep {
     return config.format;
   }
   int key_dim() const {
-    return call.ledger.key_sum.shape(2);
+    return call.key_dim;
   }
   /// The ledger's victim [B, Hkv, 1], clipped to the rows, because a hostile file may
   /// contain any number. With a ring it may be an entry of the ring: the token that
@@ -536,33 +508,41 @@ Attended cache_attend(
     const AttendArguments& call, const CacheConfig& config, mx::StreamOrDevice s) {
   const Step step{{config, call.offset, call.tokens}, call, s};
   const Ledger& ledger = call.ledger;
-  const int seen = step.seen(), first = step.first_row();
+  const int seen = step.seen();
 
   const auto& ring = call.rows.ring;
   const auto newest = ring ? widened(step, *ring, step.ring_used(), config.format.ring())
                            : widened(step, call.rows.pool, step.pool_used(), config.format);
   const auto [keys, values] = ring ? joined(step, newest) : newest;
-  auto new_keys = first == over_victim
-                      ? pick_rows(keys, step.victim(), s)
-                      : sliced(newest.first, 2, first, first + call.tokens, s);
-  auto [novelty, key_sum] = entered_keys(new_keys, ledger.key_sum, call.offset, config, s);
-  auto positions = mx::broadcast_to(mx::arange(call.offset, seen, s), novelty.shape(), s);
+  const mx::Shape fresh{
+      call.rows.pool.shape(0), call.rows.pool.shape(1), call.tokens};
+  auto positions = mx::broadcast_to(mx::arange(call.offset, seen, s), fresh, s);
   Entries entries{
-      entered(step, ledger.scores, mx::full(novelty.shape(), -1.0f, mx::float32, s)),
-      entered(step, ledger.positions, positions), entered(step, ledger.novelty, novelty)};
-
-  if (ledger.held && step.rearranges()) {
-    entries.held = entered(step, *ledger.held, mx::zeros(novelty.shape(), mx::bool_, s));
-  }
+      entered(step, ledger.scores, mx::full(fresh, -1.0f, mx::float32, s)),
+      entered(step, ledger.positions, positions)};
 
   Attended result{std::nullopt, call.rows, ledger};
   if (call.queries) {
     const auto queries = as_stored(*call.queries, config.format, s);
     auto out = attention(queries, keys, values, call.scale, call.mask, call.sinks, s);
-    result.out = as_given(out, config.format, s);
-    const int window = std::min(call.tokens, config.observation_window);
+    const int reading = call.elsewhere ? call.elsewhere->total.shape(2) : 0;
+    const int window = std::min(call.tokens, std::max(reading, observation_window));
     auto logits = masked_logits(queries, keys, call.scale, call.mask, window, true, s);
-    entries.scores = observed_scores(entries.scores, logits, call.sinks, config, s);
+    std::optional<mx::array> beside;
+    if (call.sinks) {
+      beside = mx::reshape(mx::astype(*call.sinks, mx::float32, s), {1, -1, 1, 1}, s);
+    }
+    if (call.elsewhere) {
+      out = with_elsewhere(out, last_queries(logits, reading, s), beside, *call.elsewhere, s);
+      beside = joined_totals(beside, *call.elsewhere, window, s);
+    }
+    result.out = as_given(out, config.format, s);
+    const int observed = std::min(window, observation_window);
+    if (beside && beside->shape(2) > observed) {
+      beside = last_queries(*beside, observed, s);
+    }
+    entries.scores = observed_scores(
+        entries.scores, last_queries(logits, observed, s), beside, config, s);
   }
   if (step.rearranges()) {
     auto kept = kept_rows(step, entries);
@@ -573,9 +553,7 @@ Attended cache_attend(
 
   entries = {
       saved(step, entries.scores, mx::array(-1.0f)),
-      saved(step, entries.positions, mx::array(-1)),
-      saved(step, entries.novelty, mx::array(0.0f)),
-      entries.held ? saved(step, *entries.held, mx::array(false)) : ledger.held};
+      saved(step, entries.positions, mx::array(-1))};
   auto victim = mx::full(ledger.victim.shape(), -1, mx::int32, s);
   if (step.chooses_victim()) {
     auto order = eviction_order(
@@ -588,8 +566,7 @@ Attended cache_attend(
     // read.
     victim = mx::depends({victim}, {*result.out})[0];
   }
-  result.ledger = {entries.scores, entries.positions, entries.novelty, key_sum,
-                   victim,         entries.held};
+  result.ledger = {entries.scores, entries.positions, victim};
   return result;
 }
 

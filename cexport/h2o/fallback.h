@@ -42,9 +42,6 @@ mx::array full_attention(
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s);
 
-/// k/|k| in float32 for keys [..., Dk]; zero where |k| is zero or not finite.
-mx::array unit_keys(const mx::array& keys, mx::StreamOrDevice s);
-
 /// Logits [B, Hq, L, N] of the last `count` queries, hidden ones at the lowest
 /// finite float.
 mx::array masked_logits(
@@ -54,20 +51,6 @@ mx::array masked_logits(
     const Mask& mask,
     int count,
     bool low_bias_hides,
-    mx::StreamOrDevice s);
-
-/// For each of L new unit keys, the sum of all unit keys up to it: [B, Hkv, L, Dk].
-/// `key_sum` is the sum before them.
-mx::array key_sums(const mx::array& unit, const mx::array& key_sum, mx::StreamOrDevice s);
-
-/// Novelty [B, Hkv, L] of the keys at positions from `offset` on, from their unit keys
-/// and these sums.
-mx::array key_novelty(
-    const mx::array& keys,
-    const mx::array& unit,
-    const mx::array& sums,
-    int offset,
-    const Policy& policy,
     mx::StreamOrDevice s);
 
 } // namespace h2o::fallback

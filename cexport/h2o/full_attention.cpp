@@ -88,7 +88,7 @@ class FullAttention : public mx::Primitive {
             shape, queries,
             {{layout.key.view(head, stride), layout.value.view(head, stride),
               settings.rows}},
-            mask, /* low_bias_hides */ true, sinks, b, h, out, workspace,
+            mask, /* low_bias_hides */ true, sinks, std::nullopt, b, h, out, workspace,
             [](const cpu::QueryResult&) {});
       }
     }

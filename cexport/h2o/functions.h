@@ -59,36 +59,21 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_quantized_with_scor
     const std::optional<mx::array>& sinks = std::nullopt,
     mx::StreamOrDevice s = {});
 
-/// The scores, positions and novelty of a cache's rows, and the next row to evict.
+/// The scores and positions of a cache's rows, and the next row to evict.
 struct Ledger {
   mx::array scores;    ///< float32 [B, Hkv, C], -1 if not observed yet
   mx::array positions; ///< int32 [B, Hkv, C], -1 if the row is empty
-  mx::array novelty;   ///< float32 [B, Hkv, C]
-  mx::array key_sum;   ///< float32 [B, Hkv, Dk], the sum of all unit keys so far
   mx::array victim;    ///< int32 [B, Hkv], the next row to evict; -1 until C rows are used
-  /// bool [B, Hkv, C], the rows that recall holds and eviction skips; none without
-  /// recall. A step returns the same array, except for a chunk whose rows are sorted into
-  /// new buffers.
-  std::optional<mx::array> held = std::nullopt;
 };
 
-/// The arrays of a ledger in their order, `held` last if there is one.
+/// The arrays of a ledger in their order.
 inline std::vector<mx::array> arrays_of(const Ledger& ledger) {
-  const auto& [scores, positions, novelty, key_sum, victim, held] = ledger;
-  std::vector<mx::array> arrays{scores, positions, novelty, key_sum, victim};
-  if (held) {
-    arrays.push_back(*held);
-  }
-  return arrays;
+  return {ledger.scores, ledger.positions, ledger.victim};
 }
 
 /// The ledger of an empty cache.
 Ledger make_ledger(
-    int batch,
-    int kv_heads,
-    int key_dim,
-    const CacheConfig& config,
-    mx::StreamOrDevice s = {});
+    int batch, int kv_heads, const CacheConfig& config, mx::StreamOrDevice s = {});
 
 /// The buffers of a cache; buffers of quantized rows have the dtype uint32.
 struct Rows {
@@ -107,12 +92,7 @@ inline std::vector<mx::array> arrays_of(const Rows& rows) {
 
 /// The ledger without the rows from `length` on. This is correct only for a cache without
 /// a ring before its first eviction, where a row's index is its position.
-Ledger trim_ledger(
-    const Rows& rows,
-    const Ledger& ledger,
-    int length,
-    const CacheConfig& config,
-    mx::StreamOrDevice s = {});
+Ledger trim_ledger(const Ledger& ledger, int length, mx::StreamOrDevice s = {});
 
 struct WriteArguments {
   std::optional<Rows> rows; ///< none for an empty cache
@@ -131,15 +111,24 @@ struct WriteArguments {
 Rows cache_write(
     const WriteArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
 
+/// The attention of the last `a` queries to positions that are not in the rows.
+struct Elsewhere {
+  mx::array out;   ///< float32 [B, Hq, a, Dv]
+  mx::array total; ///< float32 [B, Hq, a], the logarithm of the sum of exp(logit)
+};
+
 struct AttendArguments {
   std::optional<mx::array> queries; ///< [B, Hq, tokens, Dk]; none: no attention
   Rows rows;                        ///< the result of cache_write
   Ledger ledger;                    ///< the ledger before the write
+  int key_dim;                      ///< Dk
   int tokens;                       ///< number of tokens just written
   int offset;                       ///< tokens seen before them
   float scale = 1.0f;
   Mask mask = {};
   std::optional<mx::array> sinks = std::nullopt; ///< [Hq]
+  /// What queries read besides the rows, in one softmax with them.
+  std::optional<Elsewhere> elsewhere = std::nullopt;
 };
 
 struct Attended {

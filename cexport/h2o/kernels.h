@@ -15,7 +15,7 @@ enum class Element { float32, float16, bfloat16 };
 /// Scales and biases of quantized vectors: MLX's affine quantization, x = scale * q +
 /// bias for each group of elements.
 struct Packing {
-  int bits = 16; // 4 or 8; 16: not quantized
+  int bits = 16; // 2, 4 or 8; 16: not quantized
   int group_size = 0;
   Element element = Element::float32; // of scales and biases
   const void* scales = nullptr;
@@ -36,9 +36,6 @@ struct RowsView {
 struct HeadLedger {
   float* scores;
   int32_t* positions;
-  float* novelty;
-  float* key_sum;                // [Dk]
-  const uint8_t* held = nullptr; // not 0: eviction skips the row; null: no row is held
 };
 
 /// The loops compiled for one instruction set.
@@ -93,10 +90,8 @@ struct Kernels {
   /// never negative.
   void (*update_scores)(const Policy& policy, const float* m, int count, float* scores);
 
-  /// out[i] = importance of row i (score / largest score + policy.novelty * novelty, or
-  /// the score alone if policy.novelty is 0); returns the smallest. A protected row has
-  /// +infinity: a held row, and a row whose position is below `sink_size`, pinned, or at
-  /// least `recent_from`.
+  /// out[i] = importance of row i, which is its score; returns the smallest. A protected row
+  /// has +infinity: its position is below `sink_size`, pinned, or at least `recent_from`.
   float (*importance)(
       const Policy& policy,
       const HeadLedger& ledger,

@@ -3,7 +3,7 @@
 
 H2O_TARGET void update_scores(
     const Policy& policy, const float* m, int count, float* scores) {
-  const float decay = policy.decay;
+  const float decay = policy.decay();
   const bool peak = policy.score == Score::peak;
   const Vector infinity = splat(std::numeric_limits<float>::infinity());
   const Vector share = splat(1.0f - decay);
@@ -96,27 +96,17 @@ H2O_TARGET float importance(
     int count,
     int recent_from,
     float* out) {
-  const float novelty_weight = policy.novelty;
-  const float most = novelty_weight == 0.0f ? 0.0f : largest(ledger.scores, count);
-  const Vector divisor = splat(most > 0.0f ? most : 1.0f);
   const Vector infinity = splat(std::numeric_limits<float>::infinity());
   Vector least = infinity;
   for (int i = 0; i < count; i += lanes) {
     const int rest = count - i;
     Vector value = load(ledger.scores + i, rest);
-    if (novelty_weight != 0.0f) {
-      value = value > Vector{} && most > 0.0f ? value / divisor : Vector{};
-      value += load(ledger.novelty + i, rest) * novelty_weight;
-    }
     // Lanes behind the last row count as protected.
     IntVector position =
         load(ledger.positions + i, rest, std::numeric_limits<int32_t>::max());
     IntVector stays = (position < policy.sink_size) | (position >= recent_from);
     for (const auto& [begin, end] : policy.pinned) {
       stays |= (position >= begin) & (position < end);
-    }
-    if (ledger.held) {
-      stays |= load(ledger.held + i, rest) != 0;
     }
     value = stays ? infinity : value;
     store(out + i, value, rest);

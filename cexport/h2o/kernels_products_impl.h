@@ -270,23 +270,25 @@ H2O_TARGET void dot_rows(
     int dim,
     float* out,
     int64_t out_stride) {
-  for_rows(
-      view, row_count, dim,
-      [&](auto rows, const float* biases, int first,
-          int count) __attribute__((always_inline)) {
-        using Rows = decltype(rows);
-        if constexpr (Rows::is_paired) {
-          std::vector<float> split(size_t(heads) * dim);
-          split_pairs(queries, heads * dim, split.data());
-          dot_rows_of(split.data(), heads, rows, count, dim, out, out_stride);
-        } else {
-          dot_rows_of(queries, heads, rows, count, dim, out + first, out_stride);
-        }
-        if constexpr (Rows::is_packed) {
-          dot_biases(
-              queries, heads, biases, rows.group_size, count, dim, out + first, out_stride);
-        }
-      });
+  auto run = [&](auto rows, const float* biases, int first, int count)
+                 __attribute__((always_inline)) {
+    using Rows = decltype(rows);
+    if constexpr (Rows::is_paired) {
+      std::vector<float> split(size_t(heads) * dim);
+      split_pairs(queries, heads * dim, split.data());
+      dot_rows_of(split.data(), heads, rows, count, dim, out, out_stride);
+    } else {
+      dot_rows_of(queries, heads, rows, count, dim, out + first, out_stride);
+    }
+    if constexpr (Rows::is_packed) {
+      dot_biases(
+          queries, heads, biases, rows.group_size, count, dim, out + first, out_stride);
+    }
+  };
+  if (view.packing.bits == 2) { // a sketch has no other product
+    return for_tiles<2>(view, row_count, dim, run);
+  }
+  for_rows(view, row_count, dim, run);
 }
 
 H2O_TARGET void mix_rows(

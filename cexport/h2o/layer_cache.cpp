@@ -20,47 +20,6 @@ std::string text_of(const std::string& code, const CacheError::Values& values) {
   return text;
 }
 
-/// The masks of a chunk's two parts, and the mask of its asking tokens among themselves.
-struct MaskParts {
-  Mask before, own, asking;
-};
-
-/// Makes the masks of a chunk of `tokens` whose last `asking` tokens ask. Asking tokens
-/// see all older rows, because rows have no common order after an eviction. A part of one
-/// token sees all rows, because the cache is full then.
-///
-/// `mask` covers all tokens over the `rows` in use before them. `kept` is the number of
-/// rows in use before the asking tokens.
-MaskParts parts_of(
-    const Mask& mask, int tokens, int asking, int rows, int kept, mx::StreamOrDevice s) {
-  const int before = tokens - asking;
-  if (!mask.values) {
-    return {Mask{before > 1}, Mask{asking > 1}, Mask{asking > 1}};
-  }
-  const auto& dims = mask.values->shape();
-  mx::Shape shape(dims.begin(), dims.end() - std::min<int>(2, dims.size()));
-  shape.insert(shape.end(), {tokens, rows + tokens});
-  const auto whole = mx::broadcast_to(*mask.values, shape, s);
-  const int lines = int(shape.size()) - 2, columns = lines + 1;
-  auto cut = [&](int first_line, int last_line, int first, int last) {
-    return sliced(sliced(whole, lines, first_line, last_line, s), columns, first, last, s);
-  };
-  const auto own = cut(before, tokens, rows + before, rows + tokens);
-  auto older = own.shape();
-  older.back() = kept;
-  const auto seen = own.dtype() == mx::bool_ ? mx::ones(older, mx::bool_, s)
-                                             : mx::zeros(older, own.dtype(), s);
-  MaskParts parts;
-  if (before > 1) {
-    parts.before.values = cut(0, before, 0, rows + before);
-  }
-  if (asking > 1) {
-    parts.own.values = own;
-    parts.asking.values = mx::concatenate({seen, own}, columns, s);
-  }
-  return parts;
-}
-
 /// The first `count` rows of a buffer. If `count` is 0, returns one row of zeros, because
 /// MLX 0.31 cannot save an empty array.
 mx::array used_rows(const mx::array& rows, int count, mx::StreamOrDevice s) {
@@ -97,12 +56,10 @@ LayerCache::LayerCache(CacheConfig config, std::optional<Recall> recall, bool in
 
 LayerCache LayerCache::copy() {
   is_shared_ = true;
+  if (archive_) {
+    archive_->share();
+  }
   return *this;
-}
-
-void LayerCache::join(std::shared_ptr<PromptChoice> choice, int layer) {
-  choice_ = std::move(choice);
-  layer_ = layer;
 }
 
 void LayerCache::write(
@@ -122,8 +79,7 @@ void LayerCache::write(
     start(keys, values, s);
     return;
   }
-  bring_back(s);
-  put_or_defer(keys, values, s);
+  put(keys, values, s);
 }
 
 /// Writes the first tokens. If they are refused, the cache stays empty.
@@ -138,10 +94,10 @@ void LayerCache::start(
     make_layouts("write", config_.format, keys.shape(3), values.shape(3), keys.dtype());
     set_heads({keys.shape(0), keys.shape(1), keys.shape(3)}, s);
     if (config_.evicts()) {
-      ledger_ = make_ledger(heads_[0], heads_[1], heads_[2], config_, s);
-      start_archive(keys.shape(3), values.shape(3), s);
+      ledger_ = make_ledger(heads_[0], heads_[1], config_, s);
+      start_archive(values.shape(3));
     }
-    put_or_defer(keys, values, s);
+    put(keys, values, s);
   } catch (...) {
     config_.format.dtype = dtype;
     ledger_.reset();
@@ -157,27 +113,12 @@ void LayerCache::set_heads(mx::Shape heads, mx::StreamOrDevice s) {
   heads_ = std::move(heads);
 }
 
-/// Writes tokens, unless the last of them ask, so that `attend` writes them.
-void LayerCache::put_or_defer(
-    const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
-  const int asking = this->asking(keys.shape(2));
-  is_replaced_ = false;
-  if (asking > 0) {
-    deferred_ = {keys, values, asking};
-  } else {
-    put(keys, values, s);
-  }
-}
-
 std::optional<mx::array> LayerCache::attend(
     const std::optional<mx::array>& queries,
     float scale,
     const Mask& mask,
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s) {
-  if (deferred_ && queries) {
-    return attend_in_parts(*queries, {scale, sinks}, mask, s);
-  }
   if (unattended_ == 0) {
     throw CacheError(cache_codes::attend_before_write, {});
   }
@@ -194,8 +135,13 @@ std::optional<mx::array> LayerCache::attend(
     return compute(
         *queries, rows_->pool, length_, heads_[2], config_.format, scale, mask, sinks, s);
   }
-  const AttendArguments arguments{queries,     *rows_, *ledger_, step.tokens,
-                                  step.offset, scale,  mask,     sinks};
+  std::optional<Elsewhere> elsewhere;
+  if (queries && archive_) {
+    elsewhere = read_archive(*queries, scale, s);
+  }
+  const AttendArguments arguments{
+      queries, *rows_, *ledger_, heads_[2], step.tokens, step.offset, scale, mask, sinks,
+      elsewhere};
   auto attended = in_operations_ ? fallback::cache_attend(arguments, config_, s)
                                  : cache_attend(arguments, config_, s);
   if (step.rearranges()) {
@@ -210,7 +156,6 @@ std::optional<mx::array> LayerCache::attend(
 }
 
 void LayerCache::settle(mx::StreamOrDevice s) {
-  finish(s);
   if (unattended_ > 0) {
     if (archive_) {
       end_recall({notice_codes::recall_not_asked});
@@ -253,7 +198,7 @@ void LayerCache::put(const mx::array& keys, const mx::array& values, mx::StreamO
   auto written =
       cache_write({rows_, keys, values, victim, offset_, is_shared_}, config_, s);
   if (archive_) {
-    archive_->append(keys, values, ledger_->key_sum, config_, s);
+    archive_->append(keys, values, config_.format, ledger_->victim, s);
     if (archive_->first() > 0) {
       notices_.push_back({notice_codes::recall_limit});
     }
@@ -272,9 +217,6 @@ int LayerCache::length_after(int tokens) const {
 }
 
 std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
-  if (deferred_ && !rows_) {
-    return {deferred_->keys, deferred_->values};
-  }
   const CacheStep step{config_, offset_ - unattended_, unattended_};
   std::vector<mx::array> keys, values;
   auto add = [&](const mx::array& buffer, int count, const RowFormat& format) {
@@ -289,71 +231,15 @@ std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
   if (step.ring_used() > 0) {
     add(*rows_->ring, step.ring_used(), config_.format.ring());
   }
-  if (deferred_) {
-    keys.push_back(mx::astype(deferred_->keys, keys[0].dtype(), s));
-    values.push_back(mx::astype(deferred_->values, values[0].dtype(), s));
-  }
   return {mx::concatenate(keys, 2, s), mx::concatenate(values, 2, s)};
 }
 
 std::pair<mx::array, mx::array> LayerCache::views(mx::StreamOrDevice s) {
-  finish(s);
   if (!rows_) {
     refuse("views", "the cache is empty.");
   }
   lend();
   return fetch(s);
-}
-
-void LayerCache::finish(mx::StreamOrDevice s) {
-  bring_back(s);
-  if (const auto tokens = std::exchange(deferred_, std::nullopt)) {
-    end_recall({notice_codes::recall_not_asked});
-    put(tokens->keys, tokens->values, s);
-  }
-}
-
-/// Writes the first tokens and computes their attention. Then lets the last tokens ask,
-/// writes them and computes their attention.
-mx::array LayerCache::attend_in_parts(
-    const mx::array& queries,
-    const Attention& attention,
-    const Mask& mask,
-    mx::StreamOrDevice s) {
-  const int tokens = deferred_->keys.shape(2), size = config_.max_size;
-  const int rows = std::min(length_, size);
-  check_queries(queries, tokens, rows + tokens, mask, attention.sinks);
-  const auto parts = layer_caches::parts_of(mask, tokens, deferred_->asking, rows, size, s);
-  const Deferred deferred = *std::exchange(deferred_, std::nullopt);
-  const int before = tokens - deferred.asking;
-  std::vector<mx::array> outs;
-  auto part = [&](const mx::array& a, int begin, int end) {
-    return sliced(a, 2, begin, end, s);
-  };
-  auto step = [&](int begin, int end, const Mask& seen) {
-    put(part(deferred.keys, begin, end), part(deferred.values, begin, end), s);
-    const auto part_queries = part(queries, begin, end);
-    outs.push_back(attend(part_queries, attention.scale, seen, attention.sinks, s).value());
-  };
-  if (before > 0) {
-    step(0, before, parts.before);
-  }
-  std::optional<mx::array> read_out;
-  if (archive_ && archive_->length() > archive_->first()) {
-    const Asking asking{
-        part(queries, before, tokens), part(deferred.keys, before, tokens), attention.scale,
-        parts.own, attention.sinks};
-    if (choice_ && tokens > 1) {
-      read_out = read(asking, part(deferred.values, before, tokens), s);
-    } else {
-      recall_for(asking, s);
-    }
-  }
-  step(before, tokens, parts.asking);
-  if (read_out) {
-    outs.back() = *read_out;
-  }
-  return mx::concatenate(outs, 2, s);
 }
 
 bool LayerCache::is_trimmable() const {
@@ -371,7 +257,7 @@ int LayerCache::trim(int n, mx::StreamOrDevice s) {
     return 0;
   }
   if (ledger_) {
-    ledger_ = trim_ledger(*rows_, *ledger_, length_ - n, config_, s);
+    ledger_ = trim_ledger(*ledger_, length_ - n, s);
   } else {
     is_shared_ = true; // queued attention may still read the removed rows
   }
@@ -395,43 +281,41 @@ void LayerCache::lend() {
 }
 
 void LayerCache::move_archive(const std::string& folder, mx::StreamOrDevice s) {
-  finish(s);
   if (!archive_) {
     return;
   }
   Recall recall = *recall_;
   recall.store = folder;
   auto moved = Archive::restored(
-      archive_->arrays(s), recall, archive_->format(), ledger_->key_sum.shape(2),
-      archive_->first(), archive_->length(),
-      std::make_shared<SegmentFolder>(folder, std::nullopt));
+      archive_->arrays(s), recall, archive_->format(), archive_->heads(), archive_->first(),
+      archive_->length(), std::make_shared<SegmentFolder>(folder, std::nullopt), s);
   mx::eval(moved.arrays(s));
   archive_ = std::move(moved);
   recall_ = std::move(recall);
 }
 
 std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
-  finish(s);
   if (is_empty()) {
     return {};
   }
   lend();
   // Saves no unused rows, so that a file contains no leftover memory.
   const CacheStep step{config_, offset_ - unattended_, unattended_};
-  if (!ledger_) {
-    const auto used = sliced(rows_->pool, 2, 0, length_, s);
-    const auto key = layouts_of("arrays", config_.format, *rows_, heads_[2]).pool.key;
-    const int end = int(key.bytes() / int64_t(used.itemsize()));
-    return {sliced(used, 3, 0, end, s), sliced(used, 3, end, used.shape(3), s)};
-  }
-  std::vector<mx::array> arrays{layer_caches::used_rows(rows_->pool, step.pool_used(), s)};
+  const Layouts layouts = layouts_of("arrays", config_.format, *rows_, heads_[2]);
+  std::vector<mx::array> arrays;
+  auto add = [&](const mx::array& rows, const RowLayout& layout, int count) {
+    const auto used = layer_caches::used_rows(rows, count, s);
+    const int end = int(layout.key.bytes() / int64_t(used.itemsize()));
+    arrays.push_back(sliced(used, 3, 0, end, s));
+    arrays.push_back(sliced(used, 3, end, used.shape(3), s));
+  };
+  add(rows_->pool, layouts.pool, step.pool_used());
   if (rows_->ring) {
-    arrays.push_back(layer_caches::used_rows(*rows_->ring, step.ring_used(), s));
+    add(*rows_->ring, *layouts.ring, step.ring_used());
   }
-  const auto ledger = arrays_of(*ledger_);
-  arrays.insert(arrays.end(), ledger.begin(), ledger.end());
-  if (chosen_) {
-    arrays.push_back(*chosen_);
+  if (ledger_) {
+    const auto ledger = arrays_of(*ledger_);
+    arrays.insert(arrays.end(), ledger.begin(), ledger.end());
   }
   if (archive_) {
     const auto archived = archive_->arrays(s);
@@ -445,7 +329,7 @@ void LayerCache::set_ledger(Ledger ledger) {
   if (!ledger_) {
     refuse(function, "the cache has no ledger.");
   }
-  check_ledger(function, ledger, heads_[0], heads_[1], config_.max_size, heads_[2]);
+  check_ledger(function, ledger, heads_[0], heads_[1], config_.max_size);
   ledger_ = std::move(ledger);
 }
 
@@ -465,7 +349,8 @@ size_t LayerCache::ledger_bytes() const {
 }
 
 size_t LayerCache::nbytes() const {
-  return row_bytes() + ledger_bytes() + (rows_ && archive_ ? archive_->nbytes() : 0);
+  const size_t archived = archive_ ? archive_->nbytes() + archive_->sketch_bytes() : 0;
+  return row_bytes() + ledger_bytes() + archived;
 }
 
 } // namespace h2o

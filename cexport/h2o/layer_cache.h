@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "choice.h"
+#include "reading.h"
 
 /// The cache of one layer: its rows, ledger and archive, and all rules for changing them.
 namespace h2o {
@@ -60,7 +60,6 @@ struct SavedCache {
   std::optional<Recall> recall; ///< its `store` is the archive's current folder
   struct Archive {
     int64_t first = 0; ///< the oldest position in the archive
-    int64_t since = 0; ///< single-token steps since the last recall
     RowFormat format;
     std::optional<ArchiveMark> mark; ///< where the segments in files end
   };
@@ -84,14 +83,10 @@ SavedCache saved_cache(
 
 /// A step is two calls: `write` writes the new tokens to the rows, and `attend` computes
 /// their attention and chooses the next row to evict. A caller may compute attention
-/// itself from the rows that `fetch` returns. Then novelty and recency alone decide which
-/// rows stay.
+/// itself from the rows that `fetch` returns. Then recency alone decides which rows stay.
 ///
-/// With recall, after the first eviction, the last tokens of a chunk ask the archive for
-/// rows. If `every` is not 0, one of every `every` generated tokens asks too. `attend`
-/// writes the asking tokens after the recalled rows. In caches that `join` a choice, the
-/// last tokens of a chunk read the whole archive, and the rows that all layers chose come
-/// back before the next token.
+/// With recall, after the first eviction, the last `ask` tokens of a chunk attend to all
+/// evicted tokens, and a single token to the `reach` that match its query best.
 ///
 /// B batch, Hkv KV heads, L new tokens, N rows in use, C `max_size`. A wrong shape throws
 /// std::invalid_argument and leaves the cache unchanged.
@@ -108,10 +103,6 @@ class LayerCache {
   /// its next write.
   LayerCache copy();
 
-  /// Makes the last tokens of a prompt read the whole archive, and choose together with
-  /// other layers.
-  void join(std::shared_ptr<PromptChoice> choice, int layer);
-
   /// Writes new tokens.
   ///
   /// Args:
@@ -125,9 +116,8 @@ class LayerCache {
       bool copy = false,
       mx::StreamOrDevice s = {});
 
-  /// Keys and values of all rows in use, [B, Hkv, N, D], followed by the keys and values
-  /// of tokens that `attend` has not written yet. Attention that does not pass through the
-  /// cache reads these arrays. Call it only after a write.
+  /// Keys and values of all rows in use, [B, Hkv, N, D]. Attention that does not pass through
+  /// the cache reads these arrays. Call it only after a write.
   std::pair<mx::array, mx::array> fetch(mx::StreamOrDevice s = {}) const;
 
   /// Attention [B, Hq, L, Dv] of the tokens just written, in the dtype of the queries.
@@ -143,10 +133,6 @@ class LayerCache {
 
   /// Adds the written tokens to the ledger without scores, and evicts down to C.
   void settle(mx::StreamOrDevice s = {});
-
-  /// Finishes what was begun, before a save: brings back chosen rows, and writes tokens
-  /// without attention, which then do not ask.
-  void finish(mx::StreamOrDevice s = {});
 
   /// Whether the newest tokens can be removed: true until the first eviction. False with a ring,
   /// because tokens cannot return from the pool to the ring, and after the archive has dropped
@@ -164,10 +150,9 @@ class LayerCache {
   /// archive. Throws ArchiveError.
   void move_archive(const std::string& folder, mx::StreamOrDevice s = {});
 
-  /// The arrays to save: the rows in use of each buffer (one row of zeros if it has none),
-  /// then the ledger's arrays, then `chosen` if there is one, then the archive's, two for
-  /// each of its blocks. A cache that does not evict saves the keys and the values of its
-  /// rows instead, each as stored. There are none while the cache is empty.
+  /// The arrays to save: keys and values of the rows in use of each buffer, as stored (one row
+  /// of zeros if it has none), then the ledger's arrays if the cache evicts, then the archive's.
+  /// There are none while the cache is empty.
   std::vector<mx::array> arrays(mx::StreamOrDevice s = {});
 
   /// The text to save with `arrays`: the format, the counts, the settings, and how rows and
@@ -195,30 +180,26 @@ class LayerCache {
   }
   /// Tokens seen so far: the position of the next one.
   int offset() const {
-    return offset_ + deferred_tokens();
+    return offset_;
   }
   /// Rows in use, above C only between a chunk's write and its attention.
   int length() const {
-    return deferred_ ? length_after(deferred_tokens()) : length_;
+    return length_;
   }
   /// Tokens written without attention.
   int unattended() const {
-    return unattended_ + deferred_tokens();
+    return unattended_;
   }
-  /// Number of rows that recall has brought back, all heads together.
-  int64_t recalled() const {
-    return recalled_;
-  }
-  /// Seconds spent on choosing rows and bringing them back.
-  double recall_seconds() const {
-    return recall_seconds_;
+  /// Number of archived rows that were read, all heads together.
+  int64_t archive_reads() const {
+    return archive_reads_;
   }
   /// Dv; 0 before the first values.
   int value_dim() const;
   /// Bytes of the rows' buffers, including unused rows.
   size_t row_bytes() const;
   size_t ledger_bytes() const;
-  /// Bytes of rows, ledger and archive.
+  /// Bytes of rows, ledger, archive and sketch.
   size_t nbytes() const;
 
   const std::optional<Rows>& rows() const {
@@ -235,11 +216,6 @@ class LayerCache {
   Archive* archive() {
     return archive_ ? &*archive_ : nullptr;
   }
-  /// The positions that all layers recalled for the last prompt, int32 [B, M].
-  const std::optional<mx::array>& chosen() const {
-    return chosen_;
-  }
-
   /// Whether to give a notice if no queries arrive.
   bool expects_queries = true;
 
@@ -253,19 +229,10 @@ class LayerCache {
   }
 
  private:
-  struct Deferred { // tokens that `attend` writes, because the last of them ask first
-    mx::array keys, values;
-    int asking;
-  };
-  struct Attention {
-    float scale;
-    const std::optional<mx::array>& sinks;
-  };
-
   CacheConfig config_;
   std::optional<Recall> recall_;
   bool in_operations_;
-  int offset_ = 0, length_ = 0; // do not count deferred tokens
+  int offset_ = 0, length_ = 0;
   std::optional<Rows> rows_;
   std::optional<Ledger> ledger_;       // none if the cache does not evict
   mx::Shape heads_;                    // [B, Hkv, Dk] of the first keys
@@ -276,14 +243,7 @@ class LayerCache {
 
   std::optional<Archive> archive_;
   bool recall_ended_ = false;
-  int since_ = 0; // single-token steps since the last recall
-  int64_t recalled_ = 0;
-  double recall_seconds_ = 0;
-  std::optional<Deferred> deferred_;
-  std::shared_ptr<PromptChoice> choice_;
-  int layer_ = 0;
-  std::shared_ptr<Ballot> ballot_; // has this layer's vote and is not counted yet
-  std::optional<mx::array> chosen_;
+  int64_t archive_reads_ = 0;
   std::vector<CacheNotice> notices_;
 
   void check_tokens_fit(const mx::array& keys, const mx::array& values) const;
@@ -294,34 +254,17 @@ class LayerCache {
       const Mask& mask,
       const std::optional<mx::array>& sinks) const;
   void start(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
-  void put_or_defer(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void lend();
   void set_heads(mx::Shape heads, mx::StreamOrDevice s);
   int length_after(int tokens) const;
-  int deferred_tokens() const {
-    return deferred_ ? deferred_->keys.shape(2) : 0;
-  }
-  mx::array attend_in_parts(
-      const mx::array& queries,
-      const Attention& attention,
-      const Mask& mask,
-      mx::StreamOrDevice s);
 
-  // Recall, in layer_cache_recall.cpp.
-  int asking(int tokens);
-  void start_archive(int key_dim, int value_dim, mx::StreamOrDevice s);
-  void make_archive(int key_dim, int value_dim);
-  std::optional<mx::array> read(
-      const Asking& asking, const mx::array& values, mx::StreamOrDevice s);
-  void recall_for(const Asking& asking, mx::StreamOrDevice s);
-  void bring_back(mx::StreamOrDevice s);
-  void take(const Recalled& recalled);
+  // In layer_cache_archive.cpp.
+  void start_archive(int value_dim);
+  std::optional<Elsewhere> read_archive(
+      const mx::array& queries, float scale, mx::StreamOrDevice s);
   void end_recall(CacheNotice notice);
   void check_archive();
-  ArchivedCache archived();
-  template <class Work>
-  auto timed(std::vector<mx::array> arguments, Work work);
 };
 
 } // namespace h2o

@@ -8,12 +8,6 @@ namespace h2o::cpu {
 
 namespace {
 
-float dot(const float* a, const float* b, int dim) {
-  float result;
-  kernels().dot_rows(a, 1, {b, Element::float32, 0}, 1, dim, &result, 1);
-  return result;
-}
-
 /// Whether any head of the group sees row n.
 bool is_seen(const QueryResult& query, int group, int n) {
   for (int g = 0; g < group; ++g) {
@@ -24,48 +18,7 @@ bool is_seen(const QueryResult& query, int group, int n) {
   return false;
 }
 
-/// The cosine c between a typical one of `count` keys and the mean of all of them. It
-/// follows from the squared length of the sum of their unit vectors, count + count (count
-/// - 1) c^2.
-float typical_cosine(float sum_square, int count) {
-  float pairs = std::max(1.0f, float(count) * (float(count) - 1.0f));
-  return std::sqrt(std::max(0.0f, sum_square - float(count)) / pairs);
-}
-
 } // namespace
-
-void enter_token(
-    const Policy& policy,
-    HeadLedger& ledger,
-    int row,
-    int position,
-    RowsView key,
-    int dim,
-    float* scratch) {
-  const float margin = policy.novelty_margin;
-  ledger.scores[row] = -1.0f;
-  ledger.positions[row] = position;
-  float* unit = scratch;
-  kernels().to_float32(key, 1, dim, unit, dim);
-  float norm = std::sqrt(dot(unit, unit, dim));
-  if (!std::isfinite(norm)) {
-    ledger.novelty[row] = 0.0f;
-    return;
-  }
-  if (norm > 0.0f) {
-    for (int d = 0; d < dim; ++d) {
-      unit[d] /= norm;
-      ledger.key_sum[d] += unit[d];
-    }
-  }
-  float sum_square = dot(ledger.key_sum, ledger.key_sum, dim);
-  float sum_norm = std::sqrt(sum_square);
-  float along = sum_norm > 0.0f ? dot(unit, ledger.key_sum, dim) / sum_norm : 0.0f;
-  ledger.novelty[row] =
-      margin > 0.0f
-          ? std::max(0.0f, typical_cosine(sum_square, position + 1) - along - margin)
-          : 1.0f - along;
-}
 
 void observe(
     const Policy& policy,

@@ -5,23 +5,9 @@
 
 #include "cpu_attention.h"
 
-/// The policy for the rows of one KV head: scores, novelty and the choice of rows to
-/// evict. All implementations of the cache follow these definitions.
+/// The policy for the rows of one KV head: scores, and the choice of rows to evict. All
+/// implementations of the cache follow these definitions.
 namespace h2o::cpu {
-
-/// Adds a token, written to `row`, to the ledger: unobserved, with its position and its
-/// novelty. With u = `key`/|key| and S the sum of all unit keys so far, u included,
-/// novelty is 1 - u.S/|S|. With a `novelty_margin` above 0 it is max(0, c - u.S/|S| -
-/// margin), where c is the typical cosine. A key without a finite direction adds nothing
-/// to S. A key that is not finite has novelty 0.
-void enter_token(
-    const Policy& policy,
-    HeadLedger& ledger,
-    int row,
-    int position,
-    RowsView key,
-    int dim,
-    float* scratch);
 
 /// Updates the scores of all rows that one query sees by m, the mean over the group of
 /// the quantity that `policy.score` names. A row's first m becomes its score; an m that

@@ -14,8 +14,12 @@ namespace h2o {
 inline constexpr int segment_tokens = 256;
 /// Elements of an archived key or value that share a scale and a bias.
 inline constexpr int archive_group = 32;
-/// Number of single tokens that an archive quantizes together.
-inline constexpr int packed_tokens = 64;
+/// Bits of the copy of archived keys by which a generated token chooses what to read, and the
+/// elements of it that share a scale and a bias.
+inline constexpr int sketch_bits = 2;
+inline constexpr int sketch_group = 64;
+/// Queries at the end of a chunk that update scores.
+inline constexpr int observation_window = 64;
 /// The most bytes of archives that may wait to be written, all folders together.
 inline constexpr int64_t most_waiting = 67108864;
 /// A smaller recent budget gives a warning.
@@ -26,14 +30,18 @@ inline constexpr int64_t largest_bytes = 9007199254740991;
 
 /// How the attention that a row receives becomes its score.
 enum class Score {
-  /// The largest attention probability that the row received, fading by decay per query.
+  /// The largest attention probability that the row received, fading by a factor of 0.999
+  /// per query.
   peak,
-  /// The moving average of the row's attention probability.
+  /// The moving average of the row's attention probability, with a factor of 0.95 per
+  /// query.
   softmax,
-  /// The moving average of |logit| (H2O on MLX, 3.2).
+  /// The moving average of |logit|, with a factor of 0.95 per query (H2O on MLX, 3.2).
   abs_logit,
 };
 inline constexpr const char* score_names[] = {"peak", "softmax", "abs_logit"};
+/// The factor applied to a score by each query that sees the row.
+inline constexpr float score_decays[] = {0.999f, 0.95f, 0.95f};
 
 /// The policy of a cache with all defaults filled in by `complete`.
 struct Policy {
@@ -48,38 +56,21 @@ struct Policy {
   /// How the attention that a row receives becomes its score, as a mean over the query
   /// heads that share the KV head.
   Score score;
-  /// Factor applied to a row's score by each query that sees the row.
-  float decay;
-  /// Weight of novelty, which is how much a key differs from all earlier keys; 0 disables
-  /// novelty.
-  float novelty;
   /// Half-open ranges of positions that are never evicted.
   std::vector<std::pair<int, int>> pinned;
-  /// How many queries at the end of a chunk update scores.
-  int observation_window;
-  /// With 0, the novelty of a key is 1 - c, where c is the cosine between the key and the
-  /// sum of all keys up to it, each scaled to length 1. With a margin above 0, the novelty
-  /// is max(0, t - c - margin), where t is this cosine for a typical key.
-  float novelty_margin;
+
+  float decay() const {
+    return score_decays[int(score)];
+  }
 };
 
-/// Rows that were evicted come back from an archive when a prompt asks for them.
+/// Evicted tokens stay in an archive, from which later tokens read what they attend to.
 struct Recall {
-  /// The most rows per KV head that a recall brings back and keeps until the next recall
-  /// (M). 0: half of max_size, at least 16 and at most 64, and never more than the rows
-  /// that can be evicted.
-  int rows = 0;
-  /// Number of positions after a recalled position that are recalled too.
-  int spread = 16;
-  /// Number of positions before a recalled position that are recalled too.
-  int before = 4;
-  /// How many votes a position needs to be recalled, in percent of the most votes of any
-  /// position; above 100, nothing is recalled.
-  int threshold = 20;
-  /// How many tokens at the end of a prompt choose the rows, by their queries.
+  /// How many tokens at the end of a chunk of a prompt attend to the whole archive.
   int ask = 32;
-  /// How many tokens are generated from one recall to the next; 0 recalls at prompts only.
-  int every = 0;
+  /// How many archived tokens a generated token attends to in each KV head: those whose
+  /// keys match its query best. 0 reads none, 2147483647 all.
+  int reach = 64;
   /// Bits of an archived key or value; 16 keeps their dtype.
   int archive_bits = 4;
   /// Folder that holds the archive of one conversation. Empty: memory.
@@ -113,24 +104,13 @@ inline const std::vector<Field> policy_fields = {
     {.name = "heavy_budget", .kind = Kind::integer, .is_derived = true},
     {.name = "recent_budget", .kind = Kind::integer, .is_derived = true, .least = 1},
     {.name = "score", .kind = Kind::score, .default_value = "peak"},
-    {.name = "decay", .kind = Kind::number, .is_derived = true, .most = 1},
-    {.name = "novelty", .kind = Kind::number, .default_value = 2.0},
     {.name = "pinned", .kind = Kind::ranges},
-    {.name = "observation_window",
-     .kind = Kind::integer,
-     .default_value = int64_t(64),
-     .least = 1},
-    {.name = "novelty_margin", .kind = Kind::number, .default_value = 0.0},
 };
 
 /// The settings of recall, in their order. A setting without a default may be none.
 inline const std::vector<Field> recall_fields = {
-    {.name = "rows", .kind = Kind::integer, .is_derived = true, .least = 1},
-    {.name = "spread", .kind = Kind::integer, .default_value = int64_t(16)},
-    {.name = "before", .kind = Kind::integer, .default_value = int64_t(4)},
-    {.name = "threshold", .kind = Kind::integer, .default_value = int64_t(20)},
     {.name = "ask", .kind = Kind::integer, .default_value = int64_t(32), .least = 1},
-    {.name = "every", .kind = Kind::integer, .default_value = int64_t(0)},
+    {.name = "reach", .kind = Kind::integer, .default_value = int64_t(64)},
     {.name = "archive_bits",
      .kind = Kind::integer,
      .default_value = int64_t(4),
@@ -148,16 +128,9 @@ struct NamedPolicy {
 
 inline const std::vector<NamedPolicy> named_policies = {
     {"standard", {}},
-    {"tuned",
-     {
-         {"decay", 0.97},
-         {"novelty_margin", 0.25},
-     }},
     {"paper",
      {
          {"score", "abs_logit"},
-         {"decay", 0.95},
-         {"novelty", 0.0},
      }},
 };
 
@@ -169,21 +142,13 @@ void each_setting(Policy& policy, Visit visit) {
   visit("heavy_budget", policy.heavy_budget);
   visit("recent_budget", policy.recent_budget);
   visit("score", policy.score);
-  visit("decay", policy.decay);
-  visit("novelty", policy.novelty);
   visit("pinned", policy.pinned);
-  visit("observation_window", policy.observation_window);
-  visit("novelty_margin", policy.novelty_margin);
 }
 
 template <class Visit>
 void each_setting(Recall& recall, Visit visit) {
-  visit("rows", recall.rows);
-  visit("spread", recall.spread);
-  visit("before", recall.before);
-  visit("threshold", recall.threshold);
   visit("ask", recall.ask);
-  visit("every", recall.every);
+  visit("reach", recall.reach);
   visit("archive_bits", recall.archive_bits);
   visit("store", recall.store);
   visit("limit", recall.limit);
@@ -194,9 +159,7 @@ template <class Parameters>
 Parameters kernel_parameters(const Policy& policy) {
   return {
       policy.sink_size,
-      policy.decay,
-      policy.novelty,
-      policy.novelty_margin,
+      policy.decay(),
   };
 }
 

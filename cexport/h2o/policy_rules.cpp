@@ -197,9 +197,6 @@ Value derived(const std::string& name, const Values& values, bool has_heavy) {
     }
     return rest;
   }
-  if (name == "decay") {
-    return std::get<std::string>(values.at("score")) == "peak" ? 0.999 : 0.95;
-  }
   throw std::logic_error("h2o: nothing derives the default of " + name);
 }
 
@@ -377,7 +374,7 @@ Completed complete(Values policy, std::optional<Values> recall) {
   }
   const Policy settings = policy_of(policy);
   check_together(settings);
-  Completed completed{std::move(policy), std::nullopt, 0, {}};
+  Completed completed{std::move(policy), std::nullopt, {}};
   if (settings.recent_budget < safe_recent) {
     completed.warnings.push_back(
         {"short_recent_window",
@@ -386,17 +383,6 @@ Completed complete(Values policy, std::optional<Values> recall) {
   }
   if (recall) {
     completed.recall = complete_recall(std::move(*recall));
-    const Recall recall_settings = recall_of(*completed.recall);
-    completed.recall_rows = recall_rows(settings, recall_settings);
-    const int64_t rows = std::max(1, recall_settings.rows);
-    if (completed.recall_rows < rows) {
-      completed.warnings.push_back(
-          {"recall_rows_shrink",
-           {{"field", "recall.rows"},
-            {"asked", rows},
-            {"rows", int64_t(completed.recall_rows)},
-            {"max_size", int64_t(settings.max_size)}}});
-    }
   }
   return completed;
 }
@@ -425,27 +411,6 @@ Values with_defaults_of(const std::string& policy, Values values) {
   }
   for (const auto& [name, constant] : named->values) {
     values.try_emplace(name, value_of(constant));
-  }
-  if (policy != "tuned") {
-    return values;
-  }
-  Values completed = values;
-  add_defaults(completed, policy_fields);
-  const auto* max_size = std::get_if<int64_t>(&completed.at("max_size"));
-  const auto* sink_size = std::get_if<int64_t>(&completed.at("sink_size"));
-  auto fits = [](const int64_t* number) {
-    return number && 0 <= *number && *number <= largest_integer;
-  };
-  if (fits(max_size) && fits(sink_size)) {
-    const int64_t most = *max_size - *sink_size - *max_size / 2;
-    const int64_t recent_budget =
-        std::min(std::max<int64_t>(*max_size / 4, safe_recent), most);
-    const int64_t heavy_budget = *max_size - *sink_size - recent_budget;
-    // Otherwise `complete` fills in the standard policy's defaults, or throws its error.
-    if (recent_budget >= 1 && heavy_budget >= 0) {
-      values.try_emplace("recent_budget", recent_budget);
-      values.try_emplace("heavy_budget", heavy_budget);
-    }
   }
   return values;
 }
@@ -478,17 +443,6 @@ Values values_of(const Policy& policy) {
 
 Values values_of(const Recall& recall) {
   return policy_rules::values_in(recall, recall_fields);
-}
-
-int most_recall_rows(const Policy& policy) {
-  const int64_t most = int64_t(policy.max_size) - 1 -
-                       policy_rules::protected_positions(policy) - policy.recent_budget;
-  return int(std::max<int64_t>(0, most));
-}
-
-int recall_rows(const Policy& policy, const Recall& recall) {
-  const int usual = std::max(16, std::min(policy.max_size / 2, 64));
-  return std::min(recall.rows > 0 ? recall.rows : usual, most_recall_rows(policy));
 }
 
 } // namespace h2o

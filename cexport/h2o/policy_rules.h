@@ -50,7 +50,6 @@ class PolicyError : public std::invalid_argument {
 struct Completed {
   Values policy;
   std::optional<Values> recall;
-  int recall_rows = 0; ///< per KV head that a recall chooses (M); 0 if it chooses none
   std::vector<Problem> warnings;
 };
 
@@ -80,12 +79,5 @@ Values values_of(const Recall& recall);
 
 /// The fewest digits that give the same float.
 std::string digits_of(float number);
-
-/// Rows per KV head that recall may hold: all unprotected rows except one.
-int most_recall_rows(const Policy& policy);
-
-/// Rows per KV head that a recall chooses (M): as many as asked for, but at most as
-/// many as it may hold.
-int recall_rows(const Policy& policy, const Recall& recall);
 
 } // namespace h2o

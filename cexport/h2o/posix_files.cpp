@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,6 +73,71 @@ File::~File() {
   if (descriptor_ >= 0) {
     ::close(descriptor_);
   }
+}
+
+namespace {
+
+/// The time of a file's last change, in nanoseconds.
+int64_t changed_at(const struct stat& status) {
+#ifdef __APPLE__
+  const auto& time = status.st_mtimespec;
+#else
+  const auto& time = status.st_mtim;
+#endif
+  return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+} // namespace
+
+Mapping::Mapping(Mapping&& other) noexcept {
+  *this = std::move(other);
+}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(begin_, other.begin_);
+  std::swap(size_, other.size_);
+  std::swap(file_, other.file_);
+  std::swap(changed_, other.changed_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (begin_ != nullptr) {
+    ::munmap(begin_, size_);
+  }
+}
+
+bool Mapping::is_intact(const std::string& path) const {
+  struct stat status;
+  return ::lstat(path.c_str(), &status) == 0 &&
+         static_cast<size_t>(status.st_size) == size_ &&
+         static_cast<uint64_t>(status.st_ino) == file_ && changed_at(status) == changed_;
+}
+
+int map(const std::string& path, Mapping& mapping) {
+  File file;
+  if (int error = open_to_read(path, file); error != 0) {
+    return error;
+  }
+  struct stat status;
+  if (::fstat(file.descriptor(), &status) != 0) {
+    return errno;
+  }
+  if (!S_ISREG(status.st_mode) || status.st_size == 0) {
+    return EINVAL;
+  }
+  Mapping mapped;
+  mapped.size_ = static_cast<size_t>(status.st_size);
+  void* begin =
+      ::mmap(nullptr, mapped.size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  if (begin == MAP_FAILED) {
+    return errno;
+  }
+  mapped.begin_ = begin;
+  mapped.file_ = static_cast<uint64_t>(status.st_ino);
+  mapped.changed_ = changed_at(status);
+  mapping = std::move(mapped);
+  return 0;
 }
 
 int open_to_read(const std::string& path, File& file) {

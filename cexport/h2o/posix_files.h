@@ -28,6 +28,34 @@ class File {
   int descriptor_ = -1;
 };
 
+/// The content of a file, mapped into memory until the object ends. The system reads it when it
+/// is used, and may take back the memory.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  std::string_view bytes() const {
+    return {static_cast<const char*>(begin_), size_};
+  }
+
+  /// Whether the file at `path` is still the one that was mapped, of the same size and time of
+  /// its last change. The bytes of a shorter file must not be read.
+  bool is_intact(const std::string& path) const;
+
+ private:
+  friend int map(const std::string& path, Mapping& mapping);
+  void* begin_ = nullptr;
+  size_t size_ = 0;
+  uint64_t file_ = 0;
+  int64_t changed_ = 0; // nanoseconds
+};
+
+/// Maps a file that is not empty; refuses a link.
+int map(const std::string& path, Mapping& mapping);
+
 /// Opens a file for reading; refuses a link.
 int open_to_read(const std::string& path, File& file);
 

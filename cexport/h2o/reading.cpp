@@ -1,286 +1,452 @@
-#include "recall.h"
+#include "reading.h"
 
-#include "cache_step.h"
-#include "fallback.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "cpu_attention.h"
 #include "mlx/ops.h"
+#include "mlx/primitives.h"
 #include "mlx/transforms.h"
-#include "row_layout.h"
+#include "primitives.h"
 
 namespace h2o {
 
-namespace reading {
+namespace readings {
 
 /// The most bytes of logits, keys and values of one tile; a tile has at least one
 /// segment.
 constexpr int64_t tile_bytes = 8 << 20;
 
-/// The least `largest` of a query: exp(lowest - largest), the weight of a hidden position,
-/// is then always 0.
-constexpr float least_largest = lowest / 2;
+int group_of(const Reading& reading, const Archive& archive) {
+  return reading.queries.shape(1) / archive.heads().kv_heads;
+}
 
-/// Keys [B, Hkv, n, Dk] in float32, and what is added to their logits [B, Hkv, 1, n]: 0, or
-/// -infinity for keys to leave out.
-struct Keys {
-  mx::array keys;
-  std::optional<mx::array> bias = std::nullopt;
-};
+/// The queries times the scale, float32 [B, Hkv, G * a, Dk].
+mx::array scaled_queries(
+    const Reading& reading, const Archive& archive, mx::StreamOrDevice s) {
+  const auto& shape = reading.queries.shape();
+  auto wide = mx::multiply(
+      mx::astype(reading.queries, mx::float32, s), mx::array(reading.scale), s);
+  const int lines = group_of(reading, archive) * shape[2];
+  return mx::reshape(wide, {shape[0], archive.heads().kv_heads, lines, shape[3]}, s);
+}
 
-/// The queries' outputs [B, Hkv, G * a, Dv] over the tiles so far, with the largest logit
-/// and the sum of exp(logit - largest), both [B, Hkv, G * a, 1].
+/// float32 [B, Hkv, 1, n] for the n positions from the archive's first to the end: -infinity
+/// for those in the head's rows, else 0.
+mx::array bias_of_kept(const Reading& reading, const Archive& archive, mx::StreamOrDevice s) {
+  const int first = archive.first(), count = reading.end - first;
+  const auto& kept = reading.kept;
+  auto inside = mx::logical_and(
+      mx::greater_equal(kept, mx::array(first), s),
+      mx::less(kept, mx::array(reading.end), s), s);
+  auto column =
+      mx::where(inside, mx::subtract(kept, mx::array(first), s), mx::array(count), s);
+  auto bias = mx::zeros({kept.shape(0), kept.shape(1), count + 1}, mx::float32, s);
+  auto hiding = mx::full(column.shape(), -infinity, mx::float32, s);
+  bias = mx::put_along_axis(bias, column, hiding, 2, s);
+  return mx::expand_dims(sliced(bias, 2, 0, count, s), 2, s);
+}
+
+/// `a` with `other` for NaN and infinities.
+mx::array finite(const mx::array& a, float other, mx::StreamOrDevice s) {
+  auto is_finite = mx::less(mx::abs(a, s), mx::array(infinity), s);
+  return mx::where(is_finite, a, mx::array(other), s);
+}
+
+/// Outputs [B, Hkv, G * a, Dv] over the tiles so far, not divided by the sum yet, with the
+/// largest logit and the sum of exp(logit - largest), both [B, Hkv, G * a, 1].
 struct Merged {
   mx::array out;
   mx::array largest;
   mx::array sum;
 };
 
-class Reader {
+/// Adds a tile: keys and values in float32 [B, Hkv, n, D], and what is added to the logits.
+Merged with_tile(
+    const Merged& merged,
+    const mx::array& queries,
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& bias,
+    mx::StreamOrDevice s) {
+  auto logits = mx::matmul(queries, mx::swapaxes(keys, 2, 3, s), s);
+  logits = finite(mx::add(logits, bias, s), -infinity, s);
+  auto largest = mx::maximum(merged.largest, mx::max(logits, -1, true, s), s);
+  auto weights = mx::exp(mx::subtract(logits, largest, s), s);
+  auto fading = mx::exp(mx::subtract(merged.largest, largest, s), s);
+  // The value of a hidden position may be NaN or infinite, and 0 times that is NaN.
+  auto sum = mx::matmul(weights, finite(values, 0, s), s);
+  return {
+      mx::add(mx::multiply(merged.out, fading, s), sum, s), largest,
+      mx::add(mx::multiply(merged.sum, fading, s), mx::sum(weights, -1, true, s), s)};
+}
+
+/// Nothing read yet. The largest logit is finite, so that the weight of a hidden position, exp
+/// of -infinity minus it, is 0.
+Merged nothing(const mx::array& queries, int value_dim, mx::StreamOrDevice s) {
+  auto lines = queries.shape();
+  lines[3] = 1;
+  auto out = lines;
+  out[3] = value_dim;
+  return {
+      mx::zeros(out, mx::float32, s), mx::full(lines, lowest, mx::float32, s),
+      mx::zeros(lines, mx::float32, s)};
+}
+
+Elsewhere finished(const Merged& merged, const Reading& reading, mx::StreamOrDevice s) {
+  const auto& shape = reading.queries.shape();
+  auto none = mx::equal(merged.sum, mx::array(0.0f), s);
+  auto sum = mx::where(none, mx::array(1.0f), merged.sum, s);
+  auto total = mx::where(
+      none, mx::array(-infinity), mx::add(merged.largest, mx::log(sum, s), s), s);
+  return {
+      mx::reshape(
+          mx::divide(merged.out, sum, s),
+          {shape[0], shape[1], shape[2], merged.out.shape(3)}, s),
+      mx::reshape(total, {shape[0], shape[1], shape[2]}, s)};
+}
+
+/// The keys and values of rows in float32.
+std::pair<mx::array, mx::array> widened(
+    const mx::array& rows,
+    const RowLayout& layout,
+    const RowFormat& format,
+    mx::StreamOrDevice s) {
+  auto wide = [&](const VectorLayout& vector) {
+    return mx::astype(unpacked(rows, vector, format, mx::float32, s), mx::float32, s);
+  };
+  return {wide(layout.key), wide(layout.value)};
+}
+
+/// The logits of queries [B, Hkv, G, Dk] with sketched keys: [B, Hkv, G, n].
+mx::array estimates(
+    const mx::array& queries,
+    const mx::array& sketch,
+    const VectorLayout& layout,
+    mx::Dtype dtype,
+    mx::StreamOrDevice s) {
+  if (layout.bits == 16) {
+    auto keys = mx::swapaxes(mx::astype(sketch, mx::float32, s), 2, 3, s);
+    return mx::matmul(queries, keys, s);
+  }
+  const int words = int(layout.scales() / 4);
+  auto scales =
+      mx::contiguous(sliced(sketch, 3, words, sketch.shape(3), s), false, s);
+  auto both = mx::astype(mx::view(scales, dtype, s), mx::float32, s);
+  auto halves = mx::split(both, 2, 3, s);
+  return mx::quantized_matmul(
+      queries, sliced(sketch, 3, 0, words, s), halves[0], halves[1], true,
+      layout.group_size, layout.bits, "affine", s);
+}
+
+/// Gathers the chosen rows of an archive, on the CPU. Inputs: chosen int32 [B, Hkv, k], the
+/// tail if it has tokens, and the segments in memory. Outputs: keys and values in float32,
+/// [B, Hkv, k, D], and the bias of their logits, float32 [B, Hkv, 1, k]: -infinity where
+/// nothing was chosen or can be read.
+class Gatherer {
  public:
-  Reader(
-      const Asking& asking,
-      const mx::array& values,
-      const ArchivedCache& cache,
-      const CacheConfig& config,
-      mx::StreamOrDevice s)
-      : asking_(asking),
-        cache_(cache),
-        config_(config),
-        s_(s),
-        queries_(as_stored(asking.queries, config.format, s)),
-        keys_(as_stored(asking.keys, config.format, s)),
-        values_(as_stored(values, config.format, s)),
-        in_memory_(cache.archive.blocks(s)),
-        batch_(asking.keys.shape(0)),
-        kv_heads_(asking.keys.shape(1)),
-        asks_(asking.keys.shape(2)),
-        group_(asking.queries.shape(1) / kv_heads_),
-        archived_(cache.archive.length() - cache.archive.first()),
-        column_(column_of_rows()),
-        bias_(bias_of_kept()),
-        scaled_(scaled_queries()) {
-    const int64_t floats = keys_.shape(3) + values_.shape(3);
-    const int64_t token_bytes =
-        batch_ * (kv_heads_ * floats + asking.queries.shape(1) * asks_) * 4;
-    segments_ = int(std::max<int64_t>(1, tile_bytes / (token_bytes * segment_tokens)));
+  explicit Gatherer(const Archive& archive)
+      : files_(archive.files()),
+        stored_(archive.files().opened()),
+        wanted_(archive.files().stored()),
+        in_memory_(int(archive.segments().size())),
+        first_(archive.first()),
+        packed_(archive.layout()),
+        dense_(archive.tail_layout()) {
   }
 
-  std::optional<Reading> run() {
-    Merged merged = first();
-    merged = with(merged, own_logits(), mx::astype(values_, mx::float32, s_));
-    const auto [row_keys, row_values] = rows_in_use();
-    merged = with(merged, logits({row_keys}), row_values);
-    const int blocks = cache_.archive.files().stored() + int(in_memory_.size());
-    for (int block = 0; block < blocks; block += segments_) {
-      const int end = std::min(blocks, block + segments_);
-      const auto packed = archived(block, end);
-      const RowLayout layout = cache_.archive.layout();
-      auto next = with(
-          merged, logits(keys_of(packed, block)), wide(of_archive(packed, layout.value)));
-      in_turn({merged.out, merged.sum}, {next.out, next.largest, next.sum});
-      merged = next;
+  void run(std::vector<mx::array>& in, std::vector<mx::array>& out) const {
+    const auto& chosen = in[0];
+    const int count = chosen.shape(2), heads = chosen.shape(0) * chosen.shape(1);
+    bool readable = int(stored_.size()) == wanted_ && are_intact(chosen);
+    float* bias = out[2].data<float>();
+    std::memset(out[0].data<char>(), 0, out[0].nbytes());
+    std::memset(out[1].data<char>(), 0, out[1].nbytes());
+    for (int head = 0; head < heads; ++head) {
+      for (int n = 0; n < count; ++n) {
+        const int64_t line = int64_t(head) * count + n;
+        const int position = chosen.data<int32_t>()[line];
+        bias[line] = position >= first_ && readable ? 0.0f : -infinity;
+        if (bias[line] == 0.0f) {
+          read(in, head, position - first_, out, line);
+        }
+      }
     }
-    const auto total = logarithm_of_total(merged);
-    std::vector<mx::array> strongest;
-    for (int block = 0; block < blocks; block += segments_) {
-      const auto keys = archived_keys(block, std::min(blocks, block + segments_));
-      auto next = largest_shares(logits(keys), total);
-      in_turn(
-          strongest.empty() ? std::vector<mx::array>{} : std::vector{strongest.back()},
-          {next});
-      strongest.push_back(next);
-    }
-    if (cache_.archive.failure()) {
-      return std::nullopt;
-    }
-    return Reading{
-        output(merged), with_kept(strongest, largest_shares(logits({row_keys}), total))};
   }
 
  private:
-  const Asking& asking_;
-  const ArchivedCache& cache_;
-  const CacheConfig& config_;
-  mx::StreamOrDevice s_;
-  mx::array queries_, keys_, values_; // rotated if the rows are rotated
-  const std::vector<ArchiveBlock>& in_memory_;
-  int batch_, kv_heads_, asks_, group_, archived_;
-  int segments_ = 1; // segments of a tile
-  mx::array
-      column_;     // int32 [B, Hkv, C]: a row's archived position, or a column behind them
-  mx::array bias_; // [B, Hkv, 1, archived]: -infinity for positions in the cache, else 0
-  mx::array scaled_; // [B, Hkv, G * a, Dk]
+  ArchiveFiles files_;
+  std::vector<std::shared_ptr<const StoredSegment>> stored_;
+  int wanted_, in_memory_, first_;
+  RowLayout packed_, dense_;
 
-  mx::array column_of_rows() {
-    const auto& positions = cache_.ledger.positions;
-    const mx::array first(cache_.archive.first()), end(cache_.offset);
-    auto inside = mx::logical_and(
-        mx::greater_equal(positions, first, s_), mx::less(positions, end, s_), s_);
-    return mx::where(inside, mx::subtract(positions, first, s_), mx::array(archived_), s_);
-  }
-
-  mx::array bias_of_kept() {
-    auto bias = mx::zeros({batch_, kv_heads_, archived_ + 1}, mx::float32, s_);
-    auto hiding = mx::full(column_.shape(), -infinity, mx::float32, s_);
-    bias = mx::put_along_axis(bias, column_, hiding, 2, s_);
-    return mx::expand_dims(sliced(bias, 2, 0, archived_, s_), 2, s_);
-  }
-
-  mx::array scaled_queries() {
-    auto wide =
-        mx::multiply(mx::astype(queries_, mx::float32, s_), mx::array(asking_.scale), s_);
-    return mx::reshape(wide, {batch_, kv_heads_, group_ * asks_, queries_.shape(3)}, s_);
-  }
-
-  /// The state before any tile: only sinks, which have a logit and no value.
-  Merged first() {
-    const mx::Shape lines{batch_, kv_heads_, group_ * asks_, 1};
-    auto shape = lines;
-    shape[3] = values_.shape(3);
-    auto out = mx::zeros(shape, mx::float32, s_);
-    if (!asking_.sinks) {
-      return {
-          out, mx::full(lines, least_largest, mx::float32, s_),
-          mx::zeros(lines, mx::float32, s_)};
+  /// Whether the files of the chosen rows are as they were when they were opened.
+  bool are_intact(const mx::array& chosen) const {
+    std::vector<bool> is_checked(stored_.size());
+    const int32_t* positions = chosen.data<int32_t>();
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      const int segment = (positions[i] - first_) / segment_tokens;
+      if (positions[i] < first_ || segment >= int(stored_.size()) || is_checked[segment]) {
+        continue;
+      }
+      is_checked[segment] = true;
+      if (!stored_[segment]->is_intact()) {
+        files_.fail_reading();
+        return false;
+      }
     }
-    auto sinks = mx::reshape(
-        mx::astype(*asking_.sinks, mx::float32, s_), {1, kv_heads_, group_, 1, 1}, s_);
-    sinks = mx::maximum(sinks, mx::array(least_largest), s_);
-    sinks = mx::broadcast_to(sinks, {batch_, kv_heads_, group_, asks_, 1}, s_);
-    return {out, mx::reshape(sinks, lines, s_), mx::ones(lines, mx::float32, s_)};
+    return true;
   }
 
-  /// Logits of the asking tokens among themselves, [B, Hkv, G * a, a].
-  mx::array own_logits() {
-    const Mask mask = asking_.mask.values ? asking_.mask : Mask{true};
-    auto logits = fallback::masked_logits(
-        queries_, keys_, asking_.scale, mask, asks_, /* low_bias_hides */ true, s_);
-    logits = mx::reshape(logits, {batch_, kv_heads_, group_ * asks_, asks_}, s_);
-    return finite(logits, lowest);
-  }
-
-  /// Keys and values of the rows in use, in float32.
-  std::pair<mx::array, mx::array> rows_in_use() {
-    auto parts = [&](const mx::array& rows, const RowFormat& format, int count) {
-      auto used = sliced(rows, 2, 0, count, s_);
-      return unpacked_rows(used, format, keys_.shape(3), mx::float32, s_);
-    };
-    const CacheStep step{config_, cache_.offset, 0};
-    auto [keys, values] = parts(cache_.rows.pool, config_.format, step.pool_used());
-    if (cache_.rows.ring) {
-      auto newest = parts(*cache_.rows.ring, config_.format.ring(), step.ring_used());
-      keys = mx::concatenate({wide(keys), wide(newest.first)}, 2, s_);
-      values = mx::concatenate({wide(values), wide(newest.second)}, 2, s_);
+  void read(
+      std::vector<mx::array>& in,
+      int head,
+      int index,
+      std::vector<mx::array>& out,
+      int64_t line) const {
+    const int segment = index / segment_tokens, token = index % segment_tokens;
+    const RowLayout* layout = &packed_;
+    const char* row;
+    const int behind = segment - int(stored_.size());
+    if (behind < 0) {
+      row = stored_[segment]->row(token, head);
+    } else if (behind < in_memory_) {
+      auto& rows = in[in.size() - in_memory_ + behind];
+      row = rows.data<char>() +
+            (int64_t(head) * segment_tokens + token) * packed_.bytes();
+    } else {
+      layout = &dense_;
+      auto& tail = in[1];
+      const int64_t at = (head / tail.shape(1)) * tail.strides(0) +
+                         (head % tail.shape(1)) * tail.strides(1) +
+                         token * tail.strides(2);
+      row = tail.data<char>() + at * int64_t(tail.itemsize());
     }
-    return {wide(keys), wide(values)};
-  }
-
-  /// The packed tokens of the blocks [begin, end).
-  mx::array archived(int begin, int end) {
-    Archive& archive = cache_.archive;
-    const int stored = archive.files().stored();
-    const auto dtype = rows_dtype(archive.layout(), archive.format().dtype);
-    std::vector<mx::array> parts;
-    for (int block = begin; block < std::min(end, stored); ++block) {
-      const mx::Shape heads{batch_, kv_heads_};
-      parts.push_back(archive.files().load(block, heads, dtype, archive.layout()).rows);
+    for (auto [vector, to] : {std::pair{layout->key, &out[0]}, {layout->value, &out[1]}}) {
+      cpu::kernels().to_float32(
+          vector.view(row, 0), 1, vector.dim, to->data<float>() + line * vector.dim,
+          vector.dim);
     }
-    for (int block = std::max(begin, stored); block < end; ++block) {
-      parts.push_back(in_memory_[block - stored].rows);
-    }
-    return mx::concatenate(parts, 2, s_);
-  }
-
-  /// The keys of these blocks. Values in files are not read.
-  Keys archived_keys(int begin, int end) {
-    return keys_of(cache_.archive.packed_keys(0, kv_heads_, begin, end, s_), begin);
-  }
-
-  Keys keys_of(const mx::array& packed, int begin) {
-    const int first = begin * segment_tokens;
-    auto bias = sliced(bias_, 3, first, first + packed.shape(2), s_);
-    return {wide(of_archive(packed, cache_.archive.layout().key)), bias};
-  }
-
-  mx::array of_archive(const mx::array& packed, const VectorLayout& vector) {
-    return unpacked(packed, vector, cache_.archive.format(), mx::float32, s_);
-  }
-
-  mx::array wide(const mx::array& a) {
-    return mx::astype(a, mx::float32, s_);
-  }
-
-  /// `a` with `other` for NaN and infinities.
-  mx::array finite(const mx::array& a, float other) {
-    auto is_finite = mx::less(mx::abs(a, s_), mx::array(infinity), s_);
-    return mx::where(is_finite, a, mx::array(other), s_);
-  }
-
-  /// Logits [B, Hkv, G * a, n]; hidden ones are the lowest finite float.
-  mx::array logits(const Keys& tile) {
-    auto all = mx::matmul(scaled_, mx::swapaxes(tile.keys, 2, 3, s_), s_);
-    return finite(tile.bias ? mx::add(all, *tile.bias, s_) : all, lowest);
-  }
-
-  Merged with(const Merged& merged, const mx::array& logits, const mx::array& values) {
-    auto largest = mx::maximum(merged.largest, mx::max(logits, -1, true, s_), s_);
-    auto weights = mx::exp(mx::subtract(logits, largest, s_), s_);
-    auto fading = mx::exp(mx::subtract(merged.largest, largest, s_), s_);
-    // The value of a hidden position may be NaN or infinite, and 0 times that is NaN.
-    auto sum = mx::matmul(weights, finite(values, 0), s_);
-    return {
-        mx::add(mx::multiply(merged.out, fading, s_), sum, s_), largest,
-        mx::add(mx::multiply(merged.sum, fading, s_), mx::sum(weights, -1, true, s_), s_)};
-  }
-
-  /// The logarithm of each query's sum of exp(logit), [B, Hkv, G * a, 1]; infinity for a
-  /// query that sees no position.
-  mx::array logarithm_of_total(const Merged& merged) {
-    auto none = mx::equal(merged.sum, mx::array(0.0f), s_);
-    auto total = mx::add(merged.largest, mx::log(merged.sum, s_), s_);
-    return mx::where(none, mx::array(infinity), total, s_);
-  }
-
-  /// The largest probability over the queries, [B, Hkv, G, n].
-  mx::array largest_shares(const mx::array& logits, const mx::array& total) {
-    // The largest logarithm first, so that each position needs one exp, not one per query.
-    auto shares = mx::subtract(logits, total, s_);
-    const mx::Shape by_query{batch_, kv_heads_, group_, asks_, logits.shape(3)};
-    return mx::exp(mx::max(mx::reshape(shares, by_query, s_), 3, false, s_), s_);
-  }
-
-  /// Evaluates tile by tile: queues `next`, and waits for the tile before it.
-  static void in_turn(std::vector<mx::array> last, std::vector<mx::array> next) {
-    mx::async_eval(std::move(next));
-    mx::eval(std::move(last));
-  }
-
-  mx::array output(const Merged& merged) {
-    auto none = mx::equal(merged.sum, mx::array(0.0f), s_);
-    auto out = mx::where(none, mx::array(0.0f), mx::divide(merged.out, merged.sum, s_), s_);
-    out = mx::reshape(out, {batch_, kv_heads_ * group_, asks_, out.shape(3)}, s_);
-    return as_given(mx::astype(out, queries_.dtype(), s_), config_.format, s_);
-  }
-
-  /// Joins the tiles to [B, Hq, archived]. A position in the cache gets the value of its row
-  /// in `rows`.
-  mx::array with_kept(std::vector<mx::array> tiles, const mx::array& rows) {
-    tiles.push_back(mx::zeros({batch_, kv_heads_, group_, 1}, mx::float32, s_));
-    auto all = mx::concatenate(tiles, 3, s_);
-    auto columns = mx::broadcast_to(mx::expand_dims(column_, 2, s_), rows.shape(), s_);
-    all = mx::put_along_axis(all, columns, rows, 3, s_);
-    all = sliced(all, 3, 0, archived_, s_);
-    return mx::reshape(all, {batch_, kv_heads_ * group_, archived_}, s_);
   }
 };
 
-} // namespace reading
+/// Chooses positions. Inputs: queries [B, Hkv, G, Dk], kept, the sketch of the segments if
+/// there are any, and of the tail if it has tokens. Output: positions.
+class Chooser {
+ public:
+  Chooser(const Archive& archive, int end)
+      : layout_(archive.sketch_layout()), first_(archive.first()), end_(end) {
+  }
 
-std::optional<Reading> read_everything(
-    const Asking& asking,
-    const mx::array& values,
-    const ArchivedCache& cache,
-    const CacheConfig& config,
-    mx::StreamOrDevice s) {
-  return reading::Reader(asking, values, cache, config, s).run();
+  void run(std::vector<mx::array>& in, std::vector<mx::array>& out) const {
+    const auto &queries = in[0], &kept = in[1];
+    const int heads = queries.shape(0) * queries.shape(1), group = queries.shape(2);
+    const int dim = queries.shape(3), count = end_ - first_, reach = out[0].shape(2);
+    std::vector<float> logits(size_t(group) * count), best(count);
+    std::vector<int> order(count);
+    for (int head = 0; head < heads; ++head) {
+      const float* query = queries.data<float>() + int64_t(head) * group * dim;
+      int done = 0;
+      for (size_t i = 2; i < in.size(); ++i) {
+        const auto& sketch = in[i];
+        const int rows = std::min(sketch.shape(2), count - done);
+        const char* data = sketch.data<char>() +
+                           int64_t(head) * sketch.shape(2) * sketch.shape(3) *
+                               int64_t(sketch.itemsize());
+        cpu::kernels().dot_rows(
+            query, group, layout_.view(data, layout_.bytes()), rows, dim,
+            logits.data() + done, count);
+        done += rows;
+      }
+      for (int n = 0; n < count; ++n) {
+        float most = -infinity;
+        for (int g = 0; g < group; ++g) {
+          const float logit = logits[size_t(g) * count + n];
+          most = logit > most && logit < infinity ? logit : most;
+        }
+        best[n] = most;
+      }
+      const int32_t* rows = kept.data<int32_t>() + int64_t(head) * kept.shape(2);
+      for (int n = 0; n < kept.shape(2); ++n) {
+        if (rows[n] >= first_ && rows[n] < end_) {
+          best[rows[n] - first_] = -infinity;
+        }
+      }
+      std::iota(order.begin(), order.end(), 0);
+      const int most = std::min(reach, count);
+      auto matches_better = [&](int a, int b) {
+        return best[a] != best[b] ? best[a] > best[b] : a < b;
+      };
+      std::nth_element(
+          order.begin(), order.begin() + (most - 1), order.end(), matches_better);
+      int32_t* chosen = out[0].data<int32_t>() + int64_t(head) * reach;
+      for (int n = 0; n < reach; ++n) {
+        const bool is_found = n < most && best[order[n]] != -infinity;
+        chosen[n] = is_found ? first_ + order[n] : -1;
+      }
+    }
+  }
+
+ private:
+  VectorLayout layout_;
+  int first_, end_;
+};
+
+/// Runs a worker on the CPU. The worker is shared, because it may run after MLX has released the
+/// primitive.
+template <class Worker>
+class OnCpu : public mx::Primitive {
+ public:
+  OnCpu(mx::Stream stream, Worker worker)
+      : Primitive(stream), worker_(std::make_shared<const Worker>(std::move(worker))) {
+  }
+
+  void eval_cpu(
+      const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    for (auto& output : outputs) {
+      output.set_data(allocated(output));
+    }
+    cpu::dispatch(stream(), inputs, outputs, [worker = worker_](auto& in, auto& out) {
+      worker->run(in, out);
+    });
+  }
+
+  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
+    throw std::logic_error("[h2o] An archive is read on the CPU.");
+  }
+
+  DEFINE_NAME(H2OOnCpu)
+
+ private:
+  std::shared_ptr<const Worker> worker_;
+};
+
+} // namespace readings
+
+std::optional<Elsewhere> read_everything(
+    const Reading& reading, const Archive& archive, mx::StreamOrDevice s) {
+  using namespace readings;
+  const auto queries = scaled_queries(reading, archive, s);
+  const auto bias = bias_of_kept(reading, archive, s);
+  const auto& heads = archive.heads();
+  const int64_t floats = heads.key_dim + heads.value_dim;
+  const int64_t token_bytes =
+      int64_t(heads.batch) * heads.kv_heads * (floats + 2 * queries.shape(2)) * 4;
+  const int segments =
+      int(std::max<int64_t>(1, tile_bytes / (token_bytes * segment_tokens)));
+  const int stored = archive.files().stored();
+  const int whole = stored + int(archive.segments().size());
+  const int count = reading.end - archive.first();
+
+  Merged merged = nothing(queries, heads.value_dim, s);
+  auto add = [&](const std::pair<mx::array, mx::array>& tile, int begin) {
+    const int end = std::min(count, begin + tile.first.shape(2));
+    auto cut = [&](const mx::array& a) {
+      return sliced(a, 2, 0, end - begin, s);
+    };
+    auto next = with_tile(
+        merged, queries, cut(tile.first), cut(tile.second), sliced(bias, 3, begin, end, s),
+        s);
+    // Queues the next tile, and waits for the one before it.
+    mx::async_eval(next.out, next.largest, next.sum);
+    mx::eval(merged.out, merged.sum);
+    merged = next;
+  };
+  for (int begin = 0; begin < whole && begin * segment_tokens < count; begin += segments) {
+    std::vector<mx::array> rows;
+    for (int i = begin; i < std::min(whole, begin + segments); ++i) {
+      rows.push_back(
+          i < stored
+              ? archive.files().load(i, heads, archive.format().dtype, archive.layout())
+              : archive.segments()[i - stored]);
+    }
+    if (archive.failure()) {
+      return std::nullopt;
+    }
+    const auto tile = mx::concatenate(rows, 2, s);
+    add(widened(tile, archive.layout(), archive.format(), s), begin * segment_tokens);
+  }
+  if (whole * segment_tokens < count) {
+    const auto tail = sliced(archive.tail()->pool, 2, 0, archive.tail_tokens(), s);
+    add(widened(tail, archive.tail_layout(), {}, s), whole * segment_tokens);
+  }
+  return finished(merged, reading, s);
+}
+
+mx::array matching_positions(
+    const Reading& reading, int reach, const Archive& archive, mx::StreamOrDevice s) {
+  using namespace readings;
+  const int count = reading.end - archive.first();
+  reach = std::min(reach, count);
+  auto queries = scaled_queries(reading, archive, s);
+  std::vector<mx::array> sketches;
+  if (archive.sketch()) {
+    sketches.push_back(*archive.sketch());
+  }
+  const int whole = archive.sketch() ? archive.sketch()->shape(2) : 0;
+  if (archive.tail_sketch() && whole < count) {
+    sketches.push_back(*archive.tail_sketch());
+  }
+  const auto stream = mx::to_stream(s);
+  if (!on_gpu(stream) && !reading.in_operations) {
+    std::vector<mx::array> inputs{
+        mx::contiguous(queries, false, s), mx::contiguous(reading.kept, false, s)};
+    for (const auto& sketch : sketches) {
+      inputs.push_back(mx::contiguous(sketch, false, s));
+    }
+    return mx::array(
+        {queries.shape(0), queries.shape(1), reach}, mx::int32,
+        std::make_shared<OnCpu<Chooser>>(stream, Chooser(archive, reading.end)),
+        std::move(inputs));
+  }
+  std::vector<mx::array> parts;
+  for (const auto& sketch : sketches) {
+    parts.push_back(
+        estimates(queries, sketch, archive.sketch_layout(), archive.format().dtype, s));
+  }
+  auto logits = sliced(mx::concatenate(parts, 3, s), 3, 0, count, s);
+  auto best = mx::max(finite(logits, -infinity, s), 2, false, s);
+  best = mx::add(best, mx::squeeze(bias_of_kept(reading, archive, s), 2, s), s);
+  auto order = mx::argpartition(mx::negative(best, s), reach - 1, 2, s);
+  auto chosen = mx::astype(sliced(order, 2, 0, reach, s), mx::int32, s);
+  auto found =
+      mx::greater(mx::take_along_axis(best, chosen, 2, s), mx::array(-infinity), s);
+  return mx::where(
+      found, mx::add(chosen, mx::array(archive.first()), s), mx::array(-1), s);
+}
+
+std::optional<Elsewhere> read_matching(
+    const Reading& reading, int reach, const Archive& archive, mx::StreamOrDevice s) {
+  using namespace readings;
+  if (reading.end - archive.first() <= reach) {
+    return read_everything(reading, archive, s);
+  }
+  const auto chosen = matching_positions(reading, reach, archive, s);
+  std::vector<mx::array> inputs{mx::contiguous(chosen, false, s)};
+  if (archive.tail_tokens() > 0) {
+    inputs.push_back(archive.tail()->pool);
+  }
+  inputs.insert(inputs.end(), archive.segments().begin(), archive.segments().end());
+  const auto& heads = archive.heads();
+  const int batch = heads.batch, kv_heads = heads.kv_heads;
+  const auto cpu = on_gpu(mx::to_stream(s)) ? mx::default_stream(mx::Device::cpu)
+                                            : mx::to_stream(s);
+  const auto gathered = mx::array::make_arrays(
+      {{batch, kv_heads, reach, heads.key_dim},
+       {batch, kv_heads, reach, heads.value_dim},
+       {batch, kv_heads, 1, reach}},
+      {mx::float32, mx::float32, mx::float32},
+      std::make_shared<OnCpu<Gatherer>>(cpu, Gatherer(archive)), inputs);
+  if (archive.failure()) {
+    return std::nullopt;
+  }
+  const auto queries = scaled_queries(reading, archive, s);
+  const auto merged = with_tile(
+      nothing(queries, heads.value_dim, s), queries, gathered[0], gathered[1], gathered[2],
+      s);
+  return finished(merged, reading, s);
 }
 
 } // namespace h2o

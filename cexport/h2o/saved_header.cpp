@@ -274,7 +274,6 @@ std::pair<SavedCache::Archive, std::string> take_archive(
     Lines& lines, const std::optional<std::string>& folder) {
   SavedCache::Archive archive;
   archive.first = take_count(lines, "archive.first");
-  archive.since = take_count(lines, "archive.since");
   const int bits = take_choice(lines, "archive.bits", {4, 8, 16});
   archive.format = {
       bits, bits, take_choice(lines, "archive.group_size", {32, 64, 128}),
@@ -366,7 +365,6 @@ SavedCache saved_cache(
 
 std::string LayerCache::header() {
   using namespace saved_headers;
-  finish();
   const RowFormat& format = config_.format;
   Writer header(format_of(format));
   header.add("offset", offset());
@@ -387,7 +385,6 @@ std::string LayerCache::header() {
   if (archive_) {
     const RowFormat& archived = archive_->format();
     header.add("archive.first", archive_->first());
-    header.add("archive.since", since_);
     header.add("archive.bits", archived.key_bits);
     header.add("archive.group_size", archived.group_size);
     header.add("archive.dtype", name_of(archived.dtype));

@@ -12,37 +12,6 @@ namespace h2o {
 
 namespace {
 
-constexpr std::array all_parts = {Part::keys, Part::values, Part::novelty};
-
-/// A checksum that changes whenever one word changes, because each step is one-to-one. It
-/// sums four words at a time to be fast, because every read computes it.
-uint64_t sum_of(const char* data, int64_t size) {
-  constexpr uint64_t prime = 0x9e3779b97f4a7c15;
-  uint64_t lanes[4] = {1, 2, 3, 4};
-  for (int64_t begin = 0; begin < size; begin += sizeof(lanes)) {
-    uint64_t words[4];
-    std::memcpy(words, data + begin, sizeof(words));
-    for (int i = 0; i < 4; i++) {
-      lanes[i] = (lanes[i] ^ words[i]) * prime;
-      lanes[i] ^= lanes[i] >> 29;
-    }
-  }
-  uint64_t sum = 0;
-  for (uint64_t lane : lanes) {
-    sum = (sum ^ lane) * prime;
-    sum ^= sum >> 32;
-  }
-  return sum;
-}
-
-size_t sum_index(const SegmentShape& shape, Part part, int64_t head) {
-  return static_cast<size_t>(static_cast<int64_t>(part) * shape.heads + head);
-}
-
-int64_t sums_bytes(const SegmentShape& shape) {
-  return 3 * shape.heads * static_cast<int64_t>(sizeof(uint64_t));
-}
-
 /// The size of the header in the format of safetensors, and the header, padded to align
 /// the data.
 std::string header_of(const SegmentKind& kind, int64_t serial) {
@@ -50,22 +19,8 @@ std::string header_of(const SegmentKind& kind, int64_t serial) {
   std::ostringstream json;
   json << R"({"__metadata__":{"format":")" << kind.format << R"(","segment":")" << serial
        << R"(","session":")" << kind.session << R"("})";
-  int64_t begin = 0;
-  auto add = [&](const char* name, const char* dtype, const std::string& dims,
-                 int64_t bytes) {
-    json << ",\"" << name << R"(":{"dtype":")" << dtype << R"(","shape":[)" << dims
-         << R"(],"data_offsets":[)" << begin << "," << begin + bytes << "]}";
-    begin += bytes;
-  };
-  const std::string heads = std::to_string(shape.heads);
-  const std::string tokens = heads + "," + std::to_string(segment_tokens);
-  const int64_t keys = shape.heads * shape.part_bytes(Part::keys);
-  const int64_t values = shape.heads * shape.part_bytes(Part::values);
-  const int64_t novelty = shape.heads * shape.part_bytes(Part::novelty);
-  add("keys", "U8", tokens + "," + std::to_string(shape.key_bytes), keys);
-  add("values", "U8", tokens + "," + std::to_string(shape.value_bytes), values);
-  add("novelty", "F32", tokens, novelty);
-  add("sums", "U64", "3," + heads, sums_bytes(shape));
+  json << R"(,"rows":{"dtype":"U8","shape":[)" << segment_tokens << "," << shape.heads << ","
+       << shape.row_bytes() << R"(],"data_offsets":[0,)" << shape.bytes() << "]}";
   json << "}";
   std::string text = json.str();
   text.append((64 - (8 + text.size()) % 64) % 64, ' ');
@@ -78,21 +33,21 @@ std::string header_of(const SegmentKind& kind, int64_t serial) {
 
 } // namespace
 
-int64_t SegmentShape::part_bytes(Part part) const {
-  int64_t bytes = part == Part::keys ? key_bytes : part == Part::values ? value_bytes : 4;
-  return segment_tokens * bytes;
+StoredSegment::StoredSegment(
+    const SegmentShape& shape, const char* rows, std::shared_ptr<void> keeper)
+    : keeper_(std::move(keeper)),
+      rows_(rows),
+      token_bytes_(shape.row_bytes()),
+      head_bytes_(segment_tokens * shape.row_bytes()) {
 }
 
-int64_t SegmentShape::part_begin(Part part, int64_t head) const {
-  int64_t begin = head * part_bytes(part);
-  for (Part before : all_parts) {
-    begin += before < part ? heads * part_bytes(before) : 0;
-  }
-  return begin;
-}
-
-int64_t SegmentShape::bytes() const {
-  return part_begin(Part::novelty, heads);
+StoredSegment::StoredSegment(
+    const SegmentShape& shape, std::string path, posix::Mapping file, size_t data_begin)
+    : path_(std::move(path)),
+      file_(std::move(file)),
+      rows_(file_.bytes().data() + data_begin),
+      token_bytes_(shape.heads * shape.row_bytes()),
+      head_bytes_(shape.row_bytes()) {
 }
 
 std::string segment_name(int64_t serial) {
@@ -113,112 +68,54 @@ int64_t serial_of(const std::string& name) {
   return digits > 0 && name == segment_name(serial) ? serial : -1;
 }
 
-void copy_part(
-    const SegmentShape& shape,
-    const char* rows,
-    const char* novelty,
-    Part part,
-    int64_t head,
-    char* to) {
-  if (part == Part::novelty) {
-    std::memcpy(to, novelty + head * shape.part_bytes(part), shape.part_bytes(part));
-    return;
-  }
-  const int64_t bytes = part == Part::keys ? shape.key_bytes : shape.value_bytes;
-  const char* from = rows + head * segment_tokens * shape.row_bytes() +
-                     (part == Part::keys ? 0 : shape.key_bytes);
-  for (int64_t token = 0; token < segment_tokens; token++) {
-    std::memcpy(to + token * bytes, from + token * shape.row_bytes(), bytes);
-  }
-}
-
 int write_segment(
     const std::string& path,
     const SegmentKind& kind,
     int64_t serial,
     const char* rows,
-    const char* novelty,
-    SegmentRecord& record) {
+    Digest& digest) {
   const SegmentShape& shape = kind.shape;
+  const StoredSegment segment(shape, rows, nullptr);
   std::vector<char> data(static_cast<size_t>(shape.bytes()));
-  std::vector<uint64_t> sums(static_cast<size_t>(3 * shape.heads));
-  for (Part part : all_parts) {
-    for (int64_t head = 0; head < shape.heads; head++) {
-      char* to = data.data() + shape.part_begin(part, head);
-      copy_part(shape, rows, novelty, part, head, to);
-      sums[sum_index(shape, part, head)] = sum_of(to, shape.part_bytes(part));
+  char* to = data.data();
+  for (int token = 0; token < segment_tokens; token++) {
+    for (int head = 0; head < shape.heads; head++, to += shape.row_bytes()) {
+      std::memcpy(to, segment.row(token, head), static_cast<size_t>(shape.row_bytes()));
     }
   }
   const std::string header = header_of(kind, serial);
-  const std::vector<std::string_view> pieces{
-      header,
-      {data.data(), data.size()},
-      {reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(uint64_t)}};
-  Sha256 digest;
+  const std::vector<std::string_view> pieces{header, {data.data(), data.size()}};
+  Sha256 sum;
   for (std::string_view piece : pieces) {
-    digest.add(piece);
+    sum.add(piece);
   }
-  record = {digest.digest(), header.size(), sums};
+  digest = sum.digest();
   return posix::write_whole(path, pieces);
 }
 
-int check_segment(
+int open_segment(
     const std::string& path,
     const SegmentKind& kind,
     int64_t serial,
-    SegmentRecord& record) {
-  const SegmentShape& shape = kind.shape;
+    const Digest& digest,
+    std::shared_ptr<const StoredSegment>& segment) {
   const std::string header = header_of(kind, serial);
-  record.data_begin = header.size();
-  const uint64_t begin = record.data_begin + static_cast<uint64_t>(shape.bytes());
-  const uint64_t end = begin + static_cast<uint64_t>(sums_bytes(shape));
-  posix::File file;
-  uint64_t size = 0;
-  int error = posix::open_to_read(path, file);
-  error = error != 0 ? error : posix::size_of(file, size);
-  if (error != 0 || size != end) {
-    return error != 0 ? error : EBADMSG;
+  posix::Mapping file;
+  if (int error = posix::map(path, file); error != 0) {
+    return error == EINVAL ? EBADMSG : error;
   }
-  Sha256 digest;
-  std::vector<char> block(std::min<uint64_t>(end, 1 << 18));
-  record.sums.resize(static_cast<size_t>(3 * shape.heads));
-  auto* sums = reinterpret_cast<char*>(record.sums.data());
-  for (uint64_t at = 0; at < end;) {
-    const uint64_t stop = at < begin ? begin : end;
-    const size_t now = std::min<uint64_t>(block.size(), stop - at);
-    if (error = posix::read_at(file, at, block.data(), now); error != 0) {
-      return error == ENODATA ? EBADMSG : error;
-    }
-    if (at == 0 && std::memcmp(block.data(), header.data(), header.size()) != 0) {
-      return EBADMSG;
-    }
-    if (at >= begin) {
-      std::memcpy(sums + (at - begin), block.data(), now);
-    }
-    digest.add({block.data(), now});
-    at += now;
+  const std::string_view bytes = file.bytes();
+  Sha256 sum;
+  if (bytes.size() != header.size() + static_cast<size_t>(kind.shape.bytes()) ||
+      !bytes.starts_with(header)) {
+    return EBADMSG;
   }
-  return digest.digest() == record.digest ? 0 : EBADMSG;
-}
-
-int read_part(
-    const std::string& path,
-    const SegmentShape& shape,
-    const SegmentRecord& record,
-    Part part,
-    int64_t head,
-    char* to) {
-  const int64_t size = shape.part_bytes(part);
-  posix::File file;
-  int error = posix::open_to_read(path, file);
-  if (error == 0) {
-    const int64_t begin = shape.part_begin(part, head);
-    error = posix::read_at(file, record.data_begin + begin, to, size);
+  sum.add(bytes);
+  if (sum.digest() != digest) {
+    return EBADMSG;
   }
-  if (error != 0) {
-    return error == ENODATA ? EBADMSG : error;
-  }
-  return sum_of(to, size) == record.sums[sum_index(shape, part, head)] ? 0 : EBADMSG;
+  segment = std::make_shared<StoredSegment>(kind.shape, path, std::move(file), header.size());
+  return 0;
 }
 
 namespace {
@@ -228,7 +125,7 @@ constexpr int64_t most_row_bytes = 1 << 20;
 
 std::string lines_of(const SegmentManifest& manifest) {
   std::ostringstream text;
-  text << "h2o-archive 1\n"
+  text << "h2o-archive 2\n"
        << "session " << manifest.session << "\n"
        << "format " << manifest.format << "\n"
        << "shape " << manifest.shape.heads << " " << manifest.shape.key_bytes << " "

@@ -2,16 +2,18 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "policy_fields.h"
+#include "posix_files.h"
 #include "sha256.h"
 
-/// One segment of an archive in a file: a safetensors file with the arrays keys, values
-/// (packed, as bytes), novelty and sums. The reader knows all that the header must
-/// contain, so it compares the header and never parses it.
+/// One segment of an archive in a file: a safetensors file with the array `rows`, the packed
+/// keys and values as bytes. A token's rows of all heads lie side by side. The reader knows all
+/// that the header must contain, so it compares the header and never parses it.
 namespace h2o {
 
 struct ArchiveFailure {
@@ -63,8 +65,6 @@ inline int unless_content(int error) {
   throw ArchiveError({archive_codes::unusable, folder, error});
 }
 
-enum class Part { keys, values, novelty };
-
 struct SegmentShape {
   int64_t heads;       ///< B * Hkv
   int64_t key_bytes;   ///< of one packed key
@@ -76,14 +76,10 @@ struct SegmentShape {
     return key_bytes + value_bytes;
   }
 
-  /// Bytes of one head's part, token by token.
-  int64_t part_bytes(Part part) const;
-
-  /// Where a head's part begins in the data of a file.
-  int64_t part_begin(Part part, int64_t head) const;
-
   /// Bytes of a segment in memory.
-  int64_t bytes() const;
+  int64_t bytes() const {
+    return segment_tokens * heads * row_bytes();
+  }
 };
 
 /// What all segments of an archive have in common.
@@ -93,11 +89,33 @@ struct SegmentKind {
   SegmentShape shape = {};
 };
 
-/// The record by which a reader verifies a segment.
-struct SegmentRecord {
-  Digest digest;              ///< of the whole file
-  uint64_t data_begin;        ///< the first byte after the header
-  std::vector<uint64_t> sums; ///< of each head's keys, then values, then novelty
+/// A segment that can be read: in memory, where the rows of a head lie side by side, or in a
+/// file that had the right digest when it was mapped.
+class StoredSegment {
+ public:
+  /// `rows` [heads, 256, row_bytes] live as long as `keeper`.
+  StoredSegment(
+      const SegmentShape& shape, const char* rows, std::shared_ptr<void> keeper);
+  StoredSegment(
+      const SegmentShape& shape, std::string path, posix::Mapping file, size_t data_begin);
+
+  /// The row of a token in [0, 256): its key, then its value.
+  const char* row(int token, int head) const {
+    return rows_ + token * token_bytes_ + head * head_bytes_;
+  }
+
+  /// Whether the file has not been changed since it was mapped; true in memory. Ask before
+  /// reading rows.
+  bool is_intact() const {
+    return path_.empty() || file_.is_intact(path_);
+  }
+
+ private:
+  std::string path_;
+  posix::Mapping file_;
+  std::shared_ptr<void> keeper_;
+  const char* rows_;
+  int64_t token_bytes_, head_bytes_;
 };
 
 /// "000012.safetensors"
@@ -106,41 +124,21 @@ std::string segment_name(int64_t serial);
 /// The serial of a file name; -1 if it is not the name of a segment.
 int64_t serial_of(const std::string& name);
 
-/// Writes rows [heads, 256, row_bytes], each a key followed by its value, and novelty
-/// [heads, 256]. Returns 0 or errno.
+/// Writes rows [heads, 256, row_bytes]. Returns 0 or errno.
 int write_segment(
     const std::string& path,
     const SegmentKind& kind,
     int64_t serial,
     const char* rows,
-    const char* novelty,
-    SegmentRecord& record);
+    Digest& digest);
 
-/// Reads a whole file and fills in the record's sums; EBADMSG if the file has another
-/// digest than the record.
-int check_segment(
+/// Maps a file; EBADMSG if it has another digest.
+int open_segment(
     const std::string& path,
     const SegmentKind& kind,
     int64_t serial,
-    SegmentRecord& record);
-
-/// Reads one part of one head; EBADMSG if its sum is wrong.
-int read_part(
-    const std::string& path,
-    const SegmentShape& shape,
-    const SegmentRecord& record,
-    Part part,
-    int64_t head,
-    char* to);
-
-/// Reads one part of one head from a segment in memory.
-void copy_part(
-    const SegmentShape& shape,
-    const char* rows,
-    const char* novelty,
-    Part part,
-    int64_t head,
-    char* to);
+    const Digest& digest,
+    std::shared_ptr<const StoredSegment>& segment);
 
 /// Serials and counts must be smaller than this, so that they fit into the 12 digits of a
 /// file's name.

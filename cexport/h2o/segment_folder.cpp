@@ -164,7 +164,6 @@ int64_t SegmentFolder::append(
     const std::string& format,
     const SegmentShape& shape,
     const char* rows,
-    const char* novelty,
     std::shared_ptr<void> keeper,
     bool may_wait) {
   if (forked()) {
@@ -190,35 +189,49 @@ int64_t SegmentFolder::append(
   if (failure_) {
     return -1;
   }
-  segments_[next_serial_] = {nullptr, rows, novelty, std::move(keeper)};
+  segments_[next_serial_] = {std::nullopt, rows, std::move(keeper)};
   writer_.waiting += shape.bytes();
   writer_.enqueue(*this);
   return next_serial_++;
 }
 
-bool SegmentFolder::read(int64_t serial, Part part, int64_t head, char* to, int64_t size) {
+std::shared_ptr<const StoredSegment> SegmentFolder::opened(int64_t serial) {
   if (forked()) {
-    return false;
+    return nullptr;
   }
   Lock lock(writer_.mutex);
   auto entry = segments_.find(serial);
-  if (failure_ || entry == segments_.end() || head < 0 || head >= manifest_.shape.heads ||
-      size != manifest_.shape.part_bytes(part)) {
-    return false;
+  if (failure_ || entry == segments_.end()) {
+    return nullptr;
   }
-  const Segment segment = entry->second;
-  const SegmentShape shape = manifest_.shape;
+  Segment& segment = entry->second;
+  if (segment.opened) {
+    return segment.opened;
+  }
+  if (!segment.digest) {
+    return std::make_shared<StoredSegment>(manifest_.shape, segment.rows, segment.keeper);
+  }
+  const Digest digest = *segment.digest;
+  const SegmentKind kind = manifest_;
   lock.unlock();
-  if (!segment.record) {
-    copy_part(shape, segment.rows, segment.novelty, part, head, to);
-    return true;
-  }
-  const int error = read_part(path_of(serial), shape, *segment.record, part, head, to);
+  std::shared_ptr<const StoredSegment> opened;
+  const int error = open_segment(path_of(serial), kind, serial, digest, opened);
+  lock.lock();
   if (error != 0) {
-    lock.lock();
     fail(archive_codes::not_read, path_of(serial), unless_content(error));
+    return nullptr;
   }
-  return error == 0;
+  if (entry = segments_.find(serial); entry != segments_.end()) {
+    entry->second.opened = opened;
+  }
+  return opened;
+}
+
+void SegmentFolder::fail_reading() {
+  if (!forked()) {
+    Lock lock(writer_.mutex);
+    fail(archive_codes::not_read, path_, 0);
+  }
 }
 
 void SegmentFolder::drop_oldest() {
@@ -233,8 +246,8 @@ void SegmentFolder::drop_oldest() {
 /// Drops up to `to_drop_` of the oldest segments, but none that is not written yet, because
 /// it has no digest for the chain.
 void SegmentFolder::drop_written() {
-  while (to_drop_ > 0 && !segments_.empty() && segments_.begin()->second.record) {
-    manifest_.chain = chained(manifest_.chain, segments_.begin()->second.record->digest);
+  while (to_drop_ > 0 && !segments_.empty() && segments_.begin()->second.digest) {
+    manifest_.chain = chained(manifest_.chain, *segments_.begin()->second.digest);
     manifest_.dropped += 1;
     drop(segments_.begin());
     to_drop_ -= 1;
@@ -252,7 +265,7 @@ void SegmentFolder::drop_newest() {
 }
 
 void SegmentFolder::drop(std::map<int64_t, Segment>::iterator segment) {
-  if (segment->second.record) {
+  if (segment->second.digest) {
     doomed_.push_back(segment->first);
     manifest_is_stale_ = true;
     writer_.enqueue(*this);
@@ -270,7 +283,7 @@ bool SegmentFolder::flush() {
   Lock lock(writer_.mutex);
   writer_.progress.wait(lock, [&] {
     const bool all_written =
-        segments_.empty() || std::prev(segments_.end())->second.record != nullptr;
+        segments_.empty() || std::prev(segments_.end())->second.digest.has_value();
     return failure_ || (all_written && !manifest_is_stale_);
   });
   return !failure_;
@@ -284,7 +297,7 @@ bool SegmentFolder::is_written(int64_t serial) {
   Lock lock(writer_.mutex);
   released.swap(released_);
   auto entry = segments_.find(serial);
-  return entry != segments_.end() && entry->second.record;
+  return entry != segments_.end() && entry->second.digest;
 }
 
 std::optional<ArchiveMark> SegmentFolder::mark(int64_t newest) const {
@@ -293,14 +306,14 @@ std::optional<ArchiveMark> SegmentFolder::mark(int64_t newest) const {
   }
   Lock lock(writer_.mutex);
   auto last = segments_.find(newest);
-  if (newest >= 0 && (last == segments_.end() || !last->second.record)) {
+  if (newest >= 0 && (last == segments_.end() || !last->second.digest)) {
     return std::nullopt;
   }
   Digest chain = manifest_.chain;
   int64_t count = manifest_.dropped;
   for (const auto& [serial, segment] : segments_) {
     if (serial <= newest) {
-      chain = chained(chain, segment.record->digest);
+      chain = chained(chain, *segment.digest);
       count += 1;
     }
   }
@@ -317,15 +330,15 @@ std::optional<ArchiveFailure> SegmentFolder::failure() const {
 
 bool SegmentFolder::write_one(Lock& lock) {
   std::optional<SegmentEntry> fresh;
-  auto record = std::make_shared<SegmentRecord>();
+  Digest digest;
   auto oldest = std::find_if(segments_.begin(), segments_.end(), [](const auto& entry) {
-    return entry.second.record == nullptr;
+    return !entry.second.digest;
   });
   if (!failure_ && oldest != segments_.end()) {
     const int64_t serial = oldest->first;
     Segment segment = oldest->second; // a copy, because the owner may drop the segment
-    if (write_segment_file(serial, segment, *record, lock)) {
-      fresh = {serial, record->digest};
+    if (write_segment_file(serial, segment, digest, lock)) {
+      fresh = {serial, digest};
     }
     released_.push_back(std::move(segment.keeper));
   }
@@ -335,7 +348,7 @@ bool SegmentFolder::write_one(Lock& lock) {
   if (auto written = fresh ? segments_.find(fresh->serial) : segments_.end();
       written != segments_.end()) {
     released_.push_back(std::move(written->second.keeper));
-    written->second = {std::move(record)};
+    written->second = {digest};
     writer_.waiting -= manifest_.shape.bytes();
     drop_written();
   } else if (fresh) {
@@ -343,15 +356,15 @@ bool SegmentFolder::write_one(Lock& lock) {
     manifest_is_stale_ = true;
   }
   return manifest_is_stale_ ||
-         (!segments_.empty() && !std::prev(segments_.end())->second.record);
+         (!segments_.empty() && !std::prev(segments_.end())->second.digest);
 }
 
 bool SegmentFolder::write_segment_file(
-    int64_t serial, const Segment& segment, SegmentRecord& record, Lock& lock) {
+    int64_t serial, const Segment& segment, Digest& digest, Lock& lock) {
   const SegmentKind kind = manifest_;
   lock.unlock();
   const int error =
-      write_segment(path_of(serial), kind, serial, segment.rows, segment.novelty, record);
+      write_segment(path_of(serial), kind, serial, segment.rows, digest);
   lock.lock();
   if (error != 0) {
     fail(archive_codes::not_written, path_of(serial), error);
@@ -363,8 +376,8 @@ bool SegmentFolder::write_manifest(const std::optional<SegmentEntry>& fresh, Loc
   SegmentManifest manifest = manifest_;
   manifest.segments.clear();
   for (const auto& [serial, segment] : segments_) {
-    if (segment.record) {
-      manifest.segments.push_back({serial, segment.record->digest});
+    if (segment.digest) {
+      manifest.segments.push_back({serial, *segment.digest});
     }
   }
   if (fresh) {
@@ -390,7 +403,7 @@ bool SegmentFolder::write_manifest(const std::optional<SegmentEntry>& fresh, Loc
 
 void SegmentFolder::forget_waiting() {
   for (auto& [serial, segment] : segments_) {
-    if (!segment.record) {
+    if (!segment.digest) {
       writer_.waiting -= manifest_.shape.bytes();
       released_.push_back(std::move(segment.keeper));
     }
@@ -494,12 +507,13 @@ void SegmentFolder::restore(const std::string& text, const ArchiveMark& mark) {
 void SegmentFolder::check_segments(size_t count) {
   for (size_t i = 0; i < count; i++) {
     const auto& [serial, digest] = manifest_.segments[i];
-    auto record = std::make_shared<SegmentRecord>(SegmentRecord{digest, 0, {}});
-    const int error = check_segment(path_of(serial), manifest_, serial, *record);
+    Segment segment{digest};
+    const int error =
+        open_segment(path_of(serial), manifest_, serial, digest, segment.opened);
     if (error != 0) {
       refuse_folder(archive_codes::damaged, path_of(serial), unless_content(error));
     }
-    segments_[serial].record = std::move(record);
+    segments_[serial] = std::move(segment);
   }
 }
 

@@ -50,21 +50,23 @@ class SegmentFolder {
   bool holds(const std::string& format, const SegmentShape& shape) const;
 
   /// Queues one segment for writing and returns its serial, or -1 if the folder has
-  /// failed. `rows` and `novelty` have the form that write_segment expects, and live as
-  /// long as `keeper`, which a later call releases. If more than `most_waiting` bytes would
+  /// failed. `rows` have the form that write_segment expects, and live as long as `keeper`,
+  /// which a later call releases. If more than `most_waiting` bytes would
   /// wait, the call waits for room if `may_wait` is true. If it is false, the call never
   /// waits, and beyond twice as many bytes the folder fails.
   int64_t append(
       const std::string& format,
       const SegmentShape& shape,
       const char* rows,
-      const char* novelty,
       std::shared_ptr<void> keeper,
       bool may_wait);
 
-  /// Reads the 256 keys, values or novelties of one head, which take `size` bytes.
-  /// Returns false if reading fails, there is no such head, or the part has another size.
-  bool read(int64_t serial, Part part, int64_t head, char* to, int64_t size);
+  /// Opens a segment for reading, and keeps it open. None if reading fails, which fails the
+  /// folder.
+  std::shared_ptr<const StoredSegment> opened(int64_t serial);
+
+  /// Fails the folder, because a segment that was opened has changed.
+  void fail_reading();
 
   /// Removes the oldest segment, as soon as it is written.
   void drop_oldest();
@@ -91,18 +93,17 @@ class SegmentFolder {
   using Lock = std::unique_lock<std::mutex>;
 
   struct Segment {
-    /// None until the manifest lists the segment.
-    std::shared_ptr<const SegmentRecord> record;
+    std::optional<Digest> digest; ///< none until the manifest lists the segment
     const char* rows = nullptr;
-    const char* novelty = nullptr;
     std::shared_ptr<void> keeper = nullptr;
+    std::shared_ptr<const StoredSegment> opened = nullptr;
   };
 
   /// Writes one segment, with the writer's lock released meanwhile. Returns whether more
   /// is left to write.
   bool write_one(Lock& lock);
   bool write_segment_file(
-      int64_t serial, const Segment& segment, SegmentRecord& record, Lock& lock);
+      int64_t serial, const Segment& segment, Digest& digest, Lock& lock);
   bool write_manifest(const std::optional<SegmentEntry>& fresh, Lock& lock);
   void restore(const std::string& text, const ArchiveMark& mark);
   void check_segments(size_t count);

@@ -63,10 +63,10 @@ void bind(nb::module_& m) {
 
   m.def(
       "make_ledger",
-      [](int batch, int kv_heads, int key_dim, const h2o::CacheConfig& config) {
-        return to_tuple(h2o::make_ledger(batch, kv_heads, key_dim, config));
+      [](int batch, int kv_heads, const h2o::CacheConfig& config) {
+        return to_tuple(h2o::make_ledger(batch, kv_heads, config));
       },
-      "batch"_a, "kv_heads"_a, "key_dim"_a, "config"_a);
+      "batch"_a, "kv_heads"_a, "config"_a);
 
   m.def(
       "cache_write",
@@ -85,17 +85,18 @@ void bind(nb::module_& m) {
   m.def(
       "cache_attend",
       [](const std::optional<mx::array>& queries, const RowsTuple& rows,
-         const LedgerTuple& ledger, int tokens, int offset, const h2o::CacheConfig& config,
+         const LedgerTuple& ledger, int key_dim, int tokens, int offset,
+         const h2o::CacheConfig& config,
          float scale, const MaskArgument& mask, const std::optional<mx::array>& sinks) {
         const h2o::AttendArguments arguments{
-            queries, to_rows(rows), to_ledger(ledger), tokens,
+            queries, to_rows(rows), to_ledger(ledger), key_dim, tokens,
             offset,  scale,         mask_of(mask),     sinks};
         h2o::check_attend(arguments, config);
         auto result = h2o::cache_attend(arguments, config);
         return std::tuple{result.out, to_tuple(result.rows), to_tuple(result.ledger)};
       },
-      "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "tokens"_a, "offset"_a,
-      "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(), "sinks"_a = nb::none());
+      "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "key_dim"_a, "tokens"_a,
+      "offset"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(), "sinks"_a = nb::none());
 
   bind_layer_cache(m);
   m.def("delete_archive", &h2o::delete_archive, "folder"_a);

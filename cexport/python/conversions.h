@@ -36,17 +36,14 @@ inline h2o::Mask mask_of(const MaskArgument& mask) {
   return {};
 }
 
-using LedgerTuple =
-    std::tuple<mx::array, mx::array, mx::array, mx::array, mx::array, ArrayOrNone>;
+using LedgerTuple = std::tuple<mx::array, mx::array, mx::array>;
 
 inline LedgerTuple to_tuple(const h2o::Ledger& ledger) {
-  return {ledger.scores,  ledger.positions, ledger.novelty,
-          ledger.key_sum, ledger.victim,    {ledger.held}};
+  return {ledger.scores, ledger.positions, ledger.victim};
 }
 
 inline h2o::Ledger to_ledger(const LedgerTuple& t) {
-  return {std::get<0>(t), std::get<1>(t), std::get<2>(t),
-          std::get<3>(t), std::get<4>(t), std::get<5>(t).array};
+  return {std::get<0>(t), std::get<1>(t), std::get<2>(t)};
 }
 
 /// The pool and, if there is one, the ring.

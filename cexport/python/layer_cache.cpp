@@ -67,6 +67,7 @@ void bind_layer_cache(nb::module_& m) {
   of_archive("length", [](Archive& core) { return core.length(); });
   of_archive("first", [](Archive& core) { return core.first(); });
   of_archive("nbytes", [](Archive& core) { return core.nbytes(); });
+  of_archive("sketch_bytes", [](Archive& core) { return core.sketch_bytes(); });
 #ifdef H2O_TESTS
   bind_for_tests(m, archive);
 #endif
@@ -93,12 +94,9 @@ void bind_layer_cache(nb::module_& m) {
   });
   saved.def_prop_ro("archive", [](const SavedCache& saved) {
     const auto& archive = saved.archive;
-    return archive ? std::optional(
-                         std::tuple{archive->first, archive->since, archive->format.dtype})
+    return archive ? std::optional(std::tuple{archive->first, archive->format.dtype})
                    : std::nullopt;
   });
-
-  nb::class_<h2o::PromptChoice>(m, "PromptChoice").def(nb::init<>());
 
   auto cache = nb::class_<SharedCache>(m, "LayerCache");
   cache
@@ -147,15 +145,8 @@ void bind_layer_cache(nb::module_& m) {
             return cache.with([&](auto& core) { return core.trim(n); });
           },
           "n"_a)
-      .def("finish", locked<SharedCache>([](auto& core) { return core.finish(), 0; }))
       .def("share", locked<SharedCache>([](auto& core) { return core.share(), 0; }))
       .def("copy", locked<SharedCache>([](auto& core) { return shared(core.copy()); }))
-      .def(
-          "join",
-          [](SharedCache& cache, std::shared_ptr<h2o::PromptChoice> choice, int layer) {
-            cache.with([&](auto& core) { return core.join(std::move(choice), layer), 0; });
-          },
-          "choice"_a, "layer"_a)
       .def("arrays", locked<SharedCache>([](auto& core) { return core.arrays(); }))
       .def("views", locked<SharedCache>([](auto& core) { return core.views(); }))
       .def_prop_rw(
@@ -185,11 +176,10 @@ void bind_layer_cache(nb::module_& m) {
     const auto& rows = core.rows();
     return rows ? std::optional<RowsTuple>(to_tuple(*rows)) : std::nullopt;
   });
-  of_cache("chosen", [](auto& core) { return std::optional<mx::array>(core.chosen()); });
   of_cache("offset", [](auto& core) { return core.offset(); });
   of_cache("length", [](auto& core) { return core.length(); });
   of_cache("unattended", [](auto& core) { return core.unattended(); });
-  of_cache("recalled", [](auto& core) { return core.recalled(); });
+  of_cache("archive_reads", [](auto& core) { return core.archive_reads(); });
   of_cache("nbytes", [](auto& core) { return core.nbytes(); });
   of_cache("is_empty", [](auto& core) { return core.is_empty(); });
   of_cache("is_trimmable", [](auto& core) { return core.is_trimmable(); });

@@ -69,8 +69,7 @@ NB_MODULE(_policy, m) {
         for (const auto& warning : completed.warnings) {
           warnings.append(tuple_of(warning));
         }
-        return nb::make_tuple(
-            added(values, completed.policy), completed.recall_rows, warnings);
+        return nb::make_tuple(added(values, completed.policy), warnings);
       },
       "policy"_a, "recall"_a.none() = nb::none());
 

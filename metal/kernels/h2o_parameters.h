@@ -103,9 +103,6 @@ struct H2OLedger {
   int64_t mask_head;
   int64_t mask_query;
   int64_t mask_row;
-  int64_t key_head; // strides of the buffer with the new keys: the pool or the ring
-  int64_t key_row;
-  H2OVectorLayout key;
 };
 
 /// A copy of [outer, heads, rows, width] elements; strides in elements.

@@ -10,13 +10,6 @@
 struct H2OPolicyParameters {
   /// How many of the first positions are never evicted.
   int32_t sink_size;
-  /// Factor applied to a row's score by each query that sees the row.
+  /// The factor applied to a score by each query that sees the row.
   float decay;
-  /// Weight of novelty, which is how much a key differs from all earlier keys; 0 disables
-  /// novelty.
-  float novelty;
-  /// With 0, the novelty of a key is 1 - c, where c is the cosine between the key and the
-  /// sum of all keys up to it, each scaled to length 1. With a margin above 0, the novelty
-  /// is max(0, t - c - margin), where t is this cosine for a typical key.
-  float novelty_margin;
 };

@@ -7,7 +7,6 @@ constant int h2o_score [[function_constant(11)]];
 constant int h2o_mask_kind [[function_constant(12)]];
 constant bool h2o_observes [[function_constant(13)]];
 constant bool h2o_has_pins [[function_constant(14)]];
-constant bool h2o_has_held [[function_constant(15)]];
 constant bool h2o_reads_mask = h2o_mask_kind != H2O_MASK_NONE;
 
 /// Tests the bits, so that it does not depend on a compiler's assumptions about infinity
@@ -39,55 +38,9 @@ inline bool h2o_mask_hides(const device uchar* mask, int64_t at) {
 struct H2OEntries {
   const device float* old_scores;
   const device int* old_positions;
-  const device float* old_novelty;
   device float* scores;
   device int* positions;
-  device float* novelty;
 };
-
-/// Adds the unit key u of one token to the sum S of all `count` unit keys, and returns the
-/// token's novelty: 1 - u.S/|S|, or with a margin above 0, max(0, c - u.S/|S| - margin),
-/// where c is the typical cosine: |S|^2 = count + count (count - 1) c^2. One simdgroup
-/// works on it.
-template <typename T>
-inline float h2o_enter_key(
-    H2OVector<T> key,
-    int dim,
-    int count,
-    float margin,
-    const device float* old_sum,
-    device float* sum,
-    uint lane) {
-  float square = 0;
-  for (int d = lane; d < dim; d += 32) {
-    const float k = key.at(d);
-    square += k * k;
-  }
-  const float norm = sqrt(simd_sum(square));
-  const bool usable = h2o_is_finite(norm) && norm > 0;
-  float along = 0;
-  float sum_square = 0;
-  for (int d = lane; d < dim; d += 32) {
-    const float unit = usable ? key.at(d) / norm : 0;
-    const float total = old_sum[d] + unit;
-    sum[d] = total;
-    along += unit * total;
-    sum_square += total * total;
-  }
-  along = simd_sum(along);
-  sum_square = simd_sum(sum_square);
-  const float sum_norm = sqrt(sum_square);
-  if (!h2o_is_finite(norm)) {
-    return 0;
-  }
-  const float cosine = sum_norm > 0 ? along / sum_norm : 0;
-  if (!(margin > 0)) {
-    return 1 - cosine;
-  }
-  const float seen = count;
-  const float typical = sqrt(max(0.0f, sum_square - seen) / max(1.0f, seen * (seen - 1)));
-  return max(0.0f, typical - cosine - margin);
-}
 
 /// The logits of one KV head's queries, ordered by pairs of query head and token, and the
 /// mask.
@@ -213,34 +166,25 @@ struct H2OVictim {
 /// query head and token.
 template <typename T>
 [[kernel, max_total_threads_per_threadgroup(1024)]] void h2o_update_ledger(
-    const device uchar* rows [[buffer(0)]],
-    const device float* logits [[buffer(1), function_constant(h2o_observes)]],
-    const device float* old_scores [[buffer(2)]],
-    const device int* old_positions [[buffer(3)]],
-    const device float* old_novelty [[buffer(4)]],
-    const device float* old_key_sum [[buffer(5)]],
-    const device int* old_victim [[buffer(6)]],
-    device float* scores [[buffer(7)]],
-    device int* positions [[buffer(8)]],
-    device float* novelty [[buffer(9)]],
-    device float* key_sum [[buffer(10)]],
-    device int* victim [[buffer(11)]],
-    const constant H2OLedger& ledger [[buffer(12)]],
-    const device uchar* mask [[buffer(13), function_constant(h2o_reads_mask)]],
-    const device T* sinks [[buffer(14), function_constant(h2o_has_sinks)]],
-    const device int* pins [[buffer(15), function_constant(h2o_has_pins)]],
-    const device uchar* held [[buffer(16), function_constant(h2o_has_held)]],
+    const device float* logits [[buffer(0), function_constant(h2o_observes)]],
+    const device float* old_scores [[buffer(1)]],
+    const device int* old_positions [[buffer(2)]],
+    const device int* old_victim [[buffer(3)]],
+    device float* scores [[buffer(4)]],
+    device int* positions [[buffer(5)]],
+    device int* victim [[buffer(6)]],
+    const constant H2OLedger& ledger [[buffer(7)]],
+    const device uchar* mask [[buffer(8), function_constant(h2o_reads_mask)]],
+    const device T* sinks [[buffer(9), function_constant(h2o_has_sinks)]],
+    const device int* pins [[buffer(10), function_constant(h2o_has_pins)]],
     uint3 tid [[threadgroup_position_in_grid]],
     uint3 threads [[threads_per_threadgroup]],
     uint3 thread_index [[thread_position_in_threadgroup]],
     uint simd_gid [[simdgroup_index_in_threadgroup]],
     uint simd_lid [[thread_index_in_simdgroup]]) {
-  constexpr int max_tokens = 8;
-  threadgroup float new_novelty[max_tokens];
   threadgroup float largest[32];    // of each query head and token
   threadgroup float weight[32];     // its probabilities are exp(logit - largest) * weight
-  threadgroup float best_score[32]; // of each simdgroup, like the next arrays
-  threadgroup float best_importance[32];
+  threadgroup float best_importance[32]; // of each simdgroup, like the next arrays
   threadgroup int best_position[32];
   threadgroup int best_entry[32];
 
@@ -261,23 +205,6 @@ template <typename T>
   if (ledger.leaves != 0) {
     moved_to =
         h2o_pool_row_for_leaving(ledger.pool_used, ledger.pool_size, old_victim[head]);
-  }
-
-  if (simd_gid == 0) {
-    const int in_buffer = first_entry - (h2o_has_ring ? ledger.pool_size : 0);
-    const int64_t sum_at = int64_t(head) * ledger.key.dim;
-    for (int t = 0; t < ledger.tokens; ++t) {
-      auto key = h2o_vector<T>(
-          rows + head * ledger.key_head + (in_buffer + t) * ledger.key_row, ledger.key,
-          h2o_has_ring ? h2o_ring_bits : h2o_key_bits);
-      const device float* before = t == 0 ? old_key_sum : key_sum;
-      const float value = h2o_enter_key<T>(
-          key, ledger.key.dim, ledger.offset + t + 1, ledger.policy.novelty_margin,
-          before + sum_at, key_sum + sum_at, simd_lid);
-      if (simd_lid == 0) {
-        new_novelty[t] = value;
-      }
-    }
   }
 
   const H2OLogits seen{
@@ -303,30 +230,24 @@ template <typename T>
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
-  const H2OEntries entries{old_scores + entry_at,  old_positions + entry_at,
-                           old_novelty + entry_at, scores + entry_at,
-                           positions + entry_at,   novelty + entry_at};
-  float most_score = -1;
+  const H2OEntries entries{
+      old_scores + entry_at, old_positions + entry_at, scores + entry_at,
+      positions + entry_at};
   for (int entry = thread_index.x; entry < ledger.size; entry += threads.x) {
     const bool in_ring = entry >= ledger.pool_size;
     const int n = in_ring ? entry - shift : entry; // the row that attention read
     if (in_ring ? n >= ledger.rows : n >= ledger.pool_rows) {
       entries.scores[entry] = -1;
       entries.positions[entry] = -1;
-      entries.novelty[entry] = 0;
       continue;
     }
     const int token = entry - first_entry;
     float score = -1;
     int position = ledger.offset + token;
-    float new_key = 0;
-    if (token >= 0 && token < ledger.tokens) {
-      new_key = new_novelty[token];
-    } else {
+    if (token < 0 || token >= ledger.tokens) {
       const int from = entry == moved_to ? first_entry : entry;
       score = entries.old_scores[from];
       position = entries.old_positions[from];
-      new_key = entries.old_novelty[from];
     }
     if (h2o_observes) {
       for (int t = ledger.observed_from; t < ledger.tokens; ++t) {
@@ -335,8 +256,6 @@ template <typename T>
     }
     entries.scores[entry] = score;
     entries.positions[entry] = position;
-    entries.novelty[entry] = new_key;
-    most_score = max(most_score, score);
   }
 
   if (ledger.chooses == 0) {
@@ -345,28 +264,13 @@ template <typename T>
     }
     return;
   }
-  most_score = simd_max(most_score);
-  if (simd_lid == 0) {
-    best_score[simd_gid] = most_score;
-  }
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  most_score = simd_max(int(simd_lid) < simdgroups ? best_score[simd_lid] : -1);
-
   // Every entry is in use. Each thread compares the entries that it has just written.
   H2OVictim worst{FLT_MAX, H2O_NO_POSITION, -1};
   for (int entry = thread_index.x; entry < ledger.size; entry += threads.x) {
     const int position = entries.positions[entry];
-    if (h2o_is_protected(position, ledger, pins) ||
-        (h2o_has_held && held[entry_at + entry] != 0)) {
-      continue;
+    if (!h2o_is_protected(position, ledger, pins)) {
+      worst.consider({entries.scores[entry], position, entry});
     }
-    float importance = entries.scores[entry];
-    if (ledger.policy.novelty != 0) {
-      const bool counts = importance > 0 && most_score > 0;
-      importance = (counts ? importance / most_score : 0) +
-                   ledger.policy.novelty * entries.novelty[entry];
-    }
-    worst.consider({importance, position, entry});
   }
   worst = worst.of_simdgroup();
   if (simd_lid == 0) {

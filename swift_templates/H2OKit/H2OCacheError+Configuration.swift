@@ -96,9 +96,6 @@ extension H2OCacheError {
         /// There are so few recent tokens that text is likely to become incoherent.
         case shortRecentWindow(
             recentBudget: Int, safeRecent: Int)
-        /// There is room for fewer recalled rows than `recall.rows`.
-        case recallRowsShrink(
-            field: String, asked: Int, rows: Int, maxSize: Int)
 
         /// Converts a problem that the core reports; nil if no case stands for it.
         init?(_ problem: some MLXFast.H2OProblem) {
@@ -107,10 +104,6 @@ extension H2OCacheError {
                 self = .shortRecentWindow(
                     recentBudget: problem.integer("recent_budget"),
                     safeRecent: problem.integer("safe_recent"))
-            case "recall_rows_shrink":
-                self = .recallRowsShrink(
-                    field: problem.text("field"), asked: problem.integer("asked"),
-                    rows: problem.integer("rows"), maxSize: problem.integer("max_size"))
             default: return nil
             }
         }
@@ -122,11 +115,6 @@ extension H2OCacheError {
                 "recent_budget = \(recentBudget) is below \(safeRecent): with so "
                     + "few recent tokens, reproductions of H2O generated incoherent text. "
                     + "Raise max_size or recent_budget."
-            case .recallRowsShrink(
-                let field, let asked, let rows, let maxSize):
-                "\(field) = \(asked), but with max_size = \(maxSize), sink, pinned "
-                    + "and recent tokens leave only \(rows) rows for recall. Raise "
-                    + "max_size, lower recent_budget or pin fewer tokens."
             }
         }
     }

@@ -12,11 +12,13 @@ import MLX
 public struct H2OConfiguration: Hashable, Sendable {
     /// How the attention that a row receives becomes its score.
     public enum Score: String, Codable, Sendable, CaseIterable {
-        /// The largest attention probability that the row received, fading by `decay` per query.
+        /// The largest attention probability that the row received, fading by a factor of 0.999
+        /// per query.
         case peak
-        /// The moving average of the row's attention probability.
+        /// The moving average of the row's attention probability, with a factor of 0.95 per
+        /// query.
         case softmax
-        /// The moving average of |logit| (H2O on MLX, 3.2).
+        /// The moving average of |logit|, with a factor of 0.95 per query (H2O on MLX, 3.2).
         case absLogit = "abs_logit"
     }
 
@@ -31,21 +33,10 @@ public struct H2OConfiguration: Hashable, Sendable {
     /// How the attention that a row receives becomes its score, as a mean over the query heads
     /// that share the KV head.
     public let score: Score
-    /// Factor applied to a row's score by each query that sees the row.
-    public let decay: Float
-    /// Weight of novelty, which is how much a key differs from all earlier keys; 0 disables
-    /// novelty.
-    public let novelty: Float
     /// Half-open ranges of positions that are never evicted.
     public let pinned: [Range<Int>]
-    /// How many queries at the end of a chunk update scores.
-    public let observationWindow: Int
-    /// With 0, the novelty of a key is 1 - c, where c is the cosine between the key and the sum
-    /// of all keys up to it, each scaled to length 1. With a margin above 0, the novelty is
-    /// max(0, t - c - margin), where t is this cosine for a typical key.
-    public let noveltyMargin: Float
-    /// The settings of recall; nil for none. Rows that were evicted come back from an archive
-    /// when a prompt asks for them.
+    /// The settings of recall; nil for none. Evicted tokens stay in an archive, from which later
+    /// tokens read what they attend to.
     public let recall: H2ORecall?
     /// Rows per KV head that a recall chooses (M); 0 without recall, or if no row is left for it.
     public let recallRows: Int
@@ -56,18 +47,12 @@ public struct H2OConfiguration: Hashable, Sendable {
     ///   - heavyBudget: see ``heavyBudget``; nil for half of `maxSize`
     ///   - recentBudget: see ``recentBudget``; nil for all other rows
     ///   - score: see ``score``
-    ///   - decay: see ``decay``; nil for 0.999 for `peak` and 0.95 for the averages
-    ///   - novelty: see ``novelty``
     ///   - pinned: see ``pinned``
-    ///   - observationWindow: see ``observationWindow``
-    ///   - noveltyMargin: see ``noveltyMargin``
     ///   - recall: see ``recall``
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
     public init(
         maxSize: Int, sinkSize: Int = 4, heavyBudget: Int? = nil, recentBudget: Int? = nil,
-        score: Score = .peak, decay: Float? = nil, novelty: Float = 2.0,
-        pinned: [Range<Int>] = [], observationWindow: Int = 64, noveltyMargin: Float = 0.0,
-        recall: H2ORecall? = nil
+        score: Score = .peak, pinned: [Range<Int>] = [], recall: H2ORecall? = nil
     ) throws {
         var settings: [String: MLXFast.H2OPolicy.Setting] = [:]
         settings["max_size"] = .integer(maxSize)
@@ -75,11 +60,7 @@ public struct H2OConfiguration: Hashable, Sendable {
         settings["heavy_budget"] = heavyBudget.map { .integer($0) }
         settings["recent_budget"] = recentBudget.map { .integer($0) }
         settings["score"] = .text(score.rawValue)
-        settings["decay"] = decay.map { .number(Double($0)) }
-        settings["novelty"] = .number(Double(novelty))
         settings["pinned"] = .integers(pinned.flatMap { [$0.lowerBound, $0.upperBound] })
-        settings["observation_window"] = .integer(observationWindow)
-        settings["novelty_margin"] = .number(Double(noveltyMargin))
         try self.init(settings, recall: recall)
     }
 
@@ -103,25 +84,12 @@ public struct H2OConfiguration: Hashable, Sendable {
         self.heavyBudget = policy.integer("heavy_budget")
         self.recentBudget = policy.integer("recent_budget")
         self.score = Score(rawValue: policy.text("score")) ?? .peak
-        self.decay = Float(policy.number("decay"))
-        self.novelty = Float(policy.number("novelty"))
         self.pinned = policy.ranges("pinned")
-        self.observationWindow = policy.integer("observation_window")
-        self.noveltyMargin = Float(policy.number("novelty_margin"))
         self.recall = recall
         self.recallRows = policy.recallRows
     }
 
-    /// A policy that was chosen on the bundled demo model and not measured on others.
-    ///
-    /// On that model it keeps more facts among similar ones and predicts text better than the
-    /// default. A quarter of the rows hold recent tokens, or 64 rows if that is more and at most
-    /// half of the rows. Only keys that differ more than a typical key count as novel.
-    public static func tuned(maxSize: Int) throws -> H2OConfiguration {
-        try H2OConfiguration(["max_size": .integer(maxSize)], defaultsOf: "tuned")
-    }
-
-    /// The published policy (H2O on MLX): moving average of |logit|, no novelty.
+    /// The published policy (H2O on MLX): moving average of |logit|.
     public static func paper(maxSize: Int) throws -> H2OConfiguration {
         try H2OConfiguration(["max_size": .integer(maxSize)], defaultsOf: "paper")
     }
@@ -131,16 +99,13 @@ public struct H2OConfiguration: Hashable, Sendable {
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
     package func with(
         maxSize: Int? = nil, sinkSize: Int? = nil, heavyBudget: Int? = nil,
-        recentBudget: Int? = nil, pinned: [Range<Int>]? = nil, observationWindow: Int? = nil,
-        recall: H2ORecall?? = nil
+        recentBudget: Int? = nil, pinned: [Range<Int>]? = nil, recall: H2ORecall?? = nil
     ) throws -> H2OConfiguration {
         try H2OConfiguration(
             maxSize: maxSize ?? self.maxSize, sinkSize: sinkSize ?? self.sinkSize,
             heavyBudget: heavyBudget ?? self.heavyBudget,
-            recentBudget: recentBudget ?? self.recentBudget, score: score, decay: decay,
-            novelty: novelty, pinned: pinned ?? self.pinned,
-            observationWindow: observationWindow ?? self.observationWindow,
-            noveltyMargin: noveltyMargin, recall: recall ?? self.recall)
+            recentBudget: recentBudget ?? self.recentBudget, score: score,
+            pinned: pinned ?? self.pinned, recall: recall ?? self.recall)
     }
 
     /// The policy in the form that the core takes.
@@ -151,11 +116,7 @@ public struct H2OConfiguration: Hashable, Sendable {
         settings["heavy_budget"] = .integer(heavyBudget)
         settings["recent_budget"] = .integer(recentBudget)
         settings["score"] = .text(score.rawValue)
-        settings["decay"] = .number(Double(decay))
-        settings["novelty"] = .number(Double(novelty))
         settings["pinned"] = .integers(pinned.flatMap { [$0.lowerBound, $0.upperBound] })
-        settings["observation_window"] = .integer(observationWindow)
-        settings["novelty_margin"] = .number(Double(noveltyMargin))
         return MLXFast.H2OPolicy(checked: settings)
     }
 }
@@ -168,11 +129,7 @@ extension H2OConfiguration: Codable {
         case heavyBudget = "heavy_budget"
         case recentBudget = "recent_budget"
         case score
-        case decay
-        case novelty
         case pinned
-        case observationWindow = "observation_window"
-        case noveltyMargin = "novelty_margin"
         case recall
     }
 
@@ -189,14 +146,7 @@ extension H2OConfiguration: Codable {
             recentBudget: fields.decodeIfPresent(Int.self, forKey: .recentBudget),
             score: fields.decodeIfPresent(Score.self, forKey: .score)
                 ?? .peak,
-            decay: fields.decodeIfPresent(Float.self, forKey: .decay),
-            novelty: fields.decodeIfPresent(Float.self, forKey: .novelty)
-                ?? 2.0,
             pinned: (fields.decodeIfPresent([[Int]].self, forKey: .pinned) ?? []).map(Self.range),
-            observationWindow: fields.decodeIfPresent(Int.self, forKey: .observationWindow)
-                ?? 64,
-            noveltyMargin: fields.decodeIfPresent(Float.self, forKey: .noveltyMargin)
-                ?? 0.0,
             recall: Self.recall(in: fields))
     }
 
@@ -207,11 +157,7 @@ extension H2OConfiguration: Codable {
         try fields.encode(heavyBudget, forKey: .heavyBudget)
         try fields.encode(recentBudget, forKey: .recentBudget)
         try fields.encode(score, forKey: .score)
-        try fields.encode(decay, forKey: .decay)
-        try fields.encode(novelty, forKey: .novelty)
         try fields.encode(pinned.map { [$0.lowerBound, $0.upperBound] }, forKey: .pinned)
-        try fields.encode(observationWindow, forKey: .observationWindow)
-        try fields.encode(noveltyMargin, forKey: .noveltyMargin)
         try fields.encodeIfPresent(recall, forKey: .recall)
     }
 }

@@ -2,26 +2,16 @@
 import Foundation
 import MLX
 
-/// Rows that were evicted come back from an archive when a prompt asks for them.
+/// Evicted tokens stay in an archive, from which later tokens read what they attend to.
 ///
 /// The settings are checked when they are created, by the same core as Python's `H2ORecall`;
 /// ``init(from:)`` and ``encode(to:)`` use Python's names.
 public struct H2ORecall: Hashable, Sendable {
-    /// The most rows per KV head that a recall brings back and keeps until the next recall (M).
-    /// nil: half of `maxSize`, at least 16 and at most 64, and never more than the rows that can
-    /// be evicted.
-    public let rows: Int?
-    /// Number of positions after a recalled position that are recalled too.
-    public let spread: Int
-    /// Number of positions before a recalled position that are recalled too.
-    public let before: Int
-    /// How many votes a position needs to be recalled, in percent of the most votes of any
-    /// position; above 100, nothing is recalled.
-    public let threshold: Int
-    /// How many tokens at the end of a prompt choose the rows, by their queries.
+    /// How many tokens at the end of a chunk of a prompt attend to the whole archive.
     public let ask: Int
-    /// How many tokens are generated from one recall to the next; 0 recalls at prompts only.
-    public let every: Int
+    /// How many archived tokens a generated token attends to in each KV head: those whose keys
+    /// match its query best. 0 reads none, 2147483647 all.
+    public let reach: Int
     /// Bits of an archived key or value; 16 keeps their dtype.
     public let archiveBits: Int
     /// Indices of the layers that recall. nil: all layers that evict.
@@ -34,16 +24,11 @@ public struct H2ORecall: Hashable, Sendable {
 
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` if a value is not allowed
     public init(
-        rows: Int? = nil, spread: Int = 16, before: Int = 4, threshold: Int = 20, ask: Int = 32,
-        every: Int = 0, archiveBits: Int = 4, layers: [Int]? = nil, store: String? = nil,
-        limit: Int = 0
+        ask: Int = 32, reach: Int = 64, archiveBits: Int = 4, layers: [Int]? = nil,
+        store: String? = nil, limit: Int = 0
     ) throws {
-        self.rows = rows
-        self.spread = spread
-        self.before = before
-        self.threshold = threshold
         self.ask = ask
-        self.every = every
+        self.reach = reach
         self.archiveBits = archiveBits
         self.layers = layers
         self.store = store
@@ -55,10 +40,7 @@ public struct H2ORecall: Hashable, Sendable {
     static func of(_ policy: MLXFast.H2OPolicy) throws -> H2ORecall? {
         guard policy.integer("recall.archive_bits") > 0 else { return nil }
         return try H2ORecall(
-            rows: policy.integer("recall.rows") == 0 ? nil : policy.integer("recall.rows"),
-            spread: policy.integer("recall.spread"), before: policy.integer("recall.before"),
-            threshold: policy.integer("recall.threshold"), ask: policy.integer("recall.ask"),
-            every: policy.integer("recall.every"),
+            ask: policy.integer("recall.ask"), reach: policy.integer("recall.reach"),
             archiveBits: policy.integer("recall.archive_bits"),
             store: policy.text("recall.store").isEmpty ? nil : policy.text("recall.store"),
             limit: policy.integer("recall.limit"))
@@ -67,20 +49,15 @@ public struct H2ORecall: Hashable, Sendable {
     /// Returns a copy for other layers or with another folder.
     package func with(layers: [Int]??, store: String??) throws -> H2ORecall {
         try H2ORecall(
-            rows: rows, spread: spread, before: before, threshold: threshold, ask: ask,
-            every: every, archiveBits: archiveBits, layers: layers ?? self.layers,
+            ask: ask, reach: reach, archiveBits: archiveBits, layers: layers ?? self.layers,
             store: store ?? self.store, limit: limit)
     }
 
     /// The settings by their names in the core.
     var named: [String: MLXFast.H2OPolicy.Setting] {
         var named: [String: MLXFast.H2OPolicy.Setting] = [:]
-        named["recall.rows"] = rows.map { .integer($0) }
-        named["recall.spread"] = .integer(spread)
-        named["recall.before"] = .integer(before)
-        named["recall.threshold"] = .integer(threshold)
         named["recall.ask"] = .integer(ask)
-        named["recall.every"] = .integer(every)
+        named["recall.reach"] = .integer(reach)
         named["recall.archive_bits"] = .integer(archiveBits)
         named["recall.layers"] = layers.map { .integers($0) }
         named["recall.store"] = store.map { .text($0) }
@@ -92,12 +69,8 @@ public struct H2ORecall: Hashable, Sendable {
 extension H2ORecall: Codable {
     /// The names of the settings in files, the same as in Python.
     enum Field: String, CodingKey, CaseIterable {
-        case rows
-        case spread
-        case before
-        case threshold
         case ask
-        case every
+        case reach
         case archiveBits = "archive_bits"
         case layers
         case store
@@ -110,12 +83,8 @@ extension H2ORecall: Codable {
     public init(from decoder: any Decoder) throws {
         let fields = try decoder.fields(Field.self, prefix: "recall.")
         try self.init(
-            rows: fields.decodeIfPresent(Int.self, forKey: .rows),
-            spread: fields.decodeIfPresent(Int.self, forKey: .spread) ?? 16,
-            before: fields.decodeIfPresent(Int.self, forKey: .before) ?? 4,
-            threshold: fields.decodeIfPresent(Int.self, forKey: .threshold) ?? 20,
             ask: fields.decodeIfPresent(Int.self, forKey: .ask) ?? 32,
-            every: fields.decodeIfPresent(Int.self, forKey: .every) ?? 0,
+            reach: fields.decodeIfPresent(Int.self, forKey: .reach) ?? 64,
             archiveBits: fields.decodeIfPresent(Int.self, forKey: .archiveBits) ?? 4,
             layers: fields.decodeIfPresent([Int].self, forKey: .layers),
             store: fields.decodeIfPresent(String.self, forKey: .store),
@@ -125,12 +94,8 @@ extension H2ORecall: Codable {
     /// Writes all settings, null for those that are nil.
     public func encode(to encoder: any Encoder) throws {
         var fields = encoder.container(keyedBy: Field.self)
-        try fields.encode(rows, forKey: .rows)
-        try fields.encode(spread, forKey: .spread)
-        try fields.encode(before, forKey: .before)
-        try fields.encode(threshold, forKey: .threshold)
         try fields.encode(ask, forKey: .ask)
-        try fields.encode(every, forKey: .every)
+        try fields.encode(reach, forKey: .reach)
         try fields.encode(archiveBits, forKey: .archiveBits)
         try fields.encode(layers, forKey: .layers)
         try fields.encode(store, forKey: .store)

@@ -3,13 +3,12 @@
 #include <nanobind/stl/shared_ptr.h>
 
 #include "archive_files.h"
-#include "choice.h"
 #include "conversions.h"
 #include "fallback.h"
 #include "kernels.h"
 #include "mlx/ops.h"
 #include "policy_from.h"
-#include "recall.h"
+#include "reading.h"
 #include "shared_cache.h"
 
 namespace nb = nanobind;
@@ -37,50 +36,50 @@ std::optional<FailureTuple> optional_failure(const std::optional<ArchiveFailure>
 int64_t append(
     h2o::SegmentFolder& folder,
     const mx::array& rows,
-    const mx::array& novelty,
     int64_t key_bytes,
     const std::string& format,
     bool may_wait) {
   const int64_t heads = rows.shape(0) * rows.shape(1);
   const h2o::SegmentShape shape{
       heads, key_bytes, static_cast<int64_t>(rows.shape(3) * rows.itemsize()) - key_bytes};
-  using Kept = std::pair<mx::array, mx::array>;
-  auto keeper = std::make_shared<Kept>(rows, novelty);
-  keeper->first.eval();
-  keeper->second.eval();
+  auto keeper = std::make_shared<mx::array>(rows);
+  keeper->eval();
   nb::gil_scoped_release release;
-  return folder.append(
-      format, shape, keeper->first.data<char>(), keeper->second.data<char>(), keeper,
-      may_wait);
+  return folder.append(format, shape, keeper->data<char>(), keeper, may_wait);
 }
 
-/// Keys, values and novelty [B, Hkv, n] of the tokens at positions [begin, end), in float32;
-/// rotated if the rows of the cache are rotated.
-std::tuple<mx::array, mx::array, mx::array> tokens_of(
-    h2o::Archive& archive, int begin, int end) {
+/// Keys and values of the tokens at positions [begin, end), in float32; rotated if the rows of
+/// the cache are rotated.
+std::pair<mx::array, mx::array> tokens_of(h2o::Archive& archive, int begin, int end) {
   if (begin < archive.first() || begin >= end || end > archive.length()) {
     throw std::invalid_argument("[Archive] These positions are not all there.");
   }
-  const h2o::RowFormat& format = archive.format();
-  const mx::Shape heads{archive.batch(), archive.kv_heads()};
-  const auto layout = archive.layout();
-  std::vector<mx::array> rows, novelty;
-  auto add = [&](const h2o::ArchiveBlock& block) {
-    rows.push_back(block.rows);
-    novelty.push_back(block.novelty);
+  std::vector<mx::array> keys, values;
+  auto add = [&](const mx::array& rows, const h2o::RowLayout& layout,
+                 const h2o::RowFormat& format) {
+    auto part = [&](const h2o::VectorLayout& vector) {
+      return mx::astype(h2o::unpacked(rows, vector, format, mx::float32, {}), mx::float32);
+    };
+    keys.push_back(part(layout.key));
+    values.push_back(part(layout.value));
   };
-  const auto& in_memory = archive.blocks();
+  const auto layout = archive.layout();
   for (int i = 0; i < archive.files().stored(); ++i) {
-    add(archive.files().load(i, heads, h2o::rows_dtype(layout, format.dtype), layout));
+    add(archive.files().load(i, archive.heads(), archive.format().dtype, layout), layout,
+        archive.format());
   }
-  std::for_each(in_memory.begin(), in_memory.end(), add);
+  for (const auto& segment : archive.segments()) {
+    add(segment, layout, archive.format());
+  }
+  if (archive.tail_tokens() > 0) {
+    const auto tail = h2o::sliced(archive.tail()->pool, 2, 0, archive.tail_tokens(), {});
+    add(tail, archive.tail_layout(), {});
+  }
   auto cut = [&](const std::vector<mx::array>& parts) {
     return h2o::sliced(
         mx::concatenate(parts, 2), 2, begin - archive.first(), end - archive.first(), {});
   };
-  const auto [keys, values] =
-      h2o::unpacked_rows(cut(rows), format, archive.key_dim(), mx::float32, {});
-  return {mx::astype(keys, mx::float32), mx::astype(values, mx::float32), cut(novelty)};
+  return {cut(keys), cut(values)};
 }
 
 } // namespace
@@ -116,6 +115,18 @@ void bind_for_tests(nb::module_& m, nb::class_<ArchiveOf>& archive) {
            }));
 
   m.def(
+      "matching_positions",
+      [](const ArchiveOf& archive, const mx::array& queries, float scale,
+         const mx::array& kept, int end, int reach, bool in_operations) {
+        return archive.with([&](h2o::Archive& core) {
+          return h2o::matching_positions(
+              {queries, scale, kept, end, in_operations}, reach, core);
+        });
+      },
+      "archive"_a, "queries"_a, nb::kw_only(), "scale"_a, "kept"_a, "end"_a, "reach"_a,
+      "in_operations"_a = false);
+
+  m.def(
       "while_in_use",
       [](SharedCache& cache, nb::callable work) {
         cache.with([&](auto&) {
@@ -126,41 +137,19 @@ void bind_for_tests(nb::module_& m, nb::class_<ArchiveOf>& archive) {
       },
       "cache"_a, "work"_a);
 
-  m.def(
-      "chosen_positions",
-      [](const mx::array& asked_for, int first, int seen, int rows,
-         const h2o::CacheConfig& config, nb::handle recall) {
-        return h2o::chosen_positions(
-            asked_for, first, seen, rows, config, recall_from(recall).value());
-      },
-      "asked_for"_a, nb::kw_only(), "first"_a, "seen"_a, "rows"_a, "config"_a, "recall"_a);
-
-  nb::class_<h2o::Ballot>(m, "Ballot")
-      .def(nb::init<int>(), "seen"_a)
-      .def(
-          "add",
-          [](h2o::Ballot& ballot, int layer, const mx::array& strongest, int first,
-             const h2o::CacheConfig& config, nb::handle recall) {
-            ballot.add(layer, strongest, first, config, recall_from(recall).value());
-          },
-          "layer"_a, "strongest"_a, "first"_a, "config"_a, "recall"_a)
-      .def("chosen", [](h2o::Ballot& ballot) { return ballot.chosen(); });
-
   nb::class_<h2o::SegmentFolder>(m, "SegmentFolder")
+      .def("append", &append, "rows"_a, "key_bytes"_a, "row_format"_a, "may_wait"_a)
       .def(
-          "append", &append, "rows"_a, "novelty"_a, "key_bytes"_a, "row_format"_a,
-          "may_wait"_a)
-      .def(
-          "read",
-          [](h2o::SegmentFolder& folder, int64_t serial, int part, int64_t head,
+          "row",
+          [](h2o::SegmentFolder& folder, int64_t serial, int token, int head,
              int64_t size) -> std::optional<nb::bytes> {
-            std::string to(static_cast<size_t>(size), '\0');
-            if (!folder.read(serial, static_cast<h2o::Part>(part), head, to.data(), size)) {
+            const auto segment = folder.opened(serial);
+            if (!segment || !segment->is_intact()) {
               return std::nullopt;
             }
-            return nb::bytes(to.data(), to.size());
+            return nb::bytes(segment->row(token, head), size);
           },
-          "serial"_a, "part"_a, "head"_a, "size"_a)
+          "serial"_a, "token"_a, "head"_a, "size"_a)
       .def("drop_oldest", &h2o::SegmentFolder::drop_oldest)
       .def("drop_newest", &h2o::SegmentFolder::drop_newest)
       .def("flush", &h2o::SegmentFolder::flush, nb::call_guard<nb::gil_scoped_release>())
@@ -204,17 +193,18 @@ void bind_for_tests(nb::module_& m, nb::class_<ArchiveOf>& archive) {
   m.def(
       "attend_in_operations",
       [](const std::optional<mx::array>& queries, const RowsTuple& rows,
-         const LedgerTuple& ledger, int tokens, int offset, const h2o::CacheConfig& config,
+         const LedgerTuple& ledger, int key_dim, int tokens, int offset,
+         const h2o::CacheConfig& config,
          float scale, const MaskArgument& mask, const std::optional<mx::array>& sinks) {
         const h2o::AttendArguments arguments{
-            queries, to_rows(rows), to_ledger(ledger), tokens,
+            queries, to_rows(rows), to_ledger(ledger), key_dim, tokens,
             offset,  scale,         mask_of(mask),     sinks};
         h2o::check_attend(arguments, config);
         auto result = h2o::fallback::cache_attend(arguments, config, {});
         return std::tuple{result.out, to_tuple(result.rows), to_tuple(result.ledger)};
       },
-      "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "tokens"_a, "offset"_a,
-      "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(), "sinks"_a = nb::none());
+      "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "key_dim"_a, "tokens"_a,
+      "offset"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(), "sinks"_a = nb::none());
 }
 
 } // namespace h2o::python

@@ -137,7 +137,7 @@ def test_nan_and_infinity_neither_stop_eviction_nor_corrupt_positions(kv, backen
 )
 def test_wrong_arguments_of_attend_are_named(change, message):
     config = H2OConfig(64)
-    ledger = fast.make_ledger(1, 2, 8, config)
+    ledger = fast.make_ledger(1, 2, config)
     rows = Rows(mx.zeros((1, 2, 40, 16)))
     arguments = {"tokens": 1, "offset": 0, **change}
     with pytest.raises(ValueError) as error:

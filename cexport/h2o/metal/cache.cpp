@@ -88,12 +88,12 @@ int32_t mask_kind(const std::optional<mx::array>& mask) {
                                          : H2O_MASK_FLOAT32;
 }
 
-H2OLedger parameters_of(const LedgerUpdate& update, const mx::array& keys, int group) {
+H2OLedger parameters_of(const LedgerUpdate& update, int kv_heads, int group) {
   const CacheStep& step = update.step;
   const CacheConfig& config = step.config;
   const int first_row = step.first_row();
   H2OLedger p{};
-  p.kv_heads = keys.shape(1);
+  p.kv_heads = kv_heads;
   p.group = group;
   p.tokens = step.tokens;
   p.rows = step.rows();
@@ -104,7 +104,7 @@ H2OLedger parameters_of(const LedgerUpdate& update, const mx::array& keys, int g
   p.pool_used = step.pool_length(step.offset);
   p.pool_rows = step.pool_used();
   p.pool_size = config.pool_rows();
-  p.observed_from = std::max(0, step.tokens - config.observation_window);
+  p.observed_from = std::max(0, step.tokens - observation_window);
   p.chooses = step.chooses_victim();
   p.recent_from = step.seen() + 1 - config.recent_budget;
   p.pin_count = int32_t(config.pinned.size());
@@ -115,9 +115,6 @@ H2OLedger parameters_of(const LedgerUpdate& update, const mx::array& keys, int g
     p.mask_query = update.mask->strides(2);
     p.mask_row = update.mask->strides(3);
   }
-  p.key_head = head_stride(keys);
-  p.key_row = row_stride(keys);
-  p.key = layout_parameters(update.key);
   return p;
 }
 
@@ -128,38 +125,31 @@ void encode_ledger(
     const mx::array* logits,
     int group,
     std::vector<mx::array>& outputs) {
-  const auto keys = encoder.contiguous(update.newest);
   const auto sinks = update.attention ? update.attention->sinks : std::nullopt;
   const CacheConfig& config = update.step.config;
   const auto& pinned = config.pinned;
   Constants constants;
   constants.set(constant::has_sinks, sinks.has_value())
-      .set(constant::key_bits, int32_t(config.format.has_ring() ? 16 : update.key.bits))
-      .set(constant::value_bits, int32_t(config.format.value_bits))
-      .set(constant::group_size, int32_t(update.key.group_size))
       .set(constant::ring_bits, int32_t(config.format.recent_bits))
       .set(constant::score, int32_t(config.score))
       .set(constant::mask_kind, mask_kind(update.mask))
       .set(constant::observes, logits != nullptr)
-      .set(constant::has_pins, !pinned.empty())
-      .set(constant::has_held, update.held.has_value());
+      .set(constant::has_pins, !pinned.empty());
   encoder.use({"h2o_update_ledger", {type_name(update.dtype)}}, constants);
-  encoder->set_input_array(keys, 0);
+  const int batch = ledger[0].shape(0), kv_heads = ledger[0].shape(1);
   if (logits != nullptr) {
-    encoder->set_input_array(*logits, 1);
+    encoder->set_input_array(*logits, 0);
   }
-  for (int i = 0; i < 5; ++i) {
-    encoder->set_input_array(ledger[i], 2 + i);
+  for (int i = 0; i < 3; ++i) {
+    encoder->set_input_array(ledger[i], 1 + i);
+    encoder->set_output_array(outputs[i], 4 + i);
   }
-  for (int i = 0; i < 5; ++i) {
-    encoder->set_output_array(outputs[i], 7 + i);
-  }
-  encoder->set_bytes(parameters_of(update, keys, group), 12);
+  encoder->set_bytes(parameters_of(update, kv_heads, group), 7);
   if (update.mask) {
-    encoder->set_input_array(*update.mask, 13);
+    encoder->set_input_array(*update.mask, 8);
   }
   if (sinks) {
-    encoder->set_input_array(*sinks, 14);
+    encoder->set_input_array(*sinks, 9);
   }
   if (!pinned.empty()) {
     std::vector<int32_t> pins;
@@ -169,15 +159,12 @@ void encode_ledger(
     }
     mx::array table(pins.data(), {int(pins.size())}, mx::int32);
     encoder.keep(table);
-    encoder->set_input_array(table, 15);
-  }
-  if (update.held) {
-    encoder->set_input_array(encoder.contiguous(*update.held), 16);
+    encoder->set_input_array(table, 10);
   }
   const int wanted = (config.max_size + 31) / 32 * 32;
   const int threads = std::min(std::clamp(wanted, 256, 1024), encoder.max_threads());
   encoder.dispatch(
-      MTL::Size(keys.shape(0) * keys.shape(1), 1, 1), MTL::Size(threads, 1, 1));
+      MTL::Size(batch * kv_heads, 1, 1), MTL::Size(threads, 1, 1));
 }
 
 } // namespace
@@ -199,7 +186,7 @@ void update_ledger(
   const Attention& attention = *update.attention;
   const int lines = attention.batch() * attention.heads() * attention.tokens();
   auto logits = encoder.temporary({lines, attention.rows()}, mx::float32);
-  encode_attention(encoder, attention, outputs[5], &logits);
+  encode_attention(encoder, attention, outputs[3], &logits);
   encode_ledger(encoder, update, entries, &logits, attention.group(), outputs);
 }
 

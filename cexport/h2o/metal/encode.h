@@ -84,12 +84,9 @@ void attend(
 /// An update of the ledger by new tokens, with their attention.
 struct LedgerUpdate {
   CacheStep step;
-  mx::array newest; // the buffer with the new keys
-  VectorLayout key; // their layout
   mx::Dtype dtype;
   std::optional<Attention> attention = {}; // none: written but not attended
   std::optional<mx::array> mask = {}; // [B, Hq, L, N] in the dtype that it was given in
-  std::optional<mx::array> held = {}; // bool [B, Hkv, C]
 };
 
 /// Appends to a primitive's inputs, if there are any: the caller's mask, then on a GPU the
@@ -104,8 +101,8 @@ void push_masks(
     const std::optional<mx::array>& sinks,
     mx::Stream stream);
 
-/// Encodes attention and the ledger's update: outputs are scores, positions, novelty,
-/// key_sum, victim and, with attention, out.
+/// Encodes attention and the ledger's update: outputs are scores, positions, victim
+/// and, with attention, out.
 void update_ledger(
     mx::Stream stream,
     const LedgerUpdate& update,

@@ -6,16 +6,12 @@ query by query, as they are defined; the compiled core may use a closed form.
 
 from h2o_pack.parity.reference.attention import scaled_dot_product_attention_with_scores
 from h2o_pack.parity.reference.layer import LayerCache
-from h2o_pack.parity.reference.recall import PromptChoice, chosen_positions
 
 layer_cache = LayerCache
 restored_layer_cache = LayerCache.restored
-prompt_choice = PromptChoice
 
 __all__ = [
-    "chosen_positions",
     "layer_cache",
-    "prompt_choice",
     "restored_layer_cache",
     "scaled_dot_product_attention_with_scores",
 ]

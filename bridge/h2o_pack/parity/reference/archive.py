@@ -8,59 +8,59 @@ import mlx.core as mx
 
 from h2o_pack.parity.reference.rows import packed, unpacked
 from h2o_py.config import H2ORecall
-from h2o_py.policy_fields import ARCHIVE_GROUP, SEGMENT_TOKENS
+from h2o_py.policy_fields import ARCHIVE_GROUP, SEGMENT_TOKENS, SKETCH_BITS, SKETCH_GROUP
 from h2o_py.rows import RowFormat
 
 
 class Archive:
-    """Keys after RoPE, values and novelty of the positions from `first` to `length` - 1."""
+    """Keys after RoPE and values of the positions from `first` to `length` - 1.
+
+    Whole segments are packed. The newest tokens, which are not a segment yet, stay as they are.
+    """
 
     def __init__(self, recall: H2ORecall, key_dim: int, dtype: mx.Dtype) -> None:
         self.recall, self._key_dim = recall, key_dim
         self._row_format = RowFormat(
             recall.archive_bits, recall.archive_bits, ARCHIVE_GROUP, dtype
         )
+        self._dense = RowFormat(dtype=dtype)
         self.length = 0
         """Tokens seen so far."""
         self.first = 0
         """The oldest position that is still in the archive."""
-        self._rows: mx.array | None = None
-        """[B, Hkv, n, R]: keys and values as `RowFormat` packs them."""
-        self._novelty = mx.zeros((1, 1, 0))
-        """float32 [B, Hkv, n]."""
+        self._segments: tuple[mx.array, ...] = ()
+        """[B, Hkv, 256, R] each: keys and values as `RowFormat` packs them."""
+        self._tail: mx.array | None = None
+        """[B, Hkv, n, Dk + Dv] of the newest tokens."""
 
-    def append(self, keys: mx.array, values: mx.array, novelty: mx.array) -> None:
+    def append(self, keys: mx.array, values: mx.array) -> None:
         """Add the next tokens; keys and values are rotated if the cache rotates them."""
-        rows = _hidden_or_packed(keys, values, self._row_format)
-        if self._rows is None:
-            self._rows, self._novelty = rows, novelty
-        else:
-            self._rows = mx.concatenate([self._rows, rows], axis=2)
-            self._novelty = mx.concatenate([self._novelty, novelty], axis=2)
+        dense = packed(keys, values, self._dense)
+        rows = dense if self._tail is None else mx.concatenate([self._tail, dense], axis=2)
         self.length += keys.shape[2]
-        token_bytes = int(self._rows[:, :, :1].nbytes) + int(self._novelty[:, :, :1].nbytes)
+        while rows.shape[2] >= SEGMENT_TOKENS:
+            whole = unpacked(rows[:, :, :SEGMENT_TOKENS], self._key_dim, self._dense)
+            segment = _hidden_or_packed(
+                *(part.astype(self.dtype) for part in whole), self._row_format
+            )
+            self._segments = (*self._segments, segment)
+            rows = rows[:, :, SEGMENT_TOKENS:]
+        self._tail = rows
+        heads = int(keys.shape[0] * keys.shape[1])
+        token_bytes = heads * _row_bytes(keys.shape[3] + values.shape[3], self._row_format)
         while (
             self.recall.limit
             and (self.length - self.first) * token_bytes > self.recall.limit
-            and self.first + SEGMENT_TOKENS <= self.length
-        ):  # drop the oldest segment
-            self._rows = self._rows[:, :, SEGMENT_TOKENS:]
-            self._novelty = self._novelty[:, :, SEGMENT_TOKENS:]
+            and self._segments
+        ):
+            self._segments = self._segments[1:]
             self.first += SEGMENT_TOKENS
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all archived arrays."""
-        return sum(int(array.nbytes) for array in self.arrays)
-
-    @property
     def arrays(self) -> list[mx.array]:
-        """Rows and novelty of each segment, then of the tokens after the last one."""
-        if self._rows is None:
-            return []
-        starts = range(0, self._rows.shape[2], SEGMENT_TOKENS)
-        parts = [slice(start, start + SEGMENT_TOKENS) for start in starts]
-        return [array[:, :, part] for part in parts for array in (self._rows, self._novelty)]
+        """The segments, then the newest tokens if there are any."""
+        tail = [] if self._tail is None or not self._tail.shape[2] else [self._tail]
+        return [*self._segments, *tail]
 
     @property
     def bits(self) -> int:
@@ -80,27 +80,50 @@ class Archive:
     def restore(self, arrays: Sequence[mx.array], first: int, length: int) -> None:
         """Take over saved `arrays`, from position `first` to `length`."""
         self.first, self.length = first, length
-        if arrays:
-            self._rows = mx.concatenate(list(arrays[::2]), axis=2)
-            self._novelty = mx.concatenate(list(arrays[1::2]), axis=2)
+        whole = (length - first) // SEGMENT_TOKENS
+        self._segments = tuple(arrays[:whole])
+        self._tail = arrays[whole] if len(arrays) > whole else None
 
     def trim(self, n: int) -> None:
-        """Remove the `n` newest tokens."""
+        """Remove the `n` newest tokens. A segment that is cut becomes the newest tokens."""
         self.length -= n
-        length = self.length - self.first
-        if self._rows is not None:
-            self._rows, self._novelty = self._rows[:, :, :length], self._novelty[:, :, :length]
+        whole, rest = divmod(self.length - self.first, SEGMENT_TOKENS)
+        if whole < len(self._segments):
+            cut = unpacked(self._segments[whole], self._key_dim, self._row_format)
+            self._tail = packed(*(part.astype(self.dtype) for part in cut), self._dense)
+            self._segments = self._segments[:whole]
+        if self._tail is not None:
+            self._tail = self._tail[:, :, :rest]
 
-    def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]:
-        """Keys [B, Hkv, n, Dk], values and novelty of positions begin..end-1, in float32."""
-        assert self._rows is not None  # noqa: S101  the archive has tokens
+    def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array]:
+        """Keys [B, Hkv, n, Dk] and values of positions begin..end-1, in float32."""
+        parts = [unpacked(a, self._key_dim, self._row_format) for a in self._segments]
+        if self._tail is not None:
+            parts.append(unpacked(self._tail, self._key_dim, self._dense))
         part = slice(begin - self.first, end - self.first)
-        keys, values = unpacked(self._rows[:, :, part], self._key_dim, self._row_format)
-        return keys, values, self._novelty[:, :, part]
+        keys, values = (mx.concatenate(arrays, axis=2) for arrays in zip(*parts, strict=True))
+        return keys[:, :, part], values[:, :, part]
+
+    def sketched(self, keys: mx.array) -> mx.array:
+        """Keys that were read from the archive, as the sketch has them, in float32."""
+        group = SKETCH_GROUP if self._key_dim % SKETCH_GROUP == 0 else 32
+        if self._key_dim % group:
+            return keys
+        triple = mx.quantize(keys.astype(self.dtype), group, SKETCH_BITS)
+        words, scales, biases = triple
+        wide = (scales.astype(mx.float32), biases.astype(mx.float32))
+        return mx.dequantize(words, *wide, group, SKETCH_BITS)
+
+
+def _row_bytes(elements: int, row_format: RowFormat) -> int:
+    if row_format.is_dense:
+        return elements * row_format.dtype.size
+    groups = elements // row_format.group_size
+    return elements * row_format.key_bits // 8 + 2 * groups * row_format.dtype.size
 
 
 def _hidden_or_packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:
-    """Return packed rows; recall still skips every key that contains NaN or infinity.
+    """Return packed rows; no query sees a key that contains NaN or infinity.
 
     If rows are quantized, such a key becomes a zero key whose biases are NaN.
     """

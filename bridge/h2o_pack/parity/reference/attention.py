@@ -1,4 +1,4 @@
-"""Attention: logits, probabilities and outputs, and the masks of a chunk's parts."""
+"""Attention: logits, probabilities and outputs."""
 
 from __future__ import annotations
 
@@ -66,31 +66,3 @@ def weighted_sum(shares: mx.array, values: mx.array) -> mx.array:
     """Sum of values [B, Hkv, N, Dv], each with its share [B, Hq, L, N]."""
     group = shares.shape[1] // values.shape[1]
     return shares @ mx.repeat(values.astype(mx.float32), group, axis=1)
-
-
-def masks_of_parts(mask: Mask, tokens: int, asking: int, rows: int) -> tuple[Mask, Mask]:
-    """Split the mask of a chunk whose last `asking` tokens ask the archive.
-
-    Returns the mask of the tokens before them, over rows and tokens, and the mask of the asking
-    tokens among themselves. They see all older rows, because after an eviction heads have their
-    rows in different orders. A part of one token sees all rows.
-
-    mask: None, "causal", or an array that broadcasts to [B, Hq, tokens, rows + tokens]. rows:
-    number of rows in use before the chunk.
-    """
-    if not isinstance(mask, mx.array):
-        return "causal", "causal"
-    before = tokens - asking
-    mask = mx.broadcast_to(mask, (*mask.shape[:-2], tokens, rows + tokens))
-    return (
-        mask[..., :before, : rows + before] if before > 1 else None,
-        mask[..., before:, -asking:] if asking > 1 else None,
-    )
-
-
-def with_older(mask: Mask, older: int) -> Mask:
-    """Extend a mask of tokens among themselves by `older` rows that all of them see."""
-    if not isinstance(mask, mx.array):
-        return mask
-    seen = mx.full((*mask.shape[:-1], older), mask.dtype == mx.bool_, mask.dtype)
-    return mx.concatenate([seen, mask], axis=-1)

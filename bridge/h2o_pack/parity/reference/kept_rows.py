@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import mlx.core as mx
 
-from h2o_pack.parity.reference.attention import Mask, logits_of, probabilities, weighted_sum
-from h2o_pack.parity.reference.policy import (
-    eviction_order,
-    importance_of,
-    novelties,
-    observed,
-    unit,
+from h2o_pack.parity.reference.attention import (
+    LOWEST,
+    Mask,
+    logits_of,
+    probabilities,
+    weighted_sum,
 )
-from h2o_pack.parity.reference.rows import as_given, as_stored, converted, packed, unpacked
+from h2o_pack.parity.reference.policy import eviction_order, importance_of, observed
+from h2o_pack.parity.reference.rows import (
+    as_given,
+    as_stored,
+    converted,
+    packed,
+    separated,
+    unpacked,
+)
 from h2o_py.config import H2OConfig
 from h2o_py.rows import Ledger, RowFormat, Rows
 
 Part = dict[str, mx.array]
 """Rows of the pool or of the ring, arrays [B, Hkv, N] by name: `packed` [B, Hkv, N, R] has keys
 and values side by side, and the others are the rows' entries in the ledger."""
-UNUSED = {"scores": -1.0, "positions": -1, "novelty": 0.0, "held": False}
+UNUSED = {"scores": -1.0, "positions": -1}
 """The entries of the ledger, and their values where no row is in use."""
+
+
+class Elsewhere(NamedTuple):
+    """Tokens that are not in the rows, and which queries attend to them.
+
+    keys [B, Hkv, n, Dk], values [B, Hkv, n, Dv], reads bool [B, Hq, L, n].
+    """
+
+    keys: mx.array
+    values: mx.array
+    reads: mx.array
 
 
 class KeptRows:
@@ -34,13 +54,21 @@ class KeptRows:
     """
 
     def __init__(
-        self, config: H2OConfig, row_format: RowFormat, seen: int, rows: Rows, ledger: Ledger
+        self,
+        config: H2OConfig,
+        row_format: RowFormat,
+        *,
+        key_dim: int,
+        seen: int,
+        rows: Rows,
+        ledger: Ledger,
     ) -> None:
         self.config, self.row_format = config, row_format
         self.slots = config.recent_budget if row_format.has_ring else 0
         self.pool_size = config.max_size - self.slots
         self.pool_format = row_format.pool
         self.ring_format = row_format.ring if self.slots else row_format.pool
+        self._key_dim = key_dim
         self.seen = seen
         """Tokens written so far."""
         self.unattended = 0
@@ -63,11 +91,11 @@ class KeptRows:
         ledger = Ledger(
             scores=mx.full(rows, UNUSED["scores"], mx.float32),
             positions=mx.full(rows, UNUSED["positions"], mx.int32),
-            novelty=mx.zeros(rows, mx.float32),
-            key_sum=mx.zeros((batch, heads, key_dim), mx.float32),
             victim=mx.full((batch, heads), -1, mx.int32),
         )
-        return cls(config, row_format, 0, Rows(*no_rows), ledger)
+        return cls(
+            config, row_format, key_dim=key_dim, seen=0, rows=Rows(*no_rows), ledger=ledger
+        )
 
     @property
     def length(self) -> int:
@@ -79,6 +107,18 @@ class KeptRows:
         """The rows in use; without slots, a chunk without attention is behind the pool."""
         pool, ring = self.pool["packed"], self.ring["packed"]
         return Rows(pool, ring) if self.slots else Rows(mx.concatenate([pool, ring], axis=2))
+
+    @property
+    def stored_vectors(self) -> list[mx.array]:
+        """The packed keys and values of the rows in use."""
+        parts = [(self.pool, self.pool_format)]
+        if self.slots:
+            parts.append((self.ring, self.ring_format))
+        return [
+            vectors
+            for part, form in parts
+            for vectors in separated(part["packed"], self._key_dim, form)
+        ]
 
     @property
     def ledger(self) -> Ledger:
@@ -98,16 +138,11 @@ class KeptRows:
             )
             for name, unused in UNUSED.items()
         }
-        if not self.can_hold:
-            del entries["held"]
-        return Ledger(**entries, key_sum=self.key_sum, victim=self.victim)
+        return Ledger(**entries, victim=self.victim)
 
     @ledger.setter
     def ledger(self, ledger: Ledger) -> None:
-        self.key_sum, self.victim = ledger.key_sum, ledger.victim
-        self.can_hold = ledger.held is not None
-        if ledger.held is None:
-            ledger = ledger._replace(held=mx.zeros(ledger.positions.shape, mx.bool_))
+        self.victim = ledger.victim
         entries = {name: a for name, a in ledger._asdict().items() if name in UNUSED}
         in_pool, ring_end = _count(self.pool), self.pool_size + _count(self.ring)
         self.pool = self.pool | {name: a[:, :, :in_pool] for name, a in entries.items()}
@@ -126,17 +161,10 @@ class KeptRows:
         self.pool = self.pool | {name: array[:, :, :count] for name, array in entries.items()}
         self.ring = self.ring | {name: array[:, :, count:] for name, array in entries.items()}
 
-    def hold_none(self) -> None:
-        """Protect no recalled rows, and have no `held` in the ledger."""
-        self.set_entries({"held": mx.zeros_like(self.entries()["held"])})
-        self.can_hold = False
-        self._ledger_before = self._ledger_before._replace(held=None)
-
     def vectors(self) -> tuple[mx.array, mx.array]:
         """Keys and values of the rows in use, as stored, in float32."""
-        key_dim = self.key_sum.shape[2]
-        pool = unpacked(self.pool["packed"], key_dim, self.pool_format)
-        ring = unpacked(self.ring["packed"], key_dim, self.ring_format)
+        pool = unpacked(self.pool["packed"], self._key_dim, self.pool_format)
+        ring = unpacked(self.ring["packed"], self._key_dim, self.ring_format)
         keys, values = (
             mx.concatenate([*pair], axis=2) for pair in zip(pool, ring, strict=True)
         )
@@ -145,18 +173,14 @@ class KeptRows:
     def write(self, keys: mx.array, values: mx.array) -> None:
         """Write the next tokens; a single token overwrites the victim of full rows."""
         self._ledger_before = self.ledger
-        tokens, margin = keys.shape[2], self.config.novelty_margin
+        batch, heads, tokens, _ = keys.shape
         keys, values = as_stored(keys, self.row_format), as_stored(values, self.row_format)
         rows = packed(keys, values, self.ring_format)
-        stored_keys, _ = unpacked(rows, keys.shape[3], self.ring_format)
-        novelty, self.key_sum = novelties(stored_keys, self.key_sum, self.seen, margin)
         positions = mx.arange(self.seen, self.seen + tokens)
         new = {
             "packed": rows,
-            "scores": mx.full(novelty.shape, -1.0),
-            "positions": mx.broadcast_to(positions, novelty.shape),
-            "novelty": novelty,
-            "held": mx.zeros(novelty.shape, mx.bool_),
+            "scores": mx.full((batch, heads, tokens), -1.0),
+            "positions": mx.broadcast_to(positions, (batch, heads, tokens)),
         }
         if tokens > 1:
             self.ring = _joined(self.ring, new)
@@ -188,13 +212,28 @@ class KeptRows:
         scale: float,
         mask: Mask = None,
         sinks: mx.array | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> mx.array:
-        """Let the newest tokens attend to all rows, update the scores, and evict."""
+        """Let the newest tokens attend to all rows, update the scores, and evict.
+
+        What they read elsewhere takes part in the same softmax.
+        """
         keys, values = self.vectors()
         asked = as_stored(queries, self.row_format)
-        logits = logits_of(asked, keys, scale, mask, low_bias_hides=True)
-        out = weighted_sum(probabilities(logits, sinks), values).astype(queries.dtype)
-        scores = observed(self.entries()["scores"], logits, sinks, self.config)
+        logits = all_logits = logits_of(asked, keys, scale, mask, low_bias_hides=True)
+        if elsewhere is not None:
+            others = logits_of(asked, elsewhere.keys, scale, None)
+            seen = elsewhere.reads & mx.isfinite(others)
+            all_logits = mx.concatenate([logits, mx.where(seen, others, LOWEST)], axis=3)
+            # 0 times the value of a token that nothing sees must be 0.
+            finite = mx.where(mx.isfinite(elsewhere.values), elsewhere.values, 0.0)
+            values = mx.concatenate([values, finite], axis=2)
+        shares = probabilities(all_logits, sinks)
+        out = weighted_sum(shares, values).astype(queries.dtype)
+        rows = slice(logits.shape[3])
+        scores = observed(
+            self.entries()["scores"], logits, shares[..., rows], self.config
+        )
         self.set_entries({"scores": scores})
         self.settle()
         return as_given(out, self.row_format)
@@ -241,11 +280,10 @@ class KeptRows:
         """Remove the `n` newest tokens, before the first eviction and without slots."""
         self.seen -= n
         self.pool = {name: array[:, :, : self.seen] for name, array in self.pool.items()}
-        self.key_sum = unit(self.vectors()[0]).sum(axis=2)
         self.victim = mx.full(self.victim.shape, -1, mx.int32)
 
     def _converted(self, part: Part, old: RowFormat, new: RowFormat) -> Part:
-        return part | {"packed": converted(part["packed"], self.key_sum.shape[2], old, new)}
+        return part | {"packed": converted(part["packed"], self._key_dim, old, new)}
 
 
 def _count(part: Part) -> int:

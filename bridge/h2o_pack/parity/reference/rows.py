@@ -57,6 +57,24 @@ def _dequantized(
     )
 
 
+def separated(rows: mx.array, key_dim: int, row_format: RowFormat) -> list[mx.array]:
+    """The packed keys and the packed values of rows."""
+    end = key_dim
+    if not row_format.is_dense:
+        groups = key_dim // row_format.group_size
+        end = key_dim * row_format.key_bits // 32 + groups * row_format.dtype.size // 2
+    return [rows[..., :end], rows[..., end:]]
+
+
+def dim_of(packed_keys: mx.array, row_format: RowFormat) -> int:
+    """The head dim of packed keys."""
+    width = int(packed_keys.shape[3])
+    if row_format.is_dense:
+        return width
+    group = row_format.group_size * row_format.key_bits // 32 + row_format.dtype.size // 2
+    return width // group * row_format.group_size
+
+
 def converted(rows: mx.array, key_dim: int, old: RowFormat, new: RowFormat) -> mx.array:
     """Convert rows from one format to another; equal formats leave them unchanged."""
     return rows if old == new else packed(*unpacked(rows, key_dim, old), new)

@@ -1,0 +1,56 @@
+"""What queries read from the archive; see cexport/h2o/reading.h."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from h2o_pack.parity.reference.archive import Archive
+from h2o_pack.parity.reference.attention import logits_of
+from h2o_pack.parity.reference.kept_rows import Elsewhere, KeptRows
+
+
+def elsewhere(
+    kept: KeptRows, archive: Archive, queries: mx.array, scale: float
+) -> Elsewhere | None:
+    """What the tokens just written read from the archive; None before the first eviction.
+
+    queries: [B, Hq, L, Dk], rotated if the rows are.
+    """
+    tokens, recall = queries.shape[2], archive.recall
+    before = kept.seen - tokens
+    evicted = before - kept.config.max_size + (tokens == 1)
+    if evicted <= 0 or before <= archive.first or (tokens == 1 and recall.reach == 0):
+        return None
+    keys, values = archive.rows(archive.first, before)
+    in_rows = kept.entries()["positions"]
+    positions = mx.arange(archive.first, before)
+    missing = ~mx.equal(in_rows[..., None], positions).any(axis=2)
+    if tokens == 1:
+        chosen = _best(queries, archive.sketched(keys), missing, scale, recall.reach)
+        return Elsewhere(keys, values, _of_queries(chosen, queries))
+    asks = mx.arange(tokens) >= tokens - recall.ask
+    return Elsewhere(keys, values, _of_queries(missing, queries) & asks[:, None])
+
+
+def _of_queries(heads: mx.array, queries: mx.array) -> mx.array:
+    """What is true for KV heads, [B, Hkv, n], for each of their queries: [B, Hq, 1, n]."""
+    return mx.repeat(heads, queries.shape[1] // heads.shape[1], axis=1)[:, :, None]
+
+
+def _best(
+    queries: mx.array, sketch: mx.array, missing: mx.array, scale: float, reach: int
+) -> mx.array:
+    """Which positions have the largest estimated logits, ties to the lowest: bool [B, Hkv, n].
+
+    queries: [B, Hq, 1, Dk].
+    """
+    batch, kv_heads, count = missing.shape
+    logits = logits_of(queries, sketch, scale, None).reshape(batch, kv_heads, -1, count)
+    estimates = mx.where(mx.isfinite(logits), logits, -float("inf")).max(axis=2)
+    estimates = mx.where(missing, estimates, -float("inf"))
+    chosen = []
+    for estimate in estimates.reshape(-1, count).tolist():
+        found = [n for n in range(count) if estimate[n] != -float("inf")]
+        best = set(sorted(found, key=lambda n: (-estimate[n], n))[:reach])
+        chosen.append([n in best for n in range(count)])
+    return mx.array(chosen).reshape(missing.shape)
