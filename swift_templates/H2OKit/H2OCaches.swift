@@ -65,7 +65,7 @@ extension H2OCaches: KVCacheMaker {
                 layer, setting: "recall.layers", model: name, evicting: evicting)
         }
         try budgets?.check(own.count, evicting: evicting, model: name)
-        let caches = try own.enumerated().map { layer, cache in
+        return try own.enumerated().map { layer, cache in
             guard plain[layer] > 0 else { return cache }
             let configuration =
                 try budgets?.configuration(of: layer, common: configuration)
@@ -74,22 +74,6 @@ extension H2OCaches: KVCacheMaker {
                 try storage.makeCache(configuration, groupSize: groupSize)
             }
             return cache.replacingPlainCaches { bounded.removeLast() }
-        }
-        Self.join(caches)
-        return caches
-    }
-
-    /// Lets the caches of a conversation recall the same positions at each prompt. `caches` are
-    /// in the order of the layers. The last tokens of a prompt then read the rows and the whole
-    /// archive, and all layers choose positions together. Without this call, these tokens read
-    /// only the rows, and each head chooses its own positions.
-    package static func join(_ caches: [any KVCache]) {
-        let choice = MLXFast.H2OPromptChoice()
-        for (layer, cache) in caches.flatMap(\.leaves).enumerated() {
-            guard let cache = cache as? H2OKVCache, cache.configuration.recall != nil else {
-                continue
-            }
-            cache.core.join(choice, layer: layer)
         }
     }
 }

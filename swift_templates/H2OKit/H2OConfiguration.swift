@@ -3,9 +3,8 @@ import MLX
 
 /// Which tokens an H2O cache keeps.
 ///
-/// A cache evicts the row with the least importance: the row's score, divided by the largest
-/// score of its head, plus `novelty` times how much its key differs from the keys before it.
-/// Sinks, pinned positions and the newest positions are never evicted.
+/// A cache evicts the row with the lowest score. Sinks, pinned positions and the newest positions
+/// are never evicted.
 ///
 /// A configuration is checked when it is created, by the same core as Python's `H2OConfig`;
 /// ``init(from:)`` and ``encode(to:)`` use Python's names.
@@ -38,8 +37,6 @@ public struct H2OConfiguration: Hashable, Sendable {
     /// The settings of recall; nil for none. Evicted tokens stay in an archive, from which later
     /// tokens read what they attend to.
     public let recall: H2ORecall?
-    /// Rows per KV head that a recall chooses (M); 0 without recall, or if no row is left for it.
-    public let recallRows: Int
 
     /// - Parameters:
     ///   - maxSize: see ``maxSize``
@@ -86,7 +83,6 @@ public struct H2OConfiguration: Hashable, Sendable {
         self.score = Score(rawValue: policy.text("score")) ?? .peak
         self.pinned = policy.ranges("pinned")
         self.recall = recall
-        self.recallRows = policy.recallRows
     }
 
     /// The published policy (H2O on MLX): moving average of |logit|.

@@ -14,14 +14,13 @@ import MLXLMCommon
 /// `maxSize`, Dk and Dv the head dims of keys and values. A *position* is a token's index in
 /// the sequence, a *row* its place in the buffer; after eviction they differ.
 ///
-/// Its `state` is the rows, then scores, positions and novelty `[B, Hkv, C]`, key sum
-/// `[B, Hkv, Dk]` and victim `[B, Hkv]`. Dense rows are `[B, Hkv, N, Dk + Dv]`. Quantized rows
-/// are uint32 `[B, Hkv, N, words]`: words, scales and biases of the key, as
-/// `quantized(_:groupSize:bits:)` makes them, then those of the value. Mixed rows are a pool and
-/// a ring, each `[B, Hkv, capacity, row]`: the token at position p is in slot
-/// `p % recentBudget` of the ring until `recentBudget` newer tokens have arrived, and then moves
-/// to the pool. Without a ledger, `state` is the keys and the values of the rows, each as stored.
-/// While the cache is empty, `state` has no arrays.
+/// Its `state` is the keys and the values of the rows, then scores and positions `[B, Hkv, C]` and
+/// victim `[B, Hkv]`, which a cache that keeps every token lacks. Keys and values are
+/// `[B, Hkv, N, D]`, or uint32 `[B, Hkv, N, words]` if they are quantized: words, scales and biases,
+/// as `quantized(_:groupSize:bits:)` makes them. Mixed rows are a pool and a ring, each with keys and
+/// values: the token at position p is in slot `p % recentBudget` of the ring until `recentBudget`
+/// newer tokens have arrived, and then moves to the pool. While the cache is empty, `state` has no
+/// arrays.
 package final class H2OKVCache: RoutedAttentionCache {
     /// Which of Python's classes stores its rows in the same way.
     package enum Kind: String, CaseIterable {
@@ -97,16 +96,12 @@ package final class H2OKVCache: RoutedAttentionCache {
     /// ledger.
     package var positions: MLXArray? { core.ledger?.positions }
 
-    /// bool `[B, Hkv, C]`, the rows that a recall brought back and that stay until the next
-    /// recall; nil without recall or while the cache is empty.
-    package var held: MLXArray? { core.ledger?.held }
-
     /// Figures of recall; nil without recall.
     package var recalled: H2ORecallStatistics? {
         let numbers = core.numbers
         return numbers.archiveBytes.map {
             H2ORecallStatistics(
-                rows: numbers.recalledRows, seconds: numbers.recallSeconds, archiveBytes: $0)
+                reads: numbers.archiveReads, archiveBytes: $0, sketchBytes: numbers.sketchBytes)
         }
     }
 
@@ -215,9 +210,7 @@ extension [any KVCache] {
     ///
     /// - Throws: ``H2OCacheError/archive(_:)``
     package func copied(archive: URL? = nil) throws -> [any KVCache] {
-        let copies = try map { try $0.copied(archive: archive) }
-        H2OCaches.join(copies)
-        return copies
+        try map { try $0.copied(archive: archive) }
     }
 }
 
@@ -269,12 +262,12 @@ extension KVCache {
 
 /// Figures of recall and its archive.
 package struct H2ORecallStatistics: Hashable, Codable, Sendable {
-    /// Rows that recall brought back, all heads together.
-    package let rows: Int
-    /// Seconds spent on choosing and bringing back rows.
-    package let seconds: Double
+    /// Archived rows that were read, all heads together.
+    package let reads: Int
     /// Bytes of the archive now, in memory or in files.
     package let archiveBytes: Int
+    /// Bytes of the sketch of the archived keys, in memory.
+    package let sketchBytes: Int
 }
 
 extension H2ORecallStatistics {
@@ -283,22 +276,22 @@ extension H2ORecallStatistics {
         let all = caches.compactMap(\.recalled)
         guard !all.isEmpty else { return nil }
         self.init(
-            rows: all.map(\.rows).reduce(0, +), seconds: all.map(\.seconds).reduce(0, +),
-            archiveBytes: all.map(\.archiveBytes).reduce(0, +))
+            reads: all.map(\.reads).reduce(0, +),
+            archiveBytes: all.map(\.archiveBytes).reduce(0, +),
+            sketchBytes: all.map(\.sketchBytes).reduce(0, +))
     }
 
-    /// The rows and seconds since earlier figures, with the bytes of `self`.
+    /// The reads since earlier figures, with the bytes of `self`.
     package func since(_ earlier: H2ORecallStatistics?) -> H2ORecallStatistics {
-        guard let earlier else { return self }
-        return H2ORecallStatistics(
-            rows: rows - earlier.rows, seconds: seconds - earlier.seconds,
-            archiveBytes: archiveBytes)
+        H2ORecallStatistics(
+            reads: reads - (earlier?.reads ?? 0), archiveBytes: archiveBytes,
+            sketchBytes: sketchBytes)
     }
 
-    /// The sums of rows and of seconds, with the bytes of `later`.
+    /// The sum of the reads, with the bytes of `later`.
     package static func + (earlier: Self, later: Self) -> Self {
         H2ORecallStatistics(
-            rows: earlier.rows + later.rows, seconds: earlier.seconds + later.seconds,
-            archiveBytes: later.archiveBytes)
+            reads: earlier.reads + later.reads, archiveBytes: later.archiveBytes,
+            sketchBytes: later.sketchBytes)
     }
 }

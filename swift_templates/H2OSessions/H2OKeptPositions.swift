@@ -10,64 +10,44 @@ public struct H2OKeptPositions: Hashable, Sendable {
     /// The number of KV heads of all layers with an H2O cache.
     private let heads: Int
     /// The numbers of kept rows, by position.
-    private let rows: [Int: Rows]
-    /// Whether a recall chose any positions.
-    public let recalls: Bool
-
-    private struct Rows: Hashable {
-        var kept = 0
-        /// Rows that the last recall chose.
-        var recalled = 0
-    }
+    private let rows: [Int: Int]
 
     init(_ caches: [any KVCache]) {
         let evicting = caches.evicting.filter(\.configuration.evicts)
         count = evicting.map(\.offset).max() ?? 0
-        var (rows, heads) = ([Int: Rows](), 0)
+        var (rows, heads) = ([Int: Int](), 0)
         for cache in evicting {
             guard let positions = cache.positions else { continue }
             heads += positions.dim(0) * positions.dim(1)
-            let held = cache.held?.asArray(Bool.self)
-            for (row, position) in positions.asArray(Int32.self).enumerated() where position >= 0 {
-                rows[Int(position), default: Rows()].kept += 1
-                if held?[row] == true { rows[Int(position)]?.recalled += 1 }
+            for position in positions.asArray(Int32.self) where position >= 0 {
+                rows[Int(position), default: 0] += 1
             }
         }
         (self.rows, self.heads) = (rows, heads)
-        recalls = rows.values.contains { $0.recalled > 0 }
     }
 
     /// For each position, from 0 to the newest: the share of KV heads that keep it, over all layers
     /// with an H2O cache; 0...1. The array is as long as the conversation; for a drawing, use
     /// ``shares(in:)``.
-    public var shares: [Float] { means(count, \.kept) }
+    public var shares: [Float] { means(count) }
 
     /// The mean share of KV heads that keep the positions of a range, for each of at most `parts`
     /// equal ranges. For a drawing that is `parts` points wide.
-    public func shares(in parts: Int) -> [Float] { means(parts, \.kept) }
-
-    /// The mean share of KV heads in which the last recall chose the positions, in the same ranges.
-    /// Each share is at most the share in ``shares(in:)``.
-    public func recalledShares(in parts: Int) -> [Float] { means(parts, \.recalled) }
+    public func shares(in parts: Int) -> [Float] { means(parts) }
 
     /// The mean share of KV heads that keep a range of positions.
-    func share(of positions: Range<Int>) -> Float { mean(positions, \.kept) }
-
-    /// The mean share of KV heads in which the last recall chose a range of positions.
-    func recalledShare(of positions: Range<Int>) -> Float { mean(positions, \.recalled) }
-
-    private func mean(_ positions: Range<Int>, _ number: KeyPath<Rows, Int>) -> Float {
+    func share(of positions: Range<Int>) -> Float {
         let all = heads * positions.count
         guard all > 0 else { return 0 }
-        return Float(positions.reduce(0) { $0 + (rows[$1]?[keyPath: number] ?? 0) }) / Float(all)
+        return Float(positions.reduce(0) { $0 + (rows[$1] ?? 0) }) / Float(all)
     }
 
-    private func means(_ parts: Int, _ number: KeyPath<Rows, Int>) -> [Float] {
+    private func means(_ parts: Int) -> [Float] {
         let parts = parts > 0 ? min(parts, count) : count
         var sums = [Int](repeating: 0, count: parts)
-        for (position, rows) in rows where position < count {
+        for (position, kept) in rows where position < count {
             // The part that contains the position or begins at it.
-            sums[((position + 1) * parts - 1) / count] += rows[keyPath: number]
+            sums[((position + 1) * parts - 1) / count] += kept
         }
         return sums.enumerated().map { part, sum in
             let length = (part + 1) * count / parts - part * count / parts

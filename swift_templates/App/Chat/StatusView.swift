@@ -31,7 +31,7 @@ struct StatusView: View {
         let speed = usage.tokensPerSecond.formatted(.number.precision(.fractionLength(1)))
         return VStack(alignment: .leading) {
             Text("\(speed) tokens/s, \(usage.readTokens) read, \(usage.generatedTokens) written")
-            if let rows = usage.recalledRows { Text("\(rows) rows recalled") }
+            if let rows = usage.archiveReads { Text("\(rows) rows read from the archive") }
         }
     }
 

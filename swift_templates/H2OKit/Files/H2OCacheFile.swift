@@ -58,7 +58,6 @@ package enum H2OCacheFile {
         let (arrays, header) = try contents(of: file)
         let contents = PromptCacheContents(arrays: arrays, header: header)
         let caches = try H2OCacheError.reading(file) { try contents.caches(archive: archive) }
-        H2OCaches.join(caches)
         return (caches, contents.metadata)
     }
 

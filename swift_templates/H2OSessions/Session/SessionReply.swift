@@ -121,11 +121,8 @@ extension H2OSession {
 
         public init() {}
 
-        /// Rows of all heads that recall brought back for this reply; nil without recall.
-        public var recalledRows: Int? { recalled?.rows }
-
-        /// The part of `duration` that recall took; nil without recall.
-        public var recallDuration: Duration? { recalled.map { .seconds($0.seconds) } }
+        /// Archived rows of all heads that were read for this reply; nil without recall.
+        public var archiveReads: Int? { recalled?.reads }
 
         /// Bytes of the archive at the end of the reply, in memory or in files; nil without recall.
         public var archiveBytes: Int? { recalled?.archiveBytes }

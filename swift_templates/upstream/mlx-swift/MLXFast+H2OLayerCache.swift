@@ -72,20 +72,10 @@ extension MLXFast {
         public let scores: MLXArray
         /// int32 `[B, Hkv, C]`, -1 if the row is empty.
         public let positions: MLXArray
-        /// float32 `[B, Hkv, C]`.
-        public let novelty: MLXArray
-        /// float32 `[B, Hkv, Dk]`, the sum of all unit keys so far.
-        public let keySum: MLXArray
         /// int32 `[B, Hkv]`, the row that the next token overwrites.
         public let victim: MLXArray
-        /// bool `[B, Hkv, C]`, the recalled rows that cannot be evicted; nil in a cache without
-        /// recall.
-        public let held: MLXArray?
-
         /// All arrays, in the order of a saved cache.
-        public var arrays: [MLXArray] {
-            [scores, positions, novelty, keySum, victim] + (held.map { [$0] } ?? [])
-        }
+        public var arrays: [MLXArray] { [scores, positions, victim] }
     }
 
     /// Bytes of a cache, and figures of recall.
@@ -98,26 +88,10 @@ extension MLXFast {
         public let archiveBytes: Int?
         /// Whether the archive is in files.
         public let isInFiles: Bool
-        /// Rows that recall brought back, all heads together.
-        public let recalledRows: Int
-        /// Seconds spent on choosing and bringing back rows.
-        public let recallSeconds: Double
-    }
-
-    /// The object through which the caches of one conversation choose together which rows recall
-    /// brings back; see ``H2OLayerCache/join(_:layer:)``.
-    public final class H2OPromptChoice {
-        fileprivate let ctx: mlx_h2o_prompt_choice
-
-        public init() {
-            var ctx = mlx_h2o_prompt_choice()
-            mlx_h2o_prompt_choice_new(&ctx)
-            self.ctx = ctx
-        }
-
-        deinit {
-            mlx_h2o_prompt_choice_free(ctx)
-        }
+        /// Bytes of the sketch of the archived keys, in memory.
+        public let sketchBytes: Int
+        /// Archived rows that were read, all heads together.
+        public let archiveReads: Int
     }
 
     /// The cache of one layer: its rows, ledger and archive, and the rules that change them.
@@ -219,11 +193,6 @@ extension MLXFast {
             mlx_h2o_layer_cache_settle(ctx, stream.ctx)
         }
 
-        /// Completes the last write, so that the state can be saved.
-        public func finish(stream: StreamOrDevice = .default) {
-            mlx_h2o_layer_cache_finish(ctx, stream.ctx)
-        }
-
         /// Removes the newest `count` tokens. Returns the number of removed tokens, which is 0
         /// after an eviction.
         public func trim(_ count: Int, stream: StreamOrDevice = .default) -> Int {
@@ -235,12 +204,6 @@ extension MLXFast {
         /// Makes the next write copy the rows, because other code still reads them.
         public func share() {
             mlx_h2o_layer_cache_share(ctx)
-        }
-
-        /// From now on, the last tokens of a prompt read the whole archive, and all caches that
-        /// joined `choice` choose together which rows recall brings back.
-        public func join(_ choice: H2OPromptChoice, layer: Int) {
-            mlx_h2o_layer_cache_join(ctx, choice.ctx, Int32(clamping: layer))
         }
 
         /// Moves the archive to files in a new folder; does nothing without an archive.
@@ -269,29 +232,26 @@ extension MLXFast {
                 rowBytes: numbers.row_bytes, ledgerBytes: numbers.ledger_bytes,
                 archiveBytes: numbers.recalls ? numbers.archive_bytes : nil,
                 isInFiles: numbers.in_files,
-                recalledRows: Int(numbers.recalled), recallSeconds: numbers.recall_seconds)
+                sketchBytes: numbers.sketch_bytes, archiveReads: Int(numbers.archive_reads))
         }
 
         /// The arrays by which the cache evicts; nil while the cache is empty.
         public var ledger: H2OLedger? {
             let arrays = list { mlx_h2o_layer_cache_ledger(&$0, ctx) }
-            guard arrays.count >= 5 else { return nil }
-            return H2OLedger(
-                scores: arrays[0], positions: arrays[1], novelty: arrays[2], keySum: arrays[3],
-                victim: arrays[4], held: arrays.count > 5 ? arrays[5] : nil)
+            guard arrays.count == 3 else { return nil }
+            return H2OLedger(scores: arrays[0], positions: arrays[1], victim: arrays[2])
         }
 
         /// The buffers of pool and ring. The next write changes them, unless they are shared.
         public var rows: [MLXArray] { list { mlx_h2o_layer_cache_rows(&$0, ctx) } }
 
-        /// The arrays to save: the rows in use of each buffer, then the ledger's arrays, then the
-        /// positions that all layers recalled last, if any, then the archive's arrays. There are
-        /// none while the cache is empty.
+        /// The arrays to save: keys and values of the rows in use of each buffer, then the ledger's
+        /// arrays, then the archive's. There are none while the cache is empty.
         public func arrays(stream: StreamOrDevice = .default) -> [MLXArray] {
             list { mlx_h2o_layer_cache_arrays(&$0, ctx, stream.ctx) }
         }
 
-        /// The text to save with the arrays. Finishes what was begun first.
+        /// The text to save with the arrays.
         public var header: String {
             mlx_h2o_layer_cache_header(ctx).map { String(cString: $0) } ?? ""
         }

@@ -103,10 +103,6 @@ extension MLXFast {
             }
         }
 
-        /// Rows per KV head that a recall chooses (M); 0 without recall, or if no row is left for
-        /// it.
-        public var recallRows: Int { Int(mlx_h2o_policy_recall_rows(ctx)) }
-
         /// The problems of settings that work but give poor text or recall fewer rows than they ask
         /// for.
         public var warnings: [Problem] {
