@@ -234,7 +234,7 @@ class Writing:
     def __init__(self, talk: Conversation, begun: float, unread: int, cached: int) -> None:
         self._talk, self._begun = talk, begun
         self._unread, self._cached = unread, cached
-        self._recalled = recalled_rows(talk.caches)
+        self._archive_reads = archive_reads(talk.caches)
         self._first = begun
         self._generated = self._thoughts = 0
         self.text = self.thoughts = ""
@@ -299,7 +299,7 @@ class Writing:
         """Return the figures of the reply."""
         talk, now = self._talk, time.monotonic()
         caches, writing = talk.caches, now - self._first
-        recalled, read = recalled_rows(caches), self._unread - len(talk.state.unread)
+        reads, read = archive_reads(caches), self._unread - len(talk.state.unread)
         is_fast = self._generated > 1 and writing > 0
         return UsageEvent(
             stop=self._stop,
@@ -312,7 +312,7 @@ class Writing:
             tokens=len(talk.state.ids),
             rows=max((rows_of(cache) for cache in members(caches)), default=0),
             cache_bytes=cache_bytes(caches),
-            recalled_rows=None if recalled is None else recalled - (self._recalled or 0),
+            archive_reads=None if reads is None else reads - (self._archive_reads or 0),
             archive_bytes=archive_bytes(caches),
         )
 
@@ -364,10 +364,10 @@ def evicting(caches: Sequence[Any]) -> list[H2OKVCache]:
     return [cache for cache in members(caches) if isinstance(cache, H2OKVCache)]
 
 
-def recalled_rows(caches: Sequence[Any]) -> int | None:
-    """Return the rows that recall has brought back; None without recall."""
+def archive_reads(caches: Sequence[Any]) -> int | None:
+    """Return how many archived rows were read; None without recall."""
     recalling = [cache for cache in evicting(caches) if cache.config.recall is not None]
-    return sum(cache.recalled for cache in recalling) if recalling else None
+    return sum(cache.archive_reads for cache in recalling) if recalling else None
 
 
 def archive_bytes(caches: Sequence[Any]) -> int | None:

@@ -52,9 +52,9 @@ class UsageEvent(Result):
         Count, doc("Most tokens whose keys and values a layer that sees all of them keeps.")
     ]
     cache_bytes: Annotated[Count, doc("Bytes of all caches, without an archive.")]
-    recalled_rows: Annotated[
+    archive_reads: Annotated[
         Count | None,
-        doc("Rows of all heads and layers that recall brought back; null without recall."),
+        doc("Archived rows of all heads and layers that were read; null without recall."),
     ] = None
     archive_bytes: Annotated[
         Count | None, doc("Bytes of the archive; null without recall.")

@@ -17,7 +17,7 @@ import msgspec
 from h2o_pack.chat.conversation import Conversation, State, evicting
 from h2o_pack.errors import UserError, output_error, shown, usage_error
 from h2o_pack.files.text import writing
-from h2o_py.cache import H2OKVCache, join
+from h2o_py.cache import H2OKVCache
 from h2o_py.config import without_warnings
 from h2o_py.errors import H2OError, H2OFileError
 from h2o_py.store import load_cache, save_cache
@@ -155,7 +155,6 @@ def load(talk: Conversation, path: Path) -> None:
     except BaseException:
         talk.messages, talk.state, talk.caches = before
         raise
-    join(evicting(talk.caches))
     talk.seed, talk.replies = saved.seed, saved.replies
 
 

@@ -236,5 +236,5 @@ def described(usage: UsageEvent) -> str:
     ]
     if usage.archive_bytes is not None:
         archive = f"of {megabytes(usage.archive_bytes)} MB"
-        parts.append(f"{usage.recalled_rows or 0:,} recalled {archive}")
+        parts.append(f"{usage.archive_reads or 0:,} rows read {archive}")
     return ", ".join(part for part in parts if part)

@@ -24,7 +24,7 @@ from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.measure.timing import interleave
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Count, Result, doc
-from h2o_py.cache import H2OKVCache, join
+from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig, H2ORecall, without_warnings
 from h2o_py.models import STORAGES
 from h2o_py.routing import routed
@@ -197,7 +197,6 @@ def measure(
                 kind.make(max_kv, GROUP_SIZE) if type(cache) is KVCache else cache
                 for cache in make_prompt_cache(model)
             ]
-            join(cache for cache in own if isinstance(cache, H2OKVCache))
             try:
                 bursts[kind.name] = Generation(model, prompt, own)
             except ValueError as error:

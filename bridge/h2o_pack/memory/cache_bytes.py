@@ -74,15 +74,12 @@ def plain_kv_bytes(layer: Layer, rows: int, element: int) -> int:
 def ledger_bytes(layer: Layer, cache: H2OConfig) -> int:
     """Bytes of an H2O cache's ledger, which is allocated for all rows from the beginning.
 
-    A cache that keeps every token has none.
-    Each KV head has for each row a score (float32), a position (int32), a novelty (float32)
-    and, with recall, whether the row is held (bool). Each KV head also has the sum of its keys
-    (float32 [Dk]) and the next victim (int32). Source: h2o_py/rows.py.
+    A cache that keeps every token has none. Each KV head has for each row a score (float32) and a
+    position (int32), and the next victim (int32). Source: h2o_py/rows.py.
     """
     if not cache.evicts:
         return 0
-    row = 3 * FLOAT32 + (cache.recall_rows > 0)
-    return layer.kv_heads * (row * cache.max_size + FLOAT32 * layer.key_dim + FLOAT32)
+    return layer.kv_heads * FLOAT32 * (2 * cache.max_size + 1)
 
 
 def paged(size: int, page: int) -> int:

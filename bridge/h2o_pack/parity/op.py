@@ -12,15 +12,13 @@ import mlx.core as mx
 
 from h2o_pack.parity import reference
 from h2o_pack.parity.parity_report import CaseResult, Difference
-from h2o_pack.parity.reference.policy import importance
 from h2o_pack.parity.trace import SCORE_TOLERANCE, Case, Trace, advance, make_caches
-from h2o_py.cache import join
 from h2o_py.config import H2OConfig
 from h2o_py.rows import Ledger
 
-# The largest difference of importance at which two rows tie. An importance is a float32 sum of
-# a score and a novelty of about 1, and another order of summing changes these by up to 1e-6
-# (the largest difference measured in a tie is 8e-7).
+# The largest difference of importance at which two rows tie: another order of summing changes a
+# score, a float32 of at most about 1, by up to 1e-6 (the largest difference measured in a tie is
+# 8e-7).
 TIE = 2e-6
 
 
@@ -45,7 +43,7 @@ def compare(trace: Trace, case: Case) -> CaseResult:
         recorded = [
             {
                 name: arrays[f"{layer}.{name}"]
-                for name in ("q", "k", "v", "out", "positions", "scores", "held")
+                for name in ("q", "k", "v", "out", "positions", "scores")
                 if f"{layer}.{name}" in arrays
             }
             for layer in case.layers
@@ -66,8 +64,6 @@ def compare(trace: Trace, case: Case) -> CaseResult:
                 result = result.compared(first, difference)
         for i in ties:
             caches[i].arrays, caches[i].header = cores[i].arrays, cores[i].header
-        if ties and case.joined:
-            join(caches)
     return result
 
 
@@ -87,12 +83,6 @@ def differences(
         yield "positions", 0.0, first_head(positions, expected)
         return
     yield "positions", 0.0, ""
-    if "held" in recorded:
-        positions = held(cache.positions, cache.ledger.held)
-        expected = held(recorded["positions"], recorded["held"])
-        differ = not mx.array_equal(positions, expected)
-        detail = f"of recalled rows, {first_head(positions, expected)}" if differ else ""
-        yield "held", 0.0, detail
     if out is not None:
         scores, expected_scores = (
             mx.take_along_axis(scores, mx.argsort(positions), axis=-1)
@@ -105,11 +95,6 @@ def differences(
         size = largest(scores / scaled, expected_scores / scaled)
         detail = f"the scores differ by {size:.2g}, allowed is {SCORE_TOLERANCE:.2g}"
         yield "scores", size, detail if size > SCORE_TOLERANCE else ""
-
-
-def held(positions: mx.array, is_held: mx.array) -> mx.array:
-    """Return the recalled positions, sorted, with -1 for every other row."""
-    return mx.sort(mx.where(is_held, positions, -1))
 
 
 def relative(values: mx.array, expected: mx.array) -> float:
@@ -158,10 +143,10 @@ def tied(cache: Any, core: Any, before: Ledger | None, tokens: int) -> str:
             if not surplus and not lacking:
                 continue
             if tokens == 1 and before is not None:
-                of_cache = of_core = importances(before, batch, head, config)
+                of_cache = of_core = importances(before, batch, head)
             else:
-                of_cache = importances(cache.ledger, batch, head, config)
-                of_core = importances(core.ledger, batch, head, config)
+                of_cache = importances(cache.ledger, batch, head)
+                of_core = importances(core.ledger, batch, head)
             values = [of_cache.get(p) for p in surplus] + [of_core.get(p) for p in lacking]
             present = [value for value in values if value is not None]
             if len(present) < len(values) or max(present) - min(present) > TIE:
@@ -179,7 +164,7 @@ def kept(ledger: Ledger, batch: int, head: int) -> dict[int, int]:
     return {position: row for row, position in enumerate(positions) if position >= 0}
 
 
-def importances(ledger: Ledger, batch: int, head: int, config: H2OConfig) -> dict[int, float]:
+def importances(ledger: Ledger, batch: int, head: int) -> dict[int, float]:
     """Return {position: importance}, also of protected positions."""
-    values: Any = importance(ledger.scores, ledger.novelty, config)[batch, head].tolist()
+    values: Any = ledger.scores[batch, head].tolist()
     return {position: values[row] for position, row in kept(ledger, batch, head).items()}

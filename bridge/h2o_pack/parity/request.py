@@ -226,7 +226,7 @@ def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[Toke
         yield TokenCase(f"kv {kv}", kv, group_size, plain)
     for kv, recall in RECALL.items():
         recalling = replace(config, recall=recall)
-        if kv in groups and recalling.recall_rows:
+        if kv in groups:
             yield TokenCase(f"kv {kv}, recall", kv, groups[kv], recalling)
 
 

@@ -29,7 +29,6 @@ from h2o_pack.model import ModelConfig
 from h2o_pack.parity.parity_report import CaseResult, Difference
 from h2o_pack.parity.swift import Build, failure
 from h2o_py import H2OKVCache, fast, make_h2o_cache
-from h2o_py.cache import join
 from h2o_py.config import H2OConfig, H2ORecall, without_warnings
 from h2o_py.loading import load as load_checked
 from h2o_py.models import STORAGES
@@ -61,17 +60,14 @@ TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 # times the tolerance of float32 outputs.
 SCORE_TOLERANCE = 1e-4
 
-# Cases with recall by name: the storage and the settings of recall. Few tokens of a chunk ask
-# the archive, so that the caches cut chunks in two. In the cases of JOINED these tokens attend
-# to all positions, and the layers choose together which ones to recall.
+# Cases with recall by name: the storage and the settings of recall. Few tokens of a chunk read the
+# whole archive, and a generated token reads few positions, so that the choice of them counts.
 RECALL = {
-    "recall": ("dense", H2ORecall(ask=8)),
-    "recall kv k8v4": ("k8v4", H2ORecall(ask=8, every=5)),
-    "recall kv r16h4": ("r16h4", H2ORecall(ask=1, every=7, archive_bits=16)),
-    "joint recall": ("dense", H2ORecall(ask=8)),
-    "joint kv k8v4": ("k8v4", H2ORecall(ask=8)),
+    "recall": ("dense", H2ORecall(ask=8, reach=16)),
+    "recall kv k8v4": ("k8v4", H2ORecall(ask=8, reach=16)),
+    "recall kv r16h4": ("r16h4", H2ORecall(ask=1, reach=8, archive_bits=16)),
+    "recall kv rotated4": ("rotated4", H2ORecall(ask=8, reach=16)),
 }
-JOINED = ("joint recall", "joint kv k8v4")
 
 
 @dataclass(frozen=True)
@@ -79,8 +75,7 @@ class Case:
     """Caches that get the inputs of a run; after recording, also an entry of trace.json.
 
     kv: the storage, a name in h2o_py.models.STORAGES. group_size: elements of a quantized row
-    that share a scale. joined: whether the caches of the recorded layers choose together which
-    rows to recall. After recording, layers: the recorded layers, by their index among the
+    that share a scale. After recording, layers: the recorded layers, by their index among the
     caches that evict; scale: the factor of logits; steps: the number of new tokens in each call
     of the model.
     """
@@ -91,7 +86,6 @@ class Case:
     routed: bool = True
     kv: str = "dense"
     group_size: int = 64
-    joined: bool = False
     layers: tuple[int, ...] = ()
     scale: float = 0.0
     steps: tuple[int, ...] = ()
@@ -153,8 +147,7 @@ class Trace:
 def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
     """Return the cases that together exercise a package's caches.
 
-    Quantized storages are left out if no group size divides the head dimension, and recall is
-    left out if the policy protects so many rows that none can be recalled.
+    Quantized storages and recall are left out if no group size divides the head dimension.
     """
     group_sizes = quantized(head_dim)
     package_config, config = config, replace(config, recall=None)
@@ -165,7 +158,6 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
             replace(config, recall=recall),
             kv=kv,
             group_size=group_sizes.get(kv, 64),
-            joined=name in JOINED,
         )
         for name, (kv, recall) in RECALL.items()
         if group_sizes
@@ -173,12 +165,12 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
     return (
         Case("float32", "float32", package_config),
         Case("published policy", "float32", H2OConfig.paper(config.max_size)),
-        Case("not routed", "float32", replace(config, novelty=0.0), routed=False),
+        Case("not routed", "float32", config, routed=False),
         *(
             Case(f"kv {kv}", "float32", config, kv=kv, group_size=group_size)
             for kv, group_size in group_sizes.items()
         ),
-        *(case for case in recalling if case.config.recall_rows),
+        *recalling,
         Case("float16", "float16", config),
         Case("bfloat16", "bfloat16", config),
     )
@@ -314,7 +306,7 @@ def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
 
 def run(model: Any, tokens: list[int], config: H2OConfig) -> Inputs:
     """Run the model with the policy; returns the inputs of recorded layers."""
-    caches = make_h2o_cache(model, config, one_choice=False)
+    caches = make_h2o_cache(model, config)
     members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
     recorders: list[Any] = [cache for cache in members if isinstance(cache, H2OKVCache)]
     for cache in recorders:  # other layers keep mlx-lm's caches
@@ -416,8 +408,6 @@ def make_caches(case: Case, backend: Any = fast) -> list[Any]:
     caches = [STORAGES[case.kv](case.config, case.group_size) for _ in case.layers]
     for cache in caches:
         cache.backend = backend
-    if case.joined:
-        join(caches)
     return caches
 
 
