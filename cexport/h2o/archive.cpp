@@ -182,7 +182,8 @@ mx::array Archive::sketch_of(const mx::array& keys, mx::StreamOrDevice s) const 
 
 mx::array Archive::sketch_of_segment(
     const mx::array& segment, mx::StreamOrDevice s) const {
-  return sketch_of(unpacked(segment, layout().key, format_, format_.dtype, s), s);
+  const auto keys = unpacked(segment, layout().key, format_, mx::float32, s);
+  return sketch_of(mx::astype(keys, format_.dtype, s), s);
 }
 
 /// Drops whole segments at the limit.
@@ -200,7 +201,9 @@ void Archive::drop_oldest(const mx::array& read_before, mx::StreamOrDevice s) {
     files_.drop_oldest();
     first_ += segment_tokens;
   }
-  if (first_ > before) {
+  if (segment_count() == 0) {
+    sketch_.reset();
+  } else if (first_ > before) {
     sketch_ = mx::contiguous(
         sliced(*sketch_, 2, first_ - before, sketch_->shape(2), s), false, s);
     queued_.push_back(*sketch_);

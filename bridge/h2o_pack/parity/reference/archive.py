@@ -32,6 +32,7 @@ class Archive:
         """[B, Hkv, 256, R] each: keys and values as `RowFormat` packs them."""
         self._tail: mx.array | None = None
         """[B, Hkv, n, Dk + Dv] of the newest tokens."""
+        self._token_bytes = 0
 
     def append(self, keys: mx.array, values: mx.array) -> None:
         """Add the next tokens; keys and values are rotated if the cache rotates them."""
@@ -47,12 +48,10 @@ class Archive:
             rows = rows[:, :, SEGMENT_TOKENS:]
         self._tail = rows
         heads = int(keys.shape[0] * keys.shape[1])
-        token_bytes = heads * _row_bytes(keys.shape[3] + values.shape[3], self._row_format)
-        while (
-            self.recall.limit
-            and (self.length - self.first) * token_bytes > self.recall.limit
-            and self._segments
-        ):
+        self._token_bytes = heads * _row_bytes(
+            keys.shape[3] + values.shape[3], self._row_format
+        )
+        while self.recall.limit and self.nbytes > self.recall.limit and self._segments:
             self._segments = self._segments[1:]
             self.first += SEGMENT_TOKENS
 
@@ -61,6 +60,11 @@ class Archive:
         """The segments, then the newest tokens if there are any."""
         tail = [] if self._tail is None or not self._tail.shape[2] else [self._tail]
         return [*self._segments, *tail]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all archived tokens, as if all were packed."""
+        return (self.length - self.first) * self._token_bytes
 
     @property
     def bits(self) -> int:
