@@ -110,8 +110,12 @@ mx::array ArchiveFiles::load(
   auto rows = host_array(
       {heads.batch, heads.kv_heads, segment_tokens, row_width(layout, row_dtype)},
       row_dtype);
-  const auto stored = is_lost_ ? nullptr : folder_->opened(stored_[segment]);
-  if (!stored || !stored->is_intact()) {
+  auto stored = is_lost_ ? nullptr : folder_->opened(stored_[segment]);
+  if (stored && !stored->is_intact()) {
+    fail_reading(segment);
+    stored = nullptr;
+  }
+  if (!stored) {
     is_lost_ = true;
     std::memset(rows.data<char>(), 0, rows.nbytes());
     return rows;
@@ -126,8 +130,8 @@ mx::array ArchiveFiles::load(
   return rows;
 }
 
-void ArchiveFiles::fail_reading() const {
-  folder_->fail_reading();
+void ArchiveFiles::fail_reading(int segment) const {
+  folder_->fail_reading(stored_[segment]);
 }
 
 std::vector<std::shared_ptr<const StoredSegment>> ArchiveFiles::opened() const {

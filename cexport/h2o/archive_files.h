@@ -73,7 +73,7 @@ class ArchiveFiles {
   std::vector<std::shared_ptr<const StoredSegment>> opened() const;
 
   /// Makes the archive fail, because a segment that was opened has changed.
-  void fail_reading() const;
+  void fail_reading(int segment) const;
 
   /// Throws ArchiveError if stored segments have rows of another format or shape.
   void check(const RowFormat& format, const RowLayout& layout, int64_t heads) const;

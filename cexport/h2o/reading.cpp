@@ -193,7 +193,7 @@ class Gatherer {
       }
       is_checked[segment] = true;
       if (!stored_[segment]->is_intact()) {
-        files_.fail_reading();
+        files_.fail_reading(segment);
         return false;
       }
     }

@@ -23,7 +23,7 @@ std::optional<Elsewhere> read_everything(
 /// Reads for each KV head, of the positions that its rows do not have, the `reach` whose sketched
 /// keys match the queries best: those with the largest of
 ///   max over the head's query heads of scale * q . sketch
-/// where ties go to the lowest position. There is one query per query head. Evaluates nothing:
+/// where ties go to the lowest position, or on a GPU to any. There is one query per query head. Evaluates nothing:
 /// the rows are gathered on the CPU when the graph is evaluated. If an archive in files cannot
 /// be read then, the head reads nothing, and the archive's `failure` says why.
 std::optional<Elsewhere> read_matching(

@@ -227,11 +227,14 @@ std::shared_ptr<const StoredSegment> SegmentFolder::opened(int64_t serial) {
   return opened;
 }
 
-void SegmentFolder::fail_reading() {
-  if (!forked()) {
-    Lock lock(writer_.mutex);
-    fail(archive_codes::not_read, path_, 0);
+void SegmentFolder::fail_reading(int64_t serial) {
+  if (forked()) {
+    return;
   }
+  posix::File file;
+  const int error = posix::open_to_read(path_of(serial), file);
+  Lock lock(writer_.mutex);
+  fail(archive_codes::not_read, path_of(serial), error);
 }
 
 void SegmentFolder::drop_oldest() {

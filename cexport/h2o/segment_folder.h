@@ -66,7 +66,7 @@ class SegmentFolder {
   std::shared_ptr<const StoredSegment> opened(int64_t serial);
 
   /// Fails the folder, because a segment that was opened has changed.
-  void fail_reading();
+  void fail_reading(int64_t serial);
 
   /// Removes the oldest segment, as soon as it is written.
   void drop_oldest();

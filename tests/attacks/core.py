@@ -14,7 +14,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache
 
 from h2o_py import fast
-from h2o_py.cache import H2OKVCache, join
+from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES
 from h2o_py.rows import Ledger, RowFormat, Rows
@@ -25,11 +25,11 @@ from tests.h2o_py.cases import fallback, random_tokens, step
 
 POLICIES = [
     H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12),
-    H2OConfig(16, sink_size=0, heavy_budget=4, recent_budget=5, score="abs_logit", novelty=0.0),
-    H2OConfig(40, recent_budget=10, novelty_margin=0.05, pinned=((6, 9),), score="softmax"),
-    H2OConfig(32, recent_budget=8, recall=H2ORecall(rows=6, ask=4, every=3)),
-    H2OConfig(24, recent_budget=8, recall=H2ORecall(rows=4, ask=2, archive_bits=16)),
-    H2OConfig(24, recent_budget=8, recall=H2ORecall(rows=4, archive_bits=8, limit=1 << 17)),
+    H2OConfig(16, sink_size=0, heavy_budget=4, recent_budget=5, score="abs_logit"),
+    H2OConfig(40, recent_budget=10, pinned=((6, 9),), score="softmax"),
+    H2OConfig(32, recent_budget=8, recall=H2ORecall(ask=4, reach=3)),
+    H2OConfig(24, recent_budget=8, recall=H2ORecall(ask=2, archive_bits=16)),
+    H2OConfig(24, recent_budget=8, recall=H2ORecall(reach=0, archive_bits=8, limit=1 << 17)),
 ]
 
 
@@ -37,8 +37,6 @@ def some_cache(random: Random) -> H2OKVCache:
     """A cache of any storage that has seen some tokens."""
     cache = STORAGES[random.choice([*STORAGES])](random.choice(POLICIES), 32)
     cache.backend = random.choice([fast, fast, fallback])
-    if random.random() < 0.5:
-        join([cache])  # which saves what its last prompt chose
     batch = random.choice([1, 1, 2])
     dtype = random.choice([mx.float32, mx.float16, mx.bfloat16])
     for count in random.choices(
@@ -249,9 +247,8 @@ def _on_a_gpu(name: str) -> Any:
 def recalling_cache(random: Random, store: str | None = None) -> H2OKVCache:
     """A cache of any storage that has evicted and recalled."""
     recall = H2ORecall(
-        rows=random.choice([1, 6]),
-        spread=random.choice([0, 8]),
         ask=random.choice([1, 4]),
+        reach=random.choice([0, 1, 6, 64]),
         archive_bits=random.choice([4, 8, 16]),
         limit=random.choice([0, 0, 1 << 17]),
         store=store,
@@ -265,7 +262,7 @@ def recalling_cache(random: Random, store: str | None = None) -> H2OKVCache:
 
 
 def change_recall(random: Random, folder: Path) -> None:
-    """A chunk whose last tokens recall, with one to three of attention's arguments changed."""
+    """A chunk whose last tokens read the archive, with one to three of attention's arguments changed."""
     cache = recalling_cache(random)
     tokens = random.choice([2, 5, 9])
     q, k, v = random_tokens(tokens, dim=32)
@@ -286,7 +283,6 @@ def change_recall(random: Random, folder: Path) -> None:
 def use_in_threads(random: Random, folder: Path) -> None:
     """Caches in threads, and what is held of them until recall has ended and after."""
     caches = [recalling_cache(random) for _ in range(2)]
-    join(caches)
     held = [cache.archive for cache in caches]
     mx.eval([cache.arrays for cache in caches])
     is_done = threading.Event()
@@ -299,7 +295,7 @@ def use_in_threads(random: Random, folder: Path) -> None:
 
     def look() -> None:
         for cache, archive in zip(caches, held, strict=True):
-            for name in ("rows", "ledger", "archive", "nbytes", "offset", "chosen"):
+            for name in ("rows", "ledger", "archive", "nbytes", "offset"):
                 getattr(cache, name)
             with suppress(ValueError):  # it has ended
                 assert archive.nbytes > archive.length > archive.first

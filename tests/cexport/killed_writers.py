@@ -17,11 +17,12 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from tests.cexport.segments import FORMAT, KEY_BYTES, PART_BYTES, opened, part_of, segment
+from tests.cexport.segments import FORMAT, KEY_BYTES, ROW_BYTES, opened, row_of, segment
 
 Mark = tuple[str, int, str]
 BANK = [segment(seed) for seed in range(8)]  # MLX cannot compute in a forked child
-WANTED = [[part_of(seed, part, 1) for part in range(3)] for seed in range(len(BANK))]
+TOKENS = (0, 100, 255)
+WANTED = [[row_of(seed, token, 1) for token in TOKENS] for seed in range(len(BANK))]
 
 
 def write_until_killed(path: Path, mark: Mark | None, marks: int) -> None:
@@ -30,7 +31,7 @@ def write_until_killed(path: Path, mark: Mark | None, marks: int) -> None:
     serials = folder.serials
     send(folder.mark(serials[-1] if serials else -1), marks)
     for i in range(len(serials), sys.maxsize):
-        serial = folder.append(*BANK[i % len(BANK)], KEY_BYTES, FORMAT, True)
+        serial = folder.append(BANK[i % len(BANK)], KEY_BYTES, FORMAT, True)
         assert serial >= 0, folder.failure
         if random.random() < 0.5:  # noqa: S311  let some wait in line
             folder.flush()
@@ -67,8 +68,8 @@ def check(path: Path, mark: Mark) -> int:
     serials = folder.serials
     assert len(serials) == mark[1]
     for i, serial in enumerate(serials):
-        for part, size in enumerate(PART_BYTES):
-            assert folder.read(serial, part, 1, size) == WANTED[i % len(BANK)][part]
+        rows = [folder.row(serial, token, 1, ROW_BYTES) for token in TOKENS]
+        assert rows == WANTED[i % len(BANK)]
     return len(serials)
 
 

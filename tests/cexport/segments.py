@@ -12,24 +12,18 @@ from h2o_py.errors import H2OFileError
 
 HEADS, WORDS, KEY_BYTES = 4, 6, 8  # of uint32 words, two are the key's
 FORMAT = "4-64-float16"
-KEYS, VALUES, NOVELTY = range(3)
-PART_BYTES = (256 * KEY_BYTES, 256 * (4 * WORDS - KEY_BYTES), 256 * 4)
+ROW_BYTES = 4 * WORDS
 
 
-def segment(seed: int) -> tuple[mx.array, mx.array]:
-    """Rows [2, 2, 256, WORDS] and novelty [2, 2, 256] of their own."""
+def segment(seed: int) -> mx.array:
+    """Rows [2, 2, 256, WORDS]."""
     key = mx.random.key(seed)
-    rows = mx.random.randint(0, 2**31 - 1, (2, 2, 256, WORDS), mx.int32, key)
-    return rows.astype(mx.uint32), mx.random.uniform(shape=(2, 2, 256), key=key)
+    return mx.random.randint(0, 2**31 - 1, (2, 2, 256, WORDS), mx.int32, key).astype(mx.uint32)
 
 
-def part_of(seed: int, part: int, head: int) -> bytes:
-    """What `read` gives of `segment(seed)`."""
-    rows, novelty = segment(seed)
-    if part == NOVELTY:
-        return bytes(memoryview(novelty.reshape(HEADS, 256)[head]))
-    cut = slice(0, KEY_BYTES // 4) if part == KEYS else slice(KEY_BYTES // 4, WORDS)
-    return bytes(memoryview(mx.contiguous(rows.reshape(HEADS, 256, WORDS)[head, :, cut])))
+def row_of(seed: int, token: int, head: int) -> bytes:
+    """What `row` gives of `segment(seed)`."""
+    return bytes(memoryview(segment(seed).reshape(HEADS, 256, WORDS)[head, token]))
 
 
 def opened(path: Path, mark: tuple[str, int, str] | None = None) -> ext.SegmentFolder:
@@ -44,7 +38,7 @@ def refusal(path: Path, mark: tuple[str, int, str] | None = None) -> tuple[str, 
 
 
 def append(folder: ext.SegmentFolder, seed: int, *, may_wait: bool = True) -> int:
-    return folder.append(*segment(seed), KEY_BYTES, FORMAT, may_wait)
+    return folder.append(segment(seed), KEY_BYTES, FORMAT, may_wait)
 
 
 def filled(path: Path, count: int) -> tuple[str, int, str]:
@@ -57,9 +51,8 @@ def filled(path: Path, count: int) -> tuple[str, int, str]:
 
 
 def assert_holds(folder: ext.SegmentFolder, serials: list[int]) -> None:
-    """Every part of segments whose serials are their seeds is as it was written."""
+    """Rows of segments whose serials are their seeds are as they were written."""
     assert folder.serials == serials
     for serial in serials:
-        for part, size in enumerate(PART_BYTES):
-            for head in range(HEADS):
-                assert folder.read(serial, part, head, size) == part_of(serial, part, head)
+        for token, head in ((0, 0), (17, 1), (18, 2), (255, 3)):
+            assert folder.row(serial, token, head, ROW_BYTES) == row_of(serial, token, head)

@@ -20,14 +20,13 @@ from h2o_py.errors import H2OFileError
 from tests.cexport.segments import (
     FORMAT,
     KEY_BYTES,
-    KEYS,
-    PART_BYTES,
+    ROW_BYTES,
     append,
     assert_holds,
     filled,
     opened,
-    part_of,
     refusal,
+    row_of,
     segment,
 )
 from tests.nightly import nightly_except
@@ -56,19 +55,17 @@ def test_reads_what_was_appended_before_and_after_it_is_written(tmp_path):
     folder = opened(tmp_path / "layer-000")
     for seed in range(3):
         append(folder, seed)
-        assert folder.read(seed, KEYS, 3, PART_BYTES[KEYS]) == part_of(seed, KEYS, 3)
+        assert folder.row(seed, 9, 3, ROW_BYTES) == row_of(seed, 9, 3)
     assert folder.flush()
     assert_holds(folder, [0, 1, 2])
     assert folder.failure is None
 
 
-def test_a_segment_is_a_safetensors_file_of_parts_head_by_head(tmp_path):
+def test_a_segment_is_a_safetensors_file_in_which_a_tokens_rows_lie_together(tmp_path):
     filled(tmp_path / "layer-000", 1)
     arrays = mx.load(str(tmp_path / "layer-000/000000.safetensors"))
-    assert {name: array.shape for name, array in arrays.items()} == {
-        "keys": (4, 256, 8), "values": (4, 256, 16), "novelty": (4, 256), "sums": (3, 4)
-    }  # fmt: skip
-    assert bytes(memoryview(arrays["values"][2])) == part_of(0, 1, 2)
+    assert {name: array.shape for name, array in arrays.items()} == {"rows": (256, 4, 24)}
+    assert bytes(memoryview(arrays["rows"][7, 2])) == row_of(0, 7, 2)
 
 
 def test_files_are_their_owners_only_and_named_by_a_manifest_with_digests(tmp_path):
@@ -82,7 +79,7 @@ def test_files_are_their_owners_only_and_named_by_a_manifest_with_digests(tmp_pa
     digests = [hashlib.sha256((path / f"00000{i}.safetensors").read_bytes()) for i in range(2)]
     lines = "".join(f"segment {i} {digest.hexdigest()}\n" for i, digest in enumerate(digests))
     body = (
-        f"h2o-archive 1\nsession {session}\nformat {FORMAT}\nshape 4 8 16\n"
+        f"h2o-archive 2\nsession {session}\nformat {FORMAT}\nshape 4 8 16\n"
         f"dropped 0 {'0' * 64}\n{lines}"
     )
     end = hashlib.sha256(body.encode()).hexdigest()
@@ -146,7 +143,7 @@ def test_a_session_that_no_folder_made_is_refused(tmp_path):
 
 
 def cut(file, _):
-    os.truncate(file, file.stat().st_size - 100)  # of a segment, into its novelty
+    os.truncate(file, file.stat().st_size - 100)
 
 
 def lengthen(file, _):
@@ -215,7 +212,7 @@ def test_every_byte_of_a_manifest_counts(tmp_path, byte):
         ("dropped 0 ", f"dropped {2**63 - 1} "),
         ("segment 1 ", f"segment {2**63 - 1} "),
         (f"format {FORMAT}", 'format "},{"'),
-        ("h2o-archive 1", "h2o-archive 2"),
+        ("h2o-archive 2", "h2o-archive 3"),
     ],
 )
 def test_a_manifest_with_a_right_digest_and_wrong_content_is_refused(tmp_path, line, instead):
@@ -240,16 +237,10 @@ def test_a_file_that_changes_later_ends_the_archive(tmp_path, harm):
     assert twin_archive.flush()
     file = path / "000001.safetensors"
     harm(file, twin)
-    rows = [
-        folder.read(1, part, head, PART_BYTES[part]) for part in range(3) for head in range(4)
-    ]
-    if harm is lengthen:  # nothing that is read has changed
-        assert None not in rows
-        return
-    assert None in rows
+    assert folder.row(1, 0, 0, ROW_BYTES) is None
     number = {delete: errno.ENOENT, link: errno.ELOOP}.get(harm, 0)
     assert folder.failure == ("archive_not_read", str(file), number)
-    assert folder.read(0, KEYS, 0, PART_BYTES[KEYS]) is None
+    assert folder.row(0, 0, 0, ROW_BYTES) is None
     assert append(folder, 2) == -1
     assert not folder.flush()
 
@@ -271,12 +262,12 @@ import os
 folder = opened(Path(sys.argv[1]))
 append(folder, 0)
 new = segment(1)
-mx.eval(*new)  # MLX itself cannot compute in a forked child
+mx.eval(new)  # MLX itself cannot compute in a forked child
 if os.fork() == 0:
-    print(folder.append(*new, KEY_BYTES, FORMAT, True), folder.failure[0], flush=True)
-    print(folder.read(0, 0, 0, 8), flush=True)
+    print(folder.append(new, KEY_BYTES, FORMAT, True), folder.failure[0], flush=True)
+    print(folder.row(0, 0, 0, 8), flush=True)
     mine = opened(Path(sys.argv[1] + "-child"))
-    mine.append(*new, KEY_BYTES, FORMAT, True)
+    mine.append(new, KEY_BYTES, FORMAT, True)
     assert mine.flush()
     del folder, mine
     os._exit(0)
@@ -348,17 +339,6 @@ def test_a_temporary_file_that_is_there_is_not_written_to(tmp_path):
     assert path.read_text() == "the user's"
 
 
-def test_a_read_of_another_size_or_place_gives_nothing(tmp_path):
-    folder = opened(tmp_path / "layer-000")
-    append(folder, 0)
-    assert folder.flush()
-    size = PART_BYTES[KEYS]
-    for call in ((0, KEYS, 0, 1), (0, KEYS, 4, size), (0, KEYS, -1, size), (7, KEYS, 0, size)):
-        assert folder.read(*call) is None
-    assert folder.failure is None
-    assert_holds(folder, [0])
-
-
 def test_oldest_segments_go_and_the_rest_still_continues(tmp_path):
     path = tmp_path / "layer-000"
     early = filled(path, 3)
@@ -370,7 +350,7 @@ def test_oldest_segments_go_and_the_rest_still_continues(tmp_path):
     mark = folder.mark(3)
     assert mark[1] == 4  # including the two that were dropped
     assert_holds(folder, [2, 3])
-    assert folder.read(0, KEYS, 0, PART_BYTES[KEYS]) is None
+    assert folder.row(0, 0, 0, ROW_BYTES) is None
     assert folder.failure is None  # whoever still wants it has no archive; the owner has
     del folder
     assert_holds(opened(path, mark), [2, 3])
@@ -421,9 +401,9 @@ def test_newest_segments_go_again(tmp_path):
 def test_rows_of_another_shape_or_format_have_no_place(tmp_path):
     path = tmp_path / "layer-000"
     folder = opened(path, filled(path, 1))
-    rows, novelty = segment(1)
-    assert folder.append(rows, novelty, KEY_BYTES + 4, FORMAT, True) == -1
-    assert folder.append(rows, novelty, KEY_BYTES, "8-64-float16", True) == -1
+    rows = segment(1)
+    assert folder.append(rows, KEY_BYTES + 4, FORMAT, True) == -1
+    assert folder.append(rows, KEY_BYTES, "8-64-float16", True) == -1
     assert append(folder, 1) == 1
 
 
@@ -509,11 +489,10 @@ def test_a_folder_that_can_not_be_used_says_why(tmp_path):
 def test_a_step_never_waits_and_a_chunk_waits_for_room(tmp_path):
     most = 64 << 20
     rows = mx.zeros((1, 32, 256, 1024), mx.uint32)  # 32 MiB a segment
-    novelty = mx.zeros((1, 32, 256))
     folder = opened(tmp_path / "layer-000")
     for i in range(4):  # with room for two: writes of the first ones end meanwhile
-        assert folder.append(rows, novelty, 2048, FORMAT, True) == i
-    steps = [folder.append(rows, novelty, 2048, FORMAT, False) for _ in range(8)]
+        assert folder.append(rows, 2048, FORMAT, True) == i
+    steps = [folder.append(rows, 2048, FORMAT, False) for _ in range(8)]
     assert -1 in steps
     assert sum(seconds >= 0 for seconds in steps) * rows.nbytes <= 2 * most + rows.nbytes
     assert folder.failure == ("archive_too_slow", folder.path, 0)

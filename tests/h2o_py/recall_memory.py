@@ -1,8 +1,9 @@
-"""Resident memory of a recall from a long archive, of one layer of Qwen3-4B's shapes.
+"""Resident memory of reading a long archive, of one layer of Qwen3-4B's shapes.
 
     python -m tests.h2o_py.recall_memory memory|FOLDER [TOKENS]
 
-Prints JSON: MiB resident before the recall, and the most during it. Linux only.
+Prints JSON: MiB resident before the last tokens of a prompt and a generated one read, and the
+most during it. Linux only.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def filled(recall: H2ORecall, count: int) -> H2OKVCache:
     """A full cache with an archive of `count` tokens."""
     cache = H2OKVCache(H2OConfig(ROWS, recall=recall))
     for _ in range(0, count, 512):
-        step(cache, *(tokens(512, heads) for heads in (QUERY_HEADS, KV_HEADS, KV_HEADS)))
+        step(cache, *(tokens(512, KV_HEADS) for _ in range(3)))
         mx.eval(cache.arrays)
         assert cache.archive.flush()
     return cache
@@ -48,19 +49,22 @@ def filled(recall: H2ORecall, count: int) -> H2OKVCache:
 def main(store: str, count: int) -> None:
     recall = H2ORecall(ask=ASK, store=None if store == "memory" else store)
     cache = filled(recall, count)
-    new = [tokens(ASK, heads) for heads in (QUERY_HEADS, KV_HEADS, KV_HEADS)]
-    mx.eval(new)
+    prompt, generated = (
+        [tokens(new, heads) for heads in (QUERY_HEADS, KV_HEADS, KV_HEADS)] for new in (ASK, 1)
+    )
+    mx.eval(prompt, generated)
     mx.clear_cache()
     Path("/proc/self/clear_refs").write_text("5", "ascii")  # the most so far is what is now
-    before, recalled = resident(), cache.recalled
-    mx.eval(step(cache, *new), *cache.ledger.arrays)
+    before, reads = resident(), cache.archive_reads
+    for new in (prompt, generated):
+        mx.eval(step(cache, *new), *cache.ledger)
     after = resident()
     archive = cache.archive
     result = {
         "tokens": count,
         "archive": archive.nbytes / MIB**2,
         "segments_in_files": archive.mark[1] if archive.mark else 0,
-        "came": cache.recalled - recalled,
+        "read": cache.archive_reads - reads,
         "before": before["VmRSS"],
         "before_anonymous": before["RssAnon"],
         "most": after["VmHWM"],

@@ -3,7 +3,6 @@
 import json
 import pickle
 import re
-import warnings
 
 import mlx.core as mx
 import pytest
@@ -15,22 +14,16 @@ from h2o_py.errors import H2OConfigError
 def test_defaults_split_the_rows_into_sinks_heavy_and_recent():
     config = H2OConfig(512)
     assert (config.sink_size, config.heavy_budget, config.recent_budget) == (4, 256, 252)
-    assert (config.score, config.decay, config.novelty) == ("peak", 0.999, 2.0)
-    assert (config.pinned, config.observation_window) == ((), 64)
-
-
-@pytest.mark.parametrize("score", ["softmax", "abs_logit"])
-def test_averages_decay_faster(score):
-    assert H2OConfig(512, score=score).decay == 0.95
+    assert (config.score, config.pinned) == ("peak", ())
 
 
 def test_the_published_policy_is_selectable():
     config = H2OConfig.paper(256)
-    assert (config.score, config.decay, config.novelty) == ("abs_logit", 0.95, 0.0)
+    assert config.score == "abs_logit"
 
 
 def test_round_trips_through_json():
-    config = H2OConfig(300, score="softmax", pinned=((10, 20), (30, 31)), novelty=0.5)
+    config = H2OConfig(300, score="softmax", pinned=((10, 20), (30, 31)))
     assert H2OConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
@@ -61,8 +54,9 @@ REFUSED = (
     {"max_size": 64, "sink_size": -1},
     {"max_size": 512, "recall": 1},
     {"max_size": 512, "recall": {"row": 1}},
-    {"max_size": 512, "recall": {"rows": 0}},
-    {"max_size": 512, "recall": {"spread": True}},
+    {"max_size": 512, "recall": {"ask": 0}},
+    {"max_size": 512, "recall": {"reach": -1}},
+    {"max_size": 512, "recall": {"reach": True}},
     {"max_size": 512, "recall": {"archive_bits": 5}},
     {"max_size": 512, "recall": {"layers": [-1]}},
     {"max_size": 512, "recall": {"store": ""}},
@@ -71,11 +65,6 @@ REFUSED = (
     {"max_size": 64, "heavy_budget": 40, "recent_budget": 40},
     {"max_size": 64, "recent_budget": 0},
     {"max_size": 64, "score": "peek"},
-    {"max_size": 64, "decay": 1.5},
-    {"max_size": 64, "decay": float("nan")},
-    {"max_size": 64, "novelty": -1},
-    {"max_size": 64, "novelty": float("inf")},
-    {"max_size": 64, "observation_window": 0},
     {"max_size": 64, "pinned": [(5, 5)]},
     {"max_size": 64, "pinned": [(1, 2, 3)]},
     {"max_size": 64, "pinned": 7},
@@ -146,72 +135,24 @@ def test_the_core_refuses_what_python_refuses():
         assert message in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("size", "recent"), [(10, 1), (128, 60), (140, 64), (256, 64), (260, 65), (1024, 256)]
-)
-def test_the_tuned_policy_has_a_quarter_for_recent_tokens_but_64_where_half_has_them(
-    size, recent
-):
-    config = H2OConfig.tuned(size)
-    assert (config.heavy_budget, config.recent_budget) == (size - 4 - recent, recent)
-    assert (config.decay, config.novelty, config.novelty_margin) == (0.97, 2.0, 0.25)
-
-
-def test_what_is_given_comes_before_the_tuned_policy():
-    config = H2OConfig.tuned(512, decay=0.5, heavy_budget=100, recent_budget=90)
-    assert (config.decay, config.heavy_budget, config.recent_budget) == (0.5, 100, 90)
-
-
-@pytest.mark.parametrize("margin", [-0.5, float("nan"), "0.1"])
-def test_a_margin_is_a_number_of_0_or_more(margin):
-    with pytest.raises(ValueError, match="novelty_margin must be "):
-        H2OConfig(64, novelty_margin=margin)
-
-
 def test_a_configuration_without_recall_is_written_as_before():
     assert "recall" not in H2OConfig(512).to_dict()
-    assert H2OConfig(512).recall_rows == 0
-
-
-@pytest.mark.parametrize(("size", "rows"), [(20, 9), (40, 19), (64, 31), (512, 64)])
-def test_by_default_half_of_the_rows_and_at_most_64_are_recalled_where_there_is_room(
-    size, rows
-):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", H2OConfigWarning)
-        assert H2OConfig(size, recall=H2ORecall()).recall_rows == rows
 
 
 def test_recall_is_a_mapping_true_or_null_in_a_file():
-    document = {"rows": 9, "layers": [0, 2], "store": "here", "limit": 1 << 40}
+    document = {"reach": 9, "layers": [0, 2], "store": "here", "limit": 1 << 40}
     config = H2OConfig.from_dict({"max_size": 512, "recall": document})
-    assert config.recall == H2ORecall(9, layers=(0, 2), store="here", limit=1 << 40)
+    assert config.recall == H2ORecall(reach=9, layers=(0, 2), store="here", limit=1 << 40)
     assert H2OConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert H2OConfig.from_dict({"max_size": 512, "recall": True}).recall == H2ORecall()
     assert H2OConfig.from_dict({"max_size": 512, "recall": None}).recall is None
 
 
 def test_a_command_line_gives_the_same_settings_as_words():
-    words = ["rows=9", "layers=0,2", "store=a=b", "archive_bits=8"]
+    words = ["reach=9", "layers=0,2", "store=a=b", "archive_bits=8"]
     assert H2ORecall.from_words(words) == H2ORecall(
-        9, layers=(0, 2), store="a=b", archive_bits=8
+        reach=9, layers=(0, 2), store="a=b", archive_bits=8
     )
-
-
-def test_rows_that_cannot_be_held_are_warned_about_once():
-    with pytest.warns(H2OConfigWarning, match="255") as records:
-        config = H2OConfig(512, recall=H2ORecall(rows=400))
-    assert [warning.message.code for warning in records] == ["recall_rows_shrink"]
-    assert config.recall_rows == 255
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert config.of_layer(3).recall_rows == 255
-
-
-def test_pins_take_rows_from_recall():
-    with pytest.warns(H2OConfigWarning, match=" 0 rows"):
-        config = H2OConfig(512, recall=H2ORecall(), pinned=((0, 259),))
-    assert config.recall_rows == 0
 
 
 def test_a_layer_that_is_left_out_has_no_recall_and_each_other_its_own_folder():

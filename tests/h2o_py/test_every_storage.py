@@ -162,7 +162,7 @@ def test_trimming_everything_leaves_a_working_cache(kv, recall):
 
 def test_without_attend_recency_decides_and_it_says_so_once(kv, monkeypatch):
     monkeypatch.setattr(errors, "_reported", set())
-    config = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12, novelty=0.0)
+    config = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
     cache = STORAGES[kv](config, 64)
     keys, _ = cache.update_and_fetch(*random_tokens(50)[1:])
     assert keys.shape[2] == 50

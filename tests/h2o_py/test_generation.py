@@ -55,7 +55,7 @@ def test_a_fact_that_nobody_asked_about_survives_at_a_quarter_of_the_context(dem
     caches = make_h2o_cache(model, H2OConfig(200))
     assert greedy(model, prompt, caches, 5, chunk=64)[: len(answer)] == answer
     assert {(c.length, c.offset) for c in caches} == {(200, len(prompt) + 5)}
-    window = H2OConfig(200, heavy_budget=1, recent_budget=195, novelty=0.0)
+    window = H2OConfig(200, heavy_budget=1, recent_budget=195)
     forgetful = greedy(model, prompt, make_h2o_cache(model, window), 5, chunk=64)
     assert forgetful[: len(answer)] != answer
 

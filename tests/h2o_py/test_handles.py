@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 
 from h2o_py._compiled import ext
-from h2o_py.cache import H2OKVCache, join
+from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import H2ORecallWarning, H2OStateError
 from tests.h2o_py.cases import BACKENDS, random_tokens, step
@@ -19,10 +19,9 @@ OF_AN_ARCHIVE = ("mark", "bits", "length", "first", "nbytes", "dtype", "group_si
 
 def recalling(name="fast", store=None):
     mx.random.seed(1)
-    recall = H2ORecall(ask=4, spread=2, store=store and str(store))
+    recall = H2ORecall(ask=4, store=store and str(store))
     config = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8, recall=recall)
     cache = H2OKVCache(config, BACKENDS[name])
-    join([cache])
     for tokens in (300, 1, 9):
         mx.eval(step(cache, *random_tokens(tokens)))
     return cache
@@ -83,16 +82,15 @@ ACCESSES = {
     **{
         name: lambda layer, name=name: getattr(layer, name)
         for name in (
-            *("ledger", "rows", "archive", "chosen", "expects_queries", "offset", "length"),
-            *("unattended", "recalled", "nbytes", "is_empty", "is_trimmable", "dtype"),
+            *("ledger", "rows", "archive", "expects_queries", "offset", "length"),
+            *("unattended", "archive_reads", "nbytes", "is_empty", "is_trimmable", "dtype"),
         )
     },
     **{
         name: lambda layer, name=name: getattr(layer, name)()
-        for name in ("settle", "finish", "share", "copy", "arrays", "header", "views")
+        for name in ("settle", "share", "copy", "arrays", "header", "views")
     },
     "trim": lambda layer: layer.trim(0),
-    "join": lambda layer: layer.join(ext.PromptChoice(), 0),
     "expects_queries = ": lambda layer: setattr(layer, "expects_queries", True),
 }
 

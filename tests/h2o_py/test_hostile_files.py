@@ -19,7 +19,7 @@ from tests.h2o_py.cases import (
 )
 
 LARGEST = 2**31 - 1
-NAMES = ("scores", "positions", "novelty", "key_sum", "victim")
+NAMES = ("scores", "positions", "victim")
 
 
 def filled(kv, tokens, unattended=0):
@@ -52,7 +52,7 @@ def test_what_a_cache_saves_is_taken(kv, tokens, unattended):
 def test_rows_that_are_not_in_use_are_not_saved(kv, tokens):
     """Their memory may hold anything of the process; an empty array cannot be saved by 0.31."""
     cache = filled(kv, tokens)
-    pool, ring = cache.arrays[:2]
+    pool, ring = cache.arrays[0], cache.arrays[2]  # the keys
     assert (pool.shape[2], ring.shape[2]) == (min(max(1, tokens - 12), 20), min(tokens, 12))
     assert pool.any().item() == (tokens > 12)
     twin = type(cache).restored(cache.arrays, cache.header)
@@ -81,8 +81,6 @@ HOSTILE_ARRAYS = {
         "infinite": lambda a: put(a, (0, 0, 1), float("inf")),
         "negative": lambda a: put(a, (0, 0, 1), -0.5),
     },
-    "novelty": {"not a number": lambda a: put(a, (0, 0, 1), float("nan"))},
-    "key_sum": {"infinite": lambda a: put(a, (0, 0, 1), -float("inf"))},
 }
 HOSTILE_SHAPES = {
     "without a dimension": lambda a: a[0],
@@ -128,11 +126,7 @@ def test_shapes_that_contradict_are_refused(kv):
             arrays[place] = change(arrays[place])
             is_row = place < len(arrays) - len(NAMES)
             if is_row and kv == "dense" and how in ("shorter", "longer"):
-                continue  # rows of other values
-            if is_row and kv in ("8", "4", "rotated4", "k8v4") and how == "longer":
-                continue
-            if place == len(arrays) - 2 and kv == "dense" and how in ("shorter", "longer"):
-                continue  # rows of other keys, as long as they leave a value
+                continue  # rows of other keys and values
             refused(cache, arrays, cache.header)
     for wrong in ([], cache.arrays[:-1], [*cache.arrays, cache.arrays[0]]):
         refused(cache, wrong, cache.header)
@@ -158,9 +152,8 @@ HOSTILE_SETTINGS = [
     {"max_size": str(LARGEST)}, {"max_size": "9" * 5000},
     {"max_size": "31", "recent_budget": "12"}, {"recent_budget": "2147483648"},
     {"pinned": "5"}, {"pinned": "[[1, 2]]"},
-    {"pinned": "1,2,3"}, {"pinned": "4,2"}, {"decay": "x"}, {"decay": "nan"},
-    {"decay": "1" + "0" * 400}, {"decay": "0.5 "}, {"score": "{}"}, {"score": "\ud800"},
-    {"more": "1"}, {"x" * (1 << 20): "1"}, {"rows_of_recall": "0"}, {"more_of_recall": "1"},
+    {"pinned": "1,2,3"}, {"pinned": "4,2"}, {"score": "{}"}, {"score": "\ud800"},
+    {"more": "1"}, {"x" * (1 << 20): "1"}, {"decay": "0.9"}, {"reach_of_recall": "0"}, {"more_of_recall": "1"},
 ]  # fmt: skip
 
 
@@ -190,8 +183,8 @@ def test_files_that_were_changed_are_refused_by_name(kv, tmp_path):
     save_cache(path, [filled(kv, 20), cache])
     arrays, header = mx.load(path, return_metadata=True)
     mx.eval(arrays)  # before the file is another one
-    last = len(cache.arrays) - 4  # the positions
-    hostile = {**arrays, f"1.{last}": mx.zeros_like(arrays[f"1.{last}"])}
+    positions = f"1.{len(cache.arrays) - 2}"
+    hostile = {**arrays, positions: mx.zeros_like(arrays[positions])}
     mx.save_safetensors(path, hostile, header)
     with pytest.raises(H2OStateError) as error:
         load_cache(path)
@@ -237,8 +230,8 @@ def test_prompt_cache_files_of_mlx_lm_are_checked_too(kv, tmp_path):
     save_prompt_cache(path, [cache])
     arrays, header = mx.load(path, return_metadata=True)
     mx.eval(arrays)
-    place = len(cache.arrays) - 4
-    arrays[f"0.{place}"] = mx.zeros_like(arrays[f"0.{place}"])
+    positions = f"0.{len(cache.arrays) - 2}"
+    arrays[positions] = mx.zeros_like(arrays[positions])
     mx.save_safetensors(path, arrays, header)
     with pytest.raises(H2OStateError, match="positions"):
         load_prompt_cache(path)

@@ -16,7 +16,6 @@ from h2o_py.models import STORAGES, make_h2o_cache
 from tests.h2o_py.cases import (
     assert_invariants,
     assert_same_archive,
-    held,
     kept,
     random_tokens,
     step,
@@ -88,9 +87,9 @@ LARGEST_CHUNK = 446
 
 
 @pytest.mark.nightly("test_traffic.py, in short conversations")
-def test_100000_tokens_in_chunks_of_every_size_are_archived_and_recalled():
+def test_100000_tokens_in_chunks_of_every_size_are_archived_and_read():
     """At eight moments a restored reference goes on in the same way."""
-    recall = H2ORecall(ask=4, every=1)
+    recall = H2ORecall(ask=4)
     config = H2OConfig(96, sink_size=4, heavy_budget=40, recent_budget=40, recall=recall)
     cache = H2OKVCache(config)
     sizes = [*range(1, LARGEST_CHUNK + 1), 100_000 - LARGEST_CHUNK * (LARGEST_CHUNK + 1) // 2]
@@ -105,7 +104,6 @@ def test_100000_tokens_in_chunks_of_every_size_are_archived_and_recalled():
             mx.eval(step(some, 4 * queries, keys, values), some.arrays)
         if is_compared:
             compared += 1
-            assert held(cache) == held(caches[1])
             assert kept(cache) == kept(caches[1])
             assert_same_archive(cache.archive, caches[1].archive)
         if number % 150 == 100:
@@ -113,4 +111,4 @@ def test_100000_tokens_in_chunks_of_every_size_are_archived_and_recalled():
             cache = (loaded(cache), cache.copy())[number % 2]
     assert compared == 8
     assert (cache.offset, cache.archive.first, cache.archive.length) == (100_000, 0, 100_000)
-    assert cache.archive.nbytes == 100_000 * (2 * (16 + 2 * 4) + 4)
+    assert cache.archive.nbytes == 100_000 * 2 * (16 + 2 * 4)

@@ -71,7 +71,7 @@ VARIED = ("qwen3", "gemma4_text", "deepseek_v2")
 """Plain layers; rows that other layers read too; values of another size than keys."""
 SMALL = H2OConfig(32, sink_size=3, heavy_budget=12, recent_budget=10)
 RECALLING = H2OConfig(
-    32, sink_size=3, heavy_budget=12, recent_budget=10, recall=H2ORecall(rows=8, every=4)
+    32, sink_size=3, heavy_budget=12, recent_budget=10, recall=H2ORecall(reach=8)
 )
 PROMPT, ANSWER = 70, 8
 
@@ -155,7 +155,7 @@ def test_what_was_evicted_comes_back_where_the_attention_asks(family):
     caches = make_h2o_cache(model, RECALLING, kv="k8v4", group_size=32)
     _, logprobs = generated(model, caches, chunk(family))
     assert mx.isfinite(logprobs).all().item()
-    assert sum(cache.recalled for cache in evicting(caches)) > 0
+    assert sum(cache.archive_reads for cache in evicting(caches)) > 0
 
 
 @pytest.mark.parametrize("family", ["phi", "cohere2", "gemma3_text", "falcon_h1"])
