@@ -75,6 +75,7 @@ void LayerCache::write(
   if (copy && !is_replaced_) {
     lend();
   }
+  is_replaced_ = false;
   if (!rows_) {
     start(keys, values, s);
     return;
@@ -90,8 +91,6 @@ void LayerCache::start(
     if (config_.format.has_ring() || !config_.format.is_dense()) {
       config_.format.dtype = keys.dtype();
     }
-    // Refuses head dims now, because `attend` may be the first to write rows.
-    make_layouts("write", config_.format, keys.shape(3), values.shape(3), keys.dtype());
     set_heads({keys.shape(0), keys.shape(1), keys.shape(3)}, s);
     if (config_.evicts()) {
       ledger_ = make_ledger(heads_[0], heads_[1], config_, s);

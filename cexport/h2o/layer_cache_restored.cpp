@@ -238,13 +238,13 @@ void check_contents(const SavedCache& saved, const Ledger& ledger) {
 /// tail.
 void check_archived(const SavedCache& saved, const Parts& parts, const Heads& heads) {
   const auto& [first, format, mark] = *saved.archive;
-  const int64_t whole = (saved.offset - first) / segment_tokens;
+  const int64_t in_files = std::max(mark ? mark->count : 0, first / segment_tokens);
+  const int64_t segments = saved.offset / segment_tokens - in_files;
   const int tail = int((saved.offset - first) % segment_tokens);
   const auto& arrays = parts.archived;
-  const int64_t segments = int64_t(arrays.size()) - (tail > 0 ? 1 : 0);
-  if (segments < 0 || segments > whole || (segments < whole && !mark)) {
+  if (segments < 0 || int64_t(arrays.size()) != segments + (tail > 0)) {
     refuse_number(
-        "archive's number of arrays", int64_t(arrays.size()), text(whole + (tail > 0)));
+        "archive's number of arrays", int64_t(arrays.size()), text(segments + (tail > 0)));
   }
   const RowLayout packed =
       make_layouts("restored", format, heads.key_dim, heads.value_dim, format.dtype).pool;

@@ -262,7 +262,7 @@ def recalling_cache(random: Random, store: str | None = None) -> H2OKVCache:
 
 
 def change_recall(random: Random, folder: Path) -> None:
-    """A chunk whose last tokens read the archive, with one to three of attention's arguments changed."""
+    """A chunk whose last tokens read, with one to three of attention's arguments changed."""
     cache = recalling_cache(random)
     tokens = random.choice([2, 5, 9])
     q, k, v = random_tokens(tokens, dim=32)

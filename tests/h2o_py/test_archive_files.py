@@ -160,9 +160,9 @@ def test_an_archive_without_arrays_that_tell_its_shape_is_refused(tmp_path):
     arrays, header = files.arrays, files.header
     assert in_files(files) == 1
     del files
-    with pytest.raises(h2o_py.H2OFileError) as error:
+    with pytest.raises(h2o_py.H2OStateError) as error:
         H2OKVCache.restored(arrays[:5], header, str(tmp_path / "chat"))
-    assert error.value.code == "archive_other"
+    assert error.value.values["part"] == "archive's number of arrays"
 
 
 def test_a_saved_cache_is_its_owners_only(tmp_path):

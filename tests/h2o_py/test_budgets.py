@@ -61,16 +61,18 @@ def test_layers_with_their_own_cache_have_null(tmp_path):
 
 
 def test_layers_that_budgets_leave_out_do_not_recall():
-    common = dataclasses.replace(COMMON, recall=H2ORecall(rows=3))
+    common = dataclasses.replace(COMMON, recall=H2ORecall(reach=3))
     budgets = Budgets((None, LayerBudget(5, 30), None), recall=(1, 2))
     configs = [budgets.config_of(i, common) for i in range(3)]
-    assert [config.recall_rows for config in configs] == [0, 3, 3]
+    recalling = common.recall
+    assert [config.recall for config in configs] == [None, recalling, recalling]
     assert (configs[1].heavy_budget, configs[2].heavy_budget) == (5, 20)
     assert budgets.config_of(0, COMMON) == COMMON
     every = Budgets((None,) * 3)
-    assert [every.config_of(i, common).recall_rows for i in range(3)] == [3] * 3
-    named = dataclasses.replace(COMMON, recall=H2ORecall(rows=3, layers=(0,)))
-    assert [budgets.config_of(i, named).recall_rows for i in range(3)] == [3, 0, 0]
+    assert [every.config_of(i, common).recall for i in range(3)] == [recalling] * 3
+    named = dataclasses.replace(COMMON, recall=H2ORecall(reach=3, layers=(0,)))
+    recalls = [budgets.config_of(i, named).recall is not None for i in range(3)]
+    assert recalls == [True, False, False]
 
 
 def test_budgets_that_do_not_fit_are_refused_naming_the_layer(tmp_path):

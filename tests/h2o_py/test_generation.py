@@ -48,18 +48,6 @@ def test_caches_that_nothing_uses_leave_memory_before_garbage_is_collected(
         gc.enable()
 
 
-def test_a_fact_that_nobody_asked_about_survives_at_a_quarter_of_the_context(demo, routed):
-    model, tokenizer = demo
-    prompt = long_prompt(tokenizer, 800)
-    answer = tokenizer.encode(" 7291")
-    caches = make_h2o_cache(model, H2OConfig(200))
-    assert greedy(model, prompt, caches, 5, chunk=64)[: len(answer)] == answer
-    assert {(c.length, c.offset) for c in caches} == {(200, len(prompt) + 5)}
-    window = H2OConfig(200, heavy_budget=1, recent_budget=195)
-    forgetful = greedy(model, prompt, make_h2o_cache(model, window), 5, chunk=64)
-    assert forgetful[: len(answer)] != answer
-
-
 @pytest.mark.parametrize("option", ["draft_model", "kv_bits", "max_kv_size", "prompt_cache"])
 def test_options_that_contradict_h2o_config_are_refused_by_name(demo, option):
     with pytest.raises(ValueError) as error:
@@ -150,16 +138,16 @@ def test_the_command_takes_recall_in_words(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loading, "load", lambda *_, **__: (None, None))
     monkeypatch.setattr(models, "attach_h2o_cache", attach)
     command = ["generate", "--model", str(tmp_path), "--max-kv", "512", "--recall"]
-    for words in ([], ["layers=1,3", "--recall-every", "4", "--recall-rows", "9"]):
+    for words in ([], ["layers=1,3", "--recall-reach", "9"]):
         with pytest.raises(SystemExit):
             commands.main([*command, *words])
     assert [config.recall for config in configs] == [
-        H2ORecall(), H2ORecall(every=4, rows=9, layers=(1, 3))
+        H2ORecall(), H2ORecall(reach=9, layers=(1, 3))
     ]  # fmt: skip
     for word, problem in (
-        ("rows=0", "--recall-rows must be between 1 and 2147483647, got 0"),
-        ("rows", "--recall-rows must be an integer, got ''"),
-        ("evry=4", "'recall.evry' is not a setting of the cache"),
+        ("reach=-1", "--recall-reach must be between 0 and 2147483647, got -1"),
+        ("reach", "--recall-reach must be an integer, got ''"),
+        ("rech=4", "'recall.rech' is not a setting of the cache"),
         ("--archive-limit=x", "--archive-limit must be an integer"),
     ):
         with pytest.raises(SystemExit):

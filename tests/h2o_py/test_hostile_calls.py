@@ -48,8 +48,8 @@ def arguments_of(kv):
     queries, keys, values = random_tokens(1)
     return {
         "queries": queries, "keys": keys, "values": values, "rows": cache.rows,
-        "ledger": cache.ledger, "key_dim": 64, "config": SMALL, "row_format": cache.row_format, "offset": 60,
-        "tokens": 1,
+        "ledger": cache.ledger, "key_dim": 64, "config": SMALL, "row_format": cache.row_format,
+        "offset": 60, "tokens": 1,
     }  # fmt: skip
 
 
@@ -57,7 +57,9 @@ def call(function, arguments, **changes):
     """Call one of the core's functions with changed arguments."""
     arguments = {**arguments, **changes}
     ledger = arguments["ledger"]
-    names = {"write": ("keys", "values"), "attend": ("queries", "ledger", "key_dim", "tokens")}[function]
+    names = {"write": ("keys", "values"), "attend": ("queries", "ledger", "key_dim", "tokens")}[
+        function
+    ]
     options = {n: arguments[n] for n in (*names, "rows", "offset", "config", "row_format")}
     if function == "write":
         mx.eval(core.cache_write(victim=ledger.victim, **options))

@@ -148,10 +148,11 @@ def test_with_everything_in_reach_a_cache_gives_what_a_full_one_gives(name):
     cache = H2OKVCache(config(reach=LARGEST, ask=LARGEST), BACKENDS[name])
     for queries, keys, values in traffic((30, 1, 60, 1, 300, 1, 1, 7)):
         out = step(cache, queries, keys, values)
-        keys, values = full.update_and_fetch(keys, values)
-        mask = None if queries.shape[2] == 1 else "causal"
         expected = mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=SCALE, mask=mask
+            queries,
+            *full.update_and_fetch(keys, values),
+            scale=SCALE,
+            mask=None if queries.shape[2] == 1 else "causal",
         )
         assert largest_difference(out, expected) < 3e-5
     assert cache.size() == 40
