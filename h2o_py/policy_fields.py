@@ -415,11 +415,11 @@ WORDING = {
     ),
     "no_scores": Wording(
         "the attention of {family} does not pass through the H2O cache (it {reason}), "
-        "so the cache gets no scores: novelty and recency alone decide which rows stay",
+        "so the cache gets no scores: it keeps the first and the newest tokens",
     ),
     "not_routed": Wording(
         "this model's attention does not pass through the H2O cache, so the cache gets "
-        "no scores: novelty and recency alone decide which rows stay",
+        "no scores: it keeps the first and the newest tokens",
         "Call h2o_py.install_routing() before generating",
     ),
     "archive_group": Wording(
@@ -429,7 +429,7 @@ WORDING = {
     ),
     "recall_needs_scores": Wording(
         "{family} cannot recall: its attention does not pass through the H2O cache (it "
-        "{reason}), so the cache cannot choose the rows to bring back",
+        "{reason}), so it cannot read the archive",
         "Leave recall out",
     ),
     "recall_layers": Wording(
@@ -437,8 +437,8 @@ WORDING = {
         "Name only some of these layers",
     ),
     "recall_not_asked": Wording(
-        "this model's attention does not pass through the H2O cache, so the cache "
-        "cannot choose the rows to bring back: recall is off",
+        "this model's attention does not pass through the H2O cache, so it cannot read "
+        "the archive: recall is off",
         "Call h2o_py.install_routing() before generating",
     ),
     "recall_limit": Wording(

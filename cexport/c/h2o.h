@@ -20,9 +20,9 @@
 extern "C" {
 #endif
 
-/* The settings that decide which rows a cache keeps and which rows recall brings back. They
- * have the names in interface/policy.toml. Names of recall's settings begin with "recall.";
- * setting any of them turns recall on. */
+/* The settings that decide which rows a cache keeps and what recall reads. They have the names
+ * in interface/policy.toml. Names of recall's settings begin with "recall."; setting any of them
+ * turns recall on. */
 typedef struct mlx_h2o_policy_ {
   void* ctx;
 } mlx_h2o_policy;

@@ -91,7 +91,7 @@ extension H2OCacheError {
         }
     }
 
-    /// Settings that work, but give poor text or recall fewer rows than they ask for.
+    /// Settings that work, but give poor text.
     package enum ConfigurationWarning: Hashable, Sendable {
         /// There are so few recent tokens that text is likely to become incoherent.
         case shortRecentWindow(

@@ -108,7 +108,7 @@ package final class H2OKVCache: RoutedAttentionCache {
     /// Bytes of the buffers of keys and values, including unused rows.
     package var rowBytes: Int { core.numbers.rowBytes }
 
-    /// Bytes of the ledger: scores, positions, novelty and the other arrays that eviction uses.
+    /// Bytes of the ledger: scores, positions and victims.
     package var ledgerBytes: Int { core.numbers.ledgerBytes }
 
     public func attend(

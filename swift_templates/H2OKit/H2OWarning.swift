@@ -34,8 +34,7 @@ enum H2OWarning {
 }
 
 extension H2OConfiguration {
-    /// Warnings about settings that work but give poor text or recall fewer rows than they ask for,
-    /// with their codes.
+    /// Warnings about settings that work but give poor text, with their codes.
     package var warnings: [(code: String, text: String)] {
         policy.warnings.compactMap { problem in
             H2OCacheError.ConfigurationWarning(problem).map { (problem.code, $0.text) }

@@ -28,7 +28,7 @@ extension H2OMemoryReading {
         remembered =
             evicting.map {
                 let rows = $0.configuration.maxSize
-                return $0.configuration.recall == nil ? min($0.offset, rows) : $0.offset
+                return $0.recalled == nil ? min($0.offset, rows) : $0.offset
             }.max() ?? 0
     }
 }

@@ -37,15 +37,15 @@ FAULTS = {
     ),
     "the whole chunk asks": (
         "recall",
-        f"{CORE}/layer_cache_recall.cpp",
-        "const int asking = std::min(recall_->ask, tokens);",
-        "const int asking = FAULT ? tokens : std::min(recall_->ask, tokens);",
+        f"{CORE}/layer_cache_archive.cpp",
+        "const int asking = std::min(tokens, recall_->ask);",
+        "const int asking = FAULT ? tokens : std::min(tokens, recall_->ask);",
     ),
-    "each layer chooses alone": (
-        "joint recall",
-        "Sources/H2OKit/H2OCaches.swift",
-        "cache.core.join(choice, layer: layer)",
-        "cache.core.join(FAULT ? MLXFast.H2OPromptChoice() : choice, layer: layer)",
+    "one archived token too few is read": (
+        "recall kv k8v4",
+        f"{CORE}/layer_cache_archive.cpp",
+        "read_matching(reading, recall_->reach, *archive_, s)",
+        "read_matching(reading, recall_->reach - (FAULT ? 1 : 0), *archive_, s)",
     ),
     "attention without its mask": (
         "kv 8",

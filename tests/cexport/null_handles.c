@@ -29,7 +29,6 @@ static void check(int is_right, const char* call) {
 int main(void) {
   const mlx_h2o_layer_cache none = {NULL};
   const mlx_h2o_policy policy = {NULL};
-  const mlx_h2o_prompt_choice choice = {NULL};
   const mlx_array array = {NULL};
   const mlx_stream stream = mlx_default_cpu_stream_new();
   const int64_t values[2] = {0, 1};
@@ -48,15 +47,14 @@ int main(void) {
   mlx_set_error_handler(count, NULL, NULL);
 
   FAILS(mlx_h2o_policy_set_integer(policy, "max_size", 64));
-  FAILS(mlx_h2o_policy_set_number(policy, "decay", 0.5));
+  FAILS(mlx_h2o_policy_set_number(policy, "reach", 0.5));
   FAILS(mlx_h2o_policy_set_text(policy, "score", "peak"));
   FAILS(mlx_h2o_policy_set_integers(policy, "pinned", values, 2));
   FAILS(mlx_h2o_policy_complete(policy, NULL));
   GIVES(mlx_h2o_policy_integer(policy, "max_size"), 0);
-  GIVES(mlx_h2o_policy_number(policy, "decay"), 0.0);
+  GIVES(mlx_h2o_policy_number(policy, "reach"), 0.0);
   GIVES_NO_TEXT(mlx_h2o_policy_text(policy, "score"));
   GIVES(mlx_h2o_policy_integers(NULL, 0, policy, "pinned"), 0);
-  GIVES(mlx_h2o_policy_recall_rows(policy), 0);
   GIVES(mlx_h2o_policy_problems(policy), 0);
   GIVES_NO_TEXT(mlx_h2o_policy_problem_code(policy, 0));
   GIVES(mlx_h2o_policy_problem_integer(policy, 0, "value"), 0);
@@ -68,10 +66,8 @@ int main(void) {
   FAILS(mlx_h2o_layer_cache_attend(
       &first, none, array, array, array, 1.0f, "", array, array, stream));
   FAILS(mlx_h2o_layer_cache_settle(none, stream));
-  FAILS(mlx_h2o_layer_cache_finish(none, stream));
   FAILS(mlx_h2o_layer_cache_trim(&removed, none, 1, stream));
   FAILS(mlx_h2o_layer_cache_share(none));
-  FAILS(mlx_h2o_layer_cache_join(none, choice, 0));
   FAILS(mlx_h2o_layer_cache_move_archive(none, NULL, stream));
   GIVES(mlx_h2o_layer_cache_offset(none), 0);
   GIVES(mlx_h2o_layer_cache_length(none), 0);
@@ -80,7 +76,6 @@ int main(void) {
   FAILS(mlx_h2o_layer_cache_numbers(&numbers, none));
   FAILS(mlx_h2o_layer_cache_ledger(&arrays, none));
   FAILS(mlx_h2o_layer_cache_rows(&arrays, none));
-  FAILS(mlx_h2o_layer_cache_chosen(&first, none));
   FAILS(mlx_h2o_layer_cache_arrays(&arrays, none, stream));
   GIVES(mlx_h2o_layer_cache_header(none), NULL);
   FAILS(mlx_h2o_layer_cache_config(&config, none));
@@ -100,7 +95,6 @@ int main(void) {
   FAILS(mlx_h2o_layer_cache_write(&first, &second, cache, array, array, stream));
   FAILS(mlx_h2o_layer_cache_attend(
       &first, cache, array, array, array, 1.0f, "", array, array, stream));
-  FAILS(mlx_h2o_layer_cache_join(cache, choice, 0));
   FAILS(mlx_h2o_layer_cache_restore(
       &cache, mlx_h2o_layer_cache_header(cache), arrays, NULL, stream));
   FAILS(mlx_fast_scaled_dot_product_attention_with_scores(
@@ -114,7 +108,6 @@ int main(void) {
   mlx_h2o_layer_cache_free(none);
   mlx_h2o_policy_free(whole);
   mlx_h2o_policy_free(policy);
-  mlx_h2o_prompt_choice_free(choice);
   mlx_stream_free(stream);
   return failures != 0;
 }

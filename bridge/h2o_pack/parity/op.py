@@ -13,12 +13,11 @@ import mlx.core as mx
 from h2o_pack.parity import reference
 from h2o_pack.parity.parity_report import CaseResult, Difference
 from h2o_pack.parity.trace import SCORE_TOLERANCE, Case, Trace, advance, make_caches
-from h2o_py.config import H2OConfig
 from h2o_py.rows import Ledger
 
-# The largest difference of importance at which two rows tie: another order of summing changes a
-# score, a float32 of at most about 1, by up to 1e-6 (the largest difference measured in a tie is
-# 8e-7).
+# The largest difference of importance at which two rows tie: another order of summing changes
+# a score, a float32 of at most about 1, by up to 1e-6 (the largest difference measured in a tie
+# is 8e-7).
 TIE = 2e-6
 
 
@@ -134,7 +133,7 @@ def tied(cache: Any, core: Any, before: Ledger | None, tokens: int) -> str:
     """
     if mx.array_equal(mx.sort(cache.positions), mx.sort(core.positions)):
         return ""
-    remark, config = "", cache.config
+    remark = ""
     heads = cache.positions.shape[1]
     for batch in range(cache.positions.shape[0]):
         for head in range(heads):

@@ -41,7 +41,7 @@ BETWEEN = 64
 # the same keys and values.
 LEFT_OUT = {"float32": ("kv r8h4", "kv k8v4, recall")}
 # Settings of recall by the storage of the rows.
-RECALL = {"dense": H2ORecall(archive_bits=16), "k8v4": H2ORecall(every=8)}
+RECALL = {"dense": H2ORecall(archive_bits=16), "k8v4": H2ORecall()}
 
 
 @dataclass(frozen=True)

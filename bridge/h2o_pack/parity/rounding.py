@@ -168,19 +168,16 @@ def gap_of(cache: Any, batch: int, head: int, positions: tuple[int, int]) -> flo
     Infinite if the second position is protected; NaN if the head lacks one of them.
     """
     first, second = positions
-    if is_protected(cache, batch, head, second):
+    if is_protected(cache, second):
         return float("inf")
-    values = importances(cache.ledger, batch, head, cache.config)
+    values = importances(cache.ledger, batch, head)
     return values.get(second, float("nan")) - values.get(first, float("nan"))
 
 
-def is_protected(cache: Any, batch: int, head: int, position: int) -> bool:
+def is_protected(cache: Any, position: int) -> bool:
     """Return whether a position is protected from eviction at the next token."""
-    config, held = cache.config, cache.ledger.held
-    row = kept(cache.ledger, batch, head).get(position)
-    is_held = held is not None and row is not None and bool(held[batch, head, row].item())
-    recent_from = cache.offset + 1 - config.recent_budget
-    return is_held or bool(protected(mx.array(position), config, recent_from).item())
+    recent_from = cache.offset + 1 - cache.config.recent_budget
+    return bool(protected(mx.array(position), cache.config, recent_from).item())
 
 
 def moved(weight: mx.array, key: mx.array) -> mx.array:

@@ -3,9 +3,9 @@
 The model runs once. The caches of each case then get the queries, keys and values of this run.
 A trace is a folder with trace.json and a folder for each case, which has a safetensors file
 for each step, "<step>.safetensors". Its arrays are named "<layer>.<what>": q [B, Hq, L, Dk],
-k [B, Hkv, L, Dk] and v [B, Hkv, L, Dv] as the model gave them to the cache; out
-[B, Hq, L, Dv], positions int32 [B, Hkv, C], scores float32 [B, Hkv, C] and, with recall, held
-bool [B, Hkv, C] after the step. A case that is not routed has no q, out and scores.
+k [B, Hkv, L, Dk] and v [B, Hkv, L, Dv] as the model gave them to the cache, and after the step
+out [B, Hq, L, Dv], positions int32 [B, Hkv, C] and scores float32 [B, Hkv, C]. A case that is
+not routed has no q, out and scores.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from h2o_py.storages import group_size_of
 
 Arrays = dict[str, mx.array]
 
-FORMAT = 6
+FORMAT = 7
 FILE = "trace.json"
 REPLAY_TESTS = "ParityReplayTests"
 PROMPT = Path(__file__).parent / "prompt.txt"
@@ -60,8 +60,8 @@ TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 # times the tolerance of float32 outputs.
 SCORE_TOLERANCE = 1e-4
 
-# Cases with recall by name: the storage and the settings of recall. Few tokens of a chunk read the
-# whole archive, and a generated token reads few positions, so that the choice of them counts.
+# Cases with recall by name: the storage and the settings of recall. Few tokens of a chunk read
+# the whole archive, and a generated token reads few positions, so that their choice counts.
 RECALL = {
     "recall": ("dense", H2ORecall(ask=8, reach=16)),
     "recall kv k8v4": ("k8v4", H2ORecall(ask=8, reach=16)),
@@ -391,7 +391,7 @@ def record_case(inputs: Inputs, case: Case, folder: Path) -> Case:
                 if case.routed or name != "q"
             }
             out = advance(cache, step_inputs, case.scale)
-            results = {"positions": cache.positions, "held": cache.ledger.held, "out": out}
+            results = {"positions": cache.positions, "out": out}
             if out is not None:
                 results["scores"] = cache.scores
             arrays |= {

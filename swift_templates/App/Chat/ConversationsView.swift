@@ -64,7 +64,7 @@ struct SettingsView: View {
                     LabeledContent("Recall") { recalls ? Text("On") : Text("Off") }
                 }
             } footer: {
-                Text("Recall brings back text that the model has forgotten.")
+                Text("With recall, the model finds what the conversation said before.")
             }
             Section {
                 NavigationLink {

@@ -29,10 +29,8 @@ struct StatusView: View {
     private var speed: some View {
         let usage = chat.usage
         let speed = usage.tokensPerSecond.formatted(.number.precision(.fractionLength(1)))
-        return VStack(alignment: .leading) {
-            Text("\(speed) tokens/s, \(usage.readTokens) read, \(usage.generatedTokens) written")
-            if let rows = usage.archiveReads { Text("\(rows) rows read from the archive") }
-        }
+        return Text(
+            "\(speed) tokens/s, \(usage.readTokens) read, \(usage.generatedTokens) written")
     }
 
     private func remembered(_ memory: H2OMemoryReading) -> some View {

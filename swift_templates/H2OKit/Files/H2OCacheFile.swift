@@ -43,8 +43,7 @@ package enum H2OCacheFile {
         return Computed(arrays: arrays, header: contents.header)
     }
 
-    /// Loads the caches of a file, and the metadata that was saved with them. Like new caches,
-    /// the loaded caches choose together which rows recall brings back at a prompt.
+    /// Loads the caches of a file, and the metadata that was saved with them.
     ///
     /// - Parameters:
     ///   - file: a file that ``Computed/write(to:)`` or mlx-lm wrote

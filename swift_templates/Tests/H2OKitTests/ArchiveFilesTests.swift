@@ -10,14 +10,13 @@ final class ArchiveFilesTests: FolderTestCase {
         let store = name.map { folder.appending(path: $0).path }
         return H2OKVCache(
             try H2OConfiguration(
-                maxSize: 48, recentBudget: 8, novelty: 0,
-                recall: H2ORecall(rows: 16, ask: 4, every: 3, store: store)), .dense)
+                maxSize: 48, recentBudget: 8,
+                recall: H2ORecall(ask: 4, reach: 8, store: store)), .dense)
     }
 
     /// Makes a cache whose oldest segments are only in files; they are written in the background.
     private func stored() throws -> H2OKVCache {
         let cache = try cache("layer-000")
-        H2OCaches.join([cache])
         for _ in 0 ..< 100 where try !XCTUnwrap(cache.metaState.first).isStored {
             cache.attend(Tokens(300, seed: 1))
         }
@@ -30,18 +29,18 @@ final class ArchiveFilesTests: FolderTestCase {
         let file = folder.appending(path: "cache.safetensors")
         try H2OCacheFile.save([XCTUnwrap(original)], to: file)
         let inMemory = try cache(nil)
-        H2OCaches.join([inMemory])
         for _ in 0 ..< (original?.offset ?? 0) / 300 { inMemory.attend(Tokens(300, seed: 1)) }
         original = nil  // releases the archive's lock
         let elsewhere = folder.appending(path: "elsewhere", directoryHint: .isDirectory)
         try copyFiles(to: elsewhere)
-        let expected = inMemory.attend(Tokens(9, seed: 2))
+        let next = [9, 1].map { Tokens($0, seed: 2) }
+        let expected = next.map { inMemory.attend($0) }
 
         for place in [folder, elsewhere] {
             let caches = try H2OCacheFile.load(from: file, archive: place).caches
 
             let cache = try XCTUnwrap(caches.evicting.first)
-            XCTAssertEqual(cache.attend(Tokens(9, seed: 2)), expected)
+            XCTAssertEqual(next.map { cache.attend($0) }, expected)
             XCTAssertEqual(cache.recalled?.archiveBytes, inMemory.recalled?.archiveBytes)
         }
     }
@@ -54,7 +53,10 @@ final class ArchiveFilesTests: FolderTestCase {
         let copies = try [original as any KVCache].copied(archive: own)
         let copy = try XCTUnwrap(copies.evicting.first)
 
-        XCTAssertEqual(copy.attend(Tokens(300, seed: 2)), original.attend(Tokens(300, seed: 2)))
+        for count in [300, 1] {
+            let tokens = Tokens(count, seed: 2)
+            XCTAssertEqual(copy.attend(tokens), original.attend(tokens))
+        }
         XCTAssertEqual(copy.recalled?.archiveBytes, original.recalled?.archiveBytes)
         XCTAssertTrue(try XCTUnwrap(copy.metaState.first).isStored)
         let store = try XCTUnwrap(copy.configuration.recall?.store)
@@ -67,6 +69,31 @@ final class ArchiveFilesTests: FolderTestCase {
         try FileManager.default.createDirectory(at: other, withIntermediateDirectories: true)
         try FileManager.default.copyItem(
             at: folder.appending(path: "layer-000"), to: other.appending(path: "layer-000"))
+    }
+
+    func testAFolderThatFailsEndsRecallWithOneNoticeAndTheConversationGoesOn() throws {
+        let unusable = try cache("a-file")
+        try write("", to: "a-file")
+        let lost = try stored()
+        try FileManager.default.removeItem(at: folder.appending(path: "layer-000"))
+
+        // Of a lost folder, what comes first is told: a token reads, or a segment is written.
+        for (cache, codes) in [
+            (unusable, ["archive_unusable"]), (lost, ["archive_not_read", "archive_not_written"]),
+        ] {
+            let notices = Notices()
+            MLXFast.h2oTell { notices.add($0.code) }
+            defer { MLXFast.h2oTell { _ in } }
+            for count in [60, 1, 1, 9, 1] {
+                let answer = cache.attend(Tokens(count, seed: 3))
+                XCTAssertTrue(answer.allSatisfy { $0.isFinite })
+            }
+
+            XCTAssertNil(cache.recalled)
+            XCTAssertEqual(notices.codes.count, 1)
+            XCTAssertTrue(codes.contains(notices.codes.joined()), "\(notices.codes)")
+            XCTAssertEqual(cache.length, 48)
+        }
     }
 
     func testASavedCacheWithoutItsFilesIsRefused() throws {
@@ -87,6 +114,13 @@ final class ArchiveFilesTests: FolderTestCase {
             XCTAssertTrue(error.localizedDescription.contains("layer-000"), "\(error)")
         }
     }
+}
+
+/// The codes of the notices of caches.
+private final class Notices: @unchecked Sendable {
+    private(set) var codes = [String]()
+
+    func add(_ code: String) { codes.append(code) }
 }
 
 extension String {

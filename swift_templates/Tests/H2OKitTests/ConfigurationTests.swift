@@ -8,46 +8,55 @@ final class ConfigurationTests: XCTestCase {
         let text = json(configuration)
 
         for field in [
-            #""decay":0.999"#, #""heavy_budget":32"#, #""max_size":64"#, #""novelty":2"#,
-            #""novelty_margin":0"#, #""observation_window":64"#, #""pinned":[[10,12]]"#,
+            #""heavy_budget":32"#, #""max_size":64"#, #""pinned":[[10,12]]"#,
             #""recent_budget":28"#, #""score":"peak""#, #""sink_size":4"#,
         ] {
             XCTAssertTrue(text.contains(field), "\(field) is not in \(text)")
         }
     }
 
-    func testTheTunedPolicyIsPythons() throws {
-        for (size, recent) in [(10, 1), (128, 60), (140, 64), (256, 64), (260, 65), (1024, 256)] {
-            let configuration = try H2OConfiguration.tuned(maxSize: size)
+    func testThePublishedPolicyIsPythons() throws {
+        let configuration = try H2OConfiguration.paper(maxSize: 64)
 
-            XCTAssertEqual(configuration.recentBudget, recent)
-            XCTAssertEqual(configuration.heavyBudget, size - 4 - recent)
-            XCTAssertEqual(configuration.decay, 0.97)
-            XCTAssertEqual(configuration.noveltyMargin, 0.25)
-        }
+        XCTAssertEqual(configuration, try H2OConfiguration(maxSize: 64, score: .absLogit))
     }
 
     func testRecallMayHaveAllItsDefaults() throws {
         let all = try JSONDecoder().decode(
             H2OConfiguration.self, from: Data(#"{"max_size": 128, "recall": true}"#.utf8))
         XCTAssertEqual(all.recall, try H2ORecall())
-        XCTAssertEqual(all.recallRows, 63)
-        XCTAssertThrowsError(try H2ORecall(archiveBits: 5)) { error in
-            XCTAssertEqual(
-                error.localizedDescription,
-                "recall.archive_bits must be one of 4, 8, 16, got 5.")
+        XCTAssertEqual(
+            json(try H2ORecall()),
+            #"{"archive_bits":4,"ask":32,"layers":null,"limit":0,"reach":64,"store":null}"#)
+    }
+
+    func testSettingsOfRecallAreRefusedByTheirNames() {
+        for (make, text) in [
+            (
+                { try H2ORecall(archiveBits: 5) },
+                "recall.archive_bits must be one of 4, 8, 16, got 5."
+            ),
+            ({ try H2ORecall(ask: 0) }, "recall.ask must be between 1 and 2147483647, got 0."),
+            ({ try H2ORecall(reach: -1) }, "recall.reach must be between 0 and 2147483647, got -1."),
+        ] as [(() throws -> H2ORecall, String)] {
+            XCTAssertThrowsError(try make()) { XCTAssertEqual($0.localizedDescription, text) }
         }
     }
 
     func testAnUnknownFieldIsNamed() throws {
-        let data = Data(#"{"max_size": 64, "novlty": 1}"#.utf8)
-
-        XCTAssertThrowsError(try JSONDecoder().decode(H2OConfiguration.self, from: data)) { error in
-            guard
-                case .invalidConfiguration(.unknownField("novlty", _), nil)? =
-                    error as? H2OCacheError
-            else { return XCTFail("\(error)") }
-            XCTAssertTrue(error.localizedDescription.contains("heavy_budget, recent_budget"))
+        for (text, field, known) in [
+            (#"{"max_size": 64, "scor": "peak"}"#, "scor", "heavy_budget, recent_budget"),
+            (#"{"max_size": 64, "recall": {"every": 4}}"#, "recall.every", "ask, reach"),
+        ] {
+            XCTAssertThrowsError(
+                try JSONDecoder().decode(H2OConfiguration.self, from: Data(text.utf8))
+            ) { error in
+                guard
+                    case .invalidConfiguration(.unknownField(field, _), nil)? =
+                        error as? H2OCacheError
+                else { return XCTFail("\(error)") }
+                XCTAssertTrue(error.localizedDescription.contains(known), "\(error)")
+            }
         }
     }
 
@@ -62,17 +71,13 @@ final class ConfigurationTests: XCTestCase {
 
     func testValuesOutOfRangeAreRefused() {
         assertRefused(
-            try H2OConfiguration(maxSize: 64, decay: 1.5),
-            .outOfRange(field: "decay", value: "1.5", allowed: "between 0 and 1"),
-            "decay must be between 0 and 1, got 1.5.")
+            try H2OConfiguration(maxSize: 64, sinkSize: -1),
+            .outOfRange(field: "sink_size", value: "-1", allowed: "between 0 and 2147483647"),
+            "sink_size must be between 0 and 2147483647, got -1.")
         for make in [
-            { try H2OConfiguration(maxSize: 64, sinkSize: -1) },
-            { try H2OConfiguration(maxSize: 64, novelty: -1) },
-            { try H2OConfiguration(maxSize: 64, novelty: .infinity) },
-            { try H2OConfiguration(maxSize: 64, decay: .nan) },
+            { try H2OConfiguration(maxSize: 0) },
+            { try H2OConfiguration(maxSize: 64, recentBudget: 0) },
             { try H2OConfiguration(maxSize: 64, pinned: [8 ..< 8]) },
-            { try H2OConfiguration(maxSize: 64, observationWindow: 0) },
-            { try H2OConfiguration(maxSize: 64, noveltyMargin: -0.1) },
         ] {
             XCTAssertThrowsError(try make())
         }

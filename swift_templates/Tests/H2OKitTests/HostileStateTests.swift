@@ -35,7 +35,7 @@ final class HostileStateTests: FolderTestCase {
             }
             refuses(cache, state.dropLast(), cache.metaState, "\(storage)")
             // The ledger's scores, positions and victims.
-            for (fromEnd, value) in [(5, Float.nan), (4, 2_000_000_000), (1, 16)] {
+            for (fromEnd, value) in [(3, Float.nan), (2, 2_000_000_000), (1, 16)] {
                 let old = state[state.count - fromEnd]
                 let values = [Float](repeating: value, count: old.shape.reduce(1, *))
                 var changed = state

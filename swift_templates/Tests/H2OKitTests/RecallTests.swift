@@ -3,126 +3,109 @@ import MLX
 import MLXLMCommon
 import XCTest
 
-/// Tests that evicted rows come back when a prompt asks for them.
+/// Tests that tokens read evicted tokens from the archive.
 final class RecallTests: FolderTestCase {
-    private func configuration(rows: Int = 16, every: Int = 0) throws -> H2OConfiguration {
+    private func configuration(
+        ask: Int = 6, reach: Int = 4, bits: Int = 4
+    ) throws -> H2OConfiguration {
         try H2OConfiguration(
-            maxSize: 48, recentBudget: 8, novelty: 0,
-            recall: H2ORecall(
-                rows: rows, spread: 2, before: 0, threshold: 0, ask: 4, every: every))
+            maxSize: 48, recentBudget: 8,
+            recall: H2ORecall(ask: ask, reach: reach, archiveBits: bits))
     }
 
     private func caches(_ configuration: H2OConfiguration) throws -> [H2OKVCache] {
         try H2OStorage.allCases.map { try $0.makeCache(configuration, groupSize: 32) }
     }
 
-    /// The positions that a recall chose, for each KV head.
-    private func held(_ cache: H2OKVCache) throws -> [[Int]] {
-        let positions = try XCTUnwrap(cache.positions).asArray(Int32.self)
-        let isHeld = try XCTUnwrap(cache.held).asArray(Bool.self)
-        return stride(from: 0, to: positions.count, by: 48).map { start in
-            (start ..< start + 48).filter { isHeld[$0] }.map { Int(positions[$0]) }.sorted()
+    /// A cache whose tokens read the whole archive, and a cache that keeps every token.
+    private func readingAndFull() throws -> (H2OKVCache, H2OKVCache) {
+        let all = Int(Int32.max)
+        let configuration = try configuration(ask: all, reach: all, bits: 16)
+        return (H2OKVCache(configuration, .dense), H2OKVCache(try .unbounded(), .dense))
+    }
+
+    func testIfEverythingIsReadTheAnswerIsThatOfAFullCache() throws {
+        let (reading, full) = try readingAndFull()
+        for count in [100, 300, 1, 1, 40, 1, 1] {
+            let tokens = Tokens(count, seed: UInt64(count))
+
+            let answer = reading.attend(tokens)
+
+            XCTAssertLessThan(largestDifference(answer, full.attend(tokens)), 1e-5, "\(count)")
+            XCTAssertEqual(reading.length, 48)
         }
     }
 
-    func testAnEvictedTokenComesBackWithItsSuccessorsWhereAPromptAsksForIt() throws {
-        for cache in try caches(configuration()) {
-            let fact = Fact()
-            cache.attend(fact.text)
-            cache.attendOneByOne(60, seed: 2)
-            let gone = Set(cache.keptPositions[0]).isDisjoint(with: fact.positions)
-            XCTAssertTrue(gone, "\(cache.keptPositions[0])")
+    func testWithoutReachAGeneratedTokenReadsNothing() throws {
+        let (without, plain) = (
+            try caches(configuration(reach: 0)),
+            try caches(H2OConfiguration(maxSize: 48, recentBudget: 8))
+        )
+        for (cache, twin) in zip(without, plain) {
+            XCTAssertEqual(cache.attend(Tokens(90, seed: 1)), twin.attend(Tokens(90, seed: 1)))
 
-            let answer = cache.attend(fact.question)
+            XCTAssertEqual(cache.attendOneByOne(9, seed: 2), twin.attendOneByOne(9, seed: 2))
 
-            for positions in cache.keptPositions {
-                XCTAssertTrue(Set(positions).isSuperset(of: fact.positions), "\(positions)")
-            }
-            XCTAssertEqual(answer.suffix(Heads.valueDim).max() ?? 0, Fact.value, accuracy: 0.5)
-            XCTAssertEqual(cache.length, 48)
-            XCTAssertGreaterThan(cache.recalled?.rows ?? 0, 0)
-            XCTAssertGreaterThan(cache.recalled?.archiveBytes ?? 0, 0)
+            XCTAssertEqual(cache.recalled?.reads, 0)
+            XCTAssertEqual(cache.keptPositions, twin.keptPositions)
         }
     }
 
-    /// The caches of a model with three layers, which choose together. They have read texts, of
-    /// which the second layer's has a fact.
-    private func joined(_ storage: H2OStorage) throws -> [H2OKVCache] {
-        let recall = try H2ORecall(
-            rows: 16, spread: 2, before: 0, threshold: 0, ask: 6, archiveBits: 4)
-        let configuration = try H2OConfiguration(
-            maxSize: 48, recentBudget: 8, novelty: 0, recall: recall)
-        let model = TinyModel { [KVCacheSimple(), KVCacheSimple(), KVCacheSimple()] }
-        let caches = try H2OCaches(
-            configuration: configuration, storage: storage, groupSize: 32
-        ).makeCaches(for: model).evicting
-        for (layer, cache) in caches.enumerated() {
-            cache.attend(layer == 1 ? Fact().text : Tokens(180, seed: UInt64(layer)))
-        }
-        return caches
-    }
+    func testAnEvictedTokenIsReadByAPromptAndByAGeneratedTokenThatAskForIt() throws {
+        for count in [6, 1] {
+            for cache in try caches(configuration()) {
+                cache.attend(Fact.text)
+                cache.attendOneByOne(60, seed: 2)
+                XCTAssertFalse(cache.keepsTheFact)
+                let before = try XCTUnwrap(cache.recalled?.reads)
 
-    func testOneChoiceServesAllLayersAndHeads() throws {
-        for storage in H2OStorage.allCases {
-            let caches = try joined(storage)
-            for cache in caches { cache.attend(Fact().question) }
+                let answer = cache.attend(Fact.question(count))
 
-            for cache in caches { cache.attend(Tokens(1, seed: 40)) }
-
-            let held = try caches.flatMap(held)
-            XCTAssertEqual(Set(held).count, 1, "\(held)")
-            XCTAssertTrue(Set(held[0]).isSuperset(of: Fact().positions), "\(held[0])")
-        }
-    }
-
-    func testALoadedSetOfCachesChoosesTogetherToo() throws {
-        let file = folder.appending(path: "caches.safetensors")
-        for storage in H2OStorage.allCases {
-            let caches = try joined(storage)
-            try H2OCacheFile.save(caches, to: file)
-            let sets = [
-                try H2OCacheFile.load(from: file).caches, try [any KVCache](caches).copied(),
-            ]
-
-            let answers = caches.map { $0.attend(Fact().question) }
-            let after = caches.map { $0.attend(Tokens(1, seed: 40)) }
-
-            for set in sets.map(\.evicting) {
-                XCTAssertEqual(set.map { $0.attend(Fact().question) }, answers)
-                XCTAssertEqual(set.map { $0.attend(Tokens(1, seed: 40)) }, after)
-                XCTAssertEqual(set.map(\.keptPositions), caches.map(\.keptPositions))
+                XCTAssertEqual(answer.suffix(Heads.valueDim).max() ?? 0, Fact.value, accuracy: 0.5)
+                XCTAssertFalse(cache.keepsTheFact, "no row moves")
+                XCTAssertEqual(cache.length, 48)
+                let recalled = try XCTUnwrap(cache.recalled)
+                XCTAssertEqual(recalled.reads - before, Heads.kv * (count == 1 ? 4 : 192))
+                XCTAssertGreaterThan(recalled.archiveBytes, recalled.sketchBytes)
+                XCTAssertGreaterThan(recalled.sketchBytes, 0)
             }
         }
     }
 
     func testACopyAndASavedCacheGoOnAsTheirOriginal() throws {
-        for cache in try caches(configuration(every: 3)) {
+        let file = folder.appending(path: "caches.safetensors")
+        for cache in try caches(configuration()) {
             cache.attend(Tokens(300, seed: 1))
             cache.attendOneByOne(70, seed: 2)
-            let copy = try XCTUnwrap(cache.copy() as? H2OKVCache)
-            let saved = try H2OKVCache(state: cache.state, metaState: cache.metaState)
+            let copies = try [cache as any KVCache].copied()
+            try H2OCacheFile.save([cache], to: file)
+            let twins = try (copies + H2OCacheFile.load(from: file).caches).evicting
+            XCTAssertEqual(twins.count, 2)
 
-            for next in [copy, saved, cache] { next.attend(Fact().text) }
-            let question = Fact().question
-            let expected = cache.attend(question)
+            for next in twins + [cache] { next.attend(Fact.text) }
+            let expected = [6, 1].map { cache.attend(Fact.question($0)) }
 
-            XCTAssertTrue(cache.metaState[0].contains("\narchive.since="), cache.metaState[0])
-            for twin in [copy, saved] {
-                XCTAssertEqual(twin.attend(question), expected)
+            for twin in twins {
+                XCTAssertEqual([6, 1].map { twin.attend(Fact.question($0)) }, expected)
                 XCTAssertEqual(twin.keptPositions, cache.keptPositions)
-                XCTAssertEqual(try held(twin), try held(cache))
+                XCTAssertEqual(twin.recalled?.archiveBytes, cache.recalled?.archiveBytes)
                 XCTAssertEqual(twin.metaState, cache.metaState)
             }
-            XCTAssertEqual(try held(cache).map(\.count), [16, 16])
         }
     }
 
-    func testMoreRowsThanARecallMayHoldAreWarnedOf() throws {
-        let shrinks = "recall_rows_shrink"
-        XCTAssertFalse(try configuration(rows: 16).warnings.contains { $0.code == shrinks })
-        let text = try XCTUnwrap(
-            configuration(rows: 45).warnings.first { $0.code == shrinks }?.text)
-        XCTAssertTrue(text.hasPrefix("recall.rows = 45, but with max_size = 48"), text)
+    func testATrimmedCacheReadsNothingOfTheTokensThatWereRemoved() throws {
+        let (reading, full) = try readingAndFull()
+        for cache in [reading, full] {
+            cache.attend(Tokens(40, seed: 1))
+
+            XCTAssertEqual(cache.trim(10), 10)
+        }
+        for tokens in [Fact.text, Fact.question(6), Fact.question(1)] {
+            XCTAssertLessThan(
+                largestDifference(reading.attend(tokens), full.attend(tokens)), 1e-5)
+        }
+        XCTAssertFalse(reading.isTrimmable)
     }
 
     func testOnlyTheLayersThatAreNamedRecall() throws {
@@ -159,24 +142,29 @@ final class RecallTests: FolderTestCase {
 
 /// A text with one token whose value differs from all others, and tokens that ask for this token's
 /// key.
-private struct Fact {
+private enum Fact {
     static let value: Float = 3
+    static let position = 90
 
-    let text: Tokens
-    let question: Tokens
-    /// The token and the two after it.
-    let positions = [90, 91, 92]
-
-    init() {
-        let (before, after) = (Tokens(180, seed: 11), Tokens(6, seed: 12))
-        text = Tokens(
+    static var text: Tokens {
+        let before = Tokens(180, seed: 11)
+        return Tokens(
             queries: before.queries,
-            keys: before.keys.replacing([90]) { $0 % 4 == 0 ? 1 : 0 },
-            values: before.values.replacing([90]) { _ in Self.value })
-        question = Tokens(
-            queries: after.queries.replacing(Array(0 ..< 6)) { $0 % 4 == 0 ? 16 : 0 },
+            keys: before.keys.replacing([position]) { $0 % 4 == 0 ? 1 : 0 },
+            values: before.values.replacing([position]) { _ in value })
+    }
+
+    static func question(_ count: Int) -> Tokens {
+        let after = Tokens(count, seed: 12)
+        return Tokens(
+            queries: after.queries.replacing(Array(0 ..< count)) { $0 % 4 == 0 ? 16 : 0 },
             keys: after.keys, values: after.values)
     }
+}
+
+extension H2OKVCache {
+    /// Whether a head has the fact's row, if the cache began with the text.
+    fileprivate var keepsTheFact: Bool { keptPositions.contains { $0.contains(Fact.position) } }
 }
 
 extension MLXArray {

@@ -29,15 +29,16 @@ final class ScoredAttentionTests: XCTestCase {
         let tokens = Tokens(9, seed: 1)
         let cache = try H2OStorage.eightBits.makeCache(maxSize: 16)
         let (keys, values) = cache.update(keys: tokens.keys, values: tokens.values)
-        // A row with 8 bits has 8 words, a scale and a bias of the key, and then those of the
-        // value.
-        let rows = cache.state[0]
-        func part(_ range: Range<Int>) -> MLXArray { rows[.ellipsis, range] }
+        // A key or a value with 8 bits has 8 words, a scale and a bias.
+        let packed = cache.state.prefix(2).map { rows in
+            (
+                rows[.ellipsis, 0 ..< 8], rows[.ellipsis, 8 ..< 9].asFloats,
+                rows[.ellipsis, 9 ..< 10].asFloats
+            )
+        }
 
         let (output, scores) = MLXFast.scaledDotProductAttentionQuantizedWithScores(
-            queries: tokens.queries,
-            quantizedKeys: (part(0 ..< 8), part(8 ..< 9).asFloats, part(9 ..< 10).asFloats),
-            quantizedValues: (part(10 ..< 18), part(18 ..< 19).asFloats, part(19 ..< 20).asFloats),
+            queries: tokens.queries, quantizedKeys: packed[0], quantizedValues: packed[1],
             scale: Heads.scale, keyBits: 8, valueBits: 8, groupSize: 32, mask: .causal)
 
         let (expected, logits) = MLXFast.scaledDotProductAttentionWithScores(

@@ -46,9 +46,8 @@ final class SettingsFileTests: XCTestCase {
         let caches = H2OCaches(
             configuration: try H2OConfiguration(
                 maxSize: 100, sinkSize: 2, heavyBudget: 30, recentBudget: 40, score: .softmax,
-                decay: 0.9, novelty: 0.5, pinned: [5 ..< 8, 20 ..< 21], observationWindow: 16,
-                noveltyMargin: 0.1,
-                recall: H2ORecall(rows: 20, every: 4, archiveBits: 8, layers: [1, 3])),
+                pinned: [5 ..< 8, 20 ..< 21],
+                recall: H2ORecall(ask: 20, reach: 4, archiveBits: 8, layers: [1, 3], limit: 900)),
             storage: .keys8Values4, groupSize: 32,
             budgets: H2OBudgets(layers: [nil, .init(heavyBudget: 8, recentBudget: 40)]))
 

@@ -47,7 +47,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
     }
 
     func testAnArchiveInMemoryOrInFilesBeginsWithTheSystemPrompt() async throws {
-        let recall = try H2ORecall(rows: 8, ask: 8, archiveBits: 16)
+        let recall = try H2ORecall(ask: 8, reach: 8, archiveBits: 16)
         let prompt = String(repeating: "tell me more. ", count: 6)
         let root = folder.appending(path: "archives", directoryHint: .isDirectory)
         let usual = session(try await makeModel(recall: recall).model)
@@ -67,7 +67,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
                     response.usage.readTokens,
                     expected.usage.readTokens - (turn == 0 ? count : 0))
                 let (ours, theirs) = (response.usage.recalled, expected.usage.recalled)
-                XCTAssertEqual(ours?.rows, theirs?.rows)
+                XCTAssertEqual(ours?.reads, theirs?.reads)
                 XCTAssertEqual(ours?.archiveBytes, theirs?.archiveBytes)
             }
         }

@@ -57,7 +57,7 @@ struct SessionFixture {
     static func recalling(archives: URL, inFiles: Bool) throws -> SessionFixture {
         var fixture = try SessionFixture(maxSize: 32)
         fixture.configuration = try H2OConfiguration(
-            maxSize: 32, recentBudget: 8, recall: H2ORecall(rows: 8, ask: 8, archiveBits: 16))
+            maxSize: 32, recentBudget: 8, recall: H2ORecall(ask: 8, reach: 8, archiveBits: 16))
         (fixture.archives, fixture.archiveInFiles) = (archives, inFiles)
         return fixture
     }

@@ -19,15 +19,14 @@ final class SessionRecallTests: FolderTestCase {
     private let prompt = String(repeating: "tell me more. ", count: 4)
     private let longPrompt = String(repeating: "tell me more. ", count: 30)
 
-    func testAReplySaysWhatWasRecalledForIt() async throws {
+    func testAReplySaysWhatWasReadForIt() async throws {
         let session = try fixture().makeSession()
 
         let first = try await session.respond(to: prompt).usage
         let second = try await session.respond(to: prompt).usage
 
         for usage in [first, second] {
-            XCTAssertGreaterThan(try XCTUnwrap(usage.recalledRows), 0)
-            XCTAssertGreaterThan(try XCTUnwrap(usage.recallDuration), .zero)
+            XCTAssertGreaterThan(try XCTUnwrap(usage.archiveReads), 0)
         }
         XCTAssertGreaterThan(
             try XCTUnwrap(second.archiveBytes), try XCTUnwrap(first.archiveBytes))
@@ -39,25 +38,8 @@ final class SessionRecallTests: FolderTestCase {
 
         let usage = try await session.respond(to: prompt).usage
 
-        XCTAssertNil(usage.recalledRows)
-        XCTAssertNil(usage.recallDuration)
+        XCTAssertNil(usage.archiveReads)
         XCTAssertNil(usage.archiveBytes)
-        assertEqual(await session.keptPositions.recalls, false)
-    }
-
-    func testRecalledPositionsAreAmongTheKeptOnes() async throws {
-        let session = try fixture().makeSession()
-        _ = try await session.respond(to: prompt)
-
-        let keptPositions = await session.keptPositions
-
-        let all = keptPositions.recalledShares(in: keptPositions.count)
-        XCTAssertEqual(all.count, keptPositions.shares.count)
-        XCTAssertEqual(all.reduce(0, +), 8, accuracy: 0.01)
-        for (recalled, share) in zip(all, keptPositions.shares) {
-            XCTAssertLessThanOrEqual(recalled, share)
-        }
-        XCTAssertEqual(keptPositions.recalledShares(in: 10).count, 10)
     }
 
     func testAnArchiveInFilesIsDeletedWithItsConversation() async throws {
@@ -94,29 +76,29 @@ final class SessionRecallTests: FolderTestCase {
         _ = try await running.respond(to: prompt)
     }
 
-    func testABranchRecallsTheSameFromFilesAndFromMemory() async throws {
+    func testABranchReadsTheSameFromFilesAndFromMemory() async throws {
         var sessions = [
             try fixture(inFiles: true).makeSession(), try fixture(inFiles: false).makeSession(),
         ]
-        var (rows, texts) = ([Int](), [[String]]())
+        var (reads, texts) = ([Int](), [[String]]())
         for session in sessions {
             for _ in 0 ..< 3 { _ = try await session.respond(to: longPrompt) }
             let fork = try await session.fork()
             try await session.keep(4)
-            var (replies, recalled) = ([String](), 0)
+            var (replies, read) = ([String](), 0)
             for branch in [session, fork] {
                 for _ in 0 ..< 2 {
                     let response = try await branch.respond(to: "what was it " + longPrompt)
                     replies.append(response.text)
-                    recalled += response.usage.recalled?.rows ?? 0
+                    read += response.usage.archiveReads ?? 0
                 }
             }
             texts.append(replies)
-            rows.append(recalled)
+            reads.append(read)
         }
         XCTAssertEqual(texts[0], texts[1])
-        XCTAssertEqual(rows[0], rows[1])
-        XCTAssertGreaterThan(rows[0], 0)
+        XCTAssertEqual(reads[0], reads[1])
+        XCTAssertGreaterThan(reads[0], 0)
         XCTAssertFalse(conversations.isEmpty)
         sessions = []
         assertEqual(try await holdsOnceReleased { conversations.isEmpty }, true)
@@ -145,7 +127,7 @@ final class SessionRecallTests: FolderTestCase {
             try await restored.respond(to: longPrompt), try await twin.respond(to: longPrompt)
         )
         XCTAssertEqual(ours.text, theirs.text)
-        XCTAssertEqual(ours.usage.recalled?.rows, theirs.usage.recalled?.rows)
-        XCTAssertGreaterThan(ours.usage.recalled?.rows ?? 0, 0)
+        XCTAssertEqual(ours.usage.archiveReads, theirs.usage.archiveReads)
+        XCTAssertGreaterThan(ours.usage.archiveReads ?? 0, 0)
     }
 }

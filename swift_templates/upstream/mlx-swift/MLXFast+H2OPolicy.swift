@@ -11,8 +11,8 @@ extension MLXFast {
         func integer(_ name: String) -> Int
     }
 
-    /// The settings that decide which rows a cache keeps and which rows recall brings back. They
-    /// have the same names as in files. The core fills in missing settings and refuses invalid ones.
+    /// The settings that decide which rows a cache keeps and what recall reads. They have the same
+    /// names as in files. The core fills in missing settings and refuses invalid ones.
     public final class H2OPolicy: @unchecked Sendable {
         /// The value of a setting; layers are lists of integers, and ranges are lists of bounds.
         public enum Setting: Sendable {
@@ -103,8 +103,7 @@ extension MLXFast {
             }
         }
 
-        /// The problems of settings that work but give poor text or recall fewer rows than they ask
-        /// for.
+        /// The problems of settings that work but give poor text.
         public var warnings: [Problem] {
             (0 ..< mlx_h2o_policy_problems(ctx)).map { Problem(policy: self, index: $0) }
         }

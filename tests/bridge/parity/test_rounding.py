@@ -178,8 +178,8 @@ def swift(answered: Answer, folder, choose, more=0.0):
 
 def next_of(cache, head):
     """Return the row that goes next and those after it, with their importances, in order."""
-    values = importances(cache.ledger, 0, head, cache.config)
-    free = [p for p in values if not rounding.is_protected(cache, 0, head, p)]
+    values = importances(cache.ledger, 0, head)
+    free = [p for p in values if not rounding.is_protected(cache, p)]
     return sorted(free, key=values.__getitem__), values
 
 

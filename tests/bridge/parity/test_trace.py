@@ -102,7 +102,7 @@ def test_heads_that_no_group_divides_have_dense_rows():
 
 def test_the_trace_describes_itself(trace):
     document = json.loads((trace.folder / "trace.json").read_text())
-    assert document["format"] == 6
+    assert document["format"] == 7
     case = document["cases"][0]
     assert {
         key: case[key] for key in ("name", "folder", "dtype", "layers", "scale", "routed")
@@ -121,8 +121,7 @@ def test_the_trace_describes_itself(trace):
 def test_the_recorded_layers_have_their_arrays_in_the_dtype_of_the_case(trace):
     for case in trace.cases:
         routed = ("out", "q", "scores") if case.routed else ()
-        extra = ("held",) if case.config.recall else ()
-        whats = ("k", "v", "positions", *routed, *extra)
+        whats = ("k", "v", "positions", *routed)
         names = {f"{layer}.{what}" for layer in case.layers for what in whats}
         for step, tokens in enumerate(case.steps):
             arrays = trace.arrays(case, step)
@@ -187,20 +186,6 @@ def test_a_difference_is_named_by_layer_and_step(trace, tmp_path, what, kind, de
     assert first.detail.startswith(detail)
 
 
-def test_what_was_recalled_is_compared_too(trace, tmp_path):
-    case = next(case for case in trace.cases if case.config.recall)
-
-    def change(arrays):
-        assert arrays["3.held"].any().item()
-        arrays["3.held"] = mx.zeros(arrays["3.held"].shape, mx.bool_)
-
-    copy = changed(trace, tmp_path, case, 20, change)
-    first = op.compare(copy, case).first_difference
-    assert first is not None
-    assert (first.layer, first.step, first.kind) == (3, 20, "held")
-    assert first.detail.startswith("of recalled rows, head 0 keeps [")
-
-
 def test_a_value_that_is_no_number_is_a_difference(trace, tmp_path):
     case = trace.cases[0]
 
@@ -237,13 +222,10 @@ TYING = H2OConfig(16, sink_size=1, heavy_budget=1, recent_budget=1)
 
 
 def cache(positions: list[int], scores: list[float]) -> SimpleNamespace:
-    """Return what `tied` asks of a cache, of one head that knows these rows, of novelty 0.1."""
-    floats = mx.array([[scores]], mx.float32)
+    """Return what `tied` asks of a cache, of one head that knows these rows."""
     ledger = Ledger(
-        floats,
+        mx.array([[scores]], mx.float32),
         mx.array([[positions]], mx.int32),
-        mx.full(floats.shape, 0.1),
-        mx.zeros((1, 1, 4)),
         mx.array([[-1]], mx.int32),
     )
     return SimpleNamespace(ledger=ledger, positions=ledger.positions, config=TYING)

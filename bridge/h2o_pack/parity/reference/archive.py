@@ -41,9 +41,8 @@ class Archive:
         self.length += keys.shape[2]
         while rows.shape[2] >= SEGMENT_TOKENS:
             whole = unpacked(rows[:, :, :SEGMENT_TOKENS], self._key_dim, self._dense)
-            segment = _hidden_or_packed(
-                *(part.astype(self.dtype) for part in whole), self._row_format
-            )
+            cut_keys, cut_values = (part.astype(self.dtype) for part in whole)
+            segment = _hidden_or_packed(cut_keys, cut_values, self._row_format)
             self._segments = (*self._segments, segment)
             rows = rows[:, :, SEGMENT_TOKENS:]
         self._tail = rows
@@ -94,7 +93,8 @@ class Archive:
         whole, rest = divmod(self.length - self.first, SEGMENT_TOKENS)
         if whole < len(self._segments):
             cut = unpacked(self._segments[whole], self._key_dim, self._row_format)
-            self._tail = packed(*(part.astype(self.dtype) for part in cut), self._dense)
+            keys, values = (part.astype(self.dtype) for part in cut)
+            self._tail = packed(keys, values, self._dense)
             self._segments = self._segments[:whole]
         if self._tail is not None:
             self._tail = self._tail[:, :, :rest]
@@ -104,9 +104,10 @@ class Archive:
         parts = [unpacked(a, self._key_dim, self._row_format) for a in self._segments]
         if self._tail is not None:
             parts.append(unpacked(self._tail, self._key_dim, self._dense))
-        part = slice(begin - self.first, end - self.first)
-        keys, values = (mx.concatenate(arrays, axis=2) for arrays in zip(*parts, strict=True))
-        return keys[:, :, part], values[:, :, part]
+        asked = slice(begin - self.first, end - self.first)
+        keys = mx.concatenate([keys for keys, _ in parts], axis=2)
+        values = mx.concatenate([values for _, values in parts], axis=2)
+        return keys[:, :, asked], values[:, :, asked]
 
     def sketched(self, keys: mx.array) -> mx.array:
         """Keys that were read from the archive, as the sketch has them, in float32."""

@@ -231,9 +231,7 @@ class KeptRows:
         shares = probabilities(all_logits, sinks)
         out = weighted_sum(shares, values).astype(queries.dtype)
         rows = slice(logits.shape[3])
-        scores = observed(
-            self.entries()["scores"], logits, shares[..., rows], self.config
-        )
+        scores = observed(self.entries()["scores"], logits, shares[..., rows], self.config)
         self.set_entries({"scores": scores})
         self.settle()
         return as_given(out, self.row_format)

@@ -170,11 +170,13 @@ class LayerCache:
         if not arrays:
             return cache
         vectors = 4 if row_format.has_ring else 2
-        if row_format.is_dense and vectors == 2:
+        if row_format.is_dense and not row_format.has_ring:
             cache.row_format = dataclasses.replace(row_format, dtype=arrays[0].dtype)
         end = vectors + len(Ledger._fields)
         key_dim = dim_of(arrays[0], cache.row_format.pool)
-        buffers = [mx.concatenate(arrays[i : i + 2], axis=3) for i in range(0, vectors, 2)]
+        buffers = [
+            mx.concatenate(list(arrays[i : i + 2]), axis=3) for i in range(0, vectors, 2)
+        ]
         cache.kept = KeptRows(
             config,
             cache.row_format,

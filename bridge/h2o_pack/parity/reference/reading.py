@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 
 from h2o_pack.parity.reference.archive import Archive
@@ -48,8 +50,9 @@ def _best(
     logits = logits_of(queries, sketch, scale, None).reshape(batch, kv_heads, -1, count)
     estimates = mx.where(mx.isfinite(logits), logits, -float("inf")).max(axis=2)
     estimates = mx.where(missing, estimates, -float("inf"))
+    rows: Any = estimates.reshape(-1, count).tolist()
     chosen = []
-    for estimate in estimates.reshape(-1, count).tolist():
+    for estimate in rows:
         found = [n for n in range(count) if estimate[n] != -float("inf")]
         best = set(sorted(found, key=lambda n: (-estimate[n], n))[:reach])
         chosen.append([n in best for n in range(count)])

@@ -22,7 +22,7 @@ struct ParityResult: Encodable, Sendable {
         let detail: String
 
         enum Kind: String, Encodable, Sendable {
-            case positions, held, output, scores
+            case positions, output, scores
         }
     }
 }
@@ -52,20 +52,6 @@ struct ParityComparison {
         let (ours, traced) = (kept(ours), kept(traced))
         result.positionsEqual = result.positionsEqual && ours == traced
         note(.positions, in: &result, firstHead(ours, traced))
-    }
-
-    /// Checks that in each head the last recall chose the same positions.
-    func held(
-        _ ours: (positions: MLXArray, held: MLXArray),
-        _ traced: (positions: MLXArray, held: MLXArray), in result: inout ParityResult
-    ) {
-        func chosen(_ cache: (positions: MLXArray, held: MLXArray)) -> [[Int32]] {
-            zip(
-                heads(cache.positions.asArray(Int32.self), cache.positions),
-                heads(cache.held.asArray(Bool.self), cache.held)
-            ).map { zip($0, $1).filter(\.1).map(\.0).sorted() }
-        }
-        note(.held, in: &result, firstHead(chosen(ours), chosen(traced)))
     }
 
     private func firstHead(_ ours: [[Int32]], _ traced: [[Int32]]) -> String? {

@@ -20,8 +20,6 @@ struct ParityTrace: Decodable, Sendable {
         let routed: Bool
         let kv: H2OStorage
         let groupSize: Int
-        /// Whether the layers recall the same positions.
-        let joined: Bool
         let config: H2OConfiguration
         /// The number of tokens of each step.
         let steps: [Int]
@@ -31,13 +29,13 @@ struct ParityTrace: Decodable, Sendable {
         let scoreTolerance: Double
 
         private enum CodingKeys: String, CodingKey {
-            case name, folder, dtype, layers, scale, routed, kv, joined, config, steps, tolerance
+            case name, folder, dtype, layers, scale, routed, kv, config, steps, tolerance
             case groupSize = "group_size"
             case scoreTolerance = "score_tolerance"
         }
     }
 
-    private static let format = 6
+    private static let format = 7
 
     /// - Throws: ``ParityTraceError``, or an error of reading a file
     init(contentsOf file: URL) throws {
@@ -68,8 +66,8 @@ enum ParityTraceError: LocalizedError, Hashable, Sendable {
 }
 
 /// The arrays of a step by layer: q `[B, Hq, L, Dk]`, k `[B, Hkv, L, Dk]`, v `[B, Hkv, L, Dv]`, out
-/// `[B, Hq, L, Dv]`, and the ledger after the step: positions int32 `[B, Hkv, C]`, scores float32
-/// `[B, Hkv, C]` and, with recall, held bool `[B, Hkv, C]`.
+/// `[B, Hq, L, Dv]`, and the ledger after the step: positions int32 `[B, Hkv, C]` and scores float32
+/// `[B, Hkv, C]`.
 private struct ParityArrays {
     let arrays: [String: MLXArray]
 
@@ -89,7 +87,6 @@ extension ParityTrace {
         let caches = try traced.layers.map { _ in
             try traced.kv.makeCache(traced.config, groupSize: traced.groupSize)
         }
-        if traced.joined { H2OCaches.join(caches) }
         var result = ParityResult(
             name: traced.name, dtype: traced.dtype, layers: traced.layers.count,
             steps: traced.steps.count)
@@ -137,11 +134,6 @@ extension ParityTrace {
         guard let positions = cache.positions else { throw ParityTraceError.emptyCache }
         let tracedPositions = try arrays(layer, "positions")
         comparison.positions(positions, tracedPositions, in: &result)
-        if traced.config.recall != nil {
-            guard let held = cache.held else { throw ParityTraceError.emptyCache }
-            comparison.held(
-                (positions, held), (tracedPositions, try arrays(layer, "held")), in: &result)
-        }
         if traced.routed {
             guard let scores = cache.scores else { throw ParityTraceError.emptyCache }
             comparison.scores(
