@@ -16,11 +16,11 @@ import MLXLMCommon
 ///
 /// Its `state` is the keys and the values of the rows, then scores and positions `[B, Hkv, C]` and
 /// victim `[B, Hkv]`, which a cache that keeps every token lacks. Keys and values are
-/// `[B, Hkv, N, D]`, or uint32 `[B, Hkv, N, words]` if they are quantized: words, scales and biases,
-/// as `quantized(_:groupSize:bits:)` makes them. Mixed rows are a pool and a ring, each with keys and
-/// values: the token at position p is in slot `p % recentBudget` of the ring until `recentBudget`
-/// newer tokens have arrived, and then moves to the pool. While the cache is empty, `state` has no
-/// arrays.
+/// `[B, Hkv, N, D]`, or uint32 `[B, Hkv, N, words]` if they are quantized: words, scales and
+/// biases, as `quantized(_:groupSize:bits:)` makes them. Mixed rows are a pool and a ring, each
+/// with keys and values: the token at position p is in slot `p % recentBudget` of the ring until
+/// `recentBudget` newer tokens have arrived, and then moves to the pool. While the cache is
+/// empty, `state` has no arrays.
 package final class H2OKVCache: RoutedAttentionCache {
     /// Which of Python's classes stores its rows in the same way.
     package enum Kind: String, CaseIterable {

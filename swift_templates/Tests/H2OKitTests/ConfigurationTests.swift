@@ -37,7 +37,10 @@ final class ConfigurationTests: XCTestCase {
                 "recall.archive_bits must be one of 4, 8, 16, got 5."
             ),
             ({ try H2ORecall(ask: 0) }, "recall.ask must be between 1 and 2147483647, got 0."),
-            ({ try H2ORecall(reach: -1) }, "recall.reach must be between 0 and 2147483647, got -1."),
+            (
+                { try H2ORecall(reach: -1) },
+                "recall.reach must be between 0 and 2147483647, got -1."
+            ),
         ] as [(() throws -> H2ORecall, String)] {
             XCTAssertThrowsError(try make()) { XCTAssertEqual($0.localizedDescription, text) }
         }

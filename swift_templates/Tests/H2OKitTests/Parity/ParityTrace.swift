@@ -66,8 +66,8 @@ enum ParityTraceError: LocalizedError, Hashable, Sendable {
 }
 
 /// The arrays of a step by layer: q `[B, Hq, L, Dk]`, k `[B, Hkv, L, Dk]`, v `[B, Hkv, L, Dv]`, out
-/// `[B, Hq, L, Dv]`, and the ledger after the step: positions int32 `[B, Hkv, C]` and scores float32
-/// `[B, Hkv, C]`.
+/// `[B, Hq, L, Dv]`, and the ledger after the step: positions int32 `[B, Hkv, C]` and scores
+/// float32 `[B, Hkv, C]`.
 private struct ParityArrays {
     let arrays: [String: MLXArray]
 
