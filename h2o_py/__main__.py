@@ -186,7 +186,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("H2O cache")
     kinds: dict[str, dict[str, Any]] = {
         "integer": {"type": int, "metavar": "N"},
-        "number": {"type": float, "metavar": "N"},
         "score": {"choices": [score.name for score in SCORES]},
         "ranges": {"type": _pinned_range, "nargs": "+", "metavar": "BEGIN:END"},
     }

@@ -26,11 +26,11 @@ class Field(NamedTuple):
     """A setting: its type and range, its default, and how the command line shows it.
 
     default: None if the setting is required, or if its default depends on other settings.
-    least, most: None without a limit. choices: all values of an integer that has only a few.
+    least: None without a limit. choices: all values of an integer that has only a few.
     """
 
     name: str
-    type: Literal["integer", "number", "score", "ranges", "bytes", "layers", "folder"]
+    type: Literal["integer", "score", "ranges", "bytes", "layers", "folder"]
     flag: str
     help: str
     meaning: str
@@ -38,7 +38,6 @@ class Field(NamedTuple):
     default: Any = None
     required: bool = False
     least: int | None = None
-    most: int | None = None
     choices: tuple[int, ...] = ()
 
 
@@ -279,9 +278,7 @@ NAMED_POLICIES = (
 
 ALLOWED = {
     "integer": "an integer",
-    "number": "a number",
     "between": "between {least} and {most}",
-    "at_least": "a finite number of {least} or more",
     "ranges": "half-open position ranges (begin, end) with 0 <= begin < end",
     "choices": "one of {choices}",
     "layers": "a list of layer indices, each 0 or more",

@@ -10,7 +10,7 @@ import msgspec
 
 FOLDER = Path(__file__).parent
 
-Type = Literal["integer", "number", "score", "ranges", "bytes", "layers", "folder"]
+Type = Literal["integer", "score", "ranges", "bytes", "layers", "folder"]
 ValueType = Literal["text", "integer", "names"]
 
 
@@ -33,8 +33,7 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     help: str
     choices: list[int] = []
     least: int | None = None
-    most: int | None = None
-    default: int | float | str | None = None
+    default: int | str | None = None
     derived: bool = False
     default_meaning: str = ""
     kernel: bool = False
@@ -65,7 +64,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     name: str
     title: str
     meaning: str = ""
-    values: dict[str, float | str] = {}
+    values: dict[str, int | str] = {}
 
 
 class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -192,9 +191,6 @@ def _file(path: Path, kind: type[Any]) -> Any:
 
 def _contradictions(source: Source) -> Any:
     fields = {field.name for field in source.fields}
-    for field in (*source.fields, *source.recall_fields):
-        if field.type == "number" and field.least is None:
-            yield f"interface/policy.toml: {field.name}: a number needs `least`."
     for policy in source.policy.policy:
         for name in sorted(set(policy.values) - fields):
             yield (

@@ -11,7 +11,6 @@ from interface.words import camel
 
 TYPES = {
     "integer": "Int",
-    "number": "Float",
     "score": "Score",
     "ranges": "[Range<Int>]",
     "bytes": "Int",
@@ -21,7 +20,6 @@ TYPES = {
 VALUE_TYPES = {"text": "String", "integer": "Int", "names": "[String]"}
 SETTINGS = {  # Swift for a setting that is passed to the core, by the setting's type
     "integer": ".integer({})",
-    "number": ".number(Double({}))",
     "score": ".text({}.rawValue)",
     "ranges": ".integers({}.flatMap {{ [$0.lowerBound, $0.upperBound] }})",
     "bytes": ".integer({})",
@@ -30,7 +28,6 @@ SETTINGS = {  # Swift for a setting that is passed to the core, by the setting's
 }
 VALUES = {  # Swift for a setting that the core returns, by its type
     "integer": 'policy.integer("{}")',
-    "number": 'Float(policy.number("{}"))',
     "score": 'Score(rawValue: policy.text("{}")) ?? .peak',
     "ranges": 'policy.ranges("{}")',
     "bytes": 'policy.integer("{}")',

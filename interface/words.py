@@ -10,7 +10,6 @@ from interface.source import Field
 
 PYTHON_TYPES = {
     "integer": "int",
-    "number": "float",
     "score": "Score",
     "ranges": "tuple[tuple[int, int], ...]",
     "bytes": "int",
@@ -19,7 +18,6 @@ PYTHON_TYPES = {
 }
 CPP_TYPES = {
     "integer": "int",
-    "number": "float",
     "score": "Score",
     "ranges": "std::vector<std::pair<int, int>>",
     "bytes": "int64_t",
@@ -39,11 +37,9 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def cpp_constant(value: float | str) -> str:
+def cpp_constant(value: int | str) -> str:
     """Return a default as a C++ expression."""
-    if isinstance(value, str):
-        return quoted(value)
-    return f"int64_t({value})" if isinstance(value, int) else f"{value}"
+    return quoted(value) if isinstance(value, str) else f"int64_t({value})"
 
 
 def comment(text: str) -> str:

@@ -295,11 +295,6 @@ extern "C" int mlx_h2o_policy_set_integer(
   return set(policy, name, value);
 }
 
-extern "C" int mlx_h2o_policy_set_number(
-    mlx_h2o_policy policy, const char* name, double value) {
-  return set(policy, name, value);
-}
-
 extern "C" int mlx_h2o_policy_set_text(
     mlx_h2o_policy policy, const char* name, const char* value) {
   return set(policy, name, std::string(text(value)));
@@ -330,12 +325,6 @@ extern "C" int mlx_h2o_policy_complete(mlx_h2o_policy policy, const char* named)
 
 extern "C" int64_t mlx_h2o_policy_integer(mlx_h2o_policy policy, const char* name) {
   return integer_of(setting(policy, name));
-}
-
-extern "C" double mlx_h2o_policy_number(mlx_h2o_policy policy, const char* name) {
-  const auto* value = setting(policy, name);
-  const auto* number = value ? std::get_if<double>(value) : nullptr;
-  return number ? *number : double(integer_of(value));
 }
 
 extern "C" const char* mlx_h2o_policy_text(mlx_h2o_policy policy, const char* name) {

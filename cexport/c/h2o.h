@@ -33,7 +33,6 @@ int mlx_h2o_policy_free(mlx_h2o_policy policy);
 
 /* Set one setting. mlx_h2o_policy_complete checks the name and the value. */
 int mlx_h2o_policy_set_integer(mlx_h2o_policy policy, const char* name, int64_t value);
-int mlx_h2o_policy_set_number(mlx_h2o_policy policy, const char* name, double value);
 int mlx_h2o_policy_set_text(mlx_h2o_policy policy, const char* name, const char* value);
 /* Sets a list of layers, or ranges as begin, end, begin, end, ... */
 int mlx_h2o_policy_set_integers(
@@ -48,7 +47,6 @@ int mlx_h2o_policy_complete(mlx_h2o_policy policy, const char* named /* may be n
 /* Return a setting of a complete policy; 0 or "" if there is no such setting, and after an
  * error. */
 int64_t mlx_h2o_policy_integer(mlx_h2o_policy policy, const char* name);
-double mlx_h2o_policy_number(mlx_h2o_policy policy, const char* name);
 const char* mlx_h2o_policy_text(mlx_h2o_policy policy, const char* name);
 
 /* Writes at most `most` integers of a list to `res`, and returns how many the list has. */

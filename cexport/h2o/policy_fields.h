@@ -81,10 +81,10 @@ struct Recall {
 };
 
 /// The type of a setting.
-enum class Kind { integer, number, score, ranges, bytes, layers, folder };
+enum class Kind { integer, score, ranges, bytes, layers, folder };
 
 /// A number or a name; std::monostate if there is none.
-using Constant = std::variant<std::monostate, int64_t, double, const char*>;
+using Constant = std::variant<std::monostate, int64_t, const char*>;
 
 /// A setting: the values that it allows, and its default.
 struct Field {
@@ -93,7 +93,6 @@ struct Field {
   Constant default_value = {}; ///< none if there is no default, or it depends on others
   bool is_derived = false;     ///< whether the default depends on others
   int64_t least = 0;
-  std::optional<int64_t> most = {};
   std::vector<int64_t> choices = {}; ///< all allowed values, if they are few
 };
 

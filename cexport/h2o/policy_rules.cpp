@@ -1,10 +1,6 @@
 #include "policy_rules.h"
 
 #include <algorithm>
-#include <cmath>
-#include <iomanip>
-#include <limits>
-#include <locale>
 #include <sstream>
 #include <type_traits>
 
@@ -124,23 +120,6 @@ void check_integer(const Field& field, const Value& value, const std::string& na
   }
 }
 
-void check_number(const Field& field, const Value& value, const std::string& name) {
-  const auto* whole = std::get_if<int64_t>(&value);
-  const auto* real = std::get_if<double>(&value);
-  if (!whole && !real) {
-    refuse_value(name, value, "number");
-  }
-  const double number = whole ? double(*whole) : *real;
-  const bool fits = std::isfinite(number) && number >= double(field.least);
-  if (field.most && !(fits && number <= double(*field.most))) {
-    refuse_value(
-        name, value, "between", {"", {{"least", field.least}, {"most", *field.most}}});
-  }
-  if (!fits) {
-    refuse_value(name, value, "at_least", {"", {{"least", field.least}}});
-  }
-}
-
 void check_score(const Value& value, const std::string& name) {
   const auto* score = std::get_if<std::string>(&value);
   std::string names;
@@ -235,11 +214,6 @@ void assign(const Value& value, int64_t& member) {
   member = std::get<int64_t>(value);
 }
 
-void assign(const Value& value, float& member) {
-  const auto* whole = std::get_if<int64_t>(&value);
-  member = whole ? float(*whole) : float(std::get<double>(value));
-}
-
 void assign(const Value& value, Score& member) {
   const auto& name = std::get<std::string>(value);
   member =
@@ -262,14 +236,6 @@ Value value_from(int number) {
 
 Value value_from(int64_t number) {
   return number;
-}
-
-Value value_from(float number) {
-  std::istringstream digits(digits_of(number));
-  digits.imbue(std::locale::classic());
-  double value = 0;
-  digits >> value;
-  return value;
 }
 
 Value value_from(Score score) {
@@ -330,8 +296,6 @@ void check(const Field& field, const Value& value, const std::string& prefix) {
     case Kind::integer:
     case Kind::bytes:
       return check_integer(field, value, name);
-    case Kind::number:
-      return check_number(field, value, name);
     case Kind::score:
       return check_score(value, name);
     case Kind::ranges: {
@@ -421,20 +385,6 @@ Policy policy_of(const Values& policy) {
 
 Recall recall_of(const Values& recall) {
   return policy_rules::structure_of<Recall>(recall);
-}
-
-std::string digits_of(float number) {
-  for (int digits = 1;; ++digits) {
-    std::stringstream text;
-    text.imbue(std::locale::classic());
-    text << std::setprecision(digits) << number;
-    const std::string written = text.str();
-    float again = 0;
-    if (digits == std::numeric_limits<float>::max_digits10 ||
-        (text >> again && again == number)) {
-      return written;
-    }
-  }
 }
 
 Values values_of(const Policy& policy) {

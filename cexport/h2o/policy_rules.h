@@ -20,7 +20,6 @@ using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 using Value = std::variant<
     std::monostate,
     int64_t,
-    double,
     std::string,
     Ranges,
     std::vector<int64_t>,
@@ -73,11 +72,7 @@ Policy policy_of(const Values& policy);
 Recall recall_of(const Values& recall);
 
 /// Converts them back. A setting that is 0 or empty, which it does not allow, is none.
-/// Numbers have the fewest digits that give the same float.
 Values values_of(const Policy& policy);
 Values values_of(const Recall& recall);
-
-/// The fewest digits that give the same float.
-std::string digits_of(float number);
 
 } // namespace h2o

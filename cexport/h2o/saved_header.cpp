@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <locale>
 #include <sstream>
 
 #include "layer_cache.h"
@@ -55,9 +54,6 @@ struct LineOf {
   }
   std::string operator()(int64_t number) {
     return std::to_string(number);
-  }
-  std::string operator()(double number) {
-    return digits_of(float(number));
   }
   std::string operator()(const std::string& words) {
     return words;
@@ -193,13 +189,6 @@ Value value_in(const std::string& line, Kind kind) {
     case Kind::bytes:
       return is_count(line) ? Value(int64_t(std::stoll(line)))
                             : Value(Unfit{shortened(line)});
-    case Kind::number: {
-      std::istringstream text(line);
-      text.imbue(std::locale::classic());
-      double number = 0;
-      const bool fits = bool(text >> number) && text.eof();
-      return fits ? Value(number) : Value(Unfit{shortened(line)});
-    }
     case Kind::ranges: {
       const auto bounds = integers_in(line);
       if (!bounds || bounds->size() % 2 != 0) {

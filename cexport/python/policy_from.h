@@ -67,8 +67,6 @@ inline Value value_from(nanobind::handle object, Kind kind) {
     }
   } else if (is_integer(object)) {
     return integer_from(object);
-  } else if (PyFloat_Check(object.ptr())) {
-    return PyFloat_AS_DOUBLE(object.ptr());
   } else if (PyUnicode_Check(object.ptr())) {
     return nanobind::cast<std::string>(object);
   }

@@ -47,12 +47,10 @@ int main(void) {
   mlx_set_error_handler(count, NULL, NULL);
 
   FAILS(mlx_h2o_policy_set_integer(policy, "max_size", 64));
-  FAILS(mlx_h2o_policy_set_number(policy, "reach", 0.5));
   FAILS(mlx_h2o_policy_set_text(policy, "score", "peak"));
   FAILS(mlx_h2o_policy_set_integers(policy, "pinned", values, 2));
   FAILS(mlx_h2o_policy_complete(policy, NULL));
   GIVES(mlx_h2o_policy_integer(policy, "max_size"), 0);
-  GIVES(mlx_h2o_policy_number(policy, "reach"), 0.0);
   GIVES_NO_TEXT(mlx_h2o_policy_text(policy, "score"));
   GIVES(mlx_h2o_policy_integers(NULL, 0, policy, "pinned"), 0);
   GIVES(mlx_h2o_policy_problems(policy), 0);

@@ -17,7 +17,6 @@ extension MLXFast {
         /// The value of a setting; layers are lists of integers, and ranges are lists of bounds.
         public enum Setting: Sendable {
             case integer(Int)
-            case number(Double)
             case text(String)
             case integers([Int])
         }
@@ -53,7 +52,6 @@ extension MLXFast {
             for (name, setting) in settings {
                 switch setting {
                 case .integer(let value): mlx_h2o_policy_set_integer(ctx, name, Int64(value))
-                case .number(let value): mlx_h2o_policy_set_number(ctx, name, value)
                 case .text(let value): mlx_h2o_policy_set_text(ctx, name, value)
                 case .integers(let values):
                     mlx_h2o_policy_set_integers(ctx, name, values.map(Int64.init), values.count)
@@ -84,9 +82,6 @@ extension MLXFast {
 
         /// The value of a setting; 0 if there is no such integer setting.
         public func integer(_ name: String) -> Int { Int(mlx_h2o_policy_integer(ctx, name)) }
-
-        /// The value of a setting; 0 if there is no such number setting.
-        public func number(_ name: String) -> Double { mlx_h2o_policy_number(ctx, name) }
 
         /// The value of a setting; empty if there is no such text setting.
         public func text(_ name: String) -> String {
