@@ -42,7 +42,7 @@ FAULTS = {
         "const int asking = FAULT ? tokens : std::min(tokens, recall_->ask);",
     ),
     "one archived token too few is read": (
-        "recall kv k8v4",
+        "recall k8v4",
         f"{CORE}/layer_cache_archive.cpp",
         "read_matching(reading, recall_->reach, *archive_, s)",
         "read_matching(reading, recall_->reach - (FAULT ? 1 : 0), *archive_, s)",

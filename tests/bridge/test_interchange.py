@@ -19,14 +19,14 @@ from mlx_lm.models.cache import (
 from h2o_pack.parity.swift import environment, prepare
 from h2o_pack.parity.trace import TOLERANCES
 from h2o_py import H2OConfig, H2ORecall
-from h2o_py.cache import H2OCacheList, join
+from h2o_py.cache import H2OCacheList
 from h2o_py.models import STORAGES
 
 CONFIG = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8, pinned=((5, 7),))
 RECALLING = {
-    "dense": H2ORecall(ask=4, every=3),
-    "k8v4": H2ORecall(ask=4),
-    "r16h4": H2ORecall(ask=1, every=2, archive_bits=16),
+    "dense": H2ORecall(ask=4, reach=8),
+    "k8v4": H2ORecall(ask=4, reach=8),
+    "r16h4": H2ORecall(ask=1, reach=4, archive_bits=16),
 }
 HEADS, KV_HEADS, DIM, SCALE = 4, 2, 64, 0.125
 NEXT = [1, 1, 7, 1, 40, 1, 1]
@@ -61,8 +61,7 @@ def attend(cache, q, k, v) -> mx.array:
 def caches_of(situation: str):
     """One cache of each storage that has been through a situation.
 
-    Then some with recall, which choose together, unless attention is awaited: recall ends
-    where it does not come.
+    Then some with recall, unless attention is awaited: recall ends where it does not come.
     """
     counts, awaiting, dtype = SITUATIONS[situation]
     caches = [make(CONFIG, 32) for make in STORAGES.values()]
@@ -71,7 +70,6 @@ def caches_of(situation: str):
         for kv, recall in RECALLING.items()
         if not awaiting
     ]
-    join(caches)
     for cache in caches:
         cache.expects_scores = not awaiting
     for step, count in enumerate(counts):
@@ -82,15 +80,6 @@ def caches_of(situation: str):
             else:
                 attend(cache, q, k, v)
     return caches
-
-
-def reload(caches):
-    """Let caches go on as a file gives them back, without what the last prompt chose."""
-    for cache in caches:
-        expects_scores = cache.expects_scores
-        cache.arrays, cache.header = cache.arrays, cache.header
-        cache.expects_scores = expects_scores
-    join(caches)
 
 
 def other_caches():
@@ -129,7 +118,6 @@ def interchanged(demo_package, tmp_path_factory) -> Path:
         prompt = str(folder / f"{name}.python.safetensors")
         scored = [*caches[:-1], list_of(caches[-1])]
         save_prompt_cache(prompt, [*scored, *other_caches()], METADATA)
-        reload(caches)
         arrays = {}
         for step, count in enumerate(NEXT):
             q, k, v = tokens(count, 100 + step, dtype)
@@ -187,13 +175,10 @@ class TestWhatSwiftWrote:
             entry.caches[1] if isinstance(entry, CacheList) else entry for entry in swift_caches
         ]
         own_caches = caches_of(situation)
-        reload(own_caches)
-        join(swift_caches[: len(own_caches)])
         dtype = SITUATIONS[situation][2]
         for step, count in enumerate(NEXT):
             for cache in own_caches:
                 attend(cache, *tokens(count, 100 + step, dtype))
-        reload(own_caches)
         for step, count in enumerate([1, 5, 1, 1]):
             q, k, v = tokens(count, 200 + step, dtype)
             for cache, swift_cache in zip(

@@ -64,9 +64,9 @@ SCORE_TOLERANCE = 1e-4
 # the whole archive, and a generated token reads few positions, so that their choice counts.
 RECALL = {
     "recall": ("dense", H2ORecall(ask=8, reach=16)),
-    "recall kv k8v4": ("k8v4", H2ORecall(ask=8, reach=16)),
-    "recall kv r16h4": ("r16h4", H2ORecall(ask=1, reach=8, archive_bits=16)),
-    "recall kv rotated4": ("rotated4", H2ORecall(ask=8, reach=16)),
+    "recall k8v4": ("k8v4", H2ORecall(ask=8, reach=16)),
+    "recall r16h4": ("r16h4", H2ORecall(ask=1, reach=8, archive_bits=16)),
+    "recall rotated4": ("rotated4", H2ORecall(ask=8, reach=16)),
 }
 
 

@@ -64,7 +64,7 @@ struct SettingsView: View {
                     LabeledContent("Recall") { recalls ? Text("On") : Text("Off") }
                 }
             } footer: {
-                Text("With recall, the model finds what the conversation said before.")
+                Text("With recall, the model can read the whole conversation.")
             }
             Section {
                 NavigationLink {
