@@ -36,13 +36,14 @@ class CacheSpec:
     """A model's cache; kv and recall are None while they are open.
 
     max_kv: rows per KV head and layer; None for a cache that keeps every token, or for one
-    that is still to be chosen. kv: storage of the rows. recall: whether evicted rows
-    come back from an archive. policy: a name of `NAMED_POLICIES`. settings: fields of H2OConfig
-    that differ from the policy's defaults. budgets: of each layer; None if all are equal.
+    that is still to be chosen. kv: storage of the rows. recall: whether later tokens read
+    evicted tokens from an archive. policy: a name of `NAMED_POLICIES`. settings: fields of
+    H2OConfig that differ from the policy's defaults. budgets: of each layer; None if all are
+    equal.
     context: tokens of the longest conversation for which memory is planned. prefill_step:
     tokens of a prompt that the model reads at once. archive: the place of recall's archive.
-    recall_rows, recall_every, archive_bits and archive_limit (bytes of a layer's archive):
-    other settings of recall.
+    recall_reach, archive_bits and archive_limit (bytes of a layer's archive): other settings
+    of recall.
     """
 
     max_kv: int | None = None
@@ -53,8 +54,7 @@ class CacheSpec:
     budgets: Budgets | None = None
     context: int | None = None
     prefill_step: int = PREFILL_STEP
-    recall_rows: int | None = None
-    recall_every: int | None = None
+    recall_reach: int | None = None
     archive_bits: int | None = None
     archive_limit: int | None = None
     archive: Archive = "memory"

@@ -250,8 +250,7 @@ storage_options = together(
         "--policy",
         type=click.Choice(POLICIES),
         default="standard",
-        help="Which tokens the cache keeps. tuned was chosen on the bundled demo model; "
-        "paper is the published policy.",
+        help="Which tokens the cache keeps. paper is the published policy.",
     ),
     click.option(
         "--budgets",
@@ -300,12 +299,13 @@ recall_options = together(
     click.option(
         "--recall/--no-recall",
         default=None,
-        help="Keep evicted tokens in an archive, and bring back tokens that a prompt asks for. "
+        help="Keep evicted tokens in an archive, which the end of a prompt and each generated "
+        "token read. "
         "[default: no-recall; if h2o-pack chooses the model or --max-kv, it chooses this too]",
     ),
-    recall_option("recall_rows", "Most rows that a recall brings back."),
     recall_option(
-        "recall_every", "Generated tokens between recalls; 0 recalls only at prompts."
+        "recall_reach",
+        "Archived tokens that a generated token reads per KV head. 0: none; 2147483647: all.",
     ),
     recall_option("archive_bits", "Bits of an archived key or value."),
     click.option(

@@ -12,7 +12,13 @@ from h2o_pack.errors import UserError
 from h2o_pack.memory.storages import DENSE_BITS, STORAGES, Storage, storage_of
 from h2o_pack.model import Layer, ModelConfig
 from h2o_py.config import H2OConfig
-from h2o_py.policy_fields import ARCHIVE_GROUP, PACKED_TOKENS, SEGMENT_TOKENS
+from h2o_py.policy_fields import (
+    ARCHIVE_GROUP,
+    SEGMENT_TOKENS,
+    SKETCH_BITS,
+    SKETCH_GROUP,
+)
+from h2o_py.storages import GROUP_SIZES
 
 FLOAT32 = 4
 STEP = 256  # rows by which caches grow: cexport/h2o/config.cpp, mlx_lm KVCache.step
@@ -74,8 +80,8 @@ def plain_kv_bytes(layer: Layer, rows: int, element: int) -> int:
 def ledger_bytes(layer: Layer, cache: H2OConfig) -> int:
     """Bytes of an H2O cache's ledger, which is allocated for all rows from the beginning.
 
-    A cache that keeps every token has none. Each KV head has for each row a score (float32) and a
-    position (int32), and the next victim (int32). Source: h2o_py/rows.py.
+    A cache that keeps every token has none. Each KV head has for each row a score (float32) and
+    a position (int32), and the next victim (int32). Source: h2o_py/rows.py.
     """
     if not cache.evicts:
         return 0
@@ -92,7 +98,7 @@ def paged(size: int, page: int) -> int:
 
 @dataclass(frozen=True)
 class LayerArchive:
-    """The archive of one layer.
+    """The archive of one layer (cexport/h2o/archive.cpp).
 
     bits: bits of archived keys and values. element: bytes of an element of keys and values that
     are not quantized. limit: the most bytes of the archive; 0 for no limit.
@@ -105,19 +111,21 @@ class LayerArchive:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token: key and value, packed like a cache's row, and float32 novelty."""
-        return self.row_bytes + self.layer.kv_heads * FLOAT32
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one token's key and value."""
+        """Bytes of one token's key and value, packed like a cache's row."""
         return row_bytes(self.layer, (self.bits, self.bits), ARCHIVE_GROUP, self.element)
 
     @property
-    def key_bytes(self) -> int:
-        """Bytes of one token's key."""
-        key = vector_bytes(self.layer.key_dim, self.bits, ARCHIVE_GROUP, self.element)
-        return self.layer.kv_heads * key
+    def sketch_token_bytes(self) -> int:
+        """Bytes of the sketch of one token's key; in 16 bits if no group divides the key."""
+        dim = self.layer.key_dim
+        group = SKETCH_GROUP if dim % SKETCH_GROUP == 0 else min(GROUP_SIZES)
+        bits = DENSE_BITS if dim % group else SKETCH_BITS
+        return self.layer.kv_heads * vector_bytes(dim, bits, group, self.element)
+
+    @property
+    def segment_bytes(self) -> int:
+        """Bytes of a segment."""
+        return SEGMENT_TOKENS * self.token_bytes
 
     def tokens(self, context: int) -> int:
         """Return how many of `context` tokens the archive keeps.
@@ -130,23 +138,18 @@ class LayerArchive:
         segments = max(0, self.limit - newest * self.token_bytes) // self.segment_bytes
         return newest + segments * SEGMENT_TOKENS
 
-    @property
-    def segment_bytes(self) -> int:
-        """Bytes of a segment."""
-        return SEGMENT_TOKENS * self.token_bytes
-
-    def nbytes(self, context: int) -> int:
-        """Bytes of the archive after `context` tokens."""
-        return self.tokens(context) * self.token_bytes + self.waiting(context)
-
-    def in_flash(self, context: int) -> int:
+    def packed(self, context: int) -> int:
         """Bytes of the whole segments, which an archive in files keeps in its files."""
         return self.tokens(context) // SEGMENT_TOKENS * self.segment_bytes
 
-    def waiting(self, context: int) -> int:
+    @property
+    def newest(self) -> int:
         """The most bytes of the newest tokens, which are not packed yet."""
-        dense = row_bytes(self.layer, (DENSE_BITS, DENSE_BITS), 1, self.element)
-        return min(PACKED_TOKENS, context) * dense
+        return plain_kv_bytes(self.layer, SEGMENT_TOKENS, self.element)
+
+    def sketch(self, context: int) -> int:
+        """Bytes of the sketch of all archived keys, which is always in memory."""
+        return grown(self.tokens(context)) * self.sketch_token_bytes
 
 
 def token_bytes(config: ModelConfig) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The largest memory of a chunk, a generated token or a recall, beside weights and caches."""
+"""The largest memory of a chunk or a generated token, beside weights and caches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from h2o_pack.memory.cache_bytes import (
     FLOAT32,
     STEP,
     LayerArchive,
-    evicting_kv_bytes,
     grown,
     ledger_bytes,
     plain_kv_bytes,
@@ -20,7 +19,8 @@ from h2o_pack.memory.planned_run import Backend, Run
 from h2o_pack.memory.queue import Buffer, Graph
 from h2o_pack.memory.terms import RECALL
 from h2o_pack.model import Layer
-from h2o_py.config import H2OConfig, H2ORecall
+from h2o_py.config import H2OConfig
+from h2o_py.policy_fields import OBSERVATION_WINDOW, SEGMENT_TOKENS
 
 # The most tokens that h2o-pack's Metal kernels process at once (cexport/h2o/metal); MLX
 # operations process longer chunks.
@@ -46,6 +46,8 @@ def peak_of(
             decoder_layer(layers[pair], *pair)
         hidden = graph.append(layers[pair], hidden)
         two_layers = 2 * graph.dispatches / number
+        if run.archives:
+            continue  # each layer's keys and values stay in memory
         if run.uniform and graph.dispatches > backend.longest_window + two_layers:
             break  # the queue holds fewer layers than the graph, so more layers change nothing
     window = graph.window()
@@ -117,20 +119,22 @@ def write_and_attend(
     run, tokens, heads = graph.run, graph.tokens, graph.run.config.heads
     before = min(cache.max_size, max(0, run.tokens - tokens))  # rows in use
     ledger = ledger_bytes(layer, cache)
-    if tokens == 1:
+    asking = 0 if cache.recall is None else read_archive(graph, layer, cache, (q, k, v))
+    if tokens == 1 and not (asking and graph.metal):
         rows = min(before + 1, cache.max_size)
         # The token is written to the old rows, which the plan counts as caches.
         written = graph.op([k, v], 0, dispatches=3)
         graph.op([q], heads * rows * FLOAT32, term="attention", dispatches=2)
         graph.op([q], ledger, term="ledger copies")
         return graph.new([q, written], heads * layer.value_dim)
-    rows = before + tokens
+    rows = before + tokens if tokens > 1 else min(before + 1, cache.max_size)
     # A chunk makes new buffers if it evicts, or rearranges ring and pool.
-    replaces = rows > cache.max_size or run.storage.recent is not None
-    larger = stored_bytes(run, layer, cache, rows) if before or replaces else 0
+    replaces = tokens > 1 and (rows > cache.max_size or run.storage.recent is not None)
+    copies = tokens > 1 and (before or replaces)
+    larger = stored_bytes(run, layer, cache, rows) if copies else 0
     written = graph.op([k, v], larger, dispatches=3, term="chunk rows")
     if graph.metal:
-        out = fallback_attention(graph, layer, cache, (q, written), rows)
+        out = fallback_attention(graph, layer, cache, (q, written), rows, asking)
     else:
         out = graph.new([q, written], heads * layer.value_dim, dispatches=2)
     graph.op([q], ledger, term="ledger copies")
@@ -190,11 +194,16 @@ def stored_bytes(run: Run, layer: Layer, cache: H2OConfig, rows: int) -> int:
 
 
 def fallback_attention(
-    graph: Graph, layer: Layer, cache: H2OConfig, arrays: tuple[Buffer, Buffer], rows: int
+    graph: Graph,
+    layer: Layer,
+    cache: H2OConfig,
+    arrays: tuple[Buffer, Buffer],
+    rows: int,
+    asking: int,
 ) -> Buffer:
     """Queue the operations of cexport/h2o/fallback.cpp with `rows` rows in use.
 
-    arrays: queries, and the written rows.
+    arrays: queries, and the written rows. asking: how many of the tokens read the archive.
     """
     q, written = arrays
     storage, heads, tokens = graph.run.storage, graph.run.config.heads, graph.tokens
@@ -211,11 +220,6 @@ def fallback_attention(
         converted = stored_bytes(graph.run, layer, cache, rows)
         for _ in range(2):  # pool and ring, each converted to the other's precision
             graph.op([written], converted, dispatches=8, term="chunk rows")
-    # Novelty: unit keys, their running sum, and products of both, in float32.
-    fresh = tokens * layer.kv_heads * layer.key_dim * FLOAT32
-    unit = keys
-    for dispatches in (1, 1, 4, 2, 3, 2):
-        unit = graph.op([unit], fresh, dispatches=dispatches)
     if quantized:
         narrow = wide_keys // FLOAT32 * graph.element, wide_values // FLOAT32 * graph.element
         attended = graph.op([keys], narrow[0], term="chunk rows")
@@ -224,7 +228,7 @@ def fallback_attention(
         attended = keys
     out = attention(graph, layer, (q, attended, values), rows)
     # Scores: logits of the last queries over all rows, in float32.
-    window = min(tokens, cache.observation_window)
+    window = min(tokens, max(OBSERVATION_WINDOW, asking))
     queries = window * heads
     scaled = graph.op([q], queries * layer.key_dim * FLOAT32, dispatches=2)
     if not quantized:
@@ -238,8 +242,134 @@ def fallback_attention(
     mean, size = weights, window * layer.kv_heads * rows * FLOAT32
     for dispatches in (2, 6, 4, 4, 4, 3):  # a KV head's mean, counts and decay
         mean = graph.op([mean], size, dispatches=dispatches, term="attention")
-    graph.op([], 0, dispatches=40)  # importance, two sorts, the ledger: a few numbers per row
+    graph.op([], 0, dispatches=30)  # importance, two sorts, the ledger: a few numbers per row
     return out
+
+
+TILE = 8 << 20  # bytes of logits, keys and values of a tile (cexport/h2o/reading.cpp)
+
+
+def read_archive(
+    graph: Graph, layer: Layer, cache: H2OConfig, arrays: tuple[Buffer, Buffer, Buffer]
+) -> int:
+    """Queue the growth of an archive, and what the tokens read from it.
+
+    arrays: queries, keys and values. Returns how many of the tokens read. A chunk's keys and
+    values stay in memory until the whole chunk is computed, because nothing before needs the
+    archive's newest tokens.
+    """
+    run, tokens, recall = graph.run, graph.tokens, cache.recall
+    if recall is None:
+        return 0
+    q, k, v = arrays
+    k.stays = v.stays = True
+    archive = LayerArchive(layer, recall.archive_bits, graph.element, recall.limit)
+    copies = -(-tokens // SEGMENT_TOKENS) * archive.sketch(run.tokens)  # one per new segment
+    graph.op([k], copies, dispatches=4, term=RECALL)
+    if tokens > 1 and run.tokens - tokens > cache.max_size:
+        asking = min(tokens, recall.ask)
+        read_everything(graph, archive, asking, q)
+        return asking
+    if tokens == 1 and run.tokens > cache.max_size and recall.reach:
+        read_matching(graph, archive, recall.reach, q)
+        return 1
+    return 0
+
+
+def read_everything(graph: Graph, archive: LayerArchive, asking: int, q: Buffer) -> None:
+    """Queue the tiles of an archive, of which two are in memory at once (reading.cpp).
+
+    A tile has whole segments. Their keys and values are float32, and so are their logits.
+    """
+    layer, heads = archive.layer, graph.run.config.heads
+    length = archive.tokens(graph.run.tokens - graph.tokens)
+    lines = heads * asking
+    graph.wait()
+    queries = graph.op([q], lines * layer.key_dim * FLOAT32, dispatches=3, term=RECALL)
+    hidden = graph.op([], 2 * length * layer.kv_heads * FLOAT32, dispatches=8, term=RECALL)
+    one = (layer.row_elements + 2 * lines) * FLOAT32  # bytes of a token
+    most = max(1, TILE // (one * SEGMENT_TOKENS)) * SEGMENT_TOKENS
+    first = min(length, most)
+    for tile in (first, min(length - first, most)):
+        packed = graph.op([], tile * archive.token_bytes, dispatches=2, term=RECALL)
+        vectors = read_vectors(graph, layer, tile, packed)
+        attend_to(graph, layer, lines, tile, (queries, hidden, *vectors))
+    graph.wait()
+
+
+def read_vectors(
+    graph: Graph, layer: Layer, length: int, packed: Buffer
+) -> tuple[Buffer, Buffer]:
+    """Queue the unpacking of `length` keys and values to float32."""
+    keys = length * layer.kv_heads * layer.key_dim * FLOAT32
+    values = length * layer.kv_heads * layer.value_dim * FLOAT32
+    return (
+        graph.op([packed], keys, dispatches=8, term=RECALL),
+        graph.op([packed], values, dispatches=8, term=RECALL),
+    )
+
+
+def attend_to(
+    graph: Graph, layer: Layer, lines: int, length: int, arrays: tuple[Buffer, ...]
+) -> None:
+    """Queue the attention of `lines` queries, of all heads, to `length` keys and values.
+
+    arrays: queries, what hides keys, keys and values, in float32.
+    """
+    queries, hidden, keys, values = arrays
+    size = lines * length
+    logits = graph.op([queries, keys], size * FLOAT32, dispatches=4, term=RECALL)
+    graph.within(logits, [hidden], dispatches=2)
+    absolute = graph.op([logits], size * FLOAT32, dispatches=2, term=RECALL)
+    finite = graph.op([absolute], size, dispatches=2, term=RECALL)
+    weights = graph.op([logits, finite], size * FLOAT32, dispatches=4, term=RECALL)
+    weights = graph.op([weights], size * FLOAT32, dispatches=6, term=RECALL)
+    size = length * layer.kv_heads * layer.value_dim
+    absolute = graph.op([values], size * FLOAT32, dispatches=2, term=RECALL)
+    finite = graph.op([absolute], size, dispatches=2, term=RECALL)
+    values = graph.op([values, finite], size * FLOAT32, dispatches=2, term=RECALL)
+    out = lines * layer.value_dim * FLOAT32
+    graph.op([weights, values], 3 * out, dispatches=8, term=RECALL)
+
+
+def read_matching(graph: Graph, archive: LayerArchive, reach: int, q: Buffer) -> None:
+    """Queue the choice of the archived tokens that a generated token reads, and reading them.
+
+    On a GPU the choice is made of MLX's operations; on the CPU it needs almost no memory.
+    """
+    layer, heads = archive.layer, graph.run.config.heads
+    length = archive.tokens(graph.run.tokens)
+    reach = min(reach, length)
+    queries = graph.op([q], heads * layer.key_dim * FLOAT32, dispatches=3, term=RECALL)
+    chosen = graph.op([queries], reach * layer.kv_heads * FLOAT32, dispatches=2, term=RECALL)
+    if graph.metal:
+        estimates = estimate_logits(graph, archive, length, queries)
+        chosen = graph.op([estimates], reach * layer.kv_heads * FLOAT32, dispatches=6)
+    keys, values = read_vectors(graph, layer, reach, chosen)
+    attend_to(graph, layer, heads, reach, (queries, chosen, keys, values))
+
+
+def estimate_logits(
+    graph: Graph, archive: LayerArchive, length: int, queries: Buffer
+) -> Buffer:
+    """Queue the logits of sketched keys, and their order.
+
+    MLX multiplies with a copy of the sketch whose scales and biases are float32.
+    """
+    layer, heads = archive.layer, graph.run.config.heads
+    keys = length * layer.kv_heads
+    words = graph.op([], archive.sketch(graph.run.tokens), dispatches=2, term=RECALL)
+    wide = graph.op([words], archive.sketch(graph.run.tokens), dispatches=3, term=RECALL)
+    logits = graph.op(
+        [queries, words, wide], length * heads * FLOAT32, dispatches=2, term=RECALL
+    )
+    logits = graph.op([logits], length * heads * FLOAT32, dispatches=2, term=RECALL)
+    absolute = graph.op([logits], length * heads * FLOAT32, term=RECALL)
+    finite = graph.op([absolute], length * heads, term=RECALL)
+    logits = graph.op([logits, finite], length * heads * FLOAT32, term=RECALL)
+    hidden = graph.op([], 2 * keys * FLOAT32, dispatches=8, term=RECALL)
+    best = graph.op([logits, hidden], 2 * keys * FLOAT32, dispatches=3, term=RECALL)
+    return graph.op([best], 5 * keys * FLOAT32, dispatches=4, term=RECALL)  # sorted in blocks
 
 
 def own_attention(graph: Graph, layer: Layer, q: Buffer, k: Buffer, v: Buffer) -> Buffer:
@@ -427,54 +557,3 @@ def spacing_below(length: int) -> int:
 def decode_peak(run: Run, backend: Backend) -> dict[str, int]:
     """Bytes by term at the moment of most memory while one token is generated."""
     return peak_of(run, backend, 1, 1)[0]
-
-
-MOST_LOGITS = 32 << 20  # bytes of logits at once on a GPU (cexport/h2o/recall.h)
-BLOCK = 256  # archived keys that are converted to float32 at once (cexport/h2o/recall.cpp)
-
-
-def recall_peak(run: Run, backend: Backend) -> dict[str, int]:
-    """Bytes by term at the moment of most memory in a recall; {} if no layer recalls.
-
-    A recall first evaluates its inputs, so that no arrays of other layers are queued. Memory
-    then holds the chunk's hidden states, one layer's queries, keys, values and output of the
-    chunk's first part, and the arrays of the recall itself.
-    """
-    moments = (
-        {
-            "activations": chunk_bytes(run, archive.layer),
-            RECALL: recall_bytes(run, backend, archive, cache, recall),
-        }
-        for archive, cache, recall in run.archives
-        if run.tokens > cache.max_size  # otherwise the cache evicts nothing
-    )
-    return max(moments, key=total, default={})
-
-
-def chunk_bytes(run: Run, layer: Layer) -> int:
-    """Bytes of a chunk's arrays in one layer, before the chunk's last tokens attend."""
-    heads = run.config.heads
-    elements = 2 * run.config.hidden_size  # hidden states and their norm
-    elements += heads * (layer.key_dim + layer.value_dim)  # queries and outputs
-    elements += layer.row_elements
-    return min(run.step, run.tokens) * elements * run.config.element_bytes
-
-
-def recall_bytes(
-    run: Run, backend: Backend, archive: LayerArchive, cache: H2OConfig, recall: H2ORecall
-) -> int:
-    """Bytes of the temporary arrays of one layer's recall, and of its new rows.
-
-    The temporary arrays are float32: logits of one KV head's queries over all archived keys (on
-    a GPU, of as many heads as fit into MOST_LOGITS); two weights per position, before and after
-    they are spread to neighbors; and one block of keys.
-    """
-    layer, tokens = archive.layer, archive.tokens(run.tokens)
-    queries = run.config.heads // layer.kv_heads * min(recall.ask, run.tokens)
-    logits = queries * (tokens + recall.ask) * FLOAT32
-    if backend.metal:
-        logits = min(logits * layer.kv_heads, MOST_LOGITS)
-    weights = 2 * tokens * FLOAT32
-    block = BLOCK * layer.key_dim * FLOAT32
-    rows = evicting_kv_bytes(layer, run.storage, cache, run.tokens, archive.element)
-    return logits + weights + block + rows + ledger_bytes(layer, cache)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from h2o_pack.memory import terms
 from h2o_pack.memory.cache_bytes import evicting_kv_bytes, grown, ledger_bytes, plain_kv_bytes
-from h2o_pack.memory.chunk import decode_peak, prefill_peak, recall_peak, total
+from h2o_pack.memory.chunk import decode_peak, prefill_peak, total
 from h2o_pack.memory.planned_run import Backend, Run
 from h2o_pack.memory.terms import MemoryPlan, Term
 from h2o_pack.model import Layer
@@ -23,7 +24,7 @@ BESIDE_MLX = (terms.MARGIN, terms.CACHE, terms.APP)  # not counted by MLX's own 
 MEANINGS = {
     "keys and values": "rows of all layers, as their caches allocate them",
     "recurrent state": "states of convolutions and of recurrent layers",
-    "ledger": "score, position and novelty of each row, key sums, victims",
+    "ledger": "score and position of each row, and the next row to evict",
     "before thoughts": "a copy of the caches from before a reply's thoughts, which later turns "
     "leave out",
     "activations": "hidden states, queries, keys, values and feed-forward of queued layers; "
@@ -33,16 +34,35 @@ MEANINGS = {
     "chunk rows": "rows of the prompt's chunk beside the kept rows, and copies",
     "ledger copies": "new ledgers, while the old ones are still in memory",
     "logits": "logits of the output head",
-    "recall": "logits over an archive, and new rows; 0 unless a recall takes the most memory",
+    "recall": "archived keys and values that are read at once, their logits, and copies of "
+    "sketches",
 }
 
 
 @lru_cache(maxsize=4096)
 def plan_memory(run: Run, backend: Backend) -> MemoryPlan:
-    """Plan the memory of a run on a backend."""
+    """Plan the memory of a run on a backend, at its moment of most memory."""
+    plans = [plan_at(moment, backend) for moment in moments(run)]
+    return replace(max(plans, key=lambda plan: plan.total), context=run.tokens)
+
+
+def moments(run: Run) -> Iterator[Run]:
+    """Yield the run, and with recall also its last chunk that does not read the archive yet.
+
+    That chunk may take more memory than later ones, because reading empties MLX's queue.
+    """
+    yield run
+    if run.archives:
+        rows = max(cache.max_size for _, cache, _ in run.archives)
+        if rows + run.step < run.tokens:
+            yield replace(run, context=rows + run.step)
+
+
+def plan_at(run: Run, backend: Backend) -> MemoryPlan:
+    """Plan the memory of the end of a run."""
     model = run.model
     prefill, decode = prefill_peak(run, backend), decode_peak(run, backend)
-    worst = max(prefill, decode, recall_peak(run, backend), key=total)
+    worst = max(prefill, decode, key=total)
     working = (*terms.WORKING, terms.RECALL) if run.archives else terms.WORKING
     planned = [
         Term(
@@ -95,13 +115,19 @@ def kept(run: Run) -> Iterator[Term]:
     }
     yield from (Term(name, size, "exact", MEANINGS[name]) for name, size in sizes.items())
     if run.archives:
-        size = sum(archive.nbytes(run.tokens) for archive, _, _ in run.archives)
-        what = "keys, values and novelty of all tokens in the layers that recall"
+        archives = [archive for archive, _, _ in run.archives]
+        packed = sum(archive.packed(run.tokens) for archive in archives)
+        what = (
+            "keys and values of all tokens in the layers that recall, and a sketch of the keys"
+        )
         if run.archive_in_files:
-            in_files = sum(archive.in_flash(run.tokens) for archive, _, _ in run.archives)
-            size -= max(0, in_files - MOST_WAITING)
-            what = "newest tokens of archives in files, and segments that wait to be written"
-        yield Term(terms.ARCHIVE, size, "exact", what)
+            packed = min(packed, MOST_WAITING)
+            what = (
+                "sketch of the keys in archives, newest tokens, and segments that wait to be "
+                "written to files"
+            )
+        others = sum(archive.newest + archive.sketch(run.tokens) for archive in archives)
+        yield Term(terms.ARCHIVE, packed + others, "exact", what)
     if run.drops_thoughts:  # both copies of the caches share the archive
         yield Term(terms.THOUGHTS, sum(sizes.values()), "exact", MEANINGS[terms.THOUGHTS])
 

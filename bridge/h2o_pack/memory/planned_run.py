@@ -61,10 +61,7 @@ class Run:
         return [
             (LayerArchive(layer, recall.archive_bits, element, recall.limit), cache, recall)
             for layer, cache in self.pairs
-            if cache is not None
-            and cache.evicts
-            and (recall := cache.recall) is not None
-            and cache.recall_rows
+            if cache is not None and cache.evicts and (recall := cache.recall) is not None
         ]
 
     @property

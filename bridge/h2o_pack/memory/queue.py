@@ -25,12 +25,14 @@ class Buffer:
     """The memory of an operation's result, in bytes, and its term in the plan.
 
     birth, death: numbers of the dispatches that allocate the buffer, and that read it last.
+    stays: whether an array that is only computed after the step needs the buffer.
     """
 
     size: int
     term: str
     birth: int
     death: int
+    stays: bool = False
 
 
 class Graph:
@@ -95,7 +97,7 @@ class Graph:
         inputs, *others = part.buffers
         source.death = now + inputs.death
         self.buffers += [
-            Buffer(other.size, other.term, now + other.birth, now + other.death)
+            Buffer(other.size, other.term, now + other.birth, now + other.death, other.stays)
             for other in others
         ]
         self.waits += [now + wait for wait in part.waits]
@@ -132,6 +134,8 @@ class Graph:
 
     def end(self, buffer: Buffer, window: float) -> float:
         """Return the dispatch at which a buffer is freed; see `peak`."""
+        if buffer.stays:
+            return math.inf
         wait = bisect_left(self.waits, buffer.death)
         done = self.waits[wait] if wait < len(self.waits) else math.inf
         return max(buffer.birth, min(done, buffer.death + window))

@@ -31,6 +31,7 @@ from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.plan.plan_tables import size_sentence
 from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
 from h2o_py.config import H2OConfig
+from h2o_py.policy_fields import LARGEST
 from h2o_py.storages import STORAGE_BITS
 
 Choices = Mapping[str, Choice]
@@ -345,12 +346,12 @@ def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> d
         "cache": f"{kept}; {STORAGE_BITS[plan.storage.name].meaning}",
     }
     if cache.recall is not None:
-        every = cache.recall.every
-        when = f" at prompts and every {every} tokens" if every else ""
-        recalling = sum(1 for layer in plan.workload.caches if layer and layer.recall_rows)
+        recall = cache.recall
+        read = "all" if recall.reach == LARGEST else f"{recall.reach}"
         rows["recall"] = (
-            f"up to {cache.recall_rows} rows{when}, {recalling} layers, archive in "
-            f"{plan.archive} in {cache.recall.archive_bits} bits"
+            f"a generated token reads {read} archived tokens per head, "
+            f"{len(plan.workload.archives)} layers, archive in {plan.archive} in "
+            f"{recall.archive_bits} bits"
         )
     rows["memory"] = (
         f"{memory.total / 1e6:,.0f} MB: weights {memory.weights / 1e6:,.0f}, "

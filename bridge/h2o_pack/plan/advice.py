@@ -13,7 +13,6 @@ from h2o_py.config import H2ORecall
 
 SPARSE = 8  # with a larger context / max_kv, facts are often lost (docs/choosing-max-kv.md)
 SHORT_RECENT = 64  # fewer recent tokens made the text of H2O reproductions incoherent
-AT_PROMPTS = "facts needed only midway in an answer are lost: give --recall-every 4"
 
 
 def advice(workload: Workload) -> tuple[str, ...]:
@@ -76,11 +75,9 @@ def of_recall(workload: Workload, settings: H2ORecall) -> Iterator[str]:
     if plan is not None and plan.archive_tokens < tokens:
         yield (
             f"with --archive-limit {settings.limit}, an archive contains only the newest "
-            f"{plan.archive_tokens:,} of {tokens:,} tokens, so older tokens cannot come back. "
+            f"{plan.archive_tokens:,} of {tokens:,} tokens, so older tokens are forgotten. "
             "Raise the limit, or archive in fewer bits."
         )
-    if not settings.every:
-        yield AT_PROMPTS
 
 
 def beside_full_cache(workload: Workload, recall: RecallPlan) -> str:
@@ -92,7 +89,8 @@ def beside_full_cache(workload: Workload, recall: RecallPlan) -> str:
     place = "" if recall.archive == "memory" else ", most of it in files,"
     return (
         f"a cache that keeps all {tokens} tokens (--kv {kv} without --max-kv) takes "
-        f"{megabytes(full)} MB; with recall, the rows take {megabytes(rows)} MB and the "
-        f"archive{place} {megabytes(recall.archive_bytes)} MB. The cache that keeps all "
-        "tokens forgets nothing, but each step reads all of it."
+        f"{megabytes(full)} MB; with recall, the rows take {megabytes(rows)} MB, the "
+        f"archive{place} {megabytes(recall.archive_bytes)} MB and its sketch "
+        f"{megabytes(recall.sketch_bytes)} MB. A step reads all of the cache that keeps all "
+        "tokens, but only a small part of the archive."
     )

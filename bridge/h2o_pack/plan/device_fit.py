@@ -35,7 +35,6 @@ from h2o_pack.plan.speed import (
     Speed,
     calibration,
     estimate,
-    read_seconds,
     recall_plan,
     rules,
 )
@@ -107,13 +106,6 @@ class DeviceFit:
     speed: Annotated[
         Speed | None,
         doc("Estimated speed; null if the bandwidth is unknown or the model is tiny."),
-    ]
-    recall_seconds: Annotated[
-        float | None,
-        doc(
-            "Seconds to read the archive for one recall; null without recall or if the "
-            "speed is unknown."
-        ),
     ]
     largest: Annotated[Capacity, doc("Largest settings that fit.")]
     remedies: Annotated[
@@ -347,7 +339,7 @@ def holds(workload: Workload, device: Device) -> bool:
 
 def device_fit(workload: Workload, device: Device, most: Capacity) -> DeviceFit:
     """Compare a plan with one device; most: the largest settings that fit on it."""
-    recall, plan = recall_plan(workload), workload.plan(device.backend)
+    plan = workload.plan(device.backend)
     entitled = verdict(plan.total, device.limit_entitled)
     over = entitled.verdict == "does not fit" and entitled.limit is not None
     numbers = (device.number(what) for what in (DEFAULT, ENTITLED, BANDWIDTH))
@@ -361,9 +353,6 @@ def device_fit(workload: Workload, device: Device, most: Capacity) -> DeviceFit:
         default=verdict(plan.total, device.limit),
         entitled=entitled,
         speed=estimate(workload, device),
-        recall_seconds=None
-        if recall is None
-        else read_seconds(recall, device, recall.read_bytes),
         largest=most,
         remedies=tuple(remedies(workload, entitled.limit or 0, device.backend)) if over else (),
         sources=tuple(number for number in numbers if number is not None),

@@ -26,7 +26,6 @@ from h2o_pack.sizes import disk_size, gigabytes, megabytes
 STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": "dim"}
 SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
 HELD = ("fits", "tight")
-HUNDREDTH = 0.01
 NAMES = 36  # the most characters for a group's devices; a line then has at most 80 characters
 PAGE = 100  # columns
 
@@ -263,8 +262,7 @@ def print_terms(report: PlannedModel, console: Console) -> None:
 def print_rows(report: PlannedModel, console: Console) -> None:
     """Show each device's limits, its speed, and the largest settings that fit on it."""
     fits = plain_table("device", "needs", "limit", " ", "entitled", "  ", "left")
-    recalls = () if report.recall is None else ("recall, s",)
-    names = ("device", "tok/s", "sustained", *recalls, "max_kv", "unbounded", "model")
+    names = ("device", "tok/s", "sustained", "max_kv", "unbounded", "model")
     most = plain_table(*names, text=("device", "model"))
     for row in report.devices:
         share, speed, memory = row.entitled.headroom_share, row.speed, row.entitled.limit
@@ -282,7 +280,6 @@ def print_rows(report: PlannedModel, console: Console) -> None:
             row.name,
             "-" if speed is None else str(speed),
             "-" if speed is None or speed.sustained is None else f"~{speed.sustained:.0f}",
-            *(() if report.recall is None else (recall_seconds(row),)),
             *("-" if memory is None else str(size or "none") for size in holds),
         )
     console.print(fits)
@@ -364,23 +361,20 @@ def size_sentence(size: AppSize) -> str:
 def recall_line(recall: RecallPlan) -> str:
     """Describe the memory and the reading that recall costs."""
     place = "in memory" if recall.archive == "memory" else "in files"
-    every = (
-        f" One of every {recall.every} generated tokens reads {megabytes(recall.step_bytes)} "
-        "MB."
-    )
+    generated = "A generated token reads nothing of them"
+    if recall.reach:
+        generated = (
+            "A generated token reads the sketch and "
+            f"{megabytes(recall.token_read_bytes)} MB of the archives"
+        )
     return (
         f"{recall.layers} layers archive {recall.bytes_per_token:,} bytes per token in "
-        f"{recall.archive_bits} bits {place}, at most {megabytes(recall.archive_bytes)} MB. "
-        f"A prompt brings back up to {recall.rows} rows per head; it reads "
-        f"{megabytes(recall.read_bytes)} MB, and computes as much as "
-        f"{recall.prompt_tokens:,.0f} more tokens." + (every if recall.every else "")
+        f"{recall.archive_bits} bits {place}, at most {megabytes(recall.archive_bytes)} MB, "
+        f"and a sketch of {recall.sketch_bytes_per_token:,} bytes per token in memory, at "
+        f"most {megabytes(recall.sketch_bytes)} MB. {generated}; a chunk of a prompt reads "
+        f"{megabytes(recall.prompt_read_bytes)} MB of the archives, and computes as much as "
+        f"{recall.prompt_tokens:,.0f} more tokens."
     )
-
-
-def recall_seconds(row: DeviceFit) -> str:
-    """Return the seconds that a recall reads on a device, as text; "-" if unknown."""
-    seconds = row.recall_seconds
-    return "-" if seconds is None else f"~{seconds:.2f}" if seconds >= HUNDREDTH else "<0.01"
 
 
 def styled(verdict: Verdict) -> str:

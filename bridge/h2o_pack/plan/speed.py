@@ -32,7 +32,7 @@ class Speed:
         ),
     ]
     bytes_per_token: Annotated[
-        Count, doc("Bytes of weights, keys and values that a step reads.")
+        Count, doc("Bytes of weights, caches and archives that a step reads from memory.")
     ]
     kind: Annotated[Literal["estimated"], doc("Always estimated.")] = "estimated"
 
@@ -102,14 +102,24 @@ def facts() -> SpeedFile:
 
 
 def estimate(workload: Workload, device: Device) -> Speed | None:
-    """Estimate the speed of generation with full caches and recalls; None if it is unknown."""
+    """Estimate the speed of generation with full caches and archives; None if it is unknown.
+
+    Each generated token reads the sketch from memory, and the archived tokens that it attends
+    to from memory or files.
+    """
     weights = workload.model.weights.bytes_per_token
-    caches = workload.plan(device.backend).caches
-    speed = from_bytes(weights, caches, device.bandwidth, backend=device.backend)
+    memory, flash = workload.plan(device.backend).caches, 0
     recall = recall_plan(workload)
-    if speed is None or recall is None or not recall.every:
-        return speed
-    seconds = (read_seconds(recall, device, recall.step_bytes) or 0.0) / recall.every
+    if recall is not None and recall.reach:
+        memory += recall.sketch_bytes
+        if recall.archive == "files":
+            flash = recall.token_read_bytes
+        else:
+            memory += recall.token_read_bytes
+    speed = from_bytes(weights, memory, device.bandwidth, backend=device.backend)
+    if speed is None:
+        return None
+    seconds = flash / rules()["flash_read"]
 
     def slowed(tokens_per_second: float) -> float:
         return round(1 / (1 / tokens_per_second + seconds), 1)
@@ -178,34 +188,42 @@ class RecallPlan:
     """The cost of recall at the end of the longest conversation, in all layers that recall."""
 
     layers: Annotated[Count, doc("Number of layers that recall.")]
-    rows: Annotated[Count, doc("Most rows of a KV head that one recall brings back.")]
-    every: Annotated[
-        Count, doc("Generated tokens from one recall to the next; 0 recalls at prompts only.")
+    reach: Annotated[
+        Count, doc("Most archived tokens that a generated token reads per KV head.")
     ]
     archive_bits: Annotated[Count, doc("Bits of an archived key or value.")]
     archive: Annotated[Literal["memory", "files"], doc("Where the archives are kept.")]
     archive_tokens: Annotated[Count, doc("Number of newest tokens that every archive keeps.")]
-    bytes_per_token: Annotated[Count, doc("Bytes of a token's keys, values and novelty.")]
-    archive_bytes: Annotated[Count, doc("Bytes of the archives, in memory and in files.")]
-    file_bytes: Annotated[Count, doc("Bytes of complete segments in files.")]
-    read_bytes: Annotated[
+    bytes_per_token: Annotated[Count, doc("Bytes of a token's archived keys and values.")]
+    sketch_bytes_per_token: Annotated[
+        Count, doc("Bytes of the sketch of a token's keys, by which tokens are chosen.")
+    ]
+    archive_bytes: Annotated[
+        Count, doc("Bytes of the archives, in memory and in files, without the sketch.")
+    ]
+    sketch_bytes: Annotated[
         Count,
         doc(
-            "Bytes that a prompt reads: all keys twice, all values once, and the rows that "
-            "come back."
+            "Bytes of the sketch of all archived keys, which is in memory. Each generated "
+            "token reads it, unless reach is 0."
         ),
     ]
-    step_bytes: Annotated[
+    token_read_bytes: Annotated[
+        Count,
+        doc("Bytes of keys and values that a generated token reads from the archives."),
+    ]
+    prompt_read_bytes: Annotated[
         Count,
         doc(
-            "Bytes that a recall for a generated token reads: all keys, and the rows that "
-            "come back."
+            "Bytes of keys and values that a chunk of a prompt reads from the archives: all of "
+            "them."
         ),
     ]
     prompt_tokens: Annotated[
         float,
         doc(
-            "Number of prompt tokens that take as many multiply-adds as the recall of a prompt."
+            "Number of prompt tokens that take as many multiply-adds as a chunk's reading of "
+            "the archives."
         ),
     ]
 
@@ -219,29 +237,26 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
     multiply_adds = sum(
         settings.ask
         * workload.config.heads
-        * (2 * archive.layer.key_dim + archive.layer.value_dim)
+        * (archive.layer.key_dim + archive.layer.value_dim)
         * archive.tokens(tokens)
         for archive, _, settings in recalling
     )
     kept = [archive for archive, _, _ in recalling]
-    keys = sum(archive.key_bytes * archive.tokens(tokens) for archive in kept)
-    returned = sum(cache.recall_rows * archive.row_bytes for archive, cache, _ in recalling)
     return RecallPlan(
         layers=len(recalling),
-        rows=max(cache.recall_rows for _, cache, _ in recalling),
-        every=recall.every,
+        reach=recall.reach,
         archive_bits=recall.archive_bits,
         archive="files" if workload.archive_in_files else "memory",
         archive_tokens=min(archive.tokens(tokens) for archive in kept),
         bytes_per_token=sum(archive.token_bytes for archive in kept),
-        archive_bytes=sum(archive.nbytes(tokens) for archive in kept),
-        file_bytes=sum(archive.in_flash(tokens) for archive in kept)
-        if workload.archive_in_files
-        else 0,
-        read_bytes=sum(archive.row_bytes * archive.tokens(tokens) for archive in kept)
-        + keys
-        + returned,
-        step_bytes=keys + returned,
+        sketch_bytes_per_token=sum(archive.sketch_token_bytes for archive in kept),
+        archive_bytes=sum(archive.packed(tokens) + archive.newest for archive in kept),
+        sketch_bytes=sum(archive.sketch(tokens) for archive in kept),
+        token_read_bytes=sum(
+            min(settings.reach, archive.tokens(tokens)) * archive.token_bytes
+            for archive, _, settings in recalling
+        ),
+        prompt_read_bytes=sum(archive.tokens(tokens) * archive.token_bytes for archive in kept),
         prompt_tokens=round(multiply_adds / parameters(workload.model), 1),
     )
 
@@ -253,12 +268,3 @@ def parameters(model: Model) -> float:
         return model.weights.bytes_per_token / config.element_bytes
     bits = config.bits + 16 * config.element_bytes / config.group_size
     return model.weights.bytes_per_token * 8 / bits
-
-
-def read_seconds(plan: RecallPlan, device: Device, nbytes: int) -> float | None:
-    """Return the seconds in which a device reads `nbytes` of the archives; None if unknown."""
-    if plan.archive == "files":
-        return round(nbytes / rules()["flash_read"], 3)
-    if device.bandwidth is None:
-        return None
-    return round(nbytes / (rules()["efficiency"] * device.bandwidth), 4)

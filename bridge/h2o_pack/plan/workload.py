@@ -198,8 +198,7 @@ class Workload(Run):
 
         0 makes caches that keep every token, in 16 bits if the storage needs a bound.
         """
-        recall = None if self.recall is None else dataclasses.replace(self.recall, rows=None)
-        common = default_config(rows, recall)
+        common = default_config(rows, self.recall)
         needs_bound = not rows and self.storage.recent is not None
         changed = dataclasses.replace(
             self, kv="dense" if needs_bound else self.kv, common=common

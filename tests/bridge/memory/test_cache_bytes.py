@@ -6,6 +6,7 @@ import pytest
 from mlx_lm.models.cache import CacheList
 
 import h2o_py
+from h2o_pack.memory.cache_bytes import LayerArchive
 from h2o_pack.memory.storages import STORAGES, storage_of
 from h2o_pack.memory.terms import ARCHIVE, KV, LEDGER, STATE, MemoryPlan
 from h2o_pack.model import Model, Weights
@@ -14,6 +15,7 @@ from h2o_pack.plan.workload import Workload
 from h2o_py.budgets import Budgets, LayerBudget
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import make_h2o_cache
+from h2o_py.policy_fields import SEGMENT_TOKENS
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 from tests.nightly import nightly_except
 
@@ -130,12 +132,17 @@ ARCHIVES = [(kv, bits) for kv in ("dense", "k8v4", "r8h4") for bits in (4, 8, 16
 def test_an_archive_takes_what_its_tokens_take(kv, bits):
     document = small_config("gemma3_text", torch_dtype="float32", head_dim=64)
     model = small_model("gemma3_text", head_dim=64)
-    common = H2OConfig(96, recall=H2ORecall(rows=8, archive_bits=bits))
+    common = H2OConfig(96, recall=H2ORecall(archive_bits=bits))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         caches = make_h2o_cache(model, common, kv=kv, group_size=group_of(document, kv))
         read(model, caches, 300, 64)
     plan = planned(document, lambda _: common, kv, 300)
     layers = describe(document, "config.json").config.layers
-    waiting = sum(64 * layer.row_elements * 4 for layer in layers if layer.kind == "full")
-    assert held(caches) == plan.of(KV, STATE, LEDGER, ARCHIVE) - waiting
+    # The caches count newest tokens as if they were packed.
+    unpacked = sum(
+        archive.newest - 300 % SEGMENT_TOKENS * archive.token_bytes
+        for layer in layers
+        if layer.kind == "full" and (archive := LayerArchive(layer, bits, 4))
+    )
+    assert held(caches) == plan.of(KV, STATE, LEDGER, ARCHIVE) - unpacked

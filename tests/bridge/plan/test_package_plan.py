@@ -107,7 +107,7 @@ def test_a_setting_that_a_file_of_budgets_has_for_each_layer_is_refused(
     assert error.value.code == ExitCode.USAGE
 
 
-@pytest.mark.parametrize("policy", ["standard", "tuned", "paper"])
+@pytest.mark.parametrize("policy", ["standard", "paper"])
 def test_the_rows_that_a_refusal_asks_for_are_enough(model, policy):
     pinned = {"pinned": ((0, 300),)}
     with pytest.raises(UserError, match=r"Raise --max-kv to (\d+)") as error:
