@@ -278,7 +278,9 @@ NAMED_POLICIES = (
 
 ALLOWED = {
     "integer": "an integer",
+    "number": "a number",
     "between": "between {least} and {most}",
+    "at_least": "a finite number of {least} or more",
     "ranges": "half-open position ranges (begin, end) with 0 <= begin < end",
     "choices": "one of {choices}",
     "layers": "a list of layer indices, each 0 or more",
@@ -412,11 +414,11 @@ WORDING = {
     ),
     "no_scores": Wording(
         "the attention of {family} does not pass through the H2O cache (it {reason}), "
-        "so the cache gets no scores: it keeps the first and the newest tokens",
+        "so the cache gets no scores: it keeps only the first and the newest tokens",
     ),
     "not_routed": Wording(
         "this model's attention does not pass through the H2O cache, so the cache gets "
-        "no scores: it keeps the first and the newest tokens",
+        "no scores: it keeps only the first and the newest tokens",
         "Call h2o_py.install_routing() before generating",
     ),
     "archive_group": Wording(
@@ -426,7 +428,7 @@ WORDING = {
     ),
     "recall_needs_scores": Wording(
         "{family} cannot recall: its attention does not pass through the H2O cache (it "
-        "{reason}), so it cannot read the archive",
+        "{reason}), so the cache cannot read its archive",
         "Leave recall out",
     ),
     "recall_layers": Wording(
@@ -434,8 +436,8 @@ WORDING = {
         "Name only some of these layers",
     ),
     "recall_not_asked": Wording(
-        "this model's attention does not pass through the H2O cache, so it cannot read "
-        "the archive: recall is off",
+        "this model's attention does not pass through the H2O cache, so the cache "
+        "cannot read its archive: recall is off",
         "Call h2o_py.install_routing() before generating",
     ),
     "recall_limit": Wording(

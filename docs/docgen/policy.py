@@ -63,9 +63,8 @@ def default(field: Field) -> str:
 
 def changes(policy: Policy) -> str:
     """Write which defaults a policy changes."""
-    changes = [f"{code(name)}: {code(str(value))}" for name, value in policy.values.items()]
-    changes += [f"{code(name)}: computed from {code('max_size')}" for name in policy.by_rows]
-    return ", ".join(changes)
+    changed = policy.values.items()
+    return ", ".join(f"{code(name)}: {code(str(value))}" for name, value in changed)
 
 
 def storages(source: Source) -> list[tuple[str, ...]]:

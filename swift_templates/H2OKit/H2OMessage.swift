@@ -69,15 +69,15 @@ enum H2OMessage {
         case "not_routed":
             what =
                 "this model's attention does not pass through the H2O cache, so the "
-                + "cache gets no scores: it keeps the first and the newest tokens"
+                + "cache gets no scores: it keeps only the first and the newest tokens"
         case "archive_group":
             what =
                 "the archive cannot quantize keys and values, because a head dim of the "
                 + "model is not a multiple of 32"
         case "recall_not_asked":
             what =
-                "this model's attention does not pass through the H2O cache, so it "
-                + "cannot read the archive: recall is off"
+                "this model's attention does not pass through the H2O cache, so the "
+                + "cache cannot read its archive: recall is off"
         case "recall_limit":
             what =
                 "an archive reached recall.limit and drops its oldest tokens"

@@ -31,7 +31,7 @@ CALLS = (
     f"{IOS} 64 --pin 9:3",
     f"{IOS} 64 --score max",
     f"{IOS} 128 --pin 0:100",
-    f"{IOS} 256 --decay 7",
+    f"{IOS} 256 --recall --recall-reach -1",
     *(f"{IOS} 256 --device '{name}'" for name in ("iPhone 15 Prp", "iPhone 11")),
     "plan --model demo --max-kv 64 --kv r16h9 --context 5000",
     "plan --model demo --max-kv 64 --context 0",
@@ -41,7 +41,7 @@ CALLS = (
     "plan --model Qwen3-4B-4bits",
     f"{IOS} 64 --pin x",
     "plan --model demo --kv mixed",
-    "plan --model demo --policy tuned --recent-budget 9",
+    "plan --model demo --policy paper --recent-budget 9",
     *(
         f"plan --model {folder}"
         for folder in ("./missing", "/nowhere/model", "~nobody-here/model")

@@ -177,8 +177,8 @@ def test_a_note_is_one_line_and_said_again_only_if_its_setting_changed(ios, run,
     assert len(few) == 3
     assert max(map(len, few)) <= 80
     assert notes(ios("--dry-run", max_kv=64)) == notes(ios(max_kv=64)) == []
-    (of_recall,) = notes(ios("--recall", "--context", 64, max_kv=64))
-    assert "--recall-every 4" in of_recall
+    (of_recall,) = notes(ios("--recall", "--archive-limit", 4096, max_kv=64))
+    assert "--archive-limit 4096" in of_recall
     (tmp_path / "Demo/README.md").unlink()
     assert notes(run("update", tmp_path / "Demo")) == []
 
@@ -186,8 +186,7 @@ def test_a_note_is_one_line_and_said_again_only_if_its_setting_changed(ios, run,
 def test_ios_tells_machines_the_same(ios, tmp_path):
     result = ios(
         *("--name", "My App", "--sink-size", 2, "--heavy-budget", 100, "--recent-budget", 90),
-        *("--score", "softmax", "--decay", 0.5, "--novelty", 0, "--novelty-margin", 0.1),
-        *("--observation-window", 16, "--pin", "0:8", "--pin", "20:30", "--json"),
+        *("--score", "softmax", "--pin", "0:8", "--pin", "20:30", "--json"),
         max_kv=300,
     )
     document = schemas.check(json.loads(result.stdout), "ios")
@@ -198,11 +197,7 @@ def test_ios_tells_machines_the_same(ios, tmp_path):
         "heavy_budget": 100,
         "recent_budget": 90,
         "score": "softmax",
-        "decay": 0.5,
-        "novelty": 0.0,
-        "novelty_margin": 0.1,
         "pinned": [[0, 8], [20, 30]],
-        "observation_window": 16,
     }
     assert document["models"][0]["config"].items() >= config.items()
     assert set(document["files"]) < set(tree(tmp_path / "Demo"))

@@ -27,7 +27,7 @@ MEASURING = (
 )
 GENERATING = (
     "--max-kv 3",
-    "--max-kv 64 --decay 2",
+    "--max-kv 64 --recall-reach 2",
     "--max-kv 256 --budgets budgets.json",
 )
 

@@ -22,7 +22,7 @@ SHOWN = [
     ("devices", "iPhone 15"),
     ("models",),
     ("plan", *PLAIN),
-    ("plan", *PLAIN, *PHONE, "--recall", "--recall-every", "4"),
+    ("plan", *PLAIN, *PHONE, "--recall", "--recall-reach", "4"),
     ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", "512", "--kv", "k8v4"),
     ("plan", "--model", "Qwen3-4B-4bit", "--model", "Qwen3-0.6B-4bit", "--max-kv", "512"),
 ]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from h2o_pack.chat.conversation import Conversation, State, evicting
+from h2o_pack.chat.conversation import Conversation, State
 from h2o_pack.errors import UserError, output_error, shown, usage_error
 from h2o_pack.files.text import writing
 from h2o_py.cache import H2OKVCache

@@ -49,7 +49,9 @@ class CacheCandidate:
         int | None, doc("Rows per layer; null if it keeps every token, 0 if no row fits.")
     ] = 0
     share: Annotated[float, doc("Rows as a share of the conversation's tokens.")] = 0.0
-    recall: Annotated[bool, doc("Whether recall brings evicted rows back from files.")] = False
+    recall: Annotated[
+        bool, doc("Whether tokens read evicted tokens from an archive in files.")
+    ] = False
     needed: Annotated[
         Count, doc("Bytes of the app on the device whose memory it fills the most.")
     ] = 0

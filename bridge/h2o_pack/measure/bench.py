@@ -90,10 +90,7 @@ EVERY_TOKEN = (
     MeasuredCache("full-4bit", "every token, 4-bit", every_token("rotated4"), bounded=False),
 )
 """Caches of h2o_py that keep every token."""
-RECALLING = (
-    MeasuredCache("recall", "H2O dense, recall", h2o_cache("dense", H2ORecall())),
-    MeasuredCache("recall4", "H2O, recall every 4", h2o_cache("dense", H2ORecall(every=4))),
-)
+RECALLING = (MeasuredCache("recall", "H2O dense, recall", h2o_cache("dense", H2ORecall())),)
 """Caches with an archive in memory."""
 
 

@@ -122,8 +122,7 @@ def no_scores(swift: SwiftModel) -> str:
     """Return the note for a model whose caches get no scores in Swift."""
     return (
         f"mlx-swift-lm's {swift.swift}.swift computes attention outside of the cache, so on "
-        "the device the cache gets no scores: novelty and recency alone decide which tokens "
-        "it keeps."
+        "the device the cache gets no scores: it keeps only the first and the newest tokens."
     )
 
 

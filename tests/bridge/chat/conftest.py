@@ -29,7 +29,7 @@ def full():
 
 @pytest.fixture(scope="session")
 def bounded():
-    return chat_model(max_kv=48, recall=True, recall_every=8)
+    return chat_model(max_kv=48, recall=True)
 
 
 @pytest.fixture(scope="session")

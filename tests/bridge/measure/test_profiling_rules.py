@@ -209,7 +209,7 @@ def test_each_layer_gets_its_policys_split(policy):
 
 def test_the_command_writes_what_caches_read(run, tmp_path):
     path, output = profile_file(tmp_path), tmp_path / "budgets.json"
-    flags = ["--profile", path, "--max-kv", 200, "--policy", "tuned"]
+    flags = ["--profile", path, "--max-kv", 200, "--policy", "paper"]
     result = run("profile", *flags, "--json", "--budgets", output)
     assert result.exit_code == 0, result.output
     document = schemas.check(json.loads(result.stdout), "profile")
@@ -223,7 +223,7 @@ def test_the_command_writes_what_caches_read(run, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
         caches = make_h2o_cache(
-            small_model("gemma3_text"), H2OConfig.tuned(200), budgets=budgets
+            small_model("gemma3_text"), H2OConfig.paper(200), budgets=budgets
         )
     cache_sizes = [
         cache.max_size for cache, layer in zip(caches, budgets.layers, strict=True) if layer

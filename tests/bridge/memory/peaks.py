@@ -1,7 +1,8 @@
 """Measures the peak of MLX's counter in runs of the demo model, each after the other.
 
-`python peaks.py '[[STORAGE, MAX_KV, STEP, TOKENS], ...]'` prints the peaks as a list in JSON.
-STEP tokens of the prompt are read at once; TOKENS counts those of the prompt and the answer.
+`python peaks.py '[[STORAGE, MAX_KV, STEP, TOKENS, BITS], ...]'` prints the peaks as a list in
+JSON. STEP tokens of the prompt are read at once; TOKENS counts those of the prompt and the
+answer; BITS are those of an archive, null without recall.
 """
 
 import importlib
@@ -18,10 +19,12 @@ GENERATED = 8
 VOCABULARY = 1000  # of the prompt's random ids
 
 
-def peak(model, kv, max_kv, step, tokens):
+def peak(model, kv, max_kv, step, tokens, bits):
     """Return the highest value of MLX's counter in one run."""
     generate = importlib.import_module("mlx_lm.generate")
-    caches = h2o_py.make_h2o_cache(model, h2o_py.H2OConfig(max_kv), kv=kv)
+    recall = None if bits is None else h2o_py.H2ORecall(archive_bits=bits)
+    config = h2o_py.H2OConfig(max_kv, recall=recall)
+    caches = h2o_py.make_h2o_cache(model, config, kv=kv)
     prompt = mx.random.randint(0, VOCABULARY, (tokens - GENERATED,))
     mx.eval(prompt)
     # MLX may still be computing the token after the last one of the run before.

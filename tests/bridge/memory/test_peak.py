@@ -14,17 +14,22 @@ from h2o_pack.memory import terms
 from h2o_pack.memory.storages import STORAGES
 from h2o_pack.model import Layer
 from h2o_pack.models.catalogue import as_model
+from h2o_pack.plan.workload import workload_of
+from h2o_pack.spec import CacheSpec
 from tests.bridge.memory import peaks
 from tests.bridge.memory.described import model, request
 from tests.processes import python
 
 RUNS = (
-    *((kv, 256, 256, 600) for kv in STORAGES),
-    ("dense", 512, 64, 700),
-    ("dense", 512, 512, 1100),
-    ("dense", 128, 400, 900),
-    ("8", 128, 100, 400),
-    ("dense", 1024, 300, 620),
+    *((kv, 256, 256, 600, None) for kv in STORAGES),
+    ("dense", 512, 64, 700, None),
+    ("dense", 512, 512, 1100, None),
+    ("dense", 128, 400, 900, None),
+    ("8", 128, 100, 400, None),
+    ("dense", 1024, 300, 620, None),
+    ("dense", 256, 256, 600, 4),
+    ("dense", 256, 256, 1500, 4),
+    ("8", 256, 512, 2000, 16),
 )
 
 
@@ -40,8 +45,10 @@ def measured() -> dict[tuple, int]:
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(map(str, run)))
 def test_the_planned_peak_is_that_of_mlx_counters_within_a_tenth(measured, run):
-    kv, max_kv, step, context = run
-    plan = request(resolve("demo"), max_kv, kv=kv, step=step, context=context).plan("cpu")
+    kv, max_kv, step, context, bits = run
+    recall = {} if bits is None else {"recall": True, "archive_bits": bits}
+    spec = CacheSpec(max_kv, kv, context=context, prefill_step=step, **recall)
+    plan = workload_of(resolve("demo"), spec).plan("cpu")
     assert plan.mlx == pytest.approx(measured[run], rel=0.1)
 
 

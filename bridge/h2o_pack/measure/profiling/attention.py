@@ -257,7 +257,7 @@ def layer_profile(index: int, cache: Any, samples: Sequence[SampleAttention]) ->
 def votes(observed: ObservedAttention, first: int, count: int) -> float:
     """Return the votes of the last `count` queries for the `count` tokens from `first` on.
 
-    As in recall, a token gets each query head's largest probability, squared. The sum is 0 if
+    A token gets each query head's largest probability, squared. The sum is 0 if
     the layer no longer sees the first of these tokens.
     """
     logits = observed.logits[:, -count:]

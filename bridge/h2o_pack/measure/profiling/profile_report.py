@@ -126,7 +126,7 @@ class LayerProfile:
     ]
     votes: Annotated[
         Amount,
-        doc("Votes, counted as in recall, that a repeated passage gives its first occurrence."),
+        doc("Votes that a repeated passage gives its first occurrence."),
     ]
     heads: Annotated[tuple[HeadProfile, ...], doc("Query heads.")]
 

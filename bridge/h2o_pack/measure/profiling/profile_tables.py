@@ -114,9 +114,9 @@ def _recall(profile: Profile) -> Table:
         for layer in profile.full
     )
     note = (
-        "A passage of each sample is repeated at the sample's end. The votes, counted as in "
-        "recall, show which layers find the passage's first occurrence. --budgets with "
-        f"--recall selects the layers with at least {RETRIEVING:.0%} of the most votes."
+        "A passage of each sample is repeated at the sample's end. The votes show which layers "
+        "find the passage's first occurrence. --budgets with --recall selects the layers with "
+        f"at least {RETRIEVING:.0%} of the most votes."
     )
     return Table("Layers that find a repeated passage", ("layer", "votes", ""), rows, note)
 

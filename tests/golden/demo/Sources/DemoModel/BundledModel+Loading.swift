@@ -6,11 +6,11 @@ extension BundledModel {
     /// The bytes that the model needs on this device.
     public static let memory = MemoryPlan.onThisDevice(
         phone: MemoryPlan(
-            weights: 3_936_640, caches: 139_296,
-            prefill: 22_241_612, bufferCache: 20_971_520),
+            weights: 3_936_640, caches: 135_200,
+            prefill: 22_849_100, bufferCache: 20_971_520),
         tablet: MemoryPlan(
-            weights: 3_936_640, caches: 139_296,
-            prefill: 37_558_920, bufferCache: 20_971_520))
+            weights: 3_936_640, caches: 135_200,
+            prefill: 30_948_590, bufferCache: 20_971_520))
 
     /// Whether sessions keep the archive of recall in files instead of in memory.
     public static let archiveInFiles = false

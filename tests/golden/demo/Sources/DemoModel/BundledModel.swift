@@ -20,8 +20,7 @@ public enum BundledModel {
     /// - Throws: `H2OCacheError` if the values below were edited and contradict each other
     public static func configuration() throws -> H2OConfiguration {
         try H2OConfiguration(
-            maxSize: 64, sinkSize: 4, heavyBudget: 32, recentBudget: 28, score: .peak, decay: 0.999,
-            novelty: 2.0, pinned: [], observationWindow: 64, noveltyMargin: 0.0)
+            maxSize: 64, sinkSize: 4, heavyBudget: 32, recentBudget: 28, score: .peak, pinned: [])
     }
 
     /// The settings of the caches: the policy of `configuration()`, and the storage of rows. With
