@@ -97,7 +97,9 @@ def test_an_archive_counts_once_among_the_bytes_of_caches(demo):
         generation = Generation(model, repeated_prompt(tokenizer, 160), caches)
     of_parts = [[*cache.rows, *cache.ledger] for cache in caches]
     own = sum(part.nbytes for parts in of_parts for part in parts if part is not None)
-    assert generation.bytes == own + sum(cache.archive.nbytes for cache in caches)
+    archives = [cache.archive for cache in caches]
+    archived = sum(archive.nbytes + archive.sketch_bytes for archive in archives)
+    assert generation.bytes == own + archived
 
 
 def test_the_command_prints_a_document(run):
