@@ -92,7 +92,7 @@ SavedCache saved_cache(
 /// std::invalid_argument and leaves the cache unchanged.
 class LayerCache {
  public:
-  /// Makes an empty cache; without `recall`, evicted rows do not come back. A cache whose
+  /// Makes an empty cache; without `recall`, evicted tokens are lost. A cache whose
   /// configuration does not evict has no ledger and no archive. Throws
   /// std::invalid_argument: such a cache has a ring.
   /// `in_operations` is for tests: the cache then computes with MLX operations, as a GPU

@@ -17,13 +17,8 @@ struct Unfit {
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
 /// A value of a setting as the caller passes it; std::monostate is none.
-using Value = std::variant<
-    std::monostate,
-    int64_t,
-    std::string,
-    Ranges,
-    std::vector<int64_t>,
-    Unfit>;
+using Value =
+    std::variant<std::monostate, int64_t, std::string, Ranges, std::vector<int64_t>, Unfit>;
 
 /// Settings by name; a missing one gets its default.
 using Values = std::map<std::string, Value>;

@@ -1,6 +1,9 @@
 #pragma once
 
-#include "h2o_vectors.h"
+#include "h2o_types.h"
+
+#include "h2o_parameters.h"
+#include "h2o_ring.h"
 
 constant bool h2o_has_sinks [[function_constant(4)]];
 constant int h2o_score [[function_constant(11)]];

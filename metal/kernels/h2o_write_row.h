@@ -1,5 +1,6 @@
 #pragma once
 
+#include "h2o_ring.h"
 #include "h2o_vectors.h"
 
 /// Stores a vector in a row: element by element, or quantized group by group.

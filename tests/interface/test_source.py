@@ -32,9 +32,9 @@ def change(folder, file, old, new):
 FIELD = """
 [[field]]
 name = "row_weight"
-type = "number"
+type = "integer"
 least = 0
-default = 0.0
+default = 0
 meaning = "Weight of a row."
 flag = "--row-weight"
 help = "Weight of a token."
@@ -152,10 +152,11 @@ CHECKED = """
 using namespace h2o;
 
 int main() {
-  auto policy = policy_of(complete({{"max_size", int64_t(512)}, {"row_weight", 0.5}}).policy);
+  const auto completed = complete({{"max_size", int64_t(512)}, {"row_weight", int64_t(5)}});
+  auto policy = policy_of(completed.policy);
   std::cout << kernel_parameters<H2OPolicyParameters>(policy).row_weight << "\\n";
   try {
-    complete({{"max_size", int64_t(512)}, {"row_weight", -1.0}});
+    complete({{"max_size", int64_t(512)}, {"row_weight", int64_t(-1)}});
   } catch (const PolicyError& error) {
     std::cout << error.what() << "\\n";
   }
@@ -192,9 +193,9 @@ def test_python_with_a_new_setting_has_it(with_a_new_setting, tmp_path):
     shutil.copy(_policy.__file__, package)
     script = (
         "from h2o_py.config import H2OConfig\n"
-        "print(H2OConfig(512, row_weight=0.5).to_dict()['row_weight'])\n"
+        "print(H2OConfig(512, row_weight=5).to_dict()['row_weight'])\n"
     )
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{get_path('purelib')}"}
     # Without site: an editable install comes before the current folder.
     process = python("-S", "-c", script, cwd=tmp_path, env=environment)
-    assert (process.stdout, process.stderr) == ("0.5\n", "")
+    assert (process.stdout, process.stderr) == ("5\n", "")

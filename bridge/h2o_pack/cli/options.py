@@ -404,7 +404,6 @@ def setting(field: Field) -> Decorator:
     """Return the option of a policy's setting; help does not show the option."""
     kinds: dict[str, dict[str, Any]] = {
         "integer": {"type": int},
-        "number": {"type": float},
         "score": {"type": click.Choice([score.name for score in SCORES])},
         "ranges": {"type": PinnedRange(), "multiple": True},
     }

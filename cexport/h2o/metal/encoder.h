@@ -34,8 +34,7 @@ enum {
   score,
   mask_kind,
   observes,
-  has_pins,
-  has_held
+  has_pins
 };
 }
 
