@@ -47,7 +47,7 @@ def test_the_second_turn_reads_only_new_tokens(kind, request):
     assert second.tokens == first.tokens + len(new) + 40
     assert second.rows == (48 if kind == "bounded" else second.tokens)
     assert (second.archive_bytes is not None) == (kind == "bounded")
-    assert bool(second.recalled_rows) == (kind == "bounded")
+    assert bool(second.archive_reads) == (kind == "bounded")
 
 
 def test_the_same_seed_gives_the_same_conversation_and_another_one_another(full):

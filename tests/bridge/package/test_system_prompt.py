@@ -316,4 +316,4 @@ def test_the_archive_of_recall_is_there_too_and_in_no_files_yet(package, tmp_pat
     for cache in caches:
         assert cache.config.recall is not None
         assert cache.config.recall.store is None
-        assert cache.arrays[-2].shape[2] == len(prompt)
+        assert cache.arrays[-1].shape[2] == len(prompt)
