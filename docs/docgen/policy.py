@@ -47,9 +47,7 @@ def kind(field: Field) -> str:
         return f"{field.type}, one of {', '.join(str(choice) for choice in field.choices)}"
     if field.least is None:
         return field.type
-    if field.most is None:
-        return f"{field.type}, at least {field.least}"
-    return f"{field.type}, {field.least} to {field.most}"
+    return f"{field.type}, at least {field.least}"
 
 
 def default(field: Field) -> str:
