@@ -5,7 +5,7 @@ import mlx.core as mx
 
 # The functions and classes of the compiled core. `h2o_py.fast` documents their shapes.
 
-_Ledger = tuple[mx.array, mx.array, mx.array, mx.array, mx.array, mx.array | None]
+_Ledger = tuple[mx.array, mx.array, mx.array]
 _Rows = tuple[mx.array, mx.array | None]
 _Mask = mx.array | str | None
 
@@ -59,6 +59,7 @@ def cache_attend(
     rows: _Rows,
     ledger: _Ledger,
     *,
+    key_dim: int,
     tokens: int,
     offset: int,
     config: CacheConfig,
@@ -67,29 +68,23 @@ def cache_attend(
     sinks: mx.array | None = None,
 ) -> tuple[mx.array | None, _Rows, _Ledger]: ...
 
-class PromptChoice:
-    def __init__(self) -> None: ...
-
 class SavedCache:
     """The parsed header of a saved cache."""
 
     offset: int
     settings: dict[str, Any]  # as H2OConfig.from_dict reads them
     row_format: tuple[int, int, int, mx.Dtype, int | None, bool]  # the fields of RowFormat
-    # first position, steps since the last recall, dtype
-    archive: tuple[int, int, mx.Dtype] | None
     def __init__(self, header: str, known: str, store: str | None) -> None: ...
 
 class LayerCache:
     ledger: _Ledger | None
     rows: _Rows | None
     archive: Any
-    chosen: mx.array | None
     expects_queries: bool
     offset: int
     length: int
     unattended: int
-    recalled: int
+    archive_reads: int
     nbytes: int
     is_empty: bool
     is_trimmable: bool
@@ -110,11 +105,9 @@ class LayerCache:
         sinks: mx.array | None = None,
     ) -> mx.array: ...
     def settle(self) -> None: ...
-    def finish(self) -> None: ...
     def trim(self, n: int) -> int: ...
     def share(self) -> None: ...
     def copy(self) -> LayerCache: ...
-    def join(self, choice: PromptChoice, layer: int) -> None: ...
     def arrays(self) -> list[mx.array]: ...
     def views(self) -> tuple[mx.array, mx.array]: ...
 

@@ -9,7 +9,7 @@ class PolicyError(ValueError):
 # Each function takes settings by name. A setting that is None or missing gets its default.
 def complete(
     policy: dict[str, Any], recall: dict[str, Any] | None = None
-) -> tuple[dict[str, Any], int, list[_Problem]]: ...  # defaults, rows of a recall, warnings
+) -> tuple[dict[str, Any], list[_Problem]]: ...  # defaults, warnings
 def check(name: str, value: Any) -> None: ...  # checks one setting
 def check_recall(recall: dict[str, Any]) -> None: ...
 def defaults_of(policy: str, settings: dict[str, Any]) -> dict[str, Any]: ...

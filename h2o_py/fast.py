@@ -161,8 +161,8 @@ def cache_attend(
     """Compute the attention of the newest tokens and the next ledger.
 
     This adds the `tokens` just written to the ledger; computes their attention; updates scores
-    by the last 64 queries; evicts the rows beyond C; and chooses the next victim. With a ring, the ledger lists the rows of the pool
-    and then the slots of the ring.
+    by the last 64 queries; evicts the rows beyond C; and chooses the next victim. With a ring,
+    the ledger lists the rows of the pool and then the slots of the ring.
 
     Args:
         queries: [B, Hq, tokens, Dk], or None if attention was computed elsewhere; scores

@@ -112,9 +112,7 @@ def make_h2o_cache(
         cache.expects_scores = without_scores is None
         return cache
 
-    return [
-        _replaced(cache, partial(evicting_cache, layer)) for layer, cache in enumerate(own)
-    ]
+    return [_replaced(cache, partial(evicting_cache, layer)) for layer, cache in enumerate(own)]
 
 
 def attach_h2o_cache(model: Any, config: H2OConfig | None = None, **options: Any) -> None:

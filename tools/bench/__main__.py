@@ -55,7 +55,7 @@ RECALL_HEAD = """\
 
 {machine}. {heads} query heads and {kv_heads} KV heads of {head_dim}, {capacity} rows, as one
 layer of Qwen3-4B with 512 rows. Measurements of the caches alternate. Times of chunks and of
-steps between recalls are CPU time; other programs do not affect it.
+tokens are CPU time; other programs do not affect it.
 """
 DEMO_TOKENS = 256
 LONG_PROMPT, LONG_TOKENS, LONG_BURSTS = 3000, 256, 16
@@ -84,13 +84,13 @@ def model_speed(options: Options, folder: str) -> Section:
         (full, dense, *RECALLING), model, repeated_prompt(tokenizer, LONG_PROMPT),
         options.capacity, LONG_TOKENS, LONG_BURSTS, Path(folder).name,
     )  # fmt: skip
-    kv, h2o, _, every4 = result.caches
+    kv, h2o, recall = result.caches
     prompts = h2o.prompt_tokens_per_second / kv.prompt_tokens_per_second
-    asking = every4.tokens_per_second / h2o.tokens_per_second
+    reading = recall.tokens_per_second / h2o.tokens_per_second
     claims = (
         Claim("tokens of the prompt per second, H2O / full cache", result.dtype, prompts),
         Claim("generated tokens per second, H2O / full cache", result.dtype, h2o.speed),
-        Claim("the same, recall every 4 / no recall", result.dtype, asking, "at least", 0.9),
+        Claim("the same, recall / no recall", result.dtype, reading, "at least", 0.8),
     )
     return Section(speed_table(result), claims)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -16,54 +16,48 @@ from h2o_pack.measure.bench import GROUP_SIZE, h2o_cache
 from h2o_pack.measure.held import active_memory
 from h2o_pack.measure.tables import Table
 from h2o_pack.measure.timing import Burst, Timing, interleave
-from h2o_py.cache import join
 from h2o_py.config import H2ORecall
-from h2o_py.policy_fields import ARCHIVE_GROUP, PACKED_TOKENS, SEGMENT_TOKENS
+from h2o_py.policy_fields import ARCHIVE_GROUP, SEGMENT_TOKENS
 from tools.bench.caches import Chunk, Layer, Options, RestOfLayer
 from tools.bench.goals import Claim, Section
 
 DTYPE = "float32"
 CHUNKS = (64, 512)
 ARCHIVED = (4096, 16384)
-STEPS = PACKED_TOKENS
-"""Steps per burst: as many as the tokens that an archive packs at once, so a burst packs
-once."""
-ASKING_STEPS = 4
+STEPS = SEGMENT_TOKENS
+"""Tokens that an archive packs at once."""
+READING_STEPS = 8
+"""Steps of a burst."""
 _READ = 1024
 _REPETITIONS = 3
 _BURSTS = 16
 
 
 CHUNK_GOAL = 1.1
-CHOICE_GOAL = 0.01
-ASKING_GOAL = 1.2
-STEP_GOAL = 1.02
+STEP_GOALS = {4096: 1.5, 16384: 2.0}
+FULL_GOAL = 1.0
 WRITING_GOAL = 1.2
 GROWTH_GOAL = 0.02
 _CHUNK_HEADER = (
-    "tokens", "archived", "full cache", "dequantized", "with recall", "ratio", "the choice",
-    "rest of layer", "choice of layer",
+    "tokens", "archived", "full cache", "dequantized", "with recall", "ratio"
 )  # fmt: skip
 _CHUNK_NOTE = (
     "Full cache: MLX's attention of these tokens to all tokens before them. Dequantized: "
     "dequantizing the archive's keys and values once. With recall: write, attention, ledger "
     "and archive of the chunk, whose last 32 tokens attend to all positions; the archive is in "
-    "memory, in 4 bits. Ratio: with recall, divided by the sum of the two columns before. The "
-    "choice: the additional time of the next token, which brings the chosen rows back. Rest: "
-    "the layer's projections and feed-forward, with 4-bit weights and float32 activations. "
-    "Choice of layer: the choice, divided by the time of the whole layer with recall."
+    "memory, in 4 bits. Ratio: with recall, divided by the sum of the two columns before."
 )
-_STEP_HEADER = ("what", "other", "with recall", "ratio", "rest of layer")
-_STEP_NOTE = (
-    "Write, attention and ledger of one token. For a token between recalls, the ratio is of "
-    "whole layers: the rest is added to both times."
-)
+_STEP_HEADER = (
+    "archived", "archive in", "without recall", "with recall", "full cache in 4 bits",
+    "with / without", "with / full cache",
+)  # fmt: skip
+_STEP_NOTE = "Write, attention and ledger of one token, which reads 64 archived tokens."
 _WRITING_HEADER = (
     "what", "steps", "others", "slow others", "writers", "slow writers", "CPU time",
     "whole layer", "growth, MB", "archive, MB",
 )  # fmt: skip
 _WRITING_NOTE = (
-    "Writers: the steps that pack 64 tokens, and the step after each; writers and others are "
+    "Writers: the steps that pack 256 tokens, and the step after each; writers and others are "
     "medians. Slow: the 99th percentile, which other programs lengthen on a busy machine; "
     "the column of slow others shows by how much. CPU time: of slow writers; other programs do "
     "not affect it. Whole layer: slow writers divided by the median of the others, with the "
@@ -73,12 +67,12 @@ _WRITING_NOTE = (
 
 def recall_sections(options: Options) -> list[Section]:
     """Measure one layer on the CPU, with recall and without."""
-    rest = RestOfLayer(options)
+    rest = cpu_timed(partial(RestOfLayer(options).run, 1))
     tokens, token_rest = token_costs(options, rest)
-    return [chunk_costs(options, rest), tokens, archive_writing(options, token_rest)]
+    return [chunk_costs(options), tokens, archive_writing(options, token_rest)]
 
 
-def chunk_costs(options: Options, rest: RestOfLayer) -> Section:
+def chunk_costs(options: Options) -> Section:
     """Measure chunks whose last tokens attend to all positions, and a full cache."""
     rows, claims = [], []
     for archived in ARCHIVED:
@@ -90,84 +84,60 @@ def chunk_costs(options: Options, rest: RestOfLayer) -> Section:
                 "full": full_attention(options, chunk, archived),
                 "dequantized": dequantizing(options, archived),
                 "recall": chunk_burst(layer, chunk),
-                "next": next_token(layer, chunk),
-                "token": cpu_timed(layer.copied().run),
-                "rest": cpu_timed(partial(rest.run, tokens)),
             }
             of = interleave(bursts, _REPETITIONS, steps=1)
-            full, dequantized, recall, after, token, more = (of[name].median for name in bursts)
-            ratio, choice = recall / (full + dequantized), max(0.0, after - token)
-            share = choice / (recall + more)
-            times = (full, dequantized, recall)
-            rows.append((
-                f"{tokens}", f"{archived:,}", *(f"{time / 1e3:,.2f}" for time in times),
-                f"{ratio:.3f}", f"{choice / 1e3:,.2f}", f"{more / 1e3:,.2f}", f"{share:.4f}",
-            ))  # fmt: skip
-            name = f"{tokens} tokens of one layer, {archived:,} archived"
-            claims += [
-                Claim(
-                    f"{name}, with recall / full cache and dequantization",
-                    DTYPE, ratio, "at most", CHUNK_GOAL,
-                ),
-                Claim(f"{name}, the choice / the layer", DTYPE, share, "at most", CHOICE_GOAL),
-            ]  # fmt: skip
+            full, dequantized, recall = times = [of[name].median for name in bursts]
+            ratio = recall / (full + dequantized)
+            cells = (f"{time / 1e3:,.2f}" for time in times)
+            rows.append((f"{tokens}", f"{archived:,}", *cells, f"{ratio:.3f}"))
+            what = f"{tokens} tokens of one layer, {archived:,} archived"
+            claim = f"{what}, with recall / full cache and dequantization"
+            claims.append(Claim(claim, DTYPE, ratio, "at most", CHUNK_GOAL))
     title = f"Chunks in one layer, {DTYPE}, milliseconds of CPU time"
     return Section(Table(title, _CHUNK_HEADER, tuple(rows), _CHUNK_NOTE), tuple(claims))
 
 
-def token_costs(options: Options, rest: RestOfLayer) -> tuple[Section, Timing]:
-    """Measure tokens with and without a recall; also return the time of the layer's rest."""
-    token_rest = cpu_timed(lambda: rest.run(1))
+def token_costs(options: Options, rest: Burst) -> tuple[Section, Timing]:
+    """Measure generated tokens with and without recall, and those of a full cache in 4 bits.
+
+    Also return the time of the rest of the layer for one token.
+    """
     rows, claims = [], []
-    plain, recalling = (new_layer(options, recall) for recall in (None, H2ORecall()))
+    of: dict[str, Timing] = {}
     for archived in ARCHIVED:
-        asking = new_layer(options, H2ORecall(every=1))
-        full = Layer(h2o_cache("4")(2 * archived, GROUP_SIZE), options, mx.float32)
-        for layer in (plain, recalling, asking, full):
-            read(layer, archived)
-        bursts = {"full": cpu_timed(full.run), "asking": cpu_timed(asking.run)}
-        of = interleave(bursts, _REPETITIONS, steps=ASKING_STEPS)
-        ratio = of["asking"].median / of["full"].median
-        name = f"a token that asks, {archived:,} archived / of a full cache in 4 bits"
-        rows.append(token_row(name, of["full"], of["asking"], ratio))
-        claims.append(Claim(name, DTYPE, ratio, "at most", ASKING_GOAL))
-    bursts = {
-        "without": cpu_timed(plain.run),
-        "recalling": cpu_timed(recalling.run),
-        "rest": lambda _steps: token_rest(1),
-    }
-    of = interleave(bursts, _BURSTS, steps=STEPS)
-    ratio = whole_layer(of)
-    name = "a layer's token between recalls, with recall / without"
-    rows.append(token_row(name, of["without"], of["recalling"], ratio, of["rest"]))
-    claims.append(Claim(name, DTYPE, ratio, "at most", STEP_GOAL))
+        for store in ("memory", "files"):
+            with tempfile.TemporaryDirectory() as folder:
+                path = str(Path(folder) / "layer") if store == "files" else None
+                full = Layer(h2o_cache("4")(2 * archived, GROUP_SIZE), options, mx.float32)
+                layers = {
+                    "without": new_layer(options, None),
+                    "with": new_layer(options, H2ORecall(store=path)),
+                    "full": full,
+                }
+                for layer in layers.values():
+                    read(layer, archived)
+                bursts = {name: cpu_timed(layer.run) for name, layer in layers.items()}
+                of = interleave({**bursts, "rest": rest}, _BURSTS, steps=READING_STEPS)
+            without, reading, kept = (of[name].median for name in layers)
+            ratios = {"the same rows without": (reading / without, STEP_GOALS[archived])}
+            ratios["a full cache in 4 bits"] = (reading / kept, FULL_GOAL)
+            rows.append((
+                f"{archived:,}", store,
+                *(f"{time / 1e3:,.3f}" for time in (without, reading, kept)),
+                *(f"{ratio:.3f}" for ratio, _ in ratios.values()),
+            ))  # fmt: skip
+            for other, (ratio, goal) in ratios.items():
+                what = f"a generated token, {archived:,} archived in {store}"
+                claim = f"{what}, with recall / {other}"
+                claims.append(Claim(claim, DTYPE, ratio, "at most", goal))
     title = f"Tokens in one layer, {DTYPE}, milliseconds of CPU time"
-    table = Table(title, _STEP_HEADER, tuple(rows), _STEP_NOTE)
-    return Section(table, tuple(claims)), of["rest"]
-
-
-def whole_layer(times: Mapping[str, Timing]) -> float:
-    """Return the whole layer's time with recall, divided by its time without recall."""
-    recalling, without, rest = (
-        np.array(times[name].values) for name in ("recalling", "without", "rest")
-    )
-    return float(np.median((recalling + rest) / (without + rest)))
-
-
-def token_row(
-    name: str, other: Timing, with_recall: Timing, ratio: float, rest: Timing | None = None
-) -> tuple[str, ...]:
-    """Return a row of the table of tokens; other: the time to compare `with_recall` with."""
-    more = "-" if rest is None else f"{rest.median / 1e3:,.3f}"
-    times = (f"{timing.median / 1e3:,.3f}" for timing in (other, with_recall))
-    return (name, *times, f"{ratio:.3f}", more)
+    section = Section(Table(title, _STEP_HEADER, tuple(rows), _STEP_NOTE), tuple(claims))
+    return section, of["rest"]
 
 
 def new_layer(options: Options, recall: H2ORecall | None) -> Layer:
-    """Return a layer with an empty dense cache, joined to a prompt choice if it recalls."""
-    cache = h2o_cache("dense", recall)(options.capacity, GROUP_SIZE)
-    join([cache])
-    return Layer(cache, options, mx.float32)
+    """Return a layer with an empty dense cache."""
+    return Layer(h2o_cache("dense", recall)(options.capacity, GROUP_SIZE), options, mx.float32)
 
 
 def read(layer: Layer, tokens: int) -> None:
@@ -204,28 +174,15 @@ def dequantizing(options: Options, tokens: int) -> Burst:
 
 
 def chunk_burst(layer: Layer, chunk: Chunk) -> Burst:
-    """Return bursts that read a chunk, each with a new copy of the present cache."""
-    return over_copies(layer, lambda _copy: None, lambda copy: copy.attend(chunk))
-
-
-def next_token(layer: Layer, chunk: Chunk) -> Burst:
-    """Return bursts of the token after a chunk, which first brings the chosen rows back."""
-    return over_copies(layer, lambda copy: copy.attend(chunk), Layer.run)
-
-
-def over_copies(
-    layer: Layer, prepare: Callable[[Layer], object], work: Callable[[Layer], object]
-) -> Burst:
-    """Return bursts of `work` in microseconds of CPU time, each on a prepared copy."""
+    """Return bursts that read a chunk in microseconds of CPU time, each with a new copy."""
 
     def burst(steps: int) -> float:
         spent = 0
         for _ in range(steps):
             copy = layer.copied()
             mx.eval(copy.cache.state)
-            prepare(copy)
             start = time.process_time_ns()
-            work(copy)
+            copy.attend(chunk)
             spent += time.process_time_ns() - start
         return spent / 1e3 / steps
 
@@ -247,7 +204,7 @@ def cpu_timed(step: Callable[[], None]) -> Burst:
     return burst
 
 
-GENERATED = 20_032
+GENERATED = 20_224
 _SLOW = 99
 _WAIT, _MOST_WAITS = 0.25, 80
 _SETTLED = 4 * STEPS
@@ -272,7 +229,7 @@ def archive_writing(options: Options, rest: Timing) -> Section:
 def measure_writing(
     options: Options, rest: Timing, store: str
 ) -> tuple[tuple[str, ...], list[Claim]]:
-    """Time each of 20,032 steps; every 64th packs 64 archived tokens."""
+    """Time each step; every 256th packs 256 archived tokens."""
     with tempfile.TemporaryDirectory() as folder:
         archive_folder = str(Path(folder) / "layer") if store == "files" else None
         layer = new_layer(options, H2ORecall(store=archive_folder))

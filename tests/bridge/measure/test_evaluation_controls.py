@@ -7,6 +7,7 @@ from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation.contenders import NAMES, CacheFactory, find_contender
 from h2o_pack.memory.storages import STORAGES
 from h2o_py.budgets import Budgets, LayerBudget
+from h2o_py.config import H2ORecall
 from tests.bridge.measure.evaluating import random_model
 
 pytestmark = pytest.mark.usefixtures("routed")
@@ -60,16 +61,14 @@ def test_a_cache_of_mlx_lm_does_not_evict_as_h2o_does(name):
 
 
 def test_names_say_when_a_contender_recalls():
-    plain, recalling, often, tight = map(
-        find_contender,
-        ("default", "default+recall", "paper+recall8", "default+recall4[rows=16 spread=8]"),
+    plain, recalling, tight = map(
+        find_contender, ("default", "default+recall", "paper+recall[reach=16 ask=8]")
     )
     assert plain.recall is None
-    assert (recalling.recall.every, recalling.title) == (0, "H2O, the default, recall")
-    assert (often.recall.every, often.title) == (8, "H2O, paper, recall every 8")
-    assert (tight.recall.every, tight.recall.rows, tight.recall.spread) == (4, 16, 8)
-    assert tight.title == "H2O, the default, recall every 4 (rows 16, spread 8)"
+    assert (recalling.recall, recalling.title) == (H2ORecall(), "H2O, the default, recall")
+    assert (tight.recall.reach, tight.recall.ask) == (16, 8)
+    assert tight.title == "H2O, paper, recall (ask 8, reach 16)"
     assert find_contender("default/k8v4+budgets+recall").by_layer
-    for name in ("default+recal", "default+recall+budgets", "default+recallx"):
+    for name in ("default+recal", "default+recall+budgets", "default+recall4"):
         with pytest.raises(UserError, match="there is no contender"):
             find_contender(name)

@@ -29,7 +29,7 @@ NAMES = (UNBOUNDED, ROTATING, DEFAULT, *(name for name in POLICIES if name != "s
 """What a contender's name begins with: mlx-lm's own caches, and policies."""
 _NAME = re.compile(
     r"(?P<policy>[^/+]*)(/(?P<storage>[^/+]*))?(?P<budgets>\+budgets)?"
-    r"(\+recall(?P<steps>\d*)(\[(?P<settings>[^\]]*)\])?)?"
+    r"(?P<recall>\+recall(\[(?P<settings>[^\]]*)\])?)?"
 )
 
 FULL_STORAGES = {name: stored for name, stored in STORAGES.items() if stored.recent is None}
@@ -93,19 +93,15 @@ def find_contender(name: str) -> Contender:
     stored = FULL_STORAGES if policy == UNBOUNDED else STORAGES
     if storage not in stored:
         raise _unknown(f'"{name}" has a storage that does not exist', storage, stored)
-    steps, by_layer = parts["steps"], bool(parts["budgets"])
+    recalls, by_layer = parts["recall"] is not None, bool(parts["budgets"])
     is_upstreams = policy in (UNBOUNDED, ROTATING)
     stores = policy == UNBOUNDED or storage == "dense"
-    if is_upstreams and (by_layer or steps is not None or not stores):
+    if is_upstreams and (by_layer or recalls or not stores):
         raise usage_error(
             f'there is no contender "{name}": {policy} does not evict as H2O does',
             f'Use "{policy}" alone.',
         )
-    recall = None
-    if steps is not None:
-        recall = H2ORecall.from_words(
-            [f"every={steps or 0}", *(parts["settings"] or "").split()]
-        )
+    recall = H2ORecall.from_words((parts["settings"] or "").split()) if recalls else None
     return Contender(name, policy, storage, by_layer, recall=recall)
 
 
@@ -122,10 +118,9 @@ def storage_title(name: str) -> str:
 def _recall_title(recall: H2ORecall | None) -> str:
     if recall is None:
         return ""
-    usual = H2ORecall(every=recall.every).to_dict()
+    usual = H2ORecall().to_dict()
     own = [f"{key} {value}" for key, value in recall.to_dict().items() if value != usual[key]]
-    every = f" every {recall.every}" if recall.every else ""
-    return f", recall{every}" + (f" ({', '.join(own)})" if own else "")
+    return ", recall" + (f" ({', '.join(own)})" if own else "")
 
 
 def _unknown(problem: str, part: str, names: Iterable[str]) -> UserError:
