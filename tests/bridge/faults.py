@@ -41,11 +41,11 @@ FAULTS = {
         "const int asking = std::min(tokens, recall_->ask);",
         "const int asking = FAULT ? tokens : std::min(tokens, recall_->ask);",
     ),
-    "a generated token reads one position": (
-        "recall",
+    "one archived token too few is read": (
+        "recall k8v4",
         f"{CORE}/layer_cache_archive.cpp",
         "read_matching(reading, recall_->reach, *archive_, s)",
-        "read_matching(reading, FAULT ? 1 : recall_->reach, *archive_, s)",
+        "read_matching(reading, recall_->reach - (FAULT ? 1 : 0), *archive_, s)",
     ),
     "attention without its mask": (
         "kv 8",

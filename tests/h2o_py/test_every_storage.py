@@ -17,7 +17,6 @@ from tests.h2o_py.cases import (
     SMALL,
     assert_same_archive,
     assert_same_state,
-    held,
     kept,
     largest_difference,
     random_tokens,
@@ -40,7 +39,7 @@ def filled(kv, tokens, config=SMALL, **shape):
     return cache
 
 
-@pytest.mark.parametrize("recall", [None, H2ORecall(ask=4, spread=2, every=3)])
+@pytest.mark.parametrize("recall", [None, H2ORecall(ask=4, reach=5)])
 @pytest.mark.parametrize("tokens", [10, 60, 300])
 def test_files_and_copies_continue_identically(kv, tokens, recall, tmp_path):
     config = dataclasses.replace(SMALL, recall=recall)
@@ -67,7 +66,6 @@ def test_files_and_copies_continue_identically(kv, tokens, recall, tmp_path):
         assert_same_state(twin, cache, 0)
         assert (twin.config, twin.row_format) == (cache.config, cache.row_format)
         if recall is not None:
-            assert held(twin) == held(cache)
             assert_same_archive(twin.archive, cache.archive)
 
 
@@ -80,18 +78,18 @@ def test_mlx_can_evaluate_and_save_its_state(kv):
     assert (empty.empty(), empty.nbytes, cache.empty()) == (True, 0, False)
 
 
-# Bytes of a key and a value of 64 float16 numbers each; the ring's after the pool's. A group of
-# 64 quantized numbers has a scale and a bias.
+# Bytes of a key and of a value of 64 float16 numbers; the ring's after the pool's. A group of 64
+# quantized numbers has a scale and a bias.
 BYTES = {
-    "dense": [256], "8": [136], "k8v4": [104], "4": [72], "rotated4": [72],
-    "r16h8": [136, 256], "r16h4": [72, 256], "r8h4": [72, 136],
+    "dense": [128, 128], "8": [68, 68], "k8v4": [68, 36], "4": [36, 36], "rotated4": [36, 36],
+    "r16h8": [68, 68, 128, 128], "r16h4": [36, 36, 128, 128], "r8h4": [36, 36, 68, 68],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kv", BYTES, indirect=True)
 def test_rows_take_the_bytes_that_they_promise(kv):
     cache = filled(kv, 300, H2OConfig(256, recent_budget=64), dtype=mx.float16)
-    rows = [256] if len(BYTES[kv]) == 1 else [256 - 64, 64]
+    rows = [256] * 2 if len(BYTES[kv]) == 2 else [256 - 64] * 2 + [64] * 2
     expected = [2 * count * size for count, size in zip(rows, BYTES[kv], strict=True)]
     assert [array.nbytes for array in cache.arrays[: len(rows)]] == expected
 
@@ -140,7 +138,6 @@ def test_trim_takes_tokens_back_until_the_first_eviction(kv):
     assert cache.trim(5) == 5
     assert (cache.offset, cache.length) == (15, 15)
     assert kept(cache) == kept(shorter)
-    assert largest_difference(cache.ledger.key_sum, shorter.ledger.key_sum) < 1e-5
     for _ in range(40):
         step(cache, *random_tokens(1))
     assert not cache.is_trimmable()
@@ -149,7 +146,7 @@ def test_trim_takes_tokens_back_until_the_first_eviction(kv):
 
 
 @pytest.mark.parametrize("kv", ["dense", "8", "rotated4"], indirect=True)
-@pytest.mark.parametrize("recall", [None, H2ORecall(rows=4, ask=2)])
+@pytest.mark.parametrize("recall", [None, H2ORecall(ask=2)])
 def test_trimming_everything_leaves_a_working_cache(kv, recall):
     cache = STORAGES[kv](dataclasses.replace(SMALL, recall=recall), 64)
     step(cache, *random_tokens(10))

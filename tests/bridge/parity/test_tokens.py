@@ -71,12 +71,11 @@ def test_swift_reads_turns_and_storages(token_request):
     assert document["cases"][1]["config"]["max_size"] == MAX_KV
 
 
-def test_sessions_recall_with_the_storages_that_the_model_allows():
-    def names(storages):
-        return [case.name for case in requests.token_cases(H2OConfig(MAX_KV), storages)]
-
-    assert names({"k8v4": 64})[-2:] == ["kv dense, recall", "kv k8v4, recall"]
-    assert names({}) == ["kv dense", "kv dense, recall"]
+def test_recall_has_cases_of_its_own():
+    cases = list(requests.token_cases(H2OConfig(MAX_KV), {"k8v4": 64}))
+    assert [case.name for case in cases if case.config.recall] == [
+        "kv dense, recall", "kv k8v4, recall",
+    ]  # fmt: skip
 
 
 def test_a_storage_that_one_rounding_changes_is_left_out_and_named(tmp_path, monkeypatch):
