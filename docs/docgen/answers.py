@@ -20,8 +20,6 @@ CACHES = {
     "full": "every token kept",
     "rotating": "sliding window",
     "default": "eviction alone",
-    "default+recall": "with recall",
-    "default+recall4": "with recall every 4 tokens",
 }
 TASKS = {
     "asked": "a fact in the text",
