@@ -208,7 +208,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         dest="h2o_recall",
         nargs="*",
         metavar="KEY=VALUE",
-        help=f"Bring evicted rows back when a prompt asks for them. {keys}.",
+        help=f"Read evicted tokens where a prompt or a generated token matches them. {keys}.",
     )
     for field in RECALL_FIELDS:
         if field.flag:

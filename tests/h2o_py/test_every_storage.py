@@ -78,8 +78,8 @@ def test_mlx_can_evaluate_and_save_its_state(kv):
     assert (empty.empty(), empty.nbytes, cache.empty()) == (True, 0, False)
 
 
-# Bytes of a key and of a value of 64 float16 numbers; the ring's after the pool's. A group of 64
-# quantized numbers has a scale and a bias.
+# Bytes of a key and of a value of 64 float16 numbers; the ring's after the pool's. A group of
+# 64 quantized numbers has a scale and a bias.
 BYTES = {
     "dense": [128, 128], "8": [68, 68], "k8v4": [68, 36], "4": [36, 36], "rotated4": [36, 36],
     "r16h8": [68, 68, 128, 128], "r16h4": [36, 36, 128, 128], "r8h4": [36, 36, 68, 68],

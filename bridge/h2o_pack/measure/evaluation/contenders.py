@@ -172,8 +172,8 @@ class CacheFactory:
     def bytes(self, contender: Contender, length: int) -> int:
         """Count the bytes of the contender's caches, all full, after `length` tokens.
 
-        All arrays count: keys and values, scores, positions, novelty, and the arrays that a
-        head has once rather than per row (`h2o_pack.memory.cache_bytes`).
+        All arrays count: keys and values, scores, positions, victims, and with recall the
+        sketch, but not the archive, which may be in files.
         """
         size, element = self._group_size, self._element
         if contender.policy in (UNBOUNDED, ROTATING):
@@ -191,17 +191,17 @@ class CacheFactory:
             full = 2 * config.max_size  # tokens that fill both parts of a mixed cache
             total += cache_bytes.evicting_kv_bytes(layer, stored, config, full, element)
             total += cache_bytes.ledger_bytes(layer, config)
-        return total
+        return total + sum(a.sketch(length) for a in self._archives(contender))
 
     def archive_bytes(self, contender: Contender, length: int) -> int:
-        """Count the bytes of recall's archive of `length` tokens: keys, values, novelty."""
+        """Count the bytes of recall's archive of `length` tokens: keys and values."""
+        return length * sum(a.token_bytes for a in self._archives(contender))
+
+    def _archives(self, contender: Contender) -> list[LayerArchive]:
         if contender.recall is None:
-            return 0
-        archived = [
-            LayerArchive(layer, contender.recall.archive_bits, self._element)
-            for layer in self._layers.values()
-        ]
-        return length * sum(layer.token_bytes for layer in archived)
+            return []
+        bits = contender.recall.archive_bits
+        return [LayerArchive(layer, bits, self._element) for layer in self._layers.values()]
 
     def rows_for(self, contender: Contender, limit: int, length: int) -> int:
         """Return the largest number of rows that take at most `limit` bytes.
