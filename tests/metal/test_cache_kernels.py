@@ -287,3 +287,19 @@ def test_reading_equals_the_cpus(host, backend, name, bits):
     for rows, others in zip(gpu.archive.arrays, oracle.archive.arrays, strict=True):
         differing = (rows != others).sum().item() / rows.size
         assert differing < (0.01 if bits == 4 else 1e-9)  # halves are rounded differently
+
+
+@pytest.mark.parametrize("kv", nightly_except(["k8v4"], ["8", "k8v4", "4", "rotated4"]))
+def test_a_step_of_a_full_cache_equals_the_cpus_in_two_dispatches(host, backend, kv):
+    mx.random.seed(3)
+    every = H2OConfig.unbounded()
+    gpu, oracle = (make_cache(kv, every, module, 32) for module in (backend, None))
+    for tokens in (40, 1, 1, 5, 300, 1):
+        new = random_tokens(tokens)
+        host.reset_counters()
+        out, expected = (step(cache, *new) for cache in (gpu, oracle))
+        evaluated(host, out)
+        assert largest_difference(out, expected) < 1e-5, tokens
+        if tokens == 1:
+            kernels = [entry["kernel"] for entry in host.counters()]
+            assert kernels == ["h2o_write_row_float", "h2o_attend_float_64"]
