@@ -43,8 +43,7 @@ mx::array packed_segment(
       mx::greater_equal(column, mx::array(begin), s), mx::less(column, mx::array(end), s),
       s);
   auto spoiled = mx::logical_and(is_bias, mx::logical_not(finite, s), s);
-  return mx::contiguous(
-      mx::where(spoiled, mx::array(nan, mx::uint32), rows, s), false, s);
+  return mx::contiguous(mx::where(spoiled, mx::array(nan, mx::uint32), rows, s), false, s);
 }
 
 } // namespace
@@ -144,7 +143,8 @@ void Archive::append_to_tail(
       return unpacked(rows, layout, {}, format_.dtype, s);
     };
     const RowLayout dense = tail_layout();
-    add_segment(packed_segment(part(dense.key), part(dense.value), format_, layout(), s), s);
+    add_segment(
+        packed_segment(part(dense.key), part(dense.value), format_, layout(), s), s);
     tail_.reset();
     tail_sketch_.reset();
     return;
@@ -180,8 +180,7 @@ mx::array Archive::sketch_of(const mx::array& keys, mx::StreamOrDevice s) const 
   return mx::concatenate({triple[0], mx::view(scales, mx::uint32, s)}, 3, s);
 }
 
-mx::array Archive::sketch_of_segment(
-    const mx::array& segment, mx::StreamOrDevice s) const {
+mx::array Archive::sketch_of_segment(const mx::array& segment, mx::StreamOrDevice s) const {
   const auto keys = unpacked(segment, layout().key, format_, mx::float32, s);
   return sketch_of(mx::astype(keys, format_.dtype, s), s);
 }

@@ -64,8 +64,8 @@ void ArchiveFiles::keep(
         int64_t(segment.shape(0)) * segment.shape(1), layout.key.bytes(),
         layout.value.bytes()};
     auto owner = std::make_shared<mx::array>(segment);
-    const int64_t serial = folder_->append(
-        format_text(format), shape, owner->data<char>(), owner, may_wait);
+    const int64_t serial =
+        folder_->append(format_text(format), shape, owner->data<char>(), owner, may_wait);
     if (serial < 0) {
       return;
     }

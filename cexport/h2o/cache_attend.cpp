@@ -453,9 +453,7 @@ Attended cache_attend(
       inputs);
   using namespace attend;
   Attended result{
-      std::nullopt,
-      rows,
-      {outputs[scores], outputs[positions], outputs[victim]}};
+      std::nullopt, rows, {outputs[scores], outputs[positions], outputs[victim]}};
   if (queries) {
     result.out = as_given(outputs[ledger_arrays], config.format, stream);
   }

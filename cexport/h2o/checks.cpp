@@ -45,11 +45,7 @@ void check_head_dim(const char* function, const char* name, int64_t dim) {
 }
 
 void check_ledger(
-    const char* function,
-    const Ledger& ledger,
-    int batch,
-    int kv_heads,
-    int max_size) {
+    const char* function, const Ledger& ledger, int batch, int kv_heads, int max_size) {
   auto check = [&](const char* name, const mx::array& a, const mx::Shape& shape,
                    mx::Dtype dtype) {
     if (a.shape() != shape || a.dtype() != dtype) {

@@ -40,8 +40,7 @@ void check_head_dim(const char* function, const char* name, int64_t dim);
 /// Calls check(name, array, shape, dtype) for each array of a ledger, with the shape and
 /// dtype that the array must have.
 template <class Check>
-void check_each(
-    const Ledger& ledger, int batch, int kv_heads, int max_size, Check check) {
+void check_each(const Ledger& ledger, int batch, int kv_heads, int max_size, Check check) {
   const mx::Shape rows{batch, kv_heads, max_size};
   check("scores", ledger.scores, rows, mx::float32);
   check("positions", ledger.positions, rows, mx::int32);
@@ -50,11 +49,7 @@ void check_each(
 
 /// Shapes and dtypes of a cache's ledger.
 void check_ledger(
-    const char* function,
-    const Ledger& ledger,
-    int batch,
-    int kv_heads,
-    int max_size);
+    const char* function, const Ledger& ledger, int batch, int kv_heads, int max_size);
 
 /// A step must have at least `least` tokens, at positions below the largest int32.
 void check_tokens(const char* function, int offset, int tokens, int least);

@@ -212,8 +212,8 @@ mx::array with_elsewhere(
     const Elsewhere& elsewhere,
     mx::StreamOrDevice s) {
   const int tokens = out.shape(2), reading = logits.shape(2);
-  auto visible = mx::where(
-      mx::equal(logits, mx::array(lowest), s), mx::array(-infinity), logits, s);
+  auto visible =
+      mx::where(mx::equal(logits, mx::array(lowest), s), mx::array(-infinity), logits, s);
   auto rows = mx::logsumexp(visible, -1, true, s);
   rows = beside ? mx::logaddexp(rows, *beside, s) : rows;
   auto away = mx::expand_dims(elsewhere.total, 3, s);
@@ -224,8 +224,7 @@ mx::array with_elsewhere(
   auto own = mx::astype(last_queries(out, reading, s), mx::float32, s);
   auto merged = mx::divide(
       mx::add(
-          mx::multiply(own, row_weight, s),
-          mx::multiply(elsewhere.out, away_weight, s), s),
+          mx::multiply(own, row_weight, s), mx::multiply(elsewhere.out, away_weight, s), s),
       mx::where(mx::equal(sum, mx::array(0.0f), s), mx::array(1.0f), sum, s), s);
   merged = mx::astype(merged, out.dtype(), s);
   if (reading == tokens) {
@@ -274,7 +273,8 @@ mx::array observed_scores(
   } else {
     auto first_ever = mx::logical_and(
         mx::expand_dims(is_new, 2, s), mx::equal(earlier, mx::array(0), s), s);
-    auto weight = mx::where(first_ever, mx::array(1.0f), mx::array(1.0f - policy.decay()), s);
+    auto weight =
+        mx::where(first_ever, mx::array(1.0f), mx::array(1.0f - policy.decay()), s);
     updated = mx::add(old, mx::sum(mx::multiply(faded, weight, s), 2, false, s), s);
   }
   return mx::where(mx::greater(total, mx::array(0), s), updated, scores, s);
@@ -514,8 +514,7 @@ Attended cache_attend(
   const auto newest = ring ? widened(step, *ring, step.ring_used(), config.format.ring())
                            : widened(step, call.rows.pool, step.pool_used(), config.format);
   const auto [keys, values] = ring ? joined(step, newest) : newest;
-  const mx::Shape fresh{
-      call.rows.pool.shape(0), call.rows.pool.shape(1), call.tokens};
+  const mx::Shape fresh{call.rows.pool.shape(0), call.rows.pool.shape(1), call.tokens};
   auto positions = mx::broadcast_to(mx::arange(call.offset, seen, s), fresh, s);
   Entries entries{
       entered(step, ledger.scores, mx::full(fresh, -1.0f, mx::float32, s)),
@@ -533,7 +532,8 @@ Attended cache_attend(
       beside = mx::reshape(mx::astype(*call.sinks, mx::float32, s), {1, -1, 1, 1}, s);
     }
     if (call.elsewhere) {
-      out = with_elsewhere(out, last_queries(logits, reading, s), beside, *call.elsewhere, s);
+      out =
+          with_elsewhere(out, last_queries(logits, reading, s), beside, *call.elsewhere, s);
       beside = joined_totals(beside, *call.elsewhere, window, s);
     }
     result.out = as_given(out, config.format, s);

@@ -270,8 +270,8 @@ H2O_TARGET void dot_rows(
     int dim,
     float* out,
     int64_t out_stride) {
-  auto run = [&](auto rows, const float* biases, int first, int count)
-                 __attribute__((always_inline)) {
+  auto run = [&](auto rows, const float* biases, int first,
+                 int count) __attribute__((always_inline)) {
     using Rows = decltype(rows);
     if constexpr (Rows::is_paired) {
       std::vector<float> split(size_t(heads) * dim);

@@ -138,9 +138,8 @@ std::optional<mx::array> LayerCache::attend(
   if (queries && archive_) {
     elsewhere = read_archive(*queries, scale, s);
   }
-  const AttendArguments arguments{
-      queries, *rows_, *ledger_, heads_[2], step.tokens, step.offset, scale, mask, sinks,
-      elsewhere};
+  const AttendArguments arguments{queries,     *rows_, *ledger_, heads_[2], step.tokens,
+                                  step.offset, scale,  mask,     sinks,     elsewhere};
   auto attended = in_operations_ ? fallback::cache_attend(arguments, config_, s)
                                  : cache_attend(arguments, config_, s);
   if (step.rearranges()) {

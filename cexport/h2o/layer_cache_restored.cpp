@@ -104,7 +104,7 @@ Parts parted(const SavedCache& saved) {
   if (a.size() < own || (a.size() > own && !recalls)) {
     throw CacheError(
         cache_codes::arrays, {{"found", text(a.size())},
-                              {"kind", !evicts   ? "an H2O cache that keeps every token"
+                              {"kind", !evicts    ? "an H2O cache that keeps every token"
                                        : has_ring ? "a mixed H2O cache"
                                                   : "an H2O cache"},
                               {"names", names}});

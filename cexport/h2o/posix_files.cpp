@@ -128,8 +128,7 @@ int map(const std::string& path, Mapping& mapping) {
   }
   Mapping mapped;
   mapped.size_ = static_cast<size_t>(status.st_size);
-  void* begin =
-      ::mmap(nullptr, mapped.size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  void* begin = ::mmap(nullptr, mapped.size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   if (begin == MAP_FAILED) {
     return errno;
   }

@@ -35,7 +35,8 @@ mx::array scaled_queries(
 
 /// float32 [B, Hkv, 1, n] for the n positions from the archive's first to the end: -infinity
 /// for those in the head's rows, else 0.
-mx::array bias_of_kept(const Reading& reading, const Archive& archive, mx::StreamOrDevice s) {
+mx::array bias_of_kept(
+    const Reading& reading, const Archive& archive, mx::StreamOrDevice s) {
   const int first = archive.first(), count = reading.end - first;
   const auto& kept = reading.kept;
   auto inside = mx::logical_and(
@@ -99,8 +100,8 @@ Elsewhere finished(const Merged& merged, const Reading& reading, mx::StreamOrDev
   const auto& shape = reading.queries.shape();
   auto none = mx::equal(merged.sum, mx::array(0.0f), s);
   auto sum = mx::where(none, mx::array(1.0f), merged.sum, s);
-  auto total = mx::where(
-      none, mx::array(-infinity), mx::add(merged.largest, mx::log(sum, s), s), s);
+  auto total =
+      mx::where(none, mx::array(-infinity), mx::add(merged.largest, mx::log(sum, s), s), s);
   return {
       mx::reshape(
           mx::divide(merged.out, sum, s),
@@ -132,8 +133,7 @@ mx::array estimates(
     return mx::matmul(queries, keys, s);
   }
   const int words = int(layout.scales() / 4);
-  auto scales =
-      mx::contiguous(sliced(sketch, 3, words, sketch.shape(3), s), false, s);
+  auto scales = mx::contiguous(sliced(sketch, 3, words, sketch.shape(3), s), false, s);
   auto both = mx::astype(mx::view(scales, dtype, s), mx::float32, s);
   auto halves = mx::split(both, 2, 3, s);
   return mx::quantized_matmul(
@@ -214,14 +214,12 @@ class Gatherer {
       row = stored_[segment]->row(token, head);
     } else if (behind < in_memory_) {
       auto& rows = in[in.size() - in_memory_ + behind];
-      row = rows.data<char>() +
-            (int64_t(head) * segment_tokens + token) * packed_.bytes();
+      row = rows.data<char>() + (int64_t(head) * segment_tokens + token) * packed_.bytes();
     } else {
       layout = &dense_;
       auto& tail = in[1];
       const int64_t at = (head / tail.shape(1)) * tail.strides(0) +
-                         (head % tail.shape(1)) * tail.strides(1) +
-                         token * tail.strides(2);
+                         (head % tail.shape(1)) * tail.strides(1) + token * tail.strides(2);
       row = tail.data<char>() + at * int64_t(tail.itemsize());
     }
     for (auto [vector, to] : {std::pair{layout->key, &out[0]}, {layout->value, &out[1]}}) {
@@ -252,9 +250,9 @@ class Chooser {
       for (size_t i = 2; i < in.size(); ++i) {
         const auto& sketch = in[i];
         const int rows = std::min(sketch.shape(2), count - done);
-        const char* data = sketch.data<char>() +
-                           int64_t(head) * sketch.shape(2) * sketch.shape(3) *
-                               int64_t(sketch.itemsize());
+        const char* data = sketch.data<char>() + int64_t(head) * sketch.shape(2) *
+                                                     sketch.shape(3) *
+                                                     int64_t(sketch.itemsize());
         cpu::kernels().dot_rows(
             query, group, layout_.view(data, layout_.bytes()), rows, dim,
             logits.data() + done, count);
@@ -413,8 +411,7 @@ mx::array matching_positions(
   auto chosen = mx::astype(sliced(order, 2, 0, reach, s), mx::int32, s);
   auto found =
       mx::greater(mx::take_along_axis(best, chosen, 2, s), mx::array(-infinity), s);
-  return mx::where(
-      found, mx::add(chosen, mx::array(archive.first()), s), mx::array(-1), s);
+  return mx::where(found, mx::add(chosen, mx::array(archive.first()), s), mx::array(-1), s);
 }
 
 std::optional<Elsewhere> read_matching(
@@ -431,8 +428,8 @@ std::optional<Elsewhere> read_matching(
   inputs.insert(inputs.end(), archive.segments().begin(), archive.segments().end());
   const auto& heads = archive.heads();
   const int batch = heads.batch, kv_heads = heads.kv_heads;
-  const auto cpu = on_gpu(mx::to_stream(s)) ? mx::default_stream(mx::Device::cpu)
-                                            : mx::to_stream(s);
+  const auto cpu =
+      on_gpu(mx::to_stream(s)) ? mx::default_stream(mx::Device::cpu) : mx::to_stream(s);
   const auto gathered = mx::array::make_arrays(
       {{batch, kv_heads, reach, heads.key_dim},
        {batch, kv_heads, reach, heads.value_dim},

@@ -19,8 +19,8 @@ std::string header_of(const SegmentKind& kind, int64_t serial) {
   std::ostringstream json;
   json << R"({"__metadata__":{"format":")" << kind.format << R"(","segment":")" << serial
        << R"(","session":")" << kind.session << R"("})";
-  json << R"(,"rows":{"dtype":"U8","shape":[)" << segment_tokens << "," << shape.heads << ","
-       << shape.row_bytes() << R"(],"data_offsets":[0,)" << shape.bytes() << "]}";
+  json << R"(,"rows":{"dtype":"U8","shape":[)" << segment_tokens << "," << shape.heads
+       << "," << shape.row_bytes() << R"(],"data_offsets":[0,)" << shape.bytes() << "]}";
   json << "}";
   std::string text = json.str();
   text.append((64 - (8 + text.size()) % 64) % 64, ' ');
@@ -114,7 +114,8 @@ int open_segment(
   if (sum.digest() != digest) {
     return EBADMSG;
   }
-  segment = std::make_shared<StoredSegment>(kind.shape, path, std::move(file), header.size());
+  segment =
+      std::make_shared<StoredSegment>(kind.shape, path, std::move(file), header.size());
   return 0;
 }
 

@@ -94,8 +94,7 @@ struct SegmentKind {
 class StoredSegment {
  public:
   /// `rows` [heads, 256, row_bytes] live as long as `keeper`.
-  StoredSegment(
-      const SegmentShape& shape, const char* rows, std::shared_ptr<void> keeper);
+  StoredSegment(const SegmentShape& shape, const char* rows, std::shared_ptr<void> keeper);
   StoredSegment(
       const SegmentShape& shape, std::string path, posix::Mapping file, size_t data_begin);
 

@@ -366,8 +366,7 @@ bool SegmentFolder::write_segment_file(
     int64_t serial, const Segment& segment, Digest& digest, Lock& lock) {
   const SegmentKind kind = manifest_;
   lock.unlock();
-  const int error =
-      write_segment(path_of(serial), kind, serial, segment.rows, digest);
+  const int error = write_segment(path_of(serial), kind, serial, segment.rows, digest);
   lock.lock();
   if (error != 0) {
     fail(archive_codes::not_written, path_of(serial), error);

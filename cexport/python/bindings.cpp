@@ -86,17 +86,18 @@ void bind(nb::module_& m) {
       "cache_attend",
       [](const std::optional<mx::array>& queries, const RowsTuple& rows,
          const LedgerTuple& ledger, int key_dim, int tokens, int offset,
-         const h2o::CacheConfig& config,
-         float scale, const MaskArgument& mask, const std::optional<mx::array>& sinks) {
-        const h2o::AttendArguments arguments{
-            queries, to_rows(rows), to_ledger(ledger), key_dim, tokens,
-            offset,  scale,         mask_of(mask),     sinks};
+         const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
+         const std::optional<mx::array>& sinks) {
+        const h2o::AttendArguments arguments{queries, to_rows(rows), to_ledger(ledger),
+                                             key_dim, tokens,        offset,
+                                             scale,   mask_of(mask), sinks};
         h2o::check_attend(arguments, config);
         auto result = h2o::cache_attend(arguments, config);
         return std::tuple{result.out, to_tuple(result.rows), to_tuple(result.ledger)};
       },
       "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "key_dim"_a, "tokens"_a,
-      "offset"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(), "sinks"_a = nb::none());
+      "offset"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(),
+      "sinks"_a = nb::none());
 
   bind_layer_cache(m);
   m.def("delete_archive", &h2o::delete_archive, "folder"_a);

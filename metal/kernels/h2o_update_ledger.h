@@ -185,8 +185,8 @@ template <typename T>
     uint3 thread_index [[thread_position_in_threadgroup]],
     uint simd_gid [[simdgroup_index_in_threadgroup]],
     uint simd_lid [[thread_index_in_simdgroup]]) {
-  threadgroup float largest[32];    // of each query head and token
-  threadgroup float weight[32];     // its probabilities are exp(logit - largest) * weight
+  threadgroup float largest[32]; // of each query head and token
+  threadgroup float weight[32];  // its probabilities are exp(logit - largest) * weight
   threadgroup float best_importance[32]; // of each simdgroup, like the next arrays
   threadgroup int best_position[32];
   threadgroup int best_entry[32];

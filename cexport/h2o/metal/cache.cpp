@@ -163,8 +163,7 @@ void encode_ledger(
   }
   const int wanted = (config.max_size + 31) / 32 * 32;
   const int threads = std::min(std::clamp(wanted, 256, 1024), encoder.max_threads());
-  encoder.dispatch(
-      MTL::Size(batch * kv_heads, 1, 1), MTL::Size(threads, 1, 1));
+  encoder.dispatch(MTL::Size(batch * kv_heads, 1, 1), MTL::Size(threads, 1, 1));
 }
 
 } // namespace
