@@ -120,7 +120,7 @@ def test_what_is_no_report_is_refused_by_name(tmp_path, text, message):
         reports.read(path)
 
 
-@pytest.mark.parametrize("name", ["bytes", "chat", "long", "storages"])
+@pytest.mark.parametrize("name", ["bytes", "chat", "storages"])
 def test_the_committed_results_can_be_read_and_shown(name):
     folder = Path(__file__).parents[3] / "docs/results" / name
     report = reports.read(folder / "results.json")
