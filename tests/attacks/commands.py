@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
+from h2o_pack.models import trial
 from tests.attacks import Attack, TooLongError, mutations
 from tests.bridge.measure import profiles
 from tests.bridge.memory.test_devices import OWN
@@ -243,7 +244,7 @@ def change_command(random: Random, folder: Path) -> None:
     place = Path(tempfile.mkdtemp(dir=folder))
     weights = [WEIGHTS.get(name, 1) for name in TARGETS]
     [target] = random.choices([*TARGETS.values()], weights)
-    here = Path.cwd()
+    here, outside_process = Path.cwd(), trial.worker.start()
     try:
         path = target.put(place)
         os.chdir(place)
@@ -271,6 +272,8 @@ def change_command(random: Random, folder: Path) -> None:
     finally:
         os.chdir(here)
         shutil.rmtree(place, ignore_errors=True)
+        if trial.worker.start() is not outside_process:
+            trial.worker.stop()  # its current folder may be the one that is gone
 
 
 def change_hub(random: Random, folder: Path) -> None:
