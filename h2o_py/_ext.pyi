@@ -74,6 +74,7 @@ class SavedCache:
     offset: int
     settings: dict[str, Any]  # as H2OConfig.from_dict reads them
     row_format: tuple[int, int, int, mx.Dtype, int | None, bool]  # the fields of RowFormat
+    archive: tuple[int, mx.Dtype] | None  # first position, dtype
     def __init__(self, header: str, known: str, store: str | None) -> None: ...
 
 class LayerCache:

@@ -143,6 +143,9 @@ int open_to_read(const std::string& path, File& file) {
   return open_retrying(path, O_RDONLY | O_NONBLOCK, file); // opening a pipe must not wait
 }
 
+namespace {
+
+/// Bytes in an open file.
 int size_of(const File& file, uint64_t& size) {
   struct stat status;
   if (::fstat(file.descriptor(), &status) != 0) {
@@ -152,12 +155,13 @@ int size_of(const File& file, uint64_t& size) {
   return S_ISREG(status.st_mode) ? 0 : EINVAL;
 }
 
-int read_at(const File& file, uint64_t begin, void* to, size_t size) {
+/// Reads the first `size` bytes; ENODATA if the file ends before.
+int read_all(const File& file, void* to, size_t size) {
   auto* bytes = static_cast<char*>(to);
   for (size_t done = 0; done < size;) {
     ssize_t read = ::pread(
         file.descriptor(), bytes + done, std::min(size - done, most_at_once),
-        static_cast<off_t>(begin + done));
+        static_cast<off_t>(done));
     if (read == 0) {
       return ENODATA;
     }
@@ -168,6 +172,8 @@ int read_at(const File& file, uint64_t begin, void* to, size_t size) {
   }
   return 0;
 }
+
+} // namespace
 
 int read_text(const std::string& path, size_t most, std::string& text) {
   File file;
@@ -182,7 +188,7 @@ int read_text(const std::string& path, size_t most, std::string& text) {
     return EFBIG;
   }
   text.resize(size);
-  return read_at(file, 0, text.data(), size);
+  return read_all(file, text.data(), size);
 }
 
 int write_whole(const std::string& path, const std::vector<std::string_view>& pieces) {

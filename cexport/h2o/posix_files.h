@@ -59,12 +59,6 @@ int map(const std::string& path, Mapping& mapping);
 /// Opens a file for reading; refuses a link.
 int open_to_read(const std::string& path, File& file);
 
-/// Bytes in an open file.
-int size_of(const File& file, uint64_t& size);
-
-/// Reads `size` bytes from `begin` on; ENODATA if the file ends before.
-int read_at(const File& file, uint64_t begin, void* to, size_t size);
-
 /// Reads the text of a file of at most `most` bytes; EFBIG for a larger one.
 int read_text(const std::string& path, size_t most, std::string& text);
 

@@ -22,6 +22,26 @@ using namespace nb::literals;
 
 namespace h2o::python {
 
+void bind_attend(nb::module_& m, const char* name, AttendFunction attend) {
+  m.def(
+      name,
+      [attend](
+          const std::optional<mx::array>& queries, const RowsTuple& rows,
+          const LedgerTuple& ledger, int key_dim, int tokens, int offset,
+          const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
+          const std::optional<mx::array>& sinks) {
+        const h2o::AttendArguments arguments{queries, to_rows(rows), to_ledger(ledger),
+                                             key_dim, tokens,        offset,
+                                             scale,   mask_of(mask), sinks};
+        h2o::check_attend(arguments, config);
+        auto result = attend(arguments, config, {});
+        return std::tuple{result.out, to_tuple(result.rows), to_tuple(result.ledger)};
+      },
+      "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "key_dim"_a, "tokens"_a,
+      "offset"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(),
+      "sinks"_a = nb::none());
+}
+
 void bind(nb::module_& m) {
   nb::module_::import_("mlx.core"); // loads mx.array and libmlx
 
@@ -82,23 +102,7 @@ void bind(nb::module_& m) {
       "rows"_a.none(), "keys"_a, "values"_a, "victim"_a, "offset"_a, "config"_a,
       nb::kw_only(), "copy"_a = false);
 
-  m.def(
-      "cache_attend",
-      [](const std::optional<mx::array>& queries, const RowsTuple& rows,
-         const LedgerTuple& ledger, int key_dim, int tokens, int offset,
-         const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
-         const std::optional<mx::array>& sinks) {
-        const h2o::AttendArguments arguments{queries, to_rows(rows), to_ledger(ledger),
-                                             key_dim, tokens,        offset,
-                                             scale,   mask_of(mask), sinks};
-        h2o::check_attend(arguments, config);
-        auto result = h2o::cache_attend(arguments, config);
-        return std::tuple{result.out, to_tuple(result.rows), to_tuple(result.ledger)};
-      },
-      "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "key_dim"_a, "tokens"_a,
-      "offset"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(),
-      "sinks"_a = nb::none());
-
+  bind_attend(m, "cache_attend", &h2o::cache_attend);
   bind_layer_cache(m);
   m.def("delete_archive", &h2o::delete_archive, "folder"_a);
   m.def("delete_stale_archives", &h2o::delete_stale_archives, "root"_a, "keep"_a);

@@ -61,7 +61,13 @@ inline h2o::Rows to_rows(const RowsTuple& t) {
 /// docstrings are in h2o_py/fast.py.
 void bind(nanobind::module_& m);
 
-/// Adds LayerCache with its archive, and the common choice of layers.
+/// h2o::cache_attend, or another function of the same arguments and result.
+using AttendFunction = decltype(&h2o::cache_attend);
+
+/// Adds such a function under a name.
+void bind_attend(nanobind::module_& m, const char* name, AttendFunction attend);
+
+/// Adds LayerCache with its archive.
 void bind_layer_cache(nanobind::module_& m);
 
 struct ArchiveOf;

@@ -190,22 +190,7 @@ void bind_for_tests(nb::module_& m, nb::class_<ArchiveOf>& archive) {
       },
       "queries"_a, "keys"_a, "values"_a, nb::kw_only(), "scale"_a, "mask"_a = nb::none(),
       "sinks"_a = nb::none());
-  m.def(
-      "attend_in_operations",
-      [](const std::optional<mx::array>& queries, const RowsTuple& rows,
-         const LedgerTuple& ledger, int key_dim, int tokens, int offset,
-         const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
-         const std::optional<mx::array>& sinks) {
-        const h2o::AttendArguments arguments{queries, to_rows(rows), to_ledger(ledger),
-                                             key_dim, tokens,        offset,
-                                             scale,   mask_of(mask), sinks};
-        h2o::check_attend(arguments, config);
-        auto result = h2o::fallback::cache_attend(arguments, config, {});
-        return std::tuple{result.out, to_tuple(result.rows), to_tuple(result.ledger)};
-      },
-      "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "key_dim"_a, "tokens"_a,
-      "offset"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(),
-      "sinks"_a = nb::none());
+  bind_attend(m, "attend_in_operations", &h2o::fallback::cache_attend);
 }
 
 } // namespace h2o::python
