@@ -486,20 +486,22 @@ RUNGS = 4  # how many lengths to try between one length and its double
 def prefill_peak(run: Run, backend: Backend) -> dict[str, int]:
     """Bytes by term at the moment of most memory in any prompt of up to `tokens` tokens.
 
-    If all caches are bounded, the moment is in the last chunk. Otherwise, if MLX ends its tasks
-    by the size of their inputs, growing caches shorten the queue and an earlier chunk may take
-    more memory than the last one. Then shorter contexts are tried too, so that a longer
-    conversation never appears to take less.
+    If all caches are bounded, the moment is in the last chunk. Otherwise an earlier chunk may
+    take more memory: if MLX ends its tasks by the size of their inputs, growing caches shorten
+    the queue; and the longer the rows of a full cache in few bits are, the fewer heads it
+    unpacks at a time. Then shorter contexts are tried too, so that a longer conversation never
+    appears to take less.
     """
     peaks: list[dict[str, int]] = []
     if run.grows:
+        unpacks = not run.storage.is_dense
         step = min(run.step, run.tokens)
         for steps in rungs(grown(run.tokens) // STEP):
             shorter = replace(run, context=steps * STEP, step=step)
             peak, inputs_close = last_chunk_peak(shorter, backend)
-            if inputs_close or peaks:
+            if inputs_close or peaks or unpacks:
                 peaks.append(peak)
-            if not inputs_close:
+            if not (inputs_close or unpacks):
                 break
     return max(peaks, key=total) if peaks else last_chunk_peak(run, backend)[0]
 

@@ -62,11 +62,22 @@ PLAIN = model(
     layers=(FULL,) * 21, heads=8, hidden_size=1024, intermediate_size=8192, vocabulary=1000,
     context=32768, bits=8, weights=10**9,
 )  # fmt: skip
+# Models whose full caches in few bits unpack fewer heads at a time, the longer they are.
+WIDE = model(
+    layers=(Layer("full", 2, 256, 256),) * 3, heads=8, hidden_size=256, intermediate_size=512,
+    vocabulary=1000, context=32768, dtype="float32", weights=10**9,
+)  # fmt: skip
+WIDE_RECURRING = model(
+    layers=(Layer("full", 2, 256, 256), RECURRENT, RECURRENT) * 2, heads=8, hidden_size=256,
+    intermediate_size=512, vocabulary=1000, context=32768, dtype="bfloat16", weights=10**9,
+)  # fmt: skip
 
 
 @FEW
 @example(RECURRING, (5767, 3122), "dense", "ipad")
 @example(PLAIN, (6314, 662), "dense", "ipad")
+@example(WIDE, (769, 768), "4", "iphone")
+@example(WIDE_RECURRING, (5046, 256), "4", "mac")
 @given(models(), pairs, st.sampled_from(sorted(STORAGES)), st.sampled_from(BACKENDS))
 def test_longer_conversations_take_more(model, pair, kv, backend):
     for max_kv in (0, 512):
