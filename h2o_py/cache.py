@@ -47,8 +47,9 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     no scores, so recency alone decides which rows stay.
 
     With `recall` in the configuration, all tokens are kept in an archive too. After the first
-    eviction, the last `recall.ask` tokens of a chunk attend to all evicted tokens, and a single
-    token to the `recall.reach` evicted tokens that match its query best.
+    eviction, the last `recall.ask` tokens of a chunk attend to all evicted tokens. A generated
+    token, and each token of a chunk of up to 8, attends to the `recall.reach` evicted tokens
+    that match its query best.
 
     With `H2OConfig.unbounded()` it keeps every token: it grows, computes no scores and has no
     ledger.

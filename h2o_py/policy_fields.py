@@ -17,6 +17,7 @@ SEGMENT_TOKENS = 256
 ARCHIVE_GROUP = 32
 MOST_WAITING = 67108864
 OBSERVATION_WINDOW = 64
+DRAFT_TOKENS = 8
 SKETCH_BITS = 2
 SKETCH_GROUP = 64
 SAFE_RECENT = 64
@@ -111,7 +112,8 @@ class RecallSettings:
         ask: How many tokens at the end of a chunk of a prompt attend to the whole archive.
             Default: 32.
         reach: How many archived tokens a generated token attends to in each KV head: those
-            whose keys match its query best. 0 reads none, 2147483647 all. Default: 64.
+            whose keys match its query best. So does each token of a chunk of up to 8, which
+            checks a draft. 0 reads none, 2147483647 all. Default: 64.
         archive_bits: Bits of an archived key or value; 16 keeps their dtype. Default: 4.
         layers: Indices of the layers that recall. Default: all layers that evict.
         store: Folder that holds the archive of one conversation. Default: memory.
@@ -205,7 +207,8 @@ RECALL_FIELDS = (
         flag="--recall-reach",
         help="archived tokens that a generated token reads per head",
         meaning="How many archived tokens a generated token attends to in each KV head: "
-        "those whose keys match its query best. 0 reads none, 2147483647 all.",
+        "those whose keys match its query best. So does each token of a chunk of up"
+        " to 8, which checks a draft. 0 reads none, 2147483647 all.",
         default_meaning="64",
         default=64,
         least=0,

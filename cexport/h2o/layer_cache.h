@@ -86,7 +86,8 @@ SavedCache saved_cache(
 /// itself from the rows that `fetch` returns. Then recency alone decides which rows stay.
 ///
 /// With recall, after the first eviction, the last `ask` tokens of a chunk attend to all
-/// evicted tokens, and a single token to the `reach` that match its query best.
+/// evicted tokens. Each token of a chunk of up to `draft_tokens` attends to the `reach` that
+/// match its query best.
 ///
 /// B batch, Hkv KV heads, L new tokens, N rows in use, C `max_size`. A wrong shape throws
 /// std::invalid_argument and leaves the cache unchanged.

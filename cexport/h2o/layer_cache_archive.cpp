@@ -39,9 +39,10 @@ void LayerCache::start_archive(int value_dim) {
 std::optional<Elsewhere> LayerCache::read_archive(
     const mx::array& queries, float scale, mx::StreamOrDevice s) {
   const int tokens = unattended_, before = offset_ - tokens;
-  const bool is_single = tokens == 1;
+  const bool is_single = tokens == 1, are_generated = tokens <= draft_tokens;
   const int evicted = before - config_.max_size + (is_single ? 1 : 0);
-  if (evicted <= 0 || before <= archive_->first() || (is_single && recall_->reach == 0)) {
+  if (evicted <= 0 || before <= archive_->first() ||
+      (are_generated && recall_->reach == 0)) {
     return std::nullopt;
   }
   auto kept = ledger_->positions;
@@ -50,16 +51,17 @@ std::optional<Elsewhere> LayerCache::read_archive(
     auto victim = mx::expand_dims(ledger_->victim, 2, s);
     kept = mx::where(mx::equal(entries, victim, s), mx::array(-1), kept, s);
   }
-  const int asking = std::min(tokens, recall_->ask);
+  const int asking = are_generated ? tokens : std::min(tokens, recall_->ask);
   const Reading reading{
       as_stored(sliced(queries, 2, tokens - asking, tokens, s), config_.format, s), scale,
       kept, before, in_operations_};
-  auto elsewhere = is_single ? read_matching(reading, recall_->reach, *archive_, s)
-                             : read_everything(reading, *archive_, s);
+  auto elsewhere = are_generated ? read_matching(reading, recall_->reach, *archive_, s)
+                                 : read_everything(reading, *archive_, s);
   check_archive();
   if (elsewhere) {
-    const int read = is_single ? std::min(recall_->reach, evicted) : evicted;
-    archive_reads_ += int64_t(read) * heads_[0] * heads_[1];
+    const int64_t read =
+        are_generated ? int64_t(std::min(recall_->reach, evicted)) * tokens : evicted;
+    archive_reads_ += read * heads_[0] * heads_[1];
   }
   return elsewhere;
 }

@@ -20,6 +20,8 @@ inline constexpr int sketch_bits = 2;
 inline constexpr int sketch_group = 64;
 /// Queries at the end of a chunk that update scores.
 inline constexpr int observation_window = 64;
+/// A chunk of at most so many tokens checks a draft: each reads as a generated token does.
+inline constexpr int draft_tokens = 8;
 /// The most bytes of archives that may wait to be written, all folders together.
 inline constexpr int64_t most_waiting = 67108864;
 /// A smaller recent budget gives a warning.
@@ -69,7 +71,8 @@ struct Recall {
   /// How many tokens at the end of a chunk of a prompt attend to the whole archive.
   int ask = 32;
   /// How many archived tokens a generated token attends to in each KV head: those whose
-  /// keys match its query best. 0 reads none, 2147483647 all.
+  /// keys match its query best. So does each token of a chunk of up to 8, which checks a
+  /// draft. 0 reads none, 2147483647 all.
   int reach = 64;
   /// Bits of an archived key or value; 16 keeps their dtype.
   int archive_bits = 4;

@@ -414,12 +414,12 @@ mx::array matching_positions(
   return mx::where(found, mx::add(chosen, mx::array(archive.first()), s), mx::array(-1), s);
 }
 
-std::optional<Elsewhere> read_matching(
+namespace {
+
+/// What the queries of one token read.
+std::optional<Elsewhere> read_of_token(
     const Reading& reading, int reach, const Archive& archive, mx::StreamOrDevice s) {
   using namespace readings;
-  if (reading.end - archive.first() <= reach) {
-    return read_everything(reading, archive, s);
-  }
   const auto chosen = matching_positions(reading, reach, archive, s);
   std::vector<mx::array> inputs{mx::contiguous(chosen, false, s)};
   if (archive.tail_tokens() > 0) {
@@ -444,6 +444,27 @@ std::optional<Elsewhere> read_matching(
       nothing(queries, heads.value_dim, s), queries, gathered[0], gathered[1], gathered[2],
       s);
   return finished(merged, reading, s);
+}
+
+} // namespace
+
+std::optional<Elsewhere> read_matching(
+    const Reading& reading, int reach, const Archive& archive, mx::StreamOrDevice s) {
+  if (reading.end - archive.first() <= reach) {
+    return read_everything(reading, archive, s);
+  }
+  std::vector<mx::array> outs, totals;
+  for (const auto& queries : mx::split(reading.queries, reading.queries.shape(2), 2, s)) {
+    Reading token = reading;
+    token.queries = queries;
+    const auto read = read_of_token(token, reach, archive, s);
+    if (!read) {
+      return std::nullopt;
+    }
+    outs.push_back(read->out);
+    totals.push_back(read->total);
+  }
+  return Elsewhere{mx::concatenate(outs, 2, s), mx::concatenate(totals, 2, s)};
 }
 
 } // namespace h2o

@@ -20,16 +20,16 @@ struct Reading {
 std::optional<Elsewhere> read_everything(
     const Reading& reading, const Archive& archive, mx::StreamOrDevice s = {});
 
-/// Reads for each KV head, of the positions that its rows do not have, the `reach` whose sketched
-/// keys match the queries best: those with the largest of
+/// Reads for each token and KV head, of the positions that the head's rows do not have, the
+/// `reach` whose sketched keys match the token's queries best: those with the largest of
 ///   max over the head's query heads of scale * q . sketch
-/// where ties go to the lowest position, or on a GPU to any. There is one query per query head. Evaluates nothing:
+/// where ties go to the lowest position, or on a GPU to any. Evaluates nothing:
 /// the rows are gathered on the CPU when the graph is evaluated. If an archive in files cannot
 /// be read then, the head reads nothing, and the archive's `failure` says why.
 std::optional<Elsewhere> read_matching(
     const Reading& reading, int reach, const Archive& archive, mx::StreamOrDevice s = {});
 
-/// The positions that read_matching reads: int32 [B, Hkv, reach], -1 for none.
+/// The positions that read_matching reads for one token: int32 [B, Hkv, reach], -1 for none.
 mx::array matching_positions(
     const Reading& reading, int reach, const Archive& archive, mx::StreamOrDevice s = {});
 

@@ -10,7 +10,7 @@ from mlx_lm.models.cache import KVCache
 from h2o_py import H2OConfig, H2ORecall, make_h2o_cache
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
-from h2o_py.policy_fields import LARGEST
+from h2o_py.policy_fields import DRAFT_TOKENS, LARGEST
 from tests.h2o_py.cases import BACKENDS, kept, largest_difference, random_tokens, step
 from tests.h2o_py.small_models import small_model
 
@@ -75,31 +75,33 @@ def best_matches(queries, sketch, kept_positions, reach):
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(("reach", "batch"), [(1, 1), (5, 2), (64, 1)])
-def test_a_generated_token_attends_to_rows_and_to_the_evicted_keys_that_match_best(
+def test_generated_tokens_and_drafts_attend_to_rows_and_to_the_evicted_keys_that_match_best(
     name, reach, batch
 ):
     cache, calls = H2OKVCache(config(reach=reach), BACKENDS[name]), []
-    for call in traffic((300, 1, 1, 290, 1, 1, 1), batch=batch):
+    for call in traffic((300, 1, 1, 3, 290, 1, 8, 1, 1), batch=batch):
         before = kept(cache) if calls else None
         victims = None if cache.ledger is None else cache.ledger.victim.tolist()
         positions = None if cache.ledger is None else cache.ledger.positions.tolist()
         calls.append(call)
-        out = step(cache, *call)
-        if call[0].shape[2] > 1:
+        out, tokens = step(cache, *call), call[0].shape[2]
+        if tokens > DRAFT_TOKENS:
             continue
         keys, values = (mx.concatenate([c[part] for c in calls], 2) for part in (1, 2))
-        triple = mx.quantize(keys[:, :, :-1], 64, 2)
+        archived = keys.shape[2] - tokens
+        triple = mx.quantize(keys[:, :, :archived], 64, 2)
         sketch = np.array(mx.dequantize(*triple, 64, 2), np.float64)
-        queries = np.array(call[0][:, :, 0], np.float64)
-        sees = np.zeros((batch, 4, 1, keys.shape[2]), bool)
-        sees[..., -1] = True
-        for b in range(batch):
-            stay = [
-                set(before[b][h]) - {positions[b][h][victims[b][h]]} for h in range(2)
-            ]  # the token takes the victim's row
-            for head, found in enumerate(best_matches(queries[b], sketch[b], stay, reach)):
+        queries = np.array(call[0], np.float64)
+        sees = np.zeros((batch, 4, tokens, keys.shape[2]), bool)
+        sees[..., archived:] = np.tri(tokens, dtype=bool)
+        for b, token in np.ndindex(batch, tokens):
+            stay = [set(before[b][h]) for h in range(2)]
+            if tokens == 1:  # it takes the victim's row
+                stay = [stay[h] - {positions[b][h][victims[b][h]]} for h in range(2)]
+            matches = best_matches(queries[b, :, token], sketch[b], stay, reach)
+            for head, found in enumerate(matches):
                 for position in (*found, *stay[head]):
-                    sees[b, 2 * head : 2 * head + 2, 0, position] = True
+                    sees[b, 2 * head : 2 * head + 2, token, position] = True
         expected = attention(call[0], keys, values, sees)
         np.testing.assert_allclose(np.array(out), expected, atol=3e-5)
 

@@ -20,7 +20,7 @@ from h2o_pack.memory.queue import Buffer, Graph
 from h2o_pack.memory.terms import RECALL
 from h2o_pack.model import Layer
 from h2o_py.config import H2OConfig
-from h2o_py.policy_fields import OBSERVATION_WINDOW, SEGMENT_TOKENS
+from h2o_py.policy_fields import DRAFT_TOKENS, OBSERVATION_WINDOW, SEGMENT_TOKENS
 
 # The most tokens that h2o-pack's Metal kernels process at once (cexport/h2o/metal); MLX
 # operations process longer chunks.
@@ -266,14 +266,16 @@ def read_archive(
     archive = LayerArchive(layer, recall.archive_bits, graph.element, recall.limit)
     copies = -(-tokens // SEGMENT_TOKENS) * archive.sketch(run.tokens)  # one per new segment
     graph.op([k], copies, dispatches=4, term=RECALL)
-    if tokens > 1 and run.tokens - tokens > cache.max_size:
-        asking = min(tokens, recall.ask)
-        read_everything(graph, archive, asking, q)
-        return asking
-    if tokens == 1 and run.tokens > cache.max_size and recall.reach:
-        read_matching(graph, archive, recall.reach, q)
-        return 1
-    return 0
+    evicted = run.tokens - tokens + (tokens == 1) - cache.max_size
+    if evicted <= 0 or (tokens <= DRAFT_TOKENS and not recall.reach):
+        return 0
+    if tokens <= DRAFT_TOKENS:
+        for _ in range(tokens):
+            read_matching(graph, archive, recall.reach, q)
+        return tokens
+    asking = min(tokens, recall.ask)
+    read_everything(graph, archive, asking, q)
+    return asking
 
 
 def read_everything(graph: Graph, archive: LayerArchive, asking: int, q: Buffer) -> None:

@@ -9,6 +9,7 @@ import mlx.core as mx
 from h2o_pack.parity.reference.archive import Archive
 from h2o_pack.parity.reference.attention import logits_of
 from h2o_pack.parity.reference.kept_rows import Elsewhere, KeptRows
+from h2o_py.policy_fields import DRAFT_TOKENS
 
 
 def elsewhere(
@@ -21,15 +22,20 @@ def elsewhere(
     tokens, recall = queries.shape[2], archive.recall
     before = kept.seen - tokens
     evicted = before - kept.config.max_size + (tokens == 1)
-    if evicted <= 0 or before <= archive.first or (tokens == 1 and recall.reach == 0):
+    are_generated = tokens <= DRAFT_TOKENS
+    if evicted <= 0 or before <= archive.first or (are_generated and recall.reach == 0):
         return None
     keys, values = archive.rows(archive.first, before)
     in_rows = kept.entries()["positions"]
     positions = mx.arange(archive.first, before)
     missing = ~mx.equal(in_rows[..., None], positions).any(axis=2)
-    if tokens == 1:
-        chosen = _best(queries, archive.sketched(keys), missing, scale, recall.reach)
-        return Elsewhere(keys, values, _of_queries(chosen, queries))
+    if are_generated:
+        sketch = archive.sketched(keys)
+        chosen = [
+            _of_queries(_best(token, sketch, missing, scale, recall.reach), queries)
+            for token in mx.split(queries, tokens, axis=2)
+        ]
+        return Elsewhere(keys, values, mx.concatenate(chosen, axis=2))
     asks = mx.arange(tokens) >= tokens - recall.ask
     return Elsewhere(keys, values, _of_queries(missing, queries) & asks[:, None])
 
