@@ -14,7 +14,7 @@ from typing import Any
 from h2o_py._pins import wrong_mlx
 from h2o_py.errors import H2OError, H2OModelError
 from h2o_py.policy_fields import FIELDS, RECALL_FIELDS, SCORES, Field
-from h2o_py.storages import STORAGE_BITS
+from h2o_py.storages import MEANINGS
 
 USAGE = """usage: python -m h2o_py generate [options]
 
@@ -95,7 +95,7 @@ def generate(arguments: Sequence[str]) -> int:
     for remark in remarks:
         print(f"note: {remark.message}", file=sys.stderr)  # noqa: T201
     storage = {
-        "kv": options.h2o_kv or "dense",
+        "kv": options.h2o_kv or "16",
         "budgets": budgets,
         "group_size": upstream_options.kv_group_size,
     }
@@ -197,8 +197,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             help=_help(field),
             **kinds[field.type],
         )
-    stored = "; ".join(f"{name}: {bits.meaning}" for name, bits in STORAGE_BITS.items())
-    text = f"How rows are stored. {stored}. Default: dense."
+    text = f"How rows are stored. {MEANINGS}. Default: 16."
     group.add_argument("--kv", dest="h2o_kv", metavar="KV", help=text)
     text = "JSON file with budgets of each layer."
     group.add_argument("--budgets", dest="h2o_budgets", metavar="FILE", help=text)

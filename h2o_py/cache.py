@@ -407,7 +407,8 @@ class QuantizedH2OKVCache(H2OKVCache):
         value_bits: 4 or 8 for values; overrides `bits`. The storage `k8v4` has 8
             bits for keys and 4 for values.
         rotated: whether keys and values are rotated before they are quantized, which reduces
-            the loss at 4 bits and takes a few small operations at every step.
+            the loss at 4 bits and takes a few small operations at every step. The storage `4`
+            rotates.
         backend: the module that computes: `h2o_py.fast` (the default), or another one with a
             `layer_cache`.
 

@@ -28,7 +28,7 @@ def stream_generate(
     prompt: Any,
     *,
     h2o_config: H2OConfig | Mapping[str, Any] | None = None,
-    h2o_kv: str = "dense",
+    h2o_kv: str = "16",
     h2o_budgets: Budgets | None = None,
     **options: Any,
 ) -> Generator[Any, None, None]:
@@ -47,7 +47,7 @@ def stream_generate(
         prompt: text or token ids.
         h2o_config: the policy, or its fields as a mapping (`{"max_size": 512}`); None keeps
             every token.
-        h2o_kv: how rows are stored, a name in `h2o_py.storages.STORAGE_BITS`.
+        h2o_kv: how rows are stored, a name in `h2o_py.storages.KV_NAMES`.
         h2o_budgets: budgets that differ from layer to layer.
         options: arguments of `mlx_lm.stream_generate`; `kv_group_size` also sets the group
             size of quantized H2O rows.
@@ -57,7 +57,7 @@ def stream_generate(
 
     """
     tokenizer = lossless(tokenizer)
-    if h2o_config is None and h2o_kv == "dense":
+    if h2o_config is None and h2o_kv == "16":
         yield from mlx_lm.stream_generate(model, tokenizer, prompt, **options)
         return
     if isinstance(h2o_config, Mapping):

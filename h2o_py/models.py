@@ -20,7 +20,14 @@ from h2o_py.errors import (
     H2OScoresMissingWarning,
 )
 from h2o_py.families import shares_one_mask, why_unfit, why_without_scores
-from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, StorageBits, group_size_of
+from h2o_py.storages import (
+    GROUP_SIZES,
+    KV_NAMES,
+    STORAGE_BITS,
+    StorageBits,
+    group_size_of,
+    storage_name,
+)
 
 
 def _cache_maker(bits: StorageBits) -> Callable[[H2OConfig, int], H2OKVCache]:
@@ -51,7 +58,7 @@ def make_h2o_cache(
     model: Any,
     config: H2OConfig | None = None,
     *,
-    kv: str = "dense",
+    kv: str = "16",
     group_size: int | None = None,
     budgets: Budgets | None = None,
 ) -> list[Any]:
@@ -64,7 +71,7 @@ def make_h2o_cache(
     Args:
         model: a model of mlx_lm.
         config: the policy of every full-attention layer; None keeps every token.
-        kv: how rows are stored, a name in `STORAGES`.
+        kv: how rows are stored, a name in `h2o_py.storages.KV_NAMES`.
         group_size: elements of quantized rows that share a scale and a bias; divides the head
             dims. None takes the first of 64 and 32 that divides all, as packages do.
         budgets: budgets that differ from layer to layer.
@@ -76,7 +83,10 @@ def make_h2o_cache(
         H2OBudgetsError: the budgets were made for another model.
 
     """
-    make, config = _storage(kv), config or H2OConfig.unbounded()
+    if storage_name(kv) not in STORAGES:
+        raise H2OConfigError.unknown_choice("kv", kv, KV_NAMES)
+    kv = storage_name(kv)
+    make, config = STORAGES[kv], config or H2OConfig.unbounded()
     if not config.evicts:
         if STORAGE_BITS[kv].is_dense:
             return _own_caches(model)
@@ -207,9 +217,3 @@ def _check_recall(
                 known=names,
                 family=family,
             )
-
-
-def _storage(kv: str) -> Callable[[H2OConfig, int], H2OKVCache]:
-    if kv not in STORAGES:
-        raise H2OConfigError.unknown_choice("kv", kv, STORAGES)
-    return STORAGES[kv]

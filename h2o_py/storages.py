@@ -29,19 +29,49 @@ class StorageBits(NamedTuple):
 
 
 STORAGE_BITS = {
-    "dense": StorageBits(16, 16, None, "as the model computes them", "dense"),
+    "16": StorageBits(16, 16, None, "as the model computes them", "sixteenBits"),
     "8": StorageBits(8, 8, None, "8 bits", "eightBits"),
     "k8v4": StorageBits(8, 4, None, "keys in 8 bits, values in 4", "keys8Values4"),
-    "4": StorageBits(4, 4, None, "4 bits", "fourBits"),
-    "rotated4": StorageBits(
-        4, 4, None, "rotated, then quantized to 4 bits", "rotatedFourBits", rotated=True
+    "4": StorageBits(4, 4, None, "rotated, then quantized to 4 bits", "fourBits", rotated=True),
+    "heavy=8,recent=16": StorageBits(
+        8, 8, 16, "recent tokens in 16 bits, others in 8", "heavy8Recent16"
     ),
-    "r16h8": StorageBits(8, 8, 16, "recent tokens in 16 bits, others in 8", "recent16Heavy8"),
-    "r16h4": StorageBits(4, 4, 16, "recent tokens in 16 bits, others in 4", "recent16Heavy4"),
-    "r8h4": StorageBits(4, 4, 8, "recent tokens in 8 bits, others in 4", "recent8Heavy4"),
+    "heavy=4,recent=16": StorageBits(
+        4, 4, 16, "recent tokens in 16 bits, others in 4", "heavy4Recent16"
+    ),
+    "heavy=4,recent=8": StorageBits(
+        4, 4, 8, "recent tokens in 8 bits, others in 4", "heavy4Recent8"
+    ),
+    "heavy=16,recent=8": StorageBits(
+        16, 16, 8, "recent tokens in 8 bits, others in 16", "heavy16Recent8"
+    ),
+    "heavy=16,recent=4": StorageBits(
+        16, 16, 4, "recent tokens in 4 bits, others in 16", "heavy16Recent4"
+    ),
+    "heavy=8,recent=4": StorageBits(
+        8, 8, 4, "recent tokens in 4 bits, others in 8", "heavy8Recent4"
+    ),
 }
 
-SYNONYMS = {"mixed": "r16h8"}
+SYNONYMS = {"mixed": "heavy=8,recent=16"}
+
+KV_NAMES = (*STORAGE_BITS, *SYNONYMS)
+"""What `kv` may be."""
+
+MEANINGS = "; ".join(
+    [
+        *(f"{name}: {bits.meaning}" for name, bits in STORAGE_BITS.items() if not bits.recent),
+        "heavy=H,recent=R: recent tokens in R bits, others in H, of 16, 8 and 4",
+        *(f"{name}: the same as {storage}" for name, storage in SYNONYMS.items()),
+    ]
+)
+"""What the names mean, for help."""
+
+
+def storage_name(text: str) -> str:
+    """Return the name of a storage as it is written, from a synonym or words in any order."""
+    return ",".join(sorted(SYNONYMS.get(text, text).split(",")))
+
 
 GROUP_SIZES = (64, 32, 128)
 """Elements that share a scale and a bias; the default comes first."""

@@ -134,7 +134,7 @@ class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: Literal[4, 8, 16]
     value: Literal[4, 8, 16]
     meaning: str
-    recent: Literal[8, 16] | None = None
+    recent: Literal[4, 8, 16] | None = None
     rotated: bool = False
 
 

@@ -42,7 +42,7 @@ MAKERS: Makers = {
     "mlx-lm QuantizedKVCache, 4 bits": quantized(4),
     "--kv 8": lambda model: make_h2o_cache(model, kv="8", group_size=GROUP_SIZE),
     "--kv k8v4": lambda model: make_h2o_cache(model, kv="k8v4", group_size=GROUP_SIZE),
-    "--kv rotated4": lambda model: make_h2o_cache(model, kv="rotated4", group_size=GROUP_SIZE),
+    "--kv 4": lambda model: make_h2o_cache(model, kv="4", group_size=GROUP_SIZE),
 }
 """Functions that make a model's caches; the first keeps everything as it was computed."""
 HEAD = """\

@@ -93,7 +93,7 @@ class ModelSpec:
     def filled(self) -> ModelSpec:
         """Return the spec with defaults for its open settings."""
         cache = self.cache
-        usual = replace(cache, kv=cache.kv or "dense", recall=bool(cache.recall))
+        usual = replace(cache, kv=cache.kv or "16", recall=bool(cache.recall))
         return replace(self, cache=usual)
 
 

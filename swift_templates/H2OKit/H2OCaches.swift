@@ -16,7 +16,7 @@ public struct H2OCaches: Hashable, Sendable {
     public var budgets: H2OBudgets?
 
     public init(
-        configuration: H2OConfiguration, storage: H2OStorage = .dense, groupSize: Int = 64,
+        configuration: H2OConfiguration, storage: H2OStorage = .sixteenBits, groupSize: Int = 64,
         budgets: H2OBudgets? = nil
     ) {
         self.configuration = configuration
@@ -44,7 +44,7 @@ extension H2OCaches: KVCacheMaker {
         // quantized caches.
         let own = try model.ownCaches()
         if !configuration.evicts {
-            if storage == .dense { return own }
+            if storage == .sixteenBits { return own }
             if storage.bits.recent != nil {
                 throw H2OCacheError.recentWithoutBound(storage)
             }
@@ -90,7 +90,7 @@ extension H2OStorage {
     package func makeCache(
         _ configuration: H2OConfiguration, groupSize: Int = 64
     ) throws -> H2OKVCache {
-        guard self != .dense else { return H2OKVCache(configuration, .dense) }
+        guard self != .sixteenBits else { return H2OKVCache(configuration, .dense) }
         try Self.check(groupSize: groupSize)
         let (key, value, recent) = bits
         return H2OKVCache(
@@ -148,7 +148,7 @@ extension H2OCaches: Codable {
     }
 
     private static func storage(_ name: String?) throws -> H2OStorage {
-        guard let name else { return .dense }
+        guard let name else { return .sixteenBits }
         guard let storage = H2OStorage(rawValue: name) else {
             throw H2OCacheError.invalidConfiguration(
                 .unknownChoice(

@@ -3,40 +3,46 @@
 /// How a cache stores its rows; the raw values are Python's `kv` names.
 public enum H2OStorage: String, Codable, CaseIterable, Sendable {
     /// As the model computes them.
-    case dense
+    case sixteenBits = "16"
     /// 8 bits.
     case eightBits = "8"
     /// Keys in 8 bits, values in 4.
     case keys8Values4 = "k8v4"
-    /// 4 bits.
-    case fourBits = "4"
     /// Rotated, then quantized to 4 bits.
-    case rotatedFourBits = "rotated4"
+    case fourBits = "4"
     /// Recent tokens in 16 bits, others in 8.
-    case recent16Heavy8 = "r16h8"
+    case heavy8Recent16 = "heavy=8,recent=16"
     /// Recent tokens in 16 bits, others in 4.
-    case recent16Heavy4 = "r16h4"
+    case heavy4Recent16 = "heavy=4,recent=16"
     /// Recent tokens in 8 bits, others in 4.
-    case recent8Heavy4 = "r8h4"
+    case heavy4Recent8 = "heavy=4,recent=8"
+    /// Recent tokens in 8 bits, others in 16.
+    case heavy16Recent8 = "heavy=16,recent=8"
+    /// Recent tokens in 4 bits, others in 16.
+    case heavy16Recent4 = "heavy=16,recent=4"
+    /// Recent tokens in 4 bits, others in 8.
+    case heavy8Recent4 = "heavy=8,recent=4"
 
     /// Bits of keys and values, and of the newest tokens if these have their own number of bits;
     /// 16 keeps the dtype of keys and values.
     var bits: (key: Int, value: Int, recent: Int?) {
         switch self {
-        case .dense: (16, 16, nil)
+        case .sixteenBits: (16, 16, nil)
         case .eightBits: (8, 8, nil)
         case .keys8Values4: (8, 4, nil)
         case .fourBits: (4, 4, nil)
-        case .rotatedFourBits: (4, 4, nil)
-        case .recent16Heavy8: (8, 8, 16)
-        case .recent16Heavy4: (4, 4, 16)
-        case .recent8Heavy4: (4, 4, 8)
+        case .heavy8Recent16: (8, 8, 16)
+        case .heavy4Recent16: (4, 4, 16)
+        case .heavy4Recent8: (4, 4, 8)
+        case .heavy16Recent8: (16, 16, 8)
+        case .heavy16Recent4: (16, 16, 4)
+        case .heavy8Recent4: (8, 8, 4)
         }
     }
 
     /// Whether keys and values are rotated before they are quantized.
     var isRotated: Bool {
-        [.rotatedFourBits].contains(self)
+        [.fourBits].contains(self)
     }
 
     /// The possible numbers of elements that share a scale and a bias; the default comes first.

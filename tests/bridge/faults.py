@@ -23,7 +23,7 @@ FAULTS = {
         "query.normalizers[g] / (FAULT ? 1 : group)",
     ),
     "the ring has the precision of the pool": (
-        "kv r8h4",
+        "kv heavy=4,recent=8",
         f"{CORE}/h2o.cpp",
         "config.recent_bits, config.rotated};",
         "FAULT && config.recent_bits ? config.key_bits : config.recent_bits, config.rotated};",

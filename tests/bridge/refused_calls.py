@@ -33,7 +33,7 @@ CALLS = (
     f"{IOS} 128 --pin 0:100",
     f"{IOS} 256 --recall --recall-reach -1",
     *(f"{IOS} 256 --device '{name}'" for name in ("iPhone 15 Prp", "iPhone 11")),
-    "plan --model demo --max-kv 64 --kv r16h9 --context 5000",
+    "plan --model demo --max-kv 64 --kv rotated4 --context 5000",
     "plan --model demo --max-kv 64 --context 0",
     "plan --model demo --max-kv 64 --prefill-step 0",
     "plan --model demo --max-kv 3",

@@ -210,7 +210,7 @@ def test_at_a_terminal_replies_figures_and_the_history_are_there(at_prompt, tmp_
         assert session.ended() == ExitCode.OK
     assert "\ufffd" not in session.raw
     lines = session.screen.lines
-    assert "demo, 40 rows, kv dense and recall. /help lists the commands." in lines
+    assert "demo, 40 rows, kv 16 and recall. /help lists the commands." in lines
     figures = r"cut off, \d+ read, \d+ kept, 0.\d MB, .* tokens/s, [\d,]+ rows read of 0.\d MB"
     assert any(re.fullmatch(figures, line) for line in lines)
     history = tmp_path / "cache" / "chat-history"

@@ -45,7 +45,7 @@ def test_ios_alone_makes_every_package_of_the_file(run, project):
     assert result.exit_code == 0, result.output
     locks = lock.read(folder / "First"), lock.read(folder / "Second")
     [first], [second] = (record.models for record in locks)
-    assert (first.config["max_size"], first.kv) == (64, "dense")
+    assert (first.config["max_size"], first.kv) == (64, "16")
     assert (second.config["max_size"], second.kv) == (128, "8")
     assert second.config["pinned"] == [[0, 8]]
 

@@ -24,9 +24,9 @@ from h2o_py.models import STORAGES
 
 CONFIG = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8, pinned=((5, 7),))
 RECALLING = {
-    "dense": H2ORecall(ask=4, reach=8),
+    "16": H2ORecall(ask=4, reach=8),
     "k8v4": H2ORecall(ask=4, reach=8),
-    "r16h4": H2ORecall(ask=1, reach=4, archive_bits=16),
+    "heavy=4,recent=16": H2ORecall(ask=1, reach=4, archive_bits=16),
 }
 HEADS, KV_HEADS, DIM, SCALE = 4, 2, 64, 0.125
 NEXT = [1, 1, 7, 1, 40, 1, 1]

@@ -24,6 +24,7 @@ from h2o_pack.naming import swift_string
 from h2o_pack.parity import op, trace
 from h2o_pack.parity.parity_report import CaseResult
 from h2o_pack.parity.swift import SYSTEM, Host, environment, prepare, standin_files, sync
+from h2o_py.storages import STORAGE_BITS
 from tests.attacks import app
 from tests.bridge.faults import CHOICE, FAULTS, with_faults
 from tests.bridge.golden import APART, FETCHED, package_files
@@ -33,7 +34,7 @@ from tests.conversations.program import KILLED, build, kill
 from tests.messages import says
 from tests.nightly import nightly_except
 
-STORED = ["kv 8", "kv k8v4", "kv 4", "kv rotated4", "kv r16h8", "kv r16h4", "kv r8h4"]
+STORED = [f"kv {name}" for name in STORAGE_BITS if name != "16"]
 FIRST = ["float32", "published policy", "not routed", *STORED]
 CASES = [*FIRST, *trace.RECALL, "float16", "bfloat16"]
 # A fault of the C++ and one of the Swift.

@@ -41,16 +41,14 @@ BACKENDS = {"fast": core, "fallback": fallback}
 
 
 def make_cache(kv, config, backend=None, group_size=64):
-    """A cache by the name of its storage; beside those of users also k4v8 and any rNhM."""
-    if kv == "dense":
+    """A cache by the name of its storage; beside those of users also k4v8 and equal bits."""
+    if kv == "16":
         return H2OKVCache(config, backend)
-    if kv[:1] == "r" and kv[1].isdigit():
-        recent, heavy = map(int, kv[1:].split("h"))
+    if "," in kv:
+        heavy, recent = (int(word.partition("=")[2]) for word in kv.split(","))
         return MixedH2OKVCache(config, heavy, recent, group_size, backend=backend)
-    rotated = kv.startswith("rotated")
-    bits = kv.removeprefix("rotated")
-    keys, values = bits[1:].split("v") if "v" in bits else (bits, bits)
-    options = {"key_bits": int(keys), "value_bits": int(values), "rotated": rotated}
+    keys, values = kv[1:].split("v") if "v" in kv else (kv, kv)
+    options = {"key_bits": int(keys), "value_bits": int(values), "rotated": kv == "4"}
     return QuantizedH2OKVCache(config, group_size=group_size, backend=backend, **options)
 
 

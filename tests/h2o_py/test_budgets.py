@@ -163,8 +163,10 @@ def test_the_command_names_what_does_not_fit_the_model(tmp_path):
     flags = ["generate", "--model", str(DEMO), "--max-kv", "64"]
     with pytest.raises(SystemExit, match=r"error: .*layers has 1 entries, but .* 4 caches"):
         commands.main([*flags, "--budgets", str(path)])
-    with pytest.raises(SystemExit, match="error: --kv must be one of dense, 8, k8v4, 4"):
-        commands.main([*flags, "--kv", "5"])
+    with pytest.raises(
+        SystemExit, match="error: --kv must be one of 16, 8, k8v4, 4, heavy=8,recent=16"
+    ):
+        commands.main([*flags, "--kv", "dense"])
 
 
 def test_the_command_continues_from_a_file_of_h2o_caches(tmp_path, demo, monkeypatch):

@@ -63,7 +63,9 @@ def test_an_additive_mask_that_means_to_hide_leaves_scores_alone():
     assert largest_difference(hidden.scores[..., 3], plain.scores[..., 3]) < 1e-6
 
 
-@pytest.mark.parametrize("kv", ["dense", "8", "k8v4", "rotated4", "r16h8", "r8h4"])
+@pytest.mark.parametrize(
+    "kv", ["16", "8", "k8v4", "4", "heavy=8,recent=16", "heavy=4,recent=8"]
+)
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 def test_nan_and_infinity_neither_stop_eviction_nor_corrupt_positions(kv, backend, poison):

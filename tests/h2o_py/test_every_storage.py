@@ -25,7 +25,7 @@ from tests.h2o_py.cases import (
 from tests.nightly import nightly_except
 
 
-@pytest.fixture(params=nightly_except(("dense", "k8v4", "r16h4"), STORAGES))
+@pytest.fixture(params=nightly_except(("16", "k8v4", "heavy=4,recent=16"), STORAGES))
 def kv(request):
     return request.param
 
@@ -81,9 +81,17 @@ def test_mlx_can_evaluate_and_save_its_state(kv):
 # Bytes of a key and of a value of 64 float16 numbers; the ring's after the pool's. A group of
 # 64 quantized numbers has a scale and a bias.
 BYTES = {
-    "dense": [128, 128], "8": [68, 68], "k8v4": [68, 36], "4": [36, 36], "rotated4": [36, 36],
-    "r16h8": [68, 68, 128, 128], "r16h4": [36, 36, 128, 128], "r8h4": [36, 36, 68, 68],
-}  # fmt: skip
+    "16": [128, 128],
+    "8": [68, 68],
+    "k8v4": [68, 36],
+    "4": [36, 36],
+    "heavy=8,recent=16": [68, 68, 128, 128],
+    "heavy=4,recent=16": [36, 36, 128, 128],
+    "heavy=4,recent=8": [36, 36, 68, 68],
+    "heavy=16,recent=8": [128, 128, 68, 68],
+    "heavy=16,recent=4": [128, 128, 36, 36],
+    "heavy=8,recent=4": [68, 68, 36, 36],
+}
 
 
 @pytest.mark.parametrize("kv", BYTES, indirect=True)
@@ -127,7 +135,7 @@ def test_rows_are_written_in_place(kv):
         assert active_memory() - before < rows_bytes / 4, pipelined
 
 
-@pytest.mark.parametrize("kv", ["dense", "8"], indirect=True)
+@pytest.mark.parametrize("kv", ["16", "8"], indirect=True)
 def test_trim_takes_tokens_back_until_the_first_eviction(kv):
     cache, shorter = (STORAGES[kv](SMALL, 64) for _ in range(2))
     for taught, tokens in ((cache, 20), (shorter, 15)):
@@ -145,7 +153,7 @@ def test_trim_takes_tokens_back_until_the_first_eviction(kv):
     assert cache.offset == 55
 
 
-@pytest.mark.parametrize("kv", ["dense", "8", "rotated4"], indirect=True)
+@pytest.mark.parametrize("kv", ["16", "8", "4"], indirect=True)
 @pytest.mark.parametrize("recall", [None, H2ORecall(ask=2)])
 def test_trimming_everything_leaves_a_working_cache(kv, recall):
     cache = STORAGES[kv](dataclasses.replace(SMALL, recall=recall), 64)

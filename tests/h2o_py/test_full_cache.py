@@ -31,7 +31,7 @@ from tests.h2o_py.cases import (
 from tests.h2o_py.small_models import small_model
 
 FULL = H2OConfig.unbounded()
-STORED = ("dense", "8", "k8v4", "rotated4")
+STORED = ("16", "8", "k8v4", "4")
 
 
 def filled(kv, tokens=300, backend=None, **shape):
@@ -60,7 +60,7 @@ def test_attention_is_that_over_every_token_as_stored(kv, dtype, backend):
             *wide, scale=0.125, mask=mask, sinks=sinks.astype(mx.float32)
         )
         assert largest_difference(out, expected) <= 2 * TOLERANCE[dtype]
-    largest_loss = 0.5 if kv == "rotated4" else 0.05
+    largest_loss = 0.5 if kv == "4" else 0.05
     assert largest_difference(keys, mx.concatenate(written, 2)) < largest_loss
     assert cache.ledger is cache.scores is cache.positions is None
     assert (cache.offset, cache.length, cache.size()) == (513, 513, 513)
@@ -78,7 +78,7 @@ def test_an_array_of_masks_hides_rows():
 @pytest.mark.parametrize("kv", STORED)
 def test_its_bytes_are_those_of_its_rows(kv):
     cache = filled(kv, 300, dtype=mx.float16)
-    row = {"dense": 256, "8": 136, "k8v4": 104, "rotated4": 72}[kv]
+    row = {"16": 256, "8": 136, "k8v4": 104, "4": 72}[kv]
     assert cache.nbytes == 2 * 512 * row
     assert sum(array.nbytes for array in cache.arrays) == 2 * 300 * row
 
@@ -161,7 +161,7 @@ def test_attention_elsewhere_needs_no_warning(recwarn):
 
 def test_a_ring_is_refused():
     with pytest.raises(ValueError, match="ring"):
-        make_cache("r16h8", FULL)
+        make_cache("heavy=8,recent=16", FULL)
 
 
 DAMAGE = {
@@ -205,7 +205,7 @@ def test_a_model_generates_as_with_its_own_caches():
     own = logits(make_prompt_cache(model))
     assert largest_difference(logits(make_h2o_cache(model)), own) == 0
     spread = mx.abs(own).max().item()
-    for kv, share in (("8", 0.02), ("k8v4", 0.2), ("rotated4", 0.2)):
+    for kv, share in (("8", 0.02), ("k8v4", 0.2), ("4", 0.2)):
         caches = make_h2o_cache(model, kv=kv)
         assert largest_difference(logits(caches), own) < share * spread
         assert can_trim_prompt_cache(caches)
@@ -218,4 +218,4 @@ def test_the_models_own_caches_keep_everything_in_16_bits():
 
 def test_recent_bits_need_a_bound():
     with pytest.raises(H2OError, match="keeps every token"):
-        make_h2o_cache(small_model("qwen3"), kv="r16h8")
+        make_h2o_cache(small_model("qwen3"), kv="heavy=8,recent=16")

@@ -98,7 +98,7 @@ def is_unsaid(name, function, kv):
     Only a row's width says how long a value is. Such rows stay within their arrays.
     """
     if name == "another width":
-        return function != "write" and kv == "dense"
+        return function != "write" and kv == "16"
     return name == "far wider" and function != "write"
 
 
@@ -217,12 +217,12 @@ def test_an_empty_cache_has_no_views_and_takes_no_ledger():
     with pytest.raises(ValueError, match="the cache is empty"):
         layer.views()
     with pytest.raises(ValueError, match="the cache has no ledger"):
-        layer.ledger = filled("dense", 20).ledger
+        layer.ledger = filled("16", 20).ledger
 
 
 @pytest.mark.parametrize("name", ["scores", "positions", "victim"])
 def test_a_ledger_of_other_shapes_does_not_take_the_place_of_a_caches(name):
-    cache = STORAGES["dense"](SMALL, 32)
+    cache = STORAGES["16"](SMALL, 32)
     _q, k, v = random_tokens(5, dim=32)
     cache.update_and_fetch(k, v)
     array = getattr(cache.ledger, name)
@@ -232,11 +232,11 @@ def test_a_ledger_of_other_shapes_does_not_take_the_place_of_a_caches(name):
 
 
 REFUSED = {
-    "an archive whose groups do not divide the head dims": ("dense", 8, 40, 20, None),
+    "an archive whose groups do not divide the head dims": ("16", 8, 40, 20, None),
     "rows whose groups do not divide the head dims": ("8", 16, 40, 20, None),
     "such rows in a prompt whose last tokens ask": ("8", 16, 40, 100, None),
-    "such rows in a ring": ("r16h8", 16, 40, 20, None),
-    "a folder without a parent": ("dense", 8, 64, 20, "nowhere/else"),
+    "such rows in a ring": ("heavy=8,recent=16", 16, 40, 20, None),
+    "a folder without a parent": ("16", 8, 64, 20, "nowhere/else"),
 }
 
 

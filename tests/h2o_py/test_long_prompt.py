@@ -24,7 +24,7 @@ from tests.h2o_py.small_models import generate_step, random_prompt, small_model
 from tests.h2o_py.test_traffic import loaded
 from tests.nightly import nightly_except
 
-EVERYDAY = ("dense", "k8v4", "r16h4")
+EVERYDAY = ("16", "k8v4", "heavy=4,recent=16")
 
 
 def peaks_up_to(counts, cache, chunk):

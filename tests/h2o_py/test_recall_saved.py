@@ -91,7 +91,7 @@ def test_a_damaged_archive_is_refused():
 def test_what_left_a_ring_may_stand_in_any_order(chunks, recall):
     """Found at random: the third chunk moves positions 3, 1 and 2 to the pool."""
     settings = H2OConfig(7, sink_size=0, heavy_budget=0, recent_budget=3, recall=recall)
-    cache = filled(settings, chunks, lambda config: STORAGES["r16h8"](config, 64))
+    cache = filled(settings, chunks, lambda config: STORAGES["heavy=8,recent=16"](config, 64))
     assert same(cache, type(cache).restored(cache.arrays, cache.header))
     positions = put(cache.arrays[5], (0, 0, 0), 1 << 20)
     arrays = [*cache.arrays[:5], positions, *cache.arrays[6:]]

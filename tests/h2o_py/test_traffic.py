@@ -28,19 +28,18 @@ from tests.h2o_py.cases import (
 from tests.nightly import nightly_except
 
 STORED = [
-    "dense",
+    "16",
     "8",
     "4",
     "k8v4",
     "k4v8",
-    "rotated4",
-    "r16h8",
-    "r16h4",
-    "r8h4",
-    "r4h8",
-    "r8h8",
-    "r4h16",
-    "r16h16",
+    "heavy=8,recent=16",
+    "heavy=4,recent=16",
+    "heavy=4,recent=8",
+    "heavy=8,recent=4",
+    "heavy=8,recent=8",
+    "heavy=16,recent=4",
+    "heavy=16,recent=16",
 ]
 PAIRS = [(kv, recalls) for kv in STORED for recalls in (False, True)]
 EVERYDAY = [PAIRS[2 * i + i % 2] for i in range(len(STORED))]
@@ -174,7 +173,7 @@ def test_the_core_does_what_its_reference_does_in_any_conversation(kv, recalls, 
     heads = kv_heads * draw(st.integers(1, 5), "group")
     dtype = draw(st.sampled_from(DTYPES), "dtype")
     backend = draw(st.sampled_from(list(BACKENDS)), "backend")
-    dims = [32, 32, 32, 64, 96, 128] if kv != "dense" else [32, 32, 32, 64, 80, 96, 128]
+    dims = [32, 32, 32, 64, 96, 128] if kv != "16" else [32, 32, 32, 64, 80, 96, 128]
     dim = draw(st.sampled_from(dims), "dim")
     shape = {"heads": heads, "kv_heads": kv_heads, "dim": dim, "dtype": dtype}
     shape["batch"] = draw(st.integers(1, 2), "batch")

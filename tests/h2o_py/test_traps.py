@@ -144,7 +144,7 @@ def speculate(model, draft, prompt, answer, **options):
     return [int(token) for token, _, _ in steps]
 
 
-@pytest.mark.parametrize("kv", ["dense", "k8v4"])
+@pytest.mark.parametrize("kv", ["16", "k8v4"])
 def test_speculative_decoding_is_right_while_there_is_room(attach, kv):
     model = attach(small_model("qwen3"), ROOMY, kv=kv, group_size=32)
     draft = attach(small_model("llama"), ROOMY, kv=kv, group_size=32)
@@ -211,7 +211,11 @@ for path in sys.argv[1:]:
 
 def test_trap_another_process_does_not_know_the_classes_of_a_saved_cache(tmp_path):
     paths, expected = [], []
-    for family, kv in (("gemma3_text", "8"), ("falcon_h1", "r16h8"), ("qwen3", "dense")):
+    for family, kv in (
+        ("gemma3_text", "8"),
+        ("falcon_h1", "heavy=8,recent=16"),
+        ("qwen3", "16"),
+    ):
         model = small_model(family)
         caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
         greedy(model, random_prompt(50), caches)

@@ -4,6 +4,7 @@ import mlx.core as mx
 import pytest
 
 from h2o_py import H2OConfig, H2ORecall
+from h2o_py.models import STORAGES
 from tests.h2o_py.cases import (
     TOLERANCE,
     assert_same_state,
@@ -18,7 +19,7 @@ from tests.metal.backend import evaluated
 from tests.nightly import nightly_except
 
 DTYPES = [mx.float32, mx.float16, mx.bfloat16]
-STORED = ["dense", "8", "k8v4", "k4v8", "4", "r16h8", "r16h4", "r8h4", "r4h8", "r8h8"]
+STORED = [*STORAGES, "k4v8", "heavy=8,recent=8"]
 CONFIG = H2OConfig(48, sink_size=2, heavy_budget=20, recent_budget=16, pinned=((5, 7),))
 
 
@@ -67,12 +68,18 @@ def assert_three_dispatches(kernels, steps):
 
 
 # Each type with keys and values of 8 and of 4 bits, and with a ring of 16, 8 or 4.
-OF_DTYPE = [(mx.float32, kv) for kv in ("dense", "8", "4", "r16h8", "r8h4")]
-OF_DTYPE += [(mx.float16, kv) for kv in ("dense", "k8v4", "k4v8", "r16h4", "r8h8")]
-OF_DTYPE += [(mx.bfloat16, kv) for kv in ("dense", "8", "4", "r16h8", "r4h8")]
+OF_DTYPE = [
+    (mx.float32, kv) for kv in ("16", "8", "4", "heavy=8,recent=16", "heavy=4,recent=8")
+]
+OF_DTYPE += [
+    (mx.float16, kv) for kv in ("16", "k8v4", "k4v8", "heavy=4,recent=16", "heavy=8,recent=8")
+]
+OF_DTYPE += [
+    (mx.bfloat16, kv) for kv in ("16", "8", "4", "heavy=8,recent=16", "heavy=8,recent=4")
+]
 
 
-EVERYDAY = [(mx.float32, "dense"), (mx.float16, "k8v4"), (mx.bfloat16, "r4h8")]
+EVERYDAY = [(mx.float32, "16"), (mx.float16, "k8v4"), (mx.bfloat16, "heavy=8,recent=4")]
 
 
 @pytest.mark.parametrize(("dtype", "kv"), nightly_except(EVERYDAY, OF_DTYPE), ids=str)
@@ -85,12 +92,15 @@ def test_steps_past_the_budget_equal_the_reference_in_three_dispatches(
 
 
 # Groups of 64 do not divide 96.
-HEAD_DIMS = [(kv, dim) for dim in (64, 128, 256) for kv in ("dense", "8", "4", "r16h8")]
-HEAD_DIMS += [("dense", 96), ("k8v4", 96)]
+HEAD_DIMS = [
+    (kv, dim) for dim in (64, 128, 256) for kv in ("16", "8", "4", "heavy=8,recent=16")
+]
+HEAD_DIMS += [("16", 96), ("k8v4", 96)]
 
 
 @pytest.mark.parametrize(
-    ("kv", "dim"), nightly_except([("8", 64), ("dense", 96), ("r16h8", 256)], HEAD_DIMS)
+    ("kv", "dim"),
+    nightly_except([("8", 64), ("16", 96), ("heavy=8,recent=16", 256)], HEAD_DIMS),
 )
 def test_every_head_dim_decodes(host, backend, kv, dim):
     mx.random.seed(dim)
@@ -106,14 +116,14 @@ SCORES = ["peak", "softmax", "abs_logit"]
 def test_every_score_keeps_what_the_reference_keeps(host, backend, score):
     mx.random.seed(13)
     config = H2OConfig(40, sink_size=2, recent_budget=10, score=score)
-    gpu, oracle = both(("dense", "r16h8")[SCORES.index(score) % 2], backend, config)
+    gpu, oracle = both(("16", "heavy=8,recent=16")[SCORES.index(score) % 2], backend, config)
     compare_steps(host, gpu, oracle, 80, heads=6, kv_heads=3)
 
 
 @pytest.mark.parametrize("size", [80, 1100])
 def test_of_rows_that_matter_alike_the_oldest_goes(host, backend, size):
     config = H2OConfig(size, sink_size=2, recent_budget=10, score="abs_logit")
-    cache = make_cache("dense", config, backend)
+    cache = make_cache("16", config, backend)
     nothing = lambda tokens: [mx.zeros_like(a) for a in random_tokens(tokens, heads=2)]
     evaluated(host, step(cache, *nothing(size)), *cache.ledger)
     # Positions and rows apart: from the second round on, the oldest is anywhere.
@@ -123,7 +133,7 @@ def test_of_rows_that_matter_alike_the_oldest_goes(host, backend, size):
         assert kept(cache)[0][0] == [0, 1, *range(newest - size + 3, newest + 1)]
 
 
-@pytest.mark.parametrize("kv", nightly_except(("dense", "k4v8", "r16h4"), STORED))
+@pytest.mark.parametrize("kv", nightly_except(("16", "k4v8", "heavy=4,recent=16"), STORED))
 def test_chunks_between_single_tokens_equal_the_reference(host, backend, kv):
     mx.random.seed(17)
     gpu, oracle = both(kv, backend)
@@ -139,7 +149,7 @@ def test_chunks_between_single_tokens_equal_the_reference(host, backend, kv):
 def test_short_chunks_that_fit_are_the_kernels_work(host, backend, tokens):
     mx.random.seed(19)
     config = H2OConfig(36, recent_budget=12)
-    for kv in ("dense", "8"):
+    for kv in ("16", "8"):
         gpu, oracle = both(kv, backend, config)
         kernels = compare_steps(host, gpu, oracle, 36 // tokens, tokens)
         assert sum("update_ledger" in kernel for kernel in kernels) == 36 // tokens
@@ -148,13 +158,13 @@ def test_short_chunks_that_fit_are_the_kernels_work(host, backend, tokens):
 @pytest.mark.parametrize(
     ("dtype", "kvs"),
     nightly_except(
-        [(mx.bool_, ("dense",)), (mx.bfloat16, ("r16h8",))],
+        [(mx.bool_, ("16",)), (mx.bfloat16, ("heavy=8,recent=16",))],
         [
-            (mx.bool_, ("dense",)),
-            (mx.bool_, ("8", "r16h8")),
-            (mx.float32, ("dense",)),
+            (mx.bool_, ("16",)),
+            (mx.bool_, ("8", "heavy=8,recent=16")),
+            (mx.float32, ("16",)),
             (mx.float16, ("8",)),
-            (mx.bfloat16, ("r16h8",)),
+            (mx.bfloat16, ("heavy=8,recent=16",)),
         ],
     ),
     ids=str,
@@ -177,7 +187,7 @@ def test_rows_that_a_mask_hides_keep_their_score(host, backend, dtype, kvs):
         assert_same_state(gpu, oracle, 1e-4, kv)
 
 
-@pytest.mark.parametrize("kv", ["dense", "4", "r8h4"])
+@pytest.mark.parametrize("kv", ["16", "4", "heavy=4,recent=8"])
 def test_sinks_of_the_model_take_their_share_of_the_scores(host, backend, kv):
     mx.random.seed(29)
     sinks = mx.random.normal((4,))
@@ -194,7 +204,7 @@ def test_sinks_of_the_model_take_their_share_of_the_scores(host, backend, kv):
 
 
 @pytest.mark.filterwarnings("ignore:This model's attention does not pass")
-@pytest.mark.parametrize("kv", ["dense", "8", "r16h8"])
+@pytest.mark.parametrize("kv", ["16", "8", "heavy=8,recent=16"])
 def test_tokens_without_attention_enter_the_ledger(host, backend, kv):
     mx.random.seed(31)
     gpu, oracle = both(kv, backend)
@@ -209,7 +219,7 @@ def test_tokens_without_attention_enter_the_ledger(host, backend, kv):
 
 def test_keys_that_are_zero_infinite_or_not_a_number_do_no_harm(host, backend):
     mx.random.seed(37)
-    gpu, oracle = both("dense", backend)
+    gpu, oracle = both("16", backend)
     odd = {10: 0.0, 20: float("inf"), 30: float("nan"), 60: 0.0}
     for i in range(70):
         q, k, v = random_tokens(1)
@@ -221,7 +231,7 @@ def test_keys_that_are_zero_infinite_or_not_a_number_do_no_harm(host, backend):
         assert mx.isfinite(gpu.ledger.scores).all().item()
 
 
-@pytest.mark.parametrize("kv", ["dense", "8", "r16h8"])
+@pytest.mark.parametrize("kv", ["16", "8", "heavy=8,recent=16"])
 def test_a_full_cache_is_written_in_place_and_a_shared_one_copied(host, backend, kv):
     mx.random.seed(41)
     gpu, oracle = both(kv, backend)
@@ -268,10 +278,10 @@ def test_rows_are_quantized_as_mlx_does_on_metal_to_the_bit(
 
 
 TRAFFIC = [50, 1, 3, 40, 1, 1, 300, *[1] * 30, 9]
-RECALLED = [(name, bits) for name in ("dense", "r16h8") for bits in (4, 16)]
+RECALLED = [(name, bits) for name in ("16", "heavy=8,recent=16") for bits in (4, 16)]
 
 
-@pytest.mark.parametrize(("name", "bits"), nightly_except([("r16h8", 4)], RECALLED))
+@pytest.mark.parametrize(("name", "bits"), nightly_except([("heavy=8,recent=16", 4)], RECALLED))
 def test_reading_equals_the_cpus(host, backend, name, bits):
     mx.random.seed(31)
     recall = H2ORecall(ask=4, reach=5, archive_bits=bits)
@@ -289,7 +299,7 @@ def test_reading_equals_the_cpus(host, backend, name, bits):
         assert differing < (0.01 if bits == 4 else 1e-9)  # halves are rounded differently
 
 
-@pytest.mark.parametrize("kv", nightly_except(["k8v4"], ["8", "k8v4", "4", "rotated4"]))
+@pytest.mark.parametrize("kv", nightly_except(["k8v4"], ["8", "k8v4", "4"]))
 def test_a_step_of_a_full_cache_equals_the_cpus_in_two_dispatches(host, backend, kv):
     mx.random.seed(3)
     every = H2OConfig.unbounded()

@@ -11,9 +11,7 @@ def rows(host, backend):
 
 
 def test_fused_quantized_steps_move_a_fraction_of_the_dense_bytes(rows):
-    dense, eight, mixed, four = (
-        rows[name].total for name in ("dense", "8-bit", "keys 8, values 4", "4-bit")
-    )
+    dense, eight, mixed, four = (rows[name].total for name in ("16", "8", "k8v4", "4"))
     assert eight <= 0.60 * dense
     assert four <= 0.35 * dense
     assert four < mixed < eight
@@ -21,12 +19,12 @@ def test_fused_quantized_steps_move_a_fraction_of_the_dense_bytes(rows):
 
 def test_a_dense_step_reads_each_row_once_for_a_query_head_and_writes_one(rows):
     row = 2 * traffic.DIM * 2
-    assert rows["dense"].write == pytest.approx(2 * traffic.KV_HEADS * row, rel=0.5)
+    assert rows["16"].write == pytest.approx(2 * traffic.KV_HEADS * row, rel=0.5)
     keys_and_values = traffic.HEADS * traffic.ROWS * row
     logits = traffic.HEADS * traffic.ROWS * 4
     small = 4 * traffic.HEADS * traffic.DIM * 2
-    assert keys_and_values + logits <= rows["dense"].attention
-    assert rows["dense"].attention <= keys_and_values + logits + small
+    assert keys_and_values + logits <= rows["16"].attention
+    assert rows["16"].attention <= keys_and_values + logits + small
 
 
 def test_the_figures_in_the_docs_are_those_counted(rows):

@@ -14,6 +14,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from h2o_py import H2OConfig
+from h2o_py.models import STORAGES
 from tests.h2o_py.cases import make_cache, random_tokens, step
 from tests.metal.backend import evaluated, load_host, make_backend
 
@@ -43,22 +44,11 @@ class Traffic:
         return self.write + self.attention + self.ledger
 
 
-FORMATS = {
-    "dense": "dense",
-    "8-bit": "8",
-    "keys 8, values 4": "k8v4",
-    "4-bit": "4",
-    "recent 16, heavy 8": "r16h8",
-    "recent 16, heavy 4": "r16h4",
-    "recent 8, heavy 4": "r8h4",
-}
-
-
 def measure(host, backend, name):
     """Count one step of a full cache."""
     mx.random.seed(0)
     host.set_architecture("applegpu_g16p")
-    cache = make_cache(FORMATS[name], H2OConfig(ROWS), backend, GROUP_SIZE)
+    cache = make_cache(name, H2OConfig(ROWS), backend, GROUP_SIZE)
     shape = {"heads": HEADS, "kv_heads": KV_HEADS, "dim": DIM, "dtype": DTYPE}
     cache.expects_scores = False  # what is counted depends on no score
     _, keys, values = random_tokens(ROWS, **shape)
@@ -99,8 +89,8 @@ def unfused(dense: Traffic) -> Traffic:
 
 
 def table(host, backend):
-    """All formats, dense rows first."""
-    measured = [measure(host, backend, name) for name in FORMATS]
+    """All storages, that in 16 bits first."""
+    measured = [measure(host, backend, name) for name in STORAGES]
     return [*measured, unfused(measured[0])]
 
 
@@ -110,7 +100,7 @@ def to_markdown(rows):
         f"For one token and one layer with a full cache of {ROWS} rows: {HEADS} query heads, "
         f"{KV_HEADS} KV heads of {DIM}, float16, groups of {GROUP_SIZE}. KiB read and written:",
         "",
-        "| cache | write | attention | ledger | total | relative to dense |",
+        "| cache | write | attention | ledger | total | relative to 16 |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:

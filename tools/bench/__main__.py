@@ -79,9 +79,9 @@ def recall_page(options: Options, model: str | None) -> str:
 def model_speed(options: Options, folder: str) -> Section:
     """Measure a model's speed after a long prompt: full cache, H2O and recall."""
     model, tokenizer = models.load(folder)
-    full, dense = (cache for cache in CACHES if cache.name in ("kv", "dense"))
+    full, bounded = (cache for cache in CACHES if cache.name in ("kv", "16"))
     result = measure(
-        (full, dense, *RECALLING), model, repeated_prompt(tokenizer, LONG_PROMPT),
+        (full, bounded, *RECALLING), model, repeated_prompt(tokenizer, LONG_PROMPT),
         options.capacity, LONG_TOKENS, LONG_BURSTS, Path(folder).name,
     )  # fmt: skip
     kv, h2o, recall = result.caches
@@ -116,8 +116,8 @@ def layer_sections(options: Options, best: float) -> list[Section]:
         return [
             *(steps.decode_steps(options, dtype, best) for dtype in (*half, "float32")),
             *(steps.eviction(options, dtype) for dtype in half),
-            *(steps.pipelining(options, dtype, "dense") for dtype in half),
-            steps.pipelining(options, "float16", "8bit"),
+            *(steps.pipelining(options, dtype, "16") for dtype in half),
+            steps.pipelining(options, "float16", "8"),
             steps.growth(options, "float16"),
         ]
 

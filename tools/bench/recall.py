@@ -136,8 +136,8 @@ def token_costs(options: Options, rest: Burst) -> tuple[Section, Timing]:
 
 
 def new_layer(options: Options, recall: H2ORecall | None) -> Layer:
-    """Return a layer with an empty dense cache."""
-    return Layer(h2o_cache("dense", recall)(options.capacity, GROUP_SIZE), options, mx.float32)
+    """Return a layer with an empty cache of rows in 16 bits."""
+    return Layer(h2o_cache("16", recall)(options.capacity, GROUP_SIZE), options, mx.float32)
 
 
 def read(layer: Layer, tokens: int) -> None:

@@ -32,23 +32,25 @@ def decode_steps(options: Options, dtype: str, peak: float) -> Section:
     for kind in CACHES:
         layer = steady(kind, options, getattr(mx, dtype))
         bursts[kind.name] = timed(layer.run)
-        if kind.name == "dense":
+        if kind.name == "16":
             bursts["confined"] = on_one_core(timed(layer.run))
     times = interleave(bursts, options.repetitions)
-    confined, dense = times.pop("confined"), times["dense"]
+    confined, dense = times.pop("confined"), times["16"]
     multiply_adds = options.heads * options.capacity * 2 * options.head_dim
     share = multiply_adds / (confined.median * 1e-6) / peak
     ratio, goal = times["rotating"].over(dense), DENSE_OVER_ROTATING[dtype]
     claims = [
-        Claim("RotatingKVCache and SDPA / dense step", dtype, ratio, "at least", goal),
-        Claim("dense step's share of the core's multiply-adds", dtype, share, "at least", 0.25),
+        Claim("RotatingKVCache and SDPA / 16-bit step", dtype, ratio, "at least", goal),
+        Claim(
+            "16-bit step's share of the core's multiply-adds", dtype, share, "at least", 0.25
+        ),
     ]
     if dtype in LOW_PRECISION:
-        packed, upstream = times["8bit"], times["kv-8bit"]
+        packed, upstream = times["8"], times["kv-8bit"]
         least = 20.0 if dtype == "bfloat16" else None
         ratio = upstream.over(packed)
         claims += [
-            Claim("8-bit / dense step", dtype, packed.over(dense), "at most", 1.5),
+            Claim("8-bit / 16-bit step", dtype, packed.over(dense), "at most", 1.5),
             Claim("QuantizedKVCache / 8-bit step", dtype, ratio, "at least", least),
         ]
     rows = tuple(
@@ -57,7 +59,7 @@ def decode_steps(options: Options, dtype: str, peak: float) -> Section:
     )
     shape = f"{options.heads} query heads, {options.kv_heads} KV heads of {options.head_dim}"
     title = f"Decode step of one layer in {dtype}: {shape}, {options.capacity} rows"
-    header = ("cache", "us per step", "quartiles", "x dense")
+    header = ("cache", "us per step", "quartiles", "x 16 bits")
     return Section(Table(title, header, rows), tuple(claims))
 
 
@@ -105,8 +107,8 @@ STEPS = 32
 
 
 def eviction(options: Options, dtype: str) -> Section:
-    """Measure steps of the dense H2O cache that evict, and steps that do not."""
-    full = steady(BY_NAME["dense"], options, getattr(mx, dtype))
+    """Measure steps of the 16-bit H2O cache that evict, and steps that do not."""
+    full = steady(BY_NAME["16"], options, getattr(mx, dtype))
     growing = _growing(options, getattr(mx, dtype))
     bursts: dict[str, Burst] = {"evicting": timed(full.run), "plain": growing}
     times = interleave(bursts, options.repetitions, steps=STEPS)
@@ -116,8 +118,8 @@ def eviction(options: Options, dtype: str) -> Section:
     ratio = evicting.over(plain)
     title = f"A step with {options.capacity} rows that evicts one and one that evicts none, us"
     header = ("cache", "dtype", "evicts one", "evicts none", "extra", "quartiles")
-    table = Table(title, header, (("H2O dense", dtype, *medians, *extra),))
-    name = "dense step, evicting / not evicting"
+    table = Table(title, header, ((BY_NAME["16"].title, dtype, *medians, *extra),))
+    name = "16-bit step, evicting / not evicting"
     return Section(table, (Claim(name, dtype, ratio, "at most", 1.05),))
 
 
@@ -128,7 +130,7 @@ def _growing(options: Options, dtype: mx.Dtype) -> Burst:
     timed.
     """
     most = options.capacity + STEPS // 2
-    cache = BY_NAME["dense"].make(most, GROUP_SIZE)
+    cache = BY_NAME["16"].make(most, GROUP_SIZE)
     layer = Layer(cache, dataclasses.replace(options, capacity=most), dtype)
     layer.fill(most)
     burst = timed(layer.run)
@@ -151,9 +153,9 @@ def pipelining(options: Options, dtype: str, name: str) -> Section:
     allocated, held = allocated_bytes(layer)
     size = layer.cache.nbytes
     ratio = times["queued"].over(times["alone"])
-    memory = f"{name}: memory allocated in {COUNTED_STEPS:,} steps / size of the cache"
+    memory = f"{name}-bit: memory allocated in {COUNTED_STEPS:,} steps / size of the cache"
     claims = (
-        Claim(f"{name} step queued one ahead / alone", dtype, ratio, "at most", 1.1),
+        Claim(f"{name}-bit step queued one ahead / alone", dtype, ratio, "at most", 1.1),
         Claim(memory, dtype, max(allocated, held) / size, "below", 1.0),
     )
     row = (
@@ -208,8 +210,8 @@ TIMES_SEEN = (1, 4, 16)
 
 
 def growth(options: Options, dtype: str) -> Section:
-    """Measure the dense cache's step with several C, and with one C after longer texts."""
-    dense, kind = BY_NAME["dense"], getattr(mx, dtype)
+    """Measure the 16-bit cache's step with several C, and with one C after longer texts."""
+    dense, kind = BY_NAME["16"], getattr(mx, dtype)
     sized = {
         str(size): steady(dense, dataclasses.replace(options, capacity=size), kind)
         for size in CAPACITIES
@@ -249,7 +251,7 @@ def growth(options: Options, dtype: str) -> Section:
     header = ("cache", "us per step", "quartiles", "line")
     note = f"line: {start:.1f} us + {slope:.4f} us per row"
     return Section(
-        Table(f"Growth of the dense step, {dtype}", header, tuple(rows), note), claims
+        Table(f"Growth of the 16-bit step, {dtype}", header, tuple(rows), note), claims
     )
 
 

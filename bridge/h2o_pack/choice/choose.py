@@ -31,7 +31,7 @@ from h2o_pack.plan.workload import ROWS, largest, of_eviction, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import LONG_CONVERSATION, CacheSpec, ModelSpec, PackageSpec
-from h2o_py.storages import STORAGE_BITS, SYNONYMS
+from h2o_py.storages import STORAGE_BITS, storage_name
 
 LEAST_SPEED = 10.0
 """Tokens per second that a chosen model still generates after ten minutes, unless the user says
@@ -176,7 +176,7 @@ def caches(question: Question, model: Model, table: LossTable) -> list[CacheCand
     Of the candidates that fit, all except the first are refused because they lose more.
     """
     kv = question.cache.kv
-    names = STORAGE_BITS if kv is None else (SYNONYMS.get(kv, kv),)
+    names = STORAGE_BITS if kv is None else (storage_name(kv),)
     candidates = [candidate(question, model, name, table) for name in names]
     serving = sorted((cache for cache in candidates if cache.refused is None), key=by_loss)
     if serving:
@@ -194,7 +194,7 @@ def by_loss(candidate: CacheCandidate) -> tuple[bool, float, int]:
 def candidate(question: Question, model: Model, kv: str, table: LossTable) -> CacheCandidate:
     """Return the largest cache of a storage that fits, or why none does."""
     tokens, least, cache = question.tokens, table.least_share(kv), question.cache
-    if cache.max_kv is None and least is None and kv != "dense":
+    if cache.max_kv is None and least is None and kv != "16":
         return refused(kv, "not measured", f"was not measured on {table.model}")
     fewest = tokens if least is None else math.ceil(least * tokens)
     search = Search(question, model, table, kv, recall=bool(cache.recall))

@@ -101,7 +101,7 @@ class LossTable(Result):
         share, and the facts of the smaller share count. None if so few rows were not measured.
         """
         points = {cache.share: cache.loss for cache in self.caches if cache.kv == kv}
-        if kv == "dense":
+        if kv == "16":
             points[WHOLE] = NO_LOSS
         if share in points:
             return points[share]

@@ -10,6 +10,7 @@ import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.options import (
+    CONTENDERS,
     COUNTS,
     FILE,
     MODEL,
@@ -59,7 +60,7 @@ from h2o_pack.errors import ExitCode
 )
 @click.option(
     "--contenders",
-    type=NAMES,
+    type=CONTENDERS,
     help="Caches, such as default/8, separated by commas. [default: the preset's]",
 )
 @click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,13 +27,20 @@ from h2o_pack.spec import (
     PackageSpec,
 )
 from h2o_py.policy_fields import FIELDS, NAMED_POLICIES, SCORES, Field
-from h2o_py.storages import STORAGE_BITS, SYNONYMS
+from h2o_py.storages import KV_NAMES, MEANINGS, storage_name
 
 if TYPE_CHECKING:
     from h2o_pack.vendoring.fetch import Origin
 
 POLICIES = tuple(policy.name for policy in NAMED_POLICIES)
-KV = (*STORAGE_BITS, *SYNONYMS)
+
+
+class StorageName(click.Choice[str]):
+    """The name of a storage; the words of a name may have any order."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        """Return the name as it is written in files."""
+        return storage_name(super().convert(storage_name(value), param, ctx))
 
 
 class UsablePath(click.Path):
@@ -108,23 +116,27 @@ DEVICE, MODEL = KnownName(device_names), KnownName(model_names)
 
 
 class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
-    """One or more values with commas between them, each of one type."""
+    """One or more values with commas between them, each of one type.
 
-    def __init__(self, element: click.ParamType[Any] = click.STRING) -> None:
-        self.element = element
+    comma: a regular expression of what is between two values.
+    """
+
+    def __init__(self, element: click.ParamType[Any] = click.STRING, comma: str = ",") -> None:
+        self.element, self.comma = element, comma
         self.name = f"{element.name},..."
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:
         """Read "a,b" as (a, b)."""
         if isinstance(value, tuple):
             return value
-        parts = [part.strip() for part in str(value).split(",") if part.strip()]
+        parts = [part.strip() for part in re.split(self.comma, str(value)) if part.strip()]
         if not parts:
             self.fail(f"{value!r} has no value between its commas", param, ctx)
         return tuple(self.element.convert(part, param, ctx) for part in parts)
 
 
 NAMES = CommaSeparated()
+CONTENDERS = CommaSeparated(comma=r",(?!heavy=|recent=)")  # storages have commas too
 NUMBERS = CommaSeparated(click.INT)
 COUNTS = CommaSeparated(POSITIVE)
 
@@ -142,11 +154,6 @@ def together(*options: Decorator) -> Decorator:
 
     return decorate
 
-
-STORED = "; ".join(
-    [f"{name}: {bits.meaning}" for name, bits in STORAGE_BITS.items()]
-    + [f"{name}: the same as {storage}" for name, storage in SYNONYMS.items()]
-)
 
 revision_options = together(
     click.option(
@@ -242,8 +249,9 @@ sample_options = together(
 storage_options = together(
     click.option(
         "--kv",
-        type=click.Choice(KV),
-        help=f"How keys and values are stored. {STORED}. [default: dense; if h2o-pack chooses "
+        type=StorageName(KV_NAMES),
+        metavar=f"[{'|'.join(name for name in KV_NAMES if '=' not in name)}|heavy=H,recent=R]",
+        help=f"How keys and values are stored. {MEANINGS}. [default: 16; if h2o-pack chooses "
         "the model or --max-kv, it chooses this too]",
     ),
     click.option(

@@ -91,7 +91,7 @@ class LockedModel:
     config: dict[str, Any]
     folder: Folder = MODEL_FOLDER
     commit: str = ""
-    kv: str = "dense"
+    kv: str = "16"
     group_size: int = 64
     system_prompt: PreparedPrompt | None = None
 

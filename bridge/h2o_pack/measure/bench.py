@@ -77,20 +77,17 @@ CACHES = (
         lambda _c, g: QuantizedKVCache(g, 8),
         bounded=False,
     ),
-    MeasuredCache("dense", "H2O dense", h2o_cache("dense")),
-    MeasuredCache("8bit", "H2O 8-bit", h2o_cache("8")),
-    MeasuredCache("k8v4", "H2O keys 8, values 4", h2o_cache("k8v4")),
-    MeasuredCache("4bit", "H2O 4-bit", h2o_cache("4")),
-    MeasuredCache("rotated-4bit", "H2O rotated, 4-bit", h2o_cache("rotated4")),
-    MeasuredCache("mixed", "H2O mixed, heavy 8, recent 16", h2o_cache("r16h8")),
+    *(
+        MeasuredCache(kv, f"H2O, kv {kv}", h2o_cache(kv))
+        for kv in ("16", "8", "k8v4", "4", "heavy=8,recent=16")
+    ),
 )
-EVERY_TOKEN = (
-    MeasuredCache("full-8bit", "every token, 8-bit", every_token("8"), bounded=False),
-    MeasuredCache("full-k8v4", "every token, k8v4", every_token("k8v4"), bounded=False),
-    MeasuredCache("full-4bit", "every token, 4-bit", every_token("rotated4"), bounded=False),
+EVERY_TOKEN = tuple(
+    MeasuredCache(f"full/{kv}", f"every token, kv {kv}", every_token(kv), bounded=False)
+    for kv in ("8", "k8v4", "4")
 )
 """Caches of h2o_py that keep every token."""
-RECALLING = (MeasuredCache("recall", "H2O dense, recall", h2o_cache("dense", H2ORecall())),)
+RECALLING = (MeasuredCache("recall", "H2O, kv 16, recall", h2o_cache("16", H2ORecall())),)
 """Caches with an archive in memory."""
 
 

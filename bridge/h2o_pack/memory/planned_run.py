@@ -28,7 +28,7 @@ class Run:
 
     model: Model
     caches: tuple[H2OConfig | None, ...]
-    kv: str = "dense"
+    kv: str = "16"
     context: int | None = None
     step: int = PREFILL_STEP
     archive_in_files: bool = False

@@ -9,7 +9,13 @@ from h2o_pack.errors import nearest, usage_error
 from h2o_pack.model import ModelConfig
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import ARCHIVE_GROUP
-from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, SYNONYMS, group_size_of
+from h2o_py.storages import (
+    GROUP_SIZES,
+    KV_NAMES,
+    STORAGE_BITS,
+    group_size_of,
+    storage_name,
+)
 
 DENSE_BITS = 16
 
@@ -47,20 +53,24 @@ STORAGES = {
 """All storages by name."""
 
 
+def find_storage(name: str) -> Storage:
+    """Return the storage with a name or synonym; UserError if there is none."""
+    storage = STORAGES.get(storage_name(name))
+    if storage is None:
+        raise usage_error(
+            f'--kv "{name}" is not a way to store keys and values',
+            f"{nearest(name, KV_NAMES)}Choose one of {', '.join(KV_NAMES)}.",
+        )
+    return storage
+
+
 def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -> Storage:
     """Return the storage with a name or synonym, with a group size for the model's heads.
 
     archive_bits: bits of recall's archive. Raises UserError: there is no such storage, or a
     head dimension is not a multiple of a group size.
     """
-    storage_name = SYNONYMS.get(name, name)
-    if storage_name not in STORAGES:
-        raise usage_error(
-            f'--kv "{name}" is not a way to store keys and values',
-            f"{nearest(name, [*STORAGES, *SYNONYMS])}Choose one of "
-            f"{', '.join([*STORAGES, *SYNONYMS])}.",
-        )
-    storage = STORAGES[storage_name]
+    storage = find_storage(name)
     layers = [config.layers[index] for index in config.evicting]
     dims = sorted({dim for layer in layers for dim in (layer.key_dim, layer.value_dim)})
     group_size = group_size_of(dims)
@@ -73,7 +83,7 @@ def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -
     raise usage_error(
         f"{option} quantizes in groups of {min(GROUP_SIZES)} elements, and "
         f"this model has heads of {', '.join(map(str, dims))} elements",
-        f"Use {'--archive-bits 16' if storage.is_dense else '--kv dense'}.",
+        f"Use {'--archive-bits 16' if storage.is_dense else '--kv 16'}.",
     )
 
 

@@ -124,7 +124,7 @@ def entry(row: KnownModel, model: Model | None) -> CatalogueEntry:
         context=config.context,
         tied_embeddings=weights.tied_embeddings,
         weights_bytes=weights.bytes,
-        kv_bytes_per_token=token_bytes(config)["dense"],
+        kv_bytes_per_token=token_bytes(config)["16"],
         fixed_bytes=sum(fixed_bytes(config).values()),
     )
 

@@ -34,12 +34,12 @@ REPLY = 8
 BETWEEN = 64
 """The most tokens that a chat template writes around a message and its reply."""
 # Cases that level 3 leaves out, because mlx-lm's own logits change too much when each weight is
-# moved by one rounding. With r8h4 they change by 0.1 to 0.2: rows that leave the ring go from 8
-# bits to 4, and many of their values lie on the boundary between two codes. Levels 1 and 2
-# compare these cases: there both sides get the same keys and values.
-LEFT_OUT = {"float32": ("kv r8h4",)}
+# moved by one rounding. With heavy=4,recent=8 they change by 0.1 to 0.2: rows that leave the
+# ring go from 8 bits to 4, and many of their values lie on the boundary between two codes.
+# Levels 1 and 2 compare these cases: there both sides get the same keys and values.
+LEFT_OUT = {"float32": ("kv heavy=4,recent=8",)}
 # Settings of recall by the storage of the rows.
-RECALL = {"dense": H2ORecall(archive_bits=16), "k8v4": H2ORecall()}
+RECALL = {"16": H2ORecall(archive_bits=16), "k8v4": H2ORecall()}
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def ask(
     """Write the request to `folder`.
 
     chat: what the manifest says of the chat template, see `resolved.chat.Chat`. context: the
-    most tokens that the model may see. storages: {kv: group size} to run beside dense rows.
-    own: the package's own caches.
+    most tokens that the model may see. storages: {kv: group size} to run beside rows in 16
+    bits. own: the package's own caches.
     """
     model, tokenizer = load(model_folder)
     dtype = str(model(mx.array([[0]])).dtype).removeprefix("mlx.core.")
@@ -133,7 +133,7 @@ def ask(
     length = min(max(config.max_size + config.max_size // 8, SHORTEST), room)
     first = tokenizer.decode(prompt_tokens(tokenizer, length), skip_special_tokens=True)
     opening = tuple(writer.prompt(instructions, first, tools=tools))
-    full = TokenCase(FULL, "dense", 64, H2OConfig(len(opening) + rest + SHORTEST))
+    full = TokenCase(FULL, "16", 64, H2OConfig(len(opening) + rest + SHORTEST))
     request = Request(
         folder,
         dtype,
@@ -219,7 +219,7 @@ def evicting(config: H2OConfig) -> H2OConfig:
 def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[TokenCase]:
     """Yield a case for each storage; only cases with "recall" in their names recall."""
     plain = replace(config, recall=None)
-    groups = {"dense": 64, **storages}
+    groups = {"16": 64, **storages}
     for kv, group_size in groups.items():
         yield TokenCase(f"kv {kv}", kv, group_size, plain)
     for kv, recall in RECALL.items():

@@ -107,7 +107,7 @@ def compare_case(
     if first is None or first.kind not in ("logits", "token"):
         return result
     runs = rounding.runs(model, case, answer["steps"], swift)
-    return decided_by_rounding(result, runs, compare_with, is_quantized=case.kv != "dense")
+    return decided_by_rounding(result, runs, compare_with, is_quantized=case.kv != "16")
 
 
 def opening_apart(
@@ -368,7 +368,7 @@ def compare_step(
 
 def tolerance(dtype: str, kv: str) -> float:
     """Return the largest difference of logits that is allowed."""
-    if kv == "dense":
+    if kv == "16":
         return TOLERANCES[dtype]
     return max(TOLERANCES[dtype], QUANTIZED)
 

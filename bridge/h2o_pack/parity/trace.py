@@ -63,10 +63,13 @@ SCORE_TOLERANCE = 1e-4
 # Cases with recall by name: the storage and the settings of recall. Few tokens of a chunk read
 # the whole archive, and a generated token reads few positions, so that their choice counts.
 RECALL = {
-    "recall": ("dense", H2ORecall(ask=8, reach=16)),
+    "recall": ("16", H2ORecall(ask=8, reach=16)),
     "recall k8v4": ("k8v4", H2ORecall(ask=8, reach=16)),
-    "recall r16h4": ("r16h4", H2ORecall(ask=1, reach=8, archive_bits=16)),
-    "recall rotated4": ("rotated4", H2ORecall(ask=8, reach=16)),
+    "recall heavy=4,recent=16": (
+        "heavy=4,recent=16",
+        H2ORecall(ask=1, reach=8, archive_bits=16),
+    ),
+    "recall 4": ("4", H2ORecall(ask=8, reach=16)),
 }
 
 
@@ -84,7 +87,7 @@ class Case:
     dtype: str
     config: H2OConfig
     routed: bool = True
-    kv: str = "dense"
+    kv: str = "16"
     group_size: int = 64
     layers: tuple[int, ...] = ()
     scale: float = 0.0
@@ -179,7 +182,7 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
 def quantized(head_dim: int) -> dict[str, int]:
     """Return {kv: group size} of storages that quantize; {} if no group divides head_dim."""
     group_size = group_size_of([head_dim])
-    return {kv: group_size for kv in STORAGES if kv != "dense"} if group_size else {}
+    return {kv: group_size for kv in STORAGES if kv != "16"} if group_size else {}
 
 
 def chunks(max_kv: int, prompt: int) -> Iterator[int]:

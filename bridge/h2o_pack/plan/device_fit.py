@@ -47,8 +47,8 @@ from h2o_pack.spec import PackageSpec, refuse_with_several
 Fit = Literal["fits", "tight", "does not fit", "unknown"]
 TIGHT = 0.1  # share of the limit to leave free, as estimates may be wrong by as much
 STEPS = (256, 128, 64)
-COMPACT = ("8", "k8v4", "rotated4")
-FULL = ("dense", *COMPACT)
+COMPACT = ("8", "k8v4", "4")
+FULL = ("16", *COMPACT)
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ def remedies(workload: Workload, limit: int, backend: str) -> Iterator[str]:
         if step < workload.step and fits(replace(workload, step=step)):
             yield f"--prefill-step {step}"
             break
-    if workload.kv == "dense":
+    if workload.kv == "16":
         storages = token_bytes(workload.config)
         for kv in COMPACT:
             if kv in storages and fits(workload.with_kv(kv)):

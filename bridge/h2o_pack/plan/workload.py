@@ -15,7 +15,7 @@ from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.estimate import plan_memory
 from h2o_pack.memory.planned_run import Run, backends
-from h2o_pack.memory.storages import STORAGES, Storage, archive_bits, storage_of
+from h2o_pack.memory.storages import Storage, archive_bits, find_storage, storage_of
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model, ModelConfig
 from h2o_pack.models.catalogue import as_model, catalogue
@@ -24,7 +24,6 @@ from h2o_py.budgets import Budgets, parse_budgets
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall, without_warnings
 from h2o_py.errors import H2OConfigWarning
 from h2o_py.files import read_file
-from h2o_py.storages import SYNONYMS
 
 OF_BUDGETS = ("heavy_budget", "recent_budget")
 """Settings of the policy that a file of budgets sets for each layer."""
@@ -50,7 +49,7 @@ def cache_config(spec: CacheSpec) -> tuple[H2OConfig, tuple[H2OConfigWarning, ..
 
 def of_eviction(spec: CacheSpec) -> list[str]:
     """Return the flags of the given options that only caches with a bound have."""
-    recent = STORAGES[SYNONYMS.get(spec.kv or "", spec.kv or "dense")].recent
+    recent = find_storage(spec.kv or "16").recent
     options = {
         f"--kv {spec.kv}": recent is not None,
         "--policy": spec.policy != CacheSpec.policy,
@@ -200,9 +199,7 @@ class Workload(Run):
         """
         common = default_config(rows, self.recall)
         needs_bound = not rows and self.storage.recent is not None
-        changed = dataclasses.replace(
-            self, kv="dense" if needs_bound else self.kv, common=common
-        )
+        changed = dataclasses.replace(self, kv="16" if needs_bound else self.kv, common=common)
         caches = layer_caches(self.config, common, None, changed.storage)
         return dataclasses.replace(changed, caches=caches)
 
@@ -288,15 +285,14 @@ def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) 
             require_tokens(spec.context, context, "--context", model)
     with problems.caught():
         require_tokens(min(spec.prefill_step, context), context, "--prefill-step", model)
-    kv = spec.kv or "dense"
     with problems.caught():
-        storage = storage_of(kv, model.config, archive_bits((config,)))
+        storage = storage_of(spec.kv or "16", model.config, archive_bits((config,)))
         caches = layer_caches(model.config, config, spec.budgets, storage)
     problems.refuse()
     return Workload(
         model=model,
         caches=caches,
-        kv=kv,
+        kv=storage.name,
         context=spec.context,
         step=spec.prefill_step,
         archive_in_files=spec.archive_in_files,

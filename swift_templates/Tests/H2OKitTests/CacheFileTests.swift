@@ -88,7 +88,7 @@ final class CacheFileTests: FolderTestCase {
     func testCopiesOfAllKindsOfCachesGoOnAlone() throws {
         let plain = KVCacheSimple()
         plain.state = [Tokens(5, seed: 1).keys, Tokens(5, seed: 1).values]
-        let list = CacheList(try H2OStorage.dense.filledCache(), plain)
+        let list = CacheList(try H2OStorage.sixteenBits.filledCache(), plain)
 
         for cache in try filled() as [any KVCache] + [list] {
             let copy = try cache.copied()

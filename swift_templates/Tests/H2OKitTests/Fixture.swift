@@ -63,7 +63,7 @@ extension H2OStorage {
 }
 
 extension H2OKVCache {
-    /// Makes a dense cache.
+    /// Makes a cache of rows in 16 bits.
     convenience init(maxSize: Int, recentBudget: Int? = nil, sinkSize: Int = 4) throws {
         self.init(
             try H2OConfiguration(

@@ -56,7 +56,7 @@ final class FullCacheTests: XCTestCase {
     }
 
     func testBitsOfTheNewestTokensNeedABound() throws {
-        let caches = H2OCaches(configuration: try .unbounded(), storage: .recent16Heavy8)
+        let caches = H2OCaches(configuration: try .unbounded(), storage: .heavy8Recent16)
 
         XCTAssertThrowsError(try caches.makeCaches(for: TinyModel { [KVCacheSimple()] })) {
             XCTAssertTrue("\($0)".contains("recentWithoutBound"), "\($0)")

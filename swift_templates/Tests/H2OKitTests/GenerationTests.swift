@@ -7,7 +7,7 @@ import XCTest
 final class GenerationTests: XCTestCase {
     private let prompt = LMInput(tokens: MLXArray((1 ... 40).map { Int32($0) }))
 
-    private func parameters(_ storage: H2OStorage = .dense) throws -> GenerateParameters {
+    private func parameters(_ storage: H2OStorage = .sixteenBits) throws -> GenerateParameters {
         var parameters = GenerateParameters(maxTokens: 8, temperature: 0)
         parameters.useH2O(
             H2OCaches(

@@ -63,7 +63,7 @@ final class HostileStateTests: FolderTestCase {
     }
 
     func testSettingsOfAFileHaveTheErrorsOfAnyOther() throws {
-        let cache = try H2OStorage.dense.filledCache()
+        let cache = try H2OStorage.sixteenBits.filledCache()
         let header = cache.header(with: "sink_size", "15")
         XCTAssertThrowsError(try H2OKVCache(state: cache.state, metaState: [header])) { error in
             guard

@@ -6,7 +6,7 @@ final class ModelCachesTests: XCTestCase {
     private func configuration() throws -> H2OConfiguration { try H2OConfiguration(maxSize: 16) }
 
     private func makeCaches(
-        for model: TinyModel, budgets: H2OBudgets? = nil, storage: H2OStorage = .dense
+        for model: TinyModel, budgets: H2OBudgets? = nil, storage: H2OStorage = .sixteenBits
     ) throws -> [any KVCache] {
         try H2OCaches(
             configuration: configuration(), storage: storage, groupSize: 32, budgets: budgets
@@ -51,10 +51,9 @@ final class ModelCachesTests: XCTestCase {
             XCTAssertEqual(caches.count, 1)
             let kind = try XCTUnwrap(caches[0] as? H2OKVCache).kind
             switch storage {
-            case .dense: XCTAssertEqual(kind, .dense)
-            case .eightBits, .keys8Values4, .fourBits, .rotatedFourBits:
-                XCTAssertEqual(kind, .quantized)
-            case .recent16Heavy8, .recent16Heavy4, .recent8Heavy4: XCTAssertEqual(kind, .mixed)
+            case .sixteenBits: XCTAssertEqual(kind, .dense)
+            case .eightBits, .keys8Values4, .fourBits: XCTAssertEqual(kind, .quantized)
+            default: XCTAssertEqual(kind, .mixed)
             }
         }
     }

@@ -70,7 +70,9 @@ final class SettingsFileTests: XCTestCase {
         XCTAssertThrowsError(try JSONDecoder().decode(H2OCaches.self, from: data)) { error in
             XCTAssertEqual(
                 error.localizedDescription,
-                "kv must be one of dense, 8, k8v4, 4, rotated4, r16h8, r16h4, r8h4, got k4v8.")
+                "kv must be one of 16, 8, k8v4, 4, heavy=8,recent=16, heavy=4,recent=16, "
+                    + "heavy=4,recent=8, heavy=16,recent=8, heavy=16,recent=4, "
+                    + "heavy=8,recent=4, got k4v8.")
         }
     }
 }

@@ -65,7 +65,7 @@ final class StorageTests: XCTestCase {
     }
 
     func testRowsOfAnotherKindOrWithOtherBitsAreRefused() throws {
-        let cache = try H2OStorage.recent16Heavy8.filledCache(5)
+        let cache = try H2OStorage.heavy8Recent16.filledCache(5)
         let header = cache.metaState[0]
         for (name, value) in [("recent_bits", "0"), ("key_bits", "5"), ("rotated", "1")] {
             let changed = cache.header(with: name, value)
@@ -78,7 +78,7 @@ final class StorageTests: XCTestCase {
     }
 
     func testSavedCachesSayWhetherTheyAreRotated() throws {
-        for (storage, isRotated) in [(H2OStorage.fourBits, false), (.rotatedFourBits, true)] {
+        for (storage, isRotated) in [(H2OStorage.eightBits, false), (.fourBits, true)] {
             let cache = try storage.filledCache(20)
 
             let saved = cache.metaState

@@ -44,8 +44,8 @@ final class ParityTokensTests: FolderTestCase {
             recorded: RecordedModel(echo), configuration: context.configuration,
             tokenizer: context.tokenizer, archives: folder)
         let tested = ParityRequest.Case(
-            name: "own", config: try H2OConfiguration(maxSize: 32, recentBudget: 8), kv: .dense,
-            groupSize: 64, budgets: nil, returns: true)
+            name: "own", config: try H2OConfiguration(maxSize: 32, recentBudget: 8),
+            kv: .sixteenBits, groupSize: 64, budgets: nil, returns: true)
         let request = ParityRequest(
             folder: folder, instructions: "be brief", tools: false, thinking: nil,
             turns: [String](repeating: "one two three", count: 3), maxTokens: 5, cases: [tested])

@@ -69,7 +69,7 @@ def measured(kv: str, share: float, kl: float, *, loses_facts: bool = False) -> 
 def table(*caches: MeasuredLoss, recall_pays: bool = True) -> LossTable:
     """A table; without caches one in which fewer bits lose less than fewer rows."""
     usual = (
-        measured("dense", 0.125, 0.3),
+        measured("16", 0.125, 0.3),
         measured("8", 0.25, 0.1),
         measured("8", 1.0, 0.001),
         measured("4", 0.5, 0.2),
@@ -110,7 +110,7 @@ def reasons(candidates):
 def test_the_largest_model_that_fits_gets_the_full_context_in_16_bits_where_that_fits():
     candidates = candidates_of(question(6 * GB), CATALOGUE, table())
     model, cache = chosen(candidates)
-    assert (model, cache.kv, cache.max_kv, cache.recall) == ("large", "dense", None, False)
+    assert (model, cache.kv, cache.max_kv, cache.recall) == ("large", "16", None, False)
     assert reasons(candidates) == {"medium": "smaller", "small": "smaller"}
 
 
@@ -127,7 +127,7 @@ def test_else_it_gets_the_full_context_in_fewer_bits_if_those_lose_less_than_few
 
 def test_else_as_many_rows_as_fit_at_the_bits_that_lose_least_with_recall_from_files():
     losses = table(
-        measured("dense", 0.125, 0.3), measured("8", 0.125, 0.2), measured("8", 1.0, 0.01)
+        measured("16", 0.125, 0.3), measured("8", 0.125, 0.2), measured("8", 1.0, 0.01)
     )
     query = question(int(4.4 * GB))
     candidates = candidates_of(query, CATALOGUE, losses)
@@ -140,20 +140,20 @@ def test_else_as_many_rows_as_fit_at_the_bits_that_lose_least_with_recall_from_f
 
 def test_the_rows_are_the_most_that_leave_the_margin():
     candidates = candidates_of(
-        question(int(4.6 * GB)), CATALOGUE, table(measured("dense", 0.125, 0.3))
+        question(int(4.6 * GB)), CATALOGUE, table(measured("16", 0.125, 0.3))
     )
     _, cache = chosen(candidates)
     assert cache.headroom_share >= candidates.margin
-    more = question(int(4.6 * GB), max_kv=cache.max_kv + 64, kv="dense", recall=True)
+    more = question(int(4.6 * GB), max_kv=cache.max_kv + 64, kv="16", recall=True)
     assert candidates_of(more, CATALOGUE, table()).chosen.model != "large"
 
 
 def test_the_table_decides_the_order():
     rows_first = table(
-        measured("dense", 0.125, 0.001), measured("8", 0.25, 0.5), measured("8", 1.0, 0.4)
+        measured("16", 0.125, 0.001), measured("8", 0.25, 0.5), measured("8", 1.0, 0.4)
     )
     _, cache = chosen(candidates_of(question(int(5.2 * GB)), CATALOGUE, rows_first))
-    assert cache.kv == "dense"
+    assert cache.kv == "16"
     assert cache.max_kv < 8192
 
 
@@ -164,13 +164,13 @@ def test_facts_that_are_lost_for_certain_count_before_divergence():
 
 
 def test_recall_is_not_chosen_where_the_table_sees_no_gain():
-    losses = table(measured("dense", 0.125, 0.3), recall_pays=False)
+    losses = table(measured("16", 0.125, 0.3), recall_pays=False)
     _, cache = chosen(candidates_of(question(int(4.6 * GB)), CATALOGUE, losses))
     assert not cache.recall
 
 
 def test_fewer_rows_than_were_ever_measured_are_never_chosen():
-    losses = table(measured("dense", 0.9, 0.3))
+    losses = table(measured("16", 0.9, 0.3))
     assert chosen(candidates_of(question(int(4.6 * GB)), CATALOGUE, losses))[0] == "medium"
 
 
@@ -179,7 +179,7 @@ def test_a_storage_that_was_never_measured_is_never_chosen():
     reasons_by_storage = {
         cache.kv: cache.refused.reason for cache in candidates.caches if cache.refused
     }
-    assert reasons_by_storage["r8h4"] == "not measured"
+    assert reasons_by_storage["heavy=4,recent=8"] == "not measured"
 
 
 def test_several_devices_get_what_serves_all_of_them():
@@ -271,7 +271,7 @@ def test_each_model_gets_a_cache_for_the_devices_that_can_hold_it():
     choice = settled(SMALL, LARGE)
     small, large = choice.spec.models
     assert (small.model, large.model) == (SMALL, LARGE)
-    assert small.cache.kv != large.cache.kv == "dense"
+    assert small.cache.kv != large.cache.kv == "16"
     assert small.cache.max_kv is large.cache.max_kv is None
     assert choice.choices[SMALL].devices == (OLD, NEW)
     assert choice.choices[LARGE].devices == (NEW,)
@@ -301,7 +301,7 @@ def test_a_measured_share_has_its_own_loss_and_those_between_lie_on_a_line_over_
 
 
 def test_all_rows_in_16_bits_lose_nothing():
-    assert table().loss("dense", 1.0) == NO_LOSS
+    assert table().loss("16", 1.0) == NO_LOSS
 
 
 def test_between_shares_the_facts_are_those_of_fewer_rows():
@@ -328,11 +328,12 @@ def test_a_file_that_is_no_table_is_refused(tmp_path):
         read_losses(path)
 
 
-def test_the_bundled_table_has_every_storage_with_all_rows_and_most_with_fewer():
+def test_the_bundled_table_has_every_useful_storage_with_all_rows_and_most_with_fewer():
     losses = read_losses()
-    for kv in STORAGE_BITS:
-        assert losses.loss(kv, 1.0) is not None
-    for kv in ("dense", "8", "k8v4", "4", "r8h4"):
+    for kv, bits in STORAGE_BITS.items():  # rows are first stored in the bits of recent tokens
+        is_useful = bits.recent is None or bits.recent > bits.key
+        assert (losses.loss(kv, 1.0) is not None) == is_useful, kv
+    for kv in ("16", "8", "k8v4", "heavy=4,recent=8"):
         assert losses.least_share(kv) < 0.5
 
 
@@ -399,7 +400,7 @@ def test_ios_makes_what_was_chosen_for_a_model(run, tmp_path):
     options = ("--device", "iPhone 15", "--output", output, "--no-vendor", "--json")
     document = json.loads(run("ios", "--model", "demo", *options).stdout)
     [model] = document["models"]
-    assert model["kv"] == "dense"
+    assert model["kv"] == "16"
     assert model["choice"]["context"] == 2048
     assert model["choice"]["caches"][0]["max_kv"] is None
     assert (output / "Package.swift").is_file()

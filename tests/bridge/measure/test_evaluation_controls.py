@@ -3,8 +3,10 @@
 import mlx.core as mx
 import pytest
 
+from h2o_pack.cli.options import CONTENDERS
 from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation.contenders import NAMES, CacheFactory, find_contender
+from h2o_pack.measure.evaluation.preset import load_preset
 from h2o_pack.memory.storages import STORAGES
 from h2o_py.budgets import Budgets, LayerBudget
 from h2o_py.config import H2ORecall
@@ -72,3 +74,16 @@ def test_names_say_when_a_contender_recalls():
     for name in ("default+recal", "default+recall+budgets", "default+recall4"):
         with pytest.raises(UserError, match="there is no contender"):
             find_contender(name)
+
+
+def test_a_contender_has_the_one_name_of_its_storage():
+    text = "default/mixed+recall,full/8,default/recent=4,heavy=8"
+    names = CONTENDERS.convert(text, None, None)
+    contenders = [find_contender(name) for name in names]
+    assert [(contender.name, contender.title) for contender in contenders] == [
+        ("default/heavy=8,recent=16+recall", "H2O, the default, kv heavy=8,recent=16, recall"),
+        ("full/8", "full cache, kv 8"),
+        ("default/heavy=8,recent=4", "H2O, the default, kv heavy=8,recent=4"),
+    ]
+    changed = load_preset("text").changed(contenders=names)
+    assert changed.experiments[0].groups[0].contenders == tuple(c.name for c in contenders)

@@ -77,9 +77,9 @@ def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
     assert result.refused == {}
     assert (result.layers, result.dtype, result.prompt_tokens) == (4, "float32", 160)
     memory = {cache.name: cache.bytes for cache in result.caches}
-    assert memory["4bit"] < memory["8bit"] < memory["dense"] < memory["recall"]
-    assert memory["dense"] < memory["kv"]
-    assert memory["full-4bit"] < memory["full-k8v4"] < memory["full-8bit"] < memory["kv"]
+    assert memory["4"] < memory["8"] < memory["16"] < memory["recall"]
+    assert memory["16"] < memory["kv"]
+    assert memory["full/4"] < memory["full/k8v4"] < memory["full/8"] < memory["kv"]
     assert all(cache.peak_bytes >= cache.bytes // 2 > 0 for cache in result.caches)
     assert result.weights_bytes == sum(weight.nbytes for weight in weights(model).values())
     assert result.footprint_bytes > result.weights_bytes

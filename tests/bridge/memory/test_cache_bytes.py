@@ -96,7 +96,7 @@ def test_kept_bytes_are_those_that_real_caches_of_random_models_allocate(number)
         if layer.kind == "full"
         for dim in (layer.key_dim, layer.value_dim)
     ):
-        kv = "dense"
+        kv = "16"
     size = rng.randint(40, 300)
     tokens = rng.choice([size + 37, 2 * size + 5, 20 + size // 3])
     config = H2OConfig(size)
@@ -125,7 +125,7 @@ def test_every_storage_and_budgets_a_layer_count_the_same(kv):
     assert held(caches) == plan.of(KV, STATE, LEDGER)
 
 
-ARCHIVES = [(kv, bits) for kv in ("dense", "k8v4", "r8h4") for bits in (4, 8, 16)]
+ARCHIVES = [(kv, bits) for kv in ("16", "k8v4", "heavy=4,recent=8") for bits in (4, 8, 16)]
 
 
 @pytest.mark.parametrize(("kv", "bits"), nightly_except(ARCHIVES[::4], ARCHIVES))

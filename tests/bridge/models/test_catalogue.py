@@ -92,7 +92,7 @@ def test_the_catalogue_as_json_has_the_bundled_demo_models_own_shapes(run):
     assert set(entries) == set(known_models())
     config = resolve("demo").config
     assert entries["demo"]["layers"] == len(config.layers)
-    assert entries["demo"]["kv_bytes_per_token"] == token_bytes(config)["dense"]
+    assert entries["demo"]["kv_bytes_per_token"] == token_bytes(config)["16"]
     assert entries["Qwen3-4B-4bit"]["kv_bytes_per_token"] == 144 << 10
 
 
@@ -105,7 +105,7 @@ def test_one_model_is_described(run, tmp_path):
     document = schemas.check(json.loads(run("models", folder, "--json").stdout), "models")
     model = document["model"]
     assert (model["id"], model["commit"], model["folder"]) == ("mine", "", str(folder))
-    assert model["kv_bytes_per_token"] == {"dense": 2 * 2 * 2 * 8 * 4}
+    assert model["kv_bytes_per_token"] == {"16": 2 * 2 * 2 * 8 * 4}
     assert model["weights"]["bytes"] == ALL
 
 
@@ -219,7 +219,7 @@ def test_windows_and_states_are_counted_apart():
     )
     config = ModelConfig("x", layers, 4, 32, 64, 100, 256, "bfloat16")
     assert fixed_bytes(config) == {"windows": 10 * 2 * 12 * 2, "states": 107}
-    assert token_bytes(config) == {"dense": 2 * 16 * 2}
+    assert token_bytes(config) == {"16": 2 * 16 * 2}
 
 
 @pytest.mark.parametrize("name", ["Qwen3-4B-4bit", "mlx-community/Qwen3-4B-4bit"])

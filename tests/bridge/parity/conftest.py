@@ -33,7 +33,7 @@ def fewer_draws() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def token_request(tmp_path_factory) -> Request:
     demo = resolve("demo")
-    storages = {"8": 64, "r8h4": 64}
+    storages = {"8": 64, "heavy=4,recent=8": 64}
     config, context = H2OConfig(MAX_KV), demo.config.context
     own = TokenCase(requests.OWN, "8", 64, config, BY_LAYER, returns=True)
     folder = tmp_path_factory.mktemp("tokens")

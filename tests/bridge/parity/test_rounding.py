@@ -34,10 +34,10 @@ def case_of(request: Request, name: str) -> TokenCase:
 
 @pytest.fixture(scope="module")
 def answered(token_request, tmp_path_factory) -> Answer:
-    cases = tuple(case_of(token_request, name) for name in ("kv 8", "kv dense"))
+    cases = tuple(case_of(token_request, name) for name in ("kv 8", "kv 16"))
     bare = replace(
         token_request,
-        cases=tuple(c for c in token_request.cases if c.name in {"kv 8", "kv dense"}),
+        cases=tuple(c for c in token_request.cases if c.name in {"kv 8", "kv 16"}),
     )
     assert cases
     return Answer(bare, tmp_path_factory.mktemp("rounding"))
@@ -73,7 +73,7 @@ def drifted(answered: Answer, name: str, more: float | None):
     result = compared(first)
     assert result.first_difference is not None
     runs = iter([first, second])
-    is_quantized = name != "kv dense"
+    is_quantized = name != "kv 16"
     return counts[LATE], decided_by_rounding(result, runs, compared, is_quantized=is_quantized)
 
 
@@ -85,12 +85,12 @@ def test_logits_that_mlx_lm_gives_after_one_rounding_are_no_difference(answered)
     assert tie.step == step
     assert tie.detail.startswith("decided by rounding: the logits differ by ")
     assert tie.detail.endswith("with each weight moved by one rounding (draw 1)")
-    _, dense = drifted(answered, "kv dense", 0)
+    _, dense = drifted(answered, "kv 16", 0)
     assert not dense.equal, "rows that are not quantized have no codes to decide"
 
 
 def test_logits_that_no_run_gives_are_a_difference(answered):
-    for name in ("kv 8", "kv dense"):
+    for name in ("kv 8", "kv 16"):
         step, result = drifted(answered, name, None)
         assert not result.equal
         first = result.first_difference
@@ -103,7 +103,7 @@ def test_logits_that_change_more_with_one_rounding_are_no_difference(answered):
     assert result.equal
     [tie] = result.ties
     assert tie.detail.endswith("when each weight is moved by one rounding")
-    assert not drifted(answered, "kv dense", 4)[1].equal
+    assert not drifted(answered, "kv 16", 4)[1].equal
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
@@ -158,16 +158,16 @@ class Choosing:
 
 
 def swift(answered: Answer, folder, choose, more=0.0):
-    """Answer "kv dense" as Swift would that evicts what `choose` says.
+    """Answer "kv 16" as Swift would that evicts what `choose` says.
 
     Returns its choice, and the result of the comparison. more: added to the logits after it.
     """
-    case = next(case for case in answered.request.cases if case.name == "kv dense")
+    case = next(case for case in answered.request.cases if case.name == "kv 16")
     choosing = Choosing(choose)
     steps, arrays, evicting = converse(answered.request, case, choosing)
     for count, _ in choices(steps):
         if choosing.chosen is not None and count >= choosing.chosen[0]:
-            arrays[f"kv dense.{count}"] = arrays[f"kv dense.{count}"] + more
+            arrays[f"kv 16.{count}"] = arrays[f"kv 16.{count}"] + more
     # The tolerance of float32 shows each row.
     answer = Answer(replace(answered.request, folder=folder, dtype="float32", cases=()), folder)
     answer.add(case, steps, arrays, evicting)

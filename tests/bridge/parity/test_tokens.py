@@ -23,7 +23,8 @@ from h2o_py import H2OConfig, routing_installed
 from tests.bridge.parity.conftest import BY_LAYER, MAX_KV, PINNED, Answer
 
 CASES = [
-    "nothing evicted", "kv dense", "kv 8", "kv r8h4", "kv dense, recall", "the package's own",
+    "nothing evicted", "kv 16", "kv 8", "kv heavy=4,recent=8", "kv 16, recall",
+    "the package's own",
 ]  # fmt: skip
 
 
@@ -66,7 +67,7 @@ def test_swift_reads_turns_and_storages(token_request):
         "left_out",
     }  # fmt: skip
     kvs = [case["kv"] for case in document["cases"]]
-    assert kvs == ["dense", "dense", "8", "r8h4", "dense", "8"]
+    assert kvs == ["16", "16", "8", "heavy=4,recent=8", "16", "8"]
     assert [case["returns"] for case in document["cases"]] == [False] * 5 + [True]
     assert document["cases"][1]["config"]["max_size"] == MAX_KV
 
@@ -74,18 +75,18 @@ def test_swift_reads_turns_and_storages(token_request):
 def test_recall_has_cases_of_its_own():
     cases = list(requests.token_cases(H2OConfig(MAX_KV), {"k8v4": 64}))
     assert [case.name for case in cases if case.config.recall] == [
-        "kv dense, recall", "kv k8v4, recall",
+        "kv 16, recall", "kv k8v4, recall",
     ]  # fmt: skip
 
 
 def test_a_storage_that_one_rounding_changes_is_left_out_and_named(tmp_path, monkeypatch):
     monkeypatch.setattr(requests, "LEFT_OUT", {"bfloat16": ("kv 8",)})
     demo = resolve("demo")
-    own = TokenCase(requests.OWN, "dense", 64, H2OConfig(16), returns=True)
+    own = TokenCase(requests.OWN, "16", 64, H2OConfig(16), returns=True)
     storages = {"8": 64, "4": 64}
     request = requests.ask(demo.folder, {}, H2OConfig(16), 256, storages, tmp_path, own)
     assert request.left_out == ("kv 8",)
-    assert [case.kv for case in request.cases] == ["dense", "dense", "4", "dense", "dense"]
+    assert [case.kv for case in request.cases] == ["16", "16", "4", "16", "16"]
     assert tokens.describe(request, Host("upstream", tmp_path, tmp_path)) == (
         "sessions on upstream against mlx-lm, bfloat16: instructions, 3 turns; kv 8 left out, "
         "see docs/parity.md"
@@ -109,7 +110,7 @@ def test_instructions_and_a_tool_are_there_where_template_and_rows_allow(tmp_pat
         (None, False), (None, False),
     ]  # fmt: skip
     model, _ = requests.load(demo.folder)
-    case = TokenCase("kv dense", "dense", 64, H2OConfig(MAX_KV))
+    case = TokenCase("kv 16", "16", 64, H2OConfig(MAX_KV))
     assert requests.fits(case, model, 8)
     assert not requests.fits(case, model, 41)
 
@@ -180,14 +181,14 @@ def test_a_wrong_token_is_named_with_its_logits(answer):
     right = answer.cases["kv 8"]["steps"][index]["generated"]
     wrong = int(mx.argmin(answer.arrays[f"kv 8.{count}"].astype(mx.float32)).item())
     answer.cases["kv 8"]["steps"][index] = {"generated": wrong}
-    results = compared(answer, "kv 8", "kv dense")
+    results = compared(answer, "kv 8", "kv 16")
     first = results["kv 8"].first_difference
     assert first is not None
     assert (first.layer, first.step, first.kind) == (None, count, "token")
     for text in (f"Swift chose {wrong} (logits ", f"Python {right} ("):
         assert text in first.detail
     assert not results["kv 8"].equal
-    assert results["kv dense"].equal
+    assert results["kv 16"].equal
 
 
 def test_a_near_tie_is_reported_and_no_difference(answer):
@@ -203,11 +204,11 @@ def test_a_near_tie_is_reported_and_no_difference(answer):
 
 @pytest.mark.parametrize(("value", "size"), [(40.0, ""), (float("nan"), "inf")])
 def test_logits_that_are_off_are_named(answer, value, size):
-    count, _ = place(answer, "kv r8h4", 5)
-    logits = answer.arrays[f"kv r8h4.{count}"].astype(mx.float32)
+    count, _ = place(answer, "kv heavy=4,recent=8", 5)
+    logits = answer.arrays[f"kv heavy=4,recent=8.{count}"].astype(mx.float32)
     logits[11] = value
-    answer.arrays[f"kv r8h4.{count}"] = logits
-    result = compared(answer, "kv r8h4")["kv r8h4"]
+    answer.arrays[f"kv heavy=4,recent=8.{count}"] = logits
+    result = compared(answer, "kv heavy=4,recent=8")["kv heavy=4,recent=8"]
     assert result.first_difference is not None
     assert (result.first_difference.step, result.first_difference.kind) == (count, "logits")
     assert f"the logits differ by {size}" in result.first_difference.detail
@@ -240,12 +241,12 @@ def test_what_is_missing_is_named(answer, spoil, detail):
 
 
 def test_other_rows_at_last_are_remarked_upon(answer):
-    last = max(count for count, _ in tokens.choices(answer.cases["kv dense"]["steps"]))
-    name = f"kv dense.kept.2.{last}"
+    last = max(count for count, _ in tokens.choices(answer.cases["kv 16"]["steps"]))
+    name = f"kv 16.kept.2.{last}"
     positions = answer.arrays[name]
     lost = int(mx.max(positions[0, 1]).item())
     answer.arrays[name] = mx.where(positions == lost, 9999, positions)
-    result = compared(answer, "kv dense")["kv dense"]
+    result = compared(answer, "kv 16")["kv 16"]
     assert result.equal
     [remark] = result.ties
     assert remark.kind == "kept"
@@ -256,10 +257,10 @@ def test_other_rows_at_last_are_remarked_upon(answer):
 @pytest.mark.parametrize(
     ("dtype", "kv", "allowed"),
     [
-        ("float32", "dense", 1e-4),
+        ("float32", "16", 1e-4),
         ("float32", "8", 1e-2),
         ("float32", "k8v4", 1e-2),
-        ("float16", "dense", 2**-7),
+        ("float16", "16", 2**-7),
         ("float16", "8", 1e-2),
         ("bfloat16", "4", 2**-4),
     ],

@@ -93,11 +93,11 @@ def test_there_is_a_case_for_each_storage_with_groups_that_divide(head_dim, grou
     groups_of = {
         case.kv: case.group_size for case in cases(H2OConfig(128), head_dim) if case.routed
     }
-    assert groups_of == {"dense": 64, **dict.fromkeys(list(STORAGES)[1:], group_size)}
+    assert groups_of == {"16": 64, **dict.fromkeys(list(STORAGES)[1:], group_size)}
 
 
 def test_heads_that_no_group_divides_have_dense_rows():
-    assert {case.kv for case in cases(H2OConfig(128), 80)} == {"dense"}
+    assert {case.kv for case in cases(H2OConfig(128), 80)} == {"16"}
 
 
 def test_the_trace_describes_itself(trace):

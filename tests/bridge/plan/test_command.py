@@ -26,9 +26,14 @@ def planned(run, *arguments):
     return model
 
 
+@pytest.mark.parametrize("kv", ["mixed", "recent=16,heavy=8", "heavy=8,recent=16"])
+def test_a_storage_is_written_with_one_name(run, kv):
+    assert planned(run, "--kv", kv)["kv"] == "heavy=8,recent=16"
+
+
 def test_a_plan_as_json_has_every_term_and_device(run):
     document = planned(run, "--context", 1000, "--kv", "mixed")
-    assert (document["max_kv"], document["kv"], document["context"]) == (256, "r16h8", 1000)
+    assert (document["max_kv"], document["context"]) == (256, 1000)
     assert [plan["backend"] for plan in document["plans"]] == ["iphone", "ipad"]
     assert 20 < len(document["devices"]) < 40
     assert {row["entitled"]["verdict"] for row in document["devices"]} == {"fits", "unknown"}
@@ -184,13 +189,13 @@ def full_cache(context: int, *devices: str):
 
 def test_a_cache_that_keeps_every_token_is_named_where_it_fits(screen):
     phone, room = "iPhone 16 Pro", "iPhone 12 Pro"
-    assert full_cache(8192, phone).kv == "dense"
-    by_tokens = {5120: "8", 16384: "k8v4", 20480: "rotated4"}
+    assert full_cache(8192, phone).kv == "16"
+    by_tokens = {5120: "8", 16384: "k8v4", 20480: "4"}
     assert {tokens: full_cache(tokens, room).kv for tokens in by_tokens} == by_tokens
     assert full_cache(40960, room) is None
     assert full_cache(512, phone) is None
     assert full_cache(4096, "iPhone 12", room, phone).devices == ("iPhone13,3", "iPhone17,1")
-    cases = ((phone, 8192, "dense"), (room, 5120, "8"), (room, 20480, "rotated4"))
+    cases = ((phone, 8192, "16"), (room, 5120, "8"), (room, 20480, "4"))
     for name, tokens, kv in cases:
         line = screen("--context", tokens, "--device", name)[1]
         all_tokens = f"all {tokens:,} tokens fit, so nothing is forgotten"

@@ -42,9 +42,9 @@ def test_a_short_recent_window_is_remarked_upon_once(model):
 def test_storage_and_context_reach_the_memory_plan():
     plans = [
         model_plan(resolve("demo"), CacheSpec(max_kv=256, kv=kv, context=512, prefill_step=64))
-        for kv in ("dense", "mixed")
+        for kv in ("16", "mixed")
     ]
-    assert [plan.storage.name for plan in plans] == ["dense", "r16h8"]
+    assert [plan.storage.name for plan in plans] == ["16", "heavy=8,recent=16"]
     assert all((plan.memory.context, plan.memory.prefill_step) == (512, 64) for plan in plans)
     assert plans[1].memory.caches < plans[0].memory.caches
 

@@ -196,7 +196,7 @@ def test_the_most_rows_are_planned_with_their_archive():
 
 def test_recall_is_compared_with_a_cache_that_keeps_everything():
     (line,) = [line for line in advice(request()) if "a cache that keeps all" in line]
-    assert "--kv rotated4 without --max-kv) takes 679.5 MB" in line
+    assert "--kv 4 without --max-kv) takes 679.5 MB" in line
     assert "the archive 792.7 MB and its sketch 188.7 MB" in line
     assert not [line for line in advice(request()) if "under an eighth" in line]
     plain = [line for line in advice(request(recall=False)) if "under an eighth" in line]

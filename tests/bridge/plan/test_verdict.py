@@ -145,7 +145,7 @@ def test_advice_names_what_hurts_and_is_silent_otherwise():
     assert "give 1000, or --recall" in advised(request(max_kv=512, context=8000))
     assert advised(request(max_kv=512, context=4096)) == ""
     assert "fewer than 64 of the newest" in advised(request(max_kv=100, context=800))
-    assert "keys in 4 bits" in advised(request(max_kv=512, context=2000, kv="4"))
+    assert "4 bits change answers" in advised(request(max_kv=512, context=2000, kv="4"))
     assert advised(request(max_kv=0)) == ""
 
 

@@ -21,7 +21,7 @@ from h2o_py.budgets import Budgets
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall, without_warnings
 from h2o_py.errors import H2OError
 from h2o_py.models import make_h2o_cache
-from h2o_py.storages import GROUP_SIZES, group_size_of
+from h2o_py.storages import GROUP_SIZES, group_size_of, storage_name
 
 SINKS = 4
 UNBOUNDED, ROTATING, DEFAULT = "full", "rotating", "default"
@@ -47,7 +47,7 @@ class Contender:
 
     name: str
     policy: str
-    storage: str = "dense"
+    storage: str = "16"
     by_layer: bool = False
     rows: int = 0
     recall: H2ORecall | None = None
@@ -64,7 +64,7 @@ class Contender:
     @property
     def title(self) -> str:
         """The contender's name in tables."""
-        stored = "" if self.storage == "dense" else f", {storage_title(self.storage)}"
+        stored = "" if self.storage == "16" else f", kv {self.storage}"
         if self.policy == UNBOUNDED:
             return f"full cache{stored}"
         if self.policy == ROTATING:
@@ -89,30 +89,22 @@ def find_contender(name: str) -> Contender:
     policy = parts["policy"] if parts else name.partition("/")[0].partition("+")[0]
     if parts is None or policy not in NAMES:
         raise _unknown(f'there is no contender "{name}"', policy, NAMES)
-    storage = parts["storage"] or "dense"
+    storage = storage_name(parts["storage"] or "16")
     stored = FULL_STORAGES if policy == UNBOUNDED else STORAGES
     if storage not in stored:
         raise _unknown(f'"{name}" has a storage that does not exist', storage, stored)
     recalls, by_layer = parts["recall"] is not None, bool(parts["budgets"])
     is_upstreams = policy in (UNBOUNDED, ROTATING)
-    stores = policy == UNBOUNDED or storage == "dense"
+    stores = policy == UNBOUNDED or storage == "16"
     if is_upstreams and (by_layer or recalls or not stores):
         raise usage_error(
             f'there is no contender "{name}": {policy} does not evict as H2O does',
             f'Use "{policy}" alone.',
         )
     recall = H2ORecall.from_words((parts["settings"] or "").split()) if recalls else None
+    if parts["storage"]:
+        name = name.replace(parts["storage"], storage, 1)
     return Contender(name, policy, storage, by_layer, recall=recall)
-
-
-def storage_title(name: str) -> str:
-    """Return the name of a storage in tables."""
-    stored = STORAGES[name]
-    key, value = stored.heavy
-    if stored.recent is not None:
-        return f"recent {stored.recent[0]}, heavy {key}"
-    rotated = "rotated, " if stored.rotated else ""
-    return rotated + (f"{key}-bit" if key == value else f"keys {key}, values {value}")
 
 
 def _recall_title(recall: H2ORecall | None) -> str:
@@ -154,7 +146,7 @@ class CacheFactory:
         KVCache to replace. H2OError: h2o_py refuses the model, or the rows because they are too
         few.
         """
-        if contender.policy == UNBOUNDED and contender.storage == "dense":
+        if contender.policy == UNBOUNDED and contender.storage == "16":
             return list(make_prompt_cache(self._model))
         if contender.policy == UNBOUNDED:
             never, size = H2OConfig(_NEVER_EVICTS), self._group_size

@@ -110,8 +110,8 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         changes: values of fields of every experiment and group. Raises UserError: a contender
         is unknown, or a budget is neither a number of rows nor a share.
         """
-        for name in changes.get("contenders", ()):
-            find_contender(name)
+        names = changes.get("contenders", ())
+        changes["contenders"] = tuple(find_contender(name).name for name in names)
         for budget in changes.get("budgets", ()):
             rows_of(budget, 1)
         experiments = tuple(

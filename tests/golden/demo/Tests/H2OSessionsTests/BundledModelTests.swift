@@ -11,7 +11,7 @@ final class BundledModelTests: XCTestCase {
     func testItsConfigurationIsValid() throws {
         let caches = try BundledModel.caches()
         XCTAssertEqual(caches.configuration.maxSize, maxSize)
-        XCTAssertEqual(caches.storage, .dense)
+        XCTAssertEqual(caches.storage, .sixteenBits)
         XCTAssertEqual(caches.budgets?.layers.count, nil)
     }
 
