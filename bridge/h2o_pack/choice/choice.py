@@ -11,13 +11,15 @@ from rich.console import Console
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.choice.losses import Loss
 from h2o_pack.devices.catalogue import caption, plain_table
+from h2o_pack.facts import Quality
+from h2o_pack.models.model_tables import MMLU_PRO, mmlu_pro
 from h2o_pack.plan.plan_tables import size_sentence
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import gigabytes
 
 TAKEN = "chosen"
-BELOW = ("smaller", "no shapes")
-"""Reasons against models that were not checked, because a larger one fits."""
+BELOW = ("lower quality", "no shapes")
+"""Reasons against models that were not checked, because a better one fits."""
 
 Reason = Literal[
     "no shapes",
@@ -28,7 +30,7 @@ Reason = Literal[
     "storage",
     "not measured",
     "loses more",
-    "smaller",
+    "lower quality",
 ]
 
 
@@ -85,6 +87,9 @@ class ModelCandidate:
         doc("Best cache that fits; null if none fits or none was computed."),
     ]
     refused: Annotated[Refusal | None, doc("Why the candidate was not chosen; null if it was.")]
+    quality: Annotated[
+        Quality | None, doc("Published results; null if none are known or --model was given.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +101,9 @@ class Choice(Result):
     min_speed: Annotated[float, doc("Tokens per second after ten minutes; 0 sets no minimum.")]
     margin: Annotated[float, doc("Share of each device's limit that must stay free.")]
     losses_of: Annotated[str, doc("Model whose measured losses order the caches.")]
-    models: Annotated[tuple[ModelCandidate, ...], doc("Models, the largest first.")]
+    models: Annotated[
+        tuple[ModelCandidate, ...], doc("Models, the best first by their published results.")
+    ]
     caches: Annotated[
         tuple[CacheCandidate, ...],
         doc("Caches of the chosen model, or of the only model, ordered by their losses."),
@@ -109,7 +116,10 @@ class Choice(Result):
 
 
 def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> None:
-    """Show the choice as tables, and the equivalent options; verbose: also smaller models."""
+    """Show the choice as tables, and the equivalent options.
+
+    verbose: also the models after the chosen one.
+    """
     console.print(
         f"for {' and '.join(choice.devices)}, {choice.context:,} tokens", markup=False
     )
@@ -161,24 +171,30 @@ def flags(choice: Choice, model: ModelCandidate, cache: CacheCandidate) -> str:
 
 def print_models(choice: Choice, console: Console, *, verbose: bool) -> None:
     """Show each model with its weights, the app's download, and why it was not chosen."""
-    table = plain_table("model", "GB", "app", " ", text=(" ",))
-    smaller = 0
+    table = plain_table("model", "MMLU-Pro", "GB", "app", " ", text=(" ",))
+    others = 0
     for candidate in choice.models:
         reason = candidate.refused and candidate.refused.reason
         if reason in BELOW and not verbose and choice.chosen is not None:
-            smaller += 1
+            others += 1
             continue
         download = None if candidate.size is None else candidate.size.download
         app = "-" if download is None else f"~{gigabytes(download)}"
-        cells = (candidate.model, gigabytes(candidate.weights), app)
+        cells = (
+            candidate.model,
+            mmlu_pro(candidate.quality),
+            gigabytes(candidate.weights),
+            app,
+        )
         table.add_row(*cells, verdict(candidate.refused))
     console.print(table)
-    if smaller:
-        caption(f"{smaller} smaller models are not shown; --verbose shows them.", console)
+    if others:
+        caption(f"{others} further models are not shown; --verbose shows them.", console)
     best = choice.chosen
     if best is not None and best.size is not None:
         caption(
-            f"GB: weights; app: GB to download. {best.model}: {size_sentence(best.size)}",
+            f"{MMLU_PRO} GB: weights; app: GB to download. {best.model}: "
+            f"{size_sentence(best.size)}",
             console,
         )
 

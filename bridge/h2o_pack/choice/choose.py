@@ -18,7 +18,7 @@ from h2o_pack.choice.choice import (
 from h2o_pack.choice.losses import LossTable, read_losses
 from h2o_pack.devices.catalogue import Device, named_devices
 from h2o_pack.errors import ExitCode, Problems, UserError, memory_error, usage_error
-from h2o_pack.facts import KnownModel
+from h2o_pack.facts import KnownModel, best_first
 from h2o_pack.hub.resolve import find_model
 from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.model import Model
@@ -387,7 +387,7 @@ def refuse_without_choice(criteria: Criteria) -> None:
 
 
 def candidates_of(question: Question, models: Sequence[KnownModel], table: LossTable) -> Choice:
-    """Choose the largest model that fits with a margin, and its cache with the smallest loss.
+    """Choose the best model that fits with a margin, and its cache with the smallest loss.
 
     models: the catalogue, which is used if no model is given. None of the candidates is chosen
     if no model fits. Raises UserError: a device's limit is unknown.
@@ -415,22 +415,25 @@ def candidates_of(question: Question, models: Sequence[KnownModel], table: LossT
 def of_catalogue(
     question: Question, models: Sequence[KnownModel], table: LossTable
 ) -> list[Candidates]:
-    """Check the catalogue from the largest model down; the first that fits is chosen."""
+    """Check the catalogue from the best model down; the first that fits is chosen."""
     candidates: list[Candidates] = []
     has_fit = False
-    for entry in sorted(models, key=lambda model: model.weights_bytes, reverse=True):
+    for entry in best_first(models):
         model = as_model(entry)
         size = None
         if model is None:
             refusal = Refusal("no shapes", "its layers are not stated: give it as --model")
         elif has_fit:
-            refusal = Refusal("smaller", "smaller")
+            refusal = Refusal("lower quality", "lower published quality")
             size = size_of_app(question, model)
         else:
-            candidates.append(of_model(question, entry.name, model, table))
-            has_fit = candidates[-1][0].refused is None
+            candidate, own_caches = of_model(question, entry.name, model, table)
+            candidates.append((replace(candidate, quality=entry.quality), own_caches))
+            has_fit = candidate.refused is None
             continue
-        refused = ModelCandidate(entry.name, entry.weights_bytes, size, None, refusal)
+        refused = ModelCandidate(
+            entry.name, entry.weights_bytes, size, None, refusal, entry.quality
+        )
         candidates.append((refused, []))
     return candidates
 
@@ -467,8 +470,7 @@ def unsuitable(question: Question, model: Model) -> Refusal | None:
     if limit is not None and question.model is None:
         return Refusal(
             "app size",
-            f"larger than {gigabytes(limit.bytes)} GB, the largest "
-            "app that the App Store accepts",
+            f"larger than {gigabytes(limit.bytes)} GB, the App Store's limit",
         )
     least = weights + APP + BUFFER_CACHE
     for device in question.devices:

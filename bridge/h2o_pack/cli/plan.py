@@ -48,8 +48,8 @@ def plan(
     one the app loads on each device.
 
     Without --model, shows which models and caches fit on the devices, and chooses as `ios`
-    does: the largest model of the catalogue that leaves a tenth of the memory free, and the
-    cache that loses least in a table of measured losses.
+    does: the best model of the catalogue, by published results, that leaves a tenth of the
+    memory free, and the cache that loses least in a table of measured losses.
     """
     from h2o_pack.choice.choice import print_choice
     from h2o_pack.choice.choose import Criteria, refuse_without_choice, show_candidates
@@ -137,7 +137,7 @@ def models(
     own: Path | None,
     out: Terminal,
 ) -> None:
-    """List the known models, or describe the model NAME.
+    """List the known models, the best first by published results, or describe the model NAME.
 
     NAME is a name in the list, a folder, or an id on the hub. Reads only metadata.
     """

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
+from msgspec import Meta, Struct
+
 from h2o_pack.files.toml import read_rows, read_tables
 from h2o_pack.results import Count, doc
 from h2o_py.families import UNFIT_FAMILIES, UnfitFamily
@@ -49,9 +51,26 @@ class Pin(Fact):
         return f"{self.parent}/{self.path}" if self.parent else self.name
 
 
+Percent = Annotated[float, Meta(ge=0, le=100)]
+
+
+class Quality(Struct, frozen=True, forbid_unknown_fields=True):
+    """Results that the makers of a model published, for its weights in 16 bits."""
+
+    source: Annotated[str, doc("Where the results were published.")]
+    read: Annotated[str, doc("Day on which the source was read.")]
+    mmlu_pro: Annotated[
+        Percent | None, doc("Percent of MMLU-Pro's questions answered; null if not published.")
+    ] = None
+    ifeval: Annotated[
+        Percent | None, doc("Percent of IFEval's instructions followed; null if not published.")
+    ] = None
+    thinking: Annotated[bool, doc("Whether the model thought before it answered.")] = False
+
+
 @dataclass(frozen=True)
 class KnownModel:
-    """A model of the catalogue; 0 and "" mean not stated."""
+    """A model of the catalogue; 0, "" and null mean not stated."""
 
     name: Annotated[str, doc("Name to give as --model.")]
     source: Annotated[str, doc("Source of the id and the numbers.")]
@@ -76,6 +95,25 @@ class KnownModel:
     bytes_per_token: Annotated[
         Count, doc("Bytes of weights read to decode one token; 0 for all weights.")
     ] = 0
+    license: Annotated[str, doc("License, as the model's card names it.")] = ""
+    tools: Annotated[bool | None, doc("Whether the chat template writes tools.")] = None
+    thinking: Annotated[bool | None, doc("Whether the model can think before it answers.")] = (
+        None
+    )
+    languages: Annotated[
+        Count, doc("Number of languages that the model's card says it supports.")
+    ] = 0
+    quality: Annotated[Quality | None, doc("Published results; null if none are known.")] = None
+
+    @property
+    def rank(self) -> tuple[float, float, int]:
+        """The key that orders models, the best last: MMLU-Pro, then IFEval, then the size.
+
+        A result that is not known counts as less than any other.
+        """
+        mmlu_pro = self.quality and self.quality.mmlu_pro
+        ifeval = self.quality and self.quality.ifeval
+        return mmlu_pro or 0, ifeval or 0, self.weights_bytes
 
     @property
     def read_per_token(self) -> int:
@@ -153,6 +191,11 @@ class AppFile:
 
     part: tuple[AppPart, ...]
     unlisted: tuple[Unlisted, ...]
+
+
+def best_first(models: Iterable[KnownModel]) -> list[KnownModel]:
+    """Return models ordered by their published results; see `KnownModel.rank`."""
+    return sorted(models, key=lambda model: model.rank, reverse=True)
 
 
 Row = TypeVar("Row")

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from h2o_pack.errors import Problems, model_error, shown, unreadable, usage_error
-from h2o_pack.facts import KnownModel
+from h2o_pack.facts import KnownModel, best_first
 from h2o_pack.files.paths import CONFIG, GIT_ID, SHA256, metadata_folder, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object
 from h2o_pack.model import Contents, Model, ModelFile
@@ -167,7 +167,10 @@ def model_of_address(name: str) -> str:
 
 
 def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ...]:
-    """Return the catalogue's entries and their models; None for an entry without shapes."""
+    """Return the catalogue's entries, the best first, and their models.
+
+    The model of an entry without shapes is None.
+    """
     return tuple(
         (
             entry,
@@ -175,7 +178,7 @@ def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ..
             if entry.bundled
             else as_model(entry),
         )
-        for entry in catalogue(own)
+        for entry in best_first(catalogue(own))
     )
 
 

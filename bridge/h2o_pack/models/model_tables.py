@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -12,18 +12,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from h2o_pack.facts import KnownModel
+from h2o_pack.facts import KnownModel, Quality
 from h2o_pack.memory.cache_bytes import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, Model, ModelConfig, ModelFile, Weights
 from h2o_pack.results import Count, Result, doc
 
 KIB, GB = 1 << 10, 10**9
-WIDE = 130  # columns
+WIDE = 120  # columns
 
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A model of the catalogue; 0 and "" mean not stated."""
+    """A model of the catalogue; 0, "" and null mean not stated."""
 
     name: Annotated[str, doc("Name to give as --model.")]
     source: Annotated[str, doc("Source of the id and the numbers.")]
@@ -31,6 +31,13 @@ class CatalogueEntry:
     revision: Annotated[str, doc("Branch, tag or commit on the hub.")]
     bundled: Annotated[str, doc("Folder in h2o-pack, for a bundled model.")]
     folder: Annotated[str, doc("Folder on this machine.")]
+    license: Annotated[str, doc("License, as the model's card names it.")]
+    tools: Annotated[bool | None, doc("Whether the chat template writes tools.")]
+    thinking: Annotated[bool | None, doc("Whether the model can think before it answers.")]
+    languages: Annotated[
+        Count, doc("Number of languages that the model's card says it supports.")
+    ]
+    quality: Annotated[Quality | None, doc("Published results; null if none are known.")]
     model_type: Annotated[str, doc("Model type in config.json.")] = ""
     layers: Annotated[Count, doc("Decoder layers.")] = 0
     evicting_layers: Annotated[Count, doc("Layers that attend to the whole context.")] = 0
@@ -58,7 +65,10 @@ class CatalogueEntry:
 class CatalogueResult(Result):
     """The models of the catalogue."""
 
-    models: Annotated[tuple[CatalogueEntry, ...], doc("The known models.")]
+    models: Annotated[
+        tuple[CatalogueEntry, ...],
+        doc("The known models, the best first by their published results."),
+    ]
 
 
 @dataclass(frozen=True)
@@ -106,12 +116,16 @@ def catalogue_result(models: Iterable[tuple[KnownModel, Model | None]]) -> Catal
 
 def entry(row: KnownModel, model: Model | None) -> CatalogueEntry:
     """Return an entry of the catalogue, with the shapes of its model if they are known."""
-    place = (row.name, row.source, row.hub, row.revision, row.bundled, row.folder)
+    stated = {
+        field.name: getattr(row, field.name)
+        for field in fields(CatalogueEntry)
+        if field.default is MISSING
+    }
     if model is None:
-        return CatalogueEntry(*place)
+        return CatalogueEntry(**stated)
     config, weights = model.config, model.weights
     return CatalogueEntry(
-        *place,
+        **stated,
         model_type=config.model_type,
         layers=len(config.layers),
         evicting_layers=len(config.evicting),
@@ -148,42 +162,76 @@ def model_result(model: Model) -> ModelResult:
 
 
 def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
-    """Show the catalogue; sources and heads only on a wide screen."""
+    """Show the catalogue; the shapes of models only on a wide screen."""
     wide = console.width >= WIDE
-    table = Table(box=None, pad_edge=False, padding=(0, 1 + wide, 0, 0))
-    for name in ("name", "type"):
-        table.add_column(name, no_wrap=True)
-    numbers = ("layers", "KiB/token", "context", "weights")
-    for name in (*numbers, "KV heads", "head dim") if wide else numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    if wide:
-        table.add_column("source", no_wrap=True)
+    columns = {**COLUMNS, **SHAPES} if wide else COLUMNS
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("name", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="left" if name in TEXT else "right", no_wrap=True)
     for model in models:
-        place = model.hub or model.folder or "in h2o-pack"
-        more = (f"{model.kv_heads or ''}", f"{model.head_dim or ''}", place)
-        table.add_row(*short_row(model), *(more if wide else ()))
+        table.add_row(model.name, *(cell(model) for cell in columns.values()))
     console.print(table)
-    console.print(
-        "layers: evicting layers of all layers. KiB/token: keys and values in 16 bits.",
-        markup=False,
-    )
+    more = "A terminal of 120 columns shows IFEval, context and layers too."
+    for text in (
+        f"GB: weights. {MMLU_PRO} -: not known.",
+        SHAPES_EXPLAINED if wide else more,
+    ):
+        console.print(text, style="dim", markup=False, soft_wrap=False)
     console.print("next: h2o-pack models NAME reads the model's own files", markup=False)
 
 
-def short_row(model: CatalogueEntry) -> tuple[str, ...]:
-    """Return the cells of a model for every screen width; an unknown value is empty."""
-    evicting, layers = model.evicting_layers, model.layers
-    kib_per_token = f"{model.kv_bytes_per_token / KIB:g}" if evicting else ""
+def weights(model: CatalogueEntry) -> str:
+    """Return the size of the weights in GB; "" if it is not stated."""
     digits = 2 if model.weights_bytes < 10 * GB else 1
-    size = f"{model.weights_bytes / GB:.{digits}f} GB" if model.weights_bytes else ""
-    return (
-        model.name,
-        model.model_type,
-        f"{evicting} of {layers}" if evicting != layers else f"{layers or ''}",
-        kib_per_token,
-        f"{model.context:,}" if model.context else "",
-        size,
-    )
+    return f"{model.weights_bytes / GB:.{digits}f}" if model.weights_bytes else ""
+
+
+def mmlu_pro(quality: Quality | None) -> str:
+    """Return the result in MMLU-Pro, with a mark if the model thought."""
+    if quality is None or quality.mmlu_pro is None:
+        return "- "
+    return f"{quality.mmlu_pro:.1f}{'*' if quality.thinking else ' '}"
+
+
+def ifeval(quality: Quality | None) -> str:
+    """Return the result in IFEval."""
+    return "-" if quality is None or quality.ifeval is None else f"{quality.ifeval:.1f}"
+
+
+def layers(model: CatalogueEntry) -> str:
+    """Return the number of layers, and how many of them evict if not all do."""
+    evicting, count = model.evicting_layers, model.layers
+    return f"{evicting} of {count}" if evicting != count else f"{count or '-'}"
+
+
+def yes_no(answer: bool | None) -> str:  # noqa: FBT001
+    """Return an answer in words; "-" if it is not known."""
+    return "-" if answer is None else "yes" if answer else "no"
+
+
+COLUMNS: Mapping[str, Callable[[CatalogueEntry], str]] = {
+    "GB": weights,
+    "MMLU-Pro": lambda model: mmlu_pro(model.quality),
+    "license": lambda model: model.license or "-",
+    "tools": lambda model: yes_no(model.tools),
+    "thinking": lambda model: yes_no(model.thinking),
+    "languages": lambda model: f"{model.languages or '-'}",
+}
+"""The columns after a model's name, and what they show."""
+SHAPES: Mapping[str, Callable[[CatalogueEntry], str]] = {
+    "IFEval": lambda model: ifeval(model.quality),
+    "context": lambda model: f"{model.context:,}" if model.context else "-",
+    "layers": layers,
+    "KiB/token": lambda model: f"{model.kv_bytes_per_token / KIB:g}" if model.layers else "-",
+}
+"""The further columns on a wide screen."""
+SHAPES_EXPLAINED = (
+    "IFEval: percent of instructions followed. layers: evicting layers of all layers. "
+    "KiB/token: keys and values in 16 bits."
+)
+TEXT = ("license", "tools", "thinking")
+MMLU_PRO = "MMLU-Pro: percent answered, published by the model's makers; * with thoughts."
 
 
 def print_model(model: Model, console: Console) -> None:

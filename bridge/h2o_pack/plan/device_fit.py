@@ -86,7 +86,7 @@ class Capacity:
     context: Annotated[
         Count, doc("Most tokens of a conversation with caches that keep every token.")
     ] = 0
-    model: Annotated[str, doc("Largest known model that fits with the same settings.")] = ""
+    model: Annotated[str, doc("Best known model that fits with the same settings.")] = ""
 
 
 @dataclass(frozen=True)

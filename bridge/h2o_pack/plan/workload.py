@@ -12,7 +12,7 @@ from pathlib import Path
 
 from h2o_pack.config_errors import OF_RECALL, flag, user_errors
 from h2o_pack.errors import Problems, usage_error
-from h2o_pack.facts import KnownModel
+from h2o_pack.facts import KnownModel, best_first
 from h2o_pack.memory.estimate import plan_memory
 from h2o_pack.memory.planned_run import Run, backends
 from h2o_pack.memory.storages import Storage, archive_bits, find_storage, storage_of
@@ -260,8 +260,8 @@ def default_config(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
 
 
 def known_fitting(workload: Workload, limit: int, backend: str) -> KnownModel | None:
-    """Return the largest model of the catalogue that fits with the same settings, or None."""
-    for entry in sorted(catalogue(), key=lambda model: model.weights_bytes, reverse=True):
+    """Return the best model of the catalogue that fits with the same settings, or None."""
+    for entry in best_first(catalogue()):
         model = as_model(entry) if entry.weights_bytes < limit else None
         if model is not None and workload.of_model(model).plan(backend).total <= limit:
             return entry

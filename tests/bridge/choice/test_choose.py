@@ -26,7 +26,7 @@ from h2o_pack.choice.losses import (
 )
 from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import KnownModel
+from h2o_pack.facts import KnownModel, Quality
 from h2o_pack.measure.evaluation import evaluation_report as compare
 from h2o_pack.measure.evaluation.evaluation_report import losses as losses_of
 from h2o_pack.model import Model
@@ -107,11 +107,30 @@ def reasons(candidates):
     return {model.model: model.refused.reason for model in candidates.models if model.refused}
 
 
-def test_the_largest_model_that_fits_gets_the_full_context_in_16_bits_where_that_fits():
+def test_the_best_model_that_fits_gets_the_full_context_in_16_bits_where_that_fits():
     candidates = candidates_of(question(6 * GB), CATALOGUE, table())
     model, cache = chosen(candidates)
     assert (model, cache.kv, cache.max_kv, cache.recall) == ("large", "16", None, False)
-    assert reasons(candidates) == {"medium": "smaller", "small": "smaller"}
+    assert reasons(candidates) == {"medium": "lower quality", "small": "lower quality"}
+
+
+def test_published_results_count_before_the_size():
+    def published(entry, **results):
+        return replace(entry, quality=Quality("https://here", "2026-11-29", **results))
+
+    small, large, medium = CATALOGUE
+    rated = (
+        large,
+        published(medium, ifeval=90.0),
+        published(small, mmlu_pro=20.0, ifeval=50.0),
+        replace(published(small, mmlu_pro=20.0, ifeval=60.0), name="obedient"),
+    )
+    candidates = candidates_of(question(6 * GB), rated, table())
+    names = [candidate.model for candidate in candidates.models]
+    assert names == ["obedient", "small", "medium", "large"]
+    assert candidates.chosen.model == "obedient"
+    assert candidates.models[1].quality.mmlu_pro == 20.0
+    assert candidates.models[-1].quality is None
 
 
 def test_else_it_gets_the_full_context_in_fewer_bits_if_those_lose_less_than_fewer_rows():
@@ -229,9 +248,9 @@ def test_each_refusal_says_why():
         "huge": "app size",
         "full": "app size",
         "thick": "memory",
-        "medium": "smaller",
-        "short": "smaller",
-        "small": "smaller",
+        "medium": "lower quality",
+        "short": "lower quality",
+        "small": "lower quality",
         "unstated": "no shapes",
     }
     only = candidates_of(question(6 * GB), (models[3],), table())
@@ -360,7 +379,8 @@ def test_plan_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "chosen" in result.stdout
     assert "larger than 4.00 GB" in result.stdout
-    assert "GB: weights; app: GB to download. gemma-3-4b-it-4bit: about 2." in result.stdout
+    shown = " ".join(result.stdout.split())
+    assert "GB: weights; app: GB to download. Qwen3.5-4B-4bit: about 2." in shown
     lines = [line for line in result.stdout.splitlines() if not line.startswith("equivalent")]
     assert max(map(len, lines)) <= 80
     schemas.check(json.loads(run("plan", *PHONE, "--json").stdout), "plan")

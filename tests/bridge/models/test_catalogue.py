@@ -1,12 +1,13 @@
 """The catalogue of known models and the command that shows it."""
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import known_models
+from h2o_pack.facts import best_first, known_models
 from h2o_pack.hub.resolve import find_model, resolve
 from h2o_pack.memory.cache_bytes import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, ModelConfig
@@ -96,6 +97,36 @@ def test_the_catalogue_as_json_has_the_bundled_demo_models_own_shapes(run):
     assert entries["Qwen3-4B-4bit"]["kv_bytes_per_token"] == 144 << 10
 
 
+@pytest.mark.parametrize("entry", HUB, ids=[entry.name for entry in HUB])
+def test_an_entry_names_its_license_and_the_source_of_its_results(entry):
+    assert entry.license
+    assert None not in (entry.tools, entry.thinking)
+    if entry.quality is not None:
+        assert entry.quality.source.startswith("https://")
+        date.fromisoformat(entry.quality.read)
+        assert (entry.quality.mmlu_pro, entry.quality.ifeval) != (None, None)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_list_of_models_fits_a_terminal_and_shows_the_best_first(run, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    titles, *lines = run("models").stdout.splitlines()
+    assert max(map(len, (titles, *lines))) <= width
+    names = [line.split()[0] for line in lines[: len(known_models())]]
+    assert names == [model.name for model in best_first(known_models().values())]
+    assert ("KiB/token" in titles) == (width == 120)
+    cells = dict(
+        zip(titles.split(), lines[names.index("Qwen3.5-4B-4bit")].split(), strict=False)
+    )
+    expected = {
+        "MMLU-Pro": "79.1*",
+        "license": "apache-2.0",
+        "tools": "yes",
+        "languages": "201",
+    }
+    assert cells | expected == cells
+
+
 def test_one_model_is_described(run, tmp_path):
     folder = folder_of(tmp_path / "mine", quantization={"bits": 4, "group_size": 32})
     output = run("models", folder).stdout
@@ -182,6 +213,12 @@ GOOD = '[[model]]\nname = "a"\nhub = "b/c"\nsource = "s"\n'
         (GOOD + GOOD, '[[model]] "a" occurs twice', 5),
         (GOOD + "weights_bytes = -1", "Expected `int` >= 0 - at `$.weights_bytes`", 1),
         (GOOD + 'folder = "x"', "must have either hub or folder", 1),
+        (
+            GOOD + 'quality = {source = "s"}',
+            "missing required field `read` - at `$.quality`",
+            1,
+        ),
+        (GOOD + 'quality = {source = "s", read = "r", mmlu = 1}', "unknown field `mmlu`", 1),
         ('\n[[model]]\nname = "a"\nsource = "s"', "must have either hub or folder", 2),
         (GOOD.replace("b/c", "") + 'bundled = "demo"', "must have either hub", 1),
         (GOOD.replace('"a"', '"a@b"'), "'a@b' cannot be the name of a model", 1),
