@@ -67,6 +67,8 @@ def test_commands_reset_the_conversation_and_take_a_system_prompt():
     [
         (["--lines"], "/sav x\n", ExitCode.USAGE),
         (["--lines"], "/save\n", ExitCode.USAGE),
+        (["--lines"], "/think\n", ExitCode.USAGE),
+        (["--thinking"], "x", ExitCode.USAGE),
         ([], "\n", ExitCode.USAGE),
         (["--kv", "mixed"], "x", ExitCode.USAGE),
         (["--max-kv", "3"], "x", ExitCode.USAGE),

@@ -21,7 +21,7 @@ import mlx.utils as mlx_utils
 from h2o_pack.chat.events import Stop, TextEvent, ThoughtEvent, UsageEvent
 from h2o_pack.chat.model import ChatModel
 from h2o_pack.chat.prompt_format import Message, PromptFormat
-from h2o_pack.chat.reply_parts import Part, ReplyParts
+from h2o_pack.chat.reply_parts import Part, parts_of_reply
 from h2o_pack.errors import usage_error
 from h2o_pack.resolved.chat import reply, system, user
 from h2o_py.cache import H2OKVCache
@@ -60,6 +60,7 @@ class Conversation:
 
     system_prompt: "" for none. seed: of the first reply; each further reply has the next one.
     temperature: instead of the model's own. max_tokens: of a reply; None for the context.
+    thinking: whether the model thinks before it answers; None leaves it to the chat template.
     """
 
     def __init__(
@@ -70,14 +71,35 @@ class Conversation:
         seed: int | None = None,
         temperature: float | None = None,
         max_tokens: int | None = None,
+        thinking: bool | None = None,
     ) -> None:
         self.model = model
-        self.format = PromptFormat(model.tokenizer, model.chat)
+        self.think(thinking)
+        self.read_as = self.format
+        """The format of the last reply."""
         self.seed = secrets.randbits(31) if seed is None else seed
         self.max_tokens = max_tokens or model.context
         self._temperature = temperature
         self.replies = 0
         self.begin_again(system_prompt)
+
+    def think(self, thinking: bool | None) -> None:  # noqa: FBT001
+        """Turn thinking on or off from the next reply on; None: as the chat template does.
+
+        Raises UserError: the chat template has no switch for it; a model that does not think
+        needs none to stay so.
+        """
+        marks = self.model.chat.thinking
+        switch = None if marks is None else marks.variable
+        if switch is None and (thinking or (thinking is False and marks is not None)):
+            what = "does not think" if marks is None else "cannot turn thinking on or off"
+            raise usage_error(
+                f"the chat template of {self.model.name} {what}",
+                "Leave out --thinking, --no-thinking and /think.",
+            )
+        variables = {} if thinking is None or switch is None else {switch: thinking}
+        self.thinking = thinking
+        self.format = PromptFormat(self.model.tokenizer, self.model.chat, variables)
 
     def begin_again(self, system_prompt: str) -> None:
         """Forget all messages, and take a system prompt; UserError if there can be none."""
@@ -122,6 +144,7 @@ class Conversation:
                 for part in writing.parts(stopped):
                     kind = TextEvent if part.kind == "text" else ThoughtEvent
                     yield kind(text=part.text)
+        self.read_as = self.format
         self.replies += 1
         fields = {"reasoning_content": writing.thoughts} if writing.thoughts else {}
         self.messages.append(reply(writing.text, **fields))
@@ -140,14 +163,16 @@ class Conversation:
         """
         chat, state = self.model.chat, self.state
         begin = 0
-        if chat.thinking is not None and chat.drops_thoughts:
+        if chat.thinking is not None and chat.drops_thoughts and self.thinking is not False:
             begin = self.format.reply_begin()
         if not self.caches:
             opening = self.format.opening(self.messages)
             new = State(unread=opening.ids, pinned=opening.pinned)
         else:
             stop = state.steps[-1] if state.ended and isinstance(state.steps[-1], int) else None
-            following = self.format.following(self.messages, state.count, stop)
+            following = self.format.following(
+                self.messages, state.count, stop, before=self.read_as
+            )
             kept = len(state.unread) - following.replaced
             unread = [*state.unread[:kept], *following.ids]
             new = State(state.count, state.steps, unread, state.pinned)
@@ -244,10 +269,9 @@ class Writing:
         """Generate the reply; the caches have read all but the last unread id."""
         talk, chat = self._talk, self._talk.model.chat
         state = talk.state
-        marks = chat.thinking
-        decoder = ReplyText(talk.model.tokenizer, leaves_out_special=marks is None)
+        decoder = ReplyText(talk.model.tokenizer, leaves_out_special=chat.thinking is None)
         is_thinking = talk.format.opens_thought(talk.messages)
-        parts = ReplyParts(marks, chat.stop_texts, is_thinking=is_thinking)
+        parts = parts_of_reply(chat, is_thinking=is_thinking)
         stops = set(chat.stops)
         mx.random.seed(talk.seed + talk.replies)
         generate = importlib.import_module("mlx_lm.generate")

@@ -130,14 +130,15 @@ def load(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChatMo
         place_files(plan, folder, resolved, own)
         say(f"loading {plan.model.id}")
         try_model(plan.model, own)
-        model, tokenizer = load_bundled(own)
+        model, wrapper = load_bundled(own)
         sampling = sampling_of(own, plan.model.id)
     contents = {file: sha256(written.content) for file, written in resolved.written.items()}
     about = [plan.model.id, plan.model.weights.bytes, contents, settings_of(plan)]
     return ChatModel(
         plan,
         model,
-        tokenizer,
+        # mlx_lm's wrapper sets variables of the chat template, which an app does not.
+        wrapper._tokenizer,  # noqa: SLF001
         resolved.chat,
         sampling,
         sha256(json.dumps(about, sort_keys=True).encode()),

@@ -5,8 +5,8 @@ The same rules in Swift: swift_templates/H2OSessions/Text/PromptFormat.swift.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from h2o_pack.errors import in_one_line, usage_error
@@ -35,11 +35,13 @@ class Following(NamedTuple):
 class PromptFormat:
     """The format of a model's prompts: its chat template, or plain lines without one.
 
-    tokenizer: of mlx_lm. chat: what is known of the template.
+    tokenizer: of transformers; mlx_lm's would set variables of the template. chat: what is
+    known of the template. variables: the template's variables that are set.
     """
 
     tokenizer: Any
     chat: Chat
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
     def opening(self, messages: Sequence[Message]) -> Opening:
         """Return the first prompt: all messages, and the beginning of a reply."""
@@ -56,7 +58,13 @@ class PromptFormat:
         first, second = (self._rendered([*system, user(text)]) for text in ("a", "0"))
         return Opening(ids, first_difference(ids, first[: first_difference(first, second)]))
 
-    def following(self, messages: Sequence[Message], first: int, stop: int | None) -> Following:
+    def following(
+        self,
+        messages: Sequence[Message],
+        first: int,
+        stop: int | None,
+        before: PromptFormat | None = None,
+    ) -> Following:
         """Return the ids of the messages from `first` on, and of the beginning of a reply.
 
         The caches have read the messages before `first`, and of the last reply its text and, if
@@ -64,7 +72,8 @@ class PromptFormat:
         exchange, which is then cut off: behind the real conversation, some templates would
         change earlier replies.
 
-        stop: the stop token with which the last reply ended; None if it was cut off.
+        stop: the stop token with which the last reply ended; None if it was cut off. before:
+        the format in which the caches read, if its variables may have been others.
         """
         new = list(messages[first:])
         if not self.chat.template:
@@ -72,8 +81,9 @@ class PromptFormat:
             return Following(self.tokenizer.encode(lines, add_special_tokens=False))
         question = [*leading_system(messages), user("a")]
         if messages[first - 1]["role"] != "assistant":
-            begin = self.reply_begin()
-            kept = len(self._rendered(question)) - begin
+            before = before or self
+            begin = before.reply_begin()
+            kept = len(before._rendered(question)) - begin  # noqa: SLF001
             return Following(self._rendered([*question, *new])[kept:], replaced=begin)
         # Two replies show where their text ends.
         replies = ([*question, reply(text)] for text in ("b", "0"))
@@ -114,6 +124,7 @@ class PromptFormat:
                 add_generation_prompt=begins,
                 tokenize=True,
                 return_dict=False,
+                **self.variables,
             )
         except Exception as error:  # a template may raise anything
             raise usage_error(

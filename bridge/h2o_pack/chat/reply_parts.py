@@ -1,15 +1,16 @@
 """Separates thoughts from the text of a reply, and ends it at texts that end replies.
 
 The results do not depend on the pieces in which a text arrives. The same rules in Swift:
-ThoughtReader.swift and StopStrings.swift.
+ThoughtReader.swift, HarmonyReader.swift and StopStrings.swift.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from h2o_pack.resolved.chat import Thinking
+from h2o_pack.resolved.chat import HARMONY, Chat, Thinking
 
 
 class Part(NamedTuple):
@@ -17,6 +18,14 @@ class Part(NamedTuple):
 
     kind: Literal["text", "thought"]
     text: str
+
+
+def parts_of_reply(chat: Chat, *, is_thinking: bool) -> ReplyParts | HarmonyParts:
+    """Return a reader for the replies of a model; is_thinking: see `ReplyParts`."""
+    thinking = chat.thinking
+    if thinking is not None and (thinking.begin, thinking.end) == HARMONY:
+        return HarmonyParts()
+    return ReplyParts(thinking, chat.stop_texts, is_thinking=is_thinking)
 
 
 class ReplyParts:
@@ -118,6 +127,86 @@ class ReplyParts:
             if text[:end]:
                 kept.append(Part("text", text[:end]))
         return kept
+
+
+FRAME_MARKS = tuple(
+    f"<|{name}|>" for name in ("start", "channel", "message", "end", "call", "return")
+)
+FRAME_MARK = re.compile("|".join(map(re.escape, FRAME_MARKS)))
+RECIPIENT = re.compile(r"(^|[\s<>])to=")
+
+
+class HarmonyParts:
+    """Reads a reply of gpt-oss: a series of frames in the format Harmony.
+
+    Each has a header with its channel, `<|message|>`, a text, and a mark that ends it. Thoughts
+    are in the channel "analysis", text is in "final", or in "commentary" if it is no call of a
+    tool. Text outside a frame is an answer.
+    """
+
+    is_ended = False
+    """No text ends these replies, only a token."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._header: str | None = None
+        self._kind: Literal["text", "thought", "unread"] = "text"
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the next text belongs to a thought."""
+        return self._header is None and self._kind == "thought"
+
+    def read(self, text: str) -> list[Part]:
+        """Return the parts that are complete with this text."""
+        self._held += text
+        parts = self._up_to_marks()
+        unsure = max(begun(self._held, mark) for mark in FRAME_MARKS)
+        end = len(self._held) - unsure
+        parts += self._body(self._held[:end])
+        self._held = self._held[end:]
+        return parts
+
+    def finish(self) -> list[Part]:
+        """Return the parts that were held back."""
+        parts = [*self._up_to_marks(), *self._body(self._held)]
+        self._held = ""
+        return parts
+
+    def _up_to_marks(self) -> list[Part]:
+        """Return the parts before the last mark in the held text, and obey the marks."""
+        parts: list[Part] = []
+        while (mark := FRAME_MARK.search(self._held)) is not None:
+            parts += self._body(self._held[: mark.start()])
+            self._held = self._held[mark.end() :]
+            self._obey(mark[0])
+        return parts
+
+    def _body(self, text: str) -> list[Part]:
+        if self._header is not None:
+            self._header += text
+            return []
+        return [Part(self._kind, text)] if text and self._kind != "unread" else []
+
+    def _obey(self, mark: str) -> None:
+        """Begin or end a header or a frame."""
+        if mark in ("<|start|>", "<|channel|>"):
+            self._header = (self._header or "") + mark
+        elif mark == "<|message|>" and self._header is not None:
+            self._kind, self._header = kind_of(self._header), None
+        else:
+            self._kind, self._header = "text", None
+
+
+def kind_of(header: str) -> Literal["text", "thought", "unread"]:
+    """Return what the frame after a header of Harmony contains."""
+    channel = header.rpartition("<|channel|>")[2].lstrip()
+    if channel.startswith("analysis"):
+        return "thought"
+    is_call = RECIPIENT.search(header) is not None
+    if channel.startswith("final") or (channel.startswith("commentary") and not is_call):
+        return "text"
+    return "unread"
 
 
 def begun(text: str, mark: str) -> int:

@@ -53,6 +53,7 @@ class SavedChat(msgspec.Struct, forbid_unknown_fields=True):
     unread: list[_Id]
     pinned: _Count
     ended: bool
+    thinking: bool | None = None
 
 
 def save(talk: Conversation, path: Path) -> None:
@@ -74,6 +75,7 @@ def save(talk: Conversation, path: Path) -> None:
         unread=state.unread,
         pinned=state.pinned,
         ended=state.ended,
+        thinking=talk.thinking,
     )
     caches = talk.caches if can_save(talk.caches) and state.steps else []
     # MLX writes only files with this extension.
@@ -156,6 +158,8 @@ def load(talk: Conversation, path: Path) -> None:
         talk.messages, talk.state, talk.caches = before
         raise
     talk.seed, talk.replies = saved.seed, saved.replies
+    talk.think(saved.thinking)
+    talk.read_as = talk.format
 
 
 def check(

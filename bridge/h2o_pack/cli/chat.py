@@ -41,6 +41,11 @@ from h2o_pack.errors import Problems, UserError
     help="Most tokens of a reply. [default: the model's context]",
 )
 @click.option(
+    "--thinking/--no-thinking",
+    default=None,
+    help="Let the model think before it answers, or not. [default: as its chat template does]",
+)
+@click.option(
     "--lines",
     is_flag=True,
     help="Take each line of a pipe as a message or a command, and not the whole as a message.",
@@ -51,6 +56,7 @@ def chat(
     temperature: float | None,
     seed: int | None,
     max_tokens: int | None,
+    thinking: bool | None,
     lines: bool,
     no_history: bool,
     out: Terminal,
@@ -69,7 +75,12 @@ def chat(
     try:
         run(
             options,
-            {"temperature": temperature, "seed": seed, "max_tokens": max_tokens},
+            {
+                "temperature": temperature,
+                "seed": seed,
+                "max_tokens": max_tokens,
+                "thinking": thinking,
+            },
             out,
             by_line=lines,
             history=not no_history,

@@ -27,6 +27,7 @@ HISTORY, REMEMBERED = "chat-history", 1000
 COMMANDS = {
     "/reset": "forget the conversation, but not the system prompt",
     "/system TEXT": "begin again with another system prompt; without TEXT, with none",
+    "/think on|off": "let the model think before it answers, or not",
     "/save FILE": "save the conversation",
     "/load FILE": "continue a saved conversation",
     "/help": "show this list",
@@ -125,6 +126,11 @@ class Talk:
             talk.begin_again(rest)
             what = "this system prompt" if rest else "no system prompt"
             self._note(f"the conversation begins again with {what}")
+        elif name == "/think":
+            if rest not in ("on", "off"):
+                raise usage_error("/think needs on or off", "Write /think on or /think off.")
+            talk.think(rest == "on")
+            self._note(f"thinking is {rest}")
         elif name in ("/save", "/load"):
             if not rest:
                 raise usage_error(f"{name} needs the name of a file", f"Write {name} FILE.")

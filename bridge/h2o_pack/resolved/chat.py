@@ -38,9 +38,11 @@ CALL = {
 }
 THOUGHT_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Fields of a reply from which templates read its thoughts."""
+HARMONY = ("<|channel|>analysis<|message|>", "<|end|>")
+"""The marks of gpt-oss, whose replies have further marks around each part."""
 MARKS = (
     ("<think>", "</think>"),
-    ("<|channel|>analysis<|message|>", "<|end|>"),
+    HARMONY,
     ("<|channel>thought", "<channel|>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),

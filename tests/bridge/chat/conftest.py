@@ -12,7 +12,8 @@ from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
 
 THINKING = (
     "{% for m in messages %}{{ m.role }}:{{ m.content }}<|endoftext|>{% endfor %}"
-    "{% if add_generation_prompt %}assistant:<think>{% endif %}"
+    "{% if add_generation_prompt %}assistant:<think>"
+    "{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}{% endif %}"
 )
 
 
@@ -34,7 +35,7 @@ def bounded():
 
 @pytest.fixture(scope="session")
 def thinking(tmp_path_factory):
-    """The demo model with a template that begins each reply with a thought."""
+    """The demo model with a template that begins a reply with a thought, if not told else."""
     folder = tmp_path_factory.mktemp("models") / "thinking"
     shutil.copytree(str(importlib.resources.files("h2o_pack.models") / "demo"), folder)
     (folder / "chat_template.jinja").write_text(THINKING)

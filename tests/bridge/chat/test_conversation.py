@@ -1,5 +1,7 @@
 """A conversation reads only what is new, and goes as the libraries' own generation does."""
 
+from dataclasses import replace
+
 import mlx_lm
 import pytest
 
@@ -103,6 +105,33 @@ def test_thoughts_are_apart_and_later_turns_are_without_them(thinking):
     assert following.cached_tokens == usage.read_tokens - talk.format.reply_begin()
     read = f"{prompt}<|endoftext|>user:{NEXT}<|endoftext|>assistant:"
     assert thinking.tokenizer.decode(talk.state.ids) == read
+
+
+def test_thinking_is_turned_off_and_on_between_replies(thinking):
+    talk = Conversation(thinking, seed=1, max_tokens=20)
+    assert answer(talk, QUESTION)[1]
+    talk.think(thinking=False)
+    text, thoughts, usage = answer(talk)
+    assert (bool(text), thoughts, usage.thought_tokens) == (True, "", 0)
+    first = f"user:{QUESTION}<|endoftext|>assistant:<|endoftext|>user:{NEXT}<|endoftext|>"
+    read = f"{first}assistant:<think></think>{text}"
+    assert thinking.tokenizer.decode(talk.state.ids) == read
+    talk.think(thinking=True)
+    assert answer(talk)[:2] != (text, "")
+    read += f"<|endoftext|>user:{NEXT}<|endoftext|>assistant:"
+    assert thinking.tokenizer.decode(talk.state.ids) == read
+
+
+def test_only_a_template_with_a_switch_turns_thinking_on_or_off(full, thinking):
+    Conversation(full, thinking=False)
+    with pytest.raises(UserError) as refusal:
+        Conversation(full, thinking=True)
+    says(refusal.value)
+    marks = replace(thinking.chat.thinking, variable=None)
+    always = replace(thinking, chat=replace(thinking.chat, thinking=marks))
+    with pytest.raises(UserError) as refusal:
+        Conversation(always, thinking=False)
+    says(refusal.value)
 
 
 def test_a_system_prompt_is_pinned_and_begins_a_new_conversation(bounded):

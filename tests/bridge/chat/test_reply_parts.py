@@ -2,8 +2,8 @@
 
 import pytest
 
-from h2o_pack.chat.reply_parts import ReplyParts
-from h2o_pack.resolved.chat import Thinking
+from h2o_pack.chat.reply_parts import HarmonyParts, ReplyParts, parts_of_reply
+from h2o_pack.resolved.chat import HARMONY, Chat, Thinking
 
 MARKS = Thinking("<think>", "</think>")
 REPLIES = [
@@ -18,9 +18,27 @@ REPLIES = [
 ]
 
 
+ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
+CALL = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+HARMONY_REPLIES = [
+    (f"{ANALYSIS}a <b>\n<|end|><|start|>assistant{FINAL}Answer", "a <b>\n", "Answer"),
+    (f"{FINAL}x<|return|>", "", "x"),
+    (f"{ANALYSIS}never ends <|en", "never ends <|en", ""),
+    (f"<|channel|>commentary<|message|>First.<|end|><|start|>assistant{CALL}{{}}<|call|>",
+     "", "First."),
+    (f"{ANALYSIS}a<|end|><|start|>assistant to=f{FINAL}b", "a", "b"),
+    (f"{ANALYSIS}a<|end|><|channel|>other<|message|>b<|end|>{ANALYSIS}c", "ac", ""),
+    ("Just text < |", "", "Just text < |"),
+]  # fmt: skip
+
+
 def parts_of(reply, pieces, **options):
     parts = ReplyParts(MARKS, **options)
-    found = [part for piece in pieces(reply) for part in parts.read(piece)] + parts.finish()
+    return found_in(parts, pieces(reply))
+
+
+def found_in(parts, pieces):
+    found = [part for piece in pieces for part in parts.read(piece)] + parts.finish()
     return tuple(
         "".join(part.text for part in found if part.kind == kind)
         for kind in ("thought", "text")
@@ -35,6 +53,19 @@ def in_pieces(size):
 @pytest.mark.parametrize(("reply", "is_thinking", "thought", "text"), REPLIES)
 def test_the_parts_do_not_depend_on_the_pieces(reply, is_thinking, thought, text, size):
     assert parts_of(reply, in_pieces(size), is_thinking=is_thinking) == (thought, text)
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(("reply", "thought", "text"), HARMONY_REPLIES)
+def test_the_channels_of_gpt_oss_are_thoughts_and_text(reply, thought, text, size):
+    parts = parts_of_reply(Chat(thinking=Thinking(*HARMONY)), is_thinking=False)
+    assert found_in(parts, in_pieces(size)(reply)) == (thought, text)
+
+
+def test_a_token_of_gpt_oss_belongs_to_a_thought_until_the_thought_ends():
+    parts = HarmonyParts()
+    states = [(parts.read(piece), parts.is_thinking)[1] for piece in (ANALYSIS, "a", "<|end|>")]
+    assert states == [True, True, False]
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])

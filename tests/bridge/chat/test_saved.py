@@ -29,6 +29,17 @@ def test_it_goes_on_with_the_same_text(kind, request, tmp_path):
     assert [child.name for child in tmp_path.iterdir()] == ["talk"]
 
 
+def test_it_goes_on_without_thoughts_if_they_were_turned_off(thinking, tmp_path):
+    talk = Conversation(thinking, seed=5, max_tokens=20)
+    answer(talk, QUESTION)
+    talk.think(thinking=False)
+    save(talk, tmp_path / "talk")
+    other = Conversation(thinking, max_tokens=20)
+    load(other, tmp_path / "talk")
+    assert answer(other)[:2] == answer(talk)[:2]
+    assert other.messages[-1].keys() == {"role", "content"}
+
+
 def test_one_that_has_not_begun_can_be_saved_and_one_file_be_written_again(bounded, tmp_path):
     talk = Conversation(bounded, seed=5, max_tokens=5, system_prompt="Be kind.")
     save(talk, tmp_path / "talk")
