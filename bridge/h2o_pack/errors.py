@@ -41,14 +41,11 @@ MEANINGS = {
     ExitCode.DIFFERENT: "a check ran and found something wrong",
     ExitCode.USAGE: "an option or value that cannot be used",
     ExitCode.MODEL: "the model is unknown, unreadable or unsupported",
-    ExitCode.OUTPUT: "the output folder is not a package of h2o-pack, is in use, or is not "
-    "writable",
+    ExitCode.OUTPUT: "the output folder is not h2o-pack's, is in use, or not writable",
     ExitCode.TOOL: "a tool or source is missing or failed (Swift, C++ compiler, Vendor)",
-    ExitCode.VERSION: "the version of mlx, mlx-swift or mlx-swift-lm is not the one that "
-    "h2o-pack needs",
+    ExitCode.VERSION: "h2o-pack needs another version of mlx, mlx-swift or mlx-swift-lm",
     ExitCode.NETWORK: "a download failed: no connection, refused, or not found",
-    ExitCode.MEMORY: "the model does not fit into the memory of a named device or of this "
-    "machine",
+    ExitCode.MEMORY: "the model does not fit into a device's or this machine's memory",
     ExitCode.INTERNAL: "an error in h2o-pack itself",
     ExitCode.INTERRUPTED: "interrupted",
     ExitCode.UNREAD: "the program that read the output ended first",

@@ -17,6 +17,9 @@ PASTED = "equivalent options: "  # a line break would be pasted too
 PHONE = ("--device", "iPhone 15")
 PLAIN = ("--model", "demo", "--max-kv", "64")
 SHOWN = [
+    ("--help",),
+    *((name, "--help-all") for name in ("ios", "plan", "chat")),
+    *((name, "--help") for name in ("eval", "profile", "models")),
     ("plan", *PHONE, "--context", "16384"),
     ("devices",),
     ("devices", "iPhone 15"),
@@ -39,6 +42,8 @@ def test_the_output_of_a_command_fits(run, command):
     result = run(*command)
     assert result.stdout
     assert too_wide(result.stdout) == []
+    assert "\u2026" not in result.stdout
+    assert "...\n" not in result.stdout.partition("\n")[2]
 
 
 def test_the_output_of_commands_on_packages_fits(run, tmp_path):

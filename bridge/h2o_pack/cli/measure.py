@@ -89,7 +89,7 @@ def eval(  # noqa: A001  the command's name
     out: Terminal,
     **changes: Any,
 ) -> None:
-    """Measure what eviction and few bits cost, compared with the full cache.
+    """Measure what fewer rows and bits cost, beside the full cache.
 
     An interrupted run goes on where it stopped if you repeat it. With --compare, exits with 1
     if the interval of a figure does not overlap its interval in FILE. Under mlx.launch, the
@@ -180,7 +180,7 @@ def profile(
     out: Terminal,
     **options: Any,
 ) -> None:
-    """Show where a model's layers attend, and give each layer its own number of rows.
+    """Show where a model's layers attend, and share out rows by it.
 
     The model reads a text with mlx_lm's caches. --output writes profile.json and its tables.
 

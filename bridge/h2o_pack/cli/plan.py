@@ -41,7 +41,7 @@ def plan(
     out: Terminal,
     **options: Any,
 ) -> None:
-    """Plan the memory of a model on devices, and estimate its speed; or choose a model.
+    """Plan a model's memory and speed on devices, or choose a model.
 
     Reads only the model's configuration and headers, never its weights. Needs no network for
     a model of the catalogue (`h2o-pack models` lists them). With several models, shows which
@@ -137,9 +137,10 @@ def models(
     own: Path | None,
     out: Terminal,
 ) -> None:
-    """List the known models, the best first by published results, or describe the model NAME.
+    """List the known models, the best first, or describe one of them.
 
-    NAME is a name in the list, a folder, or an id on the hub. Reads only metadata.
+    The order is that of published results. NAME is a name in the list, a folder, or an id on
+    the hub. Reads only metadata.
     """
     from h2o_pack.hub.resolve import find_model, listed
     from h2o_pack.models import model_tables as report

@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.text import Text
+from rich.theme import Theme
 
 from h2o_pack.chat.events import Event, NoteEvent, TextEvent, ThoughtEvent, UsageEvent
 from h2o_pack.cli.terminal import Terminal, echo_json, is_dumb, plain_console
@@ -74,7 +75,9 @@ class MarkdownView:
 
     def __init__(self, out: Terminal) -> None:
         self._out = out
-        self._lines = ChangingLines(plain_console())
+        console = plain_console()
+        console.push_theme(THEME)
+        self._lines = ChangingLines(console)
         self._kind = ""
         self._text = ""
         self._shown_at = 0.0
@@ -154,6 +157,21 @@ class ChangingLines:
         self._shown = []
 
 
+THEME = Theme(
+    {
+        "markdown.code": "bold",
+        "markdown.block_quote": "italic",
+        "markdown.item.number": "bold",
+        "markdown.link": "",
+        "markdown.link_url": "underline",
+        "markdown.table.border": "dim",
+        "markdown.table.header": "bold",
+        **{f"markdown.h{level}": "bold" for level in range(2, 8)},
+    }
+)
+"""Styles without colors, which are hard to read on a light or on a dark terminal."""
+
+
 class PlainHeading(Heading):
     """A heading in bold at the left."""
 
@@ -172,7 +190,7 @@ class PlainCode(CodeBlock):
         """Render the code."""
         del console, options
         lines = str(self.text).rstrip("\n").split("\n")
-        yield Text("\n".join(f"    {line}" for line in lines), style="cyan")
+        yield Text("\n".join(f"    {line}" for line in lines))
 
 
 class Reply(Markdown):

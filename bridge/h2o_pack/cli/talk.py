@@ -17,6 +17,7 @@ from h2o_pack.chat import saved
 from h2o_pack.chat.conversation import Conversation
 from h2o_pack.chat.events import NoteEvent
 from h2o_pack.chat.model import ChatModel
+from h2o_pack.cli.frame import in_lines
 from h2o_pack.cli.reply_view import View, tell
 from h2o_pack.cli.terminal import Terminal, original
 from h2o_pack.errors import UserError, nearest, usage_error
@@ -78,7 +79,7 @@ class Talk:
                         was_stopped = self.answer(line)
                 except UserError as error:
                     for entry in error.errors:
-                        click.echo(f"error: {entry}", err=True)
+                        click.echo(in_lines(f"error: {entry}"), err=True)
 
     def through_pipe(self, lines: Iterator[str], *, by_line: bool) -> None:
         """Answer a whole text, or each line, which may be a command; an error ends it."""

@@ -11,6 +11,7 @@ from msgspec import Meta
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from h2o_pack.errors import ExitCode, Problems, nearest, nearest_product, usage_error
 from h2o_pack.facts import FOLDER
@@ -300,8 +301,8 @@ def print_devices(
     console.print(table)
     caption(
         "GiB of RAM; limit: most memory of an app, in GB; entitled: the same with both "
-        "memory entitlements. * from another device of the same memory; ~ estimated. "
-        "`h2o-pack devices NAME` shows identifiers and sources.",
+        "memory entitlements. * from another device of the same memory; ~ estimated."
+        + ("" if sources else " `h2o-pack devices NAME` shows identifiers and sources."),
         console,
     )
     if sources:
@@ -333,17 +334,15 @@ def on_device(device: Device, what: What) -> str:
 def print_sources(devices: tuple[Device, ...], console: Console) -> None:
     """Show every number of some devices, including numbers that plans do not use."""
     for device in devices:
-        table = Table(title=f"{device.identifier} {device.title}", title_justify="left")
-        for name in ("what", "value", "kind", "system", "source", "note"):
-            table.add_column(name)
+        console.print(f"{device.identifier} {device.title}", style="italic", markup=False)
+        table = plain_table("what", "value", "kind", "source", text=("kind", "source"))
         for number in device.numbers:
+            texts = (number.source, number.os_version, number.note)
             table.add_row(
                 number.what,
                 f"{number.value:,.10g} {number.unit}",
                 number.kind,
-                number.os_version,
-                number.source,
-                number.note,
+                Text("; ".join(filter(None, texts))),
             )
         console.print(table)
 

@@ -68,7 +68,7 @@ def problem(what: str, remedy: str, name: str = "", *, blocks: bool = False) -> 
     return Finding(name, "problem", what, remedy, blocks)
 
 
-STYLES = {"ok": "green", "warning": "yellow", "problem": "red", "not applicable": "dim"}
+STYLES = {"ok": "green", "warning": "dark_orange3", "problem": "red", "not applicable": "dim"}
 
 
 def print_checkup(checkup: Checkup, console: Console) -> None:

@@ -23,7 +23,7 @@ from h2o_pack.plan.measured import SeenMemory
 from h2o_pack.plan.speed import RecallPlan, rules
 from h2o_pack.sizes import disk_size, gigabytes, megabytes
 
-STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": "dim"}
+STYLES = {"fits": "green", "tight": "dark_orange3", "does not fit": "red", "unknown": "dim"}
 SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
 HELD = ("fits", "tight")
 NAMES = 36  # the most characters for a group's devices; a line then has at most 80 characters
