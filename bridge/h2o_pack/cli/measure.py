@@ -121,7 +121,7 @@ def eval(  # noqa: A001  the command's name
         for report in evaluation.reports:
             print_report(report, console)
         for sentence in unlike:
-            console.print(sentence, markup=False)
+            console.print(sentence, markup=False, soft_wrap=False)
         if compare is not None:
             verdict = "does not reproduce" if unlike else "reproduces within the intervals"
             console.print(f"{compare} {verdict}", markup=False)

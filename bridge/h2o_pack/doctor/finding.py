@@ -74,7 +74,7 @@ STYLES = {"ok": "green", "warning": "dark_orange3", "problem": "red", "not appli
 def print_checkup(checkup: Checkup, console: Console) -> None:
     """Show a table, each remedy below its finding, and a summary."""
     print_findings(checkup.findings, console)
-    console.print(summary(checkup), markup=False)
+    console.print(summary(checkup), markup=False, soft_wrap=False)
 
 
 def print_findings(findings: Iterable[Finding], console: Console) -> None:

@@ -314,4 +314,4 @@ def speed_table(result: BenchResult) -> Table:
 def print_bench(result: BenchResult, console: Console) -> None:
     """Show the table and the machine."""
     print_table(speed_table(result), console)
-    console.print(str(result.machine), markup=False)
+    console.print(str(result.machine), markup=False, soft_wrap=False)

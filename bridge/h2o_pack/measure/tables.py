@@ -43,7 +43,7 @@ def print_table(table: Table, console: Console) -> None:
         rich = _rich(_turned(table))
     console.print(rich, soft_wrap=False)
     if table.note:
-        console.print(table.note, markup=False)
+        console.print(table.note, markup=False, soft_wrap=False)
 
 
 def _rich(table: Table) -> RichTable:

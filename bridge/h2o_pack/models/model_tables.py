@@ -241,7 +241,7 @@ def print_model(model: Model, console: Console) -> None:
         table.add_row(name, escape(value))
     console.print(table)
     for remark in model.remarks:
-        console.print(f"note: {remark}", markup=False)
+        console.print(f"note: {remark}", markup=False, soft_wrap=False)
 
 
 def rows(model: Model) -> Mapping[str, str]:

@@ -74,7 +74,7 @@ def print_report(report: Report, console: Console) -> None:
             header, rows = group_rows(group, compact=True)
             title = f"{experiment.title}: {group.title.lower()}"
             print_table(Table(title, header, tuple(rows), text=(AGAINST,)), console)
-    console.print(origin(report), markup=False)
+    console.print(origin(report), markup=False, soft_wrap=False)
 
 
 def render(report: Report) -> str:

@@ -44,8 +44,8 @@ def print_profile(profile: Profile, console: Console) -> None:
     """Show every table at a terminal."""
     for table in sections(profile):
         print_table(table, console)
-    console.print(headline(profile), markup=False)
-    console.print(str(profile.machine), markup=False)
+    console.print(headline(profile), markup=False, soft_wrap=False)
+    console.print(str(profile.machine), markup=False, soft_wrap=False)
 
 
 def headline(profile: Profile) -> str:

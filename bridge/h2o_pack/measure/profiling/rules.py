@@ -260,5 +260,5 @@ def print_budgets(result: BudgetsResult, console: Console) -> None:
     print_table(Table(title, header, tuple(rows), NOTE), console)
     if result.recall is not None:
         layers = ", ".join(map(str, result.recall)) or "none"
-        console.print(f"layers that recall: {layers}", markup=False)
+        console.print(f"layers that recall: {layers}", markup=False, soft_wrap=False)
     console.print(f"written to {result.output}", markup=False)
