@@ -1,7 +1,8 @@
 """A stranger's first ten minutes after `make install`, in a terminal of 80 columns.
 
-`.ci/readme` types README's commands in a fresh clone, and compiles there; this is what a person
-sees afterwards. What differs between machines is masked.
+`.ci/readme` types README's commands in a fresh clone, from `make install`, which compiles, to
+`make demo`, and shows their output; this is what a person sees afterwards. What differs between
+machines is masked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ PHONE = '--device "iPhone 15 Pro"'
 CALLS = (
     "doctor",
     "chat --model demo --max-kv 64 --temperature 0 --max-tokens 1",
-    f"plan --model Qwen3-4B-4bit {PHONE} --max-kv 512",
+    "models",
+    f"plan {PHONE}",
+    f"plan --model Qwen3-4B-4bit {PHONE}",
     "ios --model demo --name 'My Chat' --max-kv 64",
     # Three mistakes.
     "ios --modle demo",

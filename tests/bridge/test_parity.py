@@ -83,6 +83,7 @@ class TestWithoutSwift:
     def no_swift(self, tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", str(tmp_path))
 
+    @pytest.mark.filterwarnings("error::h2o_py.errors.H2OConfigWarning")
     def test_what_could_not_be_verified_is_said_in_its_row(self, package):
         result = parity(package)
         assert result.exit_code == ExitCode.OK, result.output

@@ -104,10 +104,11 @@ def report_of(
     levels: Collection[Level],
 ) -> Report:
     """Return the report on a package; tokens: of the recorded run."""
-    from h2o_py.config import H2OConfig
+    from h2o_py.config import H2OConfig, without_warnings
 
     first = record.models[0]
-    config = H2OConfig.from_dict(first.config)
+    with without_warnings():
+        config = H2OConfig.from_dict(first.config)
     return Report(
         package=str(package),
         model=first.model,
