@@ -43,9 +43,23 @@ class Change:
     name: Annotated[str, doc("Name of a setting or a repository, or path of a file.")]
     before: Annotated[str, doc('Present value; "" if there is none.')]
     after: Annotated[str, doc('New value; "" if it is removed.')]
+    yours: Annotated[
+        bool,
+        doc("Whether the file was changed since h2o-pack wrote it, and goes to Replaced."),
+    ] = False
 
     def __str__(self) -> str:
+        if self.part == "file":
+            return f"file {self.name}: {self._file()}"
         return f"{self.part} {self.name}: {self.before or 'none'} -> {self.after or 'none'}"
+
+    def _file(self) -> str:
+        """Say in words what happens to a file."""
+        if self.yours:
+            return "you changed it; your version goes to Replaced"
+        if not self.before:
+            return "is missing"
+        return "h2o-pack writes another content now" if self.after else "is removed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +151,8 @@ def changes(
     for path in sorted(old["files"].keys() | (files.keys() - {lock.NAME})):
         before, after = on_disk(package / path), digest(files.get(path))
         if before != after:
-            yield Change("file", path, before, after)
+            written = old["files"].get(path, "")[:12]
+            yield Change("file", path, before, after, yours=before not in ("", written))
     if record.vendor and not is_complete(package, record):
         yield Change("vendor", "Vendor", "out of date or incomplete", "made again")
     if app == "outdated":
@@ -174,8 +189,8 @@ def models(old: Any, new: Any) -> Iterator[Change]:
     for folder in sorted(before.keys() | after.keys()):
         was, becomes = before.get(folder), after.get(folder)
         if was is None or becomes is None:
-            names = ("" if model is None else model["model"] for model in (was, becomes))
-            yield Change("model", folder, *names)
+            left, added = ("" if model is None else model["model"] for model in (was, becomes))
+            yield Change("model", folder, left, added)
             continue
         if (was["model"], was["commit"]) != (becomes["model"], becomes["commit"]):
             commits = (was["commit"][:12], becomes["commit"][:12])
