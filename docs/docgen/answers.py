@@ -11,6 +11,7 @@ from pathlib import Path
 
 from docs.docgen.markdown import replaced, table
 from h2o_pack.measure.evaluation.evaluation_report import Cell, read
+from h2o_pack.measure.evaluation.statistics import Estimate
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "docs/results/chat/results.json", ROOT / "README.md"
@@ -18,6 +19,7 @@ MARK = "answers"
 BUDGET = "1/8"
 CACHES = {
     "full": "every token kept",
+    "full/4": "the same in 4 bits",
     "rotating": "sliding window",
     "default": "eviction alone",
 }
@@ -44,12 +46,18 @@ def cells() -> dict[str, Cell]:
 
 
 def answers(measured: Mapping[str, Cell]) -> str:
-    """Return the table: the share of each task's samples that were answered right."""
+    """Return the table: the share of each task's samples answered right, and its interval."""
     rows = [
-        (title, *(f"{measured[name].metrics[task].mean:.2f}" for name in CACHES))
+        (title, *(share(measured[name].metrics[task]) for name in CACHES))
         for task, title in TASKS.items()
     ]
     return table(("answered right", *CACHES.values()), rows)
+
+
+def share(estimate: Estimate) -> str:
+    """Return a share, with its interval if it has a width."""
+    interval = f" [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return f"{estimate.mean:.2f}{interval if estimate.low < estimate.high else ''}"
 
 
 def main() -> None:
