@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# These build one package in place.
-DEMO_PACKAGE = ("tests/bridge/test_interchange.py", "tests/bridge/test_parity.py")
+# These use one build of a package.
+DEMO_PACKAGE = (
+    "tests/bridge/test_interchange.py",
+    "tests/bridge/test_parity.py",
+    "tests/bridge/type_check/test_app.py",
+    "tests/bridge/type_check/test_samples.py",
+)
 # Files of more than twenty seconds, here or at night: what starts last should be short, or one
 # process is left with it alone.
 LONGEST = (

@@ -5,7 +5,6 @@ import ast
 import re
 import shlex
 from importlib import import_module
-from textwrap import dedent
 from typing import get_args
 
 import click
@@ -202,23 +201,6 @@ def test_quoted_messages_are_printed():
     assert len(messages) >= 4
     for message in messages:
         assert all(part.strip() in refusals for part in message.split("...")), message
-
-
-SOURCE = ROOT / "swift_templates/Tests/H2OFoundationModelsTests/Examples.swift.j2"
-FUNCTION = re.compile(r"^( *)func \w+\([^{]*\{\n(.*?)^\1\}$", re.MULTILINE | re.DOTALL)
-BLOCK = re.compile(r"^```swift\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def compiled() -> list[str]:
-    return [dedent(body) for _, body in FUNCTION.findall(SOURCE.read_text("utf-8"))]
-
-
-def shown() -> list[str]:
-    return BLOCK.findall(SOURCES["using-the-session.md"])
-
-
-def test_each_example_is_compiled_and_each_compiled_one_is_shown():
-    assert sorted(shown()) == sorted(compiled())
 
 
 STALE = "run make pages"

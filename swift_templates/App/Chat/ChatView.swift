@@ -110,11 +110,14 @@ private struct MessageList: View {
     }
 
     private func actions(_ message: H2OChat.Message) -> MessageView.Actions {
-        guard chat.state == .ready else { return MessageView.Actions() }
-        let isLast = message.id == chat.messages.last?.id
-        return MessageView.Actions(
-            edit: message.isUser ? { chat.edit(message.id) } : nil,
-            regenerate: isLast && !message.isUser ? { Task { await chat.regenerate() } } : nil)
+        var actions = MessageView.Actions()
+        guard chat.state == .ready else { return actions }
+        if message.isUser {
+            actions.edit = { chat.edit(message.id) }
+        } else if message.id == chat.messages.last?.id {
+            actions.regenerate = { Task { await chat.regenerate() } }
+        }
+        return actions
     }
 }
 

@@ -6,8 +6,8 @@ import SwiftUI
 struct MessageView: View {
     /// Actions of the message's menu; nil for an action that is not possible now.
     struct Actions {
-        var edit: (() -> Void)?
-        var regenerate: (() -> Void)?
+        var edit: (@MainActor () -> Void)?
+        var regenerate: (@MainActor () -> Void)?
     }
 
     let message: H2OChat.Message

@@ -6,11 +6,9 @@ What each layout has, tests/golden shows; here its parts must fit each other.
 import json
 import plistlib
 import re
-import subprocess
 
 import pytest
 
-from h2o_pack.files import write
 from h2o_pack.spec import CacheSpec, DeliverySpec
 from tests.bridge.openstep import read_openstep
 from tests.bridge.plans import plan_of, rendered
@@ -151,17 +149,6 @@ def test_links_of_a_reply_open_only_after_their_address_was_shown(files):
     assert "(link.address)" in asked
     assert asked.count("openURL(link.url)") == text.count("openURL(") == 1
     assert not any("openURL" in other for name, other in views.items() if name != parsing[0])
-
-
-@pytest.mark.swift
-@pytest.mark.parametrize("layout", ["in the app"], indirect=True)
-def test_the_views_are_swift(files, tmp_path):
-    """SwiftUI is missing here, so that they are parsed and not type-checked."""
-    views = {name: text for name, text in files.items() if re.match(r"App/.*\.swift", name)}
-    write.write_files(tmp_path, views)
-    command = ["swiftc", "-parse", "-swift-version", "6", *views]
-    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -94,13 +94,10 @@ let package = Package(
         .testTarget(
             name: "H2OFoundationModelsTests",
             dependencies: [
-                "H2OChatScreen",
                 "H2OFoundationModels",
                 "H2OKit",
                 "H2OSessions",
                 "H2OTestModels",
-                "DemoModel",
-                .product(name: "MLXLLM", package: "mlx-swift-lm"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
             ]),
     ],

@@ -1,0 +1,3 @@
+import BackgroundAssets
+
+public protocol StoreDownloaderExtension: ManagedDownloaderExtension {}

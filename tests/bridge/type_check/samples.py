@@ -1,0 +1,34 @@
+"""The Swift samples of a page: blocks of code, each as a file that compiles by itself."""
+
+import re
+
+BLOCK = re.compile(r'^```swift(?: title="(\w+)\.swift")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+MODULES = (
+    "Foundation", "H2OChatScreen", "H2OFoundationModels", "H2OKit", "H2OSessions",
+    "MLXLLM", "MLXLMCommon", "SwiftUI",
+)  # fmt: skip
+FUNCTION = "@MainActor private func sample(model: H2OModel, session: H2OSession, folder: URL)"
+
+
+def samples(page: str, text: str, module: str) -> dict[str, str]:
+    """Return {file name: text} of a page's blocks of Swift.
+
+    A block with a title is a file. Another block has statements of an async function, in which
+    there are a model, a session and a folder; `module` and MODULES are imported. Errors name
+    the page and its lines.
+    """
+    files = {}
+    for number, block in enumerate(BLOCK.finditer(text)):
+        title, code = block.groups()
+        line = text[: block.start(2)].count("\n") + 1
+        place = f'#sourceLocation(file: "{page}", line: {line})'
+        if title is None:
+            lines = code.splitlines()
+            imports = [line for line in lines if line.startswith("import ")]
+            imports += [f"import {name}" for name in (module, *MODULES)]
+            body = ["" if line in imports else line for line in lines]
+            code = "\n".join((*body, "#sourceLocation()", "}", ""))
+            place = "\n".join((*imports, f"{FUNCTION} async throws {{", place))
+        name = f"{re.sub(r'[^a-z]', '-', page)}-{title or number}.swift"
+        files[name] = f"{place}\n{code}"
+    return files
