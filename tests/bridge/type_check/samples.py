@@ -10,12 +10,14 @@ MODULES = (
 FUNCTION = "@MainActor private func sample(model: H2OModel, session: H2OSession, folder: URL)"
 
 
-def samples(page: str, text: str, module: str) -> dict[str, str]:
+def samples(page: str, text: str, *models: str) -> dict[str, str]:
     """Return {file name: text} of a page's blocks of Swift.
 
     A block with a title is a file. Another block has statements of an async function, in which
-    there are a model, a session and a folder; `module` and MODULES are imported. Errors name
-    the page and its lines.
+    there are a model, a session and a folder. It imports MODULES, and the first of `models`
+    unless it imports one itself. Errors name the page and its lines.
+
+    models: names of modules of packages.
     """
     files = {}
     for number, block in enumerate(BLOCK.finditer(text)):
@@ -25,7 +27,9 @@ def samples(page: str, text: str, module: str) -> dict[str, str]:
         if title is None:
             lines = code.splitlines()
             imports = [line for line in lines if line.startswith("import ")]
-            imports += [f"import {name}" for name in (module, *MODULES)]
+            own = [f"import {name}" for name in models]
+            imports += [f"import {name}" for name in MODULES]
+            imports += [] if set(own) & set(imports) else own[:1]
             body = ["" if line in imports else line for line in lines]
             code = "\n".join((*body, "#sourceLocation()", "}", ""))
             place = "\n".join((*imports, f"{FUNCTION} async throws {{", place))

@@ -67,3 +67,7 @@ extension AttributeDynamicLookup {
         dynamicMember path: KeyPath<PresentationAttributes, Key>
     ) -> Key { fatalError() }
 }
+
+public struct LocalizedStringResource: ExpressibleByStringInterpolation, Sendable {
+    public init(stringLiteral value: String) {}
+}

@@ -108,6 +108,10 @@ public struct LoRAConfiguration: Codable {}
 public struct LoRAContainer {
     public init(configuration: LoRAConfiguration, parameters: consuming ModuleParameters) {}
 
+    public static func from(directory: URL) throws -> LoRAContainer {
+        throw ModelAdapterError.incompatibleModelType
+    }
+
     public func load(into model: LanguageModel) throws {
         // The models of the stand-in have no weights to adapt.
         throw ModelAdapterError.incompatibleModelType
