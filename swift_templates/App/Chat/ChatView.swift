@@ -18,7 +18,6 @@ struct ChatView: View {
                 }
                 ProblemView(chat: chat)
                 EndingView(chat: chat)
-                Suggestions(chat: chat)
                 StatusView(chat: chat)
                 DraftBar(chat: chat)
             }
@@ -62,28 +61,6 @@ private struct EmptyConversation: View {
             Label("Ask something", systemImage: "bubble.left.and.text.bubble.right")
         } description: {
             Text("The model runs on this device, and nothing is sent anywhere.")
-        }
-    }
-}
-
-/// Buttons with questions that the user may ask next.
-private struct Suggestions: View {
-    @Bindable var chat: H2OChat
-
-    var body: some View {
-        if !chat.suggestions.isEmpty && chat.state == .ready {
-            ScrollView(.horizontal, showsIndicators: false) {
-                HStack {
-                    ForEach(chat.suggestions, id: \.self) { suggestion in
-                        Button(suggestion) {
-                            chat.draft = suggestion
-                            Task { await chat.send() }
-                        }
-                        .buttonStyle(.bordered)
-                    }
-                }
-            }
-            .font(.callout)
         }
     }
 }

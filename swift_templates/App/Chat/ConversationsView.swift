@@ -60,13 +60,6 @@ struct SettingsView: View {
                 }
             }
             Section {
-                if let recalls = chat.recalls {
-                    LabeledContent("Recall") { recalls ? Text("On") : Text("Off") }
-                }
-            } footer: {
-                Text("With recall, the model can read the whole conversation.")
-            }
-            Section {
                 NavigationLink {
                     AcknowledgementsView(works: acknowledgements)
                 } label: {

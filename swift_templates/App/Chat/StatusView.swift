@@ -2,7 +2,7 @@ import H2OChatScreen
 import H2OSessions
 import SwiftUI
 
-/// Shows the current activity, the speed of the last reply, and what the conversation takes.
+/// Shows that the model is loading, or the memory in use and how much the model remembers.
 struct StatusView: View {
     let chat: H2OChat
 
@@ -16,7 +16,6 @@ struct StatusView: View {
                     ProgressView("Loading the model")
                 }
             case .ready, .replying:
-                if chat.usage.generatedTokens > 0 { speed }
                 if let memory = chat.memory, memory.tokens > 0 { remembered(memory) }
             case .failed:
                 EmptyView()
@@ -24,13 +23,6 @@ struct StatusView: View {
         }
         .font(.caption)
         .monospacedDigit()
-    }
-
-    private var speed: some View {
-        let usage = chat.usage
-        let speed = usage.tokensPerSecond.formatted(.number.precision(.fractionLength(1)))
-        return Text(
-            "\(speed) tokens/s, \(usage.readTokens) read, \(usage.generatedTokens) written")
     }
 
     private func remembered(_ memory: H2OMemoryReading) -> some View {

@@ -22,11 +22,15 @@ KIT = ("ModelManifest", "ChatFacts", "H2OLoadingError", "ModelFolder", "MemoryPl
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run of the program ended: the folder of the model, or the error and its words."""
+    """How a run of the program ended: the folder of the model, or the error and its words.
+
+    confirm: the bytes that the user must confirm before the download; 0 if there are none.
+    """
 
     folder: Path | None
     error: str = ""
     words: str = ""
+    confirm: int = 0
 
 
 @dataclass
@@ -73,11 +77,13 @@ class Downloads:
         with self.start(*arguments, source=source) as process:
             out, err = process.communicate()
         assert (process.returncode, err) == (0, "")
-        kind, _, message = out.partition(" ")
+        first, _, rest = out.partition("\n")
+        confirm = int(first.removeprefix("confirm "))
+        kind, _, message = rest.partition(" ")
         if kind == "folder":
-            return Ended(Path(message.strip()))
+            return Ended(Path(message.strip()), confirm=confirm)
         error, _, words = message.partition("\n")
-        return Ended(None, error, words.strip())
+        return Ended(None, error, words.strip(), confirm)
 
     def asked(self, path: str) -> list[int]:
         """Return the pieces of a file that were asked for, by their numbers, in order."""

@@ -1,7 +1,8 @@
 import Foundation
 import Observation
 
-/// Fetches a model as an app does, says how it ended, and stops as it is told to.
+/// Says what a user must confirm, fetches a model as an app does, says how it ended, and stops as it
+/// is told to.
 ///
 ///     program SOURCE MANIFEST FOLDER [FREE BYTES] [STOP AFTER BYTES]
 @main @MainActor
@@ -15,6 +16,7 @@ struct Program {
             root: URL(filePath: arguments[3], directoryHint: .isDirectory),
             freeBytes: { _ in free })
         let download = ModelDownload(from: URL(string: arguments[1])!, settings: settings)
+        print("confirm \(download.bytesToConfirm ?? 0)")
         if let stop { watch(download) { if $0.received >= stop { download.stop() } } }
         do {
             print("folder \(try await download.folder().path)")

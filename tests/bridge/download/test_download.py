@@ -36,6 +36,14 @@ def test_a_server_may_send_elsewhere_as_a_hub_does(downloads):
     assert [request for request in downloads.hub.requests if request.path.startswith("/cdn/")]
 
 
+def test_the_size_is_confirmed_before_the_first_download_only(model_downloads):
+    size = sum(map(len, FILES.values()))
+    stopped = model_downloads.run(1 << 30, PIECE)
+    assert (stopped.error, stopped.confirm) == ("stopped", size)
+    assert model_downloads.run().confirm == 0, "a part of the model is there"
+    assert model_downloads.run().confirm == 0, "the model is there"
+
+
 @pytest.mark.parametrize(
     "fault", [Drop(1000), Drop(0), Status(503), Truncate(9), ShiftRange(5)]
 )

@@ -31,6 +31,11 @@ package struct DownloadStore: Sendable {
         FileManager.default.fileExists(atPath: folder.path) ? folder : nil
     }
 
+    /// Whether the model, or a part of it, is there.
+    package var hasBegun: Bool {
+        whole != nil || FileManager.default.fileExists(atPath: part.path)
+    }
+
     private var folder: URL { root.appending(path: version, directoryHint: .isDirectory) }
 
     /// The folder in which pieces are collected.

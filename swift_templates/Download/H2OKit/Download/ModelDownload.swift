@@ -24,6 +24,15 @@ public final class ModelDownload {
         didSet { if allowsExpensiveNetwork != oldValue { transfer?.restart() } }
     }
 
+    /// The bytes of the model, which the user should agree to before the first download begins;
+    /// nil if the model, or a part of it, is on the device.
+    public var bytesToConfirm: Int? {
+        guard (try? ModelFolder.find()) == nil, let store = try? settings.store(),
+            !store.hasBegun
+        else { return nil }
+        return store.manifest.size
+    }
+
     private let source: URL
     private let settings: Settings
     @ObservationIgnored private var transfer: PieceTransfer?

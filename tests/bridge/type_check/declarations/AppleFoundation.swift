@@ -6,14 +6,6 @@ extension URL {
     public static var applicationSupportDirectory: URL { fatalError() }
 }
 
-extension String {
-    public struct LocalizationValue: ExpressibleByStringInterpolation, Sendable {
-        public init(stringLiteral value: String) {}
-    }
-
-    public init(localized key: LocalizationValue, comment: StaticString? = nil) { fatalError() }
-}
-
 extension AttributedString {
     public struct MarkdownParsingOptions: Sendable {
         public enum InterpretedSyntax: Sendable {

@@ -316,7 +316,6 @@ extension DisclosureGroup where Label == Text {
 
 public struct LabeledContent<Label: View, Content: View>: Primitive {}
 extension LabeledContent where Label == Text {
-    public nonisolated init(_ key: LocalizedStringKey, @ViewBuilder content: () -> Content) {}
     @_disfavoredOverload
     public nonisolated init<S1: StringProtocol, S2: StringProtocol>(_ title: S1, value: S2)
     where Content == Text {}
@@ -432,9 +431,6 @@ public struct Form<Content: View>: Primitive {
 public struct Section<Parent: View, Content: View, Footer: View>: Primitive {
     public nonisolated init(@ViewBuilder content: () -> Content)
     where Parent == EmptyView, Footer == EmptyView {}
-    public nonisolated init(
-        @ViewBuilder content: () -> Content, @ViewBuilder footer: () -> Footer
-    ) where Parent == EmptyView {}
 }
 
 public struct NavigationStack<Root: View>: Primitive {
@@ -523,6 +519,11 @@ extension Shape where Self == RoundedRectangle {
 public struct BorderedButtonStyle: PrimitiveButtonStyle { public nonisolated init() {} }
 extension PrimitiveButtonStyle where Self == BorderedButtonStyle {
     @MainActor @preconcurrency public static var bordered: Self { Self() }
+}
+
+public struct BorderedProminentButtonStyle: PrimitiveButtonStyle { public nonisolated init() {} }
+extension PrimitiveButtonStyle where Self == BorderedProminentButtonStyle {
+    @MainActor @preconcurrency public static var borderedProminent: Self { Self() }
 }
 
 @MainActor @preconcurrency public protocol TextFieldStyle {}

@@ -8,9 +8,6 @@ import DemoModel
 struct ChatApp: App {
     @State private var chat = H2OChat(
         instructions: BundledModel.systemPrompt ?? "You are a helpful assistant. Answer briefly.",
-        prompts: [
-            String(localized: "What can you do?"), String(localized: "Tell me a short story."),
-        ],
         folder: .applicationSupportDirectory.appending(path: "chat", directoryHint: .isDirectory)
     ) {
         try await BundledModel.load()
@@ -20,14 +17,18 @@ struct ChatApp: App {
 
     var body: some Scene {
         WindowGroup {
-            ChatView(
-                chat: chat, title: BundledModel.id,
-                acknowledgements: BundledModel.acknowledgements
-            )
-                .task { await chat.load() }
-                .onChange(of: phase) {
-                    if phase == .background { Task { await chat.save() } }
-                }
+            chatView
+        }
+    }
+
+    private var chatView: some View {
+        ChatView(
+            chat: chat, title: BundledModel.id,
+            acknowledgements: BundledModel.acknowledgements
+        )
+        .task { await chat.load() }
+        .onChange(of: phase) {
+            if phase == .background { Task { await chat.save() } }
         }
     }
 }
