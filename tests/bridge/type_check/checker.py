@@ -53,9 +53,10 @@ class Checker:
         return self._compile("-typecheck", *(folder / path for path in texts))
 
     def _compile(self, *arguments: object) -> str:
+        """Compile all files in one process (`-wmo`), in half of the time."""
         headers = self.host.root / "Vendor/mlx-swift/Source/Cmlx/include"
         options = (
-            "-swift-version", "6", "-parse-as-library",
+            "-swift-version", "6", "-parse-as-library", "-wmo",
             "-package-name", self.host.root.name.lower(),
             "-I", self.folder, "-I", self.host.scratch / "debug/Modules",
             "-Xcc", f"-I{headers}", "-Xcc", f"-fmodule-map-file={headers / 'module.modulemap'}",
