@@ -45,7 +45,6 @@ struct ChatFolder: Sendable {
 struct ConversationFolder: Sendable {
     private struct Messages: Codable {
         let messages: [H2OMessage]
-        let ending: H2OChat.Ending
         let date: Date
     }
 
@@ -74,10 +73,10 @@ struct ConversationFolder: Sendable {
     /// Writes the messages without the caches.
     ///
     /// - Throws: an error of writing
-    func keep(_ messages: [H2OMessage], _ ending: H2OChat.Ending) throws {
+    func keep(_ messages: [H2OMessage]) throws {
         try FileManager.default.createPrivateDirectory(at: url)
         try url.excludeFromBackup()
-        let contents = Messages(messages: messages, ending: ending, date: .now)
+        let contents = Messages(messages: messages, date: .now)
         let data = try JSONEncoder().encode(contents)
         try data.write(to: self.messages, options: .atomic)
     }
@@ -85,8 +84,8 @@ struct ConversationFolder: Sendable {
     /// Writes the messages, and then the session with its caches.
     ///
     /// - Throws: an error of writing
-    func save(_ session: H2OSession, _ ending: H2OChat.Ending) async throws {
-        try await keep(session.messages, ending)
+    func save(_ session: H2OSession) async throws {
+        try await keep(session.messages)
         do {
             try await session.save(to: self.session)
         } catch H2OSessionError.nothingToSave {}
@@ -95,15 +94,14 @@ struct ConversationFolder: Sendable {
     /// Restores the saved session with the tools and options of `new`, and adds the messages that
     /// are newer than the saved caches. If the caches cannot be used, returns `new` with all saved
     /// messages, which the next reply reads again. If the folder is empty, returns `new`.
-    func restore(_ new: H2OSession) async -> (session: H2OSession, ending: H2OChat.Ending) {
+    func restore(_ new: H2OSession) async -> H2OSession {
         let saved = try? await H2OSession.restore(
             from: session, model: new.model, tools: new.tools, options: new.options)
         let session = saved ?? new
-        guard let contents else { return (session, .whole) }
-        if await session.messages != contents.messages {
+        if let contents, await session.messages != contents.messages {
             try? await session.setMessages(contents.messages)
         }
-        return (session, contents.ending)
+        return session
     }
 
     /// Deletes the folder if it has the name of a conversation.

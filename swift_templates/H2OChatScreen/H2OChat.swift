@@ -23,16 +23,6 @@ public final class H2OChat {
         case failed
     }
 
-    /// How the last reply ended. ``H2OChat/continueReply()`` continues it unless it is
-    /// complete.
-    package enum Ending: String, Hashable, Codable, Sendable {
-        case whole
-        /// The user stopped the reply, it reached its limit of tokens, or the app ended.
-        case cut
-        /// The model generated no text.
-        case empty
-    }
-
     public private(set) var state = State.loading
     /// The messages of the conversation, without instructions and outputs of tools.
     public private(set) var messages = [Message]()
@@ -53,7 +43,6 @@ public final class H2OChat {
     public private(set) var conversations = [Conversation]()
     /// The open conversation.
     public private(set) var conversation = newID()
-    package private(set) var ending = Ending.whole
     /// The message that the draft will replace, together with all messages after it.
     public private(set) var editing: Message.ID?
     /// The text that the user is writing.
@@ -83,6 +72,9 @@ public final class H2OChat {
     }
 
     package var pace = Pace()
+    /// The messages up to the user's message that the model is answering; nil if it answers none,
+    /// or an earlier one again.
+    private var asked: [H2OMessage]?
     private let folder: ChatFolder?
     private let prompts: [String]
     private let instructions: String?
@@ -153,10 +145,9 @@ public final class H2OChat {
     /// Opens a conversation, or begins a new one.
     private func open(_ id: Conversation.ID, on model: H2OModel) async {
         let new = model.makeSession(instructions: instructions, tools: tools, options: options)
-        let restored = await folder?[id].restore(new)
-        let session = restored?.session ?? new
-        (self.session, conversation, ending) = (session, id, restored?.ending ?? .whole)
-        (editing, usage) = (nil, H2OSession.Usage())
+        let session = await folder?[id].restore(new) ?? new
+        (self.session, conversation) = (session, id)
+        (editing, asked, usage) = (nil, nil, H2OSession.Usage())
         show(nil)
         await show(session)
         suggestions = messages.isEmpty ? prompts : []
@@ -168,10 +159,13 @@ public final class H2OChat {
 
     /// Whether the last reply is incomplete and can be continued, or the last message has no
     /// reply and can be answered.
-    public var canContinue: Bool { state == .ready && ending != .whole && !messages.isEmpty }
+    public var canContinue: Bool {
+        guard state == .ready, let last = messages.last else { return false }
+        return last.isUser || last.isCutOff || last.text.isEmpty
+    }
 
-    /// Sends the draft and shows the reply as it arrives. If there is no reply, restores the draft,
-    /// and ``problem`` gives the reason.
+    /// Sends the draft and shows the reply as it arrives. If there is no reply, restores the draft;
+    /// ``problem`` gives the reason, unless the user stopped the reply before it began.
     public func send() async {
         guard let session, canSend else { return }
         let (text, index) = (prompt, editing)
@@ -180,7 +174,9 @@ public final class H2OChat {
         let question = Message(id: index ?? nextID, isUser: true, text: text)
         messages = before + [question]
         let earlier = await session.messages
-        keep(earlier.prefix(index ?? earlier.count) + [.user(text)], .cut)
+        let asked = earlier.prefix(index ?? earlier.count) + [.user(text)]
+        self.asked = Array(asked)
+        keep(asked)
         let parts = session.stream(replyOptions) { _ in (.user(text), index) }
         await receive(parts, of: session, into: Message(id: nextID, isUser: false, text: "")) {
             if draft.isEmpty { (draft, editing) = (text, index) }
@@ -195,7 +191,7 @@ public final class H2OChat {
         state = .replying
         messages = Array(messages[...last])
         let parts = session.regenerate(options: replyOptions)
-        await receive(parts, of: session, into: Message(id: nextID, isUser: false, text: "")) {}
+        await receive(parts, of: session, into: Message(id: nextID, isUser: false, text: ""))
     }
 
     /// Continues an incomplete reply. If the reply was cut off after its thoughts, the model writes
@@ -208,10 +204,11 @@ public final class H2OChat {
         state = .replying
         messages.removeLast()
         let parts = session.continueResponse(options: replyOptions)
-        await receive(parts, of: session, into: last) {}
+        await receive(parts, of: session, into: last)
     }
 
-    /// Stops the reply and keeps its text so far.
+    /// Stops the reply and keeps its text so far. If there is none, the user's message is the draft
+    /// again.
     public func stop() async { await session?.cancel() }
 
     /// Copies a message of the user into the draft. Sending the draft replaces that message and
@@ -254,14 +251,14 @@ public final class H2OChat {
         guard let session, !isLoading else { return }
         isLoading = true
         defer { isLoading = false }
-        let wasReplying = state == .replying
         opened += 1
         saving?.cancel()
         await session.cancel()
         let openFolder = folder?[conversation]
-        if await session.messages.contains(where: { $0.role == .user }) {
-            try? await openFolder?.save(session, wasReplying ? .cut : ending)
-        }
+        let messages = await session.messages
+        if messages.contains(where: { $0.role == .user }) { try? await openFolder?.save(session) }
+        // A message whose reply had not begun is there to be answered later.
+        if let asked, !messages.starts(with: asked) { try? openFolder?.keep(asked) }
         await open(id, on: session.model)
         conversations = folder?.conversations ?? []
     }
@@ -279,7 +276,7 @@ public final class H2OChat {
         guard let session, state == .ready, !messages.isEmpty else { return }
         let opened = opened
         do {
-            try await folder?[conversation].save(session, ending)
+            try await folder?[conversation].save(session)
         } catch is CancellationError {
         } catch {
             if opened == self.opened { show(error) }
@@ -310,40 +307,32 @@ public final class H2OChat {
 
     /// Shows a reply while it arrives, and saves the conversation.
     ///
-    /// - Parameter message: the existing part of a reply that continues
+    /// - Parameters:
+    ///   - message: the existing part of a reply that continues
+    ///   - withoutReply: is called if the user's message has no reply
     private func receive(
         _ parts: AsyncThrowingStream<H2OSession.Part, any Error>, of session: H2OSession,
-        into message: Message, withoutReply: () -> Void
+        into message: Message, withoutReply: () -> Void = {}
     ) async {
         let opened = opened
         saving?.cancel()
         show(nil)
         messages.append(message)
-        var failure: (any Error)?
         do {
             try await append(parts, of: session, opened)
         } catch {
-            failure = error
+            if opened == self.opened { show(error) }
         }
         guard opened == self.opened else { return }
-        if let failure {
-            show(failure)
-            withoutReply()
-        }
         await show(session)
+        let transcript = await session.messages
         guard opened == self.opened else { return }
-        ending = failure == nil ? endingOfReply : .whole
-        keep(await session.messages, ending)
-        guard opened == self.opened else { return }
+        if let asked, !transcript.starts(with: asked) { withoutReply() }
+        asked = nil
+        keep(transcript)
         conversations = folder?.conversations ?? []
         state = .ready
         saveWhenQuiet()
-    }
-
-    private var endingOfReply: Ending {
-        guard let last = messages.last, !last.isUser else { return .empty }
-        if usage.stop == .length || usage.stop == .cancelled || last.text.isEmpty { return .cut }
-        return .whole
     }
 
     /// Appends parts to the last message, and saves the conversation from time to time.
@@ -353,7 +342,8 @@ public final class H2OChat {
     ) async throws {
         guard var message = messages.last else { return }
         // The part of the reply that the session does not have yet.
-        var arriving = H2OMessage.assistant(message.text, thoughts: message.thoughts)
+        var arriving = H2OMessage.assistant(
+            message.text, thoughts: message.thoughts, isCutOff: true)
         let clock = ContinuousClock()
         var (lastShown, lastKept) = (clock.now, clock.now)
         for try await part in parts {
@@ -366,7 +356,7 @@ public final class H2OChat {
                 message.thoughts += new
                 arriving.thoughts = (arriving.thoughts ?? "") + new
             case .usage(let usage): self.usage = usage
-            case .toolResult: arriving = .assistant("")
+            case .toolResult: arriving = .assistant("", isCutOff: true)
             case .toolCall, .malformedToolCall: break
             }
             if lastShown.duration(to: clock.now) >= pace.shows {
@@ -377,16 +367,16 @@ public final class H2OChat {
                 lastKept = clock.now
                 let earlier = await session.messages
                 let isWhole = earlier.last?.role == .assistant
-                keep(earlier + (isWhole ? [] : [arriving]), .cut)
+                keep(earlier + (isWhole ? [] : [arriving]))
                 memory = await session.memory
                 guard opened == self.opened else { return }
             }
         }
     }
 
-    private func keep(_ messages: some Sequence<H2OMessage>, _ ending: Ending) {
+    private func keep(_ messages: some Sequence<H2OMessage>) {
         do {
-            try folder?[conversation].keep(Array(messages), ending)
+            try folder?[conversation].keep(Array(messages))
         } catch {
             show(error)
         }
@@ -421,12 +411,17 @@ extension H2OChat {
         public internal(set) var text: String
         /// The model's thoughts before the answer; may be empty.
         public internal(set) var thoughts: String
+        /// Whether the user stopped the reply, it reached its limit of tokens, or the app ended.
+        public let isCutOff: Bool
 
-        public init(id: Int, isUser: Bool, text: String, thoughts: String = "") {
+        public init(
+            id: Int, isUser: Bool, text: String, thoughts: String = "", isCutOff: Bool = false
+        ) {
             self.id = id
             self.isUser = isUser
             self.text = text
             self.thoughts = thoughts
+            self.isCutOff = isCutOff
         }
 
         static func shown(_ messages: [H2OMessage]) -> [Message] {
@@ -437,7 +432,7 @@ extension H2OChat {
                 else { return nil }
                 return Message(
                     id: index, isUser: message.role == .user, text: message.text,
-                    thoughts: thoughts)
+                    thoughts: thoughts, isCutOff: message.isCutOff)
             }
         }
     }

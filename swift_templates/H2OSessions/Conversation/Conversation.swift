@@ -47,13 +47,15 @@ package actor Conversation: MemoryHolder {
     }
 
     /// Generates the model's reply to the last message. It ends with the model's turn, or when the
-    /// task is canceled; the text generated so far stays in the conversation.
+    /// task is canceled; what the model has said since the user's message then stays in the
+    /// conversation.
     ///
     /// - Parameters:
     ///   - transcript: all messages. In the next call, the response's
     ///     ``H2OSession/Response/message`` follows them.
     ///   - emit: receives parts as they are generated; the last one is the usage
-    /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The
+    /// - Throws: ``H2OSessionError``, an `MLXError`, the chat template's own error, or
+    ///   `CancellationError` if the task was canceled before the model said anything. The
     ///   conversation is then in the same state as before.
     package func respond(
         to transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
@@ -73,6 +75,9 @@ package actor Conversation: MemoryHolder {
             let isTurn = (try? await model.turns.begin()) != nil
             defer { if isTurn { model.turns.end() } }
             let response = try await generate(request, isTurn: isTurn, emit)
+            if response.usage.stop == .cancelled, !request.hasAnswer(with: response) {
+                throw CancellationError()
+            }
             state?.chain = request.chain(with: response).head
             let isOver = response.toolCalls.isEmpty
             // This is a separate task, so that a canceled reply also ends normally.
@@ -83,7 +88,8 @@ package actor Conversation: MemoryHolder {
             }
             return response
         } catch {
-            releaseCaches()
+            // After a cancellation, the caches still have exactly the steps that they note.
+            if !(error is CancellationError) { releaseCaches() }
             (state, opening) = before
             throw error
         }
@@ -288,11 +294,12 @@ extension [H2OMessage] {
 }
 
 extension H2OMessage {
-    /// The message without its thoughts. Transcripts are compared by these messages, because chat
-    /// templates and other kinds of sessions leave out the thoughts of earlier turns.
-    var withoutThoughts: H2OMessage {
+    /// The message without its thoughts and its mark. Transcripts are compared by these messages,
+    /// because chat templates and other kinds of sessions leave out the thoughts of earlier turns,
+    /// and templates do not write the mark.
+    var compared: H2OMessage {
         var message = self
-        message.thoughts = nil
+        (message.thoughts, message.isCutOff) = (nil, false)
         return message
     }
 }

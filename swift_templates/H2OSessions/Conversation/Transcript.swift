@@ -76,12 +76,19 @@ struct ConversationRequest {
     /// The digests of the transcript with the reply to it, or with the reply that it continues.
     func chain(with reply: H2OMessage) -> TranscriptChain {
         var chain = chain
-        chain.append(reply.withoutThoughts)
+        chain.append(reply.compared)
         return chain
     }
 
     func chain(with response: H2OSession.Response) -> TranscriptChain {
         chain(with: response.message(after: options.beginning))
+    }
+
+    /// Whether the model has said anything since the user's message.
+    func hasAnswer(with response: H2OSession.Response) -> Bool {
+        let message = response.message(after: options.beginning)
+        return transcript.last?.role == .tool || !message.text.isEmpty || message.thoughts != nil
+            || !message.toolCalls.isEmpty
     }
 
     /// Whether the prompt begins a thought.
@@ -196,6 +203,6 @@ extension PromptFormat {
         let opening = try tokensBeforeUser(after: system) ?? []
         return TranscriptChain(
             opening: Surroundings(tools: tools, variables: variables, opening: opening),
-            messages: transcript.map(\.withoutThoughts))
+            messages: transcript.map(\.compared))
     }
 }

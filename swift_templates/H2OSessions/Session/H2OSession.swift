@@ -33,14 +33,15 @@ public actor H2OSession {
         self.options = options
     }
 
-    /// Generates the model's reply to a user's message. Canceling the task, or ``cancel()``, ends
-    /// the reply, which then contains the text so far.
+    /// Generates the model's reply to a user's message.
     ///
     /// - Parameters:
     ///   - prompt: the message
     ///   - options: options that replace the session's own
     /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The
-    ///   conversation is then unchanged.
+    ///   conversation is then unchanged. `CancellationError` if the task was canceled, or
+    ///   ``cancel()`` was called: what the model has said stays in the conversation, in a message
+    ///   that ``H2OMessage/isCutOff``; if it has said nothing, the conversation is unchanged
     public func respond(to prompt: String, options: Options? = nil) async throws -> Response {
         try await respond(to: .user(prompt), options: options)
     }
@@ -53,16 +54,19 @@ public actor H2OSession {
         let task = try replies.begin { [options = options ?? self.options] in
             try await self.generate({ _ in (message, nil) }, options, { _ in })
         }
-        return try await withTaskCancellationHandler {
+        let response = try await withTaskCancellationHandler {
             try await task.value
         } onCancel: {
             task.cancel()
         }
+        guard !response.isCancelled else { throw CancellationError() }
+        return response
     }
 
     /// Streams the model's reply to a user's message. Generation does not wait for the reader of the
     /// stream. It ends with the model's turn, when the stream is released, or when ``cancel()`` is
-    /// called.
+    /// called. The stream then ends without an error, and the conversation keeps what the model has
+    /// said, as after a canceled ``respond(to:options:)-(String,_)``.
     ///
     /// - Parameters:
     ///   - prompt: the message
@@ -127,6 +131,11 @@ public actor H2OSession {
                 do {
                     _ = try await task.value
                     parts.finish()
+                } catch is CancellationError {
+                    var usage = Usage()
+                    usage.stop = .cancelled
+                    parts.yield(.usage(usage))
+                    parts.finish()
                 } catch {
                     parts.finish(throwing: error)
                 }
@@ -155,8 +164,7 @@ public actor H2OSession {
         }
     }
 
-    /// Stops the reply that is being generated, and returns when it has stopped. The text so far
-    /// stays in the conversation.
+    /// Stops the reply that is being generated, and returns when it has stopped.
     public nonisolated func cancel() async {
         replies.cancel()
         await replies.ended()
@@ -235,6 +243,7 @@ public actor H2OSession {
                 emit(.toolResult(answer))
             }
             guard !response.isCancelled, !Task.isCancelled else {
+                messages.append(.assistant("", isCutOff: true))
                 total.usage.stop = .cancelled
                 break
             }

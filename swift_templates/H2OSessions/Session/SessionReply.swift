@@ -15,7 +15,7 @@ extension H2OSession {
         /// Texts that end an answer when the model writes them; the answer does not contain them.
         public var stopStrings: [String]
         /// The schema that the reply follows. The reply is then JSON, without thoughts and tool
-        /// calls, and stop strings have no effect. A canceled reply is an incomplete value. A reply
+        /// calls, and stop strings have no effect. A reply
         /// that does not end within `maxTokens`, or is not valid, is an error
         /// (``H2OSessionError/replyTooLong(atMost:)``,
         /// ``H2OSessionError/replyBreaksSchema(place:)``), although its text was already streamed;
@@ -82,7 +82,8 @@ extension H2OSession {
         /// The reply as a message of the transcript.
         public var message: H2OMessage {
             .assistant(
-                text, thoughts: thoughts.isEmpty ? nil : thoughts, toolCalls: toolCalls)
+                text, thoughts: thoughts.isEmpty ? nil : thoughts, toolCalls: toolCalls,
+                isCutOff: usage.stop == .cancelled || usage.stop == .length)
         }
 
         /// The reply as a message, after the existing part of a reply that continues.
@@ -144,7 +145,7 @@ extension H2OSession {
         case stopString
         /// The model calls tools.
         case toolCalls
-        /// ``H2OSession/cancel()`` was called, or the stream was released.
+        /// ``H2OSession/cancel()`` was called, or the task was canceled, or the stream was released.
         case cancelled
     }
 }

@@ -23,10 +23,12 @@ public struct H2OMessage: Hashable, Codable, Sendable {
     public var toolCallID: String?
     /// The name of the tool that gave the output.
     public var toolName: String?
+    /// Whether an assistant was canceled before its turn ended, or reached its limit of tokens.
+    public var isCutOff: Bool
 
     public init(
         role: Role, text: String, thoughts: String? = nil, toolCalls: [H2OToolCall] = [],
-        toolCallID: String? = nil, toolName: String? = nil
+        toolCallID: String? = nil, toolName: String? = nil, isCutOff: Bool = false
     ) {
         self.role = role
         self.text = text
@@ -34,6 +36,7 @@ public struct H2OMessage: Hashable, Codable, Sendable {
         self.toolCalls = toolCalls
         self.toolCallID = toolCallID
         self.toolName = toolName
+        self.isCutOff = isCutOff
     }
 
     public static func system(_ text: String) -> H2OMessage {
@@ -45,9 +48,12 @@ public struct H2OMessage: Hashable, Codable, Sendable {
     }
 
     public static func assistant(
-        _ text: String, thoughts: String? = nil, toolCalls: [H2OToolCall] = []
+        _ text: String, thoughts: String? = nil, toolCalls: [H2OToolCall] = [],
+        isCutOff: Bool = false
     ) -> H2OMessage {
-        H2OMessage(role: .assistant, text: text, thoughts: thoughts, toolCalls: toolCalls)
+        H2OMessage(
+            role: .assistant, text: text, thoughts: thoughts, toolCalls: toolCalls,
+            isCutOff: isCutOff)
     }
 
     public static func tool(_ text: String, callID: String, name: String) -> H2OMessage {

@@ -12,15 +12,21 @@ final class ChatTests: FolderTestCase {
         var errorDescription: String? { "There is no model." }
     }
 
-    /// Makes a chat in which a long reply has begun.
-    private func replyingChat(folder: URL? = nil) async throws -> (H2OChat, Task<Void, Never>) {
+    /// Makes a chat in which a long reply is being read for, or has begun.
+    private func replyingChat(
+        hasText: Bool = false, folder: URL? = nil
+    ) async throws -> (H2OChat, Task<Void, Never>) {
         var fixture = try SessionFixture()
         fixture.maxTokens = 100_000
         let chat = await loadedChat(fixture, folder: folder)
+        chat.pace.shows = .zero
         let (calls, called) = AsyncStream<Void>.makeStream()
         fixture.model.onCall = { called.yield() }
         let reply = Task { await chat.say("hello") }
         for await _ in calls { break }
+        while hasText, chat.messages.last?.text.isEmpty ?? true || chat.messages.count < 2 {
+            await Task.yield()
+        }
         return (chat, reply)
     }
 
@@ -148,7 +154,6 @@ final class ChatTests: FolderTestCase {
         await chat.say("Hi")
         XCTAssertEqual(texts(chat), ["Hi", "Hello."])
         XCTAssertEqual(chat.usage.thoughtTokens, 0)
-        XCTAssertEqual(chat.ending, .whole)
         XCTAssertFalse(chat.canContinue)
     }
 
@@ -178,7 +183,7 @@ final class ChatTests: FolderTestCase {
         chat.thinks = true
         await chat.say("Hi")
         XCTAssertEqual(chat.messages.last?.text, "")
-        XCTAssertEqual(chat.ending, .cut)
+        XCTAssertEqual(chat.messages.last?.isCutOff, true)
         XCTAssertTrue(chat.canContinue)
 
         let before = fixture.model.readText.count
@@ -196,13 +201,12 @@ final class ChatTests: FolderTestCase {
         let chat = await loadedChat(fixture)
         await chat.say("count")
         XCTAssertEqual(texts(chat), ["count", "one tw"])
-        XCTAssertEqual(chat.ending, .cut)
+        XCTAssertEqual(chat.messages.last?.isCutOff, true)
 
         // The model has chosen the "o" already.
         fixture.model.script = TestTokenizer().tokens(of: " th|")
         await chat.continueReply()
         XCTAssertEqual(texts(chat), ["count", "one two th"])
-        XCTAssertEqual(chat.ending, .whole)
         XCTAssertFalse(chat.canContinue)
         XCTAssertGreaterThan(chat.usage.cachedTokens, 0, "the instructions are not read again")
         await chat.say("more")
@@ -216,7 +220,6 @@ final class ChatTests: FolderTestCase {
         let chat = await loadedChat(fixture)
         await chat.say("hello")
         XCTAssertEqual(texts(chat), ["hello"])
-        XCTAssertEqual(chat.ending, .empty)
         XCTAssertTrue(chat.canContinue)
         await chat.continueReply()
         XCTAssertEqual(texts(chat).count, 2)
@@ -354,15 +357,19 @@ final class ChatTests: FolderTestCase {
     }
 
     func testALeftReplyIsKeptAsFarAsItCame() async throws {
-        let (chat, reply) = try await replyingChat(folder: folder)
-        let first = chat.conversation
-        await chat.beginConversation()
-        await reply.value
-        XCTAssertEqual(chat.messages, [])
-        XCTAssertEqual(chat.state, .ready)
-        await chat.open(first)
-        XCTAssertEqual(texts(chat).first, "hello")
-        XCTAssertTrue(chat.canContinue)
+        for hasText in [false, true] {
+            let folder = folder.appending(path: "\(hasText)")
+            let (chat, reply) = try await replyingChat(hasText: hasText, folder: folder)
+            let first = chat.conversation
+            await chat.beginConversation()
+            await reply.value
+            XCTAssertEqual(chat.messages, [])
+            XCTAssertEqual(chat.state, .ready)
+            await chat.open(first)
+            XCTAssertEqual(texts(chat).first, "hello")
+            XCTAssertEqual(chat.messages.last?.isCutOff, hasText)
+            XCTAssertTrue(chat.canContinue)
+        }
     }
 
     func testSettingsSurviveTheApp() async throws {
@@ -386,13 +393,18 @@ final class ChatTests: FolderTestCase {
         XCTAssertTrue(chat.transcript.hasPrefix("> hello\n\n"), chat.transcript)
     }
 
-    func testAReplyThatIsStoppedStays() async throws {
-        let (chat, reply) = try await replyingChat()
-        await chat.stop()
-        await reply.value
-        XCTAssertEqual(chat.messages.first?.text, "hello")
-        XCTAssertEqual(chat.usage.stop, .cancelled)
-        XCTAssertEqual(chat.state, .ready)
+    func testAStoppedReplyStaysAndWithoutOneTheMessageIsTheDraftAgain() async throws {
+        for hasText in [false, true] {
+            let (chat, reply) = try await replyingChat(hasText: hasText)
+            await chat.stop()
+            await reply.value
+            XCTAssertEqual(chat.usage.stop, .cancelled)
+            XCTAssertEqual(chat.state, .ready)
+            XCTAssertNil(chat.problem)
+            XCTAssertEqual(chat.draft, hasText ? "" : "hello")
+            XCTAssertEqual(chat.messages.map(\.isUser), hasText ? [true, false] : [])
+            XCTAssertEqual(chat.messages.last?.isCutOff, hasText ? true : nil)
+        }
     }
 }
 

@@ -51,12 +51,12 @@ final class RequiredCallTests: XCTestCase {
             withUnsafeCurrentTask { $0?.cancel() }
         }
 
-        let reply = try await session.respond(to: "Add")
+        let parts = try await session.parts(to: "Add")
 
-        XCTAssertEqual(reply.usage.stop, .cancelled)
-        XCTAssertEqual(reply.toolCalls, [])
-        XCTAssertEqual(reply.malformedToolCalls.count, 1)
-        XCTAssertEqual(reply.text, "")
+        XCTAssertEqual(parts.count, 2)
+        guard case .malformedToolCall = parts.first else { return XCTFail("\(parts)") }
+        XCTAssertEqual(parts.last?.usage?.stop, .cancelled)
+        assertEqual(await session.messages, [])
     }
 
     func testWithoutToolsItIsAnError() async throws {

@@ -228,7 +228,39 @@ final class SessionCancellationTests: XCTestCase {
         XCTAssertEqual(usage.stop, .cancelled)
         assertEqual(await session.tokensSeen, usage.promptTokens + usage.generatedTokens)
         let said = parts.compactMap(\.text).joined()
-        assertEqual(await session.messages, [.user("hi"), .assistant(said)])
+        assertEqual(await session.messages, [.user("hi"), .assistant(said, isCutOff: true)])
+    }
+
+    func testACanceledCallThrowsAndTheTranscriptKeepsOnlyWhatWasSaid() async throws {
+        // The first call of the model reads the prompt, the second one its last token.
+        for (calls, cancelsTask) in [(1, true), (1, false), (5, true), (5, false)] {
+            var fixture = try SessionFixture()
+            fixture.maxTokens = 100_000
+            let session = fixture.makeSession()
+            fixture.model.script = [5, EchoModel.stop]
+            _ = try await session.respond(to: "one")
+            let before = await session.messages
+            let begun = fixture.model.calls.count
+            let (called, call) = AsyncStream<Void>.makeStream()
+            fixture.model.onCall = { [model = fixture.model] in
+                if model.calls.count == begun + calls { call.yield() }
+            }
+            let reply = Task { try await session.respond(to: "two") }
+            for await _ in called { break }
+            if cancelsTask { reply.cancel() } else { await session.cancel() }
+
+            await assertThrows(try await reply.value) { XCTAssertTrue($0 is CancellationError) }
+
+            let messages = await session.messages
+            let turn = messages.dropFirst(before.count)
+            XCTAssertEqual(messages.prefix(before.count), before[...])
+            if let answer = turn.last {
+                XCTAssertEqual(turn.map(\.role), [.user, .assistant])
+                XCTAssertTrue(answer.isCutOff)
+                XCTAssertFalse(answer.text.isEmpty)
+            }
+            if calls == 5 { XCTAssertEqual(turn.count, 2) }
+        }
     }
 
     func testAReaderThatLeavesEndsTheReply() async throws {
@@ -247,7 +279,7 @@ final class SessionCancellationTests: XCTestCase {
         XCTAssertLessThan(fixture.model.calls.count, 100_000)
     }
 
-    func testAfterACancelledPrefillTheRestIsReadFirst() async throws {
+    func testAfterACancelledPrefillNothingOfItIsInTheNextPrompt() async throws {
         var fixture = try SessionFixture()
         fixture.promptChunk = 4
         let session = fixture.makeSession()
@@ -267,11 +299,28 @@ final class SessionCancellationTests: XCTestCase {
         }
         model.onCall = nil
         background.open()
+        assertEqual(await session.messages, [])
+        let calls = model.calls.count
 
         _ = try await session.respond(to: "two")
 
-        let text = model.readText
-        XCTAssertTrue(text.hasPrefix("<u:abcdefgh|\n<a:|\n<u:two|\n<a:"), text)
+        let text = model.readTexts[calls...].joined()
+        XCTAssertTrue(text.hasPrefix("<u:two|\n<a:"), text)
+    }
+
+    func testTheSamePromptAfterACanceledPrefillGoesOnWhereItWasLeft() async throws {
+        var fixture = try SessionFixture()
+        (fixture.promptChunk, fixture.maxTokens) = (4, 1)
+        let (session, model) = (fixture.makeSession(), fixture.model)
+        model.onCall = { withUnsafeCurrentTask { $0?.cancel() } }
+        await assertThrows(try await session.respond(to: "abcdefgh")) {
+            XCTAssertTrue($0 is CancellationError)
+        }
+        model.onCall = nil
+
+        _ = try await session.respond(to: "abcdefgh")
+
+        XCTAssertTrue(model.readText.hasPrefix("<u:abcdefgh|\n<a:"), model.readText)
     }
 
     func testCancellingAnIdleSessionDoesNothing() async throws {
