@@ -20,7 +20,7 @@ public struct H2OMemoryReading: Hashable, Sendable {
 extension H2OMemoryReading {
     /// - Parameter caches: the conversation's caches; empty without a conversation
     init(_ model: LoadedModel, _ caches: [any KVCache] = []) {
-        active = Memory.activeMemory
+        active = model.script == nil ? Memory.activeMemory : 0
         free = model.platform.memory.free
         planned = model.plan?.total
         let evicting = caches.evicting

@@ -70,11 +70,11 @@ package actor Conversation: MemoryHolder {
     ) async throws -> H2OSession.Response {
         let before = (state, opening)
         do {
-            try place(request)
+            if loaded.script == nil { try place(request) }
             // Only a cancellation ends the wait for the turn. Then nothing is read.
             let isTurn = (try? await model.turns.begin()) != nil
             defer { if isTurn { model.turns.end() } }
-            let response = try await generate(request, isTurn: isTurn, emit)
+            let response = try await answer(request, isTurn: isTurn, emit)
             if response.usage.stop == .cancelled, !request.hasAnswer(with: response) {
                 throw CancellationError()
             }
@@ -93,6 +93,16 @@ package actor Conversation: MemoryHolder {
             (state, opening) = before
             throw error
         }
+    }
+
+    private func answer(
+        _ request: ConversationRequest, isTurn: Bool, _ emit: @Sendable (H2OSession.Part) -> Void
+    ) async throws -> H2OSession.Response {
+        guard let script = loaded.script else {
+            return try await generate(request, isTurn: isTurn, emit)
+        }
+        return try await script.respond(
+            to: request, isTurn: isTurn, elapsed: loaded.platform.elapsed, emit)
     }
 
     /// Forgets the transcript.
@@ -315,6 +325,7 @@ extension Conversation {
         _ transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
         options: H2OSession.Options = H2OSession.Options()
     ) async throws {
+        guard loaded.script == nil else { return }
         let options = try options.resolved(for: transcript + [.user("")], tools)
         try await makeGrammar(of: options)
         let earlier = transcript.beforeWaiting

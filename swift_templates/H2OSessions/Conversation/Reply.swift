@@ -139,7 +139,7 @@ struct Reply {
 }
 
 /// Makes the identifiers of calls unique in a transcript.
-private struct CallIdentifiers {
+struct CallIdentifiers {
     private var used: Set<String>
 
     init(_ transcript: [H2OMessage]) {

@@ -74,7 +74,7 @@ public actor H2OModel {
     /// ``H2OSnapshotLimits/files``. No message is lost, but some may be read again. The model calls
     /// this itself after a memory warning and when the app enters the background.
     public func releaseMemory() async {
-        await Self.releaseMemory(holders)
+        if loaded.script == nil { await Self.releaseMemory(holders) }
     }
 
     private static func releaseMemory(_ holders: MemoryHolders) async {

@@ -29,6 +29,8 @@ package final class LoadedModel: @unchecked Sendable {
     /// The caches of the package's system prompt, or why they cannot be used. nil if there are
     /// none.
     let prepared: Result<PreparedPrompt, PreparedPromptProblem>?
+    /// The replies of a model without weights; nil for a model that computes.
+    let script: Script?
 
     init(
         context: sending ModelContext, manifest: ModelManifest? = nil, caches: H2OCaches,
@@ -36,7 +38,8 @@ package final class LoadedModel: @unchecked Sendable {
         promptChunk: Int = ModelManifest.defaultPromptChunk, facts: ModelFacts = ModelFacts(),
         chat: ChatFacts? = nil, plan: MemoryPlan? = nil, limits: MemoryLimits? = nil,
         platform: H2OPlatform = H2OPlatform(),
-        prepared: sending Result<PreparedPrompt, PreparedPromptProblem>? = nil
+        prepared: sending Result<PreparedPrompt, PreparedPromptProblem>? = nil,
+        script: Script? = nil
     ) {
         self.context = context
         self.manifest = manifest
@@ -50,6 +53,7 @@ package final class LoadedModel: @unchecked Sendable {
         self.limits = limits
         self.platform = platform
         self.prepared = prepared
+        self.script = script
     }
 
     /// Tokens that end the model's turn.

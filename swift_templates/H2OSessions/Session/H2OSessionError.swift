@@ -43,6 +43,8 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     /// The app is in the background, where it may not use the GPU, and `BackgroundGuard.system`
     /// refuses to wait.
     case inBackground
+    /// A model of ``H2OModel/scripted(_:pace:)`` got more requests than its script has replies.
+    case scriptEnded(replies: Int)
 
     /// What is wrong with a JSON Schema. `place` is a JSON pointer into it; "" for the whole
     /// schema.
@@ -123,6 +125,9 @@ extension H2OSessionError {
             "The transcript contradicts itself: \(reason)"
         case .inBackground:
             InBackgroundError().errorDescription
+        case .scriptEnded(let replies):
+            "The script of the model has \(replies) replies, and this request needs one more. Give "
+                + "H2OModel.scripted a reply for each request, and one for each round of tool calls."
         }
     }
 }

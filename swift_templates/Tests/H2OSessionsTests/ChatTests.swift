@@ -12,19 +12,24 @@ final class ChatTests: FolderTestCase {
         var errorDescription: String? { "There is no model." }
     }
 
-    /// Makes a chat in which a long reply is being read for, or has begun.
+    /// Makes a chat whose model answers from a script.
+    private func scriptedChat(
+        _ replies: [H2OModel.ScriptStep]..., prompts: [String] = [], folder: URL? = nil
+    ) async -> H2OChat {
+        let chat = H2OChat(prompts: prompts, folder: folder) { .scripted(replies) }
+        chat.pace.shows = .zero
+        await chat.load()
+        return chat
+    }
+
+    /// Makes a chat in which a reply that does not end is awaited, or has some text.
     private func replyingChat(
         hasText: Bool = false, folder: URL? = nil
-    ) async throws -> (H2OChat, Task<Void, Never>) {
-        var fixture = try SessionFixture()
-        fixture.maxTokens = 100_000
-        let chat = await loadedChat(fixture, folder: folder)
-        chat.pace.shows = .zero
-        let (calls, called) = AsyncStream<Void>.makeStream()
-        fixture.model.onCall = { called.yield() }
+    ) async -> (H2OChat, Task<Void, Never>) {
+        let chat = await scriptedChat(
+            (hasText ? ["Once upon ", "a "] : []) + [.delay(.seconds(3600))], folder: folder)
         let reply = Task { await chat.say("hello") }
-        for await _ in calls { break }
-        while hasText, chat.messages.last?.text.isEmpty ?? true || chat.messages.count < 2 {
+        while chat.messages.count < 2 || hasText && chat.messages[1].text.isEmpty {
             await Task.yield()
         }
         return (chat, reply)
@@ -75,10 +80,10 @@ final class ChatTests: FolderTestCase {
     }
 
     func testAModelThatIsNotLoadedCanBeLoadedAgain() async throws {
-        let (fixture, attempts) = (try SessionFixture(), Recorder<Void>())
+        let attempts = Recorder<Void>()
         let chat = H2OChat {
             guard attempts.add(()) > 0 else { throw NoModel() }
-            return fixture.makeModel()
+            return .scripted()
         }
         await chat.load()
         XCTAssertEqual(chat.state, .failed)
@@ -89,8 +94,8 @@ final class ChatTests: FolderTestCase {
     }
 
     func testAnErrorIsApartFromTheReplies() async throws {
-        let long = String(repeating: "long ", count: 40)
-        let chat = await loadedChat(try SessionFixture(), instructions: long)
+        let error = H2OSessionError.systemPromptTooLong(tokens: 70, atMost: 60)
+        let chat = await scriptedChat(["Hel", .error(error)])
         await chat.say("hello")
         XCTAssertEqual(texts(chat), [])
         XCTAssertFalse(
@@ -157,11 +162,9 @@ final class ChatTests: FolderTestCase {
         XCTAssertFalse(chat.canContinue)
     }
 
-    func testThoughtsAreShownWhileTheyArriveIfTheyAreAskedFor() async throws {
-        let fixture = try SessionFixture(.qwen3, saying: "<think>\nA greeting.\n</think>\n\nHello.")
-        let chat = await loadedChat(fixture)
-        chat.thinks = true
-        chat.pace.shows = .zero
+    func testThoughtsAreShownWhileTheyArrive() async throws {
+        let chat = await scriptedChat([.thought("A greeting."), "Hello."])
+        XCTAssertTrue(chat.canThink)
         let thoughts = Task { @MainActor in
             while chat.messages.last.map({ $0.isUser || $0.thoughts.isEmpty }) ?? true {
                 await Task.yield()
@@ -216,13 +219,12 @@ final class ChatTests: FolderTestCase {
     }
 
     func testAModelThatSaysNothingIsNoEmptyBubble() async throws {
-        let fixture = try SessionFixture(saying: "")
-        let chat = await loadedChat(fixture)
+        let chat = await scriptedChat([], ["Hi."])
         await chat.say("hello")
         XCTAssertEqual(texts(chat), ["hello"])
         XCTAssertTrue(chat.canContinue)
         await chat.continueReply()
-        XCTAssertEqual(texts(chat).count, 2)
+        XCTAssertEqual(texts(chat), ["hello", "Hi."])
     }
 
     func testNothingThatWasTypedOrAnsweredIsLostWhereverTheAppEnds() async throws {
@@ -291,21 +293,15 @@ final class ChatTests: FolderTestCase {
     }
 
     func testARegeneratedReplyTakesThePlaceOfTheLastOne() async throws {
-        let fixture = try SessionFixture()
-        let chat = await loadedChat(fixture)
+        let chat = await scriptedChat(["Hi."], ["Good day."])
         await chat.say("hello")
-        let before = texts(chat)
+        XCTAssertEqual(texts(chat), ["hello", "Hi."])
         await chat.regenerate()
-        XCTAssertEqual(texts(chat), before)
-        fixture.model.script = [7, 8, EchoModel.stop]
-        await chat.regenerate()
-        XCTAssertEqual(texts(chat).first, "hello")
-        XCTAssertEqual(texts(chat).count, 2)
-        XCTAssertNotEqual(texts(chat), before)
+        XCTAssertEqual(texts(chat), ["hello", "Good day."])
     }
 
     func testAnEditedMessageReplacesWhatFollowedIt() async throws {
-        let chat = await loadedChat(try SessionFixture())
+        let chat = await scriptedChat(["1"], ["2"], ["3"], ["4"])
         await chat.say("one")
         let firstTurn = chat.messages
         await chat.say("two")
@@ -317,14 +313,13 @@ final class ChatTests: FolderTestCase {
         XCTAssertEqual(chat.draft, "")
         chat.edit(two.id)
         await chat.say("other")
-        XCTAssertEqual(chat.messages.count, 4)
         XCTAssertEqual(chat.messages[..<2], firstTurn[...])
-        XCTAssertEqual(chat.messages[2].text, "other")
+        XCTAssertEqual(texts(chat), ["one", "1", "other", "4"])
         XCTAssertNil(chat.editing)
     }
 
     func testAConversationThatIsClearedDuringAReplyIsGone() async throws {
-        let (chat, reply) = try await replyingChat(folder: folder)
+        let (chat, reply) = await replyingChat(folder: folder)
         await chat.delete(chat.conversation)
         await reply.value
         XCTAssertEqual(chat.messages, [])
@@ -359,7 +354,7 @@ final class ChatTests: FolderTestCase {
     func testALeftReplyIsKeptAsFarAsItCame() async throws {
         for hasText in [false, true] {
             let folder = folder.appending(path: "\(hasText)")
-            let (chat, reply) = try await replyingChat(hasText: hasText, folder: folder)
+            let (chat, reply) = await replyingChat(hasText: hasText, folder: folder)
             let first = chat.conversation
             await chat.beginConversation()
             await reply.value
@@ -386,16 +381,16 @@ final class ChatTests: FolderTestCase {
     }
 
     func testPromptsAreProposedUntilSomethingIsAsked() async throws {
-        let chat = await loadedChat(try SessionFixture(), prompts: ["what is it?"])
+        let chat = await scriptedChat(["Hi."], prompts: ["what is it?"])
         XCTAssertEqual(chat.suggestions, ["what is it?"])
         await chat.say("hello")
         XCTAssertEqual(chat.suggestions, [])
-        XCTAssertTrue(chat.transcript.hasPrefix("> hello\n\n"), chat.transcript)
+        XCTAssertEqual(chat.transcript, "> hello\n\nHi.")
     }
 
     func testAStoppedReplyStaysAndWithoutOneTheMessageIsTheDraftAgain() async throws {
         for hasText in [false, true] {
-            let (chat, reply) = try await replyingChat(hasText: hasText)
+            let (chat, reply) = await replyingChat(hasText: hasText)
             await chat.stop()
             await reply.value
             XCTAssertEqual(chat.usage.stop, .cancelled)
@@ -411,11 +406,10 @@ final class ChatTests: FolderTestCase {
 /// Makes a chat screen, which loads no model yet.
 @MainActor
 private func makeChat(
-    _ fixture: SessionFixture, instructions: String = "be brief", prompts: [String] = [],
-    folder: URL? = nil
+    _ fixture: SessionFixture, folder: URL? = nil
 ) -> H2OChat {
     H2OChat(
-        instructions: instructions, prompts: prompts, folder: folder,
+        instructions: "be brief", folder: folder,
         options: H2OSession.Options(sampling: .greedy, maxTokens: fixture.maxTokens)
     ) { fixture.makeModel() }
 }
@@ -423,10 +417,9 @@ private func makeChat(
 /// Makes a chat screen with its model.
 @MainActor
 func loadedChat(
-    _ fixture: SessionFixture, instructions: String = "be brief", prompts: [String] = [],
-    folder: URL? = nil
+    _ fixture: SessionFixture, folder: URL? = nil
 ) async -> H2OChat {
-    let chat = makeChat(fixture, instructions: instructions, prompts: prompts, folder: folder)
+    let chat = makeChat(fixture, folder: folder)
     await chat.load()
     return chat
 }
