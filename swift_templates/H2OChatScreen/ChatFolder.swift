@@ -85,7 +85,7 @@ struct ConversationFolder: Sendable {
     ///
     /// - Throws: an error of writing
     func save(_ session: H2OSession) async throws {
-        try await keep(session.messages)
+        try await keep(session.transcript)
         do {
             try await session.save(to: self.session)
         } catch H2OSessionError.nothingToSave {}
@@ -98,8 +98,8 @@ struct ConversationFolder: Sendable {
         let saved = try? await H2OSession.restore(
             from: session, model: new.model, tools: new.tools, options: new.options)
         let session = saved ?? new
-        if let contents, await session.messages != contents.messages {
-            try? await session.setMessages(contents.messages)
+        if let contents, await session.transcript != contents.messages {
+            try? await session.setTranscript(contents.messages)
         }
         return session
     }

@@ -173,7 +173,7 @@ public final class H2OChat {
         let before = messages.filter { $0.id < index ?? .max }
         let question = Message(id: index ?? nextID, isUser: true, text: text)
         messages = before + [question]
-        let earlier = await session.messages
+        let earlier = await session.transcript
         let asked = earlier.prefix(index ?? earlier.count) + [.user(text)]
         self.asked = Array(asked)
         keep(asked)
@@ -255,7 +255,7 @@ public final class H2OChat {
         saving?.cancel()
         await session.cancel()
         let openFolder = folder?[conversation]
-        let messages = await session.messages
+        let messages = await session.transcript
         if messages.contains(where: { $0.role == .user }) { try? await openFolder?.save(session) }
         // A message whose reply had not begun is there to be answered later.
         if let asked, !messages.starts(with: asked) { try? openFolder?.keep(asked) }
@@ -296,7 +296,7 @@ public final class H2OChat {
 
     /// Updates the screen's properties from the session.
     private func show(_ session: H2OSession) async {
-        messages = await Message.shown(session.messages)
+        messages = await Message.shown(session.transcript)
         memory = await session.memory
     }
 
@@ -325,7 +325,7 @@ public final class H2OChat {
         }
         guard opened == self.opened else { return }
         await show(session)
-        let transcript = await session.messages
+        let transcript = await session.transcript
         guard opened == self.opened else { return }
         if let asked, !transcript.starts(with: asked) { withoutReply() }
         asked = nil
@@ -365,7 +365,7 @@ public final class H2OChat {
             }
             if lastKept.duration(to: clock.now) >= pace.keeps {
                 lastKept = clock.now
-                let earlier = await session.messages
+                let earlier = await session.transcript
                 let isWhole = earlier.last?.role == .assistant
                 keep(earlier + (isWhole ? [] : [arriving]))
                 memory = await session.memory

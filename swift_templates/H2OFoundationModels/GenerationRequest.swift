@@ -49,6 +49,27 @@
     }
 
     @available(iOS 27, macOS 27, visionOS 27, *)
+    extension H2OSession {
+        /// Generates a value of a type with Apple's `@Generable`.
+        ///
+        /// - Parameters:
+        ///   - prompt: the message
+        ///   - options: options that replace the session's own; their schema is that of the type
+        /// - Throws: the same errors as `respond(to:options:)`, or the type's own error if it
+        ///   refuses the reply, which then stays in the conversation
+        public func respond<Content: Generable & Sendable>(
+            to prompt: String, generating type: Content.Type = Content.self,
+            options: Options? = nil
+        ) async throws -> Response<Content> {
+            var options = options ?? self.options
+            options.schema = try H2OSchema(type.generationSchema.json)
+            return try await respond(to: prompt, options: options).map {
+                try Content(GeneratedContent(json: $0))
+            }
+        }
+    }
+
+    @available(iOS 27, macOS 27, visionOS 27, *)
     extension H2OSession.Options {
         /// These options with the options of a request.
         ///

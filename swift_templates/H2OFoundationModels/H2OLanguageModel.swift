@@ -114,7 +114,7 @@
                     throw H2OSessionError.malformedToolCall(text)
                 }
                 if request.schema != nil {
-                    await model.model.remember(response.text, as: entries.responseID)
+                    await model.model.remember(response.content, as: entries.responseID)
                 }
             } catch {
                 throw LanguageModelError(engine: error) ?? error

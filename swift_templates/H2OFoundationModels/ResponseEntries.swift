@@ -25,13 +25,13 @@
         ///   receives
         nonisolated(nonsending) func send(
             _ reply: (@escaping @Sendable (H2OSession.Part) -> Void) async throws
-                -> H2OSession.Response
-        ) async throws -> H2OSession.Response {
+                -> H2OSession.Response<String>
+        ) async throws -> H2OSession.Response<String> {
             let (stream, parts) = AsyncStream<H2OSession.Part>.makeStream()
             async let sending: Void = {
                 for await part in stream { await self.send(part) }
             }()
-            let response: H2OSession.Response
+            let response: H2OSession.Response<String>
             do {
                 defer { parts.finish() }
                 response = try await reply { parts.yield($0) }

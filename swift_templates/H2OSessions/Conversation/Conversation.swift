@@ -61,13 +61,13 @@ package actor Conversation: MemoryHolder {
         to transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
         options: H2OSession.Options = H2OSession.Options(),
         emit: @Sendable (H2OSession.Part) -> Void = { _ in }
-    ) async throws -> H2OSession.Response {
+    ) async throws -> H2OSession.Response<String> {
         try await respond(to: loaded.request(transcript, tools, options), emit: emit)
     }
 
     func respond(
         to request: ConversationRequest, emit: @Sendable (H2OSession.Part) -> Void
-    ) async throws -> H2OSession.Response {
+    ) async throws -> H2OSession.Response<String> {
         let before = (state, opening)
         do {
             if loaded.script == nil { try place(request) }
@@ -97,7 +97,7 @@ package actor Conversation: MemoryHolder {
 
     private func answer(
         _ request: ConversationRequest, isTurn: Bool, _ emit: @Sendable (H2OSession.Part) -> Void
-    ) async throws -> H2OSession.Response {
+    ) async throws -> H2OSession.Response<String> {
         guard let script = loaded.script else {
             return try await generate(request, isTurn: isTurn, emit)
         }

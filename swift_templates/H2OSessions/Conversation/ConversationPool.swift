@@ -57,7 +57,7 @@ package actor ConversationPool: MemoryHolder {
         to transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
         options: H2OSession.Options = H2OSession.Options(),
         emit: @escaping @Sendable (H2OSession.Part) -> Void = { _ in }
-    ) async throws -> H2OSession.Response {
+    ) async throws -> H2OSession.Response<String> {
         let request = try model.loaded.request(transcript, tools, options)
         return try await lend(for: request.chain) { try await $0.respond(to: request, emit: emit) }
     }

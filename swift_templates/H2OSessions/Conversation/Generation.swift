@@ -9,7 +9,7 @@ extension Conversation {
     /// - Parameter isTurn: whether the model is free; if not, the reply was canceled
     func generate(
         _ request: ConversationRequest, isTurn: Bool, _ emit: (H2OSession.Part) -> Void
-    ) async throws -> H2OSession.Response {
+    ) async throws -> H2OSession.Response<String> {
         let options = request.options
         let total = state?.point.end ?? 0
         var reply = Reply(
@@ -91,7 +91,7 @@ extension Conversation {
         let response = reply.response
         if !response.thoughts.isEmpty { state?.hasThoughts = true }
         let isText =
-            !response.text.isEmpty && response.toolCalls.isEmpty
+            !response.content.isEmpty && response.toolCalls.isEmpty
             && response.malformedToolCalls.isEmpty && options.schema == nil
         let isCutOff = [.cancelled, .length].contains(response.usage.stop)
         let thinks = state?.hasThoughts ?? false

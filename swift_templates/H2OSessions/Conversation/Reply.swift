@@ -13,7 +13,7 @@ struct Reply {
     private let schema: H2OSchema?
     private var written = ""
     private let format: ToolCallFormat
-    private(set) var response = H2OSession.Response()
+    private(set) var response = H2OSession.Response<String>()
     /// The time of the request.
     let begun: Duration
 
@@ -85,7 +85,7 @@ struct Reply {
 
     /// Whether the answer has begun without a thought before it.
     var hasAnswerWithoutThoughts: Bool {
-        response.thoughts.isEmpty && !(response.text.isEmpty && response.toolCalls.isEmpty)
+        response.thoughts.isEmpty && !(response.content.isEmpty && response.toolCalls.isEmpty)
     }
 
     /// Tokens that end a turn, in addition to the model's own.
@@ -133,7 +133,7 @@ struct Reply {
         guard !new.isEmpty else { return [] }
         if schema != nil { written += new }
         guard !isRequiredCall else { return [] }
-        response.text += new
+        response.content += new
         return [.text(new)]
     }
 }

@@ -80,12 +80,12 @@ struct ConversationRequest {
         return chain
     }
 
-    func chain(with response: H2OSession.Response) -> TranscriptChain {
+    func chain(with response: H2OSession.Response<String>) -> TranscriptChain {
         chain(with: response.message(after: options.beginning))
     }
 
     /// Whether the model has said anything since the user's message.
-    func hasAnswer(with response: H2OSession.Response) -> Bool {
+    func hasAnswer(with response: H2OSession.Response<String>) -> Bool {
         let message = response.message(after: options.beginning)
         return transcript.last?.role == .tool || !message.text.isEmpty || message.thoughts != nil
             || !message.toolCalls.isEmpty

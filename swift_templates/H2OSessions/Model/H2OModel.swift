@@ -7,7 +7,7 @@ import MLXLMCommon
 ///
 ///     let model = try await BundledModel.load()
 ///     let session = model.makeSession(instructions: "Be brief.")
-///     print(try await session.respond(to: "What is a heavy hitter?").text)
+///     print(try await session.respond(to: "What is a heavy hitter?").content)
 ///
 /// The model generates one reply at a time: a session waits until the reply of another session has
 /// ended. In the background it computes nothing; a reply continues when the app is in the
@@ -65,7 +65,7 @@ public actor H2OModel {
         options: H2OSession.Options = H2OSession.Options()
     ) -> H2OSession {
         H2OSession(
-            Conversation(model: self), messages: instructions.map { [.system($0)] } ?? [],
+            Conversation(model: self), transcript: instructions.map { [.system($0)] } ?? [],
             tools: tools, options: options)
     }
 

@@ -95,7 +95,7 @@ final class Script: @unchecked Sendable {
     func respond(
         to request: ConversationRequest, isTurn: Bool, elapsed: @Sendable () -> Duration,
         _ emit: @Sendable (H2OSession.Part) -> Void
-    ) async throws -> H2OSession.Response {
+    ) async throws -> H2OSession.Response<String> {
         var reply = ScriptedReply(to: request)
         do {
             if !isTurn { throw CancellationError() }
@@ -149,7 +149,7 @@ private struct ScriptedReply {
     /// The time of the request.
     private let begun: Duration
     private var ids: CallIdentifiers
-    var response = H2OSession.Response()
+    var response = H2OSession.Response<String>()
 
     init(to request: ConversationRequest) {
         (options, begun) = (request.options, request.begun)
@@ -159,7 +159,7 @@ private struct ScriptedReply {
 
     mutating func say(_ word: String, at time: Duration) throws {
         try count(at: time)
-        response.text += word
+        response.content += word
     }
 
     mutating func think(_ word: String, at time: Duration) throws {
@@ -186,7 +186,7 @@ private struct ScriptedReply {
         if response.usage.stop == .length {
             throw H2OSessionError.replyTooLong(atMost: response.usage.generatedTokens)
         }
-        if response.usage.stop == .endOfTurn { try schema.check(response.text) }
+        if response.usage.stop == .endOfTurn { try schema.check(response.content) }
     }
 }
 

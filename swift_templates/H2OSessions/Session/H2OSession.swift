@@ -5,8 +5,8 @@ import MLXLMCommon
 /// A conversation with a model, in bounded memory.
 ///
 ///     let session = model.makeSession(instructions: "Be brief.")
-///     for try await part in session.streamResponse(to: "What is a heavy hitter?") {
-///         if case .text(let text) = part { print(text, terminator: "") }
+///     for try await text in session.streamText(to: "What is a heavy hitter?") {
+///         print(text, terminator: "")
 ///     }
 ///
 /// The caches and their scores exist as long as the session, so a later turn reads only the new
@@ -18,17 +18,19 @@ public actor H2OSession {
     package nonisolated let options: Options
 
     /// The conversation so far, instructions first.
-    public internal(set) var messages: [H2OMessage]
+    public internal(set) var transcript: [H2OMessage]
 
     private nonisolated let replies = ReplyChain()
 
     /// The executor of the session's model.
     public nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
 
-    init(_ conversation: Conversation, messages: [H2OMessage], tools: [H2OTool], options: Options) {
+    init(
+        _ conversation: Conversation, transcript: [H2OMessage], tools: [H2OTool], options: Options
+    ) {
         model = conversation.model
         self.conversation = conversation
-        self.messages = messages
+        self.transcript = transcript
         self.tools = tools
         self.options = options
     }
@@ -42,7 +44,9 @@ public actor H2OSession {
     ///   conversation is then unchanged. `CancellationError` if the task was canceled, or
     ///   ``cancel()`` was called: what the model has said stays in the conversation, in a message
     ///   that ``H2OMessage/isCutOff``; if it has said nothing, the conversation is unchanged
-    public func respond(to prompt: String, options: Options? = nil) async throws -> Response {
+    public func respond(
+        to prompt: String, options: Options? = nil
+    ) async throws -> Response<String> {
         try await respond(to: .user(prompt), options: options)
     }
 
@@ -50,7 +54,7 @@ public actor H2OSession {
     /// ``respond(to:options:)-(String,_)``.
     public func respond(
         to message: H2OMessage, options: Options? = nil
-    ) async throws -> Response {
+    ) async throws -> Response<String> {
         let task = try replies.begin { [options = options ?? self.options] in
             try await self.generate({ _ in (message, nil) }, options, { _ in })
         }
@@ -87,6 +91,16 @@ public actor H2OSession {
         stream(options) { _ in (message, nil) }
     }
 
+    /// Streams only the text of the model's reply to a user's message, in pieces that follow each
+    /// other; see ``streamResponse(to:options:)-(String,_)``.
+    public nonisolated func streamText(
+        to prompt: String, options: Options? = nil
+    ) -> AsyncCompactMapSequence<AsyncThrowingStream<Part, any Error>, String> {
+        streamResponse(to: prompt, options: options).compactMap { part in
+            if case .text(let text) = part { text } else { nil }
+        }
+    }
+
     /// Continues the last reply, which was cut off by ``cancel()``, by its limit of tokens, or by
     /// the end of the app, as if it had not been cut off. The model does not think again: if the reply
     /// was cut off after its thoughts, the session reads the last message and the answer so far again,
@@ -102,19 +116,19 @@ public actor H2OSession {
         (options.thinking, options.schema, options.requiresToolCall) = (false, nil, false)
         options.goesOn = true
         return stream(options) { session in
-            guard session.canContinue, let question = session.messages.dropLast().last else {
+            guard session.canContinue, let question = session.transcript.dropLast().last else {
                 throw H2OSessionError.emptyPrompt
             }
-            return (question, session.messages.count - 2)
+            return (question, session.transcript.count - 2)
         }
     }
 
     /// Whether the last message is a reply that can continue: one that calls no tools.
     package var canContinue: Bool {
-        guard let last = messages.last, last.role == .assistant, last.toolCalls.isEmpty else {
+        guard let last = transcript.last, last.role == .assistant, last.toolCalls.isEmpty else {
             return false
         }
-        return [.user, .tool].contains(messages.dropLast().last?.role)
+        return [.user, .tool].contains(transcript.dropLast().last?.role)
     }
 
     /// Streams the reply to a turn's message, at the turn's place in the conversation.
@@ -155,7 +169,7 @@ public actor H2OSession {
     public func prewarm() async throws {
         let task = replies.append {
             try await self.conversation.prewarm(
-                self.messages, tools: self.tools.map(\.definition), options: self.options)
+                self.transcript, tools: self.tools.map(\.definition), options: self.options)
         }
         try await withTaskCancellationHandler {
             try await task.value
@@ -174,7 +188,7 @@ public actor H2OSession {
     public func reset() async {
         replies.cancel()
         try? await afterReplies { session in
-            session.messages.removeAll { $0.role != .system }
+            session.transcript.removeAll { $0.role != .system }
             await session.conversation.forget()
         }
     }
@@ -212,24 +226,24 @@ public actor H2OSession {
     ///   messages are then unchanged
     private func generate(
         _ turn: Turn, _ options: Options, _ emit: @Sendable (Part) -> Void
-    ) async throws -> Response {
-        let before = messages
+    ) async throws -> Response<String> {
+        let before = transcript
         let (message, index) = try turn(self)
         var isAnswered = false
-        defer { if !isAnswered { messages = before } }
+        defer { if !isAnswered { transcript = before } }
         var options = options
-        if options.goesOn { options.beginning = messages.last }
-        if let index { messages.removeSubrange(index...) }
-        messages.append(message)
-        var total = Response()
+        if options.goesOn { options.beginning = transcript.last }
+        if let index { transcript.removeSubrange(index...) }
+        transcript.append(message)
+        var total = Response<String>()
         for round in 0... {
             let response = try await conversation.respond(
-                to: messages, tools: tools.map(\.definition), options: options
+                to: transcript, tools: tools.map(\.definition), options: options
             ) { part in
                 if case .usage = part { return }
                 emit(part)
             }
-            messages.append(response.message(after: options.beginning))
+            transcript.append(response.message(after: options.beginning))
             options.beginning = nil
             total.add(response)
             let isCalling = !response.toolCalls.isEmpty
@@ -239,11 +253,11 @@ public actor H2OSession {
             }
             for call in response.toolCalls {
                 let answer = await answer(call)
-                messages.append(answer)
+                transcript.append(answer)
                 emit(.toolResult(answer))
             }
             guard !response.isCancelled, !Task.isCancelled else {
-                messages.append(.assistant("", isCutOff: true))
+                transcript.append(.assistant("", isCutOff: true))
                 total.usage.stop = .cancelled
                 break
             }
@@ -260,7 +274,7 @@ private final class ReplyChain: @unchecked Sendable {
     /// The last task. It ends after all other tasks.
     private var last: Task<Void, Never>?
     /// The reply that is being generated, and the number of replies so far.
-    private var reply: (number: Int, task: Task<H2OSession.Response, any Error>)?
+    private var reply: (number: Int, task: Task<H2OSession.Response<String>, any Error>)?
     private var count = 0
 
     var isResponding: Bool { lock.withLock { goesOn } }
@@ -269,8 +283,8 @@ private final class ReplyChain: @unchecked Sendable {
 
     /// - Throws: ``H2OSessionError/busy`` while another reply is being generated
     func begin(
-        _ generate: @escaping @Sendable () async throws -> H2OSession.Response
-    ) throws -> Task<H2OSession.Response, any Error> {
+        _ generate: @escaping @Sendable () async throws -> H2OSession.Response<String>
+    ) throws -> Task<H2OSession.Response<String>, any Error> {
         try lock.withLock {
             guard !goesOn else { throw H2OSessionError.busy }
             count += 1
@@ -329,13 +343,13 @@ extension H2OSession {
     }
 }
 
-extension H2OSession.Response {
+extension H2OSession.Response<String> {
     fileprivate var isCancelled: Bool { usage.stop == .cancelled }
 
     /// Adds the next round of a reply. Its tool calls replace the calls of the round before, which
     /// were answered.
     fileprivate mutating func add(_ next: Self) {
-        text += next.text
+        content += next.content
         thoughts += next.thoughts
         toolCalls = []
         malformedToolCalls += next.malformedToolCalls
@@ -363,9 +377,9 @@ extension H2OSession {
     /// The next reply continues from the end of the last turn before the change.
     ///
     /// - Throws: ``H2OSessionError/busy`` while a reply is being generated
-    public func setMessages(_ messages: [H2OMessage]) async throws {
+    public func setTranscript(_ transcript: [H2OMessage]) async throws {
         guard !isResponding else { throw H2OSessionError.busy }
-        try await afterReplies { $0.messages = messages }
+        try await afterReplies { $0.transcript = transcript }
     }
 
     /// Replaces the last reply by a new one to the same message. With sampling, the new reply may
@@ -377,10 +391,10 @@ extension H2OSession {
         options: Options? = nil
     ) -> AsyncThrowingStream<Part, any Error> {
         stream(options) { session in
-            guard let last = session.messages.lastIndex(where: { $0.role == .user }) else {
+            guard let last = session.transcript.lastIndex(where: { $0.role == .user }) else {
                 throw H2OSessionError.emptyPrompt
             }
-            return (session.messages[last], last)
+            return (session.transcript[last], last)
         }
     }
 
@@ -393,7 +407,7 @@ extension H2OSession {
         try await afterReplies { session in
             let conversation = try await session.conversation.fork()
             return H2OSession(
-                conversation, messages: session.messages,
+                conversation, transcript: session.transcript,
                 tools: session.tools, options: session.options)
         }
     }
@@ -417,7 +431,7 @@ extension H2OSession {
     ///   `H2OCacheError.notSavable` for a model with caches of another kind, or an error of writing
     public func save(to folder: URL) async throws {
         try await afterReplies { session in
-            try await session.conversation.save(session.messages, to: folder)
+            try await session.conversation.save(session.transcript, to: folder)
         }
     }
 
@@ -435,7 +449,7 @@ extension H2OSession {
         from folder: URL, model: H2OModel, tools: [H2OTool] = [], options: Options = Options()
     ) async throws -> H2OSession {
         let conversation = Conversation(model: model)
-        let messages = try await conversation.restore(from: folder)
-        return H2OSession(conversation, messages: messages, tools: tools, options: options)
+        let transcript = try await conversation.restore(from: folder)
+        return H2OSession(conversation, transcript: transcript, tools: tools, options: options)
     }
 }

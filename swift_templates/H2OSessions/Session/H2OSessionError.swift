@@ -38,6 +38,8 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     /// `place` is a JSON pointer to the keyword in the schema that does not hold; "" for a reply
     /// that is not JSON.
     case replyBreaksSchema(place: String)
+    /// The reply is valid, but the type whose value it should be refuses it, for this reason.
+    case replyDoesNotFit(type: String, reason: String)
     /// No conversation can have these messages. `reason` names the message by its index, from 0.
     case contradictoryTranscript(reason: String)
     /// The app is in the background, where it may not use the GPU, and `BackgroundGuard.system`
@@ -60,6 +62,9 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
         case unsupported(keyword: String, place: String)
         /// The schema nests too deep, requires too much, or is too much work to read.
         case tooLarge(place: String)
+        /// The schema does not follow from this type: it refers to itself, or decodes something
+        /// that no schema describes.
+        case notDerivable(type: String)
         /// The grammar engine refuses the schema and gives this reason.
         case refused(reason: String)
     }
@@ -121,6 +126,9 @@ extension H2OSessionError {
             "The reply is not valid: "
                 + (place.isEmpty ? "it is not JSON." : "\(place) in the schema does not hold.")
                 + " Ask again, or remove the keyword and check the value yourself."
+        case .replyDoesNotFit(let type, let reason):
+            "The reply is not a value of \(type). Ask again, or limit its generationSchema. "
+                + "(\(reason))"
         case .contradictoryTranscript(let reason):
             "The transcript contradicts itself: \(reason)"
         case .inBackground:
@@ -148,6 +156,9 @@ extension H2OSessionError.SchemaProblem {
                 + "generation. Remove it, and check the complete value instead."
         case .tooLarge(let place):
             "\(Self.shown(place)) is too large. Make it shorter, nest it less, and ask for less."
+        case .notDerivable(let type):
+            "No schema follows from \(type), or from one of its properties. Implement its "
+                + "generationSchema. Let enumerations have raw values and be CaseIterable."
         case .refused(let reason):
             "The grammar engine refuses the schema: \(reason). Simplify it."
         }

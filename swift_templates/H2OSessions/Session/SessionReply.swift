@@ -66,9 +66,9 @@ extension H2OSession {
         case usage(Usage)
     }
 
-    /// A complete reply.
-    public struct Response: Hashable, Sendable {
-        public var text = ""
+    /// A complete reply: its text, or the value of a type.
+    public struct Response<Content> {
+        public var content: Content
         /// The model's thoughts; empty if there are none.
         public var thoughts = ""
         /// The model's tool calls that have no output yet.
@@ -77,23 +77,16 @@ extension H2OSession {
         public var malformedToolCalls = [String]()
         public var usage = Usage()
 
-        public init() {}
+        public init(content: Content) { self.content = content }
 
-        /// The reply as a message of the transcript.
-        public var message: H2OMessage {
-            .assistant(
-                text, thoughts: thoughts.isEmpty ? nil : thoughts, toolCalls: toolCalls,
-                isCutOff: usage.stop == .cancelled || usage.stop == .length)
-        }
-
-        /// The reply as a message, after the existing part of a reply that continues.
-        func message(after beginning: H2OMessage?) -> H2OMessage {
-            guard let beginning else { return message }
-            var result = message
-            result.text = beginning.text + text
-            let all = (beginning.thoughts ?? "") + thoughts
-            result.thoughts = all.isEmpty ? nil : all
-            return result
+        /// This response with another content.
+        package func map<Other>(_ other: (Content) throws -> Other) rethrows -> Response<Other> {
+            var response = Response<Other>(content: try other(content))
+            response.thoughts = thoughts
+            response.toolCalls = toolCalls
+            response.malformedToolCalls = malformedToolCalls
+            response.usage = usage
+            return response
         }
     }
 
@@ -147,5 +140,30 @@ extension H2OSession {
         case toolCalls
         /// ``H2OSession/cancel()`` was called, or the task was canceled, or the stream was released.
         case cancelled
+    }
+}
+
+extension H2OSession.Response: Equatable where Content: Equatable {}
+extension H2OSession.Response: Hashable where Content: Hashable {}
+extension H2OSession.Response: Sendable where Content: Sendable {}
+
+extension H2OSession.Response<String> {
+    init() { self.init(content: "") }
+
+    /// The reply as a message of the transcript.
+    public var message: H2OMessage {
+        .assistant(
+            content, thoughts: thoughts.isEmpty ? nil : thoughts, toolCalls: toolCalls,
+            isCutOff: usage.stop == .cancelled || usage.stop == .length)
+    }
+
+    /// The reply as a message, after the existing part of a reply that continues.
+    func message(after beginning: H2OMessage?) -> H2OMessage {
+        guard let beginning else { return message }
+        var result = message
+        result.text = beginning.text + content
+        let all = (beginning.thoughts ?? "") + thoughts
+        result.thoughts = all.isEmpty ? nil : all
+        return result
     }
 }

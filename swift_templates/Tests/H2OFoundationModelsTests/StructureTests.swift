@@ -26,6 +26,12 @@
             XCTAssertEqual(segment.schemaName, "Trip")
         }
 
+        func testAnH2OSessionGeneratesTheSameTypes() async throws {
+            let session = H2OModel.scripted([#"{"city": "Oslo", "days": 3}"#]).makeSession()
+            let response = try await session.respond(to: "Where?", generating: Trip.self)
+            XCTAssertEqual(response.content, Trip(city: "Oslo", days: 3))
+        }
+
         func testTheNextRequestGoesOnAfterWhatTheModelWrote() async throws {
             let fixture = try Fixture(
                 .qwen3, thinks: false, saying: #"{"city":"Oslo","days":3}"#, "Welcome.")
@@ -56,7 +62,7 @@
     }
 
     @available(iOS 27, macOS 27, visionOS 27, *)
-    private struct Trip: Generable, Equatable {
+    private struct Trip: Generable, Equatable, Sendable {
         let city: String
         let days: Int
 

@@ -7,7 +7,7 @@ import XCTest
 
 final class BackgroundTests: XCTestCase {
     func testNothingIsComputedInTheBackgroundAndTheReplyGoesOnAfterwards() async throws {
-        let undisturbed = try await SessionFixture().makeSession().respond(to: "hi").text
+        let undisturbed = try await SessionFixture().makeSession().respond(to: "hi").content
         let fixture = try SessionFixture()
         let session = fixture.makeSession()
 
@@ -110,9 +110,9 @@ final class BackgroundTests: XCTestCase {
         XCTAssertFalse(background.isClosed)
         background.activate()
 
-        let text = try await reply.value.text
+        let text = try await reply.value.content
         let undisturbed = try SessionFixture.reading(8).makeSession()
-        let expected = try await undisturbed.respond(to: prompt).text
+        let expected = try await undisturbed.respond(to: prompt).content
         XCTAssertEqual(text, expected)
     }
 

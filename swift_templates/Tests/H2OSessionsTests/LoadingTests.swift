@@ -60,7 +60,7 @@ final class LoadingTests: ModelFolderTestCase {
         let session = model.makeSession(
             options: H2OSession.Options(sampling: .greedy, maxTokens: 4))
 
-        let text = try await session.respond(to: "hi").text
+        let text = try await session.respond(to: "hi").content
 
         XCTAssertEqual(text.count, 4)
         XCTAssertEqual(model.memory.planned, plan.total)

@@ -16,9 +16,9 @@ final class PoolTests: XCTestCase {
     /// Lets two conversations take turns, and returns the reply of each turn.
     private func replies(
         of pool: ConversationPool, turns: Int = 2
-    ) async throws -> [H2OSession.Response] {
+    ) async throws -> [H2OSession.Response<String>] {
         var transcripts = ["one thing", "another matter"].map { [H2OMessage.user($0)] }
-        var replies = [H2OSession.Response]()
+        var replies = [H2OSession.Response<String>]()
         for _ in 1 ... turns {
             for index in transcripts.indices {
                 let response = try await pool.respond(to: transcripts[index], options: options)
@@ -52,7 +52,7 @@ final class PoolTests: XCTestCase {
         var texts = [[String]]()
         for room in [2 * plan.caches, -plan.caches] {
             let pool = try pool(room: room, maxSize: 24)
-            texts.append(try await replies(of: pool, turns: 4).map(\.text))
+            texts.append(try await replies(of: pool, turns: 4).map(\.content))
         }
         XCTAssertEqual(texts[0], texts[1])
     }

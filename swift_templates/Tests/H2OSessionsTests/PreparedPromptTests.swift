@@ -20,7 +20,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
 
         let response = try await session(prepared.model).respond(to: "what is a heavy hitter")
 
-        XCTAssertEqual(response.text, expected.text)
+        XCTAssertEqual(response.content, expected.content)
         XCTAssertEqual(response.usage.readTokens, expected.usage.readTokens - count)
         XCTAssertEqual(response.usage.cachedTokens, count)
         XCTAssertEqual(response.usage.promptTokens, expected.usage.promptTokens)
@@ -31,7 +31,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
         XCTAssertEqual(rows(prepared.echo), rows(usual.echo))
 
         let next = try await session(prepared.model).respond(to: "what is a heavy hitter")
-        XCTAssertEqual(next.text, expected.text, "every conversation begins with them")
+        XCTAssertEqual(next.content, expected.content, "every conversation begins with them")
         XCTAssertEqual(next.usage.cachedTokens, count)
     }
 
@@ -62,7 +62,7 @@ final class PreparedPromptTests: ModelFolderTestCase {
                 let response = try await session.respond(to: prompt)
 
                 XCTAssertNil(response.usage.preparedPromptProblem)
-                XCTAssertEqual(response.text, expected.text)
+                XCTAssertEqual(response.content, expected.content)
                 XCTAssertEqual(
                     response.usage.readTokens,
                     expected.usage.readTokens - (turn == 0 ? count : 0))

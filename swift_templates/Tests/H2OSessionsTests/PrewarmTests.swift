@@ -26,10 +26,10 @@ final class PrewarmTests: XCTestCase {
 
             XCTAssertEqual(reply.usage.cachedTokens, "<s:be brief|\n<u:".count)
             XCTAssertEqual(reply.usage.readTokens, "hi|\n<a:".count)
-            assertEqual(try await cold.respond(to: "hi").text, reply.text)
+            assertEqual(try await cold.respond(to: "hi").content, reply.content)
             let next = try await warm.respond(to: "go on")
             let expected = try await cold.respond(to: "go on")
-            XCTAssertEqual(next.text, expected.text)
+            XCTAssertEqual(next.content, expected.content)
             XCTAssertEqual(next.usage.readTokens, expected.usage.readTokens)
         }
     }
@@ -46,7 +46,7 @@ final class PrewarmTests: XCTestCase {
 
     func testMessagesThatWereSetAreReadUpToTheNextOfTheUser() async throws {
         let (model, session) = try session()
-        try await session.setMessages([.system("be brief"), .user("hi"), .assistant("hello")])
+        try await session.setTranscript([.system("be brief"), .user("hi"), .assistant("hello")])
         try await session.prewarm()
         let read = model.calls.flatMap { $0 }.count
         XCTAssertEqual(read, "<s:be brief|\n<u:hi|\n<a:hello|\n<u:".count)
@@ -57,7 +57,7 @@ final class PrewarmTests: XCTestCase {
     func testOtherMessagesThanThoseReadAheadAreReadFromWhereTheyDiffer() async throws {
         let (_, session) = try session()
         try await session.prewarm()
-        try await session.setMessages([.system("be kind")])
+        try await session.setTranscript([.system("be kind")])
         let usage = try await session.respond(to: "hi").usage
         XCTAssertEqual(usage.cachedTokens, 0)
         XCTAssertEqual(usage.readTokens, "<s:be kind|\n<u:hi|\n<a:".count)

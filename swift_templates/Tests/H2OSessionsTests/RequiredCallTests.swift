@@ -30,7 +30,7 @@ final class RequiredCallTests: XCTestCase {
         XCTAssertEqual(parts.compactMap(\.text).joined(), "It is 3.")
         XCTAssertEqual(parts.last?.usage?.stop, .endOfTurn)
         _ = try await session.respond(to: "Add")
-        assertEqual(Set(await session.messages.flatMap(\.toolCalls).map(\.id)).count, 2)
+        assertEqual(Set(await session.transcript.flatMap(\.toolCalls).map(\.id)).count, 2)
     }
 
     func testAModelThatWouldRatherTalkCallsToo() async throws {
@@ -38,10 +38,10 @@ final class RequiredCallTests: XCTestCase {
 
         let reply = try await session.respond(to: "Add")
 
-        let calls = await session.messages.flatMap(\.toolCalls)
+        let calls = await session.transcript.flatMap(\.toolCalls)
         XCTAssertEqual(calls.map(\.name), ["add"])
         XCTAssertEqual(calls.first.map { Set($0.arguments.keys) }, ["a", "b"])
-        XCTAssertEqual(reply.text, "Well.")
+        XCTAssertEqual(reply.content, "Well.")
     }
 
     func testACallThatIsCutOffIsReported() async throws {
@@ -56,7 +56,7 @@ final class RequiredCallTests: XCTestCase {
         XCTAssertEqual(parts.count, 2)
         guard case .malformedToolCall = parts.first else { return XCTFail("\(parts)") }
         XCTAssertEqual(parts.last?.usage?.stop, .cancelled)
-        assertEqual(await session.messages, [])
+        assertEqual(await session.transcript, [])
     }
 
     func testWithoutToolsItIsAnError() async throws {

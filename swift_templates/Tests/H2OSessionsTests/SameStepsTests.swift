@@ -44,7 +44,7 @@ final class SameStepsTests: FolderTestCase {
             outcomes.append(
                 Outcome(
                     trace: await session.trace, kept: await session.keptPositions,
-                    messages: await session.messages))
+                    messages: await session.transcript))
         }
         for prompt in [long, "two", long] {
             session = try await disturb(session, fixture)
@@ -148,7 +148,7 @@ final class SameStepsTests: FolderTestCase {
         var traces = [H2OTrace]()
         for warms in [false, true] {
             let session = try fixture().makeSession()
-            try await session.setMessages(
+            try await session.setTranscript(
                 [.system("be brief"), .user(long), .assistant("fine"), .user("so"), .assistant("b")])
             if warms { try await session.prewarm() }
             let usage = try await session.respond(to: long).usage
@@ -197,7 +197,7 @@ final class SameStepsTests: FolderTestCase {
                 return try await H2OSession.restore(
                     from: self.folder, model: session.model,
                     options: session.options
-                ).keeping(await session.messages)
+                ).keeping(await session.transcript)
             }
             assertSame("restored", restored, expected)
         }
@@ -250,7 +250,7 @@ final class SameStepsTests: FolderTestCase {
             var usage = H2OSession.Usage()
             for try await part in session.continueResponse() { usage = part.usage ?? usage }
 
-            assertEqual(await session.messages.last?.text, expected.text)
+            assertEqual(await session.transcript.last?.text, expected.content)
             assertEqual(await session.trace, await whole.trace)
             if !restores {
                 XCTAssertEqual(fixture.model.calls.count - calls, 6, "a call for each new token")
@@ -275,7 +275,7 @@ final class SameStepsTests: FolderTestCase {
             await session.cancel()
             for try await _ in reply {}
             fixture.model.onCall = nil
-            let answer = await session.messages.last { $0.role == .assistant }
+            let answer = await session.transcript.last { $0.role == .assistant }
             let said = answer?.text.count ?? 0
             let options = H2OSession.Options(sampling: .greedy, maxTokens: 12 - said)
             if said == 0 {
@@ -284,7 +284,7 @@ final class SameStepsTests: FolderTestCase {
                 for try await _ in session.continueResponse(options: options) {}
             }
 
-            assertEqual(await session.messages.last?.text, expected.text)
+            assertEqual(await session.transcript.last?.text, expected.content)
             assertEqual(await session.trace, await whole.trace, "\(calls)")
         }
     }
@@ -302,7 +302,7 @@ final class SameStepsTests: FolderTestCase {
 
 extension H2OSession {
     fileprivate func keeping(_ messages: [H2OMessage]) async throws -> H2OSession {
-        try await setMessages(messages)
+        try await setTranscript(messages)
         return self
     }
 }

@@ -28,9 +28,9 @@ final class ScriptedModelTests: XCTestCase {
         guard case .usage(let usage)? = parts.last else { return XCTFail("\(parts)") }
         XCTAssertEqual(usage.stop, .endOfTurn)
         XCTAssertEqual([usage.generatedTokens, usage.thoughtTokens, usage.readTokens], [3, 1, 3])
-        assertEqual(try await session.fork().respond(to: "more").text, "Bye.")
+        assertEqual(try await session.fork().respond(to: "more").content, "Bye.")
         assertEqual(
-            await session.messages.dropFirst(),
+            await session.transcript.dropFirst(),
             [.user("hi"), .assistant("Hello there.", thoughts: "Who? ")])
     }
 
@@ -46,8 +46,8 @@ final class ScriptedModelTests: XCTestCase {
 
         let reply = try await session.respond(to: "What time is it?")
 
-        XCTAssertEqual(reply.text, "Noon.")
-        let outputs = await session.messages.filter { $0.role == .tool }.map(\.text)
+        XCTAssertEqual(reply.content, "Noon.")
+        let outputs = await session.transcript.filter { $0.role == .tool }.map(\.text)
         XCTAssertTrue(outputs[0].contains("Oslo"), "\(outputs)")
         XCTAssertEqual(outputs.dropFirst(), ["There is no tool named none."])
     }
@@ -55,8 +55,8 @@ final class ScriptedModelTests: XCTestCase {
     func testItsErrorsAreThoseOfTheRequest() async throws {
         let session = H2OModel.scripted(["Hel", .error(Failure())], ["Hello."]).makeSession()
         await assertThrows(try await session.respond(to: "a")) { XCTAssertTrue($0 is Failure) }
-        assertEqual(await session.messages, [])
-        assertEqual(try await session.respond(to: "a").text, "Hello.")
+        assertEqual(await session.transcript, [])
+        assertEqual(try await session.respond(to: "a").content, "Hello.")
         await assertThrows(
             try await session.respond(to: "a"), H2OSessionError.scriptEnded(replies: 2))
     }
@@ -74,8 +74,8 @@ final class ScriptedModelTests: XCTestCase {
             await session.cancel()
             XCTAssertEqual(count, leaves ? 2 : 3, "the last part is the usage")
             assertEqual(
-                await session.messages, [.user("a"), .assistant("Once upon ", isCutOff: true)])
-            assertEqual(try await session.respond(to: "b").text, "Hi.")
+                await session.transcript, [.user("a"), .assistant("Once upon ", isCutOff: true)])
+            assertEqual(try await session.respond(to: "b").content, "Hi.")
         }
     }
 
@@ -86,7 +86,7 @@ final class ScriptedModelTests: XCTestCase {
             while !session.isResponding { await Task.yield() }
             if cancelsTask { reply.cancel() } else { await session.cancel() }
             await assertThrows(try await reply.value) { XCTAssertTrue($0 is CancellationError) }
-            assertEqual(await session.messages, [])
+            assertEqual(await session.transcript, [])
         }
     }
 
@@ -102,9 +102,9 @@ final class ScriptedModelTests: XCTestCase {
         await assertThrows(try await session.respond(to: "When?")) {
             XCTAssertTrue($0 is CancellationError)
         }
-        assertEqual(await session.messages.map(\.role), [.user, .assistant, .tool, .assistant])
-        assertEqual(await session.messages.last?.isCutOff, true)
-        assertEqual(try await session.respond(to: "So?").text, "Hi.")
+        assertEqual(await session.transcript.map(\.role), [.user, .assistant, .tool, .assistant])
+        assertEqual(await session.transcript.last?.isCutOff, true)
+        assertEqual(try await session.respond(to: "So?").content, "Hi.")
     }
 
     func testItsRepliesHaveTheLimitsOfARequest() async throws {
@@ -114,10 +114,10 @@ final class ScriptedModelTests: XCTestCase {
         assertEqual(try await session.respond(to: "count", options: limit).usage.stop, .length)
         for try await _ in session.continueResponse() {}
         assertEqual(
-            await session.messages, [.user("count"), .assistant("one two three")])
+            await session.transcript, [.user("count"), .assistant("one two three")])
 
         let yes = H2OSession.Options(schema: try H2OSchema(#"{"const": true}"#))
-        assertEqual(try await session.respond(to: "is it?", options: yes).text, "true")
+        assertEqual(try await session.respond(to: "is it?", options: yes).content, "true")
         await assertThrows(
             try await session.respond(to: "is it?", options: yes),
             H2OSessionError.replyBreaksSchema(place: ""))

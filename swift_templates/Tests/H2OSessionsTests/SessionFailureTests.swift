@@ -23,18 +23,18 @@ final class SessionFailureTests: XCTestCase {
             let (fixture, twin) = (try SessionFixture(), try SessionFixture())
             let (session, undisturbed) = (fixture.makeSession(), twin.makeSession())
             for session in [session, undisturbed] { _ = try await session.respond(to: "one") }
-            let before = await session.messages
+            let before = await session.transcript
             failOnce(fixture, after: failing)
             await assertThrows(try await session.respond(to: "two")) {
                 XCTAssertTrue($0 is MLXError, "\($0)")
             }
-            assertEqual(await session.messages, before)
+            assertEqual(await session.transcript, before)
             let calls = fixture.model.calls.count
 
             let reply = try await session.respond(to: "two")
 
             let expected = try await undisturbed.respond(to: "two")
-            XCTAssertEqual(reply.text, expected.text)
+            XCTAssertEqual(reply.content, expected.content)
             XCTAssertEqual(reply.usage.readTokens, expected.usage.readTokens)
             XCTAssertEqual(fixture.model.calls[calls].count, reply.usage.readTokens - 1)
         }
@@ -64,7 +64,7 @@ final class SessionFailureTests: XCTestCase {
             }
         }
         XCTAssertTrue(fixture.model.calls.isEmpty)
-        assertEqual(await session.messages, [])
+        assertEqual(await session.transcript, [])
 
         let allowed = H2OSampling(
             temperature: 2, topP: 0, topK: 0, minP: 1, repetitionPenalty: 0)
@@ -79,7 +79,7 @@ final class SessionFailureTests: XCTestCase {
         fixture.background.close()
         let pending = session.streamResponse(to: "two")
         let resetting = Task { await session.reset() }
-        while await session.messages.count > 0 { await Task.yield() }
+        while await session.transcript.count > 0 { await Task.yield() }
         let replying = Task { try await session.respond(to: "three") }
         fixture.background.open()
 
@@ -87,9 +87,9 @@ final class SessionFailureTests: XCTestCase {
         await resetting.value
         for try await _ in pending {}
 
-        assertEqual(await session.messages, [.user("three"), reply.message])
+        assertEqual(await session.transcript, [.user("three"), reply.message])
         let fresh = try SessionFixture().makeSession()
-        assertEqual(try await fresh.respond(to: "three").text, reply.text)
+        assertEqual(try await fresh.respond(to: "three").content, reply.content)
     }
 
     func testNothingIsQueuedWhenAReplyHasEnded() async throws {
@@ -143,7 +143,7 @@ final class SessionFailureTests: XCTestCase {
 
         await assertThrows(try await waiting.value) { XCTAssertTrue($0 is CancellationError) }
 
-        assertEqual(await second.messages, [])
+        assertEqual(await second.transcript, [])
         await first.cancel()
         for try await _ in running {}
     }

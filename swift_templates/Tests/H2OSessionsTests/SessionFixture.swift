@@ -86,7 +86,7 @@ struct SessionFixture {
 
 extension H2OSession {
     /// Removes all messages but the first ones.
-    func keep(_ count: Int) async throws { try await setMessages(Array(messages.prefix(count))) }
+    func keep(_ count: Int) async throws { try await setTranscript(Array(transcript.prefix(count))) }
 
     /// Returns all parts of a streamed reply.
     func parts(to prompt: String) async throws -> [Part] {

@@ -89,7 +89,7 @@ final class SessionRecallTests: FolderTestCase {
             for branch in [session, fork] {
                 for _ in 0 ..< 2 {
                     let response = try await branch.respond(to: "what was it " + longPrompt)
-                    replies.append(response.text)
+                    replies.append(response.content)
                     read += response.usage.archiveReads ?? 0
                 }
             }
@@ -126,7 +126,7 @@ final class SessionRecallTests: FolderTestCase {
         let (ours, theirs) = (
             try await restored.respond(to: longPrompt), try await twin.respond(to: longPrompt)
         )
-        XCTAssertEqual(ours.text, theirs.text)
+        XCTAssertEqual(ours.content, theirs.content)
         XCTAssertEqual(ours.usage.archiveReads, theirs.usage.archiveReads)
         XCTAssertGreaterThan(ours.usage.archiveReads ?? 0, 0)
     }

@@ -16,22 +16,22 @@ final class SessionSchemaTests: XCTestCase {
 
         let response = try await session.respond(to: "is it so?", options: options())
 
-        XCTAssertEqual(response.text, "null")
+        XCTAssertEqual(response.content, "null")
         XCTAssertEqual(response.usage.stop, .endOfTurn)
         XCTAssertEqual(response.usage.generatedTokens, 5)
-        assertEqual(await session.messages, [.user("is it so?"), .assistant("null")])
+        assertEqual(await session.transcript, [.user("is it so?"), .assistant("null")])
     }
 
     func testTheNextTurnGoesOnWithTheSameCaches() async throws {
         let (fixture, session) = try makeSession(["true", "false"])
         let first = try await session.respond(to: "one", options: options())
-        XCTAssertTrue(["true", "false"].contains(first.text))
+        XCTAssertTrue(["true", "false"].contains(first.content))
         let calls = fixture.model.calls.count
         fixture.model.script = [5, EchoModel.stop]
 
         let second = try await session.respond(to: "two")
 
-        XCTAssertEqual(second.text, "a")
+        XCTAssertEqual(second.content, "a")
         XCTAssertEqual(fixture.model.readTexts[calls ..< calls + 2].joined(), "\n<u:two|\n<a:")
     }
 
@@ -45,7 +45,7 @@ final class SessionSchemaTests: XCTestCase {
         try await session.prewarm()
 
         XCTAssertEqual(grammars.entries.count, 1)
-        assertEqual(try await session.respond(to: "one").text, "null")
+        assertEqual(try await session.respond(to: "one").content, "null")
         XCTAssertEqual(grammars.entries.count, 1)
     }
 
@@ -56,9 +56,9 @@ final class SessionSchemaTests: XCTestCase {
                 try await session.respond(to: "one", options: options(maxTokens: most)),
                 H2OSessionError.replyTooLong(atMost: most))
         }
-        assertEqual(await session.messages, [])
+        assertEqual(await session.transcript, [])
         assertEqual(
-            try await session.respond(to: "one", options: options(maxTokens: 6)).text, "false")
+            try await session.respond(to: "one", options: options(maxTokens: 6)).content, "false")
     }
 
     func testAReplyThatTheEngineAllowedAgainstTheSchemaIsAnErrorAndChangesNothing() async throws {
@@ -67,8 +67,8 @@ final class SessionSchemaTests: XCTestCase {
             try await session.respond(
                 to: "one", options: options(#"{"type": "boolean"}"#)),
             H2OSessionError.replyBreaksSchema(place: "/type"))
-        assertEqual(await session.messages, [])
-        assertEqual(try await session.respond(to: "one", options: options()).text, "null")
+        assertEqual(await session.transcript, [])
+        assertEqual(try await session.respond(to: "one", options: options()).content, "null")
     }
 
     func testAGrammarThatFailsEndsTheReplyWithItsReason() async throws {

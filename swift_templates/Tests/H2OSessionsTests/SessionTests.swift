@@ -25,7 +25,7 @@ final class SessionTests: XCTestCase {
 
         let reply = try await fixture.makeSession().respond(to: "hi")
 
-        XCTAssertEqual(reply.text.count, 6)
+        XCTAssertEqual(reply.content.count, 6)
         XCTAssertEqual(reply.usage.stop, .length)
         XCTAssertEqual(reply.usage.generatedTokens, 6)
     }
@@ -45,7 +45,7 @@ final class SessionTests: XCTestCase {
                 input: LMInput(tokens: tokenArray(ids.suffix(1))), model: model, cache: caches,
                 parameters: GenerateParameters(maxTokens: 6, temperature: 0)))
 
-        let text = try await fixture.makeSession().respond(to: prompt).text
+        let text = try await fixture.makeSession().respond(to: prompt).content
 
         XCTAssertEqual(text, tokenizer.decode(tokenIds: expected, skipSpecialTokens: true))
     }
@@ -67,7 +67,7 @@ final class SessionTests: XCTestCase {
         let session = try SessionFixture().makeSession()
 
         await assertThrows(try await session.respond(to: ""), H2OSessionError.emptyPrompt)
-        assertEqual(try await session.respond(to: "hi").text.count, 6)
+        assertEqual(try await session.respond(to: "hi").content.count, 6)
     }
 
     func testASecondReplyOrAChangeDuringAReplyIsRefused() async throws {
@@ -77,7 +77,7 @@ final class SessionTests: XCTestCase {
         let first = session.streamResponse(to: "hi")
 
         await assertThrows(try await session.respond(to: "ho"), H2OSessionError.busy)
-        await assertThrows(try await session.setMessages([]), H2OSessionError.busy)
+        await assertThrows(try await session.setTranscript([]), H2OSessionError.busy)
         XCTAssertTrue(session.isResponding)
 
         fixture.background.open()
@@ -144,13 +144,13 @@ final class SessionTurnsTests: XCTestCase {
     func testAResetSessionRepliesAsANewOne() async throws {
         let fixture = try SessionFixture()
         let session = fixture.makeSession()
-        let first = try await session.respond(to: "one").text
-        let second = try await session.respond(to: "one").text
+        let first = try await session.respond(to: "one").content
+        let second = try await session.respond(to: "one").content
         XCTAssertNotEqual(first, second, "a turn depends on the turn before it")
 
         await session.reset()
 
-        assertEqual(try await session.respond(to: "one").text, first)
+        assertEqual(try await session.respond(to: "one").content, first)
     }
 }
 
@@ -228,7 +228,7 @@ final class SessionCancellationTests: XCTestCase {
         XCTAssertEqual(usage.stop, .cancelled)
         assertEqual(await session.tokensSeen, usage.promptTokens + usage.generatedTokens)
         let said = parts.compactMap(\.text).joined()
-        assertEqual(await session.messages, [.user("hi"), .assistant(said, isCutOff: true)])
+        assertEqual(await session.transcript, [.user("hi"), .assistant(said, isCutOff: true)])
     }
 
     func testACanceledCallThrowsAndTheTranscriptKeepsOnlyWhatWasSaid() async throws {
@@ -239,7 +239,7 @@ final class SessionCancellationTests: XCTestCase {
             let session = fixture.makeSession()
             fixture.model.script = [5, EchoModel.stop]
             _ = try await session.respond(to: "one")
-            let before = await session.messages
+            let before = await session.transcript
             let begun = fixture.model.calls.count
             let (called, call) = AsyncStream<Void>.makeStream()
             fixture.model.onCall = { [model = fixture.model] in
@@ -251,7 +251,7 @@ final class SessionCancellationTests: XCTestCase {
 
             await assertThrows(try await reply.value) { XCTAssertTrue($0 is CancellationError) }
 
-            let messages = await session.messages
+            let messages = await session.transcript
             let turn = messages.dropFirst(before.count)
             XCTAssertEqual(messages.prefix(before.count), before[...])
             if let answer = turn.last {
@@ -299,7 +299,7 @@ final class SessionCancellationTests: XCTestCase {
         }
         model.onCall = nil
         background.open()
-        assertEqual(await session.messages, [])
+        assertEqual(await session.transcript, [])
         let calls = model.calls.count
 
         _ = try await session.respond(to: "two")
@@ -326,6 +326,6 @@ final class SessionCancellationTests: XCTestCase {
     func testCancellingAnIdleSessionDoesNothing() async throws {
         let session = try SessionFixture().makeSession()
         await session.cancel()
-        assertEqual(try await session.respond(to: "hi").text.count, 6)
+        assertEqual(try await session.respond(to: "hi").content.count, 6)
     }
 }

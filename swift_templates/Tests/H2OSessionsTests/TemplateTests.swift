@@ -19,7 +19,7 @@ final class TemplateTests: XCTestCase {
                 _ = try await session.respond(to: prompt)
             }
 
-            let messages = await session.messages
+            let messages = await session.transcript
             XCTAssertEqual(fixture.model.readText, try fixture.rendered(messages), "\(template)")
         }
     }
@@ -52,8 +52,8 @@ final class TemplateTests: XCTestCase {
 
         XCTAssertEqual(parts.compactMap(\.text).joined(), "one, two, three")
         XCTAssertEqual(parts.last?.usage?.stop, .stopString)
-        assertEqual(await session.messages.last, .assistant("one, two, three"))
-        assertEqual(try await session.respond(to: "Go on").text, "next")
+        assertEqual(await session.transcript.last, .assistant("one, two, three"))
+        assertEqual(try await session.respond(to: "Go on").content, "next")
     }
 }
 
@@ -63,7 +63,7 @@ extension SessionFixture {
     func tokens(before reply: String = "<|im_start|>assistant", in session: H2OSession) async throws
         -> Int
     {
-        let text = try rendered(await session.messages.dropLast()) + "\n" + reply
+        let text = try rendered(await session.transcript.dropLast()) + "\n" + reply
         return TestTokenizer(try XCTUnwrap(template)).tokens(of: text).count
     }
 

@@ -18,7 +18,7 @@ final class ThoughtTests: XCTestCase {
         XCTAssertEqual(thoughts.joined(), "A greeting.")
         XCTAssertEqual(parts.compactMap(\.text).joined(), "Hello.")
         assertEqual(
-            await session.messages.last, .assistant("Hello.", thoughts: "A greeting."))
+            await session.transcript.last, .assistant("Hello.", thoughts: "A greeting."))
         XCTAssertGreaterThan(try XCTUnwrap(parts.last?.usage).thoughtTokens, 10)
     }
 
@@ -32,9 +32,9 @@ final class ThoughtTests: XCTestCase {
 
                 let reply = try await session.respond(to: "What does <think> mean in HTML?")
 
-                XCTAssertEqual(reply.text, "No tag.", "\(template)")
+                XCTAssertEqual(reply.content, "No tag.", "\(template)")
                 XCTAssertEqual(reply.thoughts, "", "\(template)")
-                assertEqual(try await session.respond(to: "<think>").text, "No.")
+                assertEqual(try await session.respond(to: "<think>").content, "No.")
             }
         }
     }
@@ -45,7 +45,7 @@ final class ThoughtTests: XCTestCase {
         let model = fixture.makeModel()
         XCTAssertFalse(model.canThink)
         XCTAssertTrue(try SessionFixture(.qwen3).makeModel().canThink)
-        assertEqual(try await model.makeSession().respond(to: "Hi").text, answer)
+        assertEqual(try await model.makeSession().respond(to: "Hi").content, answer)
     }
 
     func testThoughtsOfAModelThatIsNotToThinkAreSeparatedToo() async throws {
@@ -55,7 +55,7 @@ final class ThoughtTests: XCTestCase {
 
         let reply = try await session.respond(to: "Hi")
 
-        XCTAssertEqual(reply.text, "Yes.")
+        XCTAssertEqual(reply.content, "Yes.")
         XCTAssertEqual(reply.thoughts, "hm")
     }
 
@@ -93,7 +93,7 @@ final class ThoughtTests: XCTestCase {
             "Bye.",
         ]
         let session = fixture.makeModel().makeSession(tools: [try adder()])
-        assertEqual(try await session.respond(to: "What is 1 + 2?").text, "It is 3.")
+        assertEqual(try await session.respond(to: "What is 1 + 2?").content, "It is 3.")
         XCTAssertTrue(
             fixture.model.readText.contains(
                 "</think>\n\n\(call)<|im_end|>\n<|im_start|>user\n<tool_"))
@@ -104,7 +104,7 @@ final class ThoughtTests: XCTestCase {
         let read = String(fixture.model.readText.dropFirst(turn))
         XCTAssertTrue(read.contains("\(call)<|im_end|>"), "the call is read again")
         XCTAssertFalse(read.contains("Add them."))
-        let messages = await session.messages
+        let messages = await session.transcript
         let text = try fixture.rendered(messages, tools: [try adder()])
         assertEqual(await session.tokensSeen, TestTokenizer(.qwen3).tokens(of: text).count)
     }
@@ -122,13 +122,13 @@ final class ThoughtTests: XCTestCase {
         }
 
         await session.cancel()
-        let messages = await session.messages
+        let messages = await session.transcript
         XCTAssertFalse(try XCTUnwrap(messages.last?.thoughts).isEmpty)
         let expected = try await fixture.tokens(in: session)
         assertEqual(await session.tokensSeen, expected)
         assertEqual(await session.conversation.snapshots.tokens.last, expected)
         let reply = try await session.respond(to: "Hi again")
-        XCTAssertEqual(reply.text, "Yes.")
+        XCTAssertEqual(reply.content, "Yes.")
         XCTAssertGreaterThan(reply.usage.cachedTokens, 0)
     }
 
@@ -174,7 +174,7 @@ final class ThoughtTests: XCTestCase {
             let tokens = try await fixture.tokens(in: session)
             assertEqual(await session.tokensSeen, tokens)
             let reply = try await session.respond(to: "Hi again")
-            XCTAssertEqual(reply.text, "Yes.")
+            XCTAssertEqual(reply.content, "Yes.")
             // Without snapshots, the prompt is read again instead of the thoughts.
             XCTAssertEqual(reply.usage.cachedTokens, limits == .none ? 0 : tokens)
         }

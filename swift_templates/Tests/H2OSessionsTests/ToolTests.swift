@@ -30,7 +30,7 @@ final class ToolTests: XCTestCase {
         let answer = H2OMessage.tool("3", callID: toolCall.id, name: "add")
         XCTAssertEqual(parts.dropFirst().first, .toolResult(answer))
         XCTAssertEqual(parts.compactMap(\.text).joined(), "It is 3.")
-        let messages = await session.messages
+        let messages = await session.transcript
         XCTAssertEqual(
             messages,
             [
@@ -47,13 +47,13 @@ final class ToolTests: XCTestCase {
 
         let reply = try await session.respond(to: "Add")
 
-        let messages = await session.messages
+        let messages = await session.transcript
         XCTAssertEqual(messages.filter { $0.role == .tool }.map(\.text), ["3", "7"])
         XCTAssertEqual(
             Set(messages[1].toolCalls.map(\.id)).count, 2, "the calls have different identifiers")
         XCTAssertEqual(reply.toolCalls, [])
         XCTAssertEqual(reply.usage.stop, .endOfTurn)
-        XCTAssertTrue(reply.text.hasSuffix("3 and 7."), reply.text)
+        XCTAssertTrue(reply.content.hasSuffix("3 and 7."), reply.content)
     }
 
     func testAModelMayCallInSeveralRounds() async throws {
@@ -63,8 +63,8 @@ final class ToolTests: XCTestCase {
         let reply = try await session.respond(to: "Add")
         _ = try await session.respond(to: "Thanks")
 
-        XCTAssertEqual(reply.text, "6.")
-        let messages = await session.messages
+        XCTAssertEqual(reply.content, "6.")
+        let messages = await session.transcript
         XCTAssertEqual(Set(messages.flatMap(\.toolCalls).map(\.id)).count, 2)
         XCTAssertEqual(fixture.model.readText, try fixture.rendered(messages, tools: [try adder()]))
     }
@@ -76,8 +76,8 @@ final class ToolTests: XCTestCase {
 
         let reply = try await session.respond(to: "Add")
 
-        assertEqual(await session.messages[2].text, "Error: a and b must be numbers")
-        XCTAssertEqual(reply.text, "I need numbers.")
+        assertEqual(await session.transcript[2].text, "Error: a and b must be numbers")
+        XCTAssertEqual(reply.content, "I need numbers.")
     }
 
     func testWhatIsNoCallIsReportedAsTheModelWroteIt() async throws {
@@ -104,8 +104,8 @@ final class ToolTests: XCTestCase {
 
         await assertThrows(
             try await session.respond(to: "Add"), H2OSessionError.tooManyToolRounds(2))
-        assertEqual(await session.messages, [])
-        assertEqual(try await session.respond(to: "Hi").text, "Hello.")
+        assertEqual(await session.transcript, [])
+        assertEqual(try await session.respond(to: "Hi").content, "Hello.")
     }
 
     func testThePromptOfAReplyWithCallsIsWhatWasCachedAndRead() async throws {
@@ -178,7 +178,7 @@ final class ToolTests: XCTestCase {
 
         _ = try await session.respond(to: "Add")
 
-        let answers = await session.messages.filter { $0.role == .tool }.map(\.text)
+        let answers = await session.transcript.filter { $0.role == .tool }.map(\.text)
         XCTAssertEqual(answers[0], "3")
         XCTAssertTrue(
             answers[1].hasPrefix("Error: The arguments do not match the tool's description"))
@@ -198,11 +198,11 @@ final class ToolTests: XCTestCase {
         let inner = model.makeSession()
         let tool = H2OTool(name: "add", description: "Adds.", parameters: []) {
             (_: [String: Int]) in
-            try await inner.respond(to: "What is 1 + 2?").text
+            try await inner.respond(to: "What is 1 + 2?").content
         }
         let session = model.makeSession(tools: [tool])
 
-        assertEqual(try await session.respond(to: "Ask").text, "Three.")
-        assertEqual(await session.messages[2].text, "It is three.")
+        assertEqual(try await session.respond(to: "Ask").content, "Three.")
+        assertEqual(await session.transcript[2].text, "It is three.")
     }
 }

@@ -49,9 +49,9 @@ final class LongConversationTests: XCTestCase {
         assertEqual(await session.keptPositions.count, report.turns.last?.seen)
 
         report.changed = max(2, turns * 4 / 5)
-        var messages = await session.messages
+        var messages = await session.transcript
         messages[2 * (report.changed - 1)].text = prompt(of: tokens, model)
-        try await session.setMessages(messages)
+        try await session.setTranscript(messages)
         report.snapshots = await session.conversation.snapshots.tokens
         let usage = try await session.respond(to: prompt(of: tokens, model)).usage
         (report.cached, report.read) = (usage.cachedTokens, usage.readTokens)
@@ -81,7 +81,7 @@ final class LongConversationTests: XCTestCase {
             new: count(prompt, model), read: usage.readTokens, generated: usage.generatedTokens,
             seen: await session.tokensSeen, active: Memory.activeMemory,
             resident: Self.residentBytes,
-            text: await session.messages.map(\.text.utf8.count).reduce(0, +))
+            text: await session.transcript.map(\.text.utf8.count).reduce(0, +))
     }
 
     /// A text with at least this many tokens, and few more.
@@ -147,7 +147,7 @@ final class KilledConversationTests: XCTestCase {
         if FileManager.default.fileExists(atPath: saved.path) {
             session = try await H2OSession.restore(from: saved, model: model, options: options)
         }
-        var turn = await session.messages.count / 2
+        var turn = await session.transcript.count / 2
         say("resumed \(turn)")
         while turn < ConversationSettings.turns(6) {
             var text = RandomText(seed: UInt64(turn))
@@ -158,7 +158,7 @@ final class KilledConversationTests: XCTestCase {
             try await session.save(to: saved)
             say("saved \(turn)")
         }
-        let messages = await session.messages.map(\.text)
+        let messages = await session.transcript.map(\.text)
         try JSONEncoder().encode(messages).write(to: folder.appending(path: "messages.json"))
     }
 

@@ -63,7 +63,7 @@ final class SessionEditingTests: XCTestCase {
             }
             XCTAssertEqual(response.usage.cachedTokens, tokensSeen[2])
             XCTAssertEqual(response.usage.readTokens, expectedResponse.usage.readTokens)
-            let (edited, told) = (await session.messages, await expected.messages)
+            let (edited, told) = (await session.transcript, await expected.transcript)
             XCTAssertEqual(edited, told)
         }
     }
@@ -72,10 +72,10 @@ final class SessionEditingTests: XCTestCase {
         var fixture = try SessionFixture(maxSize: 32)
         fixture.positions = 20
         let (session, tokensSeen) = try await talk(fixture, prompts)
-        var messages = await session.messages
+        var messages = await session.transcript
         messages[2].text = "other"
 
-        try await session.setMessages(messages)
+        try await session.setTranscript(messages)
         let usage = try await session.respond(to: "seven").usage
 
         XCTAssertEqual(usage.cachedTokens, tokensSeen[0], "the second prompt differs")
@@ -92,12 +92,12 @@ final class SessionEditingTests: XCTestCase {
         for turns in [1, 6] {
             let (session, tokensSeen) = try await talk(
                 try SessionFixture(maxSize: 32), prompts.prefix(turns))
-            let before = await session.messages
+            let before = await session.transcript
 
             var usage: H2OSession.Usage?
             for try await part in session.regenerate() { usage = part.usage ?? usage }
 
-            assertEqual(await session.messages, before, "the sampling is greedy")
+            assertEqual(await session.transcript, before, "the sampling is greedy")
             XCTAssertEqual(usage?.cachedTokens, ([0] + tokensSeen)[turns - 1])
         }
     }
@@ -106,10 +106,10 @@ final class SessionEditingTests: XCTestCase {
         var fixture = try SessionFixture(maxSize: 48)
         fixture.instructions = "be brief."
         let (session, _) = try await talk(fixture, ["one", "two"])
-        var messages = await session.messages
+        var messages = await session.transcript
         messages[1].text = "other"
 
-        try await session.setMessages(messages)
+        try await session.setTranscript(messages)
 
         let usage = try await session.respond(to: "three").usage
         XCTAssertEqual(usage.cachedTokens, "<s:be brief.|\n<u:".count)
@@ -132,9 +132,9 @@ final class SessionEditingTests: XCTestCase {
         let reply = try await session.respond(to: "right")
 
         assertEqual(
-            try await twin.respond(to: "right").text, reply.text, "the fork changed nothing")
+            try await twin.respond(to: "right").content, reply.content, "the fork changed nothing")
         XCTAssertEqual(forkReply.usage.cachedTokens, tokensSeen[5])
-        let (messages, forkMessages) = (await session.messages, await fork.messages)
+        let (messages, forkMessages) = (await session.transcript, await fork.transcript)
         XCTAssertEqual(messages.prefix(12), forkMessages.prefix(12))
         XCTAssertEqual([messages[12].text, forkMessages[12].text], ["right", "left"])
 
@@ -144,10 +144,10 @@ final class SessionEditingTests: XCTestCase {
 
     func testAResetForgetsTheSnapshots() async throws {
         let (session, _) = try await talk(try SessionFixture(maxSize: 32), prompts)
-        let messages = await session.messages
+        let messages = await session.transcript
         await session.reset()
 
-        try await session.setMessages(messages)
+        try await session.setTranscript(messages)
 
         assertEqual(try await session.respond(to: "other").usage.cachedTokens, 0)
     }

@@ -33,12 +33,12 @@ final class SessionSavingTests: FolderTestCase {
             let restored = try await H2OSession.restore(
                 from: folder, model: second.makeModel(), options: options)
 
-            let (before, after) = (await original.messages, await restored.messages)
+            let (before, after) = (await original.transcript, await restored.transcript)
             XCTAssertEqual(before, after)
             let (ours, theirs) = (
                 try await restored.respond(to: "four"), try await original.respond(to: "four")
             )
-            XCTAssertEqual(ours.text, theirs.text)
+            XCTAssertEqual(ours.content, theirs.content)
             XCTAssertEqual(ours.usage.readTokens, theirs.usage.readTokens)
             XCTAssertGreaterThan(ours.usage.cachedTokens, 0)
             let (kept, expected) = (await restored.keptPositions, await original.keptPositions)
@@ -91,7 +91,7 @@ final class SessionSavingTests: FolderTestCase {
             let response = try await restored.respond(to: "other")
 
             XCTAssertEqual(response.usage.cachedTokens, tokensSeen[turns - 1])
-            assertEqual(try await expected.respond(to: "other").text, response.text)
+            assertEqual(try await expected.respond(to: "other").content, response.content)
         }
     }
 
@@ -194,7 +194,7 @@ final class SessionSavingTests: FolderTestCase {
         ] {
             try FileManager.default.removeItem(at: folder)
             let session = try await saved(fixture)
-            let (messages, before) = (await session.messages, try names)
+            let (messages, before) = (await session.transcript, try names)
             _ = try await session.respond(to: "four")
 
             try await withFilesUpTo(4096) {
@@ -207,7 +207,7 @@ final class SessionSavingTests: FolderTestCase {
                 try names.subtracting(before).isSubset(of: ["turn-000000001.safetensors"]))
             let restored = try await H2OSession.restore(
                 from: folder, model: fixture.makeModel(), options: options)
-            assertEqual(await restored.messages, messages)
+            assertEqual(await restored.transcript, messages)
         }
     }
 
