@@ -54,12 +54,18 @@ def test_the_output_of_commands_on_packages_fits(run, tmp_path):
 
 def test_a_report_on_several_models_fits_and_is_not_cut():
     names = ("mlx-community/Qwen3-4B-Instruct-2507-4bit", "mlx-community/Qwen3-0.6B-4bit")
-    levels = tuple(replace(level, model=name) for name in names for level in REPORT.levels)
+    longest = {"name": "kv heavy=4,recent=16"}
+    levels = tuple(
+        replace(level, model=name, cases=tuple(replace(c, **longest) for c in level.cases))
+        for name in names
+        for level in REPORT.levels
+    )
     console = Console(width=WIDTH, record=True, soft_wrap=True, file=io.StringIO())
     parity.print_report(replace(REPORT, model=names[0], levels=levels), console)
     output = console.export_text()
     assert too_wide(output) == []
     assert "\u2026" not in output
+    assert "heavy=4,recent=16" in output
     for name in names:
         table = output[output.index(f"\n{name}") :]
         rows = table[: table.index("\u2514")].split()

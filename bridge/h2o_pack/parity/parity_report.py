@@ -169,8 +169,8 @@ def print_levels(levels: Sequence[Level], title: str, console: Console) -> None:
     """Show the cases of some levels as a table."""
     table = Table(title=escape(title), title_justify="left")
     table.add_column("level", no_wrap=True)
-    table.add_column("case", no_wrap=True)
-    for column in ("checks", "outputs", "scores", "allowed", "verdict"):
+    table.add_column("case", overflow="fold")
+    for column in ("checks", "outputs", "scores", "limit", "verdict"):
         table.add_column(column, justify="right", no_wrap=True)
     for level in levels:
         name = f"{level.number} {level.name}"
