@@ -19,6 +19,14 @@ struct ChatFolder: Sendable {
             .sorted { ($0.date, $0.id) > ($1.date, $1.id) }
     }
 
+    /// Checks that conversations can be opened, so that none is taken for an empty one.
+    ///
+    /// - Throws: `H2OCacheError.locked`
+    func checkReadable() throws {
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: url.path)) ?? []
+        for name in names where UUID(uuidString: name) != nil { try self[name].checkReadable() }
+    }
+
     subscript(id: String) -> ConversationFolder {
         ConversationFolder(url: url.appending(path: id, directoryHint: .isDirectory))
     }
@@ -53,6 +61,17 @@ struct ConversationFolder: Sendable {
     private var messages: URL { url.appending(path: "messages.json") }
     private var session: URL { url.appending(path: "session", directoryHint: .isDirectory) }
 
+    /// - Throws: `H2OCacheError.locked`
+    func checkReadable() throws {
+        do {
+            try RegularFile.check(messages)
+        } catch {
+            if case .locked? = H2OCacheError(fileError: error, messages) {
+                throw H2OCacheError.locked(messages)
+            }
+        }
+    }
+
     private var contents: Messages? {
         (try? RegularFile.data(messages)).flatMap {
             try? JSONDecoder().decode(Messages.self, from: $0)
@@ -74,11 +93,15 @@ struct ConversationFolder: Sendable {
     ///
     /// - Throws: an error of writing
     func keep(_ messages: [H2OMessage]) throws {
-        try FileManager.default.createPrivateDirectory(at: url)
-        try url.excludeFromBackup()
         let contents = Messages(messages: messages, date: .now)
         let data = try JSONEncoder().encode(contents)
-        try data.write(to: self.messages, options: .atomic)
+        do {
+            try FileManager.default.createPrivateDirectory(at: url)
+            try url.excludeFromBackup()
+            try data.write(to: self.messages, options: .atomic)
+        } catch {
+            throw H2OCacheError(fileError: error, self.messages) ?? error
+        }
     }
 
     /// Writes the messages, and then the session with its caches.
@@ -121,6 +144,18 @@ enum ChatProblem {
             error.localizedDescription
         case is H2OLoadingError:
             "The model cannot be loaded. Install the app again."
+        case H2OCacheError.noSpace:
+            "The conversation was not saved, because the device has no storage left. Free some "
+                + "storage."
+        case H2OCacheError.locked:
+            "The conversations can be opened only after the device is unlocked. Unlock it, and try "
+                + "again."
+        case H2OSessionError.inBackground:
+            "The model can answer only while the app is open. Open it, and try again."
+        case H2OSessionError.tooHot:
+            "The device is too hot. Let it cool down, and try again."
+        case H2OSessionError.lowPowerMode:
+            "The model does not answer in Low Power Mode. Turn it off, or try again later."
         case H2OSessionError.promptTooLong:
             "The message is too long. Shorten it, or send it in several parts."
         case is H2OSessionError, is H2OCacheError:

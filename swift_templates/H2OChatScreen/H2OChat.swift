@@ -131,6 +131,7 @@ public final class H2OChat {
         show(nil)
         defer { isLoading = false }
         do {
+            try folder?.checkReadable()
             let model = try await loadModel()
             canThink = model.canThink
             conversations = folder?.conversations ?? []

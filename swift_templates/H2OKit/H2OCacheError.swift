@@ -29,6 +29,10 @@ public enum H2OCacheError: LocalizedError, Hashable, Sendable {
     case otherSettings(found: String, expected: String, file: URL)
     /// The file was made with another chat template.
     case otherTemplate(file: URL)
+    /// The disk is full, so the file or folder was not written.
+    case noSpace(URL)
+    /// The device is locked, and the file or folder can be opened only after the user unlocks it.
+    case locked(URL)
     /// The cache is empty, or its kind cannot be saved; `found` describes it.
     case notSavable(index: Int, found: String)
     /// An archive in files is missing, belongs to another cache, or cannot be read or written.
@@ -36,6 +40,28 @@ public enum H2OCacheError: LocalizedError, Hashable, Sendable {
 }
 
 extension H2OCacheError {
+    /// The error for a full disk or a locked device; nil for any other error.
+    package init?(fileError error: any Error, _ file: URL) {
+        let own = error as NSError
+        let causes = [own] + [own.userInfo[NSUnderlyingErrorKey] as? NSError].compactMap { $0 }
+        func isCause(_ domain: String, _ codes: Int32...) -> Bool {
+            causes.contains { $0.domain == domain && codes.contains(Int32($0.code)) }
+        }
+        let full = Int32(CocoaError.fileWriteOutOfSpace.rawValue)
+        if isCause(NSPOSIXErrorDomain, ENOSPC, EDQUOT) || isCause(NSCocoaErrorDomain, full) {
+            self = .noSpace(file)
+            return
+        }
+        #if !os(macOS)
+            // iOS answers EPERM for a protected file, and EACCES for missing permissions.
+            if isCause(NSPOSIXErrorDomain, EPERM) {
+                self = .locked(file)
+                return
+            }
+        #endif
+        return nil
+    }
+
     public var errorDescription: String? {
         switch self {
         case .invalidConfiguration(let problem, let layer):
@@ -67,6 +93,11 @@ extension H2OCacheError {
         case .otherSettings(let found, let expected, let file):
             place(file) + H2OMessage.otherSettings(found: found, expected: expected)
         case .otherTemplate(let file): place(file) + H2OMessage.otherTemplate()
+        case .noSpace(let file):
+            "\(file.path) cannot be written, because the disk is full. Delete files, and save again."
+        case .locked(let file):
+            "\(file.path) cannot be opened while the device is locked. Try again when "
+                + "UIApplication.protectedDataDidBecomeAvailableNotification is posted."
         case .notSavable(let index, let found):
             H2OMessage.notAnH2oCache(index: index, found: found)
         case .archive(let failure): failure.text

@@ -17,7 +17,7 @@ package enum RegularFile {
         let path = file.path(percentEncoded: false)
         let descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
         guard descriptor >= 0 else {
-            throw failure(errno == ENOENT ? .fileReadNoSuchFile : .fileReadUnknown, file)
+            throw failure(errno == ENOENT ? .fileReadNoSuchFile : .fileReadUnknown, file, errno)
         }
         let handle = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
         var status = stat()
@@ -42,7 +42,14 @@ package enum RegularFile {
         return try handle.readToEnd() ?? Data()
     }
 
-    private static func failure(_ code: CocoaError.Code, _ file: URL) -> CocoaError {
-        CocoaError(code, userInfo: [NSFilePathErrorKey: file.path])
+    /// - Parameter number: the number of the system's error; nil if there is none
+    private static func failure(
+        _ code: CocoaError.Code, _ file: URL, _ number: Int32? = nil
+    ) -> CocoaError {
+        var info: [String: Any] = [NSFilePathErrorKey: file.path]
+        info[NSUnderlyingErrorKey] = number.map {
+            NSError(domain: NSPOSIXErrorDomain, code: Int($0))
+        }
+        return CocoaError(code, userInfo: info)
     }
 }

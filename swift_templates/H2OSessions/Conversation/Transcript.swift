@@ -96,12 +96,16 @@ struct ConversationRequest {
 }
 
 extension LoadedModel {
-    /// Checks and prepares a request.
+    /// Checks the device, and checks and prepares a request.
     ///
     /// - Throws: ``H2OSessionError``, or the chat template's own error
     func request(
         _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options
     ) throws -> ConversationRequest {
+        if platform.conditions.isTooHot() { throw H2OSessionError.tooHot }
+        if options.refusesInLowPowerMode, platform.conditions.isLowPower() {
+            throw H2OSessionError.lowPowerMode
+        }
         try Transcript.check(transcript, tools)
         try checkTemplate(transcript, tools)
         try options.sampling.check()

@@ -190,6 +190,7 @@ package struct H2OPlatform: Sendable {
     package var background = BackgroundGuard.system
     package var metal = MetalCheck.system
     package var pressure = MemoryPressure.system
+    package var conditions = DeviceConditions.system
     /// The folder that has a subfolder for each conversation's archives.
     package var archives = H2OPlatform.ownArchives
     /// The folder that has a subfolder for each conversation's snapshots.

@@ -52,7 +52,8 @@ extension H2OModel {
             processor: ModelWithoutWeights.Processor(), tokenizer: ByteTokenizer())
         let platform = H2OPlatform(
             memory: MemoryGuard { nil }, background: BackgroundGuard(),
-            metal: MetalCheck { nil }, pressure: MemoryPressure())
+            metal: MetalCheck { nil }, pressure: MemoryPressure(),
+            conditions: DeviceConditions())
         let thinking = ChatFacts.Thinking(begin: "<think>", end: "</think>")
         // A configuration that evicts nothing is always valid.
         let caches = H2OCaches(configuration: try! .unbounded())

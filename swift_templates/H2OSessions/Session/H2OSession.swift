@@ -428,10 +428,15 @@ extension H2OSession {
     ///
     /// - Parameter folder: the folder, which is created if it does not exist
     /// - Throws: ``H2OSessionError/nothingToSave`` before the first reply,
-    ///   `H2OCacheError.notSavable` for a model with caches of another kind, or an error of writing
+    ///   `H2OCacheError.notSavable` for a model with caches of another kind, `.noSpace`, or an error
+    ///   of writing
     public func save(to folder: URL) async throws {
         try await afterReplies { session in
-            try await session.conversation.save(session.transcript, to: folder)
+            do {
+                try await session.conversation.save(session.transcript, to: folder)
+            } catch {
+                throw H2OCacheError(fileError: error, folder) ?? error
+            }
         }
     }
 
@@ -444,12 +449,17 @@ extension H2OSession {
     ///     conversation again
     ///   - options: the options of replies that have none of their own
     /// - Throws: `H2OCacheError` for a folder of another model, policy, template or version, and
-    ///   for damaged files; or an error of reading
+    ///   for damaged files, `.locked`; or an error of reading
     public static func restore(
         from folder: URL, model: H2OModel, tools: [H2OTool] = [], options: Options = Options()
     ) async throws -> H2OSession {
         let conversation = Conversation(model: model)
-        let transcript = try await conversation.restore(from: folder)
-        return H2OSession(conversation, transcript: transcript, tools: tools, options: options)
+        do {
+            let transcript = try await conversation.restore(from: folder)
+            return H2OSession(
+                conversation, transcript: transcript, tools: tools, options: options)
+        } catch {
+            throw H2OCacheError(fileError: error, folder) ?? error
+        }
     }
 }

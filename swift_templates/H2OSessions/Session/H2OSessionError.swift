@@ -45,6 +45,11 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     /// The app is in the background, where it may not use the GPU, and `BackgroundGuard.system`
     /// refuses to wait.
     case inBackground
+    /// The device is in the thermal state `critical` and must cool down. A reply that has begun goes
+    /// on.
+    case tooHot
+    /// The device is in Low Power Mode, and the request's options refuse it.
+    case lowPowerMode
     /// A model of ``H2OModel/scripted(_:pace:)`` got more requests than its script has replies.
     case scriptEnded(replies: Int)
 
@@ -133,6 +138,12 @@ extension H2OSessionError {
             "The transcript contradicts itself: \(reason)"
         case .inBackground:
             InBackgroundError().errorDescription
+        case .tooHot:
+            "The device is in the thermal state \"critical\". Ask again when "
+                + "ProcessInfo.thermalState is lower."
+        case .lowPowerMode:
+            "The device is in Low Power Mode. Ask again when ProcessInfo.isLowPowerModeEnabled is "
+                + "false, or set refusesInLowPowerMode to false."
         case .scriptEnded(let replies):
             "The script of the model has \(replies) replies, and this request needs one more. Give "
                 + "H2OModel.scripted a reply for each request, and one for each round of tool calls."

@@ -26,6 +26,9 @@ extension H2OSession {
         public var requiresToolCall: Bool
         /// The most rounds of tool calls in one reply.
         public var maxToolRounds: Int
+        /// Whether a request in Low Power Mode throws ``H2OSessionError/lowPowerMode``. Use this for
+        /// work that can wait.
+        public var refusesInLowPowerMode: Bool
         /// Whether to continue the last reply.
         var goesOn = false
         /// The existing part of a reply that continues; nil for a new reply.
@@ -34,7 +37,8 @@ extension H2OSession {
         public init(
             sampling: H2OSampling = H2OSampling(), maxTokens: Int? = nil, thinking: Bool? = nil,
             templateContext: [String: JSONValue] = [:], stopStrings: [String] = [],
-            schema: H2OSchema? = nil, requiresToolCall: Bool = false, maxToolRounds: Int = 8
+            schema: H2OSchema? = nil, requiresToolCall: Bool = false, maxToolRounds: Int = 8,
+            refusesInLowPowerMode: Bool = false
         ) {
             self.sampling = sampling
             self.maxTokens = maxTokens
@@ -44,6 +48,7 @@ extension H2OSession {
             self.schema = schema
             self.requiresToolCall = requiresToolCall
             self.maxToolRounds = maxToolRounds
+            self.refusesInLowPowerMode = refusesInLowPowerMode
         }
     }
 }

@@ -105,6 +105,32 @@ final class ChatTests: FolderTestCase {
         XCTAssertEqual(chat.state, .ready)
     }
 
+    func testEachErrorOfTheDeviceHasATextForTheUserAndOneForTheDeveloper() async throws {
+        let file = URL(filePath: "/private/messages.json")
+        let plan = MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 0)
+        let errors: [(any Error, user: String, developer: String)] = [
+            (H2OLoadingError.noMemory(needs: ["m": plan], free: 1), "Close other apps", "m needs"),
+            (H2OLoadingError.noSpace(needed: 2, free: 1), "Free some storage", "MB more"),
+            (H2OCacheError.noSpace(file), "no storage left", "messages.json"),
+            (H2OCacheError.locked(file), "Unlock it", "protectedDataDidBecomeAvailable"),
+            (H2OSessionError.inBackground, "while the app is open", "only while it is open"),
+            (H2OSessionError.tooHot, "cool down", "thermalState"),
+            (H2OSessionError.lowPowerMode, "Turn it off", "refusesInLowPowerMode"),
+        ]
+        for (error, user, developer) in errors {
+            let chat = await scriptedChat([.error(error)])
+            await chat.say("hello")
+            let failed = H2OChat { throw error }
+            await failed.load()
+            for chat in [chat, failed] {
+                let (problem, details) = (chat.problem ?? "", chat.problemDetails ?? "")
+                XCTAssertTrue(problem.contains(user), problem)
+                XCTAssertTrue(details.contains(developer), details)
+                XCTAssertFalse(problem.contains("/private"), problem)
+            }
+        }
+    }
+
     func testAConversationSurvivesTheApp() async throws {
         let first = await loadedChat(try SessionFixture(), folder: folder)
         await first.say("hello")

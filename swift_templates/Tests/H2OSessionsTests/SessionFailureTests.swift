@@ -72,6 +72,47 @@ final class SessionFailureTests: XCTestCase {
             to: "one", options: H2OSession.Options(sampling: allowed, maxTokens: 1))
     }
 
+    func testAHotDeviceAndLowPowerModeAreErrorsBeforeAnythingIsRead() async throws {
+        let (heat, saving) = (Recorder<Void>(), Recorder<Void>())
+        var fixture = try SessionFixture()
+        // Each condition holds once.
+        fixture.conditions = DeviceConditions(
+            isTooHot: { heat.add(()) == 0 }, isLowPower: { saving.add(()) == 0 })
+        let session = fixture.makeSession()
+        let waiting = H2OSession.Options(
+            sampling: .greedy, maxTokens: 6, refusesInLowPowerMode: true)
+        await assertThrows(
+            try await session.respond(to: "one", options: waiting), H2OSessionError.tooHot)
+        await assertThrows(
+            try await session.respond(to: "one", options: waiting), H2OSessionError.lowPowerMode)
+        XCTAssertTrue(fixture.model.calls.isEmpty)
+        assertEqual(await session.transcript, [])
+        _ = try await session.respond(to: "one", options: waiting)
+        _ = try await session.respond(to: "two")
+        XCTAssertEqual(saving.entries.count, 2, "only requests that refuse it ask")
+    }
+
+    func testAFullDiskAndALockedDeviceAreFoundInTheSystemsErrors() throws {
+        func posix(_ code: Int32) -> NSError {
+            NSError(domain: NSPOSIXErrorDomain, code: Int(code))
+        }
+        let file = URL(filePath: "/a")
+        let unknown = CocoaError(.fileReadUnknown, userInfo: [NSUnderlyingErrorKey: posix(EPERM)])
+        let cases: [(any Error, H2OCacheError?)] = [
+            (posix(ENOSPC), .noSpace(file)), (posix(EDQUOT), .noSpace(file)),
+            (CocoaError(.fileWriteOutOfSpace), .noSpace(file)), (unknown, .locked(file)),
+            (posix(EACCES), nil), (CocoaError(.fileReadNoSuchFile), nil),
+            (H2OSessionError.busy, nil),
+        ]
+        for (error, expected) in cases {
+            XCTAssertEqual(H2OCacheError(fileError: error, file), expected, "\(error)")
+        }
+        XCTAssertThrowsError(try RegularFile.data(URL(filePath: "/none/at/all"))) { error in
+            let cause = (error as NSError).userInfo[NSUnderlyingErrorKey] as? NSError
+            XCTAssertEqual(cause?.code, Int(ENOENT))
+        }
+    }
+
     func testWhatIsAskedWhileASessionIsResetBeginsANewConversation() async throws {
         let fixture = try SessionFixture()
         let session = fixture.makeSession()

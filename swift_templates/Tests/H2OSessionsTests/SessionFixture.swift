@@ -28,6 +28,7 @@ struct SessionFixture {
     var positions: Int?
     var vocabulary: Int?
     var pressure = MemoryPressure()
+    var conditions = DeviceConditions()
     var plan: MemoryPlan?
     var free = 1 << 30
     var elapsed: @Sendable () -> Duration = { .zero }
@@ -73,7 +74,8 @@ struct SessionFixture {
                 plan: plan,
                 platform: H2OPlatform(
                     memory: MemoryGuard { [free] in free }, background: background,
-                    pressure: pressure, archives: archives, elapsed: elapsed)))
+                    pressure: pressure, conditions: conditions, archives: archives,
+                    elapsed: elapsed)))
         return template.map(loaded.withGrammars) ?? loaded
     }
 
@@ -86,7 +88,9 @@ struct SessionFixture {
 
 extension H2OSession {
     /// Removes all messages but the first ones.
-    func keep(_ count: Int) async throws { try await setTranscript(Array(transcript.prefix(count))) }
+    func keep(_ count: Int) async throws {
+        try await setTranscript(Array(transcript.prefix(count)))
+    }
 
     /// Returns all parts of a streamed reply.
     func parts(to prompt: String) async throws -> [Part] {
