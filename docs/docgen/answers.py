@@ -19,7 +19,6 @@ MARK = "answers"
 BUDGET = "1/8"
 CACHES = {
     "full": "every token kept",
-    "full/4": "the same in 4 bits",
     "rotating": "sliding window",
     "default": "eviction alone",
 }
