@@ -38,8 +38,8 @@ FAULTS = {
     "the whole chunk asks": (
         "recall",
         f"{CORE}/layer_cache_archive.cpp",
-        "const int asking = std::min(tokens, recall_->ask);",
-        "const int asking = FAULT ? tokens : std::min(tokens, recall_->ask);",
+        "std::min(tokens, recall_->ask)",
+        "(FAULT ? tokens : std::min(tokens, recall_->ask))",
     ),
     "one archived token too few is read": (
         "recall k8v4",
