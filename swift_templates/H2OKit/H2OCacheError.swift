@@ -93,11 +93,8 @@ extension H2OCacheError {
         case .otherSettings(let found, let expected, let file):
             place(file) + H2OMessage.otherSettings(found: found, expected: expected)
         case .otherTemplate(let file): place(file) + H2OMessage.otherTemplate()
-        case .noSpace(let file):
-            "\(file.path) cannot be written, because the disk is full. Delete files, and save again."
-        case .locked(let file):
-            "\(file.path) cannot be opened while the device is locked. Try again when "
-                + "UIApplication.protectedDataDidBecomeAvailableNotification is posted."
+        case .noSpace(let file): place(file) + H2OMessage.noSpace()
+        case .locked(let file): place(file) + H2OMessage.locked()
         case .notSavable(let index, let found):
             H2OMessage.notAnH2oCache(index: index, found: found)
         case .archive(let failure): failure.text

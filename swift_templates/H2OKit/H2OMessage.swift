@@ -58,6 +58,15 @@ enum H2OMessage {
             + "was made with, or start again."
     }
 
+    static func noSpace() -> String {
+        "the disk is full, so it cannot be written. Delete files, and save again."
+    }
+
+    static func locked() -> String {
+        "it cannot be opened while the device is locked. Try again when "
+            + "UIApplication.protectedDataDidBecomeAvailableNotification is posted."
+    }
+
     /// What is wrong and what to do, for a code that the core reports; nil for another code.
     ///
     /// - Parameter value: returns one of the values that the core reports with the code
